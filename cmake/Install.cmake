@@ -1,0 +1,15 @@
+# cmake --install: a tree that can be moved.
+#   bin/sdp-train           finds LibTorch where it was built against; LD_LIBRARY_PATH can name another 2.11
+#   share/sdp-train/        configs/ and examples/; the paths in the configs are relative to this folder
+#   share/doc/sdp-train/
+
+include(GNUInstallDirs)
+
+set_target_properties(sdp-train PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+# DT_RUNPATH instead of DT_RPATH, which LD_LIBRARY_PATH could not override.
+target_link_options(sdp-train PRIVATE -Wl,--enable-new-dtags)
+
+install(TARGETS sdp-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY configs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/sdp-train)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)

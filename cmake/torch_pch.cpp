@@ -1,0 +1,1 @@
+// Compiles nothing itself: this target owns the precompiled header of <torch/torch.h>.
