@@ -1,0 +1,316 @@
+#pragma once
+
+// The experiment as its YAML file says it: one struct per owner, every default written once, in its
+// initialiser. The `fields` list of a struct is the only place that knows its keys; parsing, `sdp-train
+// spec`, the JSON Schema and the saved spec.yaml all walk it (see spec/visit.h for what a visitor may be).
+//
+// Plain values: no tensor, no rank, no file handle.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "spec/field.h"
+
+namespace sdp {
+
+enum class ModelName { kResNet18, kMlp };
+enum class Stem { kCifar, kImageNet };
+enum class DatasetName { kCifar10 };
+enum class Augmentation { kCrop, kFlip };
+enum class Construction { kBlock, kNeuron };
+enum class Masking { kForward, kBackward };
+enum class UnitKind { kBlock, kBranch };
+enum class Assignment { kBalanced, kWindow, kRandom, kFile };
+enum class OptimizerName { kSgd, kAdamW };
+enum class ScheduleName { kConstant, kCosine, kStep, kLinear };
+enum class Budget { kEpochs, kFlops, kCoverage };
+enum class Precision { kFp64, kFp32, kBf16 };
+enum class DeviceKind { kAuto, kCpu, kCuda };
+enum class EvalMode { kFull, kStreamed };
+enum class BranchScale { kNone, kSurvival };
+
+SDP_ENUM_NAMES(ModelName, {ModelName::kResNet18, "resnet18"}, {ModelName::kMlp, "mlp"})
+SDP_ENUM_NAMES(Stem, {Stem::kCifar, "cifar"}, {Stem::kImageNet, "imagenet"})
+SDP_ENUM_NAMES(DatasetName, {DatasetName::kCifar10, "cifar10"})
+SDP_ENUM_NAMES(Augmentation, {Augmentation::kCrop, "crop"}, {Augmentation::kFlip, "flip"})
+SDP_ENUM_NAMES(Construction, {Construction::kBlock, "block"}, {Construction::kNeuron, "neuron"})
+SDP_ENUM_NAMES(Masking, {Masking::kForward, "forward"}, {Masking::kBackward, "backward"})
+SDP_ENUM_NAMES(UnitKind, {UnitKind::kBlock, "block"}, {UnitKind::kBranch, "branch"})
+SDP_ENUM_NAMES(Assignment, {Assignment::kBalanced, "balanced"}, {Assignment::kWindow, "window"},
+               {Assignment::kRandom, "random"}, {Assignment::kFile, "file"})
+SDP_ENUM_NAMES(OptimizerName, {OptimizerName::kSgd, "sgd"}, {OptimizerName::kAdamW, "adamw"})
+SDP_ENUM_NAMES(ScheduleName, {ScheduleName::kConstant, "constant"}, {ScheduleName::kCosine, "cosine"},
+               {ScheduleName::kStep, "step"}, {ScheduleName::kLinear, "linear"})
+SDP_ENUM_NAMES(Budget, {Budget::kEpochs, "epochs"}, {Budget::kFlops, "flops"},
+               {Budget::kCoverage, "coverage"})
+SDP_ENUM_NAMES(Precision, {Precision::kFp64, "fp64"}, {Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"})
+SDP_ENUM_NAMES(DeviceKind, {DeviceKind::kAuto, "auto"}, {DeviceKind::kCpu, "cpu"},
+               {DeviceKind::kCuda, "cuda"})
+SDP_ENUM_NAMES(EvalMode, {EvalMode::kFull, "full"}, {EvalMode::kStreamed, "streamed"})
+SDP_ENUM_NAMES(BranchScale, {BranchScale::kNone, "none"}, {BranchScale::kSurvival, "survival"})
+
+struct ModelSpec {
+  ModelName name = ModelName::kResNet18;
+  int64_t num_classes = 10;
+  Stem stem = Stem::kCifar;
+  int64_t width = 64;
+  int64_t depth = 4;
+  int64_t hidden_width = 256;
+  std::optional<int64_t> image_size;
+
+  bool operator==(const ModelSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("name", &ModelSpec::name, "architecture");
+    field("num_classes", &ModelSpec::num_classes, "classes of the head", at_least(2));
+    field("stem", &ModelSpec::stem,
+          "resnet18: 3x3 convolution (cifar) or 7x7, stride 2 and max-pool (imagenet)");
+    field("width", &ModelSpec::width,
+          "resnet18: channels of the first stage; mlp: width of the residual stream", at_least(1));
+    field("depth", &ModelSpec::depth, "mlp: number of residual branches", at_least(1));
+    field("hidden_width", &ModelSpec::hidden_width, "mlp: hidden neurons of each branch", at_least(1));
+    field("image_size", &ModelSpec::image_size,
+          "height and width of the input; unset: 32, with stem imagenet 224", at_least(1), "pixels");
+  }
+};
+
+struct DataSpec {
+  DatasetName name = DatasetName::kCifar10;
+  std::string path;
+  std::vector<Augmentation> augment = {Augmentation::kCrop, Augmentation::kFlip};
+  int64_t loader_threads = 1;
+  int64_t prefetch_batches = 4;
+
+  bool operator==(const DataSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("name", &DataSpec::name, "data set");
+    field("path", &DataSpec::path,
+          "folder of the data set: cifar10's *.bin files or train-*.tar and test-*.tar shards of JPEG",
+          kRequired);
+    field("augment", &DataSpec::augment,
+          "training augmentations: crop (4 pixels of zeros around, random position), flip (horizontal)");
+    field("loader_threads", &DataSpec::loader_threads, "threads a process that prepare batches", at_least(1));
+    field("prefetch_batches", &DataSpec::prefetch_batches, "batches prepared ahead", at_least(1), "batches");
+  }
+};
+
+struct SubnetworkSpec {
+  int64_t workers = 1;
+  int64_t replicas = 1;
+  Coverage coverage;
+  Construction construction = Construction::kBlock;
+  Masking masking = Masking::kForward;
+  UnitKind unit = UnitKind::kBlock;
+  Assignment assignment = Assignment::kBalanced;
+  std::string assignment_file;
+
+  bool operator==(const SubnetworkSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("workers", &SubnetworkSpec::workers, "n, the number of subnetworks", in_range(1, 65536));
+    field("replicas", &SubnetworkSpec::replicas, "R, data-parallel copies of every worker",
+          in_range(1, 65536));
+    field("coverage", &SubnetworkSpec::coverage,
+          "C = p/n, the share of workers that hold a unit, as 4/8 or 0.5");
+    field("construction", &SubnetworkSpec::construction,
+          "unit: a whole residual branch (block) or a slice of its hidden width (neuron)");
+    field("masking", &SubnetworkSpec::masking,
+          "units not owned are absent (forward) or present and frozen (backward)");
+    field("unit", &SubnetworkSpec::unit,
+          "branches of a block are assigned together (block) or each (branch)");
+    field("assignment", &SubnetworkSpec::assignment, "how owner sets are chosen");
+    field("assignment_file", &SubnetworkSpec::assignment_file,
+          "assignment file: a plan.json with owner sets");
+  }
+};
+
+struct OptimizerSpec {
+  OptimizerName name = OptimizerName::kSgd;
+  double lr = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 5e-4;
+  bool decay_norms_and_biases = true;
+  double clip_norm = 0;
+  bool shard = true;
+
+  bool operator==(const OptimizerSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("name", &OptimizerSpec::name, "update rule");
+    field("lr", &OptimizerSpec::lr, "peak learning rate", positive());
+    field("momentum", &OptimizerSpec::momentum, "sgd: momentum", at_least_and_below(0, 1));
+    field("nesterov", &OptimizerSpec::nesterov, "sgd: Nesterov's form of momentum");
+    field("beta1", &OptimizerSpec::beta1, "adamw: decay of the first moment", at_least_and_below(0, 1));
+    field("beta2", &OptimizerSpec::beta2, "adamw: decay of the second moment", at_least_and_below(0, 1));
+    field("eps", &OptimizerSpec::eps, "adamw: added to the root of the second moment", positive());
+    field("weight_decay", &OptimizerSpec::weight_decay, "sgd: L2 term; adamw: decoupled decay", at_least(0));
+    field("decay_norms_and_biases", &OptimizerSpec::decay_norms_and_biases,
+          "apply weight_decay to normalisation parameters and biases too");
+    field("clip_norm", &OptimizerSpec::clip_norm, "largest global gradient norm; 0: no clipping",
+          at_least(0));
+    field("shard", &OptimizerSpec::shard,
+          "split optimizer state over the owners; false: every holder keeps all of it");
+  }
+};
+
+struct ScheduleSpec {
+  ScheduleName name = ScheduleName::kCosine;
+  double warmup_epochs = 0;
+  std::optional<int64_t> warmup_steps;
+  std::vector<double> milestones = {0.5, 0.75};
+  double gamma = 0.1;
+  double final_lr_factor = 0;
+
+  bool operator==(const ScheduleSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("name", &ScheduleSpec::name, "learning rate over the run");
+    field("warmup_epochs", &ScheduleSpec::warmup_epochs, "linear warm-up from 0", at_least(0), "epochs");
+    field("warmup_steps", &ScheduleSpec::warmup_steps, "the same in steps; replaces warmup_epochs",
+          at_least(0), "steps");
+    field("milestones", &ScheduleSpec::milestones,
+          "step: shares of the run after which lr is multiplied by gamma, increasing",
+          strictly_between(0, 1));
+    field("gamma", &ScheduleSpec::gamma, "step: factor at each milestone", positive());
+    field("final_lr_factor", &ScheduleSpec::final_lr_factor,
+          "cosine, linear: last learning rate over the peak", in_range(0, 1));
+  }
+};
+
+struct TrainSpec {
+  double epochs = 10;
+  std::optional<int64_t> max_steps;
+  Budget budget = Budget::kEpochs;
+  int64_t batch_size_per_worker = 64;
+  int64_t accumulate_steps = 1;
+  Precision precision = Precision::kFp32;
+  DeviceKind device = DeviceKind::kAuto;
+  double bucket_megabytes = 25;
+  int64_t log_every_steps = 10;
+  double label_smoothing = 0;
+
+  bool operator==(const TrainSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("epochs", &TrainSpec::epochs, "passes over the training set before `budget` scales them",
+          positive(), "epochs");
+    field("max_steps", &TrainSpec::max_steps, "stop after so many steps; never scaled", at_least(1), "steps");
+    field("budget", &TrainSpec::budget,
+          "length of the run: epochs as given; flops: times dense FLOPs over the plan's mean; coverage: "
+          "times 1/C");
+    field("batch_size_per_worker", &TrainSpec::batch_size_per_worker, "samples of a micro-batch", at_least(1),
+          "samples");
+    field("accumulate_steps", &TrainSpec::accumulate_steps, "micro-batches a step", at_least(1),
+          "micro-batches");
+    field("precision", &TrainSpec::precision,
+          "weights, activations and gradients; bf16 keeps sums, master values and moments in fp32");
+    field("device", &TrainSpec::device, "auto: CUDA where there is one");
+    field("bucket_megabytes", &TrainSpec::bucket_megabytes, "largest gradient bucket", positive(), "MB");
+    field("log_every_steps", &TrainSpec::log_every_steps, "distance of training lines in the metrics",
+          at_least(1), "steps");
+    field("label_smoothing", &TrainSpec::label_smoothing, "cross-entropy label smoothing", in_range(0, 1));
+  }
+};
+
+struct CheckpointSpec {
+  double every_epochs = 10;
+  std::optional<int64_t> every_steps;
+  int64_t keep_last = 2;
+  bool at_start = false;
+
+  bool operator==(const CheckpointSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("every_epochs", &CheckpointSpec::every_epochs, "distance of checkpoints; 0: only at the end",
+          at_least(0), "epochs");
+    field("every_steps", &CheckpointSpec::every_steps, "the same in steps; replaces every_epochs",
+          at_least(1), "steps");
+    field("keep_last", &CheckpointSpec::keep_last, "checkpoints kept", at_least(1));
+    field("at_start", &CheckpointSpec::at_start, "save step 0 as well");
+  }
+};
+
+struct EvalSpec {
+  double every_epochs = 1;
+  EvalMode mode = EvalMode::kFull;
+  std::optional<int64_t> recalibrate_batches;
+  BranchScale branch_scale = BranchScale::kNone;
+  int64_t batch_size = 100;
+
+  bool operator==(const EvalSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("every_epochs", &EvalSpec::every_epochs, "distance of evaluations; 0: only at the end", at_least(0),
+          "epochs");
+    field("mode", &EvalSpec::mode, "assemble the full model on every process, or stream it branch by branch");
+    field("recalibrate_batches", &EvalSpec::recalibrate_batches,
+          "training batches that re-estimate BatchNorm statistics of the assembled model; 0: none; unset: "
+          "100 under "
+          "forward masking with C < 1, else 0",
+          at_least(0), "batches");
+    field("branch_scale", &EvalSpec::branch_scale,
+          "scale of every branch's output in the assembled model: none, or survival (its coverage)");
+    field("batch_size", &EvalSpec::batch_size, "samples of an evaluation batch", at_least(1), "samples");
+  }
+};
+
+struct OutputSpec {
+  std::string dir = "runs";
+  bool trace = false;
+
+  bool operator==(const OutputSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("dir", &OutputSpec::dir, "folder of run folders");
+    field("trace", &OutputSpec::trace, "write trace.jsonl: loss and sample indices of every step and worker");
+  }
+};
+
+struct ExperimentSpec {
+  std::string name;
+  int64_t seed = 0;
+  ModelSpec model;
+  DataSpec data;
+  SubnetworkSpec subnetwork;
+  OptimizerSpec optimizer;
+  ScheduleSpec schedule;
+  TrainSpec train;
+  CheckpointSpec checkpoint;
+  EvalSpec eval;
+  OutputSpec output;
+
+  bool operator==(const ExperimentSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("name", &ExperimentSpec::name, "name of the run folder", kRequired);
+    field("seed", &ExperimentSpec::seed, "seed of every random choice", at_least(0));
+    field("model", &ExperimentSpec::model, "the network");
+    field("data", &ExperimentSpec::data, "the data set");
+    field("subnetwork", &ExperimentSpec::subnetwork, "how the network is divided over workers");
+    field("optimizer", &ExperimentSpec::optimizer, "the update rule");
+    field("schedule", &ExperimentSpec::schedule, "the learning-rate schedule");
+    field("train", &ExperimentSpec::train, "the training loop");
+    field("checkpoint", &ExperimentSpec::checkpoint, "saving");
+    field("eval", &ExperimentSpec::eval, "evaluation of the assembled full model");
+    field("output", &ExperimentSpec::output, "the run folder");
+  }
+};
+
+}  // namespace sdp

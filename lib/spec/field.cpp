@@ -1,0 +1,94 @@
+#include "spec/field.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+
+#include "spec/error.h"
+#include "spec/text.h"
+
+namespace sdp {
+
+std::string describe(const Limits& limits) {
+  const std::string min = shortest_decimal(limits.min);
+  const std::string max = shortest_decimal(limits.max);
+  if (limits.has_min() && limits.has_max() && !limits.exclusive_min && !limits.exclusive_max)
+    return "between " + min + " and " + max;
+  std::string text;
+  if (limits.has_min()) text = (limits.exclusive_min ? "more than " : "at least ") + min;
+  if (limits.has_min() && limits.has_max()) text += " and ";
+  if (limits.has_max()) text += (limits.exclusive_max ? "below " : "at most ") + max;
+  return text;
+}
+
+namespace {
+
+constexpr double kDecimalTolerance = 1e-6;
+
+struct Fraction {
+  int64_t numerator;
+  int64_t denominator;
+};
+
+template <class Number>
+std::optional<Number> parse_whole_text(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<Fraction> parse_fraction(std::string_view text) {
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos) return std::nullopt;
+  const auto numerator = parse_whole_text<int64_t>(text.substr(0, slash));
+  const auto denominator = parse_whole_text<int64_t>(text.substr(slash + 1));
+  if (!numerator || !denominator || *numerator < 1 || *numerator > *denominator) return std::nullopt;
+  const int64_t divisor = std::gcd(*numerator, *denominator);
+  return Fraction{*numerator / divisor, *denominator / divisor};
+}
+
+/// "3/8, 4/8": the coverages next to C that n workers can have.
+std::string nearest_coverages(double coverage, int64_t workers) {
+  const auto below = static_cast<int64_t>(std::floor(coverage * static_cast<double>(workers)));
+  std::string text;
+  for (const int64_t owners : {below, below + 1}) {
+    if (owners < 1 || owners > workers) continue;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(owners) + "/" + std::to_string(workers);
+  }
+  return text;
+}
+
+}  // namespace
+
+double value_of(const Coverage& coverage) {
+  if (const auto fraction = parse_fraction(coverage.text))
+    return static_cast<double>(fraction->numerator) / static_cast<double>(fraction->denominator);
+  const auto decimal = parse_whole_text<double>(coverage.text);
+  if (!decimal || !(*decimal > 0 && *decimal <= 1))
+    throw UsageError("found '" + coverage.text +
+                     "', expected a coverage above 0 and at most 1, as 4/8 or 0.5");
+  return *decimal;
+}
+
+int64_t owners_of(const Coverage& coverage, int64_t workers) {
+  if (workers < 1) throw std::logic_error("owners_of: there must be at least one worker");
+  const double value = value_of(coverage);
+  if (const auto fraction = parse_fraction(coverage.text)) {
+    // In lowest terms C n is whole exactly when the denominator divides n.
+    if (workers % fraction->denominator == 0) return workers / fraction->denominator * fraction->numerator;
+  } else {
+    const int64_t owners = std::llround(value * static_cast<double>(workers));
+    const double nearest = static_cast<double>(owners) / static_cast<double>(workers);
+    if (owners >= 1 && std::abs(nearest - value) <= kDecimalTolerance) return owners;
+  }
+  throw UsageError("found '" + coverage.text +
+                   "', which is no whole number of owners; expected p/n for a whole p; the nearest with " +
+                   std::to_string(workers) + " workers: " + nearest_coverages(value, workers));
+}
+
+}  // namespace sdp

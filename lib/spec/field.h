@@ -1,0 +1,85 @@
+#pragma once
+
+// What the field lists of experiment_spec.h are written with: limits, names of enum values, coverage.
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace sdp {
+
+/// Accepted values of a number, or of every number of a list. Bounds are inclusive unless `exclusive_*`.
+struct Limits {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool exclusive_min = false;
+  bool exclusive_max = false;
+
+  constexpr bool has_min() const { return min != -std::numeric_limits<double>::infinity(); }
+  constexpr bool has_max() const { return max != std::numeric_limits<double>::infinity(); }
+  constexpr bool contains(double value) const {
+    return (exclusive_min ? value > min : value >= min) && (exclusive_max ? value < max : value <= max);
+  }
+};
+
+constexpr Limits at_least(double min) {
+  return {.min = min};
+}
+constexpr Limits positive() {
+  return {.min = 0, .exclusive_min = true};
+}
+constexpr Limits in_range(double min, double max) {
+  return {.min = min, .max = max};
+}
+constexpr Limits at_least_and_below(double min, double max) {
+  return {.min = min, .max = max, .exclusive_max = true};
+}
+constexpr Limits strictly_between(double min, double max) {
+  return {.min = min, .max = max, .exclusive_min = true, .exclusive_max = true};
+}
+
+/// The limits in words, as in "at least 0 and below 1"; empty where every value is accepted.
+std::string describe(const Limits& limits);
+
+/// Marks a key that has no default.
+struct Required {};
+inline constexpr Required kRequired;
+
+/// C = p/n as the user wrote it: a fraction ("4/8") or a decimal ("0.5"). `owners_of` turns it into p once n
+/// is known.
+struct Coverage {
+  std::string text = "1";
+
+  bool operator==(const Coverage&) const = default;
+};
+
+/// C as a number in (0, 1]. Throws UsageError (without a position) when the text is anything else.
+double value_of(const Coverage& coverage);
+
+/// p = C n, for n >= 1. A fraction must give a whole number exactly, a decimal may be 1e-6 off k/n. Throws
+/// UsageError (without a position) when C is not k/n for an integer k in 1..n, naming the nearest coverages
+/// that are.
+int64_t owners_of(const Coverage& coverage, int64_t workers);
+
+/// Names of an enum's values, specialised by SDP_ENUM_NAMES next to the enum.
+template <class Enum>
+struct EnumNames;
+
+/// The YAML name of an enum's value.
+template <class Enum>
+constexpr std::string_view name_of(Enum value) {
+  for (const auto& [candidate, name] : EnumNames<Enum>::values)
+    if (candidate == value) return name;
+  return "?";
+}
+
+}  // namespace sdp
+
+#define SDP_ENUM_NAMES(Enum, ...)                                                                   \
+  template <>                                                                                       \
+  struct EnumNames<Enum> {                                                                          \
+    static constexpr auto values = std::to_array<std::pair<Enum, std::string_view>>({__VA_ARGS__}); \
+  };

@@ -1,0 +1,35 @@
+#pragma once
+
+// The experiment of a run from YAML files and the command line's overrides.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "spec/experiment_spec.h"
+#include "spec/validate.h"
+
+namespace sdp {
+
+struct LoadedSpec {
+  ExperimentSpec spec;  ///< checked and resolved (see `resolve`)
+  std::vector<std::string>
+      warnings;  ///< with their positions; a saved spec.yaml sets every key, so its own are idle
+};
+
+/// Reads the files in order, a later one replacing single keys of those before it, then the overrides, each
+/// "a.b=v" with v in YAML ("optimizer.lr=0.2", "data.augment=[]", "model={name: mlp, depth: 2}").
+///
+/// Throws UsageError, its message beginning with "file:line:column: " ("file: " where it can't be read,
+/// "--set a.b=v: " for an override) and the key: what was found, what was expected, and for an unknown key or
+/// name the allowed ones and the nearest. Every file is checked in full, also keys that a later one replaces.
+LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
+                     const std::vector<std::string>& overrides,
+                     DataFolder data_folder = DataFolder::kMustExist);
+
+/// The same from one text in memory; `source_name` stands for its file.
+LoadedSpec parse_spec(const std::string& text, const std::string& source_name,
+                      const std::vector<std::string>& overrides = {},
+                      DataFolder data_folder = DataFolder::kMustExist);
+
+}  // namespace sdp

@@ -1,0 +1,24 @@
+#pragma once
+
+// The spec as text: for a run folder, for the reader of `sdp-train spec`, for editors.
+
+#include <string>
+
+#include "spec/experiment_spec.h"
+
+namespace sdp {
+
+/// Every key with its value; loading it gives an equal spec, numbers bit for bit. Unset ones are null.
+std::string to_yaml(const ExperimentSpec& spec);
+
+/// XXH3-128 of to_yaml, 32 hexadecimal digits: equal for equal specs, on every machine.
+std::string spec_hash(const ExperimentSpec& spec);
+
+/// A table of every key: type, default, accepted values and unit, and below it what it means. At most 110
+/// columns.
+std::string describe_fields();
+
+/// JSON Schema (draft 2020-12) of the spec file.
+std::string json_schema();
+
+}  // namespace sdp

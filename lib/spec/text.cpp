@@ -1,0 +1,65 @@
+#include "spec/text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace sdp {
+
+std::string shortest_decimal(double value) {
+  std::array<char, 32> buffer;
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  std::string text(buffer.data(), end);
+  // YAML 1.1 takes "5e-04" for a string: a number with an exponent needs its point.
+  const size_t exponent = text.find('e');
+  if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
+  return text;
+}
+
+std::string join(const std::vector<std::string_view>& words, std::string_view separator) {
+  std::string joined;
+  for (const auto word : words) {
+    if (!joined.empty()) joined += separator;
+    joined += word;
+  }
+  return joined;
+}
+
+namespace {
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      const size_t replace = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replace});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::optional<std::string_view> nearest_name(std::string_view word,
+                                             const std::vector<std::string_view>& candidates) {
+  std::optional<std::string_view> nearest;
+  size_t smallest = 0;
+  for (const auto candidate : candidates) {
+    // A length so different can't be near, and a wrong key may be as long as the file.
+    if (word.size() > 2 * candidate.size()) continue;
+    const size_t distance = edit_distance(word, candidate);
+    if (2 * distance > std::max(word.size(), candidate.size())) continue;
+    if (nearest && distance >= smallest) continue;
+    nearest = candidate;
+    smallest = distance;
+  }
+  return nearest;
+}
+
+}  // namespace sdp

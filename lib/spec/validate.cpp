@@ -1,0 +1,173 @@
+#include "spec/validate.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+bool is_dense(const ExperimentSpec& spec) {
+  return owners_of(spec.subnetwork.coverage, spec.subnetwork.workers) == spec.subnetwork.workers;
+}
+bool is_resnet(const ExperimentSpec& spec) {
+  return spec.model.name == ModelName::kResNet18;
+}
+bool is_mlp(const ExperimentSpec& spec) {
+  return spec.model.name == ModelName::kMlp;
+}
+bool is_sgd(const ExperimentSpec& spec) {
+  return spec.optimizer.name == OptimizerName::kSgd;
+}
+bool is_adamw(const ExperimentSpec& spec) {
+  return spec.optimizer.name == OptimizerName::kAdamW;
+}
+bool has_no_steps(const ExperimentSpec& spec) {
+  return spec.schedule.name != ScheduleName::kStep;
+}
+
+/// A key worth a warning when it was set in a spec for which `applies` holds.
+struct Advice {
+  const char* key;
+  bool (*applies)(const ExperimentSpec&);
+  const char* message;
+};
+
+constexpr auto kAdvice = std::to_array<Advice>({
+    {"model.stem", is_mlp, "has no effect: only resnet18 has a stem to choose"},
+    {"model.depth", is_resnet, "has no effect: only mlp uses it"},
+    {"model.hidden_width", is_resnet, "has no effect: only mlp uses it"},
+    {"subnetwork.unit", [](const ExperimentSpec& s) { return s.subnetwork.unit == UnitKind::kBranch; },
+     "has no effect: a block of this model is one branch"},
+    {"subnetwork.assignment",
+     [](const ExperimentSpec& s) { return s.subnetwork.assignment != Assignment::kBalanced && is_dense(s); },
+     "has no effect: with coverage 1 every worker holds everything"},
+    {"optimizer.momentum", is_adamw, "has no effect: only sgd uses it"},
+    {"optimizer.nesterov", is_adamw, "has no effect: only sgd uses it"},
+    {"optimizer.beta1", is_sgd, "has no effect: only adamw uses it"},
+    {"optimizer.beta2", is_sgd, "has no effect: only adamw uses it"},
+    {"optimizer.eps", is_sgd, "has no effect: only adamw uses it"},
+    {"optimizer.decay_norms_and_biases",
+     [](const ExperimentSpec& s) { return s.optimizer.weight_decay == 0; },
+     "has no effect: weight_decay is 0"},
+    {"schedule.warmup_epochs", [](const ExperimentSpec& s) { return s.schedule.warmup_steps.has_value(); },
+     "has no effect: warmup_steps is set and replaces it"},
+    {"schedule.milestones", has_no_steps, "has no effect: only the schedule step uses it"},
+    {"schedule.gamma", has_no_steps, "has no effect: only the schedule step uses it"},
+    {"schedule.final_lr_factor",
+     [](const ExperimentSpec& s) {
+       return s.schedule.name != ScheduleName::kCosine && s.schedule.name != ScheduleName::kLinear;
+     },
+     "has no effect: only the schedules cosine and linear use it"},
+    {"train.budget", [](const ExperimentSpec& s) { return s.train.budget != Budget::kEpochs && is_dense(s); },
+     "has no effect: with coverage 1 the run has its epochs as given"},
+    {"train.precision",
+     [](const ExperimentSpec& s) {
+       return s.train.precision == Precision::kBf16 && s.train.device == DeviceKind::kCpu;
+     },
+     "bf16 is several times slower than fp32 on a CPU; use fp32 there"},
+    {"checkpoint.every_epochs", [](const ExperimentSpec& s) { return s.checkpoint.every_steps.has_value(); },
+     "has no effect: every_steps is set and replaces it"},
+    {"eval.recalibrate_batches",
+     [](const ExperimentSpec& s) { return is_mlp(s) && s.eval.recalibrate_batches.value_or(0) > 0; },
+     "has no effect: mlp has no BatchNorm"},
+    {"eval.branch_scale",
+     [](const ExperimentSpec& s) { return s.eval.branch_scale == BranchScale::kSurvival && is_dense(s); },
+     "has no effect: with coverage 1 every branch survives"},
+});
+
+void check_name(const ExperimentSpec& spec, const Positions& positions) {
+  const std::string& name = spec.name;
+  const bool has_control =
+      std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (name.empty() || name.front() == '.' || has_control || name.find('/') != std::string::npos ||
+      name.find("..") != std::string::npos)
+    fail_at(positions.of("name"), "name",
+            "found '" + name + "', expected a folder name: not empty, no leading '.', no '/', no '..'");
+}
+
+// ---- Only until the next release, which brings both regimes and deletes this function. ----
+void check_regime_is_available(const ExperimentSpec& spec, const Positions& positions) {
+  if (spec.subnetwork.construction == Construction::kNeuron)
+    fail_at(positions.of("subnetwork.construction"), "subnetwork.construction",
+            "neuron is not available in this version; use block");
+  if (spec.subnetwork.masking == Masking::kBackward)
+    fail_at(positions.of("subnetwork.masking"), "subnetwork.masking",
+            "backward is not available in this version; use forward");
+}
+// --------------------------------------------------------------------------------------------
+
+void check_coverage(const ExperimentSpec& spec, const Positions& positions) {
+  try {
+    owners_of(spec.subnetwork.coverage, spec.subnetwork.workers);
+  } catch (const UsageError& error) {
+    fail_at(positions.of("subnetwork.coverage"), "subnetwork.coverage", error.what());
+  }
+}
+
+void check_assignment_file(const ExperimentSpec& spec, const Positions& positions) {
+  const std::string key = "subnetwork.assignment_file";
+  const std::string& file = spec.subnetwork.assignment_file;
+  const bool is_used = spec.subnetwork.assignment == Assignment::kFile;
+  if (is_used && file.empty())
+    fail_at(positions.of(key), key, "missing, expected the plan.json that 'assignment: file' reads");
+  if (!is_used && !file.empty())
+    fail_at(positions.of(key), key,
+            "found '" + file + "', expected none without 'assignment: file', which would read it");
+  std::error_code ignored;
+  if (is_used && !std::filesystem::is_regular_file(file, ignored))
+    fail_at(positions.of(key), key, "found '" + file + "', expected a file that exists");
+}
+
+void check_training(const ExperimentSpec& spec, const Positions& positions) {
+  if (is_sgd(spec) && spec.optimizer.nesterov && spec.optimizer.momentum == 0)
+    fail_at(positions.of("optimizer.nesterov"), "optimizer.nesterov",
+            "found true with momentum 0, expected false or a momentum more than 0");
+  const auto& milestones = spec.schedule.milestones;
+  if (!std::is_sorted(milestones.begin(), milestones.end()))
+    fail_at(positions.of("schedule.milestones"), "schedule.milestones",
+            "found a share below the one before it, expected increasing shares, as [0.5, 0.75]");
+}
+
+void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(spec.data.path, ignored))
+    fail_at(positions.of("data.path"), "data.path",
+            "found '" + spec.data.path + "', expected a folder that exists");
+}
+
+}  // namespace
+
+void check_across_keys(const ExperimentSpec& spec, const Positions& positions, DataFolder data_folder) {
+  check_name(spec, positions);
+  check_coverage(spec, positions);
+  check_regime_is_available(spec, positions);
+  check_assignment_file(spec, positions);
+  check_training(spec, positions);
+  if (data_folder == DataFolder::kMustExist) check_data_folder(spec, positions);
+}
+
+std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positions& positions) {
+  std::vector<std::string> warnings;
+  for (const auto& [key, applies, message] : kAdvice)
+    if (positions.is_set(key) && applies(spec))
+      warnings.push_back(positions.of(key).prefix() + key + ": " + message);
+  return warnings;
+}
+
+void resolve(ExperimentSpec& spec) {
+  constexpr int64_t kCifarImageSize = 32;
+  constexpr int64_t kImageNetImageSize = 224;
+  constexpr int64_t kRecalibrateBatches = 100;
+  const bool has_large_stem = is_resnet(spec) && spec.model.stem == Stem::kImageNet;
+  if (!spec.model.image_size) spec.model.image_size = has_large_stem ? kImageNetImageSize : kCifarImageSize;
+
+  const bool has_batch_norm = is_resnet(spec);
+  const bool misses_branches = spec.subnetwork.masking == Masking::kForward && !is_dense(spec);
+  if (!spec.eval.recalibrate_batches)
+    spec.eval.recalibrate_batches = has_batch_norm && misses_branches ? kRecalibrateBatches : 0;
+}
+
+}  // namespace sdp

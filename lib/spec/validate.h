@@ -1,0 +1,29 @@
+#pragma once
+
+// What one key alone can't tell: checks across keys, settings without effect, values that depend on others.
+
+#include <string>
+#include <vector>
+
+#include "spec/experiment_spec.h"
+#include "spec/position.h"
+
+namespace sdp {
+
+/// Whether the command reads the data set, so that its folder has to be there (`plan` does not).
+enum class DataFolder { kMustExist, kNotNeeded };
+
+/// Throws UsageError at the position of the key (or of the mapping around it, where it has its default) for
+/// the first contradiction: a name that is no folder name, coverage against workers, regimes this version
+/// lacks, the assignment's file, Nesterov without momentum, milestones that do not increase, the data folder.
+void check_across_keys(const ExperimentSpec& spec, const Positions& positions, DataFolder data_folder);
+
+/// One message with its position for every key that was set and changes nothing, or costs what nobody
+/// expects.
+std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positions& positions);
+
+/// Fills what was left unset and depends on other keys: model.image_size (32, with stem imagenet 224) and
+/// eval.recalibrate_batches (100 under forward masking with C < 1 for a model with BatchNorm, else 0).
+void resolve(ExperimentSpec& spec);
+
+}  // namespace sdp

@@ -1,0 +1,38 @@
+#pragma once
+
+// Values of the field lists as YAML, on one line.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "spec/field.h"
+#include "spec/visit.h"
+
+namespace sdp {
+
+std::string yaml_text(bool value);
+std::string yaml_text(int64_t value);
+std::string yaml_text(double value);
+std::string yaml_text(const std::string& value);  ///< always in double quotes
+std::string yaml_text(const Coverage& value);
+
+template <NamedEnum Enum>
+std::string yaml_text(Enum value) {
+  return std::string(name_of(value));
+}
+
+template <class T>
+std::string yaml_text(const std::optional<T>& value) {
+  return value ? yaml_text(*value) : "null";
+}
+
+template <class T>
+std::string yaml_text(const std::vector<T>& values) {
+  std::string text;
+  for (const T& value : values)
+    text += (text.empty() ? "" : ", ") + yaml_text(value);
+  return "[" + text + "]";
+}
+
+}  // namespace sdp

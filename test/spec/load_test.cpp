@@ -1,0 +1,267 @@
+#include "spec/load.h"
+
+#include "spec_errors.h"
+
+namespace sdp {
+namespace {
+
+TEST_CASE("every kind of value is read") {
+  const auto loaded = parse_spec(R"(# a comment
+name: every-kind_1.0
+seed: 9223372036854775807
+model: {name: mlp, width: 8, depth: +3, image_size: 16}
+data:
+  path: .
+  augment: [flip]
+subnetwork: {workers: 8, coverage: 3/8, assignment: window}
+optimizer: {name: adamw, lr: 5e-4, beta1: 0, weight_decay: 0, shard: false}
+schedule:
+  name: step
+  milestones:
+    - 0.25
+    - .5
+  warmup_steps: 7
+train: {epochs: 2.5, precision: fp64, device: cpu}
+eval: {recalibrate_batches: null}
+output: {dir: "a: b"}
+)",
+                                 "x.yaml");
+  const ExperimentSpec& spec = loaded.spec;
+  CHECK(loaded.warnings.empty());
+  CHECK(spec.name == "every-kind_1.0");
+  CHECK(spec.seed == INT64_MAX);
+  CHECK(spec.model.name == ModelName::kMlp);
+  CHECK(spec.model.depth == 3);
+  CHECK(spec.model.image_size == 16);
+  CHECK(spec.data.augment == std::vector{Augmentation::kFlip});
+  CHECK(spec.subnetwork.workers == 8);
+  CHECK(spec.subnetwork.coverage.text == "3/8");
+  CHECK(spec.subnetwork.assignment == Assignment::kWindow);
+  CHECK(spec.optimizer.name == OptimizerName::kAdamW);
+  CHECK(spec.optimizer.lr == 5e-4);
+  CHECK(spec.optimizer.beta1 == 0);
+  CHECK_FALSE(spec.optimizer.shard);
+  CHECK(spec.schedule.milestones == std::vector<double>{0.25, 0.5});
+  CHECK(spec.schedule.warmup_steps == 7);
+  CHECK(spec.train.epochs == 2.5);
+  CHECK(spec.train.precision == Precision::kFp64);
+  CHECK(spec.train.device == DeviceKind::kCpu);
+  CHECK(spec.output.dir == "a: b");
+  // Not set: as the structs say.
+  CHECK(spec.optimizer.momentum == OptimizerSpec{}.momentum);
+  CHECK(spec.checkpoint == CheckpointSpec{});
+  CHECK_FALSE(spec.train.max_steps);
+}
+
+TEST_CASE("a wrong value is refused with its place, what was found and what was expected") {
+  struct Case {
+    const char* rest;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {"subnetwork:\n  workers: four\n",
+       "x.yaml:4:12: subnetwork.workers: found 'four', expected a whole number, between 1 and 65536"},
+      {"subnetwork:\n  workers: 2.5\n",
+       "x.yaml:4:12: subnetwork.workers: found '2.5', expected a whole number"},
+      {"subnetwork:\n  workers: 1e3\n",
+       "x.yaml:4:12: subnetwork.workers: found '1e3', expected a whole number"},
+      {"subnetwork:\n  workers: \"4\"\n", "x.yaml:4:12: subnetwork.workers: found the text \"4\", expected"},
+      {"subnetwork:\n  workers: {n: 4}\n", "x.yaml:4:12: subnetwork.workers: found a mapping, expected"},
+      {"subnetwork:\n  workers: [4]\n", "x.yaml:4:12: subnetwork.workers: found a list, expected"},
+      {"subnetwork:\n  workers:\n  coverage: 1\n", "x.yaml:4:3: subnetwork.workers: found nothing, expected"},
+      {"subnetwork: {workers: 0}", "x.yaml:3:23: subnetwork.workers: found '0', expected a whole number"},
+      {"seed: -1", "x.yaml:3:7: seed: found '-1', expected a whole number, at least 0"},
+      {"seed: 9223372036854775808",
+       "x.yaml:3:7: seed: found '9223372036854775808', expected a whole number not beyond "
+       "9223372036854775807"},
+      {"seed: +-5", "x.yaml:3:7: seed: found '+-5', expected a whole number"},
+      {"optimizer: {lr: 0}", "x.yaml:3:17: optimizer.lr: found '0', expected a number, more than 0"},
+      {"optimizer: {lr: fast}", "x.yaml:3:17: optimizer.lr: found 'fast', expected a number"},
+      {"optimizer: {lr: 0.1 0.2}", "x.yaml:3:17: optimizer.lr: found '0.1 0.2', expected a number"},
+      {"optimizer: {lr: nan}", "x.yaml:3:17: optimizer.lr: found 'nan', expected a finite number"},
+      {"optimizer: {lr: .nan}", "x.yaml:3:17: optimizer.lr: found '.nan', expected a number"},
+      {"optimizer: {lr: inf}", "x.yaml:3:17: optimizer.lr: found 'inf', expected a finite number"},
+      {"optimizer: {lr: .inf}", "x.yaml:3:17: optimizer.lr: found '.inf', expected a number"},
+      {"optimizer: {lr: 1e400}",
+       "x.yaml:3:17: optimizer.lr: found '1e400', expected a number that fits a double"},
+      {"optimizer: {momentum: 1}",
+       "x.yaml:3:23: optimizer.momentum: found '1', expected a number, at least 0 and "
+       "below 1"},
+      {"optimizer: {beta1: 1}",
+       "x.yaml:3:20: optimizer.beta1: found '1', expected a number, at least 0 and below"},
+      {"optimizer: {beta2: 1}",
+       "x.yaml:3:20: optimizer.beta2: found '1', expected a number, at least 0 and below"},
+      {"optimizer: {shard: yes}", "x.yaml:3:20: optimizer.shard: found 'yes', expected true or false"},
+      {"optimizer: {shard: 1}", "x.yaml:3:20: optimizer.shard: found '1', expected true or false"},
+      {"optimizer: {name: adam}",
+       "x.yaml:3:19: optimizer.name: found 'adam', expected one of sgd, adamw; did you mean 'adamw'?"},
+      {"subnetwork: {assignment: balance}",
+       "x.yaml:3:26: subnetwork.assignment: found 'balance', expected one of balanced, window, random, file; "
+       "did "
+       "you mean 'balanced'?"},
+      {"subnetwork: {coverage: half}", "x.yaml:3:24: subnetwork.coverage: found 'half', expected a coverage"},
+      {"subnetwork: {coverage: [4, 8]}",
+       "x.yaml:3:24: subnetwork.coverage: found a list, expected a coverage"},
+      {"output: {dir: [a]}", "x.yaml:3:15: output.dir: found a list, expected a text"},
+      {"schedule: {milestones: 0.5}",
+       "x.yaml:3:24: schedule.milestones: found '0.5', expected a list of numbers, as [0.5, 0.75]"},
+      {"schedule: {milestones: [0.5, x]}",
+       "x.yaml:3:30: schedule.milestones[1]: found 'x', expected a number"},
+      {"schedule: {milestones: [0.5, 1]}",
+       "x.yaml:3:30: schedule.milestones[1]: found '1', expected a number, more"},
+      {"schedule: {milestones: [0.5, 0.5]}",
+       "x.yaml:3:30: schedule.milestones[1]: found '0.5' a second time"},
+      {"schedule: {warmup_steps: -1}",
+       "x.yaml:3:26: schedule.warmup_steps: found '-1', expected a whole number, at"},
+      {"model: resnet18",
+       "x.yaml:3:8: model: found 'resnet18', expected a mapping with the keys name, num_classes"},
+      {"model:", "x.yaml:3:1: model: found nothing, expected a mapping"},
+      {"model: [a]", "x.yaml:3:8: model: found a list, expected a mapping"},
+  };
+  for (const auto& [rest, message] : cases) {
+    const std::string error = spec_error(spec_with(rest));
+    INFO(error);
+    CHECK(error.rfind(message, 0) == 0);
+  }
+  CHECK(spec_error("name: a\ndata:\n  path: .\n  augment: [crop, flop]\n") ==
+        "x.yaml:4:19: data.augment[1]: found 'flop', expected one of crop, flip; did you mean 'flip'?");
+}
+
+TEST_CASE("an unknown key is refused at every level with the allowed ones and the nearest") {
+  CHECK(
+      spec_error(spec_with("optimiser: {lr: 1}")) ==
+      "x.yaml:3:1: optimiser: unknown key; did you mean 'optimizer'? Allowed here: name, seed, model, data, "
+      "subnetwork, optimizer, schedule, train, checkpoint, eval, output");
+  CHECK(spec_error(spec_with("checkpoint:\n  every_epoch: 3\n")) ==
+        "x.yaml:4:3: checkpoint.every_epoch: unknown key; did you mean 'every_epochs'? Allowed here: "
+        "every_epochs, "
+        "every_steps, keep_last, at_start");
+  CHECK(spec_error(spec_with("output: {learning_rate: 3}")) ==
+        "x.yaml:3:10: output.learning_rate: unknown key. Allowed here: dir, trace");
+  // The key itself, whatever its value: it comes before wrong values of its neighbours.
+  CHECK(contains(spec_error(spec_with("output: {dir: [], trase: 3}")),
+                 "x.yaml:3:19: output.trase: unknown key"));
+}
+
+TEST_CASE("a key that comes twice is refused") {
+  CHECK(spec_error(spec_with("train:\n  epochs: 1\n  budget: flops\n  epochs: 2\n")) ==
+        "x.yaml:6:3: train.epochs: found a second time, expected once (the first is in line 4)");
+  CHECK(spec_error(spec_with("name: b\n")) ==
+        "x.yaml:3:1: name: found a second time, expected once (the first is in line 1)");
+}
+
+TEST_CASE("broken YAML is refused at its place") {
+  CHECK(spec_error(spec_with("model: [1, 2\n")).rfind("x.yaml:4:1: not valid YAML: ", 0) == 0);
+  CHECK(spec_error("name: a: b\n").rfind("x.yaml:1:8: not valid YAML: ", 0) == 0);
+  CHECK(spec_error("model:\n  name: mlp\n\twidth: 3\n").rfind("x.yaml:3:1: not valid YAML: ", 0) == 0);
+  CHECK(contains(spec_error(spec_with("output: {dir: \"a}\n")), "not valid YAML: "));  // open to the end
+  CHECK(contains(spec_error(spec_with("output: {dir: 'a}")), "not valid YAML: "));
+  CHECK(contains(spec_error(""), "x.yaml:1:1: found nothing, expected a mapping with the keys name, seed"));
+  CHECK(contains(spec_error("# only this\n\n"), "x.yaml:1:1: found nothing, expected a mapping"));
+  CHECK(contains(spec_error("- name\n"),
+                 "x.yaml:1:1: found a list, expected a mapping with the keys name, seed"));
+  CHECK(contains(spec_error("name\n"), "x.yaml:1:1: found 'name', expected a mapping"));
+  CHECK(spec_error(spec_with("---\nseed: 1\n")) == "x.yaml:3:1: found a second document, expected one");
+  CHECK(contains(spec_error(spec_with("seed: &a 1\noutput: *a\n")), "x.yaml:4:9: found an alias"));
+  CHECK(contains(spec_error(spec_with("? [a]\n: 1\n")), "x.yaml:3:3: found a key that is not a word"));
+  CHECK(contains(spec_error(std::string(100'000, '[')), "not valid YAML"));
+}
+
+TEST_CASE("required keys") {
+  CHECK(contains(spec_error("data: {path: .}\n"),
+                 "x.yaml:1:1: name: missing, expected the name of the run folder"));
+  CHECK(contains(spec_error("\n# c\nname: a\n"), "x.yaml:3:1: data.path: missing, expected the folder"));
+  CHECK(contains(spec_error("name: a\ndata:\n  name: cifar10\n"), "x.yaml:3:3: data.path: missing"));
+  CHECK(contains(spec_error("name: a\ndata:\n  path: ''\n"), "x.yaml:3:9: data.path: found the text \"\""));
+  CHECK(contains(spec_error("name:\ndata: {path: .}\n"), "x.yaml:1:1: name: found nothing"));
+}
+
+TEST_CASE("overrides come last and are parsed as YAML") {
+  const auto spec =
+      parse_spec(spec_with("optimizer: {lr: 0.1, momentum: 0.5}\ntrain: {max_steps: 3}\n"), "x.yaml",
+                 {"optimizer.lr=0.2", "seed=4", "data.augment=[]", "schedule.milestones=[0.1, 0.2]",
+                  "model={name: mlp, width: 5}", "train.max_steps=null", "name=b", "output.dir=x=y",
+                  "schedule={name: step}", "optimizer.lr=0.3"})
+          .spec;
+  CHECK(spec.optimizer.lr == 0.3);
+  CHECK(spec.optimizer.momentum == 0.5);
+  CHECK(spec.seed == 4);
+  CHECK(spec.data.augment.empty());
+  CHECK(spec.schedule.milestones == std::vector<double>{0.1, 0.2});
+  CHECK(spec.model.name == ModelName::kMlp);
+  CHECK(spec.model.width == 5);
+  CHECK_FALSE(spec.train.max_steps);
+  CHECK(spec.name == "b");
+  CHECK(spec.output.dir == "x=y");
+}
+
+TEST_CASE("overrides can supply what the file lacks") {
+  CHECK(parse_spec("seed: 1", "x.yaml", {"name=a", "data.path=."}).spec.name == "a");
+}
+
+TEST_CASE("a wrong override is refused in its own words") {
+  const auto error = [](const std::string& assignment) { return spec_error(spec_with(""), {assignment}); };
+  CHECK(error("optimizer.lr=x") ==
+        "--set optimizer.lr=x: optimizer.lr: found 'x', expected a number, more than 0");
+  CHECK(error("optimizer.lr=") ==
+        "--set optimizer.lr=: optimizer.lr: found nothing, expected a number, more than 0");
+  CHECK(contains(error("optimizer.rl=1"),
+                 "--set optimizer.rl=1: optimizer.rl: unknown key; did you mean 'lr'?"));
+  CHECK(contains(error("optimiser.lr=1"),
+                 "--set optimiser.lr=1: optimiser: unknown key; did you mean 'optimizer'?"));
+  CHECK(contains(error("model.name.x=1"),
+                 "--set model.name.x=1: model.name: found a mapping, expected one of"));
+  CHECK(contains(error("model=mlp"), "--set model=mlp: model: found 'mlp', expected a mapping"));
+  CHECK(contains(error("name='a"), "--set name='a: not valid YAML: "));
+  CHECK(contains(error("data.augment=[crop"), "--set data.augment=[crop: not valid YAML: "));
+  CHECK(error("model={depth: 1, depth: 2}") ==
+        "--set model={depth: 1, depth: 2}: model.depth: found a second time, expected once");
+  for (const char* assignment : {"optimizer.lr", "=1", "", ".lr=1", "optimizer.=1", "optimizer..lr=1"}) {
+    INFO(assignment);
+    CHECK(contains(error(assignment), "--set " + std::string(assignment) + ": expected key=value"));
+  }
+}
+
+TEST_CASE("a later file replaces single keys of an earlier one") {
+  const TemporaryFolder folder;
+  const auto base =
+      folder.write("base.yaml", spec_with("optimizer:\n  lr: 0.1\n  momentum: 0.5\nseed: 1\n"
+                                          "schedule: {name: step, milestones: [0.1, 0.2, 0.3]}\n"));
+  const auto variant = folder.write("variant.yaml",
+                                    "optimizer:\n  lr: 0.4\nname: variant\n"
+                                    "schedule: {milestones: [0.9]}\n");
+  const auto spec = load_spec({base, variant}, {"seed=2"}).spec;
+  CHECK(spec.name == "variant");
+  CHECK(spec.optimizer.lr == 0.4);
+  CHECK(spec.optimizer.momentum == 0.5);
+  CHECK(spec.schedule.name == ScheduleName::kStep);
+  CHECK(spec.schedule.milestones == std::vector<double>{0.9});
+  CHECK(spec.seed == 2);
+
+  // Each error is reported where it was written, also where a later file replaces the value.
+  const auto broken = folder.write("broken.yaml", "optimizer:\n  lr: x\n");
+  CHECK(contains(usage_error([&] {
+                   load_spec({broken, base}, {});
+                 }),
+                 broken.string() + ":2:7: optimizer.lr: found 'x'"));
+  CHECK(contains(usage_error([&] {
+                   load_spec({base, broken}, {"optimizer.lr=1"});
+                 }),
+                 broken.string() + ":2:7: optimizer.lr: found 'x'"));
+}
+
+TEST_CASE("files that can't be read") {
+  const TemporaryFolder folder;
+  const auto missing = folder.path() / "missing.yaml";
+  CHECK(contains(usage_error([&] { load_spec({missing}, {}); }),
+                 missing.string() + ": can't be read (No such file or directory)"));
+  CHECK(contains(usage_error([&] { load_spec({folder.path()}, {}); }),
+                 folder.path().string() + ": found a folder, expected a YAML file"));
+  const auto empty = folder.write("empty.yaml", "");
+  CHECK(contains(usage_error([&] { load_spec({empty}, {}); }),
+                 empty.string() + ":1:1: found nothing, expected a"));
+  CHECK(contains(usage_error([&] { load_spec({}, {"name=a"}); }), "--config"));
+}
+
+}  // namespace
+}  // namespace sdp

@@ -1,0 +1,252 @@
+#include "spec/print.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "spec_errors.h"
+
+namespace sdp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Every key, written down a second time: a key that is missed by a printer, or added without being meant,
+/// shows.
+const std::vector<std::string> kKeys = {"name",
+                                        "seed",
+                                        "model.name",
+                                        "model.num_classes",
+                                        "model.stem",
+                                        "model.width",
+                                        "model.depth",
+                                        "model.hidden_width",
+                                        "model.image_size",
+                                        "data.name",
+                                        "data.path",
+                                        "data.augment",
+                                        "data.loader_threads",
+                                        "data.prefetch_batches",
+                                        "subnetwork.workers",
+                                        "subnetwork.replicas",
+                                        "subnetwork.coverage",
+                                        "subnetwork.construction",
+                                        "subnetwork.masking",
+                                        "subnetwork.unit",
+                                        "subnetwork.assignment",
+                                        "subnetwork.assignment_file",
+                                        "optimizer.name",
+                                        "optimizer.lr",
+                                        "optimizer.momentum",
+                                        "optimizer.nesterov",
+                                        "optimizer.beta1",
+                                        "optimizer.beta2",
+                                        "optimizer.eps",
+                                        "optimizer.weight_decay",
+                                        "optimizer.decay_norms_and_biases",
+                                        "optimizer.clip_norm",
+                                        "optimizer.shard",
+                                        "schedule.name",
+                                        "schedule.warmup_epochs",
+                                        "schedule.warmup_steps",
+                                        "schedule.milestones",
+                                        "schedule.gamma",
+                                        "schedule.final_lr_factor",
+                                        "train.epochs",
+                                        "train.max_steps",
+                                        "train.budget",
+                                        "train.batch_size_per_worker",
+                                        "train.accumulate_steps",
+                                        "train.precision",
+                                        "train.device",
+                                        "train.bucket_megabytes",
+                                        "train.log_every_steps",
+                                        "train.label_smoothing",
+                                        "checkpoint.every_epochs",
+                                        "checkpoint.every_steps",
+                                        "checkpoint.keep_last",
+                                        "checkpoint.at_start",
+                                        "eval.every_epochs",
+                                        "eval.mode",
+                                        "eval.recalibrate_batches",
+                                        "eval.branch_scale",
+                                        "eval.batch_size",
+                                        "output.dir",
+                                        "output.trace"};
+
+ExperimentSpec minimal() {
+  return parse_spec(spec_with(""), "x.yaml").spec;
+}
+
+/// Another value for every key than its default.
+ExperimentSpec unusual() {
+  ExperimentSpec spec;
+  spec.name = "unusual";
+  spec.seed = std::numeric_limits<int64_t>::max();
+  spec.model = {ModelName::kMlp, 17, Stem::kImageNet, 3, 5, 7, 11};
+  spec.data = {DatasetName::kCifar10, ".", {Augmentation::kFlip}, 3, 9};
+  spec.subnetwork.workers = 6;
+  spec.subnetwork.replicas = 2;
+  spec.subnetwork.coverage.text = "0.333333";
+  spec.subnetwork.unit = UnitKind::kBranch;
+  spec.subnetwork.assignment = Assignment::kRandom;
+  spec.optimizer = {
+      OptimizerName::kAdamW, 0.1 + 0.2, 1.0 / 3, true, 0.95, 1 - 1e-16, 5e-324, 1e300, false, 1e-7, false};
+  spec.schedule = {ScheduleName::kStep, 0.1, 3, {1e-9, 1.0 / 3, 1 - 1e-15}, 0.7, 0.01};
+  spec.train = {123456789.125, 5, Budget::kCoverage, 2, 3, Precision::kBf16, DeviceKind::kCpu, 0.5, 1, 0.1};
+  spec.checkpoint = {0, 4, 9, true};
+  spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8};
+  spec.output = {"with \"quotes\", \\ # : and\ttab\nline é", true};
+  return spec;
+}
+
+TEST_CASE("what to_yaml prints loads as an equal spec") {
+  std::vector<ExperimentSpec> specs = {minimal(), unusual()};
+  specs.push_back(minimal());
+  specs.back().data.augment.clear();
+  specs.back().schedule.milestones.clear();
+  specs.push_back(minimal());
+  specs.back().name = "null";  // words that YAML takes for something else
+  specs.back().output.dir = "true";
+  specs.push_back(minimal());
+  specs.back().name = "123";
+  specs.back().output.dir = "";
+  for (const ExperimentSpec& spec : specs) {
+    const std::string text = to_yaml(spec);
+    INFO(text);
+    CHECK(parse_spec(text, "x.yaml").spec == spec);
+    CHECK(to_yaml(parse_spec(text, "x.yaml").spec) == text);
+  }
+}
+
+TEST_CASE("equality sees every struct") {
+  const ExperimentSpec spec = minimal();
+  for (const char* change : {"name=b", "seed=1", "model.width=1", "data.augment=[]", "subnetwork.replicas=2",
+                             "optimizer.lr=1", "schedule.gamma=1", "train.epochs=1", "checkpoint.keep_last=1",
+                             "eval.batch_size=1", "output.trace=true"}) {
+    INFO(change);
+    const ExperimentSpec other = parse_spec(spec_with(""), "x.yaml", {change}).spec;
+    CHECK(other != spec);
+    CHECK(spec_hash(other) != spec_hash(spec));
+  }
+  CHECK(minimal() == spec);
+  CHECK(spec_hash(minimal()) == spec_hash(spec));
+}
+
+TEST_CASE("the hash is 128 bits in hexadecimal") {
+  const std::string hash = spec_hash(minimal());
+  CHECK(hash.size() == 32);
+  CHECK(hash.find_first_not_of("0123456789abcdef") == std::string::npos);
+}
+
+TEST_CASE("to_yaml prints every key in its section") {
+  std::vector<std::string> keys;
+  std::string section;
+  std::istringstream lines(to_yaml(unusual()));
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_nested = line[0] == ' ';
+    const size_t begin = line.find_first_not_of(' ');
+    const std::string key = line.substr(begin, line.find(':') - begin);
+    if (!is_nested && line.back() == ':')
+      section = key;
+    else
+      keys.push_back(is_nested ? section + "." + key : key);
+  }
+  CHECK(keys == kKeys);
+}
+
+TEST_CASE("unset optionals are null, numbers are short") {
+  const std::string text = to_yaml(ExperimentSpec{});
+  CHECK(contains(text, "\n  image_size: null\n"));
+  CHECK(contains(text, "\n  weight_decay: 5.0e-04\n"));
+  CHECK(contains(text, "\n  milestones: [0.5, 0.75]\n"));
+  CHECK(contains(text, "\n  augment: [crop, flip]\n"));
+  CHECK(contains(text, "\n  coverage: 1\n"));
+}
+
+TEST_CASE("describe_fields has a line for every key, within 110 columns") {
+  const std::string text = describe_fields();
+  std::istringstream lines(text);
+  std::vector<std::string> keys;
+  const std::string known = "\n" + [] {
+    std::string joined;
+    for (const auto& key : kKeys)
+      joined += key + "\n";
+    return joined;
+  }();
+  for (std::string line; std::getline(lines, line);) {
+    INFO(line);
+    CHECK(line.size() <= 110);
+    const std::string word = line.substr(0, line.find(' '));
+    if (!word.empty() && contains(known, "\n" + word + "\n")) keys.push_back(word);
+  }
+  CHECK(keys == kKeys);
+  CHECK(contains(
+      text, "name                              text             (required)\n    name of the run folder\n"));
+  CHECK(contains(text, "optimizer.name                    name             sgd           sgd | adamw\n"));
+  CHECK(contains(text,
+                 "train.max_steps                   whole number     unset         at least 1 [steps]\n"));
+  CHECK(contains(
+      text, "optimizer.momentum                number           0.9           at least 0 and below 1\n"));
+}
+
+/// Dotted keys of a schema, checking on the way what every level must have.
+void collect_schema_keys(const Json& schema, const std::string& parent, std::vector<std::string>& keys) {
+  INFO(parent);
+  REQUIRE(schema.at("type") == "object");
+  CHECK(schema.at("additionalProperties") == false);
+  for (const auto& [key, property] : schema.at("properties").items()) {
+    INFO(key);
+    CHECK(property.at("description").get<std::string>() != "");
+    const std::string dotted = parent.empty() ? key : parent + "." + key;
+    if (property.at("type") == "object")
+      collect_schema_keys(property, dotted, keys);
+    else
+      keys.push_back(dotted);
+  }
+}
+
+TEST_CASE("the JSON Schema has every key with its type, limits and default") {
+  const Json schema = Json::parse(json_schema());
+  CHECK(schema.at("$schema") == "https://json-schema.org/draft/2020-12/schema");
+  std::vector<std::string> keys;
+  collect_schema_keys(schema, "", keys);
+  CHECK(keys == kKeys);
+  CHECK(schema.at("required") == Json{"name", "data"});
+
+  const auto property = [&](const char* section, const char* key) -> Json {
+    return schema.at("properties").at(section).at("properties").at(key);
+  };
+  CHECK(schema.at("properties").at("data").at("required") == Json{"path"});
+  CHECK_FALSE(schema.at("properties").at("model").contains("required"));
+  CHECK_FALSE(property("data", "path").contains("default"));
+  CHECK(property("data", "path").at("type") == "string");
+
+  CHECK(property("subnetwork", "workers").at("type") == "integer");
+  CHECK(property("subnetwork", "workers").at("minimum") == 1);
+  CHECK(property("subnetwork", "workers").at("default") == 1);
+  CHECK(property("subnetwork", "coverage").at("default") == "1");
+  CHECK(property("optimizer", "lr").at("type") == "number");
+  CHECK(property("optimizer", "lr").at("exclusiveMinimum") == 0);
+  CHECK(property("optimizer", "lr").at("default") == 0.1);
+  CHECK_FALSE(property("optimizer", "lr").contains("maximum"));
+  CHECK(property("optimizer", "momentum").at("minimum") == 0);
+  CHECK(property("optimizer", "momentum").at("exclusiveMaximum") == 1);
+  CHECK(property("schedule", "final_lr_factor").at("maximum") == 1);
+  CHECK(property("optimizer", "shard").at("type") == "boolean");
+  CHECK(property("optimizer", "shard").at("default") == true);
+  CHECK(property("optimizer", "name").at("enum") == Json{"sgd", "adamw"});
+  CHECK(property("optimizer", "name").at("default") == "sgd");
+  CHECK(property("model", "image_size").at("type") == Json{"integer", "null"});
+  CHECK(property("model", "image_size").at("default").is_null());
+  CHECK(contains(property("model", "image_size").at("description").get<std::string>(), "[pixels]"));
+  CHECK(property("data", "augment").at("type") == "array");
+  CHECK(property("data", "augment").at("items").at("enum") == Json{"crop", "flip"});
+  CHECK(property("data", "augment").at("default") == Json{"crop", "flip"});
+  CHECK(property("schedule", "milestones").at("items").at("type") == "number");
+  CHECK(property("schedule", "milestones").at("items").at("exclusiveMaximum") == 1);
+}
+
+}  // namespace
+}  // namespace sdp

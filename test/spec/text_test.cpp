@@ -1,0 +1,55 @@
+#include "spec/text.h"
+
+#include <cstdlib>
+#include <limits>
+
+#include "spec/experiment_spec.h"
+#include "spec_errors.h"
+
+namespace sdp {
+namespace {
+
+TEST_CASE("the nearest name is the one with the fewest edits, if it is near") {
+  const std::vector<std::string_view> keys = {"name", "seed", "model", "optimizer", "output", "eval"};
+  CHECK(nearest_name("optimiser", keys) == "optimizer");
+  CHECK(nearest_name("optimzier", keys) == "optimizer");  // a swap
+  CHECK(nearest_name("sede", keys) == "seed");
+  CHECK(nearest_name("models", keys) == "model");
+  CHECK(nearest_name("nme", keys) == "name");
+  CHECK_FALSE(nearest_name("learning_rate", keys));
+  CHECK_FALSE(nearest_name("", keys));
+  CHECK_FALSE(nearest_name(std::string(1'000'000, 'o'), keys));
+  CHECK_FALSE(nearest_name("seed", {}));
+}
+
+TEST_CASE("numbers are printed short, exact, and as every YAML version reads them") {
+  CHECK(shortest_decimal(0.1) == "0.1");
+  CHECK(shortest_decimal(10) == "10");
+  CHECK(shortest_decimal(0) == "0");
+  CHECK(shortest_decimal(5e-4) == "5.0e-04");
+  CHECK(shortest_decimal(1.5e-8) == "1.5e-08");
+  for (const double value : {1.0 / 3, 0.1 + 0.2, 1e300, std::numeric_limits<double>::denorm_min(),
+                             std::numeric_limits<double>::max(), -2.5e-7}) {
+    CHECK(std::strtod(shortest_decimal(value).c_str(), nullptr) == value);
+  }
+}
+
+TEST_CASE("limits in words and as a test") {
+  CHECK(describe(Limits{}).empty());
+  CHECK(describe(at_least(1)) == "at least 1");
+  CHECK(describe(positive()) == "more than 0");
+  CHECK(describe(in_range(0, 1)) == "between 0 and 1");
+  CHECK(describe(at_least_and_below(0, 1)) == "at least 0 and below 1");
+  CHECK(describe(strictly_between(0, 1)) == "more than 0 and below 1");
+
+  CHECK(at_least(1).contains(1));
+  CHECK_FALSE(at_least(1).contains(0.999));
+  CHECK_FALSE(positive().contains(0));
+  CHECK(in_range(0, 1).contains(1));
+  CHECK_FALSE(at_least_and_below(0, 1).contains(1));
+  CHECK(at_least_and_below(0, 1).contains(0));
+  CHECK_FALSE(Limits{}.contains(std::numeric_limits<double>::quiet_NaN()));
+}
+
+}  // namespace
+}  // namespace sdp

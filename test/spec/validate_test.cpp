@@ -1,0 +1,152 @@
+#include "spec/validate.h"
+
+#include "spec_errors.h"
+
+namespace sdp {
+namespace {
+
+ExperimentSpec load(const std::string& rest) {
+  return parse_spec(spec_with(rest), "x.yaml").spec;
+}
+
+std::vector<std::string> warnings_of(const std::string& rest) {
+  return parse_spec(spec_with(rest), "x.yaml").warnings;
+}
+
+TEST_CASE("coverage is checked against the workers, at its own position") {
+  CHECK(
+      spec_error(spec_with("subnetwork:\n  workers: 8\n  coverage: 0.4\n")) ==
+      "x.yaml:5:13: subnetwork.coverage: found '0.4', which is no whole number of owners; expected p/n for a "
+      "whole p; the nearest with 8 workers: 3/8, 4/8");
+  CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8, coverage: 4/8}"), {"subnetwork.workers=5"}),
+                 "x.yaml:3:36: subnetwork.coverage: found '4/8'"));
+  CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8}"), {"subnetwork.coverage=1/3"}),
+                 "--set subnetwork.coverage=1/3: subnetwork.coverage: found '1/3'"));
+  CHECK(load("subnetwork: {workers: 4, coverage: 4/8}").subnetwork.coverage.text == "4/8");
+}
+
+TEST_CASE("the name has to be a folder name") {
+  for (const char* name : {"a/b", "..", ".", ".hidden", "a..b", "/abs", "\"a\\nb\""}) {
+    const std::string error = spec_error("name: " + std::string(name) + "\ndata: {path: .}\n");
+    INFO(error);
+    CHECK(contains(error, "x.yaml:1:7: name: found '"));
+    CHECK(contains(error, "expected a folder name"));
+  }
+  CHECK(parse_spec("name: a.b-c_1\ndata: {path: .}\n", "x.yaml").spec.name == "a.b-c_1");
+}
+
+TEST_CASE("the data folder has to be there for those who read it") {
+  const std::string text = "name: a\ndata: {path: ./no/such/folder}\n";
+  CHECK(spec_error(text) ==
+        "x.yaml:2:14: data.path: found './no/such/folder', expected a folder that exists");
+  CHECK(parse_spec(text, "x.yaml", {}, DataFolder::kNotNeeded).spec.data.path == "./no/such/folder");
+  const TemporaryFolder folder;
+  const auto file = folder.write("file", "x");
+  CHECK(contains(spec_error(spec_with(""), {"data.path=" + file.string()}), "expected a folder that exists"));
+}
+
+TEST_CASE("assignment and its file belong together") {
+  const TemporaryFolder folder;
+  const std::string plan = folder.write("plan.json", "{}").string();
+  CHECK(load("subnetwork: {assignment: file, assignment_file: '" + plan + "'}").subnetwork.assignment_file ==
+        plan);
+  CHECK(spec_error(spec_with("subnetwork: {assignment: file}")) ==
+        "x.yaml:3:13: subnetwork.assignment_file: missing, expected the plan.json that 'assignment: file' "
+        "reads");
+  CHECK(spec_error(spec_with("subnetwork: {assignment: file, assignment_file: no.json}")) ==
+        "x.yaml:3:49: subnetwork.assignment_file: found 'no.json', expected a file that exists");
+  CHECK(contains(spec_error(spec_with("subnetwork: {assignment_file: no.json}")),
+                 "x.yaml:3:31: subnetwork.assignment_file: found 'no.json', expected none without"));
+}
+
+TEST_CASE("regimes that this version lacks are refused") {
+  CHECK(spec_error(spec_with("subnetwork: {construction: neuron}")) ==
+        "x.yaml:3:28: subnetwork.construction: neuron is not available in this version; use block");
+  CHECK(spec_error(spec_with("subnetwork: {masking: backward}")) ==
+        "x.yaml:3:23: subnetwork.masking: backward is not available in this version; use forward");
+}
+
+TEST_CASE("Nesterov needs momentum, milestones increase") {
+  CHECK(contains(spec_error(spec_with("optimizer: {nesterov: true, momentum: 0}")),
+                 "x.yaml:3:23: optimizer.nesterov: found true with momentum 0"));
+  CHECK(load("optimizer: {nesterov: true, momentum: 0.5}").optimizer.nesterov);
+  CHECK(contains(spec_error(spec_with("schedule: {name: step, milestones: [0.5, 0.25]}")),
+                 "x.yaml:3:36: schedule.milestones: found a share below the one before it"));
+}
+
+TEST_CASE("a setting without effect is warned about, at its position, and only where it was set") {
+  struct Case {
+    const char* rest;
+    const char* position_and_key;
+  };
+  const std::vector<Case> cases = {
+      {"model: {depth: 3}", "x.yaml:3:16: model.depth: "},
+      {"model: {hidden_width: 3}", "x.yaml:3:23: model.hidden_width: "},
+      {"model: {name: mlp, stem: cifar}", "x.yaml:3:26: model.stem: "},
+      {"subnetwork: {unit: branch}", "x.yaml:3:20: subnetwork.unit: "},
+      {"subnetwork: {workers: 4, assignment: random}", "x.yaml:3:38: subnetwork.assignment: "},
+      {"optimizer: {name: adamw, momentum: 0.9}", "x.yaml:3:36: optimizer.momentum: "},
+      {"optimizer: {name: adamw, nesterov: true}", "x.yaml:3:36: optimizer.nesterov: "},
+      {"optimizer: {beta1: 0.8}", "x.yaml:3:20: optimizer.beta1: "},
+      {"optimizer: {beta2: 0.8}", "x.yaml:3:20: optimizer.beta2: "},
+      {"optimizer: {eps: 1e-6}", "x.yaml:3:18: optimizer.eps: "},
+      {"optimizer: {weight_decay: 0, decay_norms_and_biases: false}",
+       "x.yaml:3:54: optimizer.decay_norms_and_biases: "},
+      {"schedule: {warmup_steps: 5, warmup_epochs: 1}", "x.yaml:3:44: schedule.warmup_epochs: "},
+      {"schedule: {milestones: [0.5]}", "x.yaml:3:24: schedule.milestones: "},
+      {"schedule: {gamma: 0.5}", "x.yaml:3:19: schedule.gamma: "},
+      {"schedule: {name: constant, final_lr_factor: 0.1}", "x.yaml:3:45: schedule.final_lr_factor: "},
+      {"train: {budget: flops}", "x.yaml:3:17: train.budget: "},
+      {"train: {budget: coverage}", "x.yaml:3:17: train.budget: "},
+      {"train: {precision: bf16, device: cpu}", "x.yaml:3:20: train.precision: bf16 is several times slower"},
+      {"checkpoint: {every_steps: 5, every_epochs: 1}", "x.yaml:3:44: checkpoint.every_epochs: "},
+      {"model: {name: mlp}\neval: {recalibrate_batches: 5}", "x.yaml:4:29: eval.recalibrate_batches: "},
+      {"eval: {branch_scale: survival}", "x.yaml:3:22: eval.branch_scale: "},
+  };
+  for (const auto& [rest, expected] : cases) {
+    const auto warnings = warnings_of(rest);
+    INFO(rest);
+    REQUIRE(warnings.size() == 1);
+    INFO(warnings[0]);
+    CHECK(warnings[0].rfind(expected, 0) == 0);
+  }
+}
+
+TEST_CASE("settings with an effect are not warned about") {
+  CHECK(warnings_of("").empty());
+  CHECK(warnings_of("model: {name: mlp, depth: 3, hidden_width: 4}").empty());
+  CHECK(warnings_of("model: {stem: imagenet}\nsubnetwork: {unit: block, assignment: balanced}").empty());
+  CHECK(warnings_of("optimizer: {momentum: 0.5, nesterov: true}").empty());
+  CHECK(warnings_of("optimizer: {name: adamw, beta1: 0.5, beta2: 0.9, eps: 1e-6}").empty());
+  CHECK(warnings_of("schedule: {name: step, milestones: [0.5], gamma: 0.5}").empty());
+  CHECK(warnings_of("schedule: {name: linear, final_lr_factor: 0.5, warmup_epochs: 3}").empty());
+  CHECK(warnings_of("subnetwork: {workers: 4, coverage: 1/2, assignment: window}\n"
+                    "train: {budget: flops, precision: bf16}\neval: {branch_scale: survival}\n")
+            .empty());
+  CHECK(warnings_of("schedule: {warmup_steps: null, warmup_epochs: 3}").empty());
+}
+
+TEST_CASE("what was left unset is resolved") {
+  CHECK(load("").model.image_size == 32);
+  CHECK(load("model: {stem: imagenet}").model.image_size == 224);
+  CHECK(load("model: {stem: imagenet, image_size: 64}").model.image_size == 64);
+  CHECK(load("model: {name: mlp}").model.image_size == 32);
+
+  const std::string half = "subnetwork: {workers: 4, coverage: 2/4}\n";
+  CHECK(load("").eval.recalibrate_batches == 0);
+  CHECK(load("subnetwork: {workers: 4, coverage: 4/4}\n").eval.recalibrate_batches == 0);
+  CHECK(load(half).eval.recalibrate_batches == 100);
+  CHECK(load(half + "eval: {recalibrate_batches: 7}").eval.recalibrate_batches == 7);
+  CHECK(load(half + "eval: {recalibrate_batches: 0}").eval.recalibrate_batches == 0);
+  CHECK(load(half + "model: {name: mlp}").eval.recalibrate_batches == 0);
+
+  ExperimentSpec backward;  // not yet to be had from a file
+  backward.subnetwork.workers = 4;
+  backward.subnetwork.coverage.text = "2/4";
+  backward.subnetwork.masking = Masking::kBackward;
+  resolve(backward);
+  CHECK(backward.eval.recalibrate_batches == 0);
+}
+
+}  // namespace
+}  // namespace sdp
