@@ -1,0 +1,91 @@
+#include "subnet/accounting.h"
+
+#include <algorithm>
+#include <set>
+
+namespace sdp {
+namespace {
+
+void add_bucket(Cost& cost, const Bucket& bucket, const Schedule& schedule, int moments, int process) {
+  const int64_t type_bytes = bytes_of(bucket.type);
+  const int64_t sum_bytes = bytes_of(sum_type(schedule.options.precision));
+  const int64_t held = bucket.held_elements(process);
+  const int64_t updated = schedule.options.shard ? bucket.part_elements(process) : held;
+  cost.parameters += held;
+  cost.parameter_bytes += held * type_bytes;
+  if (schedule.accumulates()) cost.gradient_bytes += held * sum_bytes;
+  const int master = type_bytes < sum_bytes ? 1 : 0;
+  cost.optimizer_bytes += updated * (moments + master) * sum_bytes;
+  for (int other = 0; other < schedule.placement.processes; ++other) {
+    cost.reduce_bytes_per_step += bucket.reduce_elements(process, other) * type_bytes;
+    cost.publish_bytes_per_step += bucket.publish_elements(process, other) * type_bytes;
+  }
+}
+
+/// Bytes of the gradients one worker's backward pass leaves.
+int64_t worker_gradient_bytes(const SubnetPlan& plan, Precision precision, int worker) {
+  int64_t bytes = 0;
+  for (const ParameterLayout& parameter : plan.layout.parameters)
+    for (int unit : plan.units_of(parameter))
+      if (plan.holding(worker, unit) == Holding::kOwned)
+        bytes += plan.elements_of(parameter, unit) * bytes_of(element_type(parameter, precision));
+  return bytes;
+}
+
+}  // namespace
+
+int moments_of(const OptimizerSpec& optimizer) {
+  if (optimizer.name == OptimizerName::kAdamW) return 2;
+  return optimizer.momentum > 0 ? 1 : 0;
+}
+
+Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
+             int64_t batch_size) {
+  Cost cost;
+  for (const Bucket& bucket : schedule.buckets)
+    add_bucket(cost, bucket, schedule, moments_of(optimizer), process);
+
+  std::set<int> units;
+  int64_t largest_gradient = 0;
+  double largest_activation = 0;
+  const std::vector<Slot> slots = schedule.placement.slots_of(process);
+  for (Slot slot : slots) {
+    for (int unit : plan.units_with(slot.worker, Holding::kOwned)) units.insert(unit);
+    cost.flops_per_sample += plan.worker_flops(slot.worker) / static_cast<double>(slots.size());
+    largest_gradient =
+        std::max(largest_gradient, worker_gradient_bytes(plan, schedule.options.precision, slot.worker));
+    largest_activation = std::max(largest_activation, plan.worker_activation_elements(slot.worker));
+  }
+  cost.units.assign(units.begin(), units.end());
+  cost.gradient_bytes += largest_gradient;
+  cost.activation_bytes = static_cast<int64_t>(largest_activation) * batch_size *
+                          bytes_of(compute_type(schedule.options.precision));
+  return cost;
+}
+
+ScheduleOptions schedule_options(const ExperimentSpec& spec) {
+  ScheduleOptions options;
+  options.precision = spec.train.precision;
+  options.bucket_bytes = static_cast<int64_t>(spec.train.bucket_megabytes * 1e6);
+  options.decay_norms_and_biases = spec.optimizer.decay_norms_and_biases;
+  options.shard = spec.optimizer.shard;
+  options.accumulate_steps = spec.train.accumulate_steps;
+  return options;
+}
+
+SubnetPlan dense_plan(const SubnetPlan& plan) {
+  SubnetworkSpec everything;
+  everything.workers = plan.workers;
+  everything.construction = plan.construction;
+  everything.masking = plan.masking;
+  everything.assignment = Assignment::kWindow;
+  return make_plan(plan.layout, everything, 0);
+}
+
+double flops_share(const SubnetPlan& plan) {
+  double sum = 0;
+  for (int worker = 0; worker < plan.workers; ++worker) sum += plan.worker_flops(worker);
+  return sum / plan.workers / plan.dense_flops();
+}
+
+}  // namespace sdp

@@ -1,0 +1,53 @@
+#pragma once
+
+// What a schedule costs, in bytes and FLOPs, for a worker alone in its process, for each process of a
+// placement, and for ordinary data parallelism. The engine's own buffers are compared with these in the
+// tests.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "subnet/schedule.h"
+
+namespace sdp {
+
+/// Cost of one process (or of one worker that has a process to itself).
+struct Cost {
+  std::vector<int> units;             ///< owned by any worker of the process
+  int64_t parameters = 0;             ///< held values, each counted once
+  double flops_per_sample = 0;        ///< training FLOPs of one sample, mean over the process's slots
+  int64_t parameter_bytes = 0;        ///< values, in the type the forward pass uses
+  int64_t gradient_bytes = 0;         ///< at the end of the backward pass, before any bucket is reduced
+  int64_t optimizer_bytes = 0;        ///< moments, and master values where they differ from the parameters
+  int64_t activation_bytes = 0;       ///< kept for backward at the micro-batch size (largest slot)
+  int64_t reduce_bytes_per_step = 0;  ///< sent to other processes: gradients
+  int64_t publish_bytes_per_step =
+      0;  ///< sent to other processes: new values, or averaged gradients (no shard)
+
+  int64_t bytes_sent_per_step() const { return reduce_bytes_per_step + publish_bytes_per_step; }
+  int64_t state_bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
+};
+
+/// Moments an optimizer keeps for each element.
+int moments_of(const OptimizerSpec& optimizer);
+
+/// Cost of process `process` of the schedule.
+Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
+             int64_t batch_size);
+
+/// All figures of plan.json: the plan's identity, balance and spectrum, cost per worker (n processes), per
+/// process (this schedule's placement) and of data parallelism on the full model (`dense`).
+nlohmann::ordered_json plan_json(const SubnetPlan& plan, const Schedule& schedule,
+                                 const ExperimentSpec& spec);
+
+/// Schedule options as the spec says them.
+ScheduleOptions schedule_options(const ExperimentSpec& spec);
+
+/// The plan with every unit owned by every worker of an n-worker data-parallel run.
+SubnetPlan dense_plan(const SubnetPlan& plan);
+
+/// Mean over workers of the subnetwork's training FLOPs, over the full model's.
+double flops_share(const SubnetPlan& plan);
+
+}  // namespace sdp

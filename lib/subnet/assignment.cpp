@@ -1,0 +1,313 @@
+#include "subnet/assignment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#include "subnet/assignment_search.h"
+#include "subnet/designs.h"
+#include "subnet/random_bits.h"
+#include "subnet/spectral.h"
+
+namespace sdp {
+namespace {
+
+using Owners = std::vector<OwnerSet>;
+
+void check(const AssignmentProblem& problem) {
+  if (problem.workers < 1 || problem.owners < 1 || problem.owners > problem.workers)
+    throw std::logic_error("assignment: owners must be in 1..workers");
+  if (problem.flops.size() != problem.bytes.size())
+    throw std::logic_error("assignment: as many flops as bytes are needed");
+  const auto valid = [](double load) { return std::isfinite(load) && load >= 0; };
+  if (!std::all_of(problem.flops.begin(), problem.flops.end(), valid) ||
+      !std::all_of(problem.bytes.begin(), problem.bytes.end(), valid) || !valid(problem.flops_fixed) ||
+      !valid(problem.bytes_fixed))
+    throw std::logic_error("assignment: loads must be finite and not negative");
+}
+
+double max_over_mean(const std::vector<double>& group_loads, double fixed, const Owners& owners,
+                     int workers) {
+  std::vector<double> loads(workers, fixed);
+  for (size_t group = 0; group < owners.size(); ++group)
+    for (int worker : owners[group])
+      loads[worker] += group_loads[group];
+  const double total = std::accumulate(loads.begin(), loads.end(), 0.0);
+  return total > 0 ? *std::max_element(loads.begin(), loads.end()) * workers / total : 1;
+}
+
+int64_t with_tolerance(int64_t load, double tolerance) {
+  return load + std::llround(static_cast<double>(load) * tolerance);
+}
+
+/// Group numbers, the heaviest first.
+std::vector<int> by_weight(const std::vector<double>& weights) {
+  std::vector<int> groups(weights.size());
+  std::iota(groups.begin(), groups.end(), 0);
+  std::stable_sort(groups.begin(), groups.end(), [&](int a, int b) { return weights[a] > weights[b]; });
+  return groups;
+}
+
+/// Gives the groups, heaviest first, the sets in turn.
+Owners deal(const std::vector<OwnerSet>& sets, const std::vector<int>& groups) {
+  Owners owners(groups.size());
+  for (size_t i = 0; i < groups.size(); ++i)
+    owners[groups[i]] = sets[i % sets.size()];
+  return owners;
+}
+
+/// Longest processing time first: every group goes to the p workers with the smallest load so far, where a
+/// load is perturbed by up to `noise` times the group's own (the lighter groups, which come last, even it
+/// out).
+Owners greedy(const AssignmentProblem& problem, const std::vector<double>& weights, int noise,
+              RandomBits& random) {
+  std::vector<double> loads(problem.workers, 0);
+  std::vector<std::pair<double, int>> order(problem.workers);  // perturbed load, worker
+  Owners owners(weights.size());
+  for (int group : by_weight(weights)) {
+    for (int worker = 0; worker < problem.workers; ++worker) {
+      const double perturbation = weights[group] * noise * random.below(1024) / 1024;
+      order[worker] = {loads[worker] + perturbation, worker};
+    }
+    std::sort(order.begin(), order.end());
+    for (int i = 0; i < problem.owners; ++i) {
+      owners[group].push_back(order[i].second);
+      loads[order[i].second] += weights[group];
+    }
+    std::sort(owners[group].begin(), owners[group].end());
+  }
+  return owners;
+}
+
+/// FLOPs and bytes of every group, each as a share of all groups'.
+std::vector<double> combined_weights(const AssignmentProblem& problem) {
+  const double flops = std::accumulate(problem.flops.begin(), problem.flops.end(), 0.0);
+  const double bytes = std::accumulate(problem.bytes.begin(), problem.bytes.end(), 0.0);
+  std::vector<double> weights(problem.flops.size(), 0);
+  for (size_t group = 0; group < weights.size(); ++group) {
+    if (flops > 0) weights[group] += problem.flops[group] / flops;
+    if (bytes > 0) weights[group] += problem.bytes[group] / bytes;
+  }
+  return weights;
+}
+
+/// What the result must not be worse than.
+std::vector<Owners> plain_assignments(const AssignmentProblem& problem) {
+  return {assign_window(problem), assign_random(problem)};
+}
+
+std::vector<Owners> good_assignments(const AssignmentProblem& problem, RandomBits& random) {
+  const int n = problem.workers;
+  const int p = problem.owners;
+  std::vector<Owners> result = {greedy(problem, problem.flops, 0, random),
+                                greedy(problem, problem.bytes, 0, random),
+                                greedy(problem, combined_weights(problem), 2, random)};
+  const std::vector<int> heaviest_first = by_weight(problem.bytes);
+  // The base set of the smaller side: its complement is as spread, and cheaper to find.
+  const auto shifts = cyclic_shifts(spread_base_set(n, std::min(p, n - p), random), n);
+  result.push_back(deal(p <= n - p ? shifts : complements(shifts, n), heaviest_first));
+  const auto hyperplanes = affine_hyperplanes(n);
+  if (2 * p == n && !hyperplanes.empty()) result.push_back(deal(hyperplanes, heaviest_first));
+  return result;
+}
+
+/// How the fixed effort is spent, in moves.
+struct Effort {
+  int64_t total;
+  int64_t run;  ///< of one descent
+  int history;
+
+  explicit Effort(const AssignmentProblem& problem) {
+    constexpr int64_t kElementarySteps = 200'000'000;
+    const int64_t n = problem.workers;
+    const int64_t small = n <= kSmallWorkers ? n * n * n / 4 : 0;
+    const int64_t steps_a_move = 250 + 3 * n + 12 * int64_t{problem.owners} + small;
+    const int64_t size = static_cast<int64_t>(problem.flops.size()) * n;
+    total = std::min(size * 10'000, kElementarySteps / steps_a_move);
+    run = std::clamp<int64_t>(size * 60, std::min<int64_t>(total / 32, 2'000), total / 32);
+    history = static_cast<int>(std::max<int64_t>(1, run / 40));
+  }
+};
+
+double lambda2_by_unit(const Owners& owners, int workers) {
+  return lambda2(co_ownership(owners, std::vector<double>(owners.size(), 1.0), workers), workers);
+}
+
+/// The best assignment so far by what is really wanted: lambda2 itself instead of the search's stand-in.
+class Finalist {
+ public:
+  Finalist(const AssignmentSearch& first, int workers, const EvenLoads& even)
+      : workers_(workers),
+        even_(even),
+        search_(first),
+        cost_(first.cost(even)),
+        lambda2_(lambda2_by_unit(first.owners(), workers)) {}
+
+  void offer(const AssignmentSearch& search) {
+    const AssignmentCost cost = search.cost(even_);
+    const auto loads = std::tie(cost.uneven_flops, cost.uneven_bytes);
+    const auto best_loads = std::tie(cost_.uneven_flops, cost_.uneven_bytes);
+    if (loads > best_loads) return;
+    const double found = lambda2_by_unit(search.owners(), workers_);
+    if (loads == best_loads && !better(found, cost)) return;
+    search_ = search;
+    cost_ = cost;
+    lambda2_ = found;
+  }
+
+  const AssignmentSearch& search() const { return search_; }
+
+ private:
+  bool better(double lambda2, const AssignmentCost& cost) const {
+    constexpr double kSame = 1e-9;  // rounding must not decide
+    if (std::abs(lambda2 - lambda2_) > kSame) return lambda2 < lambda2_;
+    return std::tie(cost.largest_bytes, cost.largest_flops) <
+           std::tie(cost_.largest_bytes, cost_.largest_flops);
+  }
+
+  int workers_;
+  EvenLoads even_;
+  AssignmentSearch search_;
+  AssignmentCost cost_;
+  double lambda2_ = 0;
+};
+
+/// The search behind assign_balanced: one stage settles each of the three objectives.
+class BalancedSearch {
+ public:
+  explicit BalancedSearch(const AssignmentProblem& problem)
+      : problem_(problem),
+        // A stream of its own: the random assignment is one of the starting points.
+        random_(problem.seed ^ 0x62616c616e636564),
+        loads_(problem),
+        effort_(problem) {
+    for (const Owners& owners : plain_assignments(problem))
+      plain_.emplace_back(loads_, owners, random_);
+    starts_ = plain_;
+    for (const Owners& owners : good_assignments(problem, random_))
+      starts_.emplace_back(loads_, owners, random_);
+  }
+  // The searches point into this object.
+  BalancedSearch(const BalancedSearch&) = delete;
+  BalancedSearch& operator=(const BalancedSearch&) = delete;
+
+  Owners run() {
+    std::vector<AssignmentSearch> searches = starts_;
+    find_even_flops(searches);
+    find_even_bytes(searches);
+    return find_smallest_lambda2(searches);
+  }
+
+ private:
+  void descend(AssignmentSearch& search) { search.run(effort_.run, effort_.history, even_); }
+
+  AssignmentSearch descent_near(const AssignmentSearch& search) {
+    AssignmentSearch result = search;
+    result.shake(2 + random_.below(6));
+    descend(result);
+    return result;
+  }
+
+  void find_even_flops(std::vector<AssignmentSearch>& searches) {
+    int64_t lowest = std::numeric_limits<int64_t>::max();
+    for (AssignmentSearch& search : searches) {
+      descend(search);
+      lowest = std::min(lowest, search.cost({}).largest_flops);
+    }
+    even_.flops = with_tolerance(lowest, problem_.flops_tolerance);
+  }
+
+  void find_even_bytes(std::vector<AssignmentSearch>& searches) {
+    for (AssignmentSearch& search : searches)
+      descend(search);
+    const auto lower = [&](const AssignmentSearch& a, const AssignmentSearch& b) {
+      return a.cost(even_) < b.cost(even_);
+    };
+    AssignmentSearch best = *std::min_element(searches.begin(), searches.end(), lower);
+    for (int64_t moves = 0; moves < effort_.total / 3; moves += effort_.run) {
+      AssignmentSearch found = descent_near(best);
+      if (lower(found, best)) best = std::move(found);
+    }
+    searches.push_back(best);
+    even_.bytes = with_tolerance(best.cost({}).largest_bytes, problem_.bytes_tolerance);
+    // Tolerance must not make the result worse than one of these that is as even in FLOPs.
+    for (const AssignmentSearch& plain : plain_) {
+      const AssignmentCost cost = plain.cost({});
+      if (cost.largest_flops <= even_.flops) even_.bytes = std::min(even_.bytes, cost.largest_bytes);
+    }
+  }
+
+  Owners find_smallest_lambda2(std::vector<AssignmentSearch>& searches) {
+    Finalist best(starts_.front(), problem_.workers, even_);
+    for (const AssignmentSearch& start : starts_)
+      best.offer(start);
+    searches.insert(searches.end(), starts_.begin(), starts_.end());
+    for (AssignmentSearch& search : searches) {
+      best.offer(search);
+      descend(search);
+      best.offer(search);
+    }
+    for (int64_t moves = 0; moves < effort_.total / 3; moves += effort_.run)
+      best.offer(descent_near(best.search()));
+    return best.search().owners();
+  }
+
+  const AssignmentProblem& problem_;
+  RandomBits random_;
+  SearchLoads loads_;
+  Effort effort_;
+  EvenLoads even_;
+  std::vector<AssignmentSearch> plain_;
+  std::vector<AssignmentSearch> starts_;
+};
+
+}  // namespace
+
+std::vector<OwnerSet> assign_window(const AssignmentProblem& problem) {
+  check(problem);
+  Owners owners(problem.flops.size());
+  for (size_t group = 0; group < owners.size(); ++group) {
+    const int first = static_cast<int>(group % problem.workers);
+    for (int i = 0; i < problem.owners; ++i)
+      owners[group].push_back((first + i) % problem.workers);
+    std::sort(owners[group].begin(), owners[group].end());
+  }
+  return owners;
+}
+
+std::vector<OwnerSet> assign_random(const AssignmentProblem& problem) {
+  check(problem);
+  RandomBits random(problem.seed);
+  Owners owners(problem.flops.size());
+  for (OwnerSet& set : owners)
+    set = random_owners(problem.workers, problem.owners, random);
+  return owners;
+}
+
+std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem) {
+  check(problem);
+  if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
+  return BalancedSearch(problem).run();
+}
+
+Balance balance_of(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {
+  check(problem);
+  if (owners.size() != problem.flops.size())
+    throw std::logic_error("balance_of: one owner set for every group");
+  const int n = problem.workers;
+  const auto lambda2_weighted = [&](const std::vector<double>& weights) {
+    return lambda2(co_ownership(owners, weights, n), n);
+  };
+  return {.flops_max_over_mean = max_over_mean(problem.flops, problem.flops_fixed, owners, n),
+          .bytes_max_over_mean = max_over_mean(problem.bytes, problem.bytes_fixed, owners, n),
+          .lambda2_by_unit = lambda2_weighted(std::vector<double>(owners.size(), 1.0)),
+          .lambda2_by_bytes = lambda2_weighted(problem.bytes),
+          .lambda2_by_flops = lambda2_weighted(problem.flops)};
+}
+
+}  // namespace sdp

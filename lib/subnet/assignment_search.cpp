@@ -1,0 +1,243 @@
+#include "subnet/assignment_search.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+
+namespace sdp {
+namespace {
+
+/// Exponent that brings `total` to between 2^52 and 2^53; 0 when there is nothing to scale.
+int scaling_exponent(const std::vector<double>& values, double fixed) {
+  const double total = std::accumulate(values.begin(), values.end(), fixed);
+  return total > 0 ? 52 - std::ilogb(total) : 0;
+}
+
+int64_t scaled(double value, int exponent) {
+  return std::llround(std::ldexp(value, exponent));
+}
+
+std::vector<int64_t> scaled(const std::vector<double>& values, int exponent) {
+  std::vector<int64_t> result;
+  result.reserve(values.size());
+  for (double value : values)
+    result.push_back(scaled(value, exponent));
+  return result;
+}
+
+/// Sum of the fourth powers of the eigenvalues of n K - m 1 1^T, m = the sum of K over n: the even part of K
+/// is taken out, and of the rest the largest eigenvalue counts most. Below 2^63 for n <= 16 and 64 groups.
+int64_t fourth_powers(const std::vector<int64_t>& k, int n) {
+  const int64_t even_part = (std::accumulate(k.begin(), k.end(), int64_t{0}) + n / 2) / n;
+  std::array<int64_t, size_t{kSmallWorkers} * kSmallWorkers> rest;
+  for (size_t i = 0; i < k.size(); ++i)
+    rest[i] = n * k[i] - even_part;
+  int64_t sum = 0;  // of the squared entries of rest^2
+  for (std::ptrdiff_t row = 0; row < n; ++row) {
+    for (std::ptrdiff_t column = 0; column <= row; ++column) {
+      const auto begin = rest.begin() + row * n;
+      const int64_t entry = std::inner_product(begin, begin + n, rest.begin() + column * n, int64_t{0});
+      sum += (row == column ? 1 : 2) * entry * entry;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+SearchLoads::SearchLoads(const AssignmentProblem& problem)
+    : workers(problem.workers), owners(problem.owners) {
+  const int flops_exponent = scaling_exponent(problem.flops, problem.flops_fixed);
+  const int bytes_exponent = scaling_exponent(problem.bytes, problem.bytes_fixed);
+  flops = scaled(problem.flops, flops_exponent);
+  bytes = scaled(problem.bytes, bytes_exponent);
+  flops_fixed = scaled(problem.flops_fixed, flops_exponent);
+  bytes_fixed = scaled(problem.bytes_fixed, bytes_exponent);
+}
+
+AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const std::vector<OwnerSet>& owners,
+                                   RandomBits& random)
+    : loads_(&loads),
+      random_(&random),
+      n_(loads.workers),
+      p_(loads.owners),
+      groups_(static_cast<int>(owners.size())),
+      small_(n_ <= kSmallWorkers && groups_ <= kSmallGroups),
+      order_(owners.size() * n_),
+      position_(owners.size() * n_),
+      flops_(n_, loads.flops_fixed),
+      bytes_(n_, loads.bytes_fixed),
+      shared_(static_cast<size_t>(n_) * n_, 0) {
+  for (int group = 0; group < groups_; ++group) {
+    const OwnerSet& set = owners[group];
+    int owned = 0;
+    int others = p_;
+    for (int worker = 0; worker < n_; ++worker) {
+      const bool is_owner = std::binary_search(set.begin(), set.end(), worker);
+      const int place = is_owner ? owned++ : others++;
+      workers_of(group)[place] = worker;
+      position(group, worker) = place;
+    }
+    for (int worker : set) {
+      flops_[worker] += loads.flops[group];
+      bytes_[worker] += loads.bytes[group];
+      for (int other : set)
+        ++shared_[static_cast<size_t>(worker) * n_ + other];
+    }
+  }
+  for (int64_t count : shared_)
+    squares_ += count * count;
+}
+
+void AssignmentSearch::apply(const Replacement& replacement) {
+  const auto [group, in, out] = replacement;
+  int* list = workers_of(group);
+  const int leaving = list[in];
+  const int joining = list[out];
+  int64_t* shared_leaving = &shared_[static_cast<size_t>(leaving) * n_];
+  int64_t* shared_joining = &shared_[static_cast<size_t>(joining) * n_];
+  int64_t change = 1 - 2 * shared_leaving[leaving]-- + 1 + 2 * shared_joining[joining]++;
+  for (int place = 0; place < p_; ++place) {
+    if (place == in) continue;
+    const int other = list[place];
+    // (k-1)^2 - k^2 and (k+1)^2 - k^2, each twice: the matrix is symmetric.
+    change += 2 * (1 - 2 * shared_leaving[other]-- + 1 + 2 * shared_joining[other]++);
+    --shared_[static_cast<size_t>(other) * n_ + leaving];
+    ++shared_[static_cast<size_t>(other) * n_ + joining];
+  }
+  squares_ += change;
+  flops_[leaving] -= loads_->flops[group];
+  bytes_[leaving] -= loads_->bytes[group];
+  flops_[joining] += loads_->flops[group];
+  bytes_[joining] += loads_->bytes[group];
+  list[in] = joining;
+  list[out] = leaving;
+  position(group, joining) = in;
+  position(group, leaving) = out;
+}
+
+void AssignmentSearch::replace(int group, int worker, int other) {
+  pending_.push_back({group, position(group, worker), position(group, other)});
+  apply(pending_.back());
+}
+
+/// A replacement is its own inverse.
+void AssignmentSearch::undo(std::vector<Replacement>& replacements) {
+  for (; !replacements.empty(); replacements.pop_back())
+    apply(replacements.back());
+}
+
+AssignmentCost AssignmentSearch::cost(const EvenLoads& even) const {
+  const int64_t flops = *std::max_element(flops_.begin(), flops_.end());
+  const int64_t bytes = *std::max_element(bytes_.begin(), bytes_.end());
+  return {std::max(even.flops, flops), std::max(even.bytes, bytes), concentration(), bytes, flops};
+}
+
+int64_t AssignmentSearch::concentration() const {
+  return small_ ? fourth_powers(shared_, n_) : squares_;
+}
+
+std::vector<OwnerSet> AssignmentSearch::owners() const {
+  std::vector<OwnerSet> result;
+  for (int group = 0; group < groups_; ++group) {
+    result.emplace_back(workers_of(group), workers_of(group) + p_);
+    std::sort(result.back().begin(), result.back().end());
+  }
+  return result;
+}
+
+/// The worker with the largest FLOPs or, by chance, bytes: moves that do not involve it can't lower the
+/// maximum.
+int AssignmentSearch::most_loaded_worker() const {
+  const auto& loads = random_->below(2) == 0 ? flops_ : bytes_;
+  return static_cast<int>(std::max_element(loads.begin(), loads.end()) - loads.begin());
+}
+
+/// A group that the worker owns, or just any where a few draws meet none.
+int AssignmentSearch::random_group_of(int worker) {
+  int group = random_->below(groups_);
+  for (int draw = 0; draw < 8 && !owns(worker, group); ++draw)
+    group = random_->below(groups_);
+  return group;
+}
+
+void AssignmentSearch::propose_replacement() {
+  const int busy = most_loaded_worker();
+  const int group = random_group_of(busy);
+  const int leaving = owns(busy, group) ? busy : workers_of(group)[random_->below(p_)];
+  replace(group, leaving, workers_of(group)[p_ + random_->below(n_ - p_)]);
+}
+
+void AssignmentSearch::propose_exchange() {
+  const bool any = random_->below(2) == 0;
+  const int leaving = any ? random_->below(n_) : most_loaded_worker();
+  const int group = random_group_of(leaving);
+  if (!owns(leaving, group)) return;
+  const int joining = workers_of(group)[p_ + random_->below(n_ - p_)];
+  const int partner = random_group_of(joining);
+  if (!owns(joining, partner) || owns(leaving, partner)) return;
+  replace(group, leaving, joining);
+  replace(partner, joining, leaving);
+}
+
+void AssignmentSearch::propose_set_exchange() {
+  const int first = random_->below(groups_);
+  const int second = random_->below(groups_);
+  std::vector<int> only_first;
+  std::vector<int> only_second;
+  for (int place = 0; place < p_; ++place) {
+    if (!owns(workers_of(first)[place], second)) only_first.push_back(workers_of(first)[place]);
+    if (!owns(workers_of(second)[place], first)) only_second.push_back(workers_of(second)[place]);
+  }
+  for (size_t i = 0; i < only_first.size(); ++i) {
+    replace(first, only_first[i], only_second[i]);
+    replace(second, only_second[i], only_first[i]);
+  }
+}
+
+void AssignmentSearch::propose() {
+  const int kind = random_->below(8);
+  if (kind == 0) {
+    propose_set_exchange();
+  } else if (kind < 4) {
+    propose_replacement();
+  } else {
+    propose_exchange();
+  }
+}
+
+void AssignmentSearch::run(int64_t moves, int history, const EvenLoads& even) {
+  AssignmentCost current = cost(even);
+  AssignmentCost best = current;
+  std::vector<AssignmentCost> earlier(history, current);
+  std::vector<Replacement> since_best;
+  for (int64_t move = 0; move < moves; ++move) {
+    pending_.clear();
+    propose();
+    const AssignmentCost proposed = cost(even);
+    AssignmentCost& reference = earlier[move % history];
+    if (proposed <= current || proposed <= reference) {
+      current = proposed;
+      since_best.insert(since_best.end(), pending_.begin(), pending_.end());
+      if (current < best) {
+        best = current;
+        since_best.clear();
+      }
+    } else {
+      undo(pending_);
+    }
+    reference = std::min(reference, current);
+  }
+  undo(since_best);
+}
+
+void AssignmentSearch::shake(int times) {
+  for (int i = 0; i < times; ++i) {
+    pending_.clear();
+    propose();
+  }
+}
+
+}  // namespace sdp

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "spec/experiment_spec.h"
+
+namespace sdp {
+
+/// Type of a parameter's elements, as the plan counts its bytes. Torch-free: model/ maps it to a scalar type.
+enum class ElementType { kF64, kF32, kBf16 };
+
+constexpr int64_t bytes_of(ElementType type) {
+  return type == ElementType::kF64 ? 8 : type == ElementType::kF32 ? 4 : 2;
+}
+
+/// Type of weights, activations and gradients in a run of this precision.
+constexpr ElementType compute_type(Precision precision) {
+  return precision == Precision::kFp64   ? ElementType::kF64
+         : precision == Precision::kFp32 ? ElementType::kF32
+                                         : ElementType::kBf16;
+}
+
+/// Type of gradient sums, master values and optimizer state: fp32, and fp64 in an fp64 run.
+constexpr ElementType sum_type(Precision precision) {
+  return precision == Precision::kFp64 ? ElementType::kF64 : ElementType::kF32;
+}
+
+}  // namespace sdp

@@ -1,0 +1,52 @@
+#include "subnet/layout.h"
+
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+
+namespace sdp {
+namespace {
+
+int64_t product(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+int64_t ParameterLayout::elements() const {
+  return product(shape);
+}
+
+int64_t BufferLayout::elements() const {
+  return product(shape);
+}
+
+Flops& Flops::operator+=(const Flops& other) {
+  forward += other.forward;
+  weight_gradient += other.weight_gradient;
+  input_gradient += other.input_gradient;
+  return *this;
+}
+
+Flops Flops::operator*(double factor) const {
+  return {forward * factor, weight_gradient * factor, input_gradient * factor};
+}
+
+int64_t ModelLayout::parameter_count() const {
+  int64_t count = 0;
+  for (const ParameterLayout& parameter : parameters) count += parameter.elements();
+  return count;
+}
+
+int ModelLayout::parameter_index(const std::string& parameter_name) const {
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].name == parameter_name) return static_cast<int>(i);
+  throw std::logic_error("no parameter named " + parameter_name + " in layout " + name);
+}
+
+ElementType element_type(const ParameterLayout& parameter, Precision precision) {
+  const bool keep_fp32 = precision == Precision::kBf16 && parameter.role == ParameterRole::kNorm;
+  return keep_fp32 ? ElementType::kF32 : compute_type(precision);
+}
+
+}  // namespace sdp

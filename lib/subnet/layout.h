@@ -1,0 +1,99 @@
+#pragma once
+
+// ModelLayout: what a network consists of, seen by whoever divides it. A residual network is
+// x <- P(x) + branch(x), and a branch is a sum over slices of its hidden width, which nothing outside sees
+// (SDP paper, section 3; docs/design.md). Everything outside the branches is shared by all workers.
+//
+// Plain values, no tensor: plans for networks of any size are made and tested on any machine.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "subnet/element_type.h"
+
+namespace sdp {
+
+/// How a parameter divides over the hidden width H of its branch: its size along `dim` is
+/// blocks * H * elements_per_hidden, and hidden range [b, e) is, in each of the `blocks` stacked blocks, the
+/// rows [b, e) * elements_per_hidden. A fused qkv weight of h heads has blocks = 3, H = h and
+/// elements_per_hidden = head size; the first convolution of a ResNet block has dim 0, blocks = 1, one each.
+struct SliceRule {
+  int64_t dim = 0;
+  int64_t blocks = 1;
+  int64_t elements_per_hidden = 1;
+};
+
+enum class ParameterRole { kWeight, kBias, kNorm };
+
+/// Distribution a parameter is drawn from: constant `scale`, normal(0, scale) or uniform(-scale, scale).
+struct Initializer {
+  enum class Kind { kConstant, kNormal, kUniform };
+  Kind kind = Kind::kConstant;
+  double scale = 0;
+};
+
+struct ParameterLayout {
+  std::string name;            ///< name in the library whose files users load (torchvision's)
+  std::vector<int64_t> shape;  ///< in the full model
+  ParameterRole role = ParameterRole::kWeight;
+  Initializer init;
+  std::optional<int> branch;  ///< none: shared
+  std::optional<SliceRule>
+      slice;  ///< none, in a branch: taken along by the branch as a whole, shared at neuron level
+  bool scales_branch_output =
+      false;  ///< the branch's output is linear in it: where a branch scale is folded in
+
+  int64_t elements() const;
+};
+
+/// State that training changes without a gradient (BatchNorm running statistics). It belongs to a worker.
+struct BufferLayout {
+  std::string name;
+  std::vector<int64_t> shape;
+  double initial = 0;
+  std::optional<int> branch;
+  std::optional<SliceRule> slice;
+
+  int64_t elements() const;
+};
+
+/// Floating-point operations a sample (a multiply-add is two), convolutions and matrix products only, as
+/// PyTorch's FlopCounterMode counts them.
+struct Flops {
+  double forward = 0;
+  double weight_gradient = 0;
+  double input_gradient = 0;
+
+  double training() const { return forward + weight_gradient + input_gradient; }
+  Flops& operator+=(const Flops& other);
+  Flops operator*(double factor) const;
+};
+
+struct BranchLayout {
+  std::string name;
+  int block = 0;  ///< branches of one block are assigned together under `unit: block`
+  int64_t hidden_width = 0;
+  Flops flops;                         ///< of the whole branch; a slice's share is its share of the width
+  double activation_elements = 0;      ///< kept for backward a sample, in proportion to the width
+  double activation_elements_any = 0;  ///< the same, kept as soon as any part of the branch is present
+};
+
+struct ModelLayout {
+  std::string name;
+  std::vector<ParameterLayout> parameters;  ///< in order of depth
+  std::vector<BufferLayout> buffers;        ///< in order of depth
+  std::vector<BranchLayout> branches;       ///< in order of depth
+  Flops shared_flops;
+  double shared_activation_elements = 0;
+
+  int64_t parameter_count() const;
+  /// Index by name; std::logic_error when there is none.
+  int parameter_index(const std::string& parameter_name) const;
+};
+
+/// Type of a parameter's elements: normalisation parameters stay fp32 in a bf16 run.
+ElementType element_type(const ParameterLayout& parameter, Precision precision);
+
+}  // namespace sdp

@@ -1,0 +1,41 @@
+#include "subnet/placement.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "spec/error.h"
+
+namespace sdp {
+
+std::vector<Slot> Placement::slots_of(int process) const {
+  std::vector<Slot> result;
+  for (int i = process * slots_per_process(); i < (process + 1) * slots_per_process(); ++i)
+    result.push_back({.worker = i / replicas, .replica = i % replicas});
+  return result;
+}
+
+std::vector<int> Placement::processes_of(const std::vector<int>& worker_set) const {
+  std::set<int> result;
+  for (int worker : worker_set)
+    for (int replica = 0; replica < replicas; ++replica)
+      result.insert(process_of({.worker = worker, .replica = replica}));
+  return {result.begin(), result.end()};
+}
+
+Placement make_placement(int64_t workers, int64_t replicas, int64_t processes) {
+  if (processes == workers * replicas || (processes >= 1 && workers % processes == 0))
+    return {static_cast<int>(workers), static_cast<int>(replicas), static_cast<int>(processes)};
+  std::vector<int64_t> possible;
+  for (int64_t w = 1; w <= workers; ++w)
+    if (workers % w == 0) possible.push_back(w);
+  if (replicas > 1) possible.push_back(workers * replicas);
+  throw UsageError(fmt::format(
+      "{} workers x {} replicas cannot run on {} processes: expected one process a replica of a worker, or a "
+      "number that divides the workers ({}). Start that many, or change subnetwork.workers or "
+      "subnetwork.replicas.",
+      workers, replicas, processes, fmt::join(possible, ", ")));
+}
+
+}  // namespace sdp

@@ -1,0 +1,76 @@
+#pragma once
+
+// SubnetPlan: which worker holds which unit. Made from a layout and the `subnetwork` section; its invariants
+// (exactly p owners a unit, every branch covered by its units) are checked when it is made.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "spec/experiment_spec.h"
+#include "subnet/layout.h"
+#include "subnet/owner_set.h"
+
+namespace sdp {
+
+/// What a worker has of a unit: owned (values, gradients, a part of the optimizer state), frozen (values
+/// only, backward masking) or absent (forward masking).
+enum class Holding { kOwned, kFrozen, kAbsent };
+
+/// The smallest piece that is assigned: hidden range [begin, end) of a branch.
+struct Unit {
+  int branch = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  OwnerSet owners;
+};
+
+/// Unit number of the parameters that every worker owns.
+constexpr int kSharedUnit = -1;
+
+struct SubnetPlan {
+  ModelLayout layout;
+  int workers = 1;          ///< n
+  int owners_per_unit = 1;  ///< p
+  Construction construction = Construction::kBlock;
+  Masking masking = Masking::kForward;
+  std::vector<Unit> units;  ///< in order of depth
+
+  double coverage() const { return static_cast<double>(owners_per_unit) / workers; }
+  Holding holding(int worker, int unit) const;
+  const OwnerSet& owners(int unit) const;  ///< all workers for kSharedUnit
+
+  /// Units a parameter divides into, in order of its hidden width; {kSharedUnit} for a shared one.
+  std::vector<int> units_of(const ParameterLayout& parameter) const;
+  /// Elements of the parameter that belong to the unit.
+  int64_t elements_of(const ParameterLayout& parameter, int unit) const;
+  /// Whether the worker owns any part of the branch.
+  bool owns_any_of(int worker, int branch) const;
+  /// Units of which the worker has this holding.
+  std::vector<int> units_with(int worker, Holding holding) const;
+
+  int64_t unit_parameters(int unit) const;
+  Flops unit_flops(int unit) const;
+  /// Training FLOPs of one sample on the worker's subnetwork.
+  double worker_flops(int worker) const;
+  /// The same for the full model.
+  double dense_flops() const;
+  /// Elements kept for backward a sample by the worker's subnetwork.
+  double worker_activation_elements(int worker) const;
+
+ private:
+  OwnerSet everyone_;
+  friend SubnetPlan make_plan(const ModelLayout&, const SubnetworkSpec&, uint64_t);
+};
+
+/// Divides the layout into units and assigns owners. Throws UsageError where the spec asks for what the
+/// layout cannot give (an assignment file of another model or coverage).
+SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed);
+
+/// The plan's identity: n, p, construction, masking and every unit with its owners. Independent of the
+/// number of processes.
+nlohmann::ordered_json plan_identity_json(const SubnetPlan& plan);
+/// XXH3-128 of the identity, in hexadecimal.
+std::string plan_hash(const SubnetPlan& plan);
+
+}  // namespace sdp

@@ -1,0 +1,128 @@
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "subnet/accounting.h"
+#include "subnet/assignment.h"
+#include "subnet/spectral.h"
+
+namespace sdp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json unit_json(const SubnetPlan& plan, int index) {
+  const Unit& unit = plan.units[index];
+  return {{"branch", plan.layout.branches[unit.branch].name},
+          {"begin", unit.begin},
+          {"end", unit.end},
+          {"parameters", plan.unit_parameters(index)},
+          {"flops", plan.unit_flops(index).training()},
+          {"owners", unit.owners}};
+}
+
+Json cost_json(const Cost& cost) {
+  return {{"units", cost.units},
+          {"parameters", cost.parameters},
+          {"flops_per_sample", cost.flops_per_sample},
+          {"parameter_bytes", cost.parameter_bytes},
+          {"gradient_bytes", cost.gradient_bytes},
+          {"optimizer_bytes", cost.optimizer_bytes},
+          {"activation_bytes", cost.activation_bytes},
+          {"reduce_bytes_per_step", cost.reduce_bytes_per_step},
+          {"publish_bytes_per_step", cost.publish_bytes_per_step},
+          {"bytes_sent_per_step", cost.bytes_sent_per_step()}};
+}
+
+Json spectrum_json(const SubnetPlan& plan, const std::vector<double>& weights) {
+  std::vector<OwnerSet> owners;
+  for (const Unit& unit : plan.units) owners.push_back(unit.owners);
+  const Spectrum spectrum = spectrum_of(owners, weights, plan.workers);
+  return {{"lambda2", spectrum.lambda2},
+          {"spectral_gap", spectrum.spectral_gap},
+          {"lambda2_bound", spectrum.lambda2_bound},
+          {"lambda2_normalized", spectrum.lambda2_normalized}};
+}
+
+/// Largest over mean of a figure over the workers.
+template <class Figure>
+double max_over_mean(const std::vector<Cost>& costs, Figure figure) {
+  double largest = 0;
+  double sum = 0;
+  for (const Cost& cost : costs) {
+    largest = std::max(largest, static_cast<double>(figure(cost)));
+    sum += static_cast<double>(figure(cost));
+  }
+  return sum > 0 ? largest * static_cast<double>(costs.size()) / sum : 1;
+}
+
+std::vector<Cost> costs(const SubnetPlan& plan, const Schedule& schedule, const ExperimentSpec& spec) {
+  std::vector<Cost> result;
+  for (int process = 0; process < schedule.placement.processes; ++process)
+    result.push_back(cost_of(plan, schedule, spec.optimizer, process, spec.train.batch_size_per_worker));
+  return result;
+}
+
+Json dense_json(const SubnetPlan& plan, const ExperimentSpec& spec) {
+  const SubnetPlan dense = dense_plan(plan);
+  ScheduleOptions options = schedule_options(spec);
+  options.shard = false;
+  const Schedule schedule = make_schedule(dense, make_placement(plan.workers, 1, plan.workers), options);
+  return cost_json(cost_of(dense, schedule, spec.optimizer, 0, spec.train.batch_size_per_worker));
+}
+
+}  // namespace
+
+Json plan_identity_json(const SubnetPlan& plan) {
+  Json units = Json::array();
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) units.push_back(unit_json(plan, u));
+  return {{"model", plan.layout.name},
+          {"workers", plan.workers},
+          {"owners_per_unit", plan.owners_per_unit},
+          {"coverage", plan.coverage()},
+          {"construction", name_of(plan.construction)},
+          {"masking", name_of(plan.masking)},
+          {"units", units}};
+}
+
+std::string plan_hash(const SubnetPlan& plan) {
+  const std::string text = plan_identity_json(plan).dump();
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+Json plan_json(const SubnetPlan& plan, const Schedule& schedule, const ExperimentSpec& spec) {
+  std::vector<double> one(plan.units.size(), 1), parameters, flops;
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    parameters.push_back(static_cast<double>(plan.unit_parameters(u)));
+    flops.push_back(plan.unit_flops(u).training());
+  }
+  const Json by_unit = spectrum_json(plan, one);
+  const Schedule alone =
+      make_schedule(plan, make_placement(plan.workers, 1, plan.workers), schedule_options(spec));
+  const std::vector<Cost> per_worker = costs(plan, alone, spec);
+  const std::vector<Cost> per_process = costs(plan, schedule, spec);
+
+  Json json = plan_identity_json(plan);
+  json["hash"] = plan_hash(plan);
+  json["lambda2"] = by_unit["lambda2"];
+  json["spectral_gap"] = by_unit["spectral_gap"];
+  json["spectrum"] = {{"by_unit", by_unit},
+                      {"by_parameters", spectrum_json(plan, parameters)},
+                      {"by_flops", spectrum_json(plan, flops)}};
+  json["balance"] = {
+      {"flops_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.flops_per_sample; })},
+      {"parameters_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.parameters; })},
+      {"state_bytes_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.state_bytes(); })}};
+  json["flops_share"] = flops_share(plan);
+  json["replicas"] = schedule.placement.replicas;
+  json["processes"] = schedule.placement.processes;
+  for (const Cost& cost : per_worker) json["per_worker"].push_back(cost_json(cost));
+  for (const Cost& cost : per_process) json["per_process"].push_back(cost_json(cost));
+  json["dense"] = dense_json(plan, spec);
+  return json;
+}
+
+}  // namespace sdp

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+namespace sdp {
+
+/// SplitMix64 (Steele, Lea, Flood 2014): the same numbers with every compiler and library.
+class RandomBits {
+ public:
+  explicit RandomBits(uint64_t seed) : state_(seed) {}
+
+  uint64_t next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+
+  /// Uniform in 0..bound-1 up to a bias of bound / 2^32; bound in 1..2^31.
+  int below(int bound) { return static_cast<int>((next() >> 32) * static_cast<uint64_t>(bound) >> 32); }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace sdp

@@ -1,0 +1,117 @@
+#include "subnet/schedule.h"
+
+#include <algorithm>
+#include <map>
+
+namespace sdp {
+namespace {
+
+/// Parts begin at multiples of 64 bytes of the sum type within their run.
+constexpr int64_t kAlignmentBytes = 64;
+
+void divide(Run& run, ElementType sum) {
+  const int64_t alignment = kAlignmentBytes / bytes_of(sum);
+  const int64_t holders = static_cast<int64_t>(run.holders.size());
+  run.boundaries.clear();
+  for (int64_t i = 0; i <= holders; ++i) {
+    const int64_t even = run.elements * i / holders;
+    run.boundaries.push_back(i == holders ? run.elements : even / alignment * alignment);
+  }
+}
+
+class Packer {
+ public:
+  Packer(const SubnetPlan& plan, Schedule& schedule) : plan_(plan), schedule_(schedule) {}
+
+  void add(int parameter_index, int unit) {
+    const ParameterLayout& parameter = plan_.layout.parameters[parameter_index];
+    const ElementType type = element_type(parameter, schedule_.options.precision);
+    const bool decays = schedule_.options.decay_norms_and_biases || parameter.role == ParameterRole::kWeight;
+    const int64_t elements = plan_.elements_of(parameter, unit);
+    Bucket& bucket = open_bucket(type, decays, elements * bytes_of(type));
+    if (bucket.runs.empty() || bucket.runs.back().unit != unit) {
+      bucket.runs.push_back({});
+      bucket.runs.back().unit = unit;
+    }
+    Run& run = bucket.runs.back();
+    run.pieces.push_back({.parameter = parameter_index, .offset = run.elements, .elements = elements});
+    run.elements += elements;
+  }
+
+ private:
+  /// The bucket of this kind that still has room, or a new one. Buckets stand in order of their first piece.
+  Bucket& open_bucket(ElementType type, bool decays, int64_t piece_bytes) {
+    const auto key = std::make_pair(type, decays);
+    const auto found = open_.find(key);
+    if (found != open_.end() && found->second.bytes + piece_bytes <= schedule_.options.bucket_bytes) {
+      found->second.bytes += piece_bytes;
+      return schedule_.buckets[found->second.index];
+    }
+    open_[key] = {schedule_.buckets.size(), piece_bytes};
+    schedule_.buckets.push_back({.type = type, .decays = decays, .runs = {}});
+    return schedule_.buckets.back();
+  }
+
+  struct Open {
+    size_t index = 0;
+    int64_t bytes = 0;
+  };
+  const SubnetPlan& plan_;
+  Schedule& schedule_;
+  std::map<std::pair<ElementType, bool>, Open> open_;
+};
+
+}  // namespace
+
+int Run::holder_index(int process) const {
+  const auto found = std::lower_bound(holders.begin(), holders.end(), process);
+  return found != holders.end() && *found == process ? static_cast<int>(found - holders.begin()) : -1;
+}
+
+int64_t Run::part_begin(int process) const {
+  const int index = holder_index(process);
+  return index < 0 ? 0 : boundaries[index];
+}
+
+int64_t Run::part_elements(int process) const {
+  const int index = holder_index(process);
+  return index < 0 ? 0 : boundaries[index + 1] - boundaries[index];
+}
+
+int64_t Bucket::reduce_elements(int from, int to) const {
+  if (from == to) return 0;
+  int64_t elements = 0;
+  for (const Run& run : runs)
+    if (run.holder_index(from) >= 0) elements += run.part_elements(to);
+  return elements;
+}
+
+int64_t Bucket::held_elements(int process) const {
+  int64_t elements = 0;
+  for (const Run& run : runs)
+    if (run.holder_index(process) >= 0) elements += run.elements;
+  return elements;
+}
+
+int64_t Bucket::part_elements(int process) const {
+  int64_t elements = 0;
+  for (const Run& run : runs) elements += run.part_elements(process);
+  return elements;
+}
+
+Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const ScheduleOptions& options) {
+  Schedule schedule{.placement = placement, .options = options, .buckets = {}};
+  Packer packer(plan, schedule);
+  for (size_t i = 0; i < plan.layout.parameters.size(); ++i)
+    for (int unit : plan.units_of(plan.layout.parameters[i])) packer.add(static_cast<int>(i), unit);
+  for (Bucket& bucket : schedule.buckets) {
+    for (Run& run : bucket.runs) {
+      run.holders = placement.processes_of(plan.owners(run.unit));
+      run.owner_slots = static_cast<int>(plan.owners(run.unit).size()) * placement.replicas;
+      divide(run, sum_type(options.precision));
+    }
+  }
+  return schedule;
+}
+
+}  // namespace sdp

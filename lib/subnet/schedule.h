@@ -1,0 +1,72 @@
+#pragma once
+
+// Schedule: plan + placement -> what is held where and exchanged in which order (docs/design.md, "Assignment
+// and communication"). Parameters are packed in order of depth into buckets of one element type and one
+// weight decay. Inside a bucket, consecutive pieces of one unit form a run; a run is divided over the
+// processes that hold it, and each of them updates its part. For each bucket there is one world all-to-all in
+// which a process sends every co-holder the part of its gradients that the co-holder updates, and one back
+// with new values.
+
+#include <cstdint>
+#include <vector>
+
+#include "subnet/placement.h"
+#include "subnet/plan.h"
+
+namespace sdp {
+
+struct ScheduleOptions {
+  Precision precision = Precision::kFp32;
+  int64_t bucket_bytes = 25'000'000;
+  bool decay_norms_and_biases = true;
+  bool shard = true;  ///< optimizer state split over the holders; false: every holder keeps all of it
+  int64_t accumulate_steps = 1;
+};
+
+/// A parameter's share of one unit: `elements` of its row-major values, at `offset` of the run.
+struct Piece {
+  int parameter = 0;
+  int64_t offset = 0;
+  int64_t elements = 0;
+};
+
+struct Run {
+  int unit = kSharedUnit;
+  std::vector<Piece> pieces;
+  int64_t elements = 0;
+  int owner_slots = 1;              ///< owners of the unit times R: what a gradient sum is divided by
+  std::vector<int> holders;         ///< processes, ascending
+  std::vector<int64_t> boundaries;  ///< holder i updates [boundaries[i], boundaries[i + 1])
+
+  /// Position of the process among the holders; -1 when it holds nothing of the run.
+  int holder_index(int process) const;
+  int64_t part_begin(int process) const;  ///< 0 for a process that does not hold the run
+  int64_t part_elements(int process) const;
+};
+
+struct Bucket {
+  ElementType type = ElementType::kF32;
+  bool decays = true;
+  std::vector<Run> runs;
+
+  /// Elements process `from` sends to `to` when gradients are reduced: the parts of `to` in runs both hold.
+  int64_t reduce_elements(int from, int to) const;
+  /// The same when new values are published: the parts of `from` in runs both hold.
+  int64_t publish_elements(int from, int to) const { return reduce_elements(to, from); }
+  /// Elements of the runs this process holds, and of the parts it updates.
+  int64_t held_elements(int process) const;
+  int64_t part_elements(int process) const;
+};
+
+struct Schedule {
+  Placement placement;
+  ScheduleOptions options;
+  std::vector<Bucket> buckets;  ///< in order of depth
+
+  /// Micro-batches times local slots: above 1, gradients are added up in buffers of the sum type.
+  bool accumulates() const { return placement.slots_per_process() * options.accumulate_steps > 1; }
+};
+
+Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const ScheduleOptions& options);
+
+}  // namespace sdp

@@ -1,0 +1,41 @@
+#pragma once
+
+// How well a set of owner sets mixes the workers: the eigenvalues of the co-ownership matrix
+// K_kl = sum_u w_u [k, l in S_u], normalised to top eigenvalue 1. lambda2 is the second largest of them and
+// rho = 1 - lambda2 the spectral gap: 1 when every worker holds everything, 0 when the workers fall apart
+// into groups that share nothing.
+
+#include <vector>
+
+#include "subnet/owner_set.h"
+
+namespace sdp {
+
+struct Spectrum {
+  double lambda2 = 0;        ///< second largest eigenvalue of K over the largest; 0 for one worker or no unit
+  double spectral_gap = 1;   ///< 1 - lambda2
+  double lambda2_bound = 0;  ///< lambda2 >= max(0, (tr K - l1) / ((n-1) l1)), for any K
+  /// Second largest eigenvalue of D^-1/2 K D^-1/2, D = row sums of K, whose largest is 1. With p owners for
+  /// every unit it is at least (n-p) / (p (n-1)), however unequal the workers' loads are.
+  double lambda2_normalized = 0;
+};
+
+/// K, row-major [workers, workers]. `weights[u]` is w_u of `owners[u]`; a worker without units has a zero
+/// row. Throws std::logic_error when the sizes differ or an owner is not in 0..workers-1.
+std::vector<double> co_ownership(const std::vector<OwnerSet>& owners, const std::vector<double>& weights,
+                                 int workers);
+
+/// All eigenvalues of a symmetric row-major [size, size] matrix in descending order, to about 1e-15 of the
+/// largest magnitude times the size (Householder tridiagonalisation, then QL with implicit shifts).
+/// Throws std::logic_error when the matrix is not of that size or holds values that are not finite.
+std::vector<double> symmetric_eigenvalues(std::vector<double> matrix, int size);
+
+/// Second largest eigenvalue of K over its largest.
+double lambda2(const std::vector<double>& co_ownership, int workers);
+
+Spectrum spectrum_of(const std::vector<double>& co_ownership, int workers);
+
+/// The same, from owner sets and weights.
+Spectrum spectrum_of(const std::vector<OwnerSet>& owners, const std::vector<double>& weights, int workers);
+
+}  // namespace sdp

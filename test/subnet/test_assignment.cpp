@@ -1,0 +1,253 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <ctime>
+#include <stdexcept>
+
+#include "catch.h"
+#include "subnet/assignment.h"
+#include "subnet/random_bits.h"
+
+namespace sdp {
+namespace {
+
+AssignmentProblem random_problem(int workers, int owners, int groups, uint64_t seed) {
+  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = seed};
+  RandomBits random(seed);
+  for (int i = 0; i < groups; ++i) {
+    problem.flops.push_back(1 + random.below(1000));
+    problem.bytes.push_back(1 + random.below(1000));
+  }
+  return problem;
+}
+
+void check_owner_sets(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {
+  REQUIRE(owners.size() == problem.flops.size());
+  for (const OwnerSet& set : owners) {
+    REQUIRE(set.size() == static_cast<size_t>(problem.owners));
+    CHECK(std::is_sorted(set.begin(), set.end()));
+    CHECK(std::adjacent_find(set.begin(), set.end()) == set.end());
+    CHECK(set.front() >= 0);
+    CHECK(set.back() < problem.workers);
+  }
+}
+
+/// Not above `other` in the order of assign_balanced without any tolerance for bytes.
+bool not_worse(const Balance& balance, const Balance& other) {
+  constexpr double kRounding = 1e-9;
+  if (balance.flops_max_over_mean > 1.05 * other.flops_max_over_mean + kRounding) return false;
+  // `other` is uneven in FLOPs: no further comparison.
+  if (other.flops_max_over_mean > 1.05 * balance.flops_max_over_mean) return true;
+  if (balance.bytes_max_over_mean > other.bytes_max_over_mean + kRounding) return false;
+  if (balance.bytes_max_over_mean < other.bytes_max_over_mean - kRounding) return true;
+  return balance.lambda2_by_unit <= other.lambda2_by_unit + kRounding;
+}
+
+/// ResNet-18 for CIFAR: its eight residual branches (two 3x3 convolutions and their norms each), eight
+/// workers.
+AssignmentProblem resnet18(int owners) {
+  AssignmentProblem problem{.workers = 8, .owners = owners, .flops = {}, .bytes = {}};
+  double in = 64;
+  double size = 32;
+  for (double out : {64., 64., 128., 128., 256., 256., 512., 512.}) {
+    if (out != in) size /= 2;
+    const double weights = 9 * in * out + 9 * out * out;
+    problem.bytes.push_back(weights + 4 * out);
+    problem.flops.push_back(3 * 2 * weights * size * size);
+    in = out;
+  }
+  return problem;
+}
+
+struct Reference {
+  int owners;
+  double flops, bytes, lambda2;  ///< max/mean, max/mean, by unit; of the branches alone
+};
+constexpr Reference kResNet18[] = {{7, 1.025, 1.135, 0.020},
+                                   {6, 1.011, 1.217, 0.095},
+                                   {4, 1.034, 1.127, 0.250},
+                                   {3, 1.011, 1.378, 0.444},
+                                   {2, 1.103, 1.745, 0.854}};
+constexpr double kThreeDigits = 5.1e-4;
+
+}  // namespace
+
+TEST_CASE("every assignment gives each group exactly p different owners, the same every time") {
+  RandomBits random(11);
+  for (int n : {1, 2, 3, 5, 8, 13, 64}) {
+    const int p = 1 + random.below(n);
+    const AssignmentProblem problem = random_problem(n, p, 1 + random.below(60), static_cast<uint64_t>(n));
+    for (auto assign : {assign_balanced, assign_window, assign_random}) {
+      const std::vector<OwnerSet> owners = assign(problem);
+      check_owner_sets(problem, owners);
+      CHECK(assign(problem) == owners);
+    }
+  }
+}
+
+TEST_CASE("the window by its definition") {
+  const AssignmentProblem problem = random_problem(4, 3, 6, 0);
+  CHECK(assign_window(problem) ==
+        std::vector<OwnerSet>{{0, 1, 2}, {1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}, {1, 2, 3}});
+}
+
+TEST_CASE("random owners are uniform and follow the seed") {
+  AssignmentProblem problem = random_problem(6, 2, 15000, 5);
+  const std::vector<OwnerSet> owners = assign_random(problem);
+  std::vector<int> count(36, 0);
+  for (const OwnerSet& set : owners)
+    ++count[set[0] * 6 + set[1]];
+  double chi_squared = 0;  // 15 pairs, 1000 expected of each; above 36.1 with probability 0.001
+  for (int a = 0; a < 6; ++a)
+    for (int b = a + 1; b < 6; ++b)
+      chi_squared += std::pow(count[a * 6 + b] - 1000.0, 2) / 1000;
+  CHECK(chi_squared < 36.1);
+  problem.seed = 6;
+  CHECK(assign_random(problem) != owners);
+}
+
+TEST_CASE("owner sets do not depend on the machine") {
+  // Fixed here once: a change means that plans made earlier would come out differently.
+  const AssignmentProblem problem = random_problem(5, 2, 4, 9);
+  CHECK(assign_random(problem) == std::vector<OwnerSet>{{3, 4}, {1, 4}, {0, 1}, {3, 4}});
+  CHECK(assign_balanced(problem) == std::vector<OwnerSet>{{2, 4}, {2, 3}, {3, 4}, {0, 1}});
+}
+
+TEST_CASE("balanced is never worse than window and random") {
+  RandomBits random(21);
+  for (uint64_t trial = 0; trial < 12; ++trial) {
+    const int n = 2 + random.below(12);
+    AssignmentProblem problem = random_problem(n, 1 + random.below(n), 1 + random.below(30), trial);
+    if (trial % 3 == 0) problem.bytes = problem.flops;
+    if (trial % 3 == 1) problem.flops.assign(problem.flops.size(), 1);
+    if (trial % 2 == 0) problem.bytes_fixed = problem.flops_fixed = 500;
+    const Balance balanced = balance_of(problem, assign_balanced(problem));
+    CHECK(not_worse(balanced, balance_of(problem, assign_window(problem))));
+    CHECK(not_worse(balanced, balance_of(problem, assign_random(problem))));
+  }
+}
+
+TEST_CASE("equal groups: even loads and the lambda2 of the known designs") {
+  const auto equal = [](int workers, int owners, int groups) {
+    AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}};
+    problem.flops.assign(static_cast<size_t>(groups), 2.5);
+    problem.bytes.assign(static_cast<size_t>(groups), 0.1);
+    return problem;
+  };
+  const auto found = [](const AssignmentProblem& problem) {
+    return balance_of(problem, assign_balanced(problem));
+  };
+  const Balance affine = found(equal(8, 4, 14));
+  CHECK(affine.flops_max_over_mean == Approx(1).epsilon(1e-12));
+  CHECK(affine.bytes_max_over_mean == Approx(1).epsilon(1e-12));
+  CHECK(affine.lambda2_by_unit == Approx(1.0 / 7).epsilon(1e-9));
+  CHECK(found(equal(8, 3, 8)).lambda2_by_unit <= 1.0 / 3 + 1e-9);
+  CHECK(found(equal(8, 5, 8)).lambda2_by_unit <= 1.0 / 3 * 9 / 25 + 1e-9);
+  CHECK(found(equal(7, 3, 7)).lambda2_by_unit == Approx(4.0 / 18).epsilon(1e-9));  // Fano plane
+  CHECK(found(equal(4, 2, 6)).lambda2_by_unit == Approx(1.0 / 3).epsilon(1e-9));   // all pairs
+}
+
+TEST_CASE("few unequal groups: the best of all assignments, found by trying each") {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    AssignmentProblem problem = random_problem(4, 2, 5, seed);
+    problem.bytes_tolerance = 0;
+    const std::vector<OwnerSet> pairs = {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}};
+    std::vector<OwnerSet> owners(5);
+    std::vector<std::pair<double, double>> all;  // flops, bytes
+    double lowest_flops = 1e9;
+    for (int code = 0; code < 6 * 6 * 6 * 6 * 6; ++code) {
+      double flops[4] = {};
+      double bytes[4] = {};
+      for (int group = 0, rest = code; group < 5; ++group, rest /= 6) {
+        for (int worker : pairs[rest % 6]) {
+          flops[worker] += problem.flops[group];
+          bytes[worker] += problem.bytes[group];
+        }
+      }
+      all.emplace_back(*std::max_element(flops, flops + 4), *std::max_element(bytes, bytes + 4));
+      lowest_flops = std::min(lowest_flops, all.back().first);
+    }
+    double lowest_bytes = 1e9;
+    for (const auto& [flops, bytes] : all)
+      if (flops <= 1.05 * lowest_flops) lowest_bytes = std::min(lowest_bytes, bytes);
+    double mean_bytes = 0;
+    for (double bytes : problem.bytes)
+      mean_bytes += bytes * 2 / 4;
+    CHECK(balance_of(problem, assign_balanced(problem)).bytes_max_over_mean ==
+          Approx(lowest_bytes / mean_bytes).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("ResNet-18's eight blocks: as good as the reference figures in lexicographic order") {
+  for (const Reference& reference : kResNet18) {
+    const AssignmentProblem problem = resnet18(reference.owners);
+    const Balance found = balance_of(problem, assign_balanced(problem));
+    INFO("p = " << reference.owners << ": " << found.flops_max_over_mean << ", " << found.bytes_max_over_mean
+                << ", " << found.lambda2_by_unit);
+    CHECK(found.flops_max_over_mean <= 1.05 * reference.flops);
+    const bool fewer_bytes = found.bytes_max_over_mean < reference.bytes - kThreeDigits;
+    const bool as_good = found.bytes_max_over_mean <= reference.bytes + kThreeDigits &&
+                         found.lambda2_by_unit <= reference.lambda2 + kThreeDigits;
+    CHECK((fewer_bytes || as_good));
+  }
+}
+
+TEST_CASE("ResNet-18's eight blocks: with room in bytes, no figure is above the reference") {
+  for (const Reference& reference : kResNet18) {
+    AssignmentProblem problem = resnet18(reference.owners);
+    problem.bytes_tolerance = 0.15;
+    const Balance found = balance_of(problem, assign_balanced(problem));
+    INFO("p = " << reference.owners << ": " << found.flops_max_over_mean << ", " << found.bytes_max_over_mean
+                << ", " << found.lambda2_by_unit);
+    CHECK(found.flops_max_over_mean <= 1.05 * reference.flops);
+    CHECK(found.bytes_max_over_mean <= reference.bytes + kThreeDigits);
+    CHECK(found.lambda2_by_unit <= reference.lambda2 + kThreeDigits);
+  }
+}
+
+TEST_CASE("balance by hand") {
+  const AssignmentProblem problem{
+      .workers = 2, .owners = 1, .flops = {3, 1}, .bytes = {1, 1}, .flops_fixed = 1, .bytes_fixed = 5};
+  const Balance balance = balance_of(problem, {{0}, {1}});
+  CHECK(balance.flops_max_over_mean == Approx(4.0 / 3));
+  CHECK(balance.bytes_max_over_mean == Approx(1));
+  CHECK(balance.lambda2_by_unit == Approx(1));
+  CHECK(balance.lambda2_by_bytes == Approx(1));
+  CHECK(balance.lambda2_by_flops == Approx(1.0 / 3));
+}
+
+TEST_CASE("64 workers and 1,000 units within a second") {
+#ifdef NDEBUG
+  constexpr double kLimitSeconds = 1;
+#else
+  constexpr double kLimitSeconds = 30;
+#endif
+  for (int p : {8, 32, 56}) {
+    const AssignmentProblem problem = random_problem(64, p, 1000, 3);
+    const std::clock_t start = std::clock();
+    const std::vector<OwnerSet> owners = assign_balanced(problem);
+    CHECK(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC < kLimitSeconds);
+    check_owner_sets(problem, owners);
+    const Balance balance = balance_of(problem, owners);
+    CHECK(balance.flops_max_over_mean < 1.06);
+    CHECK(balance.bytes_max_over_mean < 1.02);
+    CHECK(balance.lambda2_by_unit <= 1.2 * balance_of(problem, assign_random(problem)).lambda2_by_unit);
+  }
+}
+
+TEST_CASE("no group, no load, everything owned, impossible problems") {
+  CHECK(assign_balanced({.workers = 4, .owners = 2, .flops = {}, .bytes = {}}).empty());
+  const AssignmentProblem weightless{.workers = 4, .owners = 2, .flops = {0, 0}, .bytes = {0, 0}};
+  check_owner_sets(weightless, assign_balanced(weightless));
+  CHECK(balance_of(weightless, assign_balanced(weightless)).flops_max_over_mean == 1);
+  const AssignmentProblem dense = random_problem(3, 3, 2, 0);
+  for (auto assign : {assign_balanced, assign_window, assign_random})
+    CHECK(assign(dense) == std::vector<OwnerSet>{{0, 1, 2}, {0, 1, 2}});
+  CHECK_THROWS_AS(assign_balanced(random_problem(3, 4, 2, 0)), std::logic_error);
+  CHECK_THROWS_AS(assign_window(random_problem(3, 0, 2, 0)), std::logic_error);
+  CHECK_THROWS_AS(assign_random({.workers = 2, .owners = 1, .flops = {1}, .bytes = {}}), std::logic_error);
+  CHECK_THROWS_AS(assign_balanced({.workers = 2, .owners = 1, .flops = {NAN}, .bytes = {1}}),
+                  std::logic_error);
+}
+
+}  // namespace sdp

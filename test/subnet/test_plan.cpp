@@ -1,0 +1,130 @@
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "catch.h"
+#include "model/layouts.h"
+#include "spec/error.h"
+#include "subnet/accounting.h"
+#include "subnet/plan.h"
+
+namespace sdp {
+namespace {
+
+ModelSpec resnet(int64_t width, Stem stem = Stem::kCifar) {
+  ModelSpec spec;
+  spec.width = width;
+  spec.stem = stem;
+  spec.image_size = stem == Stem::kCifar ? 32 : 224;
+  return spec;
+}
+
+SubnetworkSpec subnetwork(int64_t workers, const std::string& coverage, Assignment assignment = Assignment::kBalanced) {
+  SubnetworkSpec spec;
+  spec.workers = workers;
+  spec.coverage.text = coverage;
+  spec.assignment = assignment;
+  return spec;
+}
+
+TEST_CASE("ResNet-18's layout is torchvision's") {
+  const ModelLayout layout = layout_of([] {
+    ModelSpec spec = resnet(64, Stem::kImageNet);
+    spec.num_classes = 1000;
+    return spec;
+  }());
+  CHECK(layout.parameter_count() == 11'689'512);  // torchvision.models.resnet18()
+  CHECK(layout.parameters.size() == 62);
+  CHECK(layout.buffers.size() == 40);
+  CHECK(layout.branches.size() == 8);
+  const ParameterLayout& conv = layout.parameters[layout.parameter_index("layer3.0.conv1.weight")];
+  CHECK(conv.shape == std::vector<int64_t>{256, 128, 3, 3});
+  CHECK(conv.branch == 4);
+  CHECK(!layout.parameters[layout.parameter_index("layer3.0.downsample.0.weight")].branch);
+}
+
+TEST_CASE("every unit has exactly p owners and workers hold what they own") {
+  const ModelLayout layout = layout_of(resnet(16));
+  for (const Assignment assignment : {Assignment::kBalanced, Assignment::kWindow, Assignment::kRandom}) {
+    for (int64_t n = 1; n <= 9; ++n) {
+      for (int64_t p = 1; p <= n; ++p) {
+        const SubnetPlan plan =
+            make_plan(layout, subnetwork(n, std::to_string(p) + "/" + std::to_string(n), assignment), 5);
+        int64_t held = 0;
+        for (int worker = 0; worker < n; ++worker) {
+          for (int unit : plan.units_with(worker, Holding::kOwned)) held += plan.unit_parameters(unit);
+          CHECK(plan.units_with(worker, Holding::kOwned).size() + plan.units_with(worker, Holding::kAbsent).size() ==
+                8);
+          CHECK(plan.units_with(worker, Holding::kFrozen).empty());
+        }
+        int64_t units = 0;
+        for (int unit = 0; unit < 8; ++unit) units += plan.unit_parameters(unit);
+        CHECK(held == p * units);
+        CHECK(flops_share(plan) <= 1.0 + 1e-12);
+      }
+    }
+  }
+}
+
+TEST_CASE("a worker's FLOPs are the shared part's and its branches'") {
+  const SubnetPlan plan = make_plan(layout_of(resnet(16)), subnetwork(4, "1/4", Assignment::kWindow), 0);
+  double units = 0;
+  for (int unit = 0; unit < 8; ++unit) units += plan.unit_flops(unit).training();
+  const double shared = plan.layout.shared_flops.training();
+  CHECK(plan.dense_flops() == Approx(shared + units));
+  double workers = 0;
+  for (int worker = 0; worker < 4; ++worker) workers += plan.worker_flops(worker);
+  CHECK(workers == Approx(4 * shared + units));
+  CHECK(flops_share(plan) == Approx((4 * shared + units) / 4 / (shared + units)));
+}
+
+TEST_CASE("a plan's hash tells plans apart and does not depend on anything else") {
+  const ModelLayout layout = layout_of(resnet(16));
+  const SubnetPlan plan = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 1);
+  CHECK(plan_hash(plan) == plan_hash(make_plan(layout, subnetwork(4, "0.5", Assignment::kRandom), 1)));
+  CHECK(plan_hash(plan) != plan_hash(make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 2)));
+  CHECK(plan_hash(plan) != plan_hash(make_plan(layout_of(resnet(8)), subnetwork(4, "2/4", Assignment::kRandom), 1)));
+}
+
+class PlanFile {
+ public:
+  explicit PlanFile(const std::string& text) { std::ofstream(path_) << text; }
+  ~PlanFile() { std::remove(path_.c_str()); }
+  SubnetworkSpec spec(int64_t workers, const std::string& coverage) const {
+    SubnetworkSpec spec = subnetwork(workers, coverage, Assignment::kFile);
+    spec.assignment_file = path_;
+    return spec;
+  }
+  std::string error(int64_t workers, const std::string& coverage) const {
+    try {
+      make_plan(layout_of(resnet(16)), spec(workers, coverage), 0);
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "";
+  }
+
+ private:
+  std::string path_ = "test_plan_assignment.json";
+};
+
+TEST_CASE("an assignment file gives its owners back") {
+  const ModelLayout layout = layout_of(resnet(16));
+  const SubnetPlan published = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 11);
+  const PlanFile file(plan_identity_json(published).dump());
+  CHECK(plan_hash(make_plan(layout, file.spec(4, "2/4"), 0)) == plan_hash(published));
+  CHECK_THAT(file.error(4, "3/4"), Catch::Matchers::Contains("expected 3 different workers"));
+  CHECK_THAT(file.error(2, "1"), Catch::Matchers::Contains("out of 0..1"));
+}
+
+TEST_CASE("an assignment file that does not fit is refused by what is wrong in it") {
+  CHECK_THAT(PlanFile("not json").error(4, "2/4"), Catch::Matchers::Contains("is not a plan.json"));
+  CHECK_THAT(PlanFile(R"({"units": []})").error(4, "2/4"), Catch::Matchers::Contains("has no unit layer1.0[0:16]"));
+  CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0"}]})").error(4, "2/4"),
+             Catch::Matchers::Contains("a unit needs branch, begin, end and owners"));
+  CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})").error(4, "2/4"),
+             Catch::Matchers::Contains("unit layer1.0 has owners [1, 1]"));
+}
+
+}  // namespace
+}  // namespace sdp

@@ -1,0 +1,145 @@
+#include <algorithm>
+
+#include "catch.h"
+#include "model/layouts.h"
+#include "spec/error.h"
+#include "subnet/accounting.h"
+#include "subnet/schedule.h"
+
+namespace sdp {
+namespace {
+
+ModelLayout mlp(int64_t depth) {
+  ModelSpec spec;
+  spec.name = ModelName::kMlp;
+  spec.width = 20;
+  spec.hidden_width = 36;
+  spec.depth = depth;
+  spec.image_size = 4;
+  return layout_of(spec);
+}
+
+SubnetPlan plan_of(int64_t workers, int64_t owners, uint64_t seed) {
+  SubnetworkSpec spec;
+  spec.workers = workers;
+  spec.coverage.text = std::to_string(owners) + "/" + std::to_string(workers);
+  spec.assignment = Assignment::kRandom;
+  return make_plan(mlp(6), spec, seed);
+}
+
+ScheduleOptions small_buckets(Precision precision) {
+  ScheduleOptions options;
+  options.precision = precision;
+  options.bucket_bytes = 5000;
+  options.decay_norms_and_biases = false;
+  return options;
+}
+
+TEST_CASE("placement: W = R n, or W divides n") {
+  CHECK(make_placement(8, 1, 8).slots_per_process() == 1);
+  CHECK(make_placement(8, 1, 2).slots_of(1).front() == Slot{4, 0});
+  CHECK(make_placement(4, 2, 8).slots_of(5) == std::vector<Slot>{{2, 1}});
+  CHECK(make_placement(4, 2, 2).slots_of(0) == std::vector<Slot>{{0, 0}, {0, 1}, {1, 0}, {1, 1}});
+  CHECK(make_placement(4, 2, 8).processes_of({1, 3}) == std::vector<int>{2, 3, 6, 7});
+  for (const auto& [n, r, w] : {std::tuple{8, 1, 3}, {8, 1, 16}, {4, 2, 16}, {4, 2, 6}, {4, 1, 0}, {4, 1, -1}}) {
+    INFO(n << " workers, " << r << " replicas, " << w << " processes");
+    CHECK_THROWS_AS(make_placement(n, r, w), UsageError);
+  }
+  CHECK_THROWS_WITH(make_placement(8, 2, 3), Catch::Matchers::Contains("(1, 2, 4, 8, 16)"));
+}
+
+/// Every element of every parameter is in exactly one piece of a unit, in exactly one part of a run.
+void check_complete(const SubnetPlan& plan, const Schedule& schedule) {
+  std::vector<int64_t> elements(plan.layout.parameters.size(), 0);
+  for (const Bucket& bucket : schedule.buckets) {
+    for (const Run& run : bucket.runs) {
+      int64_t offset = 0;
+      for (const Piece& piece : run.pieces) {
+        const ParameterLayout& parameter = plan.layout.parameters[piece.parameter];
+        CHECK(piece.offset == offset);
+        CHECK(element_type(parameter, schedule.options.precision) == bucket.type);
+        CHECK((parameter.role == ParameterRole::kWeight) == bucket.decays);
+        offset += piece.elements;
+        elements[piece.parameter] += piece.elements;
+      }
+      CHECK(run.elements == offset);
+      CHECK(run.boundaries.size() == run.holders.size() + 1);
+      CHECK(run.boundaries.front() == 0);
+      CHECK(run.boundaries.back() == run.elements);
+      CHECK(std::is_sorted(run.boundaries.begin(), run.boundaries.end()));
+      int64_t parts = 0;
+      for (int process = 0; process < schedule.placement.processes; ++process) parts += run.part_elements(process);
+      CHECK(parts == run.elements);
+    }
+  }
+  for (size_t i = 0; i < elements.size(); ++i) CHECK(elements[i] == plan.layout.parameters[i].elements());
+}
+
+TEST_CASE("a schedule has every element once, whatever the plan and the placement") {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const int64_t n = 1 + static_cast<int64_t>(seed % 8);
+    const int64_t p = 1 + static_cast<int64_t>(seed * 7 % n);
+    const SubnetPlan plan = plan_of(n, p, seed);
+    for (int64_t w = 1; w <= n; ++w) {
+      if (n % w != 0) continue;
+      for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+        check_complete(plan, make_schedule(plan, make_placement(n, 1, w), small_buckets(precision)));
+    }
+  }
+}
+
+TEST_CASE("each way, p - 1 copies of a unit and n - 1 of a shared parameter are sent") {
+  const int n = 6;
+  for (int p = 1; p <= n; ++p) {
+    const SubnetPlan plan = plan_of(n, p, 3);
+    const Schedule schedule = make_schedule(plan, make_placement(n, 1, n), small_buckets(Precision::kFp32));
+    int64_t units = 0;
+    for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) units += plan.unit_parameters(unit);
+    const int64_t shared = plan.layout.parameter_count() - units;
+    int64_t reduced = 0;
+    int64_t published = 0;
+    for (const Bucket& bucket : schedule.buckets) {
+      for (int from = 0; from < n; ++from) {
+        CHECK(bucket.reduce_elements(from, from) == 0);
+        for (int to = 0; to < n; ++to) {
+          reduced += bucket.reduce_elements(from, to);
+          published += bucket.publish_elements(from, to);
+        }
+      }
+    }
+    CHECK(reduced == (p - 1) * units + (n - 1) * shared);
+    CHECK(published == reduced);
+  }
+}
+
+TEST_CASE("parts are even up to 64 bytes of the sum type") {
+  const SubnetPlan plan = plan_of(4, 3, 0);
+  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), {});
+  for (const Bucket& bucket : schedule.buckets) {
+    for (const Run& run : bucket.runs) {
+      const int64_t holders = static_cast<int64_t>(run.holders.size());
+      for (size_t i = 0; i < run.holders.size(); ++i) {
+        CHECK(run.boundaries[i] % 16 == 0);
+        CHECK(std::abs(run.part_elements(run.holders[i]) - run.elements / holders) <= 16);
+      }
+    }
+  }
+}
+
+TEST_CASE("buckets keep to their size unless a single parameter is larger") {
+  const SubnetPlan plan = plan_of(4, 2, 0);
+  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), small_buckets(Precision::kFp32));
+  CHECK(schedule.buckets.size() > 6);
+  for (const Bucket& bucket : schedule.buckets) {
+    int64_t bytes = 0;
+    size_t pieces = 0;
+    for (const Run& run : bucket.runs) {
+      bytes += run.elements * 4;
+      pieces += run.pieces.size();
+    }
+    CHECK((bytes <= 5000 || pieces == 1));
+  }
+}
+
+}  // namespace
+}  // namespace sdp

@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <numbers>
+#include <random>
+#include <stdexcept>
+
+#include "catch.h"
+#include "subnet/designs.h"
+#include "subnet/spectral.h"
+
+namespace sdp {
+namespace {
+
+/// Q diag(values) Q^T, Q a product of reflections along random directions.
+std::vector<double> matrix_with(const std::vector<double>& values, unsigned seed) {
+  const size_t n = values.size();
+  std::vector<double> a(n * n, 0);
+  for (size_t i = 0; i < n; ++i)
+    a[i * n + i] = values[i];
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  for (int reflection = 0; reflection < 3; ++reflection) {
+    std::vector<double> v(n);
+    double squares = 0;
+    for (double& x : v)
+      x = normal(random);
+    for (double x : v)
+      squares += x * x;
+    // H A H with H = I - 2 v v^T / |v|^2, one side after the other.
+    for (int side = 0; side < 2; ++side) {
+      for (size_t line = 0; line < n; ++line) {
+        const size_t first = side == 0 ? line * n : line;
+        const size_t stride = side == 0 ? 1 : n;
+        double dot = 0;
+        for (size_t i = 0; i < n; ++i)
+          dot += a[first + i * stride] * v[i];
+        for (size_t i = 0; i < n; ++i)
+          a[first + i * stride] -= 2 * dot / squares * v[i];
+      }
+    }
+  }
+  return a;
+}
+
+double largest_error(std::vector<double> expected, const std::vector<double>& found) {
+  std::sort(expected.begin(), expected.end(), std::greater<>());
+  REQUIRE(found.size() == expected.size());
+  double error = 0;
+  for (size_t i = 0; i < expected.size(); ++i)
+    error = std::max(error, std::abs(expected[i] - found[i]));
+  return error;
+}
+
+double lambda2_of(const std::vector<OwnerSet>& sets, int workers) {
+  return spectrum_of(sets, std::vector<double>(sets.size(), 1.0), workers).lambda2;
+}
+
+std::vector<OwnerSet> random_sets(int workers, int owners, int count, RandomBits& random) {
+  std::vector<OwnerSet> sets;
+  for (int i = 0; i < count; ++i)
+    sets.push_back(random_owners(workers, owners, random));
+  return sets;
+}
+
+}  // namespace
+
+TEST_CASE("eigenvalues of matrices made from known ones") {
+  for (int n : {1, 2, 3, 8, 64, 200}) {
+    std::mt19937 random(static_cast<unsigned>(n));
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    std::vector<double> values(static_cast<size_t>(n));
+    for (double& value : values)
+      value = uniform(random);
+    CHECK(largest_error(values, symmetric_eigenvalues(matrix_with(values, 7), n)) < 1e-12);
+  }
+}
+
+TEST_CASE("eigenvalues that are repeated, zero or far apart, at 512 x 512") {
+  std::vector<double> values(512, 0);
+  for (size_t i = 0; i < 100; ++i)
+    values[i] = 0.25;
+  for (size_t i = 100; i < 300; ++i)
+    values[i] = std::pow(10, -static_cast<double>(i - 100) / 12);
+  values[511] = -1;
+  CHECK(largest_error(values, symmetric_eigenvalues(matrix_with(values, 3), 512)) < 1e-12);
+}
+
+TEST_CASE("eigenvalues of the second difference matrix by their formula") {
+  const int n = 50;
+  std::vector<double> matrix(n * n, 0);
+  std::vector<double> expected;
+  for (int i = 0; i < n; ++i) {
+    matrix[i * n + i] = 2;
+    if (i > 0) matrix[i * n + i - 1] = matrix[(i - 1) * n + i] = -1;
+    expected.push_back(2 - 2 * std::cos((i + 1) * std::numbers::pi / (n + 1)));
+  }
+  CHECK(largest_error(expected, symmetric_eigenvalues(matrix, n)) < 1e-13);
+}
+
+TEST_CASE("matrices that are none are refused") {
+  CHECK_THROWS_AS(symmetric_eigenvalues({1, 2, 3}, 2), std::logic_error);
+  CHECK_THROWS_AS(symmetric_eigenvalues({1, NAN, NAN, 1}, 2), std::logic_error);
+  CHECK_THROWS_AS(co_ownership({{0, 2}}, {1.0}, 2), std::logic_error);
+  CHECK_THROWS_AS(co_ownership({{0, 1}}, {1.0, 2.0}, 2), std::logic_error);
+}
+
+TEST_CASE("co-ownership adds the weights of the units two workers share") {
+  const std::vector<double> k = co_ownership({{0, 1}, {1, 2}, {0, 1}}, {1, 10, 100}, 3);
+  CHECK(k == std::vector<double>{101, 101, 0, 101, 111, 10, 0, 10, 10});
+}
+
+TEST_CASE("parallel classes of hyperplanes: m classes have lambda2 = 1/m") {
+  for (int n : {2, 4, 8, 16, 32}) {
+    const std::vector<OwnerSet> sets = affine_hyperplanes(n);
+    REQUIRE(sets.size() == static_cast<size_t>(2 * (n - 1)));
+    for (int classes = 1; classes < n; ++classes)
+      CHECK(lambda2_of({sets.begin(), sets.begin() + 2 * classes}, n) ==
+            Approx(1.0 / classes).epsilon(1e-12));
+  }
+  CHECK(affine_hyperplanes(6).empty());
+}
+
+TEST_CASE("three classes of AG(3,2) separate all eight workers") {
+  const std::vector<OwnerSet> sets = affine_hyperplanes(8);
+  std::vector<std::vector<bool>> holds(8, std::vector<bool>(6, false));
+  for (size_t u = 0; u < 6; ++u)
+    for (int worker : sets[u])
+      holds[worker][u] = true;
+  std::sort(holds.begin(), holds.end());
+  CHECK(std::adjacent_find(holds.begin(), holds.end()) == holds.end());
+}
+
+TEST_CASE("cyclic shifts of eight workers: {0,1,3} against a window") {
+  CHECK(lambda2_of(cyclic_shifts({0, 1, 3}, 8), 8) == Approx(1.0 / 3).epsilon(1e-12));
+  // |1 + w + w^2|^2 / 9 at the primitive eighth root of unity.
+  const double window = std::pow(1 + std::sqrt(2.0), 2) / 9;
+  CHECK(window == Approx(0.648).margin(5e-4));
+  CHECK(lambda2_of(cyclic_shifts({0, 1, 2}, 8), 8) == Approx(window).epsilon(1e-12));
+  RandomBits random(1);
+  CHECK(lambda2_of(cyclic_shifts(spread_base_set(8, 3, random), 8), 8) == Approx(1.0 / 3).epsilon(1e-12));
+}
+
+TEST_CASE("a difference set is found where there is one, and reaches the bound") {
+  RandomBits random(2);
+  for (const auto& [n, p] : {std::pair{7, 3}, {13, 4}, {21, 5}}) {
+    const std::vector<OwnerSet> sets = cyclic_shifts(spread_base_set(n, p, random), n);
+    CHECK(lambda2_of(sets, n) == Approx(double(n - p) / (p * (n - 1))).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("complements: lambda2(n-p) = lambda2(p) p^2 / (n-p)^2 with equal loads") {
+  RandomBits random(3);
+  for (int n : {5, 8, 16, 31}) {
+    for (int p = 1; p < n; ++p) {
+      const std::vector<OwnerSet> sets = cyclic_shifts(random_owners(n, p, random), n);
+      const double expected = lambda2_of(sets, n) * p * p / ((n - p) * (n - p));
+      CHECK(lambda2_of(complements(sets, n), n) == Approx(expected).margin(1e-12));
+    }
+  }
+}
+
+TEST_CASE("lambda2 is never below its bounds") {
+  RandomBits random(4);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int n = 2 + random.below(30);
+    const int p = 1 + random.below(n);
+    const std::vector<OwnerSet> sets = random_sets(n, p, 1 + random.below(40), random);
+    std::vector<double> weights;
+    for (size_t u = 0; u < sets.size(); ++u)
+      weights.push_back(1 + random.below(1000));
+    const Spectrum spectrum = spectrum_of(sets, weights, n);
+    CHECK(spectrum.lambda2 >= spectrum.lambda2_bound - 1e-12);
+    CHECK(spectrum.lambda2 <= 1 + 1e-12);
+    CHECK(spectrum.spectral_gap == Approx(1 - spectrum.lambda2).margin(1e-15));
+    std::vector<bool> busy(n, false);
+    for (const OwnerSet& set : sets)
+      for (int worker : set)
+        busy[worker] = true;
+    // The general form of the bound counts workers with units; all of them here, to have it with n.
+    if (std::all_of(busy.begin(), busy.end(), [](bool b) { return b; }))
+      CHECK(spectrum.lambda2_normalized >= double(n - p) / (p * (n - 1)) - 1e-12);
+  }
+}
+
+TEST_CASE("the general bound by hand, and that unequal workers can beat (n-p)/(p(n-1))") {
+  // Four of eight workers own everything: K is 1 on a 4 x 4 block, eigenvalues 4 m, 0, ..
+  const Spectrum spectrum = spectrum_of({{0, 1, 2, 3}, {0, 1, 2, 3}}, {1, 1}, 8);
+  CHECK(spectrum.lambda2 == Approx(0).margin(1e-14));
+  CHECK(spectrum.lambda2_bound == Approx(0).margin(1e-14));
+  // Shifts of {0,1,3}: tr K = 24, top eigenvalue 9, so (24 - 9) / (7 * 9).
+  CHECK(spectrum_of(cyclic_shifts({0, 1, 3}, 8), std::vector<double>(8, 1.0), 8).lambda2_bound ==
+        Approx(15.0 / 63));
+}
+
+TEST_CASE("one worker, no unit, everything owned by all, two halves") {
+  CHECK(spectrum_of({{0}}, {1}, 1).lambda2 == 0);
+  CHECK(spectrum_of({{0}}, {1}, 1).spectral_gap == 1);
+  CHECK(spectrum_of(std::vector<OwnerSet>{}, {}, 4).lambda2 == 0);
+  CHECK(spectrum_of({{0, 1, 2}}, {5}, 3).lambda2 == Approx(0).margin(1e-14));
+  CHECK(spectrum_of({{0, 1}, {2, 3}}, {1, 1}, 4).lambda2 == Approx(1).epsilon(1e-14));
+  CHECK(spectrum_of({{0, 1}, {2, 3}}, {1, 3}, 4).lambda2 == Approx(1.0 / 3).epsilon(1e-14));
+  CHECK(spectrum_of({{0, 1}, {2, 3}}, {1, 3}, 4).lambda2_normalized == Approx(1).epsilon(1e-14));
+}
+
+}  // namespace sdp
