@@ -1,0 +1,42 @@
+#pragma once
+
+// Random numbers that are a pure function of (seed, purpose, stream, how many were drawn): never of threads,
+// processes or of what was drawn for another sample.
+
+#include <array>
+#include <cstdint>
+
+namespace sdp {
+
+/// Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011).
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+/// What numbers are drawn for. The values are part of what a seed means: append, never renumber.
+enum class RandomPurpose : uint32_t { kShuffle = 0, kCrop = 1, kFlip = 2 };
+
+/// One stream of numbers. Key: the seed. Counter: (block of the stream, purpose, stream), 32 + 32 + 64 bits,
+/// so that no two streams of a seed ever share a block.
+class CounterRandom {
+ public:
+  CounterRandom(uint64_t seed, RandomPurpose purpose, uint64_t stream)
+      : seed_(seed), stream_(stream), purpose_(static_cast<uint32_t>(purpose)) {}
+
+  /// 64 uniform bits. A stream holds 2^33 of them; drawing more throws std::logic_error.
+  uint64_t next();
+
+  /// Uniform in 0..n-1 without bias, n >= 1. Lemire, "Fast Random Integer Generation in an Interval" (2019).
+  uint64_t below(uint64_t n);
+
+  /// Uniform in [0, 1), a multiple of 2^-53.
+  double uniform();
+
+ private:
+  uint64_t seed_;
+  uint64_t stream_;
+  uint32_t purpose_;
+  uint64_t block_ = 0;
+  uint64_t second_half_ = 0;
+  bool has_second_half_ = false;
+};
+
+}  // namespace sdp

@@ -1,0 +1,66 @@
+#include "fixtures.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <jpeglib.h>
+
+namespace sdp::testing {
+
+TarWriter& TarWriter::add(const std::string& name, const std::string& data, char type) {
+  std::string header(512, '\0');
+  const auto put = [&](size_t at, const std::string& text) { header.replace(at, text.size(), text); };
+  char octal[16];
+  put(0, name);
+  put(100, "0000644");
+  put(108, "0000000");
+  put(116, "0000000");
+  std::snprintf(octal, sizeof octal, "%011zo", data.size());
+  put(124, octal);
+  put(136, "00000000000");
+  put(148, "        ");
+  header[156] = type;
+  put(257, "ustar");
+  put(263, "00");
+  unsigned sum = 0;
+  for (const char byte : header)
+    sum += static_cast<unsigned char>(byte);
+  std::snprintf(octal, sizeof octal, "%06o", sum);
+  put(148, octal);
+  header[154] = '\0';
+
+  bytes_ += header + data;
+  bytes_.resize((bytes_.size() + 511) / 512 * 512, '\0');
+  return *this;
+}
+
+std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour) {
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&info, &bytes, &size);
+  info.image_width = static_cast<JDIMENSION>(width);
+  info.image_height = static_cast<JDIMENSION>(height);
+  info.input_components = static_cast<int>(colour.size());
+  info.in_color_space = colour.size() == 1 ? JCS_GRAYSCALE : colour.size() == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, 100, TRUE);
+  jpeg_start_compress(&info, TRUE);
+
+  std::vector<uint8_t> row;
+  for (int x = 0; x < width; ++x)
+    row.insert(row.end(), colour.begin(), colour.end());
+  JSAMPROW rows = row.data();
+  for (int y = 0; y < height; ++y)
+    jpeg_write_scanlines(&info, &rows, 1);
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  std::string result(reinterpret_cast<char*>(bytes), size);
+  std::free(bytes);
+  return result;
+}
+
+}  // namespace sdp::testing

@@ -1,0 +1,97 @@
+#pragma once
+
+// Files and data sets that the tests of lib/data make for themselves.
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace sdp::testing {
+
+/// A folder of its own that is removed at the end.
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "sdp-data-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path write(const std::string& name, const std::string& bytes) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// A ustar archive, written from the format's description (POSIX pax, "ustar Interchange Format").
+class TarWriter {
+ public:
+  TarWriter& add(const std::string& name, const std::string& data, char type = '0');
+  /// With the two zero blocks that end an archive.
+  std::string finish() const { return bytes_ + std::string(1024, '\0'); }
+  const std::string& without_end() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+/// A JPEG whose pixels all have `colour`: 1 (grey), 3 (RGB) or 4 (CMYK) components.
+std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour);
+
+/// Image i is a fixed pattern of i, its label i % 10.
+class PatternDataset final : public ImageDataset {
+ public:
+  explicit PatternDataset(int64_t size) : size_(size) {}
+
+  int64_t size() const override { return size_; }
+  ImageShape shape() const override { return {.channels = 3, .height = 6, .width = 5}; }
+  int64_t num_classes() const override { return 10; }
+  int64_t label(int64_t index) const override { return index % 10; }
+  void read(int64_t index, std::span<uint8_t> chw) const override {
+    if (before_read) before_read(index);
+    for (size_t i = 0; i < chw.size(); ++i)
+      chw[i] = static_cast<uint8_t>(index * 31 + static_cast<int64_t>(i) * 7);
+  }
+  const Normalization& normalization() const override { return normalization_; }
+
+  std::function<void(int64_t)> before_read;
+
+ private:
+  int64_t size_;
+  Normalization normalization_{.mean = {0.5F, 0.4F, 0.3F}, .stddev = {0.2F, 0.25F, 0.3F}};
+};
+
+/// The message of the Error that `call` throws; empty when it throws none.
+template <class Error, class Call>
+std::string message_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// The parts that `text` does not contain, with the text; empty when it contains all.
+inline std::string lacks(const std::string& text, const std::vector<std::string>& parts) {
+  std::string missing;
+  for (const std::string& part : parts)
+    if (text.find(part) == std::string::npos) missing += "'" + part + "' ";
+  return missing.empty() ? missing : missing + "is not in: " + text;
+}
+
+}  // namespace sdp::testing

@@ -1,0 +1,165 @@
+"""Reads, orders and augments the example data a second time and compares with what lib/data makes of it.
+
+    oracle.py DUMP_DATA EXAMPLE_DATA
+
+Readers: tarfile and Pillow; also the same images written as CIFAR-10's binary version and as shards with .cls.
+Order: Philox4x32-10 and Fisher-Yates in plain Python. Augmentation: torchvision.
+"""
+import io
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+import numpy as np
+import torch
+import torchvision.transforms.functional as transforms
+from PIL import Image
+
+SHUFFLE, CROP, FLIP = 0, 1, 2
+MASK32, MASK64 = 2**32 - 1, 2**64 - 1
+
+
+def dump(program, *arguments):
+    return subprocess.run([program, *map(str, arguments)], check=True, stdout=subprocess.PIPE).stdout
+
+
+def read_with_pillow(folder, split):
+    """Labels, images [N, 3, 32, 32] and the JPEG files of the shards of `split`."""
+    labels, images, files = [], [], []
+    for shard in sorted(folder.glob(f"{split}-*.tar")):
+        with tarfile.open(shard) as tar:
+            for member in tar:
+                files.append(tar.extractfile(member).read())
+                labels.append(int(member.name.split("/")[0]))
+                image = np.asarray(Image.open(io.BytesIO(files[-1])).convert("RGB"))
+                images.append(image.transpose(2, 0, 1))
+    return np.array(labels), np.stack(images), files
+
+
+def records_of(blob):
+    records = np.frombuffer(blob, np.uint8).reshape(-1, 3073)
+    return records[:, 0], records[:, 1:].reshape(-1, 3, 32, 32)
+
+
+def check_example_data(program, folder):
+    for split, per_class in (("train", 500), ("test", 100)):
+        labels, images, _ = read_with_pillow(folder, split)
+        got_labels, got_images = records_of(dump(program, folder, "pixels", split))
+        assert np.array_equal(got_labels, labels), split
+        assert np.bincount(labels).tolist() == [per_class] * 10, split
+        assert np.abs(got_images.astype(int) - images).max() <= 1, split
+
+
+def check_binary_version(program, folder):
+    labels, images, _ = read_with_pillow(folder, "test")
+    records = np.concatenate([labels[:, None].astype(np.uint8), images.reshape(len(images), -1)], axis=1)
+    with tempfile.TemporaryDirectory() as name:
+        for batch in range(5):
+            records[batch * 200 : (batch + 1) * 200].tofile(pathlib.Path(name) / f"data_batch_{batch + 1}.bin")
+        assert dump(program, name, "pixels", "train") == records.tobytes()
+
+
+def check_shards_with_cls(program, folder):
+    """As tarfile's pax format writes them, in shards of 400 images, long names included."""
+    labels, _, files = read_with_pillow(folder, "test")
+    with tempfile.TemporaryDirectory() as name:
+        for shard in range(3):
+            with tarfile.open(pathlib.Path(name) / f"test-{shard:06d}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+                for i in range(shard * 400, min(len(files), (shard + 1) * 400)):
+                    key = f"{'long' * 60}/{i:06d}" if i % 100 == 0 else f"{i:06d}"
+                    for extension, data in (("jpg", files[i]), ("cls", str(labels[i]).encode())):
+                        member = tarfile.TarInfo(f"{key}.{extension}")
+                        member.size = len(data)
+                        tar.addfile(member, io.BytesIO(data))
+        assert dump(program, name, "pixels", "test") == dump(program, folder, "pixels", "test")
+
+
+def philox(counter, key):
+    for i in range(10):
+        left, right = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        round_key = [(key[0] + i * 0x9E3779B9) & MASK32, (key[1] + i * 0xBB67AE85) & MASK32]
+        counter = [
+            (right >> 32) ^ counter[1] ^ round_key[0],
+            right & MASK32,
+            (left >> 32) ^ counter[3] ^ round_key[1],
+            left & MASK32,
+        ]
+    return counter
+
+
+def numbers(seed, purpose, stream):
+    block = 0
+    while True:
+        words = philox([block, purpose, stream & MASK32, stream >> 32], [seed & MASK32, seed >> 32])
+        yield words[0] | words[1] << 32
+        yield words[2] | words[3] << 32
+        block += 1
+
+
+def below(source, n):
+    while True:
+        product = next(source) * n
+        if product & MASK64 >= 2**64 % n:
+            return product >> 64
+
+
+def permutation(size, seed, epoch):
+    order, source = list(range(size)), numbers(seed, SHUFFLE, epoch)
+    for last in range(size - 1, 0, -1):
+        other = below(source, last + 1)
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+def augmented(image, seed, position):
+    source = numbers(seed, CROP, position)
+    top, left = below(source, 9), below(source, 9)
+    image = transforms.crop(transforms.pad(torch.from_numpy(image), 4), top, left, 32, 32)
+    if below(numbers(seed, FLIP, position), 2):
+        image = transforms.hflip(image)
+    image = transforms.convert_image_dtype(image, torch.float32)
+    return transforms.normalize(image, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)).numpy()
+
+
+def check_batches(program, folder):
+    """The geometry of dump_data: 4 workers, 2 replicas, 3 micro-batches of 16, steps 11..14 of 384 samples.
+
+    Position 5000, the start of the second epoch, lies in step 13.
+    """
+    seed, batch_size = 2**40 + 5, 16
+    labels, images = records_of(dump(program, folder, "pixels", "train"))
+    order = permutation(len(labels), seed, 0) + permutation(len(labels), seed, 1)
+    blob = dump(program, folder, "batches", seed)
+    at = 0
+
+    def take(dtype, count):
+        nonlocal at
+        values = np.frombuffer(blob, dtype, count, at)
+        at += values.nbytes
+        return values
+
+    for step in range(11, 15):
+        for micro_batch in range(3):
+            for worker, replica in ((1, 0), (3, 1)):
+                first = ((step * 6 + replica * 3 + micro_batch) * 4 + worker) * batch_size
+                positions = range(first, first + batch_size)
+                samples = [order[position] for position in positions]
+                assert take(np.int64, batch_size).tolist() == samples, (step, micro_batch, worker)
+                assert take(np.int64, batch_size).tolist() == labels[samples].tolist()
+                expected = np.stack([augmented(images[order[p]].copy(), seed, p) for p in positions])
+                assert np.array_equal(take(np.float32, expected.size), expected.ravel())
+    assert at == len(blob)
+
+
+def main():
+    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    torch.set_num_threads(1)
+    for check in (check_example_data, check_binary_version, check_shards_with_cls, check_batches):
+        check(program, folder)
+        print(f"{check.__name__}: ok")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+#include "catch.h"
+#include "data/dataset.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using namespace sdp::testing;
+
+namespace {
+
+DataSpec spec_of(const std::filesystem::path& folder) {
+  DataSpec spec;
+  spec.path = folder.string();
+  return spec;
+}
+
+std::string open_error(const std::filesystem::path& folder, Split split = Split::kTrain) {
+  return message_of<DataError>([&] { open_dataset(spec_of(folder), split); });
+}
+
+/// Pixel (c, y, x) of the record of `id`.
+uint8_t pixel(int id, int c, int y, int x) {
+  return static_cast<uint8_t>(id * 53 + c * 101 + y * 7 + x);
+}
+
+/// One label byte, then the red plane, the green and the blue, each by rows.
+std::string record(int label, int id) {
+  std::string bytes(1, static_cast<char>(label));
+  for (int c = 0; c < 3; ++c)
+    for (int y = 0; y < 32; ++y)
+      for (int x = 0; x < 32; ++x)
+        bytes += static_cast<char>(pixel(id, c, y, x));
+  return bytes;
+}
+
+/// Five training batches of two records, ids 0..9 in the official order, and a test batch of one, id 10.
+void write_binary(const TempDir& folder, const std::string& below = "") {
+  for (int batch = 0; batch < 5; ++batch)
+    folder.write(below + "data_batch_" + std::to_string(batch + 1) + ".bin",
+                 record((2 * batch * 3) % 10, 2 * batch) + record(((2 * batch + 1) * 3) % 10, 2 * batch + 1));
+  folder.write(below + "test_batch.bin", record(4, 10));
+}
+
+std::string shard_of(const std::vector<std::pair<std::string, int>>& samples) {
+  TarWriter tar;
+  for (const auto& [key, label] : samples)
+    tar.add(key + ".jpg", flat_jpeg(32, 32, {static_cast<uint8_t>(label * 20), 0, 255}))
+        .add(key + ".cls", std::to_string(label));
+  return tar.finish();
+}
+
+}  // namespace
+
+TEST_CASE("the binary version is read in the official order", "[data]") {
+  for (const std::string below : {"", "cifar-10-batches-bin/"}) {
+    const TempDir folder;
+    write_binary(folder, below);
+    const auto train = open_dataset(spec_of(folder.path()), Split::kTrain);
+    REQUIRE(train->size() == 10);
+    CHECK(train->shape() == ImageShape{3, 32, 32});
+    CHECK(train->num_classes() == 10);
+    std::vector<uint8_t> chw(3072);
+    for (int index = 0; index < 10; ++index) {
+      CHECK(train->label(index) == index * 3 % 10);
+      train->read(index, chw);
+      for (int at = 0; at < 3072; ++at)
+        REQUIRE(chw[static_cast<size_t>(at)] == pixel(index, at / 1024, at / 32 % 32, at % 32));
+    }
+    const auto test = open_dataset(spec_of(folder.path()), Split::kTest);
+    REQUIRE(test->size() == 1);
+    CHECK(test->label(0) == 4);
+    test->read(0, chw);
+    CHECK(chw[3071] == pixel(10, 2, 31, 31));
+  }
+}
+
+TEST_CASE("indices and spans that do not fit are refused", "[data]") {
+  const TempDir folder;
+  write_binary(folder);
+  const auto train = open_dataset(spec_of(folder.path()), Split::kTrain);
+  std::vector<uint8_t> chw(3072);
+  CHECK_THROWS_AS(train->label(10), std::logic_error);
+  CHECK_THROWS_AS(train->read(-1, chw), std::logic_error);
+  CHECK_THROWS_AS(train->read(0, std::span(chw).first(3071)), std::logic_error);
+}
+
+TEST_CASE("damaged batch files are named with the offset", "[data]") {
+  const TempDir folder;
+  write_binary(folder);
+  SECTION("truncated") {
+    folder.write("data_batch_3.bin", (record(1, 1) + record(2, 2)).substr(0, 6000));
+    CHECK(lacks(open_error(folder.path()), {"data_batch_3.bin: 6000 bytes", "multiple of 3073",
+                                            "offset 3073 ends after 2927 bytes"}) == "");
+  }
+  SECTION("empty") {
+    folder.write("data_batch_2.bin", "");
+    CHECK(lacks(open_error(folder.path()), {"data_batch_2.bin: the file is empty"}) == "");
+  }
+  SECTION("label beyond 9") {
+    folder.write("test_batch.bin", record(9, 1) + record(10, 2));
+    CHECK(lacks(open_error(folder.path(), Split::kTest),
+                {"test_batch.bin: label 10 at offset 3073", "0..9"}) == "");
+  }
+  SECTION("missing") {
+    std::filesystem::remove(folder.path() / "data_batch_2.bin");
+    std::filesystem::remove(folder.path() / "data_batch_5.bin");
+    CHECK(lacks(open_error(folder.path()),
+                {"missing data_batch_2.bin, data_batch_5.bin", "Found data_batch_1.bin"}) == "");
+    CHECK(open_error(folder.path(), Split::kTest).empty());
+  }
+}
+
+TEST_CASE("what the folder holds instead is said", "[data]") {
+  const TempDir folder;
+  SECTION("nothing") {
+    CHECK(lacks(open_error(folder.path()), {"holds no CIFAR-10. Found nothing. Expected"}) == "");
+  }
+  SECTION("something else") {
+    folder.write("cifar-10-binary.tar.gz", "x");
+    CHECK(lacks(open_error(folder.path()), {"Found cifar-10-binary.tar.gz"}) == "");
+  }
+  SECTION("the version for Python") {
+    folder.write("data_batch_1", "x");
+    CHECK(lacks(open_error(folder.path()), {"pickles", "data_batch_1.bin"}) == "");
+  }
+  SECTION("the version for Python, one level below") {
+    folder.write("cifar-10-batches-py/data_batch_1", "x");
+    CHECK(lacks(open_error(folder.path()), {"pickles"}) == "");
+  }
+  SECTION("both formats") {
+    write_binary(folder, "cifar-10-batches-bin/");
+    folder.write("train-000000.tar", shard_of({{"a", 1}}));
+    CHECK(lacks(open_error(folder.path()), {"both", "train-000000.tar"}) == "");
+  }
+  SECTION("no folder") {
+    CHECK(lacks(open_error(folder.path() / "absent"), {"absent is not a folder"}) == "");
+    CHECK(lacks(open_error(folder.write("file.bin", "x")), {"file.bin is not a folder"}) == "");
+  }
+  SECTION("no path") {
+    CHECK(lacks(message_of<UsageError>([] { open_dataset(DataSpec{}, Split::kTrain); }), {"data.path"}) ==
+          "");
+  }
+}
+
+TEST_CASE("shards are read in order of their numbers", "[data]") {
+  const TempDir folder;
+  folder.write("train-000001.tar", shard_of({{"a", 5}}));
+  folder.write("train-000000.tar", shard_of({{"z", 3}, {"b", 9}}));
+  folder.write("test-000000.tar", shard_of({{"q", 2}}));
+  const auto train = open_dataset(spec_of(folder.path()), Split::kTrain);
+  REQUIRE(train->size() == 3);
+  const std::vector<int64_t> labels = {3, 9, 5};
+  std::vector<uint8_t> chw(3072);
+  for (int64_t index = 0; index < 3; ++index) {
+    const int64_t label = labels[static_cast<size_t>(index)];
+    CHECK(train->label(index) == label);
+    train->read(index, chw);
+    CHECK(std::abs(chw[500] - label * 20) <= 2);
+    CHECK(chw[1500] <= 2);
+    CHECK(chw[2500] >= 253);
+  }
+  CHECK(open_dataset(spec_of(folder.path()), Split::kTest)->size() == 1);
+}
+
+TEST_CASE("shards that are missing, misnamed or hold a bad image are named", "[data]") {
+  const TempDir folder;
+  folder.write("train-000000.tar", shard_of({{"a", 1}}));
+  SECTION("a gap") {
+    folder.write("train-000002.tar", shard_of({{"a", 1}}));
+    CHECK(lacks(open_error(folder.path()), {"train-000002.tar: expected shard 1 in its place"}) == "");
+  }
+  SECTION("a number twice") {
+    folder.write("train-0.tar", shard_of({{"a", 1}}));
+    CHECK(lacks(open_error(folder.path()), {"train-000000.tar: expected shard 1", "none twice"}) == "");
+  }
+  SECTION("no number") {
+    folder.write("train-extra.tar", shard_of({{"a", 1}}));
+    CHECK(lacks(open_error(folder.path()), {"train-extra.tar: shards are named train-NNNNNN.tar"}) == "");
+  }
+  SECTION("no shard of the split") {
+    CHECK(lacks(open_error(folder.path(), Split::kTest), {"no test-NNNNNN.tar. Found train-000000.tar"}) ==
+          "");
+  }
+  SECTION("not 32 x 32") {
+    folder.write("train-000001.tar", TarWriter()
+                                         .add("a.jpg", flat_jpeg(32, 32, {1, 2, 3}))
+                                         .add("a.cls", "1")
+                                         .add("b.jpg", flat_jpeg(33, 32, {1, 2, 3}))
+                                         .add("b.cls", "1")
+                                         .finish());
+    const std::string error = open_error(folder.path());
+    CHECK(lacks(error, {"train-000001.tar: member b.jpg at offset ", "33 x 32 pixels"}) == "");
+  }
+  SECTION("no JPEG") {
+    folder.write("train-000001.tar", TarWriter().add("a.jpg", "GIF89a").add("a.cls", "1").finish());
+    CHECK(lacks(open_error(folder.path()),
+                {"train-000001.tar: member a.jpg at offset 0: not a JPEG that decodes"}) == "");
+  }
+}

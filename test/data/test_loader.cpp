@@ -1,0 +1,170 @@
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "catch.h"
+#include "data/loader.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using sdp::testing::PatternDataset;
+
+namespace {
+
+LoaderOptions options() {
+  return {.geometry = {.workers = 3, .replicas = 2, .accumulate_steps = 2, .batch_size = 4},
+          .slots = {{.worker = 2, .replica = 0}, {.worker = 0, .replica = 1}},
+          .first_step = 0,
+          .last_step = 6,
+          .seed = 11,
+          .augment = {Augmentation::kCrop, Augmentation::kFlip},
+          .threads = 1,
+          .prefetch_batches = 3};
+}
+
+std::vector<ImageBatch> all_batches(const ImageDataset& dataset, const LoaderOptions& of) {
+  BatchLoader loader(dataset, of);
+  std::vector<ImageBatch> batches;
+  while (!loader.done())
+    batches.push_back(loader.next());
+  return batches;
+}
+
+}  // namespace
+
+TEST_CASE("batches come by step, micro-batch and slot, with the samples of their positions", "[data]") {
+  const PatternDataset dataset(50);
+  const LoaderOptions of = options();
+  const std::vector<ImageBatch> batches = all_batches(dataset, of);
+  REQUIRE(batches.size() == 6 * 2 * 2);
+
+  const Sampler sampler(dataset.size(), of.seed);
+  const ImageTransform transform(dataset.shape(), dataset.normalization());
+  const auto numel = static_cast<size_t>(dataset.shape().numel());
+  size_t at = 0;
+  for (int64_t step = 0; step < 6; ++step)
+    for (int64_t micro_batch = 0; micro_batch < 2; ++micro_batch)
+      for (const SlotId& slot : of.slots) {
+        ImageBatch expected;
+        for (int64_t sample = 0; sample < 4; ++sample) {
+          const int64_t position = of.geometry.position(step, slot.worker, slot.replica, micro_batch, sample);
+          const int64_t index = sampler.index(position);
+          std::vector<uint8_t> pixels(numel);
+          std::vector<float> image(numel);
+          dataset.read(index, pixels);
+          transform.augment(pixels, of.augment, of.seed, position, image);
+          expected.samples.push_back(index);
+          expected.labels.push_back(index % 10);
+          expected.images.insert(expected.images.end(), image.begin(), image.end());
+        }
+        CHECK(batches[at++] == expected);
+      }
+}
+
+TEST_CASE("the number of threads and the queue's length change nothing", "[data]") {
+  PatternDataset dataset(50);
+  const std::vector<ImageBatch> expected = all_batches(dataset, options());
+  // Early images are slow, so that later batches are ready first.
+  dataset.before_read = [](int64_t index) {
+    std::this_thread::sleep_for(std::chrono::microseconds(index % 3 * 200));
+  };
+  for (const int64_t threads : {1, 2, 4})
+    for (const int64_t prefetch : {1, 2, 5}) {
+      LoaderOptions of = options();
+      of.threads = threads;
+      of.prefetch_batches = prefetch;
+      CHECK(all_batches(dataset, of) == expected);
+    }
+}
+
+TEST_CASE("a loader that starts at step s continues the order", "[data]") {
+  const PatternDataset dataset(50);
+  const std::vector<ImageBatch> all = all_batches(dataset, options());
+  LoaderOptions of = options();
+  of.first_step = 4;
+  of.threads = 2;
+  const std::vector<ImageBatch> rest = all_batches(dataset, of);
+  CHECK(rest == std::vector<ImageBatch>(all.begin() + 4 * 2 * 2, all.end()));
+}
+
+TEST_CASE("no more than prefetch_batches are prepared ahead", "[data]") {
+  PatternDataset dataset(50);
+  std::atomic<int64_t> reads = 0;
+  dataset.before_read = [&](int64_t) { ++reads; };
+  LoaderOptions of = options();
+  of.threads = 4;
+  BatchLoader loader(dataset, of);
+  for (int64_t taken = 1; taken <= 5; ++taken) {
+    loader.next();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(reads <= (taken + of.prefetch_batches) * of.geometry.batch_size);
+  }
+}
+
+TEST_CASE("what a thread throws comes out of next(), in its place in the order", "[data]") {
+  PatternDataset dataset(50);
+  const LoaderOptions of = options();
+  const int64_t bad = all_batches(dataset, of)[2].samples[1];
+  dataset.before_read = [&](int64_t index) {
+    if (index == bad) throw DataError("image " + std::to_string(index));
+  };
+  for (const int64_t threads : {1, 4}) {
+    LoaderOptions threaded = of;
+    threaded.threads = threads;
+    BatchLoader loader(dataset, threaded);
+    loader.next();
+    loader.next();
+    const std::string expected = "image " + std::to_string(bad);
+    CHECK(sdp::testing::message_of<DataError>([&] { loader.next(); }) == expected);
+    CHECK(sdp::testing::message_of<DataError>([&] { loader.next(); }) == expected);
+  }
+}
+
+TEST_CASE("a loader in the middle of long batches is destroyed promptly", "[data]") {
+  PatternDataset dataset(50);
+  dataset.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
+  LoaderOptions of = options();
+  of.geometry.batch_size = 2000;  // ten seconds a batch
+  of.threads = 2;
+  const auto start = std::chrono::steady_clock::now();
+  { const BatchLoader loader(dataset, of); }
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+}
+
+TEST_CASE("wait_ms counts the time that next() waits", "[data]") {
+  PatternDataset dataset(50);
+  dataset.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
+  BatchLoader loader(dataset, options());
+  CHECK(loader.wait_ms() == 0);
+  loader.next();  // four images
+  CHECK(loader.wait_ms() > 20);
+}
+
+TEST_CASE("the end of the batches, and options out of range", "[data]") {
+  const PatternDataset dataset(50);
+  LoaderOptions of = options();
+  of.last_step = 0;
+  BatchLoader nothing(dataset, of);
+  CHECK(nothing.done());
+  CHECK_THROWS_AS(nothing.next(), std::logic_error);
+
+  of = options();
+  of.slots.push_back({.worker = 3, .replica = 0});
+  CHECK_THROWS_AS(BatchLoader(dataset, of), std::logic_error);
+  of = options();
+  of.threads = 0;
+  CHECK_THROWS_AS(BatchLoader(dataset, of), std::logic_error);
+}
+
+TEST_CASE("eval_batch gives the data set's order, normalised only", "[data]") {
+  const PatternDataset dataset(50);
+  const ImageBatch batch = eval_batch(dataset, 17, 20);
+  CHECK(batch.samples == std::vector<int64_t>{17, 18, 19});
+  CHECK(batch.labels == std::vector<int64_t>{7, 8, 9});
+  const auto numel = static_cast<size_t>(dataset.shape().numel());
+  REQUIRE(batch.images.size() == 3 * numel);
+  // Pixel 40 of image 18 is in channel 1: (18 * 31 + 40 * 7) mod 256 = 70.
+  CHECK(batch.images[numel + 40] == Approx((70 / 255.0 - 0.4) / 0.25));
+  CHECK_THROWS_AS(eval_batch(dataset, 48, 51), std::logic_error);
+}

@@ -1,0 +1,161 @@
+#include "catch.h"
+#include "data/jpeg.h"
+#include "data/tar_shard.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using namespace sdp::testing;
+
+namespace {
+
+std::span<const uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+std::string shard_error(const std::string& tar) {
+  const TempDir folder;
+  const auto shard = folder.write("train-000000.tar", tar);
+  return message_of<DataError>([&] { read_jpeg_shard(shard, 10); });
+}
+
+}  // namespace
+
+TEST_CASE("read_tar gives the files with their offsets", "[data]") {
+  const TempDir folder;
+  const auto shard = folder.write("a.tar", TarWriter()
+                                               .add("dir/", "", '5')
+                                               .add("dir/a.txt", "hello")
+                                               .add("b.bin", std::string(513, 'x'))
+                                               .add("empty", "")
+                                               .finish());
+  const std::vector<TarMember> members = read_tar(shard);
+  REQUIRE(members.size() == 3);
+  CHECK(members[0].name == "dir/a.txt");
+  CHECK(members[0].offset_bytes == 512);
+  CHECK(members[0].data == std::vector<uint8_t>{'h', 'e', 'l', 'l', 'o'});
+  CHECK(members[1].offset_bytes == 1536);
+  CHECK(members[1].data == std::vector<uint8_t>(513, 'x'));
+  CHECK(members[2].offset_bytes == 3072);
+  CHECK(members[2].data.empty());
+}
+
+TEST_CASE("samples come in order of their images, labels from .cls in any place", "[data]") {
+  const TempDir folder;
+  const auto shard = folder.write("train-000000.tar", TarWriter()
+                                                          .add("b.cls", " 7\n")
+                                                          .add("b.jpg", "B")
+                                                          .add("x/a.jpeg", "A")
+                                                          .add("x/a.json", "{}")
+                                                          .add("x/a.cls", "0")
+                                                          .finish());
+  const std::vector<LabelledJpeg> samples = read_jpeg_shard(shard, 10);
+  REQUIRE(samples.size() == 2);
+  CHECK(samples[0].jpeg.name == "b.jpg");
+  CHECK(samples[0].jpeg.data == std::vector<uint8_t>{'B'});
+  CHECK(samples[0].label == 7);
+  CHECK(samples[1].jpeg.name == "x/a.jpeg");
+  CHECK(samples[1].label == 0);
+}
+
+TEST_CASE("in a shard without .cls the folder is the label", "[data]") {
+  const TempDir folder;
+  const auto shard =
+      folder.write("test-000000.tar", TarWriter().add("3/a.jpg", "A").add("./set/9/a.jpg", "B").finish());
+  const std::vector<LabelledJpeg> samples = read_jpeg_shard(shard, 10);
+  REQUIRE(samples.size() == 2);
+  CHECK(samples[0].label == 3);
+  CHECK(samples[1].label == 9);
+}
+
+TEST_CASE("labels that are missing or wrong name shard, member and offset", "[data]") {
+  const std::string missing =
+      shard_error(TarWriter().add("3/a.jpg", "A").add("3/a.cls", "3").add("3/b.jpg", "B").finish());
+  CHECK(lacks(missing, {"train-000000.tar: member 3/b.jpg at offset 2048", "3/b.cls"}) == "");
+  CHECK(lacks(shard_error(TarWriter().add("a.jpg", "A").finish()), {"member a.jpg at offset 0: no label"}) ==
+        "");
+  for (const std::string label : {"10", "-1", "cat", "", "3 4"})
+    CHECK(lacks(shard_error(TarWriter().add("a.jpg", "A").add("a.cls", label).finish()),
+                {"member a.cls at offset 1024", "label '" + label + "'", "0..9"}) == "");
+  CHECK(lacks(shard_error(TarWriter().add("12/a.jpg", "A").finish()), {"member 12/a.jpg", "0..9"}) == "");
+}
+
+TEST_CASE("doubled keys and shards without images are refused", "[data]") {
+  CHECK(lacks(shard_error(TarWriter().add("1/a.jpg", "A").add("1/a.jpg", "B").finish()),
+              {"member 1/a.jpg at offset 1024", "unique"}) == "");
+  CHECK(lacks(shard_error(TarWriter().add("a.jpg", "A").add("a.cls", "1").add("a.cls", "2").finish()),
+              {"member a.cls at offset 2048", "unique"}) == "");
+  CHECK(lacks(shard_error(TarWriter().add("a.png", "A").finish()), {"no member named KEY.jpg"}) == "");
+  CHECK(lacks(shard_error(TarWriter().finish()), {"train-000000.tar"}) == "");
+}
+
+TEST_CASE("a broken tar is refused with its offset wherever it breaks", "[data]") {
+  const std::string data(700, 'x');
+  const std::string good =
+      TarWriter().add("1/a.jpg", data).add("1/b.jpg", data).add("1/c.jpg", data).finish();
+  REQUIRE(shard_error(good).empty());
+
+  SECTION("truncated anywhere") {
+    for (size_t size = 0; size < good.size(); size += 256) {
+      INFO(size);
+      CHECK(lacks(shard_error(good.substr(0, size)), {"train-000000.tar", "broken tar file"}) == "");
+    }
+  }
+  SECTION("no end mark") {
+    CHECK(lacks(shard_error(TarWriter().add("1/a.jpg", data).without_end()), {"ends at offset 1536"}) == "");
+  }
+  SECTION("a damaged header") {
+    std::string damaged = good;
+    damaged[1536 + 3] = '!';
+    CHECK(lacks(shard_error(damaged), {"broken tar file at offset 1536"}) == "");
+  }
+  SECTION("a zeroed header does not end the shard silently") {
+    std::string damaged = good;
+    damaged.replace(1536, 1024, 1024, '\0');
+    CHECK(lacks(shard_error(damaged), {"broken tar file at offset"}) == "");
+  }
+  SECTION("no tar at all") {
+    CHECK(lacks(shard_error("\x1f\x8b" + std::string(5000, 'z')), {"Expected an uncompressed tar"}) == "");
+  }
+  SECTION("a size beyond the file") {
+    std::string damaged = TarWriter().add("1/a.jpg", data).finish();
+    damaged.replace(124, 11, "77777777777");
+    unsigned sum = 0;
+    for (size_t i = 0; i < 512; ++i)
+      sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(damaged[i]);
+    char octal[8];
+    std::snprintf(octal, sizeof octal, "%06o", sum);
+    damaged.replace(148, 6, octal, 6);
+    CHECK(lacks(shard_error(damaged), {"member 1/a.jpg at offset 0", "8589934591 bytes"}) == "");
+  }
+  SECTION("no such file") {
+    CHECK(lacks(message_of<DataError>([] { read_tar("/nonexistent/a.tar"); }), {"/nonexistent/a.tar"}) == "");
+  }
+}
+
+TEST_CASE("decode_jpeg gives planes of RGB, and converts grey", "[data]") {
+  const auto near_colour = [](const std::vector<uint8_t>& chw, const std::array<int, 3>& colour) {
+    REQUIRE(chw.size() == 3 * 8 * 16);
+    for (size_t i = 0; i < chw.size(); ++i)
+      if (std::abs(chw[i] - colour[i / (8 * 16)]) > 2) return false;
+    return true;
+  };
+  CHECK(near_colour(decode_jpeg(bytes_of(flat_jpeg(16, 8, {200, 100, 50})), 8, 16), {200, 100, 50}));
+  CHECK(near_colour(decode_jpeg(bytes_of(flat_jpeg(16, 8, {77})), 8, 16), {77, 77, 77}));
+}
+
+TEST_CASE("decode_jpeg refuses what is not the image it expects", "[data]") {
+  const auto error = [](const std::string& jpeg) {
+    return message_of<DataError>([&] { decode_jpeg(bytes_of(jpeg), 32, 32); });
+  };
+  const std::string good = flat_jpeg(32, 32, {200, 100, 50});
+  REQUIRE(error(good).empty());
+  CHECK(lacks(error(""), {"empty"}) == "");
+  CHECK(lacks(error("not a jpeg"), {"not a JPEG that decodes"}) == "");
+  CHECK(lacks(error(flat_jpeg(48, 32, {1, 2, 3})), {"48 x 32 pixels, expected 32 x 32"}) == "");
+  CHECK(lacks(error(flat_jpeg(32, 32, {1, 2, 3, 4})), {"4 colour components"}) == "");
+  for (size_t size = 1; size < good.size() - 2; size += 20) {
+    INFO(size);
+    CHECK(lacks(error(good.substr(0, size)), {"not a JPEG that decodes"}) == "");
+  }
+}
