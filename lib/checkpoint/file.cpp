@@ -1,0 +1,141 @@
+#include "checkpoint/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+std::string_view advice(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "Free space there or choose another disk, then run again.";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "Check the permissions of that place or choose another one.";
+    case ENOENT:
+    case ENOTDIR:
+      return "Check that the path is right.";
+    default:
+      return "Check the disk, then run again.";
+  }
+}
+
+/// A descriptor that is closed at the end of a scope.
+class ScopedDescriptor {
+ public:
+  ScopedDescriptor(const std::filesystem::path& path, int flags) : descriptor_(::open(path.c_str(), flags)) {
+    if (descriptor_ < 0) throw_io_error("open", path, errno);
+  }
+  ~ScopedDescriptor() { ::close(descriptor_); }
+  ScopedDescriptor(const ScopedDescriptor&) = delete;
+  ScopedDescriptor& operator=(const ScopedDescriptor&) = delete;
+
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace
+
+void throw_io_error(std::string_view action, const std::filesystem::path& path, int error) {
+  throw DataError("cannot " + std::string(action) + " " + path.string() + ": " +
+                  std::generic_category().message(error) + ". " + std::string(advice(error)));
+}
+
+OutputFile::OutputFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
+  const int position = mode == Mode::kAppend ? O_APPEND : O_TRUNC;
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | position, 0666);
+  if (descriptor_ < 0) throw_io_error("create", path_, errno);
+}
+
+OutputFile::~OutputFile() {
+  ::close(descriptor_);
+}
+
+void OutputFile::write(std::span<const std::byte> data) {
+  if (buffer_.size() + data.size() > kBufferBytes) flush();
+  if (data.size() >= kBufferBytes)
+    write_all(data);
+  else
+    buffer_.insert(buffer_.end(), data.begin(), data.end());
+}
+
+void OutputFile::flush() {
+  write_all(buffer_);
+  buffer_.clear();
+}
+
+void OutputFile::sync() {
+  flush();
+  if (::fsync(descriptor_) != 0) throw_io_error("write", path_, errno);
+}
+
+bool OutputFile::is_regular() const {
+  struct stat status = {};
+  return ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+void OutputFile::write_all(std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const ssize_t written = ::write(descriptor_, data.data(), data.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_io_error("write", path_, errno);
+    data = data.subspan(static_cast<size_t>(written));
+  }
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const ScopedDescriptor file(path, O_RDONLY | O_CLOEXEC);
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) throw_io_error("read", path, errno);
+  if (S_ISDIR(status.st_mode)) throw_io_error("read", path, EISDIR);
+  if (status.st_size == 0) return;  // mmap refuses a length of 0
+  const auto size = static_cast<size_t>(status.st_size);
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (address == MAP_FAILED) throw_io_error("read", path, errno);
+  bytes_ = {static_cast<const std::byte*>(address), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw_io_error("read", path, errno);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (in.bad()) throw_io_error("read", path, errno);
+  return std::move(text).str();
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const ScopedDescriptor file(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Some network file systems cannot sync a folder and say so with EINVAL; their names are durable at once.
+  if (::fsync(file.get()) != 0 && errno != EINVAL) throw_io_error("write", folder, errno);
+}
+
+}  // namespace sdp

@@ -1,0 +1,67 @@
+#pragma once
+
+// Files by file descriptor, for what std::fstream hides: why a call failed, fsync, mmap.
+// Every failure is a DataError with the path, the system's reason and what to do.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sdp {
+
+/// Throws DataError "cannot <action> <path>: <reason of the errno value>. <advice>".
+[[noreturn]] void throw_io_error(std::string_view action, const std::filesystem::path& path, int error);
+
+/// Buffered output. What was not flushed when the object dies is lost: a destructor cannot report an error.
+class OutputFile {
+ public:
+  enum class Mode { kTruncate, kAppend };
+
+  OutputFile(std::filesystem::path path, Mode mode);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(std::span<const std::byte> data);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  /// Hands the buffer to the operating system.
+  void flush();
+  /// flush(), then fsync.
+  void sync();
+
+  const std::filesystem::path& path() const { return path_; }
+  /// False for devices and pipes.
+  bool is_regular() const;
+
+ private:
+  void write_all(std::span<const std::byte> data);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::vector<std::byte> buffer_;
+};
+
+/// The whole of a file, mapped read-only.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+std::string read_text(const std::filesystem::path& path);
+
+/// Makes names created, renamed or removed in a folder durable.
+void sync_folder(const std::filesystem::path& folder);
+
+}  // namespace sdp

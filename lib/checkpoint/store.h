@@ -1,0 +1,60 @@
+#pragma once
+
+// The checkpoints of a run folder:
+//
+//   checkpoints/step-00000120/            a complete checkpoint: the processes' files and manifest.json
+//   checkpoints/.step-00000130.partial/   one that is being written or removed; never read
+//   latest                                name of the folder to resume from
+//
+// Whenever the machine stops, each step-* folder with a manifest is whole: it gets its name after everything
+// in it is on the disk, and loses its name before anything in it is removed.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+
+namespace sdp {
+
+/// All functions throw DataError where the file system fails. One process (rank 0) calls begin() and
+/// commit().
+class CheckpointStore {
+ public:
+  explicit CheckpointStore(std::filesystem::path run_dir);
+
+  /// Makes the folder that all processes then write their files into, anew where one was left over.
+  std::filesystem::path begin(int64_t step) const;
+  /// The folder begin() makes.
+  std::filesystem::path partial_path(int64_t step) const;
+
+  /// Turns the folder of begin() into a checkpoint, after all processes have finished their files; then keeps
+  /// this one and the `keep_last` - 1 before it, and removes older ones and left-over partial folders. A
+  /// checkpoint of the same step is replaced. Throws DataError if a file of the manifest is missing or has
+  /// another size.
+  void commit(int64_t step, const Manifest& manifest, int64_t keep_last) const;
+
+  /// The step to resume from: the one `latest` names if that folder has a manifest (damage to it is then left
+  /// for read() to report), otherwise the newest folder whose files are there in full.
+  std::optional<int64_t> latest_step() const;
+  /// Steps of all folders with a manifest, ascending.
+  std::vector<int64_t> steps() const;
+
+  std::filesystem::path folder(int64_t step) const;
+  /// Checks names and sizes of the files and, on demand, their hashes (which reads them all). The DataError
+  /// says which file is wrong, what was expected and which other checkpoints there are.
+  Manifest read(int64_t step, bool verify_hashes) const;
+
+ private:
+  Manifest read_manifest(int64_t step) const;
+  std::string advice(int64_t damaged_step) const;
+  void move_out_of_the_way(int64_t step) const;
+  void remove_older(int64_t step, int64_t keep_last) const;
+
+  std::filesystem::path checkpoints_;
+  std::filesystem::path latest_;
+};
+
+}  // namespace sdp
