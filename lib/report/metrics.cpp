@@ -1,0 +1,66 @@
+#include "report/metrics.h"
+
+#include <cerrno>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/atomic_file.h"
+#include "spec/error.h"
+
+namespace sdp {
+
+using nlohmann::ordered_json;
+
+std::string to_json_line(const TrainRecord& record) {
+  return ordered_json{{"kind", "train"},
+                      {"step", record.step},
+                      {"epoch", record.epoch},
+                      {"loss", record.loss},
+                      {"lr", record.lr},
+                      {"samples_per_s", record.samples_per_s},
+                      {"step_ms", record.step_ms},
+                      {"peak_memory_bytes", record.peak_memory_bytes},
+                      {"bytes_sent", record.bytes_sent}}
+      .dump();
+}
+
+std::string to_json_line(const EvalRecord& record) {
+  ordered_json json = {
+      {"kind", "eval"}, {"step", record.step}, {"loss", record.loss}, {"accuracy", record.accuracy}};
+  if (record.loss_uncorrected) json["loss_uncorrected"] = *record.loss_uncorrected;
+  if (record.accuracy_uncorrected) json["accuracy_uncorrected"] = *record.accuracy_uncorrected;
+  if (!record.subnetwork_accuracy.empty()) json["subnetwork_accuracy"] = record.subnetwork_accuracy;
+  return json.dump();
+}
+
+std::string to_json_line(const TraceRecord& record) {
+  return ordered_json{{"step", record.step},
+                      {"worker", record.worker},
+                      {"replica", record.replica},
+                      {"loss", record.loss},
+                      {"samples", record.samples}}
+      .dump();
+}
+
+void cut_back(const std::filesystem::path& path, int64_t last_step) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw_io_error("read", path, errno);
+
+  AtomicFile kept(path);
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (in.eof()) break;  // no end of line: the last line was cut short
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
+      throw DataError(
+          path.string() + ", line " + std::to_string(number) +
+          ": not a JSON object with a step. Delete that line, or move the file away, and resume again.");
+    if (json["step"].get<int64_t>() <= last_step) kept.write(line + "\n");
+  }
+  if (in.bad()) throw_io_error("read", path, errno);
+  kept.commit();
+}
+
+}  // namespace sdp

@@ -1,0 +1,73 @@
+#pragma once
+
+// metrics.jsonl and trace.jsonl: one JSON object a line. Numbers keep every bit; JSON has no NaN and no
+// infinity, both are written as null.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/file.h"
+
+namespace sdp {
+
+/// Averages since the line before, at the logging interval. `kind` is "train".
+struct TrainRecord {
+  int64_t step = 0;
+  double epoch = 0;
+  double loss = 0;  ///< averaged over the workers
+  double lr = 0;
+  double samples_per_s = 0;  ///< of all workers together
+  double step_ms = 0;
+  int64_t peak_memory_bytes = 0;
+  int64_t bytes_sent = 0;
+};
+
+/// The assembled full model on the test set. `kind` is "eval".
+struct EvalRecord {
+  int64_t step = 0;
+  double loss = 0;
+  double accuracy = 0;  ///< share in 0..1
+  std::optional<double> loss_uncorrected =
+      {};  ///< without BatchNorm recalibration and branch scale; unset: no correction
+  std::optional<double> accuracy_uncorrected = {};
+  std::vector<double> subnetwork_accuracy = {};  ///< by worker; empty: not measured, and left out of the line
+};
+
+/// One worker's step. Has no `kind`.
+struct TraceRecord {
+  int64_t step = 0;
+  int64_t worker = 0;
+  int64_t replica = 0;
+  double loss = 0;
+  std::vector<int64_t> samples = {};  ///< indices in the data set's file order
+};
+
+/// The line of a record, without its end.
+std::string to_json_line(const TrainRecord& record);
+std::string to_json_line(const EvalRecord& record);
+std::string to_json_line(const TraceRecord& record);
+
+/// Appends lines to a file; each is with the operating system when append() returns. Throws DataError.
+class JsonLines {
+ public:
+  explicit JsonLines(const std::filesystem::path& path) : file_(path, OutputFile::Mode::kAppend) {}
+
+  template <class Record>
+  void append(const Record& record) {
+    file_.write(to_json_line(record) + "\n");
+    file_.flush();
+  }
+
+ private:
+  OutputFile file_;
+};
+
+/// Keeps the lines with step <= last_step, in their order, and drops a last line that was cut short. The file
+/// is replaced atomically; without a file nothing happens. Throws DataError with the number of a line that is
+/// not an object with a step.
+void cut_back(const std::filesystem::path& path, int64_t last_step);
+
+}  // namespace sdp

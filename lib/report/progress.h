@@ -1,0 +1,64 @@
+#pragma once
+
+// What the terminal shows while a run goes on.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "report/units.h"
+
+namespace sdp {
+
+struct ProgressState {
+  int64_t step = 0;
+  int64_t total_steps = 0;
+  double epoch = 0;
+  double total_epochs = 0;
+  std::optional<double> loss = {};  ///< of the last logging interval
+  double images_per_s = 0;          ///< 0: unknown, not shown
+  std::optional<double> seconds_left = {};
+  int64_t memory_bytes = 0;  ///< 0: unknown, not shown
+};
+
+/// One line of at most `columns` characters (ASCII): bar, percent, epoch, loss, images/s, time left, memory.
+/// The bar takes the room that is left; where there is too little of it, the bar goes first, then memory,
+/// images/s, epoch, time left, loss.
+std::string format_progress(const ProgressState& state, int columns);
+
+/// The same as a line of a log: everything that is known, without a bar.
+std::string format_progress_line(const ProgressState& state);
+
+/// Shows progress on a file descriptor: on a terminal a single line redrawn in place at most 10 times a
+/// second, elsewhere a line at the logging interval and one at the end. Failing writes are ignored: nobody
+/// watches.
+class Progress {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Progress(int descriptor, int64_t log_every_steps);
+
+  /// After each step. Fills in `seconds_left` from the pace since the first call.
+  void update(ProgressState state, Clock::time_point now = Clock::now());
+  /// Removes the line from the terminal, for something else to be printed. The next update draws it again.
+  void clear();
+  /// Shows the last state, if it was not shown, and ends the line.
+  void finish();
+
+ private:
+  void draw();
+  void print(const std::string& text) const;
+
+  int descriptor_;
+  int64_t log_every_steps_;
+  bool is_terminal_;
+  std::optional<ProgressState> state_;
+  bool is_shown_ = false;      // state_ is on the screen
+  bool line_is_open_ = false;  // the cursor is on a progress line
+  int64_t first_step_ = 0;
+  Clock::time_point first_time_;
+  Clock::time_point last_draw_;
+};
+
+}  // namespace sdp

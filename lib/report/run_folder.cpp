@@ -1,0 +1,31 @@
+#include "report/run_folder.h"
+
+#include <system_error>
+
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+RunFolder create_run_folder(const fs::path& output_dir, const std::string& name, bool resume) {
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
+    throw UsageError("name: \"" + name + "\" cannot be the name of a folder. Give a name without '/'.");
+  const RunFolder run = {output_dir / name};
+
+  // create_directory tells who made the folder, so that of two runs started at once one is refused.
+  std::error_code error;
+  fs::create_directories(output_dir, error);
+  const bool created = !error && fs::create_directory(run.dir, error);
+  std::error_code ignored;
+  if (error || !fs::is_directory(run.dir, ignored))
+    throw UsageError("cannot make the run folder " + run.dir.string() + ": " +
+                     (error ? error.message() : "there is a file of that name") +
+                     ". Set output.dir or name to another place.");
+  if (!created && !resume)
+    throw UsageError("the run folder " + run.dir.string() +
+                     " exists. Continue that run with --resume, or set another name.");
+  return run;
+}
+
+}  // namespace sdp

@@ -1,0 +1,65 @@
+#include "report/units.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <span>
+#include <string_view>
+
+namespace sdp {
+namespace {
+
+template <class... Values>
+std::string print(const char* format, Values... values) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+/// Three significant digits below 1000, whole numbers above (up to 1023 of a binary unit).
+std::string three_digits(double value) {
+  if (value < 9.995) return print("%.2f", value);
+  if (value < 99.95) return print("%.1f", value);
+  return print("%.0f", value);
+}
+
+/// `value` >= 0 in the largest unit that leaves at least 1 of it.
+std::string scaled(double value, double base, std::span<const std::string_view> units) {
+  size_t unit = 0;
+  // What would be printed as a whole unit of the next size is one.
+  while (unit + 1 < units.size() && value >= base - 0.5) {
+    value /= base;
+    ++unit;
+  }
+  const std::string number =
+      unit == 0 && value == std::floor(value) ? print("%.0f", value) : three_digits(value);
+  return units[unit].empty() ? number : number + " " + std::string(units[unit]);
+}
+
+}  // namespace
+
+std::string format_bytes(int64_t bytes) {
+  constexpr std::array<std::string_view, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  const std::string text = scaled(std::abs(static_cast<double>(bytes)), 1024, kUnits);
+  return bytes < 0 ? "-" + text : text;
+}
+
+std::string format_count(double count) {
+  constexpr std::array<std::string_view, 6> kUnits = {"", "k", "M", "G", "T", "P"};
+  if (!std::isfinite(count)) return print("%g", count);
+  const std::string text = scaled(std::abs(count), 1000, kUnits);
+  return count < 0 ? "-" + text : text;
+}
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds < 59.95) return print("%.1f s", seconds);
+  if (seconds < 3599.5) {
+    const long long whole = std::llround(seconds);
+    return print("%lldm %02llds", whole / 60, whole % 60);
+  }
+  const long long minutes = std::llround(seconds / 60);
+  return print("%lldh %02lldm", minutes / 60, minutes % 60);
+}
+
+}  // namespace sdp

@@ -1,0 +1,114 @@
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "checkpoint/temp_folder.h"
+#include "report/metrics.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using nlohmann::json;
+
+namespace {
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);)
+    lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
+  const TrainRecord train = {.step = 3,
+                             .epoch = 0.5,
+                             .loss = 2,
+                             .lr = 0.1,
+                             .samples_per_s = 1000,
+                             .step_ms = 1.5,
+                             .peak_memory_bytes = 1234567890123,
+                             .bytes_sent = 42};
+  CHECK(to_json_line(train) ==
+        R"({"kind":"train","step":3,"epoch":0.5,"loss":2.0,"lr":0.1,"samples_per_s":1000.0,"step_ms":1.5,)"
+        R"("peak_memory_bytes":1234567890123,"bytes_sent":42})");
+
+  EvalRecord eval = {.step = 3, .loss = 2.5, .accuracy = 0.75};
+  CHECK(to_json_line(eval) == R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75})");
+  eval.loss_uncorrected = 3;
+  eval.accuracy_uncorrected = 0.5;
+  eval.subnetwork_accuracy = {0.25, 0.5};
+  CHECK(to_json_line(eval) == R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"loss_uncorrected":3.0,)"
+                              R"("accuracy_uncorrected":0.5,"subnetwork_accuracy":[0.25,0.5]})");
+
+  CHECK(to_json_line(TraceRecord{.step = 3, .worker = 1, .replica = 0, .loss = 2.5, .samples = {7, 49999}}) ==
+        R"({"step":3,"worker":1,"replica":0,"loss":2.5,"samples":[7,49999]})");
+}
+
+TEST_CASE("numbers keep every bit; what JSON has not is null", "[metrics]") {
+  for (const double loss : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 2.302585092994046}) {
+    const auto read = json::parse(to_json_line(TraceRecord{.loss = loss}))["loss"].get<double>();
+    CHECK(std::memcmp(&read, &loss, sizeof loss) == 0);
+  }
+  for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity()})
+    CHECK(json::parse(to_json_line(TrainRecord{.loss = loss}))["loss"].is_null());
+}
+
+TEST_CASE("each line is in the file as soon as it is appended", "[metrics]") {
+  const TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  put(path, "{\"step\":0}\n");
+  JsonLines metrics(path);
+  metrics.append(TrainRecord{.step = 1});
+  CHECK(lines_of(path).size() == 2);
+  metrics.append(EvalRecord{.step = 2});
+  REQUIRE(lines_of(path).size() == 3);
+  CHECK(json::parse(lines_of(path)[1])["kind"] == "train");
+  CHECK(json::parse(lines_of(path)[2])["kind"] == "eval");
+  CHECK(
+      contains(message_of<DataError>([] { JsonLines("/dev/full").append(EvalRecord{}); }), "No space left"));
+}
+
+TEST_CASE("cut_back keeps the lines up to a step and drops a torn one", "[metrics]") {
+  const TempFolder folder;
+  const auto path = folder / "trace.jsonl";
+  const std::string kept = "{\"step\":1,\"x\":0.10}\n{\"kind\":\"eval\",\"step\":2}\n";
+  SECTION("later lines, in any order") {
+    put(path, "{\"step\":3}\n" + kept + "{\"step\":4}\n");
+    cut_back(path, 2);
+    CHECK(get(path) == kept);
+  }
+  SECTION("a torn line, though its step is early enough") {
+    put(path, kept + "{\"step\":2}");
+    cut_back(path, 5);
+    CHECK(get(path) == kept);
+    put(path, kept + "{\"st");
+    cut_back(path, 5);
+    CHECK(get(path) == kept);
+  }
+  SECTION("nothing to cut") {
+    put(path, kept);
+    cut_back(path, 2);
+    CHECK(get(path) == kept);
+  }
+  SECTION("everything") {
+    put(path, kept);
+    cut_back(path, -1);
+    CHECK(get(path).empty());
+  }
+  SECTION("no file") {
+    cut_back(path, 2);
+    CHECK_FALSE(std::filesystem::exists(path));
+  }
+  SECTION("a broken line in the middle is reported and nothing is lost") {
+    for (const char* broken : {"{\"st\n", "{}\n", "7\n", "\n"}) {
+      const std::string text = kept + broken + kept;
+      put(path, text);
+      CHECK(contains(message_of<DataError>([&] { cut_back(path, 2); }), path.string() + ", line 3"));
+      CHECK(get(path) == text);
+    }
+  }
+}
