@@ -1,0 +1,57 @@
+#pragma once
+
+// A model is a forward pass over tensors that somebody else holds. Shared tensors are bound once; each branch
+// is bound where its tensors are, and a branch that is not bound does not exist: the block passes on P(x)
+// alone. A worker's subnetwork under forward masking, the full model, and the full model streamed one branch
+// at a time are one class in different states.
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "spec/experiment_spec.h"
+#include "subnet/layout.h"
+
+namespace sdp {
+
+/// Where a model finds its tensors, by the names of the layout.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  virtual at::Tensor parameter(const std::string& name) const = 0;
+  virtual at::Tensor buffer(const std::string& name) const = 0;
+};
+
+struct ForwardMode {
+  bool training = true;
+  /// Weight of this batch in BatchNorm's running statistics (torch.nn.BatchNorm2d's momentum).
+  double batch_norm_momentum = 0.1;
+  /// Called before and after each branch's place, for models whose branches come and go (streamed
+  /// evaluation).
+  std::function<void(int branch)> before_branch = {};
+  std::function<void(int branch)> after_branch = {};
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual void bind_shared(const TensorSource& source) = 0;
+  virtual void bind_branch(int branch, const TensorSource& source) = 0;
+  virtual void unbind_branch(int branch) = 0;
+
+  /// images [B, 3, S, S] in the type of the weights -> logits [B, num_classes].
+  virtual at::Tensor forward(const at::Tensor& images, const ForwardMode& mode) = 0;
+};
+
+/// The model the spec names, with nothing bound.
+std::unique_ptr<Model> make_model(const ModelSpec& spec);
+
+at::ScalarType scalar_type(ElementType type);
+
+/// Initial values of a parameter, fp32 on the CPU in the full model's shape, drawn from a seed of its own
+/// that follows from `seed` and the parameter's name: the same whoever draws it and in whatever order.
+at::Tensor draw_parameter(const ParameterLayout& parameter, uint64_t seed);
+
+}  // namespace sdp

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <vector>
+
+#include "model/model.h"
+
+namespace sdp {
+
+// Letters in the comments: B batch, S height and width, W stem width, C channels of a stage.
+
+struct BatchNorm {
+  at::Tensor weight, bias, running_mean, running_var;  // [C]
+};
+
+/// torchvision.models.resnet18 (BasicBlock x [2, 2, 2, 2]); layouts in model/layouts.h.
+class ResNet18 : public Model {
+ public:
+  explicit ResNet18(const ModelSpec& spec);
+  void bind_shared(const TensorSource& source) override;
+  void bind_branch(int branch, const TensorSource& source) override;
+  void unbind_branch(int branch) override;
+  at::Tensor forward(const at::Tensor& images, const ForwardMode& mode) override;
+
+ private:
+  struct Branch {
+    at::Tensor conv1, conv2;  // [C, C_in, 3, 3], [C, C, 3, 3]
+    BatchNorm bn1, bn2;
+  };
+  struct Block {
+    std::string name;
+    int64_t stride = 1;
+    bool has_projection = false;
+    at::Tensor projection;  // [C, C_in, 1, 1]
+    BatchNorm projection_bn;
+    std::unique_ptr<Branch> branch;  ///< none: not bound
+  };
+  at::Tensor block_forward(Block& block, int index, const at::Tensor& x, const ForwardMode& mode);
+
+  Stem stem_;
+  at::Tensor conv1_;  // [W, 3, 3, 3] or [W, 3, 7, 7]
+  BatchNorm bn1_;
+  at::Tensor fc_weight_, fc_bias_;  // [num_classes, 8 W], [num_classes]
+  std::vector<Block> blocks_;
+};
+
+}  // namespace sdp
