@@ -1,0 +1,256 @@
+#include "comm/communicator.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include "comm/connection.h"
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+constexpr std::chrono::seconds kLeaveTimeout{10};
+constexpr std::chrono::milliseconds kLeavePoll{5};
+
+/// The elements of a contiguous tensor as bytes, [bytes]: one path for every type.
+at::Tensor bytes_of(const at::Tensor& tensor) {
+  return tensor.detach().view({tensor.numel()}).view(at::kByte);
+}
+
+std::vector<int64_t> times(std::vector<int64_t> counts, int64_t factor) {
+  for (int64_t& count : counts)
+    count *= factor;
+  return counts;
+}
+
+int64_t sum(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+void check(bool condition, const char* operation, const std::string& expected) {
+  if (!condition) throw std::logic_error(std::string(operation) + ": expected " + expected);
+}
+
+void wait_for(c10d::Work& work) {
+  if (!work.wait()) throw std::runtime_error("the operation was aborted");
+}
+
+/// Returns when the counter has reached the number of ranks, or at the time-out.
+void wait_for_all(c10d::Store& store, const std::string& counter, int size) {
+  const auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
+  while (store.add(counter, 0) < size && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(kLeavePoll);
+}
+
+}  // namespace
+
+struct Pending::Exchange {
+  const Communicator* comm = nullptr;
+  at::Tensor recv;
+  at::Tensor send;
+  c10::intrusive_ptr<c10d::Work> work;
+};
+
+Communicator::Communicator(std::unique_ptr<Connection> connection)
+    : connection_(std::move(connection)), exceptions_at_start_(std::uncaught_exceptions()) {}
+
+Communicator::~Communicator() {
+  try {
+    leave();
+  } catch (const std::exception&) {
+    // Nobody is left to tell: the work is done, or another error is already on its way.
+  }
+}
+
+void Communicator::leave() {
+  c10d::Store& store = *connection_->store;
+  c10::intrusive_ptr<c10d::Backend>& backend = connection_->backend;
+  const bool clean = !failed_ && std::uncaught_exceptions() == exceptions_at_start_;
+  // A connection that is closed while its peer still reads from it would be an error there.
+  if (clean && size() > 1) {
+    store.add("finished", 1);
+    wait_for_all(store, "finished", size());
+  }
+  if (backend && device().is_cuda()) clean ? backend->shutdown() : backend->abort();
+  backend.reset();
+  if (clean && size() > 1) {
+    store.add("left", 1);
+    if (connection_->serves_store) wait_for_all(store, "left", size());
+  }
+}
+
+int Communicator::rank() const {
+  return connection_->rank;
+}
+int Communicator::size() const {
+  return connection_->size;
+}
+at::Device Communicator::device() const {
+  return connection_->device;
+}
+
+template <class Operation>
+auto Communicator::guarded(const char* name, Operation&& operation) const {
+  try {
+    if (device().is_cuda() && connection_->backend->getError() != c10d::ErrorType::SUCCESS)
+      throw std::runtime_error("NCCL reported an earlier failure; its message is in the log");
+    return operation();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const std::exception& error) {
+    failed_ = true;
+    throw PeerLostError("Rank " + std::to_string(rank()) + " lost the other processes during " + name + ": " +
+                        first_line(error) +
+                        ". Another process has ended or does not answer; the reason is in its log.");
+  }
+}
+
+void Pending::wait() {
+  if (!exchange_) return;
+  const std::shared_ptr<Exchange> exchange = std::move(exchange_);
+  exchange->comm->guarded("all-to-all", [&] { wait_for(*exchange->work); });
+}
+
+void Communicator::check_tensor(const char* name, const at::Tensor& tensor) const {
+  check(tensor.defined() && tensor.is_contiguous(), name, "a contiguous tensor");
+  check(tensor.device() == device(), name, "a tensor on " + device().str());
+}
+
+Pending Communicator::all_to_all(const at::Tensor& recv, const at::Tensor& send,
+                                 const std::vector<int64_t>& recv_splits,
+                                 const std::vector<int64_t>& send_splits) {
+  constexpr const char* kName = "all-to-all";
+  check_tensor(kName, recv);
+  check_tensor(kName, send);
+  check(recv.scalar_type() == send.scalar_type(), kName, "tensors of one type");
+  const auto world = static_cast<size_t>(size());
+  check(recv_splits.size() == world && send_splits.size() == world, kName, "one split for each rank");
+  check(recv.dim() == 1 && recv.numel() == sum(recv_splits), kName, "recv of the sum of its splits");
+  check(send.dim() == 1 && send.numel() == sum(send_splits), kName, "send of the sum of its splits");
+  const auto own = static_cast<size_t>(rank());
+  check(recv_splits[own] == send_splits[own], kName, "equal splits to and from the own rank");
+  const auto negative = [](int64_t count) { return count < 0; };
+  check(std::none_of(recv_splits.begin(), recv_splits.end(), negative), kName, "no negative split");
+  check(std::none_of(send_splits.begin(), send_splits.end(), negative), kName, "no negative split");
+
+  const int64_t element_bytes = send.element_size();
+  traffic_.all_to_all_bytes += (send.numel() - send_splits[own]) * element_bytes;
+  Pending pending;
+  if (!connection_->backend) {
+    recv.copy_(send);
+    return pending;
+  }
+  auto exchange = std::make_shared<Pending::Exchange>();
+  exchange->comm = this;
+  exchange->recv = bytes_of(recv);
+  exchange->send = bytes_of(send);
+  std::vector<int64_t> recv_bytes = times(recv_splits, element_bytes);
+  std::vector<int64_t> send_bytes = times(send_splits, element_bytes);
+  exchange->work = guarded(kName, [&] {
+    return connection_->backend->alltoall_base(exchange->recv, exchange->send, recv_bytes, send_bytes);
+  });
+  pending.exchange_ = std::move(exchange);
+  return pending;
+}
+
+void Communicator::all_reduce_sum(const at::Tensor& tensor) {
+  constexpr const char* kName = "all-reduce";
+  check_tensor(kName, tensor);
+  traffic_.all_reduce_bytes += static_cast<int64_t>(tensor.nbytes()) * 2 * (size() - 1) / size();
+  if (!connection_->backend || tensor.numel() == 0) return;
+  std::vector<at::Tensor> tensors = {tensor.detach()};
+  guarded(kName, [&] { wait_for(*connection_->backend->allreduce(tensors)); });
+}
+
+void Communicator::broadcast(const at::Tensor& tensor, int root) {
+  constexpr const char* kName = "broadcast";
+  check_tensor(kName, tensor);
+  check(root >= 0 && root < size(), kName, "a root in the world");
+  if (rank() == root) traffic_.broadcast_bytes += static_cast<int64_t>(tensor.nbytes()) * (size() - 1);
+  if (!connection_->backend || tensor.numel() == 0) return;
+  std::vector<at::Tensor> tensors = {bytes_of(tensor)};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  guarded(kName, [&] { wait_for(*connection_->backend->broadcast(tensors, options)); });
+}
+
+void Communicator::all_gather(const at::Tensor& out, const at::Tensor& in) {
+  constexpr const char* kName = "all-gather";
+  check_tensor(kName, out);
+  check_tensor(kName, in);
+  check(out.scalar_type() == in.scalar_type(), kName, "tensors of one type");
+  check(out.dim() == 1 && in.dim() == 1 && out.numel() == size() * in.numel(), kName, "out [W k] and in [k]");
+  traffic_.all_gather_bytes += static_cast<int64_t>(in.nbytes()) * (size() - 1);
+  if (!connection_->backend) {
+    out.copy_(in);
+    return;
+  }
+  if (in.numel() == 0) return;
+  at::Tensor out_bytes = bytes_of(out);
+  at::Tensor in_bytes = bytes_of(in);
+  guarded(kName, [&] { wait_for(*connection_->backend->_allgather_base(out_bytes, in_bytes)); });
+}
+
+void Communicator::barrier() {
+  if (!connection_->backend) return;
+  std::vector<at::Tensor> tensors = {at::ones({1}, at::TensorOptions(at::kLong).device(device()))};
+  guarded("barrier", [&] {
+    wait_for(*connection_->backend->allreduce(tensors));
+    tensors.front().cpu();
+  });
+}
+
+std::vector<std::string> Communicator::all_gather_strings(const std::string& text) {
+  const at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong).to(device());
+  const at::Tensor device_lengths = at::empty({size()}, length.options());
+  all_gather(device_lengths, length);
+  const at::Tensor lengths = device_lengths.cpu();
+  const int64_t longest = lengths.max().item<int64_t>();
+
+  const at::Tensor own = at::zeros({longest}, at::kByte);
+  if (!text.empty()) std::memcpy(own.data_ptr(), text.data(), text.size());
+  const at::Tensor device_all = at::empty({size() * longest}, own.options().device(device()));
+  all_gather(device_all, own.to(device()));
+  const at::Tensor all = device_all.cpu();
+  std::vector<std::string> texts;
+  for (int r = 0; r < size(); ++r)
+    texts.emplace_back(static_cast<const char*>(all.const_data_ptr()) + r * longest,
+                       static_cast<size_t>(lengths[r].item<int64_t>()));
+  return texts;
+}
+
+void Communicator::set_flag(const std::string& key, int64_t value) {
+  guarded("publishing a flag", [&] { connection_->store->set("flag/" + key, std::to_string(value)); });
+}
+
+std::optional<int64_t> Communicator::flag(const std::string& key) const {
+  const std::string name = "flag/" + key;
+  return guarded("reading a flag", [&]() -> std::optional<int64_t> {
+    if (!connection_->store->check({name})) return std::nullopt;
+    return std::stoll(connection_->store->get_to_str(name));
+  });
+}
+
+void check_same_everywhere(Communicator& comm, const std::string& what, const std::string& value) {
+  const std::vector<std::string> values = comm.all_gather_strings(value);
+  std::string different;
+  for (size_t r = 1; r < values.size(); ++r)
+    if (values[r] != values.front())
+      different += (different.empty() ? "" : ", ") + std::to_string(r) + " (" + values[r] + ")";
+  if (different.empty()) return;
+  throw UsageError(what + " is not the same on all processes: rank 0 has " + values.front() +
+                   ", these ranks differ: " + different +
+                   ". Start every process with the same configuration file, the same options and the same "
+                   "version of sdp-train.");
+}
+
+}  // namespace sdp

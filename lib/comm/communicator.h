@@ -1,0 +1,121 @@
+#pragma once
+
+// Collectives over the world's processes: c10d's NCCL backend on CUDA, its Gloo backend on CPU.
+// One communicator, no sub-groups.
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/ranks.h"
+
+namespace sdp {
+
+/// Bytes that this process has sent to other processes, by kind of collective (W processes, k elements each).
+/// all_to_all: exactly what the split sizes say. The others by the algorithm's least volume: all-reduce as a
+/// ring, 2 (W-1)/W of the tensor; broadcast as a flat tree, W-1 times the tensor at the root, nothing
+/// elsewhere; all-gather W-1 times the k own elements. What NCCL or Gloo really choose may differ.
+struct Traffic {
+  int64_t all_to_all_bytes = 0;
+  int64_t all_reduce_bytes = 0;
+  int64_t broadcast_bytes = 0;
+  int64_t all_gather_bytes = 0;
+
+  bool operator==(const Traffic&) const = default;
+  int64_t total_bytes() const {
+    return all_to_all_bytes + all_reduce_bytes + broadcast_bytes + all_gather_bytes;
+  }
+};
+
+/// An exchange under way. Wait for it before its Communicator goes.
+class Pending {
+ public:
+  Pending() = default;
+
+  /// CPU: returns when the exchange is complete. CUDA: the current stream waits, the host does not. Does
+  /// nothing the second time, or where nothing is under way. Throws PeerLostError.
+  void wait();
+
+ private:
+  friend class Communicator;
+  struct Exchange;
+  std::shared_ptr<Exchange> exchange_;
+};
+
+/// The connection of one process to all others. Every collective is called by all ranks in the same order,
+/// with contiguous tensors on device(), from one thread at a time. World of one on CPU: plain copies.
+///
+/// Every failure of communication is a PeerLostError that names the rank, the operation and c10d's reason.
+/// With Gloo a process that ends is noticed at once, one that hangs after the time-out. NCCL notices either
+/// asynchronously: its collectives throw at the next call after the failure was seen.
+/// Tensors that do not fit the call are std::logic_error.
+class Communicator {
+ public:
+  struct Connection;  ///< c10d's objects; defined in comm/connection.h
+
+  explicit Communicator(std::unique_ptr<Connection> connection);
+  /// Leaves the world. When it goes without an error, the process that serves the store waits up to 10 s for
+  /// the others, which may still read from it.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const;
+  int size() const;
+  at::Device device() const;
+
+  /// Sends send_splits[r] elements to each rank r and receives recv_splits[r] from it, own rank included,
+  /// both in order of rank. recv: [sum of recv_splits], send: [sum of send_splits], of one type. Zeros are
+  /// fine; several exchanges may be under way. Neither tensor may be touched before wait().
+  [[nodiscard]] Pending all_to_all(const at::Tensor& recv, const at::Tensor& send,
+                                   const std::vector<int64_t>& recv_splits,
+                                   const std::vector<int64_t>& send_splits);
+  /// Sums over the ranks, in place, any shape.
+  void all_reduce_sum(const at::Tensor& tensor);
+  /// Overwrites the tensor, of any shape, with root's.
+  void broadcast(const at::Tensor& tensor, int root);
+  /// out: [W k], in: [k]; out holds the ranks' values in order of rank.
+  void all_gather(const at::Tensor& out, const at::Tensor& in);
+  /// Returns when every rank has called it; on CUDA the host waits for the device too.
+  void barrier();
+  /// Every rank's text, in order of rank. On CUDA the host waits.
+  std::vector<std::string> all_gather_strings(const std::string& text);
+
+  /// A number that any rank may publish at any time, outside the order of collectives.
+  void set_flag(const std::string& key, int64_t value);
+  /// The number published last, or nothing; returns at once (one request to the store).
+  std::optional<int64_t> flag(const std::string& key) const;
+
+  Traffic traffic() const { return traffic_; }
+
+ private:
+  friend class Pending;
+  /// Runs a c10d call, turning its failure into a PeerLostError.
+  template <class Operation>
+  auto guarded(const char* name, Operation&& operation) const;
+  void check_tensor(const char* name, const at::Tensor& tensor) const;
+  void leave();
+
+  std::unique_ptr<Connection> connection_;
+  Traffic traffic_;
+  mutable bool failed_ = false;
+  int exceptions_at_start_;
+};
+
+/// Meets the other processes of `ranks`. `timeout` limits meeting and every collective. On CPU it makes the
+/// process ignore SIGPIPE (see ignore_sigpipe). Gloo uses loopback on a single host, else the interface that
+/// GLOO_SOCKET_IFNAME names or the one of the host's name. Throws PeerLostError when they do not all come,
+/// UsageError when rank 0's port is taken or the device has no backend in this build.
+std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device,
+                                      std::chrono::milliseconds timeout);
+
+/// Collective. Throws UsageError on every rank when `value` (a hash) is not the same on all of them, naming
+/// the ranks that differ from rank 0. `what` begins the sentence: "The experiment spec".
+void check_same_everywhere(Communicator& comm, const std::string& what, const std::string& value);
+
+}  // namespace sdp

@@ -1,0 +1,131 @@
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#ifdef USE_C10D_NCCL
+#include <c10/cuda/CUDAGuard.h>
+
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+#include "comm/connection.h"
+#include "comm/launcher.h"
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+/// Where the processes exchange their addresses.
+Store meet(const Ranks& ranks, bool serves, std::chrono::milliseconds timeout) {
+  if (!ranks.rendezvous_file.empty()) {
+    Store store = c10::make_intrusive<c10d::FileStore>(ranks.rendezvous_file, ranks.world);
+    store->setTimeout(timeout);
+    return store;
+  }
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(ranks.master_port);
+  options.isServer = serves;
+  options.numWorkers = static_cast<size_t>(ranks.world);
+  options.timeout = timeout;
+  Store store = c10::make_intrusive<c10d::TCPStore>(ranks.master_address, options);
+  if (ranks.store_prefix.empty()) return store;
+  return c10::make_intrusive<c10d::PrefixStore>(ranks.store_prefix, store);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const Store& store, int rank, int size,
+                                            std::chrono::milliseconds timeout, bool single_host) {
+  using Gloo = c10d::ProcessGroupGloo;
+  c10::intrusive_ptr<Gloo::Options> options;
+  if (single_host) {
+    options = Gloo::Options::create(timeout);
+    options->devices.push_back(Gloo::createDeviceForHostname("127.0.0.1"));
+  } else {
+    options = Gloo::Options::create_default(timeout);
+  }
+  return c10::make_intrusive<Gloo>(store, rank, size, options);
+}
+
+#ifdef USE_C10D_NCCL
+c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int size, at::Device device,
+                                            std::chrono::milliseconds timeout) {
+  // "Clean up only": a failed communicator is aborted and the next call throws, instead of c10d's watchdog
+  // ending the process with SIGABRT. c10d offers no other way to say so than its environment variable.
+  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", std::to_string(c10d::CleanUpOnly).c_str(), /*overwrite=*/0);
+  const c10::cuda::CUDAGuard guard(device);
+  const auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+}
+#endif
+
+[[noreturn]] void cannot_connect(const Ranks& ranks, std::chrono::milliseconds timeout,
+                                 const std::exception& error) {
+  const std::string reason = first_line(error);
+  const std::string where = ranks.rendezvous_file.empty()
+                                ? ranks.master_address + ":" + std::to_string(ranks.master_port)
+                                : ranks.rendezvous_file;
+  if (reason.find("EADDRINUSE") != std::string::npos)
+    throw UsageError("Rank 0 cannot listen on " + where +
+                     ": another program uses this port. Set MASTER_PORT to a free one on every process. (" +
+                     reason + ")");
+  throw PeerLostError("Rank " + std::to_string(ranks.rank) + " could not meet the other " +
+                      std::to_string(ranks.world - 1) + " processes at " + where + " within " +
+                      std::to_string(timeout.count() / 1000) + " s (ranks from " + ranks.source +
+                      "): " + reason);
+}
+
+}  // namespace
+
+std::string first_line(const std::exception& error) {
+  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = c10_error ? c10_error->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+std::unique_ptr<Communicator::Connection> connect_over(Store store, int rank, int size, at::Device device,
+                                                       std::chrono::milliseconds timeout, bool single_host) {
+  auto connection = std::make_unique<Communicator::Connection>();
+  connection->rank = rank;
+  connection->size = size;
+  connection->device = device;
+  connection->store = c10::make_intrusive<c10d::PrefixStore>("sdp", store);
+  const Store backend_store = c10::make_intrusive<c10d::PrefixStore>("backend", store);
+  if (device.is_cuda()) {
+#ifdef USE_C10D_NCCL
+    connection->backend = make_nccl(backend_store, rank, size, device, timeout);
+#else
+    throw UsageError(
+        "This build of sdp-train has no NCCL, which training on CUDA needs. Build it against a "
+        "LibTorch with CUDA, or set train.device to cpu.");
+#endif
+  } else if (size > 1) {
+    connection->backend = make_gloo(backend_store, rank, size, timeout, single_host);
+  }
+  return connection;
+}
+
+std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device,
+                                      std::chrono::milliseconds timeout) {
+  if (ranks.rank < 0 || ranks.rank >= ranks.world) throw std::logic_error("connect: rank outside the world");
+  ignore_sigpipe();
+  const bool serves =
+      ranks.world > 1 && ranks.rank == 0 && ranks.rendezvous_file.empty() && !ranks.external_store;
+  try {
+    Store store =
+        ranks.world == 1 ? Store(c10::make_intrusive<c10d::HashStore>()) : meet(ranks, serves, timeout);
+    auto connection =
+        connect_over(std::move(store), ranks.rank, ranks.world, device, timeout, ranks.single_host);
+    connection->serves_store = serves;
+    return std::make_unique<Communicator>(std::move(connection));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    cannot_connect(ranks, timeout, error);
+  }
+}
+
+}  // namespace sdp

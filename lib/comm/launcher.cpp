@@ -1,0 +1,343 @@
+#include "comm/launcher.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include "comm/ranks.h"
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kGrace{5};
+constexpr size_t kTailLines = 20;
+constexpr int kCannotExecute = 127;
+
+[[noreturn]] void throw_errno(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "sdp-train-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw_errno("cannot make a folder " + pattern);
+    path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Blocks the signals that the launcher waits for, and restores the mask and SIGCHLD's disposition.
+class AwaitedSignals {
+ public:
+  AwaitedSignals() {
+    sigemptyset(&awaited_);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD})
+      sigaddset(&awaited_, signal);
+    // A blocked signal is delivered even when it is ignored; nohup means that it should not be.
+    struct sigaction hangup {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&awaited_, SIGHUP);
+    // Where the parent ignores SIGCHLD the kernel would keep no exit codes.
+    struct sigaction keep {};
+    keep.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &keep, &child_before_);
+    pthread_sigmask(SIG_BLOCK, &awaited_, &mask_before_);
+  }
+  ~AwaitedSignals() {
+    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+    sigaction(SIGCHLD, &child_before_, nullptr);
+  }
+  AwaitedSignals(const AwaitedSignals&) = delete;
+  AwaitedSignals& operator=(const AwaitedSignals&) = delete;
+
+  const sigset_t& mask_before() const { return mask_before_; }
+
+  /// The next signal, or nothing at the deadline.
+  std::optional<int> wait(std::optional<Clock::time_point> deadline) const {
+    if (!deadline) {
+      const int signal = sigwaitinfo(&awaited_, nullptr);
+      return signal > 0 ? std::optional<int>(signal) : std::nullopt;
+    }
+    const auto left = std::max(Clock::duration::zero(), *deadline - Clock::now());
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+    const timespec time = {.tv_sec = seconds.count(),
+                           .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
+    const int signal = sigtimedwait(&awaited_, nullptr, &time);
+    return signal > 0 ? std::optional<int>(signal) : std::nullopt;
+  }
+
+ private:
+  sigset_t awaited_;
+  sigset_t mask_before_;
+  struct sigaction child_before_ {};
+};
+
+/// A rank's output file; rank 0 has none.
+struct Log {
+  std::filesystem::path path;
+  std::uintmax_t begin = 0;  ///< bytes that an earlier run has left in it
+  int descriptor = -1;
+};
+
+struct Child {
+  int rank = 0;
+  pid_t pid = -1;
+  bool running = false;
+  bool told_to_end = false;  ///< by the launcher, after another one failed
+  int status = 0;            ///< waitpid's
+  Log log;
+
+  bool killed() const { return WIFSIGNALED(status); }
+  int exit_code() const { return killed() ? static_cast<int>(ExitCode::kPeerLost) : WEXITSTATUS(status); }
+  bool failed() const {
+    return killed() || (exit_code() != static_cast<int>(ExitCode::kOk) &&
+                        exit_code() != static_cast<int>(ExitCode::kPreempted));
+  }
+  /// Failed for a reason of its own, not because another one was lost.
+  bool is_cause() const {
+    return failed() && !told_to_end && (killed() || exit_code() != static_cast<int>(ExitCode::kPeerLost));
+  }
+};
+
+/// Null-terminated pointers to strings, as execve wants them.
+class PointerArray {
+ public:
+  explicit PointerArray(std::vector<std::string> strings) : strings_(std::move(strings)) {
+    for (std::string& text : strings_)
+      pointers_.push_back(text.data());
+    pointers_.push_back(nullptr);
+  }
+  PointerArray(const PointerArray&) = delete;
+  PointerArray& operator=(const PointerArray&) = delete;
+  char* const* data() const { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> strings_;
+  std::vector<char*> pointers_;
+};
+
+std::vector<std::string> environment_of(int rank, int processes,
+                                        const std::filesystem::path& rendezvous_file) {
+  Environment environment = current_environment();
+  environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
+  environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(processes);
+  environment[kRendezvousFileVariable] = rendezvous_file.string();
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : environment)
+    entries.push_back(name + "=" + value);
+  return entries;
+}
+
+Log open_log(const std::filesystem::path& folder, int rank) {
+  Log log;
+  log.path = folder / ("rank-" + std::to_string(rank) + ".txt");
+  log.descriptor = open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log.descriptor < 0)
+    throw UsageError("Cannot write the log of rank " + std::to_string(rank) + ", " + log.path.string() +
+                     ": " + std::strerror(errno) + ". Choose a folder that exists and can be written.");
+  log.begin = std::filesystem::file_size(log.path);
+  return log;
+}
+
+/// Between fork and exec: system calls only.
+[[noreturn]] void become(char* const* arguments, char* const* environment, int log, const sigset_t& mask,
+                         pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kCannotExecute);
+  const int nothing = open("/dev/null", O_RDONLY);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  if (nothing > STDERR_FILENO) close(nothing);
+  if (log >= 0) {
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+  }
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  execve("/proc/self/exe", arguments, environment);
+  constexpr std::string_view message = "sdp-train: cannot start a copy of this program\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message.data(), message.size());
+  _exit(kCannotExecute);
+}
+
+/// The last lines of this run in a log.
+std::deque<std::string> tail(const Log& log) {
+  std::deque<std::string> lines;
+  std::ifstream file(log.path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(log.begin));
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+    if (lines.size() > kTailLines) lines.pop_front();
+  }
+  return lines;
+}
+
+/// The processes of one launch. Kills what still runs when it goes.
+class Group {
+ public:
+  Group(int processes, const std::filesystem::path& log_folder, const AwaitedSignals& signals)
+      : signals_(signals), log_folder_(log_folder), children_(static_cast<size_t>(processes)) {}
+
+  ~Group() {
+    for (const Child& child : children_) {
+      if (!child.running) continue;
+      kill(child.pid, SIGKILL);
+      waitpid(child.pid, nullptr, 0);
+    }
+    std::error_code ignored;
+    for (const Child& child : children_)
+      if (!child.log.path.empty() && std::filesystem::is_empty(child.log.path, ignored))
+        std::filesystem::remove(child.log.path, ignored);
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  void start(const std::vector<std::string>& arguments) {
+    const PointerArray argument_pointers(arguments);
+    for (size_t rank = 0; rank < children_.size(); ++rank) {
+      Child& child = children_[rank];
+      child.rank = static_cast<int>(rank);
+      if (rank > 0) child.log = open_log(log_folder_.empty() ? folder_.path() : log_folder_, child.rank);
+      start(child, argument_pointers);
+      if (rank > 0) close(child.log.descriptor);
+    }
+  }
+
+  /// Waits for all, passing signals on, and returns the exit code.
+  int wait() {
+    while (running()) {
+      const std::optional<int> signal = signals_.wait(deadline_);
+      if (signal && *signal != SIGCHLD) send(*signal);
+      reap();
+      if (deadline_ && Clock::now() >= *deadline_ && running()) press();
+    }
+    return report();
+  }
+
+ private:
+  void start(Child& child, const PointerArray& arguments) {
+    const PointerArray environment(
+        environment_of(child.rank, static_cast<int>(children_.size()), folder_.path() / "rendezvous"));
+    const pid_t parent = getpid();
+    std::fflush(nullptr);
+    child.pid = fork();
+    if (child.pid == 0)
+      become(arguments.data(), environment.data(), child.log.descriptor, signals_.mask_before(), parent);
+    if (child.pid < 0) throw_errno("cannot start process " + std::to_string(child.rank));
+    child.running = true;
+  }
+
+  bool running() const {
+    return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
+  }
+
+  void send(int signal) const {
+    for (const Child& child : children_)
+      if (child.running) kill(child.pid, signal);
+  }
+
+  void reap() {
+    for (Child& child : children_) {
+      if (!child.running || waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
+      child.running = false;
+      if (!child.failed()) continue;
+      failed_.push_back(&child);
+      if (!deadline_) deadline_ = Clock::now() + kGrace;
+    }
+  }
+
+  /// The grace is over: SIGTERM, the next time SIGKILL.
+  void press() {
+    for (Child& child : children_) {
+      if (!child.running) continue;
+      if (!child.told_to_end)
+        std::fprintf(stderr, "sdp-train: rank %d still runs %d s after another one failed; ending it\n",
+                     child.rank, static_cast<int>(kGrace.count()));
+      kill(child.pid, child.told_to_end ? SIGKILL : SIGTERM);
+      child.told_to_end = true;
+    }
+    deadline_ = Clock::now() + kGrace;
+  }
+
+  int report() const {
+    if (failed_.empty()) {
+      const bool preempted = std::any_of(children_.begin(), children_.end(),
+                                         [](const Child& child) { return child.exit_code() != 0; });
+      return static_cast<int>(preempted ? ExitCode::kPreempted : ExitCode::kOk);
+    }
+    const auto cause =
+        std::find_if(failed_.begin(), failed_.end(), [](const Child* child) { return child->is_cause(); });
+    const Child& blamed = cause == failed_.end() ? *failed_.front() : **cause;
+    describe(blamed);
+    return blamed.exit_code();
+  }
+
+  void describe(const Child& child) const {
+    if (child.killed())
+      std::fprintf(stderr, "sdp-train: rank %d was killed by signal %d (%s)\n", child.rank,
+                   WTERMSIG(child.status), strsignal(WTERMSIG(child.status)));
+    else
+      std::fprintf(stderr, "sdp-train: rank %d ended with exit code %d\n", child.rank, child.exit_code());
+    if (child.rank == 0) return;
+    const std::deque<std::string> lines = tail(child.log);
+    if (lines.empty()) return;
+    std::fprintf(stderr, "sdp-train: last lines of rank %d%s:\n", child.rank,
+                 log_folder_.empty() ? "" : (" (" + child.log.path.string() + ")").c_str());
+    for (const std::string& line : lines)
+      std::fprintf(stderr, "  %s\n", line.c_str());
+  }
+
+  const AwaitedSignals& signals_;
+  std::filesystem::path log_folder_;  ///< empty: logs are temporary
+  TemporaryFolder folder_;
+  std::vector<Child> children_;
+  std::vector<const Child*> failed_;  ///< in the order in which they failed
+  std::optional<Clock::time_point> deadline_;
+};
+
+}  // namespace
+
+int launch(int processes, const std::vector<std::string>& arguments,
+           const std::filesystem::path& log_folder) {
+  const AwaitedSignals signals;
+  Group group(processes, log_folder, signals);
+  group.start(arguments);
+  return group.wait();
+}
+
+int default_processes(int64_t workers, int64_t replicas, int available) {
+  if (workers * replicas <= available) return static_cast<int>(workers * replicas);
+  for (int64_t processes = std::min<int64_t>(workers, available); processes > 1; --processes)
+    if (workers % processes == 0) return static_cast<int>(processes);
+  return 1;
+}
+
+void ignore_sigpipe() {
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace sdp

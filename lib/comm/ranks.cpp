@@ -1,0 +1,302 @@
+#include "comm/ranks.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "comm/slurm_lists.h"
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+constexpr int kLargestWorld = 65536;
+constexpr int kDefaultPort = 29500;
+constexpr int kFirstJobPort = 20000;
+constexpr int kJobPorts = 10000;
+/// SLURM numbers the steps of users from 0; the batch shell, interactive shells and the like lie above this.
+constexpr int64_t kLastUserStep = 0xfffffff0;
+
+/// Typed look-ups; an empty variable counts as unset.
+class Variables {
+ public:
+  explicit Variables(const Environment& environment) : environment_(environment) {}
+
+  bool has(const std::string& name) const { return !text(name).empty(); }
+
+  std::string text(const std::string& name) const {
+    const auto found = environment_.find(name);
+    return found == environment_.end() ? "" : found->second;
+  }
+
+  int number(const std::string& name, int min, int max) const {
+    const std::string value = text(name);
+    int parsed = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+    if (error != std::errc() || end != value.data() + value.size() || parsed < min || parsed > max)
+      throw UsageError("Environment variable " + name + " is \"" + value +
+                       "\"; expected a whole number from " + std::to_string(min) + " to " +
+                       std::to_string(max) +
+                       ". The program that starts the processes sets it; correct it, or unset it and its "
+                       "companions to let sdp-train start its own processes.");
+    return parsed;
+  }
+
+  /// The first of the names that is set, or "".
+  std::string first_set(const std::vector<std::string>& names) const {
+    for (const std::string& name : names)
+      if (has(name)) return name;
+    return "";
+  }
+
+ private:
+  const Environment& environment_;
+};
+
+/// The variables of one launcher. Of local_rank and local_world the first that is set counts.
+struct Family {
+  std::string name;
+  std::string rank;
+  std::string world;
+  std::vector<std::string> local_rank;
+  std::vector<std::string> local_world;
+  bool local_required = true;
+  std::vector<std::string> job;  ///< variables that tell this job from others
+};
+
+std::string join(const std::vector<std::string>& names, const std::string& separator) {
+  std::string joined;
+  for (const std::string& name : names)
+    joined += (joined.empty() ? "" : separator) + name;
+  return joined;
+}
+
+void check_complete(const Variables& variables, const Family& family) {
+  std::vector<std::string> found;
+  std::string missing;
+  const auto look_up = [&](const std::vector<std::string>& names, bool required) {
+    const std::string name = variables.first_set(names);
+    if (!name.empty()) found.push_back(name);
+    if (name.empty() && required && missing.empty()) missing = names.front();
+  };
+  look_up({family.rank}, true);
+  look_up({family.world}, true);
+  look_up(family.local_rank, family.local_required);
+  look_up(family.local_world, family.local_required);
+  if (missing.empty()) return;
+  throw UsageError("The variables of " + family.name + " are incomplete: " + join(found, ", ") +
+                   (found.size() == 1 ? " is" : " are") + " set, " + missing + " is not. Set " + missing +
+                   " too, or unset " + join(found, " and ") + " to let sdp-train start its own processes.");
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+/// rank, world and the local pair.
+Ranks read_numbers(const Variables& variables, const Family& family) {
+  Ranks ranks;
+  ranks.source = family.name + " (" + family.rank + ", " + family.world + ")";
+  ranks.world = variables.number(family.world, 1, kLargestWorld);
+  ranks.rank = variables.number(family.rank, 0, ranks.world - 1);
+  const std::string local_rank = variables.first_set(family.local_rank);
+  const std::string local_world = variables.first_set(family.local_world);
+  const bool one_host = ranks.world == 1 || is_loopback(variables.text("MASTER_ADDR"));
+  ranks.local_world = local_world.empty() ? ranks.world : variables.number(local_world, 1, ranks.world);
+  if (!local_rank.empty())
+    ranks.local_rank = variables.number(local_rank, 0, ranks.local_world - 1);
+  else if (one_host)
+    ranks.local_rank = ranks.rank;
+  else if (variables.has("MASTER_ADDR"))
+    throw UsageError(family.name + " set " + family.rank + " and " + family.world + ", but no " +
+                     family.local_rank.front() + ", which tells the processes of one host apart. Set " +
+                     family.local_rank.front() + " (0 where a host runs one process).");
+  const bool local_known = !local_rank.empty() && !local_world.empty();
+  ranks.single_host = local_known ? ranks.local_world == ranks.world : one_host;
+  return ranks;
+}
+
+/// FNV-1a: the same on every host and in every build.
+uint64_t hash(const std::string& text) {
+  uint64_t value = 0xcbf29ce484222325;
+  for (const unsigned char byte : text)
+    value = (value ^ byte) * 0x100000001b3;
+  return value;
+}
+
+int master_port(const Variables& variables, const std::vector<std::string>& job) {
+  if (variables.has("MASTER_PORT")) return variables.number("MASTER_PORT", 1, 65535);
+  std::string id;
+  for (const std::string& name : job)
+    if (variables.has(name)) id += variables.text(name) + "/";
+  return id.empty() ? kDefaultPort : kFirstJobPort + static_cast<int>(hash(id) % kJobPorts);
+}
+
+/// `first_host`: host of rank 0 as far as the launcher says, or "".
+void set_master(Ranks& ranks, const Variables& variables, const std::vector<std::string>& job,
+                const std::string& first_host) {
+  ranks.master_port = master_port(variables, job);
+  if (variables.has("MASTER_ADDR"))
+    ranks.master_address = variables.text("MASTER_ADDR");
+  else if (ranks.single_host)
+    ranks.master_address = "127.0.0.1";
+  else if (!first_host.empty())
+    ranks.master_address = first_host;
+  else
+    throw UsageError("The processes started by " + ranks.source +
+                     " do not know where to meet: MASTER_ADDR is not set. Set MASTER_ADDR to the host of "
+                     "rank 0 on every process (127.0.0.1 when all run on one host).");
+}
+
+std::optional<Ranks> from_family(const Variables& variables, const Family& family) {
+  if (!variables.has(family.rank) && !variables.has(family.world)) return std::nullopt;
+  check_complete(variables, family);
+  Ranks ranks = read_numbers(variables, family);
+  set_master(ranks, variables, family.job, "");
+  return ranks;
+}
+
+Family torchrun(bool local_required) {
+  return {.name = "torchrun",
+          .rank = "RANK",
+          .world = "WORLD_SIZE",
+          .local_rank = {"LOCAL_RANK"},
+          .local_world = {"LOCAL_WORLD_SIZE"},
+          .local_required = local_required,
+          .job = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"}};
+}
+
+std::optional<Ranks> from_own_launcher(const Variables& variables) {
+  if (!variables.has(kRendezvousFileVariable)) return std::nullopt;
+  const Family family = torchrun(true);
+  check_complete(variables, family);
+  Ranks ranks = read_numbers(variables, family);
+  ranks.source = "sdp-train launcher";
+  ranks.single_host = true;
+  ranks.rendezvous_file = variables.text(kRendezvousFileVariable);
+  return ranks;
+}
+
+std::optional<Ranks> from_torchrun(const Variables& variables) {
+  std::optional<Ranks> ranks = from_family(variables, torchrun(false));
+  if (ranks && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    ranks->external_store = true;
+    ranks->store_prefix = "/worker/attempt_" + variables.text("TORCHELASTIC_RESTART_COUNT");
+  }
+  return ranks;
+}
+
+std::optional<Ranks> from_mvapich2(const Variables& variables) {
+  return from_family(variables, {.name = "MVAPICH2",
+                                 .rank = "MV2_COMM_WORLD_RANK",
+                                 .world = "MV2_COMM_WORLD_SIZE",
+                                 .local_rank = {"MV2_COMM_WORLD_LOCAL_RANK"},
+                                 .local_world = {"MV2_COMM_WORLD_LOCAL_SIZE"},
+                                 .job = {"PMI_JOBID", "SLURM_JOB_ID"}});
+}
+
+std::optional<Ranks> from_open_mpi(const Variables& variables) {
+  return from_family(variables, {.name = "Open MPI",
+                                 .rank = "OMPI_COMM_WORLD_RANK",
+                                 .world = "OMPI_COMM_WORLD_SIZE",
+                                 .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
+                                 .local_world = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                 .job = {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "SLURM_JOB_ID"}});
+}
+
+std::optional<Ranks> from_pmi(const Variables& variables) {
+  const Family family = {.name = "PMI",
+                         .rank = "PMI_RANK",
+                         .world = "PMI_SIZE",
+                         .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
+                         .local_world = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
+                         .local_required = false,
+                         .job = {"PMI_JOBID", "SLURM_JOB_ID"}};
+  // srun --mpi=pmi2 sets PMI's pair without the local one; SLURM's own variables then say more.
+  if (variables.has("SLURM_PROCID") && variables.first_set(family.local_rank).empty()) return std::nullopt;
+  return from_family(variables, family);
+}
+
+/// Whether srun started this process, rather than a batch script's or an interactive allocation's shell,
+/// whose SLURM_STEP_ID is unset, a word or one of SLURM's reserved numbers.
+bool in_user_step(const Variables& variables) {
+  const std::string step = variables.text(variables.first_set({"SLURM_STEP_ID", "SLURM_STEPID"}));
+  int64_t id = 0;
+  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), id);
+  return !step.empty() && error == std::errc() && end == step.data() + step.size() && id >= 0 &&
+         id <= kLastUserStep;
+}
+
+/// Tasks on this node. `hosts`: of the step or, where SLURM tells only those, of the job.
+int slurm_local_world(const Variables& variables, int world, const std::vector<std::string>& hosts) {
+  if (hosts.size() == 1 || world == 1) return world;
+  const std::string list = variables.first_set({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
+  if (!list.empty() && variables.has("SLURM_NODEID")) {
+    const std::vector<int> tasks = expand_tasks_per_node(list, variables.text(list));
+    const int node = variables.number("SLURM_NODEID", 0, static_cast<int>(tasks.size()) - 1);
+    return std::min(world, tasks[static_cast<size_t>(node)]);
+  }
+  if (variables.has("SLURM_NTASKS_PER_NODE"))
+    return std::min(world, variables.number("SLURM_NTASKS_PER_NODE", 1, kLargestWorld));
+  throw UsageError(
+      "SLURM does not say how many tasks run on this node: neither SLURM_STEP_TASKS_PER_NODE with "
+      "SLURM_NODEID "
+      "nor SLURM_NTASKS_PER_NODE is set. Start with srun --ntasks-per-node=N.");
+}
+
+void check_slurm_complete(const Variables& variables, const std::string& world) {
+  for (const std::string& name : {world, std::string("SLURM_LOCALID")})
+    if (!variables.has(name))
+      throw UsageError("The variables of SLURM are incomplete: SLURM_PROCID and SLURM_STEP_ID are set, " +
+                       name +
+                       " is not. Start through srun, which sets all, or unset SLURM_PROCID to let sdp-train "
+                       "start its own processes.");
+}
+
+std::optional<Ranks> from_slurm(const Variables& variables) {
+  if (!variables.has("SLURM_PROCID") || !in_user_step(variables)) return std::nullopt;
+  const std::string world = variables.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  check_slurm_complete(variables, world);
+  Ranks ranks;
+  ranks.source = "SLURM (SLURM_PROCID, " + world + ")";
+  ranks.world = variables.number(world, 1, kLargestWorld);
+  if (ranks.world == 1) return std::nullopt;
+  ranks.rank = variables.number("SLURM_PROCID", 0, ranks.world - 1);
+
+  const std::string list =
+      variables.first_set({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+  std::vector<std::string> hosts;
+  if (!list.empty()) hosts = expand_node_list(list, variables.text(list));
+  ranks.local_world = slurm_local_world(variables, ranks.world, hosts);
+  ranks.local_rank = variables.number("SLURM_LOCALID", 0, ranks.local_world - 1);
+  ranks.single_host = hosts.empty() ? ranks.local_world == ranks.world : hosts.size() == 1;
+  set_master(ranks, variables, {"SLURM_JOB_ID", "SLURM_STEP_ID"}, hosts.empty() ? "" : hosts.front());
+  return ranks;
+}
+
+}  // namespace
+
+Environment current_environment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos)
+      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::optional<Ranks> ranks_from_environment(const Environment& environment) {
+  const Variables variables(environment);
+  for (const auto family :
+       {from_own_launcher, from_torchrun, from_mvapich2, from_open_mpi, from_pmi, from_slurm})
+    if (std::optional<Ranks> ranks = family(variables)) return ranks;
+  return std::nullopt;
+}
+
+}  // namespace sdp

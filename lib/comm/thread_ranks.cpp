@@ -1,0 +1,64 @@
+#include "comm/thread_ranks.h"
+
+#include <ATen/Parallel.h>
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "comm/connection.h"
+#include "comm/launcher.h"
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{60};
+
+/// The exception to report of several threads'.
+class FirstException {
+ public:
+  /// Call inside a handler.
+  void keep(bool is_consequence) {
+    const std::lock_guard lock(mutex_);
+    if (exception_ && (is_consequence || !replaceable_)) return;
+    exception_ = std::current_exception();
+    replaceable_ = is_consequence;
+  }
+  void rethrow() const {
+    if (exception_) std::rethrow_exception(exception_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr exception_;
+  bool replaceable_ = false;
+};
+
+}  // namespace
+
+void run_thread_ranks(int world, const std::function<void(Communicator&)>& body) {
+  ignore_sigpipe();
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  FirstException first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        at::set_num_threads(1);
+        Communicator comm(connect_over(store, rank, world, at::kCPU, kTimeout, true));
+        body(comm);
+      } catch (const PeerLostError&) {
+        first.keep(true);
+      } catch (...) {
+        first.keep(false);
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  first.rethrow();
+}
+
+}  // namespace sdp

@@ -1,0 +1,15 @@
+#pragma once
+
+// A world of threads in one process, for tests of what communicates.
+
+#include <functional>
+
+#include "comm/communicator.h"
+
+namespace sdp {
+
+/// Runs `body` once for each of `world` ranks, each in a thread of its own with one computing thread, joined
+/// by Gloo over loopback. Rethrows the first exception, preferring one that is not merely a lost peer.
+void run_thread_ranks(int world, const std::function<void(Communicator&)>& body);
+
+}  // namespace sdp

@@ -1,0 +1,113 @@
+#include "helper_process.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+namespace sdp::test {
+namespace {
+
+bool eventually(std::chrono::milliseconds limit, const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (std::string& text : strings)
+    result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+ScratchFolder::ScratchFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "sdp-test-XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
+  path_ = pattern;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string ScratchFolder::read(const std::string& name) const {
+  std::ifstream file(path_ / name);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void ScratchFolder::await(const std::string& name) const {
+  if (!eventually(std::chrono::seconds(20), [&] { return has(name); }))
+    throw std::runtime_error(name + " did not come");
+}
+
+pid_t ScratchFolder::process_of(int rank) const {
+  const std::string name = "ready-" + std::to_string(rank);
+  await(name);
+  return std::stoi(read(name));
+}
+
+HelperProcess::HelperProcess(const ScratchFolder& folder, const std::string& name,
+                             const std::vector<std::string>& arguments, const Environment& additional) {
+  std::vector<std::string> words = {SDP_COMM_HELPER};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  Environment environment = current_environment();
+  for (const auto& [variable, value] : additional)
+    environment[variable] = value;
+  std::vector<std::string> settings;
+  for (const auto& [variable, value] : environment)
+    settings.push_back(variable + "=" + value);
+  const std::vector<char*> word_pointers = pointers(words);
+  const std::vector<char*> setting_pointers = pointers(settings);
+  const int console =
+      open((folder.path() / ("console-" + name)).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  pid_ = fork();
+  if (pid_ == 0) {
+    dup2(console, STDOUT_FILENO);
+    dup2(console, STDERR_FILENO);
+    execve(SDP_COMM_HELPER, word_pointers.data(), setting_pointers.data());
+    _exit(127);
+  }
+  close(console);
+}
+
+HelperProcess::~HelperProcess() {
+  if (!running_) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+int HelperProcess::wait() {
+  int status = 0;
+  if (!eventually(std::chrono::seconds(30), [&] { return waitpid(pid_, &status, WNOHANG) == pid_; }))
+    throw std::runtime_error("the helper does not end");
+  running_ = false;
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+bool disappears(pid_t pid, std::chrono::milliseconds limit) {
+  return eventually(limit, [&] {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string number, name, state;
+    return !(file >> number >> name >> state) || state == "Z" || state == "X";
+  });
+}
+
+}  // namespace sdp::test

@@ -1,0 +1,55 @@
+#pragma once
+
+// Runs comm_helper as a user would: a process with an environment of its own, its output in files.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "comm/ranks.h"
+
+namespace sdp::test {
+
+/// A fresh folder, removed with everything in it.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::string read(const std::string& name) const;
+  bool has(const std::string& name) const { return std::filesystem::exists(path_ / name); }
+  /// Waits up to 20 s for a file; throws when it does not come.
+  void await(const std::string& name) const;
+  /// The process id that a rank has left.
+  pid_t process_of(int rank) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// comm_helper with the given arguments; output goes to FOLDER/console-NAME. Killed when it goes.
+class HelperProcess {
+ public:
+  HelperProcess(const ScratchFolder& folder, const std::string& name,
+                const std::vector<std::string>& arguments, const Environment& additional = {});
+  ~HelperProcess();
+  HelperProcess(const HelperProcess&) = delete;
+  HelperProcess& operator=(const HelperProcess&) = delete;
+  pid_t pid() const { return pid_; }
+  /// The exit code, or -signal. Throws after 30 s.
+  int wait();
+
+ private:
+  pid_t pid_ = -1;
+  bool running_ = true;
+};
+
+/// Waits up to `limit` until no such process exists (or only its zombie).
+bool disappears(pid_t pid, std::chrono::milliseconds limit);
+
+}  // namespace sdp::test

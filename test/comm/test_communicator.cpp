@@ -1,0 +1,249 @@
+// Collectives between threads over Gloo, against plain sums and copies.
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "catch.h"
+#include "comm/thread_ranks.h"
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+using Counts = std::vector<int64_t>;
+constexpr at::ScalarType kTypes[] = {at::kBFloat16, at::kFloat, at::kDouble, at::kLong};
+
+/// Threads may not use Catch's macros: a rank throws, and the test fails.
+void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+/// Elements that `from` sends to `to`: uneven, with zeros.
+int64_t elements(int from, int to) {
+  return (3 * from + 5 * to + from * to) % 4 * 7;
+}
+
+/// The value of the i-th element of that message; exact in every type.
+double value(int from, int to, int64_t i) {
+  return from * 16 + to * 4 + static_cast<double>(i % 3);
+}
+
+struct Message {
+  at::Tensor recv, send, expected;
+  Counts recv_splits, send_splits;
+};
+
+Message make_message(int rank, int world, at::ScalarType type, int64_t factor) {
+  Message message;
+  std::vector<double> send, expected;
+  for (int other = 0; other < world; ++other) {
+    message.send_splits.push_back(elements(rank, other) * factor);
+    message.recv_splits.push_back(elements(other, rank) * factor);
+    for (int64_t i = 0; i < message.send_splits.back(); ++i)
+      send.push_back(value(rank, other, i));
+    for (int64_t i = 0; i < message.recv_splits.back(); ++i)
+      expected.push_back(value(other, rank, i));
+  }
+  message.send = at::tensor(send, at::kDouble).to(type);
+  message.expected = at::tensor(expected, at::kDouble).to(type);
+  message.recv = at::full_like(message.expected, 99);
+  return message;
+}
+
+Pending start(Communicator& comm, Message& message) {
+  return comm.all_to_all(message.recv, message.send, message.recv_splits, message.send_splits);
+}
+
+}  // namespace
+
+TEST_CASE("all-to-all with uneven and zero splits") {
+  const int world = GENERATE(1, 2, 4);
+  run_thread_ranks(world, [&](Communicator& comm) {
+    expect(comm.size() == world && comm.device() == at::kCPU, "place");
+    int64_t sent_bytes = 0;
+    for (const at::ScalarType type : kTypes) {
+      Message message = make_message(comm.rank(), world, type, 1);
+      Pending pending = start(comm, message);
+      pending.wait();
+      pending.wait();
+      expect(message.recv.equal(message.expected), "all-to-all");
+      for (int other = 0; other < world; ++other)
+        if (other != comm.rank())
+          sent_bytes += elements(comm.rank(), other) * static_cast<int64_t>(c10::elementSize(type));
+    }
+    expect(comm.traffic() == Traffic{.all_to_all_bytes = sent_bytes}, "counted bytes");
+  });
+}
+
+TEST_CASE("an all-to-all without any element") {
+  run_thread_ranks(3, [](Communicator& comm) {
+    const at::Tensor none = at::empty({0});
+    comm.all_to_all(none, at::empty({0}), {0, 0, 0}, {0, 0, 0}).wait();
+    // Rank 1 alone sends, and only to rank 2.
+    const int64_t sends = comm.rank() == 1 ? 5 : 0;
+    const int64_t receives = comm.rank() == 2 ? 5 : 0;
+    const at::Tensor recv = at::zeros({receives});
+    comm.all_to_all(recv, at::full({sends}, 7.0), {0, receives, 0}, {0, 0, sends}).wait();
+    expect(recv.equal(at::full({receives}, 7.0)), "one message");
+  });
+}
+
+TEST_CASE("several exchanges in flight, waited for in any order") {
+  run_thread_ranks(4, [](Communicator& comm) {
+    std::vector<Message> messages;
+    for (int64_t factor : {1, 300, 7, 50, 2, 1000})
+      messages.push_back(make_message(comm.rank(), 4, at::kFloat, factor));
+    std::vector<Pending> pending;
+    for (Message& message : messages)
+      pending.push_back(start(comm, message));
+    std::reverse(pending.begin(), pending.end());
+    for (Pending& exchange : pending)
+      exchange.wait();
+    for (const Message& message : messages)
+      expect(message.recv.equal(message.expected), "in flight");
+  });
+}
+
+TEST_CASE("all-reduce, broadcast and all-gather") {
+  const int world = GENERATE(1, 2, 4);
+  run_thread_ranks(world, [&](Communicator& comm) {
+    const int rank = comm.rank();
+    Traffic expected;
+    for (const at::ScalarType type : kTypes) {
+      const int64_t bytes = static_cast<int64_t>(c10::elementSize(type));
+      const at::Tensor base = at::arange(12, at::kDouble).view({3, 4});
+      const at::Tensor sum = (base + rank).to(type);
+      comm.all_reduce_sum(sum);
+      expect(sum.equal((base * world + world * (world - 1) / 2).to(type)), "all-reduce");
+      expected.all_reduce_bytes += 12 * bytes * 2 * (world - 1) / world;
+
+      for (int root = 0; root < world; ++root) {
+        const at::Tensor values = (base + 10 * rank).to(type);
+        comm.broadcast(values, root);
+        expect(values.equal((base + 10 * root).to(type)), "broadcast");
+        if (root == rank) expected.broadcast_bytes += 12 * bytes * (world - 1);
+      }
+
+      const at::Tensor all = at::empty({3 * world}, type);
+      comm.all_gather(all, (at::arange(3, at::kDouble) + 3 * rank).to(type));
+      expect(all.equal(at::arange(3 * world, at::kDouble).to(type)), "all-gather");
+      expected.all_gather_bytes += 3 * bytes * (world - 1);
+    }
+    expect(comm.traffic() == expected, "counted bytes");
+  });
+}
+
+TEST_CASE("strings are gathered, of any length and content") {
+  const int world = GENERATE(1, 3);
+  run_thread_ranks(world, [&](Communicator& comm) {
+    const auto text = [](int rank) {
+      return std::string(static_cast<size_t>(rank) * 5, 'a') + std::string("\0x", 2);
+    };
+    const std::vector<std::string> all = comm.all_gather_strings(text(comm.rank()));
+    for (int rank = 0; rank < world; ++rank)
+      expect(all.at(static_cast<size_t>(rank)) == text(rank), "text");
+    expect(comm.all_gather_strings("") == std::vector<std::string>(static_cast<size_t>(world)), "empty");
+  });
+}
+
+TEST_CASE("a barrier holds until the last rank has come") {
+  std::atomic<int> arrived = 0;
+  run_thread_ranks(3, [&](Communicator& comm) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30 * comm.rank()));
+    ++arrived;
+    comm.barrier();
+    expect(arrived == 3, "a rank passed too early");
+  });
+}
+
+TEST_CASE("flags cross ranks without a collective") {
+  run_thread_ranks(1, [](Communicator& comm) {
+    expect(!comm.flag("stop"), "unset");
+    comm.set_flag("stop", 12);
+    expect(comm.flag("stop") == 12, "own flag");
+  });
+  run_thread_ranks(3, [](Communicator& comm) {
+    expect(!comm.flag("stop"), "unset");
+    comm.barrier();
+    if (comm.rank() == 2) comm.set_flag("stop", -7);
+    comm.barrier();
+    expect(comm.flag("stop") == -7 && !comm.flag("other"), "set");
+    comm.barrier();
+    if (comm.rank() == 0) comm.set_flag("stop", 8);
+    comm.barrier();
+    expect(comm.flag("stop") == 8, "set again");
+  });
+}
+
+TEST_CASE("ranks that disagree are named") {
+  run_thread_ranks(3, [](Communicator& comm) { check_same_everywhere(comm, "The plan", "abc"); });
+  std::array<std::string, 4> messages;
+  run_thread_ranks(4, [&](Communicator& comm) {
+    const int rank = comm.rank();
+    try {
+      check_same_everywhere(comm, "The plan",
+                            rank == 1 || rank == 3 ? "hash-" + std::to_string(rank) : "hash-0");
+    } catch (const UsageError& error) {
+      messages[static_cast<size_t>(rank)] = error.what();
+    }
+  });
+  for (const std::string& message : messages) {
+    CHECK(message == messages.front());
+    CHECK(message.find("The plan is not the same on all processes: rank 0 has hash-0, these ranks differ: "
+                       "1 (hash-1), 3 (hash-3)") == 0);
+  }
+}
+
+TEST_CASE("calls that cannot be right are our own errors, and send nothing") {
+  const int world = GENERATE(1, 2);
+  run_thread_ranks(world, [&](Communicator& comm) {
+    const auto refused = [&](const std::function<void()>& call) {
+      try {
+        call();
+      } catch (const std::logic_error&) {
+        return;
+      }
+      throw std::runtime_error("accepted");
+    };
+    const Counts ones(static_cast<size_t>(world), 1);
+    const at::Tensor fits = at::zeros({world});
+    const auto exchange = [&](const at::Tensor& recv, const at::Tensor& send, const Counts& splits) {
+      refused([&] { comm.all_to_all(recv, send, splits, ones).wait(); });
+    };
+    exchange(at::zeros({world + 1}), fits, ones);
+    exchange(at::zeros({world}, at::kDouble), fits, ones);
+    exchange(at::zeros({2 * world}).slice(0, 0, 2 * world, 2), fits, world == 1 ? Counts{2} : ones);
+    exchange(fits, fits, Counts(static_cast<size_t>(world) + 1, 1));
+    refused([&] { comm.broadcast(fits, world); });
+    refused([&] { comm.all_gather(fits, at::zeros({2})); });
+    refused([&] { comm.all_reduce_sum(at::zeros({4, 4}).t().slice(0, 0, 2)); });
+    refused([&] { comm.all_reduce_sum(at::Tensor()); });
+    comm.barrier();
+    expect(comm.traffic() == Traffic{}, "counted bytes");
+  });
+}
+
+TEST_CASE("a thread's own error comes first, and the others notice at once") {
+  const auto begin = std::chrono::steady_clock::now();
+  std::atomic<int> lost = 0;
+  const auto body = [&](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 1) throw DataError("rank 1 cannot read");
+    try {
+      comm.barrier();
+    } catch (const PeerLostError& error) {
+      const std::string start =
+          "Rank " + std::to_string(comm.rank()) + " lost the other processes during barrier: ";
+      if (std::string(error.what()).find(start) == 0) ++lost;
+      throw;
+    }
+  };
+  CHECK_THROWS_AS(run_thread_ranks(3, body), DataError);
+  CHECK(lost == 2);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+}
+
+}  // namespace sdp

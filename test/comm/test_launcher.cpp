@@ -1,0 +1,143 @@
+// The launcher with real processes.
+
+#include <csignal>
+#include <thread>
+
+#include "catch.h"
+#include "comm/launcher.h"
+#include "helper_process.h"
+
+namespace sdp {
+namespace {
+
+using std::chrono::seconds;
+using test::HelperProcess;
+using test::ScratchFolder;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Exit code of ranks that end with the given codes at about the same time.
+int code_of(const std::vector<std::string>& codes) {
+  const ScratchFolder folder;
+  std::vector<std::string> arguments = {std::to_string(codes.size()), folder.path(), "-", "codes"};
+  arguments.insert(arguments.end(), codes.begin(), codes.end());
+  return HelperProcess(folder, "launcher", arguments).wait();
+}
+
+seconds since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration_cast<seconds>(std::chrono::steady_clock::now() - begin);
+}
+
+}  // namespace
+
+TEST_CASE("the number of processes where the user gave none") {
+  CHECK(default_processes(8, 1, 8) == 8);
+  CHECK(default_processes(8, 2, 16) == 16);
+  CHECK(default_processes(8, 2, 15) == 8);
+  CHECK(default_processes(8, 1, 7) == 4);
+  CHECK(default_processes(6, 1, 5) == 3);
+  CHECK(default_processes(7, 1, 6) == 1);
+  CHECK(default_processes(8, 1, 1) == 1);
+  CHECK(default_processes(8, 1, 0) == 1);
+  CHECK(default_processes(1, 4, 4) == 4);
+}
+
+TEST_CASE("exit codes: causes come before their consequences") {
+  CHECK(code_of({"75", "75"}) == 75);
+  CHECK(code_of({"4", "3", "4"}) == 3);
+  CHECK(code_of({"0", "4"}) == 4);
+  CHECK(code_of({"75", "1"}) == 1);
+}
+
+TEST_CASE("output: rank 0 on the console, the others in their logs") {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder.path() / "logs");
+  HelperProcess helper(folder, "launcher",
+                       {"3", folder.path(), folder.path() / "logs", "codes", "0", "3", "0"});
+  CHECK(helper.wait() == 3);
+  const std::string console = folder.read("console-launcher");
+  CHECK(contains(console, "rank 0 says 0\nrank 0 says 1\n"));
+  CHECK(contains(console, "rank 0 complains\n"));
+  CHECK_FALSE(contains(console, "rank 2"));
+  CHECK(contains(console, "rank 1 ended with exit code 3"));
+  // 30 lines and a complaint: the last 20 begin with line 11.
+  CHECK_FALSE(contains(console, "rank 1 says 10\n"));
+  CHECK(contains(console, "/logs/rank-1.txt):\n  rank 1 says 11\n"));
+  CHECK(contains(console, "  rank 1 says 29\n  rank 1 complains\n"));
+  CHECK(contains(folder.read("logs/rank-1.txt"), "rank 1 says 0\n"));
+  CHECK(contains(folder.read("logs/rank-2.txt"), "rank 2 complains\n"));
+  CHECK_FALSE(folder.has("logs/rank-0.txt"));
+}
+
+TEST_CASE("without a log folder the tail of a failed rank is shown all the same") {
+  const ScratchFolder folder;
+  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "codes", "0", "1"},
+                       {{"TMPDIR", folder.path()}});
+  CHECK(helper.wait() == 1);
+  CHECK(contains(folder.read("console-launcher"), "  rank 1 says 29\n"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    CHECK(entry.path().filename() == "console-launcher");
+}
+
+TEST_CASE("a log folder that does not exist is refused") {
+  const ScratchFolder folder;
+  HelperProcess helper(folder, "launcher", {"2", folder.path(), folder.path() / "none", "sleep"});
+  CHECK(helper.wait() == 2);
+  CHECK(contains(folder.read("console-launcher"), "none/rank-1.txt"));
+}
+
+TEST_CASE("signals reach every rank, once") {
+  const ScratchFolder folder;
+  HelperProcess helper(folder, "launcher", {"3", folder.path(), folder.path(), "signals"});
+  for (int rank = 0; rank < 3; ++rank)
+    folder.await("ready-" + std::to_string(rank));
+  std::string expected;
+  for (const int signal : {SIGUSR1, SIGINT, SIGHUP, SIGTERM}) {
+    kill(helper.pid(), signal);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    expected += std::to_string(signal) + "\n";
+  }
+  CHECK(helper.wait() == 75);
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK(folder.read("signals-" + std::to_string(rank)) == expected);
+  CHECK_FALSE(folder.has("rank-1.txt"));  // wrote nothing
+}
+
+TEST_CASE("a killed rank is named, and ends the others") {
+  const ScratchFolder folder;
+  HelperProcess helper(folder, "launcher", {"3", folder.path(), folder.path(), "exchange"});
+  for (int rank = 0; rank < 3; ++rank)
+    folder.await("ready-" + std::to_string(rank));
+  const auto begin = std::chrono::steady_clock::now();
+  kill(folder.process_of(1), SIGKILL);
+  CHECK(helper.wait() == 4);
+  CHECK(since(begin) < seconds(5));
+  const std::string console = folder.read("console-launcher");
+  CHECK(contains(console, "rank 1 was killed by signal 9 (Killed)"));
+  CHECK(contains(console, "Rank 0 lost the other processes during all-to-all: "));
+  CHECK(contains(folder.read("rank-2.txt"), "Rank 2 lost the other processes during all-to-all: "));
+}
+
+TEST_CASE("ranks that do not notice are ended after the grace") {
+  const ScratchFolder folder;
+  const auto begin = std::chrono::steady_clock::now();
+  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "sleep", "1", "3"});
+  CHECK(helper.wait() == 3);
+  CHECK(since(begin) >= seconds(4));
+  CHECK(since(begin) < seconds(15));
+  CHECK(contains(folder.read("console-launcher"), "rank 0 still runs 5 s after another one failed"));
+}
+
+TEST_CASE("no rank outlives a killed launcher") {
+  const ScratchFolder folder;
+  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "sleep"}, {{"TMPDIR", folder.path()}});
+  const std::vector<pid_t> ranks = {folder.process_of(0), folder.process_of(1)};
+  kill(helper.pid(), SIGKILL);
+  CHECK(helper.wait() == -SIGKILL);
+  for (const pid_t pid : ranks)
+    CHECK(test::disappears(pid, seconds(5)));
+}
+
+}  // namespace sdp

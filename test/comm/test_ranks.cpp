@@ -1,0 +1,290 @@
+#include "catch.h"
+#include "comm/ranks.h"
+#include "comm/slurm_lists.h"
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+/// The message of the UsageError that reading the variables ends with.
+std::string error_of(const Environment& environment) {
+  try {
+    ranks_from_environment(environment);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void check_place(const Ranks& ranks, int rank, int world, int local_rank, int local_world) {
+  CHECK(ranks.rank == rank);
+  CHECK(ranks.world == world);
+  CHECK(ranks.local_rank == local_rank);
+  CHECK(ranks.local_world == local_world);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+Environment with(Environment environment, const Environment& changes) {
+  for (const auto& [name, value] : changes) {
+    if (value.empty())
+      environment.erase(name);
+    else
+      environment[name] = value;
+  }
+  return environment;
+}
+
+const Environment kTorchrun = {{"RANK", "5"},
+                               {"WORLD_SIZE", "8"},
+                               {"LOCAL_RANK", "1"},
+                               {"LOCAL_WORLD_SIZE", "4"},
+                               {"MASTER_ADDR", "gpu01"},
+                               {"MASTER_PORT", "29400"}};
+const Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "2"},
+                              {"OMPI_COMM_WORLD_SIZE", "4"},
+                              {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+const Environment kMvapich2 = {{"MV2_COMM_WORLD_RANK", "3"},
+                               {"MV2_COMM_WORLD_SIZE", "4"},
+                               {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                               {"MV2_COMM_WORLD_LOCAL_SIZE", "2"},
+                               {"MASTER_ADDR", "gpu01"}};
+const Environment kPmi = {
+    {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+/// Task 6 of 7 on three nodes: 3, 3 and 1 tasks.
+const Environment kSlurm = {{"SLURM_JOB_ID", "4711"},
+                            {"SLURM_STEP_ID", "0"},
+                            {"SLURM_PROCID", "5"},
+                            {"SLURM_NTASKS", "7"},
+                            {"SLURM_LOCALID", "2"},
+                            {"SLURM_NODEID", "1"},
+                            {"SLURM_STEP_TASKS_PER_NODE", "3(x2),1"},
+                            {"SLURM_STEP_NODELIST", "gpu[07-08,11]"}};
+
+}  // namespace
+
+TEST_CASE("no launcher's variables: no ranks") {
+  CHECK_FALSE(ranks_from_environment({}));
+  CHECK_FALSE(ranks_from_environment({{"PATH", "/bin"}, {"MASTER_ADDR", "gpu01"}, {"RANK", ""}}));
+}
+
+TEST_CASE("torchrun's variables") {
+  const Ranks ranks = ranks_from_environment(kTorchrun).value();
+  check_place(ranks, 5, 8, 1, 4);
+  CHECK(ranks.source == "torchrun (RANK, WORLD_SIZE)");
+  CHECK(ranks.master_address == "gpu01");
+  CHECK(ranks.master_port == 29400);
+  CHECK_FALSE(ranks.single_host);
+  CHECK_FALSE(ranks.external_store);
+
+  const Ranks agent = ranks_from_environment(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                                              {"TORCHELASTIC_RESTART_COUNT", "2"}}))
+                          .value();
+  CHECK(agent.external_store);
+  CHECK(agent.store_prefix == "/worker/attempt_2");
+  CHECK_FALSE(
+      ranks_from_environment(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))->external_store);
+}
+
+TEST_CASE("torchrun's local variables may be missing on one host") {
+  const Environment by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}};
+  const Ranks ranks = ranks_from_environment(by_hand).value();
+  check_place(ranks, 1, 3, 1, 3);
+  CHECK(ranks.single_host);
+  CHECK(ranks.master_port == 29500);
+
+  CHECK(contains(error_of(with(by_hand, {{"MASTER_ADDR", "gpu01"}})), "LOCAL_RANK"));
+  const Ranks no_size = ranks_from_environment(with(kTorchrun, {{"LOCAL_WORLD_SIZE", ""}})).value();
+  check_place(no_size, 5, 8, 1, 8);
+  CHECK_FALSE(no_size.single_host);
+}
+
+TEST_CASE("a world of one needs nothing else") {
+  const Ranks ranks = ranks_from_environment({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).value();
+  check_place(ranks, 0, 1, 0, 1);
+  CHECK(ranks.single_host);
+  CHECK(ranks.master_address == "127.0.0.1");
+}
+
+TEST_CASE("Open MPI, MVAPICH2 and PMI") {
+  const Ranks open_mpi = ranks_from_environment(kOpenMpi).value();
+  check_place(open_mpi, 2, 4, 2, 4);
+  CHECK(open_mpi.source == "Open MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)");
+  CHECK(open_mpi.single_host);
+  CHECK(open_mpi.master_address == "127.0.0.1");
+
+  const Ranks mvapich2 = ranks_from_environment(kMvapich2).value();
+  check_place(mvapich2, 3, 4, 1, 2);
+  CHECK(mvapich2.source == "MVAPICH2 (MV2_COMM_WORLD_RANK, MV2_COMM_WORLD_SIZE)");
+  CHECK_FALSE(mvapich2.single_host);
+  CHECK(mvapich2.master_address == "gpu01");
+
+  const Ranks pmi = ranks_from_environment(kPmi).value();
+  check_place(pmi, 1, 2, 1, 2);
+  CHECK(pmi.source == "PMI (PMI_RANK, PMI_SIZE)");
+  CHECK(pmi.single_host);
+}
+
+TEST_CASE("several hosts need MASTER_ADDR where the launcher names none") {
+  CHECK(contains(error_of(with(kMvapich2, {{"MASTER_ADDR", ""}})), "MASTER_ADDR"));
+  CHECK(contains(error_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "MASTER_ADDR"));
+}
+
+TEST_CASE("SLURM's variables") {
+  const Ranks ranks = ranks_from_environment(kSlurm).value();
+  check_place(ranks, 5, 7, 2, 3);
+  CHECK(ranks.source == "SLURM (SLURM_PROCID, SLURM_NTASKS)");
+  CHECK_FALSE(ranks.single_host);
+  CHECK(ranks.master_address == "gpu07");
+  CHECK(ranks_from_environment(with(kSlurm, {{"MASTER_ADDR", "login"}}))->master_address == "login");
+
+  const Environment one_node = with(
+      kSlurm, {{"SLURM_STEP_NODELIST", "gpu07"}, {"SLURM_STEP_TASKS_PER_NODE", "7"}, {"SLURM_NODEID", "0"}});
+  CHECK(ranks_from_environment(one_node)->single_host);
+  CHECK(ranks_from_environment(one_node)->local_world == 7);
+  CHECK(ranks_from_environment(one_node)->master_address == "127.0.0.1");
+
+  // A step of 4 tasks in a job of 7.
+  const Ranks step =
+      ranks_from_environment(with(one_node, {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}})).value();
+  check_place(step, 3, 4, 2, 4);
+
+  const Environment per_node =
+      with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_NTASKS_PER_NODE", "3"}});
+  CHECK(ranks_from_environment(per_node)->local_world == 3);
+  CHECK(contains(error_of(with(per_node, {{"SLURM_NTASKS_PER_NODE", ""}})), "--ntasks-per-node"));
+}
+
+TEST_CASE("SLURM's shells are not ranks") {
+  // Batch script: PROCID 0 but no step. Interactive allocation: neither, or a reserved step.
+  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", ""}, {"SLURM_PROCID", "0"}})));
+  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", "batch"}})));
+  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}})));
+  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_PROCID", ""}})));
+  // srun --pty bash: a step of one task.
+  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}})));
+  // Under srun --mpi=pmi2, PMI's pair lacks the local rank, which SLURM knows.
+  const Ranks pmi2 = ranks_from_environment(with(kSlurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "7"}})).value();
+  CHECK(pmi2.source == "SLURM (SLURM_PROCID, SLURM_NTASKS)");
+}
+
+TEST_CASE("a half-set family names what is set and what is missing") {
+  const auto check_half = [](const Environment& family, const std::string& missing, const std::string& name) {
+    Environment half = family;
+    REQUIRE(half.erase(missing) == 1);
+    const std::string message = error_of(half);
+    CAPTURE(message);
+    CHECK(contains(message, name + " are incomplete"));
+    CHECK(contains(message, missing + " is not"));
+    for (const auto& [variable, value] : half)
+      if (variable.find("RANK") != std::string::npos && variable != "MASTER_ADDR")
+        CHECK(contains(message, variable));
+  };
+  check_half(kTorchrun, "RANK", "torchrun");
+  check_half(kTorchrun, "WORLD_SIZE", "torchrun");
+  for (const auto& [variable, value] : kOpenMpi)
+    check_half(kOpenMpi, variable, "Open MPI");
+  for (const auto& [variable, value] : kMvapich2)
+    if (variable != "MASTER_ADDR") check_half(kMvapich2, variable, "MVAPICH2");
+  check_half(kPmi, "PMI_RANK", "PMI");
+  check_half(kPmi, "PMI_SIZE", "PMI");
+  check_half(kSlurm, "SLURM_NTASKS", "SLURM");
+  check_half(kSlurm, "SLURM_LOCALID", "SLURM");
+  Environment own = kTorchrun;
+  own[kRendezvousFileVariable] = "/tmp/rendezvous";
+  check_half(own, "LOCAL_WORLD_SIZE", "torchrun");
+}
+
+TEST_CASE("the first family counts") {
+  Environment all;
+  for (const Environment& family : {kSlurm, kPmi, kOpenMpi, kMvapich2, kTorchrun})
+    all.insert(family.begin(), family.end());
+  all[kRendezvousFileVariable] = "/tmp/rendezvous";
+  const auto source = [&] { return ranks_from_environment(all)->source; };
+  const Ranks own = ranks_from_environment(with(all, {{"WORLD_SIZE", "4"}, {"RANK", "1"}})).value();
+  CHECK(own.source == "sdp-train launcher");
+  CHECK(own.rendezvous_file == "/tmp/rendezvous");
+  CHECK(own.single_host);
+  all.erase(kRendezvousFileVariable);
+  CHECK(source() == "torchrun (RANK, WORLD_SIZE)");
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
+    all.erase(name);
+  CHECK(source() == "MVAPICH2 (MV2_COMM_WORLD_RANK, MV2_COMM_WORLD_SIZE)");
+  for (const auto& [name, value] : kMvapich2)
+    all.erase(name);
+  CHECK(source() == "Open MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)");
+  for (const auto& [name, value] : kOpenMpi)
+    all.erase(name);
+  CHECK(source() == "PMI (PMI_RANK, PMI_SIZE)");
+  for (const auto& [name, value] : kPmi)
+    all.erase(name);
+  CHECK(source() == "SLURM (SLURM_PROCID, SLURM_NTASKS)");
+}
+
+TEST_CASE("values that are no ranks are refused by name") {
+  const auto check_refused = [](const std::string& name, const std::string& value) {
+    const std::string message = error_of(with(kTorchrun, {{name, value}}));
+    CAPTURE(message);
+    CHECK(contains(message, name + " is \"" + value + "\""));
+  };
+  for (const char* value : {"five", "-1", "8", "5.0", " 5", "99999999999"})
+    check_refused("RANK", value);
+  for (const char* value : {"0", "-2", "8x"})
+    check_refused("WORLD_SIZE", value);
+  check_refused("LOCAL_RANK", "4");
+  check_refused("LOCAL_WORLD_SIZE", "9");
+  check_refused("MASTER_PORT", "0");
+  check_refused("MASTER_PORT", "65536");
+  CHECK(contains(error_of(with(kSlurm, {{"SLURM_LOCALID", "3"}})), "SLURM_LOCALID is \"3\""));
+}
+
+TEST_CASE("ports differ between jobs and are the same within one") {
+  const auto port = [](const Environment& environment) {
+    return ranks_from_environment(environment)->master_port;
+  };
+  CHECK(port(kOpenMpi) == 29500);
+  CHECK(port(with(kOpenMpi, {{"MASTER_PORT", "1234"}})) == 1234);
+  const int job = port(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-host-77@1"}}));
+  CHECK(job >= 20000);
+  CHECK(job <= 29999);
+  CHECK(job ==
+        port(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-host-77@1"}, {"OMPI_COMM_WORLD_RANK", "0"}})));
+  CHECK(job != port(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-host-78@1"}})));
+  CHECK(port(kSlurm) != port(with(kSlurm, {{"SLURM_STEP_ID", "1"}})));
+  CHECK(port(kSlurm) == port(with(kSlurm, {{"SLURM_PROCID", "4"}, {"SLURM_LOCALID", "1"}})));
+}
+
+TEST_CASE("node lists expand") {
+  const auto expand = [](const std::string& list) { return expand_node_list("SLURM_JOB_NODELIST", list); };
+  CHECK(expand("node7") == Strings{"node7"});
+  CHECK(expand("node[03-05,9]") == Strings{"node03", "node04", "node05", "node9"});
+  CHECK(expand("a,b[1-2]-ib,c") == Strings{"a", "b1-ib", "b2-ib", "c"});
+  CHECK(expand("r[0-1]n[08-10]") == Strings{"r0n08", "r0n09", "r0n10", "r1n08", "r1n09", "r1n10"});
+  for (const char* list :
+       {"node[1-", "node[2-1]", "node[a-b]", "node]1[", "n[[1]]", "a,,b", "", "n[]", "n[0-999999]"})
+    CHECK_THROWS_AS(expand(list), UsageError);
+  CHECK(contains(error_of(with(kSlurm, {{"SLURM_STEP_NODELIST", "gpu[07-"}})),
+                 "SLURM_STEP_NODELIST is \"gpu[07-\""));
+}
+
+TEST_CASE("tasks per node expand") {
+  const auto expand = [](const std::string& list) {
+    return expand_tasks_per_node("SLURM_TASKS_PER_NODE", list);
+  };
+  CHECK(expand("4") == std::vector<int>{4});
+  CHECK(expand("4(x2),3") == std::vector<int>{4, 4, 3});
+  CHECK(expand("1,2(x1),8(x3)") == std::vector<int>{1, 2, 8, 8, 8});
+  for (const char* list : {"", "4(x)", "4(x2", "x2", "4,", "0", "4(x0)", "4(x9999999)"})
+    CHECK_THROWS_AS(expand(list), UsageError);
+}
+
+TEST_CASE("the environment of this process is read") {
+  CHECK(current_environment().count("PATH") == 1);
+}
+
+}  // namespace sdp
