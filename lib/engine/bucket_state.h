@@ -1,0 +1,67 @@
+#pragma once
+
+// What the engine keeps of one bucket on one process. Internal to engine/.
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "comm/communicator.h"
+#include "engine/engine.h"
+
+namespace sdp {
+
+/// The range of a run that this process updates, and where it stands in the bucket's state tensors.
+struct RunView {
+  int run = 0;
+  int64_t begin = 0;  ///< in the run
+  int64_t elements = 0;
+  int64_t offset = 0;  ///< in moments, master and the gradient that is applied
+};
+
+/// Elements [begin, end) of a piece that fall into a range of its run; `offset` counts from the range's
+/// start.
+struct PieceRange {
+  int parameter = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t offset = 0;
+};
+
+/// Pieces, or parts of them, in [begin, begin + elements) of the run.
+std::vector<PieceRange> piece_ranges(const Run& run, int64_t begin, int64_t elements);
+
+struct Engine::BucketState {
+  at::TensorOptions sum_options;
+  std::vector<RunView> runs;          ///< what the optimizer updates here: own parts, or all held (no shard)
+  std::vector<RunView> parts;         ///< own parts; offsets in gradient_part
+  std::vector<int64_t> held_offsets;  ///< per run: offset in accumulator and gradient_full, -1 when not held
+  int64_t held_elements = 0;
+  int64_t part_elements = 0;
+
+  std::vector<at::Tensor> moments;  ///< sum type
+  at::Tensor master;                ///< sum type; undefined where the values themselves have that type
+  at::Tensor accumulator;           ///< sum type, [held]; from the first absorb to reduce
+  at::Tensor gradient_part;         ///< sum type, [part]; from reduce to step
+  at::Tensor gradient_full;         ///< sum type, [held]; from reduce to step, without shard
+
+  static BucketState make(const Schedule& schedule, int bucket, int process, int moment_count,
+                          const at::TensorOptions& sum_options);
+  void allocate_accumulator();
+  /// The gradient `runs` index into.
+  const at::Tensor& update_gradient() const {
+    return gradient_full.defined() ? gradient_full : gradient_part;
+  }
+};
+
+/// One exchange under way, with the buffers that it reads and writes.
+struct Engine::InFlight {
+  int bucket = 0;
+  at::Tensor send;
+  at::Tensor receive;
+  std::vector<int64_t> receive_splits;
+  at::Tensor own;  ///< this process's contribution to its own parts, sum type
+  Pending pending;
+};
+
+}  // namespace sdp

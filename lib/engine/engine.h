@@ -1,0 +1,98 @@
+#pragma once
+
+// The engine turns the gradients of subnetworks into new values, bucket by bucket, over a Schedule. It knows
+// nothing of models. With every unit owned by every worker it is data parallelism: ZeRO-1 with `shard`, plain
+// DDP without.
+//
+// A step: after each backward pass `absorb`; then `reduce`, `step`, `publish`. Every process of the world
+// calls them in the same order; they exchange in the schedule's order whatever this process holds.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "engine/optimizer.h"
+#include "engine/parameter_store.h"
+
+namespace sdp {
+
+/// A range of a parameter's state in the engine's own memory, for checkpoints: `values` is a flat view of
+/// elements [begin, end) of the parameter's share of the unit.
+struct StateRange {
+  std::string kind;  ///< "value" (master value) or a name out of moment_names()
+  int parameter = 0;
+  int unit = kSharedUnit;
+  int64_t begin = 0;
+  int64_t end = 0;
+  at::Tensor values;
+};
+
+class Engine {
+ public:
+  Engine(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer,
+         Communicator& comm);
+  ~Engine();
+
+  ParameterStore& store() { return store_; }
+  const ParameterStore& store() const { return store_; }
+  void initialize(uint64_t seed);
+
+  /// Takes in what a slot's backward pass of one micro-batch left. With one slot and one micro-batch a step
+  /// the gradients stay where autograd put them; otherwise they are added to fp32 buffers and released.
+  void absorb(int local_slot);
+  /// Sums gradients over micro-batches, slots and processes in worker order and divides by the number of
+  /// summands; clips by the global norm, in which every parameter counts once. Without `shard`, every holder
+  /// then gets the whole averaged gradient.
+  void reduce();
+  /// Updates this process's part (without `shard`: all it holds) at learning rate `lr`.
+  void step(double lr);
+  /// Sends the updated part to all other holders.
+  void publish();
+
+  /// Global gradient norm of the last reduce (one element, sum type); defined when clipping is on.
+  const at::Tensor& gradient_norm() const { return gradient_norm_; }
+  int64_t optimizer_bytes() const;
+  /// Gradients and their accumulation buffers standing now.
+  int64_t gradient_bytes() const;
+  /// Updates done, which AdamW's bias correction depends on.
+  int64_t step_count() const { return steps_; }
+
+  /// What this process saves: every element of every parameter once over the world.
+  std::vector<StateRange> owned_state();
+  /// Every range this process must be given to continue from a checkpoint: the values it holds, the master
+  /// values and moments it keeps. A "value" range is filled from saved master values, rounded to its type.
+  std::vector<StateRange> required_state();
+  void set_step_count(int64_t step_count);
+
+ private:
+  struct BucketState;
+  struct InFlight;
+
+  InFlight begin_reduce(int bucket);
+  void finish_reduce(InFlight& flight);
+  void clip();
+  /// Exchange that carries the parts back to all holders: averaged gradients (no shard) or values.
+  enum class Spread { kGradients, kValues };
+  InFlight begin_spread(int bucket, Spread what);
+  void finish_spread(InFlight& flight, Spread what);
+  void spread_all(Spread what);
+
+  at::Tensor absorbed_gradients(int bucket, int run);
+  void release(int bucket, int run);
+  UpdateTensors update_tensors(int bucket);
+  std::vector<StateRange> state_ranges(bool only_own_part);
+
+  const SubnetPlan& plan_;
+  const Schedule& schedule_;
+  const OptimizerSpec optimizer_;
+  Communicator& comm_;
+  ParameterStore store_;
+  std::vector<BucketState> states_;
+  at::Tensor step_tensor_;  ///< steps_ on the device, fp32
+  at::Tensor gradient_norm_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace sdp

@@ -1,0 +1,163 @@
+// The engine's two exchanges. Splits follow from the schedule alone, so that every process knows what every
+// other sends; what a process keeps to itself is not sent.
+
+#include <ATen/ATen.h>
+
+#include "engine/bucket_state.h"
+
+namespace sdp {
+namespace {
+
+int64_t total(const std::vector<int64_t>& splits) {
+  int64_t sum = 0;
+  for (int64_t split : splits) sum += split;
+  return sum;
+}
+
+/// Writes consecutive ranges of a flat buffer.
+class Cursor {
+ public:
+  explicit Cursor(at::Tensor buffer) : buffer_(std::move(buffer)) {}
+  at::Tensor next(int64_t elements) {
+    at::Tensor range = buffer_.narrow(0, at_, elements);
+    at_ += elements;
+    return range;
+  }
+
+ private:
+  at::Tensor buffer_;
+  int64_t at_ = 0;
+};
+
+}  // namespace
+
+Engine::InFlight Engine::begin_reduce(int bucket_index) {
+  const Bucket& bucket = schedule_.buckets[bucket_index];
+  BucketState& state = states_[bucket_index];
+  const int me = comm_.rank();
+  std::vector<at::Tensor> gradients(bucket.runs.size());
+  for (size_t r = 0; r < bucket.runs.size(); ++r)
+    if (store_.holds(bucket_index, static_cast<int>(r)))
+      gradients[r] = absorbed_gradients(bucket_index, static_cast<int>(r));
+
+  InFlight flight;
+  flight.bucket = bucket_index;
+  std::vector<int64_t> send_splits;
+  for (int other = 0; other < comm_.size(); ++other) {
+    send_splits.push_back(bucket.reduce_elements(me, other));
+    flight.receive_splits.push_back(bucket.reduce_elements(other, me));
+  }
+  const at::TensorOptions wire = at::TensorOptions(scalar_type(bucket.type)).device(comm_.device());
+  flight.send = at::empty({total(send_splits)}, wire);
+  flight.receive = at::empty({total(flight.receive_splits)}, wire);
+  Cursor send(flight.send);
+  for (int other = 0; other < comm_.size(); ++other) {
+    if (other == me) continue;
+    for (size_t r = 0; r < bucket.runs.size(); ++r) {
+      const int64_t elements = gradients[r].defined() ? bucket.runs[r].part_elements(other) : 0;
+      if (elements > 0)
+        send.next(elements).copy_(gradients[r].narrow(0, bucket.runs[r].part_begin(other), elements));
+    }
+  }
+  flight.own = at::empty({state.part_elements}, state.sum_options);
+  Cursor own(flight.own);
+  for (const RunView& part : state.parts)
+    own.next(part.elements).copy_(gradients[part.run].narrow(0, part.begin, part.elements));
+
+  gradients.clear();
+  for (size_t r = 0; r < bucket.runs.size(); ++r)
+    if (store_.holds(bucket_index, static_cast<int>(r))) release(bucket_index, static_cast<int>(r));
+  state.accumulator = at::Tensor();
+  flight.pending = comm_.all_to_all(flight.receive, flight.send, flight.receive_splits, send_splits);
+  return flight;
+}
+
+void Engine::finish_reduce(InFlight& flight) {
+  const Bucket& bucket = schedule_.buckets[flight.bucket];
+  BucketState& state = states_[flight.bucket];
+  const int me = comm_.rank();
+  flight.pending.wait();
+  flight.send = at::Tensor();
+  // Summed in process order, which is worker order, whichever message came first: the result does not depend on timing.
+  state.gradient_part = at::zeros({state.part_elements}, state.sum_options);
+  Cursor received(flight.receive);
+  for (int other = 0; other < comm_.size(); ++other) {
+    for (const RunView& part : state.parts) {
+      if (bucket.runs[part.run].holder_index(other) < 0) continue;
+      at::Tensor sum = state.gradient_part.narrow(0, part.offset, part.elements);
+      sum.add_(other == me ? flight.own.narrow(0, part.offset, part.elements) : received.next(part.elements));
+    }
+  }
+  for (const RunView& part : state.parts) {
+    const int64_t summands = bucket.runs[part.run].owner_slots * schedule_.options.accumulate_steps;
+    state.gradient_part.narrow(0, part.offset, part.elements).div_(static_cast<double>(summands));
+  }
+}
+
+Engine::InFlight Engine::begin_spread(int bucket_index, Spread what) {
+  const Bucket& bucket = schedule_.buckets[bucket_index];
+  BucketState& state = states_[bucket_index];
+  const int me = comm_.rank();
+  InFlight flight;
+  flight.bucket = bucket_index;
+  std::vector<int64_t> send_splits;
+  for (int other = 0; other < comm_.size(); ++other) {
+    send_splits.push_back(bucket.publish_elements(me, other));
+    flight.receive_splits.push_back(bucket.publish_elements(other, me));
+  }
+  const at::TensorOptions wire = at::TensorOptions(scalar_type(bucket.type)).device(comm_.device());
+  flight.send = at::empty({total(send_splits)}, wire);
+  flight.receive = at::empty({total(flight.receive_splits)}, wire);
+  const auto own_part = [&](const RunView& part) {
+    return what == Spread::kValues
+               ? store_.run_values(bucket_index, part.run).narrow(0, part.begin, part.elements)
+               : state.gradient_part.narrow(0, part.offset, part.elements);
+  };
+  Cursor send(flight.send);
+  for (int other = 0; other < comm_.size(); ++other) {
+    if (other == me) continue;
+    for (const RunView& part : state.parts)
+      if (bucket.runs[part.run].holder_index(other) >= 0) send.next(part.elements).copy_(own_part(part));
+  }
+  if (what == Spread::kGradients) {
+    state.gradient_full = at::empty({state.held_elements}, state.sum_options);
+    // Rounded as the other holders receive it, so that all of them apply the same bits.
+    for (const RunView& part : state.parts)
+      state.gradient_full.narrow(0, state.held_offsets[part.run] + part.begin, part.elements)
+          .copy_(own_part(part).to(wire.dtype()));
+  }
+  flight.pending = comm_.all_to_all(flight.receive, flight.send, flight.receive_splits, send_splits);
+  return flight;
+}
+
+void Engine::finish_spread(InFlight& flight, Spread what) {
+  const Bucket& bucket = schedule_.buckets[flight.bucket];
+  BucketState& state = states_[flight.bucket];
+  flight.pending.wait();
+  Cursor received(flight.receive);
+  for (int other = 0; other < comm_.size(); ++other) {
+    if (other == comm_.rank()) continue;
+    for (size_t r = 0; r < bucket.runs.size(); ++r) {
+      const Run& run = bucket.runs[r];
+      const int64_t elements = run.part_elements(other);
+      if (state.held_offsets[r] < 0 || elements == 0) continue;
+      const at::Tensor target =
+          what == Spread::kValues
+              ? store_.run_values(flight.bucket, static_cast<int>(r)).narrow(0, run.part_begin(other), elements)
+              : state.gradient_full.narrow(0, state.held_offsets[r] + run.part_begin(other), elements);
+      target.copy_(received.next(elements));
+    }
+  }
+}
+
+void Engine::spread_all(Spread what) {
+  std::optional<InFlight> previous;
+  for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
+    InFlight current = begin_spread(b, what);
+    if (previous) finish_spread(*previous, what);
+    previous = std::move(current);
+  }
+  if (previous) finish_spread(*previous, what);
+}
+
+}  // namespace sdp

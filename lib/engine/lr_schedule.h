@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+#include "spec/experiment_spec.h"
+
+namespace sdp {
+
+/// Length of a run and its warm-up, in steps.
+struct RunLength {
+  int64_t total_steps = 1;
+  int64_t warmup_steps = 0;
+};
+
+/// Learning rate of step `step` (0-based): linear warm-up lr (step + 1) / warmup_steps, then the schedule
+/// over the remaining steps. With t = (step - warmup) / (total - warmup) and f = final_lr_factor: cosine lr
+/// (f + (1 - f) (1 + cos(pi t)) / 2); linear lr (1 - (1 - f) t); step lr gamma^(milestones <= step / total).
+double learning_rate(const ScheduleSpec& schedule, double peak_lr, const RunLength& length, int64_t step);
+
+}  // namespace sdp
