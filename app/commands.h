@@ -1,0 +1,44 @@
+#pragma once
+
+// The subcommands of sdp-train. Each returns the program's exit code and throws sdp::Error for what a user can
+// mend.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sdp {
+
+/// --config and --set, which several commands take.
+struct SpecArguments {
+  std::vector<std::filesystem::path> configs;
+  std::vector<std::string> overrides;
+};
+
+struct TrainArguments {
+  SpecArguments spec;
+  std::optional<int64_t> processes;  ///< --nproc
+  bool resume = false;
+  std::vector<std::string> command_line;  ///< passed on to the processes the launcher starts
+};
+int train_command(const TrainArguments& arguments);
+
+struct PlanArguments {
+  SpecArguments spec;
+  std::optional<int64_t> processes;
+  bool json = false;
+};
+int plan_command(const PlanArguments& arguments);
+
+struct EvalArguments {
+  std::filesystem::path run_dir;
+  bool json = false;
+  std::filesystem::path logits;  ///< file for the test set's logits; empty: none
+};
+int eval_command(const EvalArguments& arguments);
+int export_command(const std::filesystem::path& run_dir, const std::filesystem::path& out);
+int spec_command(bool schema);
+
+}  // namespace sdp

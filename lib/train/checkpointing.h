@@ -1,0 +1,79 @@
+#pragma once
+
+// Saving and restoring a run. Every process writes what it updates, keyed by (kind, parameter, hidden range,
+// element range), so that a run can go on with another number of processes.
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/store.h"
+#include "engine/engine.h"
+#include "train/experiment.h"
+#include "train/full_model.h"
+
+namespace sdp {
+
+/// Writes a checkpoint. Collective; returns on all processes when it is complete on disk.
+void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
+                     Communicator& comm, int64_t step, int threads);
+
+/// An element range of a parameter's share of a unit. Shared parameters have the hidden range [0, 0).
+struct StateKey {
+  std::string kind;
+  std::string parameter;
+  int64_t hidden_begin = 0;
+  int64_t hidden_end = 0;
+
+  auto operator<=>(const StateKey&) const = default;
+};
+
+/// A checkpoint's files, mapped. Any process reads any range.
+class CheckpointReader {
+ public:
+  /// Opens the newest checkpoint of the run folder, or `step`. DataError when there is none or it is damaged.
+  CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step, bool verify_hashes);
+
+  const Manifest& manifest() const { return manifest_; }
+  /// Copies elements [begin, end) into `target` (flat, any type and device). DataError when some are missing.
+  void read(const StateKey& key, int64_t begin, int64_t end, at::Tensor target) const;
+  /// BatchNorm buffer of one slot; undefined when the slot does not hold it.
+  at::Tensor buffer(const std::string& name, Slot slot) const;
+
+ private:
+  struct SavedRange {
+    int64_t begin = 0;
+    int64_t end = 0;
+    const TensorView* view = nullptr;
+  };
+  void index_file(const SafetensorsFile& file);
+
+  std::filesystem::path folder_;
+  Manifest manifest_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<StateKey, std::vector<SavedRange>> ranges_;
+  std::map<std::pair<std::string, Slot>, const TensorView*> buffers_;
+};
+
+/// Fills the engine and the slots' buffers. DataError when the checkpoint belongs to another plan.
+void restore(const CheckpointReader& reader, const Experiment& experiment, Engine& engine);
+
+/// The full model of a checkpoint, read parameter by parameter.
+class SavedFullModel : public FullModel {
+ public:
+  SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader, const ExperimentSpec& spec,
+                 at::Device device);
+
+ private:
+  at::Tensor read_parameter(int index) override;
+
+  const CheckpointReader& reader_;
+  Precision precision_;
+  at::Device device_;
+};
+
+}  // namespace sdp

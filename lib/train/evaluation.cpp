@@ -1,0 +1,160 @@
+#include "train/evaluation.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "data/augment.h"
+#include "train/batch.h"
+
+namespace sdp {
+
+Evaluator::Evaluator(const Experiment& experiment, const ImageDataset& train, const ImageDataset& test,
+                     Communicator& comm)
+    : experiment_(experiment), train_(train), test_(test), comm_(comm) {}
+
+ForwardMode Evaluator::bind(Model& model, FullModel& full_model, bool training) const {
+  ForwardMode mode{.training = training};
+  full_model.fetch_shared();
+  model.bind_shared(full_model);
+  if (experiment_.spec.eval.mode == EvalMode::kFull) {
+    for (int b = 0; b < static_cast<int>(experiment_.plan.layout.branches.size()); ++b) {
+      full_model.fetch_branch(b);
+      model.bind_branch(b, full_model);
+    }
+    return mode;
+  }
+  mode.before_branch = [&](int branch) {
+    full_model.fetch_branch(branch);
+    model.bind_branch(branch, full_model);
+  };
+  mode.after_branch = [&](int branch) {
+    model.unbind_branch(branch);
+    full_model.drop_branch(branch);
+  };
+  return mode;
+}
+
+/// Keeps step with the other processes' branches where this one has no batch.
+void Evaluator::walk_branches(const ForwardMode& mode) const {
+  for (int b = 0; b < static_cast<int>(experiment_.plan.layout.branches.size()); ++b) {
+    if (mode.before_branch) mode.before_branch(b);
+    if (mode.after_branch) mode.after_branch(b);
+  }
+}
+
+TensorBatch Evaluator::test_batch(int64_t begin) const {
+  const int64_t end = std::min(begin + experiment_.spec.eval.batch_size, test_.size());
+  return to_tensors(eval_batch(test_, begin, end), test_.shape(), experiment_.spec.train.precision, comm_.device());
+}
+
+at::Tensor Evaluator::summed_loss_and_hits(Model& model, const ForwardMode& mode, int64_t begin) const {
+  const TensorBatch batch = test_batch(begin);
+  const at::Tensor logits = model.forward(batch.images, mode).to(at::kDouble);
+  const at::Tensor loss = at::cross_entropy_loss(logits, batch.labels, /*weight=*/{}, at::Reduction::Sum);
+  const at::Tensor hits = logits.argmax(1).eq(batch.labels).sum().to(at::kDouble);
+  return at::stack({loss, hits});
+}
+
+EvalResult Evaluator::run(FullModel& full_model) {
+  const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
+  const ForwardMode mode = bind(*model, full_model, /*training=*/false);
+  const int64_t batch_size = experiment_.spec.eval.batch_size;
+  const int64_t batches = (test_.size() + batch_size - 1) / batch_size;
+  at::Tensor sums = at::zeros({2}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  // Every process makes the same number of passes, as streamed branches are collective.
+  for (int64_t round = 0; round * comm_.size() < batches; ++round) {
+    const int64_t batch = round * comm_.size() + comm_.rank();
+    if (batch < batches) {
+      sums.add_(summed_loss_and_hits(*model, mode, batch * batch_size));
+    } else {
+      walk_branches(mode);
+    }
+  }
+  comm_.all_reduce_sum(sums);
+  return mean_of(sums);
+}
+
+EvalResult Evaluator::mean_of(const at::Tensor& sums) const {
+  const double size = static_cast<double>(test_.size());
+  const at::Tensor host = sums.cpu();
+  return {host[0].item<double>() / size, host[1].item<double>() / size};
+}
+
+at::Tensor Evaluator::logits(FullModel& full_model) {
+  const at::NoGradGuard no_grad;
+  const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
+  const ForwardMode mode = bind(*model, full_model, /*training=*/false);
+  std::vector<at::Tensor> parts;
+  for (int64_t begin = 0; begin < test_.size(); begin += experiment_.spec.eval.batch_size)
+    parts.push_back(model->forward(test_batch(begin).images, mode));
+  return at::cat(parts);
+}
+
+/// BatchNorm statistics re-estimated as the plain average over training batches passed through the assembled
+/// model. Batch i is the i-th of the training order and goes to process i mod W; the average is over all of them.
+void Evaluator::recalibrate(FullModel& full_model) {
+  const ExperimentSpec& spec = experiment_.spec;
+  const int64_t batches = *spec.eval.recalibrate_batches;
+  const int64_t batch_size = std::min(spec.train.batch_size_per_worker, train_.size());
+  const std::unique_ptr<Model> model = make_model(spec.model);
+  ForwardMode mode = bind(*model, full_model, /*training=*/true);
+
+  const int64_t mine = (batches - comm_.rank() + comm_.size() - 1) / comm_.size();
+  LoaderOptions options{.geometry = {.workers = comm_.size(), .replicas = 1, .accumulate_steps = 1,
+                                     .batch_size = batch_size},
+                        .slots = {{.worker = comm_.rank(), .replica = 0}},
+                        .first_step = 0,
+                        .last_step = mine,
+                        .seed = static_cast<uint64_t>(spec.seed),
+                        .augment = spec.data.augment,
+                        .threads = spec.data.loader_threads,
+                        .prefetch_batches = spec.data.prefetch_batches};
+  BatchLoader loader(train_, options);
+  for (int64_t round = 0; round * comm_.size() < batches; ++round) {
+    if (round >= mine) {
+      walk_branches(mode);
+      continue;
+    }
+    mode.batch_norm_momentum = 1.0 / static_cast<double>(round + 1);
+    const TensorBatch batch = to_tensors(loader.next(), train_.shape(), spec.train.precision, comm_.device());
+    model->forward(batch.images, mode);
+  }
+  for (auto& [name, buffer] : full_model.buffers()) {
+    // A process without a batch still has the averages of training, which must not count.
+    buffer.mul_(static_cast<double>(mine) / static_cast<double>(batches));
+    comm_.all_reduce_sum(buffer);
+  }
+}
+
+EvalRecord Evaluator::evaluate(FullModel& full_model) {
+  const at::NoGradGuard no_grad;
+  const ExperimentSpec& spec = experiment_.spec;
+  const bool scales = spec.eval.branch_scale == BranchScale::kSurvival && experiment_.plan.coverage() < 1;
+  const bool recalibrates = spec.eval.recalibrate_batches.value_or(0) > 0 && !full_model.buffers().empty();
+  EvalResult result = run(full_model);
+  EvalRecord record;
+  if (scales || recalibrates) {
+    record.loss_uncorrected = result.loss;
+    record.accuracy_uncorrected = result.accuracy;
+    // A branch was present in a share C of the subnetworks that trained the rest: its expected output, as in
+    // stochastic depth (Huang et al. 2016).
+    if (scales) full_model.set_branch_scale(experiment_.plan.coverage());
+    if (recalibrates) recalibrate(full_model);
+    result = run(full_model);
+  }
+  record.loss = result.loss;
+  record.accuracy = result.accuracy;
+  return record;
+}
+
+EvalResult Evaluator::evaluate_subnetwork(Model& model) {
+  const at::NoGradGuard no_grad;
+  const ForwardMode mode{.training = false};
+  at::Tensor sums = at::zeros({2}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  for (int64_t begin = 0; begin < test_.size(); begin += experiment_.spec.eval.batch_size)
+    sums.add_(summed_loss_and_hits(model, mode, begin));
+  return mean_of(sums);
+}
+
+}  // namespace sdp

@@ -1,0 +1,34 @@
+#pragma once
+
+// What every process derives from the spec before anything is started: the same on all of them.
+
+#include "engine/lr_schedule.h"
+#include "spec/experiment_spec.h"
+#include "subnet/accounting.h"
+#include "subnet/plan.h"
+#include "subnet/schedule.h"
+
+namespace sdp {
+
+struct Experiment {
+  ExperimentSpec spec;
+  SubnetPlan plan;
+  Schedule schedule;  ///< with the placement on the processes
+};
+
+/// Throws UsageError where the number of processes does not divide the workers.
+Experiment make_experiment(const ExperimentSpec& spec, int64_t processes);
+
+/// The run in steps. An epoch is dataset_size samples over all workers and replicas.
+struct RunSteps {
+  RunLength length;
+  double steps_per_epoch = 1;
+  double epochs = 0;  ///< after `budget` scaled them
+  int64_t samples_per_step = 1;
+  int64_t eval_every_steps = 0;  ///< 0: only at the end
+  int64_t checkpoint_every_steps = 0;
+};
+
+RunSteps run_steps(const Experiment& experiment, int64_t dataset_size);
+
+}  // namespace sdp

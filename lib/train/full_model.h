@@ -1,0 +1,68 @@
+#pragma once
+
+// The assembled full model: every unit's values from its owners, BatchNorm statistics averaged over the
+// owners. Tensors are fetched branch by branch, so that a process can hold all of it (eval.mode full) or one
+// branch at a time (streamed).
+
+#include <map>
+#include <string>
+
+#include "engine/engine.h"
+#include "model/model.h"
+
+namespace sdp {
+
+class FullModel : public TensorSource {
+ public:
+  explicit FullModel(const SubnetPlan& plan) : plan_(plan) {}
+
+  /// Factor on the output of every branch fetched from now on, folded into the parameters the layout names.
+  void set_branch_scale(double scale) { branch_scale_ = scale; }
+  void fetch_shared();
+  void fetch_branch(int branch);
+  void drop_branch(int branch);
+  /// One parameter with the branch scale folded in, not kept.
+  at::Tensor read_one(int index);
+
+  at::Tensor parameter(const std::string& name) const override;
+  /// A copy belongs to this object: recalibration writes into it and disturbs no worker.
+  at::Tensor buffer(const std::string& name) const override;
+  std::map<std::string, at::Tensor>& buffers() { return buffers_; }
+  const SubnetPlan& plan() const { return plan_; }
+
+ protected:
+  /// The whole parameter in the full model's shape, in the type of the forward pass. Collective where values
+  /// are on other processes: all of them fetch the same parameters in the same order.
+  virtual at::Tensor read_parameter(int index) = 0;
+
+  const SubnetPlan& plan_;
+  std::map<std::string, at::Tensor> buffers_;
+
+ private:
+  void fetch(std::optional<int> branch);
+
+  double branch_scale_ = 1;
+  std::map<std::string, at::Tensor> parameters_;
+};
+
+/// Assembled from the processes of a running engine. Everything is collective, the constructor too.
+class LiveFullModel : public FullModel {
+ public:
+  LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine, Communicator& comm);
+
+ private:
+  at::Tensor read_parameter(int index) override;
+  void average_buffers();
+
+  struct Location {
+    int bucket = 0;
+    int run = 0;
+    Piece piece;
+  };
+  const Schedule& schedule_;
+  const ParameterStore& store_;
+  Communicator& comm_;
+  std::multimap<int, Location> locations_;  ///< by parameter
+};
+
+}  // namespace sdp

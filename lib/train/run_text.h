@@ -1,0 +1,21 @@
+#pragma once
+
+// What a run and its plan look like in words.
+
+#include <string>
+
+#include "report/metrics.h"
+#include "train/experiment.h"
+
+namespace sdp {
+
+/// One line: the assembled model's accuracy, what it is without corrections, and the single subnetworks'.
+std::string describe(const EvalRecord& record);
+
+/// A few lines at the start of a run: model, workers and processes, coverage, device, length.
+std::string describe_start(const Experiment& experiment, const std::string& device);
+
+/// The tables `sdp-train plan` prints: every worker's share beside data parallelism, balance, spectral gap.
+std::string describe_plan(const Experiment& experiment);
+
+}  // namespace sdp

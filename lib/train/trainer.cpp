@@ -1,0 +1,269 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "train/batch.h"
+#include "train/checkpointing.h"
+#include "train/loss.h"
+#include "train/memory.h"
+#include "train/run_text.h"
+
+namespace sdp {
+namespace {
+
+BatchGeometry geometry_of(const ExperimentSpec& spec) {
+  return {.workers = spec.subnetwork.workers,
+          .replicas = spec.subnetwork.replicas,
+          .accumulate_steps = spec.train.accumulate_steps,
+          .batch_size = spec.train.batch_size_per_worker};
+}
+
+at::Tensor zero_losses(size_t slots, at::Device device) {
+  return at::zeros({static_cast<int64_t>(slots)}, at::TensorOptions(at::kDouble).device(device));
+}
+
+}  // namespace
+
+Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
+                 int threads)
+    : experiment_(experiment),
+      comm_(comm),
+      folder_(std::move(folder)),
+      log_(std::move(log)),
+      threads_(threads),
+      train_data_(open_dataset(experiment.spec.data, Split::kTrain)),
+      test_data_(open_dataset(experiment.spec.data, Split::kTest)),
+      steps_(run_steps(experiment, train_data_->size())),
+      engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm) {
+  check_data_fits_model(experiment.spec.model, *train_data_);
+  start_fresh_or_resume(resume);
+  const ParameterStore& store = engine_.store();
+  LoaderOptions options{.geometry = geometry_of(experiment.spec),
+                        .slots = {},
+                        .first_step = first_step_,
+                        .last_step = steps_.length.total_steps,
+                        .seed = static_cast<uint64_t>(experiment.spec.seed),
+                        .augment = experiment.spec.data.augment,
+                        .threads = experiment.spec.data.loader_threads,
+                        .prefetch_batches = experiment.spec.data.prefetch_batches};
+  for (size_t s = 0; s < store.slots().size(); ++s) {
+    const Slot slot = store.slots()[s];
+    options.slots.push_back({slot.worker, slot.replica});
+    models_.push_back(make_model(experiment.spec.model));
+    models_.back()->bind_shared(store.slot(static_cast<int>(s)));
+    for (int unit : experiment.plan.units_with(slot.worker, Holding::kOwned))
+      models_.back()->bind_branch(experiment.plan.units[unit].branch, store.slot(static_cast<int>(s)));
+  }
+  loader_ = std::make_unique<BatchLoader>(*train_data_, options);
+  if (comm.rank() == 0) {
+    metrics_ = std::make_unique<JsonLines>(folder_.metrics());
+    if (experiment.spec.output.trace) trace_ = std::make_unique<JsonLines>(folder_.trace());
+    progress_ = std::make_unique<Progress>(STDOUT_FILENO, experiment.spec.train.log_every_steps);
+  }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::start_fresh_or_resume(bool resume) {
+  const bool has_checkpoint = resume && CheckpointStore(folder_.dir).latest_step().has_value();
+  if (has_checkpoint) {
+    const CheckpointReader reader(folder_.dir, std::nullopt, /*verify_hashes=*/comm_.rank() == 0);
+    restore(reader, experiment_, engine_);
+    first_step_ = reader.manifest().step;
+    if (comm_.rank() == 0) {
+      log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
+      if (reader.manifest().processes != comm_.size() || reader.manifest().threads != threads_)
+        log_.warn(fmt::format(
+            "the checkpoint was made by {} processes of {} threads, this run has {} of {}: results agree up to "
+            "rounding, not bit for bit",
+            reader.manifest().processes, reader.manifest().threads, comm_.size(), threads_));
+    }
+  } else {
+    engine_.initialize(static_cast<uint64_t>(experiment_.spec.seed));
+  }
+  if (comm_.rank() == 0) {
+    cut_back(folder_.metrics(), has_checkpoint ? first_step_ : -1);
+    cut_back(folder_.trace(), has_checkpoint ? first_step_ : -1);
+  }
+}
+
+double Trainer::lr_of(int64_t step) const {
+  return learning_rate(experiment_.spec.schedule, experiment_.spec.optimizer.lr, steps_.length, step);
+}
+
+bool Trainer::is_due(int64_t every_steps, int64_t done) const {
+  return every_steps > 0 && done % every_steps == 0;
+}
+
+void Trainer::train_step(int64_t step) {
+  const ExperimentSpec& spec = experiment_.spec;
+  at::Tensor losses = zero_losses(models_.size(), comm_.device());
+
+  // 1. Forward and backward of every local subnetwork, each on mini-batches of its own.
+  for (int64_t micro_batch = 0; micro_batch < spec.train.accumulate_steps; ++micro_batch) {
+    for (size_t slot = 0; slot < models_.size(); ++slot) {
+      const TensorBatch batch =
+          to_tensors(loader_->next(), train_data_->shape(), spec.train.precision, comm_.device());
+      const at::Tensor logits = models_[slot]->forward(batch.images, {.training = true});
+      const at::Tensor loss = classification_loss(logits, batch.labels, spec.train);
+      loss.backward();
+      losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(spec.train.accumulate_steps);
+      engine_.absorb(static_cast<int>(slot));
+    }
+  }
+
+  // 2. Average every gradient over the workers that own it.
+  engine_.reduce();
+
+  // 3. Update this process's part.
+  engine_.step(lr_of(step));
+
+  // 4. Give the new values to all other owners.
+  engine_.publish();
+
+  // 5. Account.
+  interval_.losses += losses;
+  interval_.steps += 1;
+  if (spec.output.trace) trace_step(step, losses);
+}
+
+/// Losses of all slots in order of worker and replica, on every process; `stop` becomes true everywhere when
+/// it is true anywhere.
+std::vector<double> Trainer::gather_losses(const at::Tensor& losses, bool& stop) {
+  const at::Tensor mine = at::cat({losses, at::full({1}, stop ? 1.0 : 0.0, losses.options())});
+  at::Tensor all = at::empty({comm_.size() * mine.numel()}, mine.options());
+  comm_.all_gather(all, mine);
+  const at::Tensor host = all.cpu().view({comm_.size(), mine.numel()});
+  std::vector<double> result;
+  for (int process = 0; process < comm_.size(); ++process) {
+    for (int64_t i = 0; i < losses.numel(); ++i) result.push_back(host[process][i].item<double>());
+    stop = stop || host[process][losses.numel()].item<double>() > 0;
+  }
+  return result;
+}
+
+void Trainer::trace_step(int64_t step, const at::Tensor& losses) {
+  bool stop = false;
+  const std::vector<double> all = gather_losses(losses, stop);
+  if (!trace_) return;
+  const BatchGeometry geometry = geometry_of(experiment_.spec);
+  const Sampler sampler(train_data_->size(), static_cast<uint64_t>(experiment_.spec.seed));
+  for (size_t i = 0; i < all.size(); ++i) {
+    TraceRecord record{.step = step + 1,
+                       .worker = static_cast<int64_t>(i) / geometry.replicas,
+                       .replica = static_cast<int64_t>(i) % geometry.replicas,
+                       .loss = all[i],
+                       .samples = {}};
+    for (int64_t micro_batch = 0; micro_batch < geometry.accumulate_steps; ++micro_batch)
+      for (int64_t sample = 0; sample < geometry.batch_size; ++sample)
+        record.samples.push_back(
+            sampler.index(geometry.position(step, record.worker, record.replica, micro_batch, sample)));
+    trace_->append(record);
+  }
+}
+
+bool Trainer::log_interval(int64_t done) {
+  bool stop = signals_.requested();
+  const std::vector<double> losses = gather_losses(interval_.losses, stop);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - interval_.began).count();
+  const double steps = static_cast<double>(interval_.steps);
+  double loss = 0;
+  for (double sum : losses) loss += sum / steps / static_cast<double>(losses.size());
+  const int64_t bytes_sent = comm_.traffic().all_to_all_bytes;
+  const double samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds;
+  if (metrics_) {
+    metrics_->append(TrainRecord{.step = done,
+                                 .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+                                 .loss = loss,
+                                 .lr = lr_of(done - 1),
+                                 .samples_per_s = samples_per_s,
+                                 .step_ms = seconds * 1e3 / steps,
+                                 .peak_memory_bytes = peak_memory_bytes(comm_.device()),
+                                 .bytes_sent = (bytes_sent - interval_.bytes_sent) / interval_.steps});
+    show_progress(done, loss, samples_per_s);
+  }
+  interval_ = {.losses = at::zeros_like(interval_.losses),
+               .steps = 0,
+               .bytes_sent = bytes_sent,
+               .began = std::chrono::steady_clock::now()};
+  return stop;
+}
+
+void Trainer::show_progress(int64_t done, std::optional<double> loss, double samples_per_s) {
+  progress_->update({.step = done,
+                     .total_steps = steps_.length.total_steps,
+                     .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+                     .total_epochs = steps_.epochs,
+                     .loss = loss,
+                     .images_per_s = samples_per_s,
+                     .seconds_left = std::nullopt,
+                     .memory_bytes = peak_memory_bytes(comm_.device())});
+}
+
+/// Accuracy of every worker's own subnetwork (replica 0), each measured by the process that runs it.
+std::vector<double> Trainer::subnetwork_accuracies() {
+  Evaluator evaluator(experiment_, *train_data_, *test_data_, comm_);
+  at::Tensor accuracies = zero_losses(static_cast<size_t>(experiment_.plan.workers), comm_.device());
+  for (size_t s = 0; s < models_.size(); ++s) {
+    const Slot slot = engine_.store().slots()[s];
+    if (slot.replica == 0) accuracies[slot.worker] = evaluator.evaluate_subnetwork(*models_[s]).accuracy;
+  }
+  comm_.all_reduce_sum(accuracies);
+  const at::Tensor host = accuracies.cpu();
+  return {host.data_ptr<double>(), host.data_ptr<double>() + host.numel()};
+}
+
+void Trainer::evaluate(int64_t done, bool final) {
+  Evaluator evaluator(experiment_, *train_data_, *test_data_, comm_);
+  LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
+  EvalRecord record = evaluator.evaluate(full_model);
+  record.step = done;
+  if (final && experiment_.plan.coverage() < 1) record.subnetwork_accuracy = subnetwork_accuracies();
+  if (!metrics_) return;
+  metrics_->append(record);
+  if (final) {
+    progress_->finish();
+  } else {
+    progress_->clear();
+  }
+  log_.info(describe(record));
+}
+
+void Trainer::save(int64_t done) {
+  save_checkpoint(folder_.dir, experiment_, engine_, comm_, done, threads_);
+}
+
+ExitCode Trainer::run() {
+  const int64_t total = steps_.length.total_steps;
+  if (experiment_.spec.checkpoint.at_start && first_step_ == 0) save(0);
+  interval_ = {.losses = zero_losses(models_.size(), comm_.device()),
+               .steps = 0,
+               .bytes_sent = comm_.traffic().all_to_all_bytes,
+               .began = std::chrono::steady_clock::now()};
+  if (first_step_ >= total && comm_.rank() == 0)
+    log_.info(fmt::format("nothing to do: the run is complete at step {} of {}", first_step_, total));
+  for (int64_t step = first_step_; step < total; ++step) {
+    train_step(step);
+    const int64_t done = step + 1;
+    const bool last = done == total;
+    bool stop = false;
+    if (last || is_due(experiment_.spec.train.log_every_steps, done)) stop = log_interval(done);
+    // Evaluated before it is saved: what a checkpoint follows is in the metrics that --resume keeps.
+    if (last || is_due(steps_.eval_every_steps, done)) evaluate(done, last);
+    if (last || stop || is_due(steps_.checkpoint_every_steps, done)) save(done);
+    if (stop && !last) {
+      if (comm_.rank() == 0) log_.info(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
+      return ExitCode::kPreempted;
+    }
+    // Evaluation and saving do not count as training time.
+    if (interval_.steps == 0) interval_.began = std::chrono::steady_clock::now();
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace sdp

@@ -1,0 +1,74 @@
+#pragma once
+
+// The training loop of one process.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "data/loader.h"
+#include "engine/engine.h"
+#include "report/log.h"
+#include "report/metrics.h"
+#include "report/progress.h"
+#include "report/run_folder.h"
+#include "spec/error.h"
+#include "train/evaluation.h"
+#include "train/experiment.h"
+#include "train/preemption.h"
+
+namespace sdp {
+
+class Trainer {
+ public:
+  /// Opens the data, makes the local subnetworks, and starts from fresh values or, with `resume`, from the run
+  /// folder's newest checkpoint if there is one. Collective, as is `run`.
+  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume, int threads);
+  ~Trainer();
+
+  /// Trains to the end, evaluates and saves: kOk, or kPreempted when a signal ended it after a checkpoint.
+  ExitCode run();
+
+ private:
+  /// Sums since the last line of the metrics.
+  struct Interval {
+    at::Tensor losses;  ///< [local slots], fp64, on the device
+    int64_t steps = 0;
+    int64_t bytes_sent = 0;
+    std::chrono::steady_clock::time_point began;
+  };
+
+  void start_fresh_or_resume(bool resume);
+  void train_step(int64_t step);
+  double lr_of(int64_t step) const;
+  bool is_due(int64_t every_steps, int64_t done) const;
+  /// Writes the interval's line; whether any process was asked to stop. Collective.
+  bool log_interval(int64_t done);
+  void trace_step(int64_t step, const at::Tensor& losses);
+  std::vector<double> gather_losses(const at::Tensor& losses, bool& stop);
+  void evaluate(int64_t done, bool final);
+  std::vector<double> subnetwork_accuracies();
+  void save(int64_t done);
+  void show_progress(int64_t done, std::optional<double> loss, double samples_per_s);
+
+  const Experiment& experiment_;
+  Communicator& comm_;
+  const RunFolder folder_;
+  Logger log_;
+  const int threads_;
+  std::unique_ptr<ImageDataset> train_data_;
+  std::unique_ptr<ImageDataset> test_data_;
+  RunSteps steps_;
+  Engine engine_;
+  std::vector<std::unique_ptr<Model>> models_;  ///< one for each local slot
+  std::unique_ptr<BatchLoader> loader_;
+  std::unique_ptr<JsonLines> metrics_;  ///< rank 0 only
+  std::unique_ptr<JsonLines> trace_;    ///< rank 0 only, with output.trace
+  std::unique_ptr<Progress> progress_;  ///< rank 0 only
+  PreemptionSignals signals_;
+  Interval interval_;
+  int64_t first_step_ = 0;
+};
+
+}  // namespace sdp

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace sdp {
+
+inline constexpr const char* kProgramVersion = SDP_VERSION;
+
+}  // namespace sdp
