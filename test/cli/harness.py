@@ -1,0 +1,119 @@
+"""Runs sdp-train as its users do and reads what it leaves behind, independently of its own code."""
+
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+BINARY = os.environ["SDP_TRAIN"]
+MEAN = np.array([0.4914, 0.4822, 0.4465], dtype=np.float32).reshape(3, 1, 1)
+STD = np.array([0.2470, 0.2435, 0.2616], dtype=np.float32).reshape(3, 1, 1)
+
+
+def write_cifar10(folder: Path, per_file: int = 40) -> Path:
+    """A small data set in CIFAR-10's official binary layout: noise around a colour of each class."""
+    rng = np.random.default_rng(7)
+    colours = rng.integers(60, 196, size=(10, 3, 1, 1))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+        labels = rng.integers(0, 10, size=per_file)
+        pixels = np.clip(colours[labels] + rng.normal(0, 40, size=(per_file, 3, 32, 32)), 0, 255).astype(np.uint8)
+        records = np.concatenate([labels.astype(np.uint8)[:, None], pixels.reshape(per_file, -1)], axis=1)
+        (folder / name).write_bytes(records.tobytes())
+    return folder
+
+
+def read_cifar10(folder: Path, split: str):
+    """Images (float32, normalised as (x / 255 - mean) / std in float32) and labels in file order."""
+    names = [f"data_batch_{i}.bin" for i in range(1, 6)] if split == "train" else ["test_batch.bin"]
+    records = np.concatenate([np.fromfile(folder / name, dtype=np.uint8).reshape(-1, 3073) for name in names])
+    images = records[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / np.float32(255)
+    return torch.from_numpy((images - MEAN) / STD), torch.from_numpy(records[:, 0].astype(np.int64))
+
+
+def run(*arguments, expect: int = 0, env=None, timeout: int = 300) -> subprocess.CompletedProcess:
+    """Runs the program; its exit code must be `expect`."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    result = subprocess.run(
+        [BINARY, *map(str, arguments)], env={**clean, **(env or {})}, capture_output=True, text=True, timeout=timeout
+    )
+    assert result.returncode == expect, f"exit {result.returncode}\n{result.stdout}\n{result.stderr}"
+    return result
+
+
+def write_config(folder: Path, name: str, data: Path, **sections) -> Path:
+    """A spec as JSON, which is YAML. Sections given are merged over a small, fast experiment."""
+    spec = {
+        "name": name,
+        "seed": 3,
+        "model": {"name": "resnet18", "width": 4},
+        "data": {"name": "cifar10", "path": str(data), "augment": []},
+        "subnetwork": {"workers": 4, "coverage": "2/4"},
+        "optimizer": {"lr": 0.05, "weight_decay": 5e-4},
+        "schedule": {"name": "constant"},
+        "train": {"max_steps": 20, "batch_size_per_worker": 4, "precision": "fp64", "device": "cpu"},
+        "checkpoint": {"at_start": True, "keep_last": 2, "every_epochs": 0},
+        "eval": {"every_epochs": 0, "recalibrate_batches": 2},
+        "output": {"dir": str(folder / "runs"), "trace": True},
+    }
+    for section, values in sections.items():
+        if isinstance(values, dict):
+            spec[section].update(values)
+        else:
+            spec[section] = values
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps(spec))
+    return path
+
+
+def train(folder: Path, name: str, data: Path, processes: int, **sections) -> Path:
+    """Trains and returns the run folder."""
+    run("--config", write_config(folder, name, data, **sections), "--nproc", processes)
+    return folder / "runs" / name
+
+
+def json_lines(path: Path) -> list:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def trace_losses(run_dir: Path) -> dict:
+    """(step, worker, replica) -> loss"""
+    return {(t["step"], t["worker"], t["replica"]): t["loss"] for t in json_lines(run_dir / "trace.jsonl")}
+
+
+def trace_samples(run_dir: Path) -> dict:
+    return {(t["step"], t["worker"], t["replica"]): t["samples"] for t in json_lines(run_dir / "trace.jsonl")}
+
+
+def checkpoint_values(run_dir: Path, step: int) -> dict:
+    """Flat master values of every parameter, put together from the ranges that the processes saved."""
+    ranges = {}
+    for file in sorted((run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():
+                kind, parameter, *rest = name.split("|")
+                if kind == "value":
+                    ranges.setdefault(parameter, []).append((int(rest[1].split(":")[0]), tensors.get_tensor(name)))
+    values = {}
+    for parameter, parts in ranges.items():
+        parts.sort(key=lambda part: part[0])
+        assert all(a[0] + len(a[1]) == b[0] for a, b in zip(parts, parts[1:])), f"{parameter}: gap or overlap"
+        values[parameter] = torch.cat([part for _, part in parts])
+    return values
+
+
+def load_values(model: torch.nn.Module, values: dict) -> None:
+    parameters = dict(model.named_parameters())
+    assert parameters.keys() == values.keys()
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(values[name].view(parameter.shape))
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

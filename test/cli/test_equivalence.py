@@ -1,0 +1,152 @@
+"""What sdp-train computes is what the method says: losses of every worker and step, and the final weights, against
+plain PyTorch on dense models (oracle.py)."""
+
+import json
+
+import pytest
+import torch
+
+import harness
+import oracle
+
+TOLERANCE = {"fp64": 1e-9, "fp32": 1e-5}
+TORCH_TYPE = {"fp64": torch.float64, "fp32": torch.float32}
+
+
+def make_optimizer(model, spec):
+    if spec["name"] == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=spec["lr"], weight_decay=spec["weight_decay"])
+    return torch.optim.SGD(
+        model.parameters(),
+        lr=spec["lr"],
+        momentum=spec.get("momentum", 0.9),
+        nesterov=spec.get("nesterov", False),
+        weight_decay=spec["weight_decay"],
+    )
+
+
+def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch_size, clip_norm=0):
+    plan = json.loads((run_dir / "plan.json").read_text())
+    owners = {unit["branch"]: unit["owners"] for unit in plan["units"]}
+    images, labels = harness.read_cifar10(data, "train")
+    images = images.to(TORCH_TYPE[precision])
+    samples = harness.trace_samples(run_dir)
+
+    def batches(step, worker):
+        indices = torch.tensor(samples[step, worker, 0])
+        return [(images[part], labels[part]) for part in indices.split(batch_size)]
+
+    model = model.to(TORCH_TYPE[precision])
+    harness.load_values(model, harness.checkpoint_values(run_dir, 0))
+    expected = oracle.train(
+        model, make_optimizer(model, optimizer), owners, plan["workers"], batches, steps, clip_norm
+    )
+    actual = harness.trace_losses(run_dir)
+    assert len(actual) == steps * plan["workers"]
+    for (step, worker), loss in expected.items():
+        assert actual[step, worker, 0] == pytest.approx(loss, rel=0, abs=TOLERANCE[precision]), (step, worker)
+    final = harness.checkpoint_values(run_dir, steps)
+    for name, parameter in model.named_parameters():
+        difference = (final[name] - parameter.detach().flatten()).abs().max().item()
+        assert difference <= TOLERANCE[precision], (name, difference)
+
+
+OPTIMIZERS = {
+    "sgd": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4},
+    "nesterov": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4, "nesterov": True},
+    "plain_sgd": {"name": "sgd", "lr": 0.05, "weight_decay": 0.0, "momentum": 0.0},
+    "adamw": {"name": "adamw", "lr": 1e-3, "weight_decay": 1e-2},
+}
+
+
+@pytest.mark.parametrize("shard", [True, False])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("precision,steps", [("fp64", 20), ("fp32", 1)])
+def test_full_coverage_is_data_parallelism(tmp_path, data, optimizer, shard, precision, steps):
+    run_dir = harness.train(
+        tmp_path,
+        "ddp",
+        data,
+        processes=4,
+        subnetwork={"coverage": "1"},
+        optimizer={**OPTIMIZERS[optimizer], "shard": shard},
+        train={"max_steps": steps, "precision": precision},
+    )
+    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS[optimizer], precision, steps, 4)
+
+
+@pytest.mark.parametrize("workers,coverage", [(4, "2/4"), (4, "1/4"), (4, "3/4"), (3, "2/3")])
+def test_forward_block_sdp_is_the_mask_oracle(tmp_path, data, workers, coverage):
+    run_dir = harness.train(
+        tmp_path,
+        "sdp",
+        data,
+        processes=workers,
+        subnetwork={"workers": workers, "coverage": coverage},
+        optimizer=OPTIMIZERS["sgd"],
+    )
+    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS["sgd"], "fp64", 20, 4)
+
+
+@pytest.mark.parametrize("assignment", ["window", "random"])
+@pytest.mark.parametrize("optimizer", ["nesterov", "plain_sgd", "adamw"])
+def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, optimizer, assignment):
+    """Small buckets, several workers a process, accumulation and clipping at once."""
+    run_dir = harness.train(
+        tmp_path,
+        "mlp",
+        data,
+        processes=2,
+        model={"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40},
+        subnetwork={"coverage": "3/4", "assignment": assignment},
+        optimizer={**OPTIMIZERS[optimizer], "clip_norm": 0.5},
+        train={"accumulate_steps": 3, "bucket_megabytes": 0.01},
+    )
+    compare_with_oracle(run_dir, data, oracle.Mlp(24, 5, 40), OPTIMIZERS[optimizer], "fp64", 20, 4, clip_norm=0.5)
+
+
+def test_number_of_processes_does_not_change_the_run(tmp_path, data):
+    losses = {}
+    for processes in (4, 2, 1):
+        run_dir = harness.train(tmp_path, f"w{processes}", data, processes)
+        losses[processes] = harness.trace_losses(run_dir)
+        assert harness.trace_samples(run_dir) == harness.trace_samples(tmp_path / "runs" / "w4")
+    for processes in (2, 1):
+        assert losses[processes].keys() == losses[4].keys()
+        for key, loss in losses[4].items():
+            assert losses[processes][key] == pytest.approx(loss, rel=0, abs=1e-9), (processes, key)
+
+
+@pytest.mark.parametrize("processes", [8, 4])
+def test_replicas_are_accumulated_micro_batches(tmp_path, data, processes):
+    replicas = harness.train(tmp_path, "replicas", data, processes, subnetwork={"replicas": 2})
+    accumulated = harness.train(tmp_path, "accumulated", data, 4, train={"accumulate_steps": 2})
+    by_replica = harness.trace_losses(replicas)
+    by_step = harness.trace_losses(accumulated)
+    assert len(by_replica) == 2 * len(by_step) == 160
+    for (step, worker, _), loss in by_step.items():
+        mean = (by_replica[step, worker, 0] + by_replica[step, worker, 1]) / 2
+        assert mean == pytest.approx(loss, rel=0, abs=1e-9), (step, worker)
+
+
+def test_bf16_follows_fp32(tmp_path, data):
+    """bf16 keeps 8 bits: losses agree to a few percent over some steps, and masters move by less than a bf16 step."""
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        run_dir = harness.train(
+            tmp_path,
+            precision,
+            data,
+            processes=2,
+            model={"name": "mlp", "width": 32, "depth": 4, "hidden_width": 64},
+            optimizer={"name": "adamw", "lr": 1e-4, "weight_decay": 0.0},
+            train={"precision": precision, "max_steps": 10},
+        )
+        losses[precision] = harness.trace_losses(run_dir)
+        start, end = (harness.checkpoint_values(run_dir, step) for step in (0, 10))
+        assert all(values.dtype == torch.float32 for values in end.values())
+        # AdamW moves every weight by about lr a step; bf16 weights near 0.1 could not represent that.
+        moved = (end["head.weight"] - start["head.weight"]).abs()
+        assert 2e-4 < moved.mean() < 1.2e-3
+    for key, loss in losses["fp32"].items():
+        assert losses["bf16"][key] == pytest.approx(loss, rel=0.05), key

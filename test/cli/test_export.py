@@ -1,0 +1,106 @@
+"""Exported weights are torchvision's, and evaluation agrees with PyTorch on them."""
+
+import json
+
+import pytest
+import torch
+import torchvision
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+import harness
+
+
+def torchvision_resnet18(state):
+    model = torchvision.models.resnet18(num_classes=10)
+    model.conv1 = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+    model.maxpool = torch.nn.Identity()
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def evaluate(model, images, labels):
+    with torch.no_grad():
+        logits = torch.cat([model(part) for part in images.split(50)])
+    return torch.nn.functional.cross_entropy(logits, labels).item(), (logits.argmax(1) == labels).float().mean().item()
+
+
+@pytest.fixture(scope="module")
+def full_width(tmp_path_factory, data):
+    """Width 64, trained a little, no correction: what is exported is what was evaluated."""
+    return harness.train(
+        tmp_path_factory.mktemp("export"), "wide", data, 2,
+        model={"width": 64},
+        train={"max_steps": 4, "precision": "fp32"},
+        eval={"recalibrate_batches": 0, "branch_scale": "none"},
+    )
+
+
+def test_export_loads_into_torchvision(tmp_path, data, full_width):
+    out = tmp_path / "model.safetensors"
+    harness.run("export", "--run", full_width, "--out", out)
+    model = torchvision_resnet18(load_file(out))
+    images, labels = harness.read_cifar10(data, "test")
+    loss, accuracy = evaluate(model, images, labels)
+    record = [line for line in harness.json_lines(full_width / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    assert record["loss"] == pytest.approx(loss, abs=1e-4)
+    assert record["accuracy"] == pytest.approx(accuracy, abs=1e-9)
+    with safe_open(out, framework="pt") as file:
+        assert file.metadata()["branch_scale"] == "1"
+        assert file.metadata()["format"] == "pt"
+
+
+def test_logits_are_torchvisions(tmp_path, data, full_width):
+    out = tmp_path / "model.safetensors"
+    harness.run("export", "--run", full_width, "--out", out)
+    model = torchvision_resnet18(load_file(out))
+    logits_file = tmp_path / "logits.safetensors"
+    harness.run("eval", "--run", full_width, "--logits", logits_file)
+    images, labels = harness.read_cifar10(data, "test")
+    written = load_file(logits_file)
+    ours = written["logits"]
+    assert torch.equal(written["labels"], labels)
+    with torch.no_grad():
+        theirs = model(images)
+    assert ours.shape == theirs.shape
+    assert (ours - theirs).abs().max().item() < 1e-4
+
+
+@pytest.mark.parametrize("mode", ["full", "streamed"])
+@pytest.mark.parametrize("corrections", [{"recalibrate_batches": 3}, {"branch_scale": "survival"}])
+def test_eval_of_the_checkpoint_is_the_runs_own(tmp_path, data, mode, corrections):
+    run_dir = harness.train(
+        tmp_path, "run", data, 4,
+        train={"max_steps": 6, "precision": "fp32"},
+        eval={"mode": mode, "batch_size": 7, **corrections},
+    )
+    record = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    again = json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)
+    for key in ("loss", "accuracy", "loss_uncorrected", "accuracy_uncorrected"):
+        assert again[key] == pytest.approx(record[key], abs=1e-5), key
+    assert record["loss"] != record["loss_uncorrected"]
+    assert len(record["subnetwork_accuracy"]) == 4
+
+
+def test_export_folds_the_branch_scale(tmp_path, data):
+    """survival: the last BatchNorm of every branch is scaled by C, everything else is as without."""
+    exported = {}
+    for scale in ("none", "survival"):
+        run_dir = harness.train(
+            tmp_path, scale, data, 1,
+            train={"max_steps": 3, "precision": "fp32"},
+            eval={"branch_scale": scale, "recalibrate_batches": 0},
+        )
+        exported[scale] = load_file(export(run_dir, tmp_path / f"{scale}.safetensors"))
+    for name, values in exported["none"].items():
+        factor = 0.5 if ".bn2.weight" in name or ".bn2.bias" in name else 1
+        assert torch.equal(exported["survival"][name], values * factor), name
+
+
+def export(run_dir, out):
+    harness.run("export", "--run", run_dir, "--out", out)
+    return out
+
+
+def test_errors(tmp_path):
+    assert "no-such-run" in harness.run("export", "--run", tmp_path / "no-such-run", "--out", tmp_path / "x", expect=2).stderr
