@@ -34,6 +34,9 @@ endif()
 
 add_library(sdp_torch INTERFACE)
 add_library(sdp::torch ALIAS sdp_torch)
+# LibTorch exports a copy of parts of std::filesystem that crashes when called from outside (remove_all). The
+# loader takes the first library that has a symbol: libstdc++ must come before LibTorch.
+target_link_options(sdp_torch INTERFACE LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state)
 target_link_libraries(sdp_torch INTERFACE ${TORCH_LIBRARIES})
 target_include_directories(sdp_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_compile_definitions(sdp_torch INTERFACE USE_C10D_GLOO)

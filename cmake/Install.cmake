@@ -5,7 +5,12 @@
 
 include(GNUInstallDirs)
 
-set_target_properties(sdp-train PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+set(libraries ${TORCH_LIBRARY_DIR})
+if(CUDA_cudart_LIBRARY)
+  get_filename_component(cuda_library_dir ${CUDA_cudart_LIBRARY} DIRECTORY)
+  list(APPEND libraries ${cuda_library_dir})
+endif()
+set_target_properties(sdp-train PROPERTIES INSTALL_RPATH "${libraries}")
 # DT_RUNPATH instead of DT_RPATH, which LD_LIBRARY_PATH could not override.
 target_link_options(sdp-train PRIVATE -Wl,--enable-new-dtags)
 

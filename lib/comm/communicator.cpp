@@ -228,18 +228,6 @@ std::vector<std::string> Communicator::all_gather_strings(const std::string& tex
   return texts;
 }
 
-void Communicator::set_flag(const std::string& key, int64_t value) {
-  guarded("publishing a flag", [&] { connection_->store->set("flag/" + key, std::to_string(value)); });
-}
-
-std::optional<int64_t> Communicator::flag(const std::string& key) const {
-  const std::string name = "flag/" + key;
-  return guarded("reading a flag", [&]() -> std::optional<int64_t> {
-    if (!connection_->store->check({name})) return std::nullopt;
-    return std::stoll(connection_->store->get_to_str(name));
-  });
-}
-
 void check_same_everywhere(Communicator& comm, const std::string& what, const std::string& value) {
   const std::vector<std::string> values = comm.all_gather_strings(value);
   std::string different;

@@ -86,11 +86,6 @@ class Communicator {
   /// Every rank's text, in order of rank. On CUDA the host waits.
   std::vector<std::string> all_gather_strings(const std::string& text);
 
-  /// A number that any rank may publish at any time, outside the order of collectives.
-  void set_flag(const std::string& key, int64_t value);
-  /// The number published last, or nothing; returns at once (one request to the store).
-  std::optional<int64_t> flag(const std::string& key) const;
-
   Traffic traffic() const { return traffic_; }
 
  private:

@@ -16,7 +16,7 @@ struct Communicator::Connection {
   int rank = 0;
   int size = 1;
   at::Device device = at::kCPU;
-  c10::intrusive_ptr<c10d::Store> store;      ///< flags and rendezvous; within the process for a world of one
+  c10::intrusive_ptr<c10d::Store> store;      ///< rendezvous; within the process for a world of one
   c10::intrusive_ptr<c10d::Backend> backend;  ///< null for a world of one on CPU
   bool serves_store = false;                  ///< the store ends with this process
 };

@@ -160,8 +160,9 @@ std::optional<Ranks> from_family(const Variables& variables, const Family& famil
   return ranks;
 }
 
-Family torchrun(bool local_required) {
-  return {.name = "torchrun",
+/// The names that torchrun and our own launcher share.
+Family torchrun_names(const std::string& name, bool local_required) {
+  return {.name = name,
           .rank = "RANK",
           .world = "WORLD_SIZE",
           .local_rank = {"LOCAL_RANK"},
@@ -172,17 +173,17 @@ Family torchrun(bool local_required) {
 
 std::optional<Ranks> from_own_launcher(const Variables& variables) {
   if (!variables.has(kRendezvousFileVariable)) return std::nullopt;
-  const Family family = torchrun(true);
+  const Family family = torchrun_names("sdp-train launcher", true);
   check_complete(variables, family);
   Ranks ranks = read_numbers(variables, family);
-  ranks.source = "sdp-train launcher";
+  ranks.source = family.name;
   ranks.single_host = true;
   ranks.rendezvous_file = variables.text(kRendezvousFileVariable);
   return ranks;
 }
 
 std::optional<Ranks> from_torchrun(const Variables& variables) {
-  std::optional<Ranks> ranks = from_family(variables, torchrun(false));
+  std::optional<Ranks> ranks = from_family(variables, torchrun_names("torchrun", false));
   if (ranks && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     ranks->external_store = true;
     ranks->store_prefix = "/worker/attempt_" + variables.text("TORCHELASTIC_RESTART_COUNT");

@@ -32,6 +32,7 @@ struct AssignmentCost {
   int64_t largest_bytes = 0;
   int64_t largest_flops = 0;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): false alarm of clang-tidy 14
   auto operator<=>(const AssignmentCost&) const = default;
 };
 

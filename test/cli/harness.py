@@ -46,13 +46,13 @@ def run(*arguments, expect: int = 0, env=None, timeout: int = 300) -> subprocess
     return result
 
 
-def write_config(folder: Path, name: str, data: Path, **sections) -> Path:
+def write_config(folder: Path, name: str, data_dir: Path, **sections) -> Path:
     """A spec as JSON, which is YAML. Sections given are merged over a small, fast experiment."""
     spec = {
         "name": name,
         "seed": 3,
         "model": {"name": "resnet18", "width": 4},
-        "data": {"name": "cifar10", "path": str(data), "augment": []},
+        "data": {"name": "cifar10", "path": str(data_dir), "augment": []},
         "subnetwork": {"workers": 4, "coverage": "2/4"},
         "optimizer": {"lr": 0.05, "weight_decay": 5e-4},
         "schedule": {"name": "constant"},
@@ -71,9 +71,9 @@ def write_config(folder: Path, name: str, data: Path, **sections) -> Path:
     return path
 
 
-def train(folder: Path, name: str, data: Path, processes: int, **sections) -> Path:
+def train(folder: Path, name: str, data_dir: Path, processes: int, **sections) -> Path:
     """Trains and returns the run folder."""
-    run("--config", write_config(folder, name, data, **sections), "--nproc", processes)
+    run("--config", write_config(folder, name, data_dir, **sections), "--nproc", processes)
     return folder / "runs" / name
 
 

@@ -159,25 +159,6 @@ TEST_CASE("a barrier holds until the last rank has come") {
   });
 }
 
-TEST_CASE("flags cross ranks without a collective") {
-  run_thread_ranks(1, [](Communicator& comm) {
-    expect(!comm.flag("stop"), "unset");
-    comm.set_flag("stop", 12);
-    expect(comm.flag("stop") == 12, "own flag");
-  });
-  run_thread_ranks(3, [](Communicator& comm) {
-    expect(!comm.flag("stop"), "unset");
-    comm.barrier();
-    if (comm.rank() == 2) comm.set_flag("stop", -7);
-    comm.barrier();
-    expect(comm.flag("stop") == -7 && !comm.flag("other"), "set");
-    comm.barrier();
-    if (comm.rank() == 0) comm.set_flag("stop", 8);
-    comm.barrier();
-    expect(comm.flag("stop") == 8, "set again");
-  });
-}
-
 TEST_CASE("ranks that disagree are named") {
   run_thread_ranks(3, [](Communicator& comm) { check_same_everywhere(comm, "The plan", "abc"); });
   std::array<std::string, 4> messages;

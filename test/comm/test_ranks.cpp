@@ -197,7 +197,7 @@ TEST_CASE("a half-set family names what is set and what is missing") {
   check_half(kSlurm, "SLURM_LOCALID", "SLURM");
   Environment own = kTorchrun;
   own[kRendezvousFileVariable] = "/tmp/rendezvous";
-  check_half(own, "LOCAL_WORLD_SIZE", "torchrun");
+  check_half(own, "LOCAL_WORLD_SIZE", "sdp-train launcher");
 }
 
 TEST_CASE("the first family counts") {
