@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -40,6 +41,8 @@ class FirstException {
 
 void run_thread_ranks(int world, const std::function<void(Communicator&)>& body) {
   ignore_sigpipe();
+  // c10d's flight recorder is one for the whole process and not made for several backends in it.
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   FirstException first;
   std::vector<std::thread> threads;

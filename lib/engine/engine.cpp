@@ -145,7 +145,8 @@ int64_t Engine::optimizer_bytes() const {
 }
 
 int64_t Engine::gradient_bytes() const {
-  int64_t bytes = store_.gradient_bytes();
+  int64_t bytes = 0;
+  for (int s = 0; s < static_cast<int>(store_.slots().size()); ++s) bytes += store_.slot_gradient_bytes(s);
   for (const BucketState& state : states_)
     if (state.accumulator.defined()) bytes += static_cast<int64_t>(state.accumulator.nbytes());
   return bytes;

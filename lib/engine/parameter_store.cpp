@@ -99,11 +99,10 @@ int64_t ParameterStore::parameter_bytes() const {
   return bytes;
 }
 
-int64_t ParameterStore::gradient_bytes() const {
+int64_t ParameterStore::slot_gradient_bytes(int local_slot) const {
   int64_t bytes = 0;
-  for (const SlotTensors& tensors : slot_tensors_)
-    for (const auto& [name, leaf] : tensors.parameters_)
-      if (leaf.grad().defined()) bytes += static_cast<int64_t>(leaf.grad().nbytes());
+  for (const auto& [name, leaf] : slot(local_slot).parameters_)
+    if (leaf.grad().defined()) bytes += static_cast<int64_t>(leaf.grad().nbytes());
   return bytes;
 }
 

@@ -53,8 +53,8 @@ class ParameterStore {
   void initialize(uint64_t seed);
 
   int64_t parameter_bytes() const;
-  /// Gradients standing now, over all slots.
-  int64_t gradient_bytes() const;
+  /// Gradients of a slot standing now.
+  int64_t slot_gradient_bytes(int local_slot) const;
 
  private:
   void make_slot(Slot slot);

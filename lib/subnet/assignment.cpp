@@ -292,7 +292,15 @@ std::vector<OwnerSet> assign_random(const AssignmentProblem& problem) {
 std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem) {
   check(problem);
   if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
-  return BalancedSearch(problem).run();
+  Owners lowest_memory = BalancedSearch(problem).run();
+  if (problem.bytes_for_mixing <= problem.bytes_tolerance) return lowest_memory;
+  AssignmentProblem roomy = problem;
+  roomy.bytes_tolerance = problem.bytes_for_mixing;
+  Owners better_mixed = BalancedSearch(roomy).run();
+  const Balance lowest = balance_of(problem, lowest_memory);
+  const Balance mixed = balance_of(problem, better_mixed);
+  const double more_bytes = mixed.bytes_max_over_mean / lowest.bytes_max_over_mean - 1;
+  return lowest.lambda2_by_unit - mixed.lambda2_by_unit > 2 * more_bytes ? better_mixed : lowest_memory;
 }
 
 Balance balance_of(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {

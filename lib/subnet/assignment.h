@@ -25,6 +25,9 @@ struct AssignmentProblem {
   // in equal pairs split the workers into two halves that share nothing.
   double flops_tolerance = 0.05;
   double bytes_tolerance = 0.01;
+  // Few unequal groups (ResNet-18's eight blocks) may mix badly at the lowest memory: so much more of it is
+  // accepted where lambda2 falls by at least twice that share. 0: never.
+  double bytes_for_mixing = 0.15;
 };
 
 /// How even an assignment is. A ratio is 1 when all workers carry the same; both include the fixed part.
@@ -38,7 +41,7 @@ struct Balance {
 };
 
 /// Searches for the best assignment in lexicographic order: the most even FLOPs, then the smallest largest
-/// bytes, then the smallest lambda2 by unit, where loads within the problem's tolerances count as equal. It
+/// bytes, then the smallest lambda2 by unit, where loads within the problem's tolerances count as equal (see the problem for what memory may buy). It
 /// starts from designs with a small lambda2, from greedy assignments, and from the window and the random
 /// assignment of the same problem, which it is never worse than. The effort is a fixed number of steps, a
 /// fraction of a second in a Release build.

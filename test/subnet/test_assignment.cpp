@@ -151,6 +151,7 @@ TEST_CASE("few unequal groups: the best of all assignments, found by trying each
   for (uint64_t seed = 0; seed < 3; ++seed) {
     AssignmentProblem problem = random_problem(4, 2, 5, seed);
     problem.bytes_tolerance = 0;
+    problem.bytes_for_mixing = 0;
     const std::vector<OwnerSet> pairs = {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}};
     std::vector<OwnerSet> owners(5);
     std::vector<std::pair<double, double>> all;  // flops, bytes
@@ -178,9 +179,10 @@ TEST_CASE("few unequal groups: the best of all assignments, found by trying each
   }
 }
 
-TEST_CASE("ResNet-18's eight blocks: as good as the reference figures in lexicographic order") {
+TEST_CASE("ResNet-18's eight blocks: lowest memory is as good as the reference figures in lexicographic order") {
   for (const Reference& reference : kResNet18) {
-    const AssignmentProblem problem = resnet18(reference.owners);
+    AssignmentProblem problem = resnet18(reference.owners);
+    problem.bytes_for_mixing = 0;
     const Balance found = balance_of(problem, assign_balanced(problem));
     INFO("p = " << reference.owners << ": " << found.flops_max_over_mean << ", " << found.bytes_max_over_mean
                 << ", " << found.lambda2_by_unit);
@@ -192,10 +194,9 @@ TEST_CASE("ResNet-18's eight blocks: as good as the reference figures in lexicog
   }
 }
 
-TEST_CASE("ResNet-18's eight blocks: with room in bytes, no figure is above the reference") {
+TEST_CASE("ResNet-18's eight blocks: no figure is above the reference") {
   for (const Reference& reference : kResNet18) {
-    AssignmentProblem problem = resnet18(reference.owners);
-    problem.bytes_tolerance = 0.15;
+    const AssignmentProblem problem = resnet18(reference.owners);
     const Balance found = balance_of(problem, assign_balanced(problem));
     INFO("p = " << reference.owners << ": " << found.flops_max_over_mean << ", " << found.bytes_max_over_mean
                 << ", " << found.lambda2_by_unit);
