@@ -1,7 +1,7 @@
 #pragma once
 
-// The subcommands of sdp-train. Each returns the program's exit code and throws sdp::Error for what a user can
-// mend.
+// The subcommands of sdp-train. Each returns the program's exit code and throws sdp::Error for what a user
+// can mend.
 
 #include <cstdint>
 #include <filesystem>
@@ -32,13 +32,25 @@ struct PlanArguments {
 };
 int plan_command(const PlanArguments& arguments);
 
-struct EvalArguments {
+/// A finished or interrupted run, with changes to how it is evaluated (--set eval.branch_scale=survival).
+struct RunArguments {
   std::filesystem::path run_dir;
+  std::vector<std::string> overrides;
+};
+
+struct EvalArguments {
+  RunArguments run;
   bool json = false;
   std::filesystem::path logits;  ///< file for the test set's logits; empty: none
 };
 int eval_command(const EvalArguments& arguments);
-int export_command(const std::filesystem::path& run_dir, const std::filesystem::path& out);
+
+struct ExportArguments {
+  RunArguments run;
+  std::filesystem::path out;
+};
+int export_command(const ExportArguments& arguments);
+
 int spec_command(bool schema);
 
 }  // namespace sdp

@@ -9,13 +9,14 @@
 namespace sdp {
 
 int plan_command(const PlanArguments& arguments) {
-  const LoadedSpec loaded = load_spec(arguments.spec.configs, arguments.spec.overrides, DataFolder::kNotNeeded);
+  const LoadedSpec loaded =
+      load_spec(arguments.spec.configs, arguments.spec.overrides, DataFolder::kNotNeeded);
   const SubnetworkSpec& subnetwork = loaded.spec.subnetwork;
   const Experiment experiment =
       make_experiment(loaded.spec, arguments.processes.value_or(subnetwork.workers * subnetwork.replicas));
-  const std::string text = arguments.json
-                               ? plan_json(experiment.plan, experiment.schedule, experiment.spec).dump(2) + "\n"
-                               : describe_plan(experiment);
+  const std::string text =
+      arguments.json ? plan_json(experiment.plan, experiment.schedule, experiment.spec).dump(2) + "\n"
+                     : describe_plan(experiment);
   std::fputs(text.c_str(), stdout);
   return 0;
 }

@@ -11,41 +11,51 @@
 namespace {
 
 void add_spec_options(CLI::App& app, sdp::SpecArguments& arguments, bool required) {
-  auto* config = app.add_option("--config", arguments.configs, "experiment in YAML; of several, later ones win");
+  auto* config =
+      app.add_option("--config", arguments.configs, "experiment in YAML; of several, later ones win");
   if (required) config->required();
   app.add_option("--set", arguments.overrides, "override of one key: a.b=v (repeatable)");
 }
 
+void add_run_options(CLI::App& app, sdp::RunArguments& arguments) {
+  app.add_option("--run", arguments.run_dir, "run folder")->required();
+  app.add_option("--set", arguments.overrides,
+                 "override of one key, e.g. eval.branch_scale=survival (repeatable)");
+}
+
 int run(int argc, char** argv) {
-  CLI::App app{"Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
+  CLI::App app{
+      "Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
   app.set_version_flag("--version", std::string("sdp-train ") + sdp::kProgramVersion);
-  app.footer("Exit codes: 0 done, 1 internal error, 2 spec or usage, 3 data or checkpoint, 4 a process was lost,\n"
-             "75 stopped by a signal after a checkpoint was saved.");
+  app.footer(
+      "Exit codes: 0 done, 1 internal error, 2 spec or usage, 3 data or checkpoint, 4 a process was lost,\n"
+      "75 stopped by a signal after a checkpoint was saved.");
 
   sdp::TrainArguments train;
   train.command_line.assign(argv, argv + argc);
   add_spec_options(app, train.spec, /*required=*/false);
-  app.add_option("--nproc", train.processes, "processes to start here (default: one per GPU, or what fits the cores)");
+  app.add_option("--nproc", train.processes,
+                 "processes to start here (default: one per GPU, or what fits the cores)");
   app.add_flag("--resume", train.resume, "continue from the run folder's newest checkpoint, if there is one");
   app.require_subcommand(0, 1);
 
   sdp::PlanArguments plan;
-  CLI::App* plan_app = app.add_subcommand("plan", "units, memory, FLOPs, balance and traffic, without running");
+  CLI::App* plan_app =
+      app.add_subcommand("plan", "units, memory, FLOPs, balance and traffic, without running");
   add_spec_options(*plan_app, plan.spec, /*required=*/true);
   plan_app->add_option("--nproc", plan.processes, "processes to place the workers on (default: one each)");
   plan_app->add_flag("--json", plan.json, "print plan.json");
 
   sdp::EvalArguments eval;
   CLI::App* eval_app = app.add_subcommand("eval", "evaluate a run's newest checkpoint, assembled");
-  eval_app->add_option("--run", eval.run_dir, "run folder")->required();
+  add_run_options(*eval_app, eval.run);
   eval_app->add_flag("--json", eval.json, "print the record as JSON");
   eval_app->add_option("--logits", eval.logits, "write the test set's logits and labels as safetensors");
 
-  std::filesystem::path run_dir;
-  std::filesystem::path out;
+  sdp::ExportArguments exported;
   CLI::App* export_app = app.add_subcommand("export", "write the assembled model as safetensors");
-  export_app->add_option("--run", run_dir, "run folder")->required();
-  export_app->add_option("--out", out, "file to write")->required();
+  add_run_options(*export_app, exported.run);
+  export_app->add_option("--out", exported.out, "file to write")->required();
 
   bool schema = false;
   CLI::App* spec_app = app.add_subcommand("spec", "every option with type, default and unit");
@@ -59,7 +69,7 @@ int run(int argc, char** argv) {
   }
   if (*plan_app) return sdp::plan_command(plan);
   if (*eval_app) return sdp::eval_command(eval);
-  if (*export_app) return sdp::export_command(run_dir, out);
+  if (*export_app) return sdp::export_command(exported);
   if (*spec_app) return sdp::spec_command(schema);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
   return sdp::train_command(train);

@@ -93,7 +93,7 @@ std::optional<std::string> fault_of(const fs::path& folder, const ManifestFile& 
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(fs::path run_dir)
+CheckpointStore::CheckpointStore(const fs::path& run_dir)
     : checkpoints_(run_dir / "checkpoints"), latest_(run_dir / "latest") {}
 
 fs::path CheckpointStore::folder(int64_t step) const {

@@ -23,7 +23,7 @@ namespace sdp {
 /// commit().
 class CheckpointStore {
  public:
-  explicit CheckpointStore(std::filesystem::path run_dir);
+  explicit CheckpointStore(const std::filesystem::path& run_dir);
 
   /// Makes the folder that all processes then write their files into, anew where one was left over.
   std::filesystem::path begin(int64_t step) const;

@@ -43,7 +43,8 @@ Engine::BucketState Engine::BucketState::make(const Schedule& schedule, int buck
   if (schedule.options.shard) state.runs = state.parts;
 
   const int64_t updated = schedule.options.shard ? state.part_elements : state.held_elements;
-  for (int m = 0; m < moment_count; ++m) state.moments.push_back(at::zeros({updated}, sum_options));
+  for (int m = 0; m < moment_count; ++m)
+    state.moments.push_back(at::zeros({updated}, sum_options));
   if (bytes_of(bucket.type) < bytes_of(sum_type(schedule.options.precision)))
     state.master = at::empty({updated}, sum_options);
   return state;

@@ -8,7 +8,8 @@
 
 namespace sdp {
 
-Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, Communicator& comm)
+Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer,
+               Communicator& comm)
     : plan_(plan),
       schedule_(schedule),
       optimizer_(optimizer),
@@ -33,9 +34,11 @@ void Engine::initialize(uint64_t seed) {
     if (!states_[b].master.defined()) continue;
     // Master values start as drawn, in fp32, not as the rounded values they were cast to.
     for (const RunView& view : states_[b].runs) {
-      for (const PieceRange& range : piece_ranges(schedule_.buckets[b].runs[view.run], view.begin, view.elements)) {
+      for (const PieceRange& range :
+           piece_ranges(schedule_.buckets[b].runs[view.run], view.begin, view.elements)) {
         const at::Tensor drawn = draw_parameter(plan_.layout.parameters[range.parameter], seed).reshape({-1});
-        states_[b].master.narrow(0, view.offset + range.offset, range.end - range.begin)
+        states_[b]
+            .master.narrow(0, view.offset + range.offset, range.end - range.begin)
             .copy_(drawn.narrow(0, range.begin, range.end - range.begin));
       }
     }
@@ -51,7 +54,8 @@ void Engine::absorb(int local_slot) {
     for (int r = 0; r < static_cast<int>(schedule_.buckets[b].runs.size()); ++r) {
       const Run& run = schedule_.buckets[b].runs[r];
       if (plan_.holding(store_.slots()[local_slot].worker, run.unit) != Holding::kOwned) continue;
-      state.accumulator.narrow(0, state.held_offsets[r], run.elements).add_(store_.run_gradients(local_slot, b, r));
+      state.accumulator.narrow(0, state.held_offsets[r], run.elements)
+          .add_(store_.run_gradients(local_slot, b, r));
       store_.release_gradients(local_slot, b, r);
     }
   }
@@ -84,13 +88,15 @@ void Engine::reduce() {
 }
 
 void Engine::clip() {
-  at::Tensor squares = at::zeros({1}, at::TensorOptions(scalar_type(sum_type(schedule_.options.precision)))
-                                          .device(comm_.device()));
-  for (const BucketState& state : states_) squares.add_(state.gradient_part.square().sum());
+  at::Tensor squares = at::zeros(
+      {1}, at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(comm_.device()));
+  for (const BucketState& state : states_)
+    squares.add_(state.gradient_part.square().sum());
   comm_.all_reduce_sum(squares);
   gradient_norm_ = squares.sqrt();
   const at::Tensor factor = (optimizer_.clip_norm / (gradient_norm_ + 1e-6)).clamp_max(1);
-  for (BucketState& state : states_) state.gradient_part.mul_(factor);
+  for (BucketState& state : states_)
+    state.gradient_part.mul_(factor);
 }
 
 UpdateTensors Engine::update_tensors(int bucket) {
@@ -139,14 +145,16 @@ int64_t Engine::optimizer_bytes() const {
   int64_t bytes = 0;
   for (const BucketState& state : states_) {
     if (state.master.defined()) bytes += static_cast<int64_t>(state.master.nbytes());
-    for (const at::Tensor& moment : state.moments) bytes += static_cast<int64_t>(moment.nbytes());
+    for (const at::Tensor& moment : state.moments)
+      bytes += static_cast<int64_t>(moment.nbytes());
   }
   return bytes;
 }
 
 int64_t Engine::gradient_bytes() const {
   int64_t bytes = 0;
-  for (int s = 0; s < static_cast<int>(store_.slots().size()); ++s) bytes += store_.slot_gradient_bytes(s);
+  for (int s = 0; s < static_cast<int>(store_.slots().size()); ++s)
+    bytes += store_.slot_gradient_bytes(s);
   for (const BucketState& state : states_)
     if (state.accumulator.defined()) bytes += static_cast<int64_t>(state.accumulator.nbytes());
   return bytes;

@@ -29,7 +29,8 @@ std::vector<StateRange> Engine::state_ranges(bool only_own_part) {
         add("value", state.master.defined()
                          ? state.master.narrow(0, at_state, size)
                          : store_.run_values(b, view.run).narrow(0, begin + piece.offset, size));
-        for (size_t m = 0; m < names.size(); ++m) add(names[m], state.moments[m].narrow(0, at_state, size));
+        for (size_t m = 0; m < names.size(); ++m)
+          add(names[m], state.moments[m].narrow(0, at_state, size));
       }
     }
   }

@@ -10,7 +10,8 @@ namespace {
 
 int64_t total(const std::vector<int64_t>& splits) {
   int64_t sum = 0;
-  for (int64_t split : splits) sum += split;
+  for (int64_t split : splits)
+    sum += split;
   return sum;
 }
 
@@ -78,7 +79,8 @@ void Engine::finish_reduce(InFlight& flight) {
   const int me = comm_.rank();
   flight.pending.wait();
   flight.send = at::Tensor();
-  // Summed in process order, which is worker order, whichever message came first: the result does not depend on timing.
+  // Summed in process order, which is worker order, whichever message came first: the result does not depend
+  // on timing.
   state.gradient_part = at::zeros({state.part_elements}, state.sum_options);
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
@@ -143,7 +145,8 @@ void Engine::finish_spread(InFlight& flight, Spread what) {
       if (state.held_offsets[r] < 0 || elements == 0) continue;
       const at::Tensor target =
           what == Spread::kValues
-              ? store_.run_values(flight.bucket, static_cast<int>(r)).narrow(0, run.part_begin(other), elements)
+              ? store_.run_values(flight.bucket, static_cast<int>(r))
+                    .narrow(0, run.part_begin(other), elements)
               : state.gradient_full.narrow(0, state.held_offsets[r] + run.part_begin(other), elements);
       target.copy_(received.next(elements));
     }

@@ -9,7 +9,8 @@ namespace sdp {
 double learning_rate(const ScheduleSpec& schedule, double peak_lr, const RunLength& length, int64_t step) {
   if (step < length.warmup_steps)
     return peak_lr * static_cast<double>(step + 1) / static_cast<double>(length.warmup_steps);
-  const double decay_steps = static_cast<double>(std::max<int64_t>(1, length.total_steps - length.warmup_steps));
+  const double decay_steps =
+      static_cast<double>(std::max<int64_t>(1, length.total_steps - length.warmup_steps));
   const double t = std::min(1.0, static_cast<double>(step - length.warmup_steps) / decay_steps);
   const double f = schedule.final_lr_factor;
   switch (schedule.name) {

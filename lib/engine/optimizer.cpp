@@ -21,9 +21,10 @@ void update(const OptimizerSpec& spec, double lr, double weight_decay, const at:
     return;
   }
   // A zero momentum buffer makes the first step the same as any other, as there is no dampening.
-  const at::TensorList buffers = tensors.moments.empty() ? at::TensorList() : at::TensorList(tensors.moments[0]);
-  at::_fused_sgd_(tensors.values, tensors.gradients, buffers, weight_decay, spec.momentum, lr, /*dampening=*/0,
-                  spec.nesterov, /*maximize=*/false, /*is_first_step=*/false);
+  const at::TensorList buffers =
+      tensors.moments.empty() ? at::TensorList() : at::TensorList(tensors.moments[0]);
+  at::_fused_sgd_(tensors.values, tensors.gradients, buffers, weight_decay, spec.momentum, lr,
+                  /*dampening=*/0, spec.nesterov, /*maximize=*/false, /*is_first_step=*/false);
 }
 
 }  // namespace sdp

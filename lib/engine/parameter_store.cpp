@@ -23,7 +23,8 @@ at::Tensor SlotTensors::buffer(const std::string& name) const {
   return find(buffers_, name);
 }
 
-ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule, int process, at::Device device)
+ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule, int process,
+                               at::Device device)
     : plan_(plan), schedule_(schedule), device_(device), slots_(schedule.placement.slots_of(process)) {
   for (const Bucket& bucket : schedule.buckets) {
     int64_t end = 0;
@@ -35,7 +36,8 @@ ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule,
     }
     values_.push_back(at::empty({end}, at::TensorOptions(scalar_type(bucket.type)).device(device)));
   }
-  for (Slot slot : slots_) make_slot(slot);
+  for (Slot slot : slots_)
+    make_slot(slot);
 }
 
 void ParameterStore::make_slot(Slot slot) {
@@ -47,7 +49,8 @@ void ParameterStore::make_slot(Slot slot) {
       if (plan_.holding(slot.worker, run.unit) != Holding::kOwned) continue;
       for (const Piece& piece : run.pieces) {
         const ParameterLayout& parameter = plan_.layout.parameters[piece.parameter];
-        const at::Tensor view = run_values(b, r).narrow(0, piece.offset, piece.elements).view(parameter.shape);
+        const at::Tensor view =
+            run_values(b, r).narrow(0, piece.offset, piece.elements).view(parameter.shape);
         tensors.parameters_[parameter.name] = view.variable_data().set_requires_grad(true);
       }
     }
@@ -69,15 +72,17 @@ at::Tensor ParameterStore::run_gradients(int local_slot, int bucket, int run) co
   std::vector<at::Tensor> gradients;
   for (const Piece& piece : schedule_.buckets[bucket].runs[run].pieces) {
     const at::Tensor& leaf = slot(local_slot).parameters_.at(plan_.layout.parameters[piece.parameter].name);
-    gradients.push_back(leaf.grad().defined() ? leaf.grad().reshape({-1}) : at::zeros({piece.elements}, leaf.options()));
+    gradients.push_back(leaf.grad().defined() ? leaf.grad().reshape({-1})
+                                              : at::zeros({piece.elements}, leaf.options()));
   }
   return gradients.size() == 1 ? gradients.front() : at::cat(gradients);
 }
 
 void ParameterStore::release_gradients(int local_slot, int bucket, int run) {
   for (const Piece& piece : schedule_.buckets[bucket].runs[run].pieces)
-    slot_tensors_.at(local_slot).parameters_.at(plan_.layout.parameters[piece.parameter].name).mutable_grad() =
-        at::Tensor();
+    slot_tensors_.at(local_slot)
+        .parameters_.at(plan_.layout.parameters[piece.parameter].name)
+        .mutable_grad() = at::Tensor();
 }
 
 void ParameterStore::initialize(uint64_t seed) {
@@ -95,7 +100,8 @@ void ParameterStore::initialize(uint64_t seed) {
 
 int64_t ParameterStore::parameter_bytes() const {
   int64_t bytes = 0;
-  for (const at::Tensor& values : values_) bytes += static_cast<int64_t>(values.nbytes());
+  for (const at::Tensor& values : values_)
+    bytes += static_cast<int64_t>(values.nbytes());
   return bytes;
 }
 

@@ -9,8 +9,8 @@ constexpr int64_t kImageChannels = 3;
 constexpr SliceRule kRows{.dim = 0};
 constexpr SliceRule kColumns{.dim = 1};
 
-/// One BasicBlock: branch conv1-bn1-relu-conv2-bn2 whose hidden width is the channels between the convolutions,
-/// and the projection shortcut where shapes change. Returns the output size.
+/// One BasicBlock: branch conv1-bn1-relu-conv2-bn2 whose hidden width is the channels between the
+/// convolutions, and the projection shortcut where shapes change. Returns the output size.
 int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int block, int64_t in, int64_t out,
                         int64_t size, int64_t stride) {
   const int64_t out_size = (size + stride - 1) / stride;
@@ -73,7 +73,8 @@ ModelLayout mlp_layout(const ModelSpec& spec) {
     const std::string name = "blocks." + std::to_string(i);
     const int branch = builder.begin_branch(name, static_cast<int>(i), spec.hidden_width);
     builder.norm(name + ".norm", spec.width, {.branch = branch, .output = {}, .input = {}});
-    builder.linear(name + ".mlp.0", spec.width, spec.hidden_width, {.branch = branch, .output = kRows, .input = {}});
+    builder.linear(name + ".mlp.0", spec.width, spec.hidden_width,
+                   {.branch = branch, .output = kRows, .input = {}});
     builder.linear(name + ".mlp.3", spec.hidden_width, spec.width,
                    {.branch = branch, .output = {}, .input = kColumns, .scales_branch_output = true});
     builder.keep_hidden(branch, spec.hidden_width);

@@ -30,9 +30,9 @@ at::Tensor Mlp::forward(const at::Tensor& images, const ForwardMode& mode) {
     if (branches_[i]) {
       const Branch& branch = *branches_[i];
       // Normalised in the weights' type; LayerNorm's parameters may be kept in a wider one.
-      const at::Tensor normed =
-          at::layer_norm(x.to(branch.norm_weight.scalar_type()), {width_}, branch.norm_weight, branch.norm_bias)
-              .to(x.scalar_type());
+      const at::Tensor normed = at::layer_norm(x.to(branch.norm_weight.scalar_type()), {width_},
+                                               branch.norm_weight, branch.norm_bias)
+                                    .to(x.scalar_type());
       const at::Tensor hidden = at::relu(at::linear(normed, branch.up_weight, branch.up_bias));  // [B, H]
       x = x + at::linear(hidden, branch.down_weight, branch.down_bias);
     }

@@ -63,7 +63,8 @@ void ResNet18::unbind_branch(int branch) {
 
 at::Tensor ResNet18::block_forward(Block& block, int index, const at::Tensor& x, const ForwardMode& mode) {
   at::Tensor out = x;  // P(x)
-  if (block.has_projection) out = apply(block.projection_bn, conv(x, block.projection, block.stride, 0), mode);
+  if (block.has_projection)
+    out = apply(block.projection_bn, conv(x, block.projection, block.stride, 0), mode);
   if (mode.before_branch) mode.before_branch(index);
   if (block.branch) {
     const Branch& branch = *block.branch;
@@ -79,7 +80,8 @@ at::Tensor ResNet18::forward(const at::Tensor& images, const ForwardMode& mode) 
   at::Tensor x = conv(images, conv1_, imagenet ? 2 : 1, imagenet ? 3 : 1);  // [B, W, S, S]
   x = at::relu(apply(bn1_, x, mode));
   if (imagenet) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
-  for (size_t i = 0; i < blocks_.size(); ++i) x = block_forward(blocks_[i], static_cast<int>(i), x, mode);
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    x = block_forward(blocks_[i], static_cast<int>(i), x, mode);
   x = at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);  // [B, 8 W]
   return at::linear(x, fc_weight_, fc_bias_);
 }

@@ -11,8 +11,8 @@ class logger;
 
 namespace sdp {
 
-/// Where a run's messages go: an spdlog logger behind plain strings, so that its headers and fmt's stay out of
-/// files that include LibTorch, which brings an fmt of its own. Copies write to the same places.
+/// Where a run's messages go: an spdlog logger behind plain strings, so that its headers and fmt's stay out
+/// of files that include LibTorch, which brings an fmt of its own. Copies write to the same places.
 class Logger {
  public:
   explicit Logger(std::shared_ptr<spdlog::logger> logger) : logger_(std::move(logger)) {}

@@ -50,7 +50,8 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
   double largest_activation = 0;
   const std::vector<Slot> slots = schedule.placement.slots_of(process);
   for (Slot slot : slots) {
-    for (int unit : plan.units_with(slot.worker, Holding::kOwned)) units.insert(unit);
+    for (int unit : plan.units_with(slot.worker, Holding::kOwned))
+      units.insert(unit);
     cost.flops_per_sample += plan.worker_flops(slot.worker) / static_cast<double>(slots.size());
     largest_gradient =
         std::max(largest_gradient, worker_gradient_bytes(plan, schedule.options.precision, slot.worker));
@@ -84,7 +85,8 @@ SubnetPlan dense_plan(const SubnetPlan& plan) {
 
 double flops_share(const SubnetPlan& plan) {
   double sum = 0;
-  for (int worker = 0; worker < plan.workers; ++worker) sum += plan.worker_flops(worker);
+  for (int worker = 0; worker < plan.workers; ++worker)
+    sum += plan.worker_flops(worker);
   return sum / plan.workers / plan.dense_flops();
 }
 

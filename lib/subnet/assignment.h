@@ -41,11 +41,11 @@ struct Balance {
 };
 
 /// Searches for the best assignment in lexicographic order: the most even FLOPs, then the smallest largest
-/// bytes, then the smallest lambda2 by unit, where loads within the problem's tolerances count as equal (see the problem for what memory may buy). It
-/// starts from designs with a small lambda2, from greedy assignments, and from the window and the random
-/// assignment of the same problem, which it is never worse than. The effort is a fixed number of steps, a
-/// fraction of a second in a Release build.
-/// This and the functions below throw std::logic_error for a problem outside the limits above.
+/// bytes, then the smallest lambda2 by unit, where loads within the problem's tolerances count as equal (see
+/// the problem for what memory may buy). It starts from designs with a small lambda2, from greedy
+/// assignments, and from the window and the random assignment of the same problem, which it is never worse
+/// than. The effort is a fixed number of steps, a fraction of a second in a Release build. This and the
+/// functions below throw std::logic_error for a problem outside the limits above.
 std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem);
 
 /// Group i: workers i, i+1, .., i+p-1 modulo n.

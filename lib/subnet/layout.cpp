@@ -34,7 +34,8 @@ Flops Flops::operator*(double factor) const {
 
 int64_t ModelLayout::parameter_count() const {
   int64_t count = 0;
-  for (const ParameterLayout& parameter : parameters) count += parameter.elements();
+  for (const ParameterLayout& parameter : parameters)
+    count += parameter.elements();
   return count;
 }
 

@@ -20,7 +20,8 @@ namespace {
 std::vector<Unit> block_units(const ModelLayout& layout) {
   std::vector<Unit> units;
   for (size_t b = 0; b < layout.branches.size(); ++b)
-    units.push_back({.branch = static_cast<int>(b), .begin = 0, .end = layout.branches[b].hidden_width, .owners = {}});
+    units.push_back(
+        {.branch = static_cast<int>(b), .begin = 0, .end = layout.branches[b].hidden_width, .owners = {}});
   return units;
 }
 
@@ -29,7 +30,8 @@ std::vector<int> assignment_groups(const SubnetPlan& plan, UnitKind kind) {
   std::vector<int> group(plan.units.size());
   std::map<int, int> group_of_block;
   for (size_t u = 0; u < plan.units.size(); ++u) {
-    const int key = kind == UnitKind::kBlock ? plan.layout.branches[plan.units[u].branch].block : static_cast<int>(u);
+    const int key =
+        kind == UnitKind::kBlock ? plan.layout.branches[plan.units[u].branch].block : static_cast<int>(u);
     group[u] = group_of_block.try_emplace(key, static_cast<int>(group_of_block.size())).first->second;
   }
   return group;
@@ -99,7 +101,8 @@ void assign(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed) {
   const std::vector<OwnerSet> owners = spec.assignment == Assignment::kBalanced ? assign_balanced(problem)
                                        : spec.assignment == Assignment::kWindow ? assign_window(problem)
                                                                                 : assign_random(problem);
-  for (size_t u = 0; u < plan.units.size(); ++u) plan.units[u].owners = owners[group[u]];
+  for (size_t u = 0; u < plan.units.size(); ++u)
+    plan.units[u].owners = owners[group[u]];
 }
 
 void check_invariants(const SubnetPlan& plan) {
@@ -109,7 +112,8 @@ void check_invariants(const SubnetPlan& plan) {
       throw std::logic_error("units of branch " + plan.layout.branches[unit.branch].name + " leave a gap");
     covered[unit.branch] = unit.end;
     if (static_cast<int>(unit.owners.size()) != plan.owners_per_unit ||
-        std::adjacent_find(unit.owners.begin(), unit.owners.end(), std::greater_equal<>()) != unit.owners.end() ||
+        std::adjacent_find(unit.owners.begin(), unit.owners.end(), std::greater_equal<>()) !=
+            unit.owners.end() ||
         unit.owners.front() < 0 || unit.owners.back() >= plan.workers)
       throw std::logic_error("a unit has not exactly p different owners");
   }
@@ -186,7 +190,8 @@ double SubnetPlan::worker_flops(int worker) const {
 
 double SubnetPlan::dense_flops() const {
   Flops flops = layout.shared_flops;
-  for (const BranchLayout& branch : layout.branches) flops += branch.flops;
+  for (const BranchLayout& branch : layout.branches)
+    flops += branch.flops;
   return flops.training();
 }
 

@@ -38,7 +38,8 @@ Json cost_json(const Cost& cost) {
 
 Json spectrum_json(const SubnetPlan& plan, const std::vector<double>& weights) {
   std::vector<OwnerSet> owners;
-  for (const Unit& unit : plan.units) owners.push_back(unit.owners);
+  for (const Unit& unit : plan.units)
+    owners.push_back(unit.owners);
   const Spectrum spectrum = spectrum_of(owners, weights, plan.workers);
   return {{"lambda2", spectrum.lambda2},
           {"spectral_gap", spectrum.spectral_gap},
@@ -77,7 +78,8 @@ Json dense_json(const SubnetPlan& plan, const ExperimentSpec& spec) {
 
 Json plan_identity_json(const SubnetPlan& plan) {
   Json units = Json::array();
-  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) units.push_back(unit_json(plan, u));
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u)
+    units.push_back(unit_json(plan, u));
   return {{"model", plan.layout.name},
           {"workers", plan.workers},
           {"owners_per_unit", plan.owners_per_unit},
@@ -115,12 +117,15 @@ Json plan_json(const SubnetPlan& plan, const Schedule& schedule, const Experimen
   json["balance"] = {
       {"flops_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.flops_per_sample; })},
       {"parameters_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.parameters; })},
-      {"state_bytes_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.state_bytes(); })}};
+      {"state_bytes_max_over_mean",
+       max_over_mean(per_worker, [](const Cost& c) { return c.state_bytes(); })}};
   json["flops_share"] = flops_share(plan);
   json["replicas"] = schedule.placement.replicas;
   json["processes"] = schedule.placement.processes;
-  for (const Cost& cost : per_worker) json["per_worker"].push_back(cost_json(cost));
-  for (const Cost& cost : per_process) json["per_process"].push_back(cost_json(cost));
+  for (const Cost& cost : per_worker)
+    json["per_worker"].push_back(cost_json(cost));
+  for (const Cost& cost : per_process)
+    json["per_process"].push_back(cost_json(cost));
   json["dense"] = dense_json(plan, spec);
   return json;
 }

@@ -95,7 +95,8 @@ int64_t Bucket::held_elements(int process) const {
 
 int64_t Bucket::part_elements(int process) const {
   int64_t elements = 0;
-  for (const Run& run : runs) elements += run.part_elements(process);
+  for (const Run& run : runs)
+    elements += run.part_elements(process);
   return elements;
 }
 
@@ -103,7 +104,8 @@ Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const
   Schedule schedule{.placement = placement, .options = options, .buckets = {}};
   Packer packer(plan, schedule);
   for (size_t i = 0; i < plan.layout.parameters.size(); ++i)
-    for (int unit : plan.units_of(plan.layout.parameters[i])) packer.add(static_cast<int>(i), unit);
+    for (int unit : plan.units_of(plan.layout.parameters[i]))
+      packer.add(static_cast<int>(i), unit);
   for (Bucket& bucket : schedule.buckets) {
     for (Run& run : bucket.runs) {
       run.holders = placement.processes_of(plan.owners(run.unit));

@@ -18,7 +18,8 @@ namespace {
 constexpr const char* kBuffer = "buffer";
 
 std::string range_name(const StateKey& key, int64_t begin, int64_t end) {
-  return fmt::format("{}|{}|{}:{}|{}:{}", key.kind, key.parameter, key.hidden_begin, key.hidden_end, begin, end);
+  return fmt::format("{}|{}|{}:{}|{}:{}", key.kind, key.parameter, key.hidden_begin, key.hidden_end, begin,
+                     end);
 }
 
 std::string buffer_name(const std::string& name, Slot slot) {
@@ -72,8 +73,8 @@ at::Tensor as_tensor(const TensorView& view) {
 std::map<std::string, at::Tensor> tensors_to_save(const Experiment& experiment, Engine& engine) {
   std::map<std::string, at::Tensor> tensors;
   for (const StateRange& range : engine.owned_state())
-    tensors[range_name(key_of(experiment.plan, range.kind, range.parameter, range.unit), range.begin, range.end)] =
-        range.values;
+    tensors[range_name(key_of(experiment.plan, range.kind, range.parameter, range.unit), range.begin,
+                       range.end)] = range.values;
   const ParameterStore& store = engine.store();
   for (size_t s = 0; s < store.slots().size(); ++s)
     for (const auto& [name, buffer] : store.slot(static_cast<int>(s)).buffers())
@@ -81,8 +82,8 @@ std::map<std::string, at::Tensor> tensors_to_save(const Experiment& experiment, 
   return tensors;
 }
 
-ManifestFile write_process_file(const std::filesystem::path& folder, const Experiment& experiment, Engine& engine,
-                                const Communicator& comm) {
+ManifestFile write_process_file(const std::filesystem::path& folder, const Experiment& experiment,
+                                Engine& engine, const Communicator& comm) {
   const std::map<std::string, at::Tensor> tensors = tensors_to_save(experiment, engine);
   std::vector<TensorEntry> entries;
   for (const auto& [name, tensor] : tensors)
@@ -164,7 +165,8 @@ void CheckpointReader::index_file(const SafetensorsFile& file) {
     const auto [begin, end] = parse_range(parts[3], name);
     if (begin < 0 || end - begin != view.entry.bytes() / element_bytes(view.entry.dtype))
       throw DataError(folder_.string() + ": tensor " + name + " has another size than its name says");
-    ranges_[{std::string(parts[0]), std::string(parts[1]), hidden_begin, hidden_end}].push_back({begin, end, &view});
+    ranges_[{std::string(parts[0]), std::string(parts[1]), hidden_begin, hidden_end}].push_back(
+        {begin, end, &view});
   }
 }
 
@@ -182,9 +184,10 @@ void CheckpointReader::read(const StateKey& key, int64_t begin, int64_t end, at:
     }
   }
   if (done < end)
-    throw DataError(fmt::format("{}: elements {} to {} of {} are missing. The checkpoint is of another model or "
-                                "damaged.",
-                                folder_.string(), done, end, range_name(key, begin, end)));
+    throw DataError(
+        fmt::format("{}: elements {} to {} of {} are missing. The checkpoint is of another model or "
+                    "damaged.",
+                    folder_.string(), done, end, range_name(key, begin, end)));
 }
 
 at::Tensor CheckpointReader::buffer(const std::string& name, Slot slot) const {
@@ -196,7 +199,8 @@ void restore(const CheckpointReader& reader, const Experiment& experiment, Engin
   const at::NoGradGuard no_grad;
   if (reader.manifest().plan_hash != plan_hash(experiment.plan))
     throw DataError(
-        "the checkpoint belongs to another plan: model, workers, coverage, construction, masking, assignment and "
+        "the checkpoint belongs to another plan: model, workers, coverage, construction, masking, assignment "
+        "and "
         "seed must be those it was made with. Resume with the run folder's spec.yaml, or start a run under "
         "another name.");
   for (StateRange& range : engine.required_state())
@@ -206,15 +210,16 @@ void restore(const CheckpointReader& reader, const Experiment& experiment, Engin
   for (size_t s = 0; s < store.slots().size(); ++s) {
     for (const auto& [name, buffer] : store.slot(static_cast<int>(s)).buffers()) {
       const at::Tensor saved = reader.buffer(name, store.slots()[s]);
-      if (!saved.defined()) throw DataError("the checkpoint has no buffer " + buffer_name(name, store.slots()[s]));
+      if (!saved.defined())
+        throw DataError("the checkpoint has no buffer " + buffer_name(name, store.slots()[s]));
       at::Tensor(buffer).copy_(saved);
     }
   }
   engine.set_step_count(reader.manifest().state.at("updates"));
 }
 
-SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader, const ExperimentSpec& spec,
-                               at::Device device)
+SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader,
+                               const ExperimentSpec& spec, at::Device device)
     : FullModel(plan), reader_(reader), precision_(spec.train.precision), device_(device) {
   const at::TensorOptions options = at::TensorOptions(scalar_type(sum_type(precision_))).device(device);
   for (const BufferLayout& buffer : plan.layout.buffers) {
@@ -235,8 +240,9 @@ SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& r
 
 at::Tensor SavedFullModel::read_parameter(int index) {
   const ParameterLayout& parameter = plan_.layout.parameters[index];
-  at::Tensor values = at::empty({parameter.elements()},
-                                at::TensorOptions(scalar_type(element_type(parameter, precision_))).device(device_));
+  at::Tensor values =
+      at::empty({parameter.elements()},
+                at::TensorOptions(scalar_type(element_type(parameter, precision_))).device(device_));
   // Block construction: a parameter belongs to one unit.
   const int unit = plan_.units_of(parameter).front();
   reader_.read(key_of(plan_, "value", index, unit), 0, values.numel(), values);

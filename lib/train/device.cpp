@@ -18,12 +18,14 @@ int device_count(DeviceKind kind) {
 c10::Device choose_device(DeviceKind kind, int local_rank) {
   const int devices = device_count(kind);
   if (kind == DeviceKind::kCuda && devices == 0)
-    throw UsageError("train.device: cuda, but no CUDA device is visible. Use train.device: cpu, or make a GPU visible.");
+    throw UsageError(
+        "train.device: cuda, but no CUDA device is visible. Use train.device: cpu, or make a GPU visible.");
   if (devices == 0) return c10::Device(c10::kCPU);
   if (local_rank >= devices)
-    throw UsageError(fmt::format("{} CUDA devices are visible, but this is local process {}. Start at most one "
-                                 "process a GPU: fewer processes, with several workers each, give the same result.",
-                                 devices, local_rank));
+    throw UsageError(
+        fmt::format("{} CUDA devices are visible, but this is local process {}. Start at most one "
+                    "process a GPU: fewer processes, with several workers each, give the same result.",
+                    devices, local_rank));
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
 }
 

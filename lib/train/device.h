@@ -12,8 +12,8 @@ namespace sdp {
 /// A peer that does not take part for so long counts as lost.
 inline constexpr std::chrono::minutes kCollectiveTimeout{10};
 
-/// The device of a process: GPU `local_rank` or the CPU. UsageError where CUDA is asked for and there is none,
-/// or fewer GPUs than local processes.
+/// The device of a process: GPU `local_rank` or the CPU. UsageError where CUDA is asked for and there is
+/// none, or fewer GPUs than local processes.
 c10::Device choose_device(DeviceKind kind, int local_rank);
 
 /// GPUs that processes of this host may use; 0 for a run on the CPU.

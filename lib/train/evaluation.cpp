@@ -45,7 +45,8 @@ void Evaluator::walk_branches(const ForwardMode& mode) const {
 
 TensorBatch Evaluator::test_batch(int64_t begin) const {
   const int64_t end = std::min(begin + experiment_.spec.eval.batch_size, test_.size());
-  return to_tensors(eval_batch(test_, begin, end), test_.shape(), experiment_.spec.train.precision, comm_.device());
+  return to_tensors(eval_batch(test_, begin, end), test_.shape(), experiment_.spec.train.precision,
+                    comm_.device());
 }
 
 at::Tensor Evaluator::summed_loss_and_hits(Model& model, const ForwardMode& mode, int64_t begin) const {
@@ -92,7 +93,8 @@ at::Tensor Evaluator::logits(FullModel& full_model) {
 }
 
 /// BatchNorm statistics re-estimated as the plain average over training batches passed through the assembled
-/// model. Batch i is the i-th of the training order and goes to process i mod W; the average is over all of them.
+/// model. Batch i is the i-th of the training order and goes to process i mod W; the average is over all of
+/// them.
 void Evaluator::recalibrate(FullModel& full_model) {
   const ExperimentSpec& spec = experiment_.spec;
   const int64_t batches = *spec.eval.recalibrate_batches;
@@ -101,15 +103,15 @@ void Evaluator::recalibrate(FullModel& full_model) {
   ForwardMode mode = bind(*model, full_model, /*training=*/true);
 
   const int64_t mine = (batches - comm_.rank() + comm_.size() - 1) / comm_.size();
-  LoaderOptions options{.geometry = {.workers = comm_.size(), .replicas = 1, .accumulate_steps = 1,
-                                     .batch_size = batch_size},
-                        .slots = {{.worker = comm_.rank(), .replica = 0}},
-                        .first_step = 0,
-                        .last_step = mine,
-                        .seed = static_cast<uint64_t>(spec.seed),
-                        .augment = spec.data.augment,
-                        .threads = spec.data.loader_threads,
-                        .prefetch_batches = spec.data.prefetch_batches};
+  LoaderOptions options{
+      .geometry = {.workers = comm_.size(), .replicas = 1, .accumulate_steps = 1, .batch_size = batch_size},
+      .slots = {{.worker = comm_.rank(), .replica = 0}},
+      .first_step = 0,
+      .last_step = mine,
+      .seed = static_cast<uint64_t>(spec.seed),
+      .augment = spec.data.augment,
+      .threads = spec.data.loader_threads,
+      .prefetch_batches = spec.data.prefetch_batches};
   BatchLoader loader(train_, options);
   for (int64_t round = 0; round * comm_.size() < batches; ++round) {
     if (round >= mine) {

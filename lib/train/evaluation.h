@@ -26,8 +26,8 @@ class Evaluator {
   /// Collective. The result with corrections applied and, if there are any, without. The full model keeps its
   /// corrected BatchNorm statistics and branch scale.
   EvalRecord evaluate(FullModel& full_model);
-  /// Logits of the whole test set in file order, [N, num_classes] in the compute type, with the corrections the
-  /// full model has. For a single process.
+  /// Logits of the whole test set in file order, [N, num_classes] in the compute type, with the corrections
+  /// the full model has. For a single process.
   at::Tensor logits(FullModel& full_model);
   /// This process's own subnetwork on the whole test set. Not collective.
   EvalResult evaluate_subnetwork(Model& model);

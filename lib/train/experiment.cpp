@@ -33,8 +33,8 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes) {
 RunSteps run_steps(const Experiment& experiment, int64_t dataset_size) {
   const ExperimentSpec& spec = experiment.spec;
   RunSteps steps;
-  steps.samples_per_step = spec.train.batch_size_per_worker * spec.train.accumulate_steps * spec.subnetwork.workers *
-                           spec.subnetwork.replicas;
+  steps.samples_per_step = spec.train.batch_size_per_worker * spec.train.accumulate_steps *
+                           spec.subnetwork.workers * spec.subnetwork.replicas;
   steps.steps_per_epoch = static_cast<double>(dataset_size) / static_cast<double>(steps.samples_per_step);
   steps.epochs = spec.train.epochs * budget_factor(experiment);
   const auto in_steps = [&](double epochs) {
@@ -47,13 +47,17 @@ RunSteps run_steps(const Experiment& experiment, int64_t dataset_size) {
   } else if (spec.schedule.warmup_epochs > 0) {
     steps.length.warmup_steps = in_steps(spec.schedule.warmup_epochs);
   }
-  if (spec.eval.every_epochs > 0) steps.eval_every_steps = in_steps(spec.eval.every_epochs);
-  if (spec.checkpoint.every_steps) {
-    steps.checkpoint_every_steps = *spec.checkpoint.every_steps;
-  } else if (spec.checkpoint.every_epochs > 0) {
-    steps.checkpoint_every_steps = in_steps(spec.checkpoint.every_epochs);
-  }
+  steps.eval_every_steps = spec.eval.every_epochs * steps.steps_per_epoch;
+  steps.checkpoint_every_steps = spec.checkpoint.every_steps
+                                     ? static_cast<double>(*spec.checkpoint.every_steps)
+                                     : spec.checkpoint.every_epochs * steps.steps_per_epoch;
   return steps;
+}
+
+bool is_due(double every_steps, int64_t done) {
+  if (every_steps <= 0) return false;
+  const auto multiples = [&](int64_t steps) { return std::floor(static_cast<double>(steps) / every_steps); };
+  return multiples(done) > multiples(done - 1);
 }
 
 }  // namespace sdp

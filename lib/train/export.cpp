@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "checkpoint/safetensors.h"
-#include "spec/load.h"
 #include "train/checkpointing.h"
 
 namespace sdp {
@@ -17,14 +16,15 @@ std::vector<std::string> counters(const ModelLayout& layout) {
   std::vector<std::string> names;
   for (const BufferLayout& buffer : layout.buffers)
     if (buffer.name.ends_with(kRunningMean))
-      names.push_back(buffer.name.substr(0, buffer.name.size() - kRunningMean.size()) + ".num_batches_tracked");
+      names.push_back(buffer.name.substr(0, buffer.name.size() - kRunningMean.size()) +
+                      ".num_batches_tracked");
   return names;
 }
 
 }  // namespace
 
-void export_model(const std::filesystem::path& run_dir, const std::filesystem::path& out) {
-  ExperimentSpec spec = load_spec({run_dir / "spec.yaml"}, {}, DataFolder::kNotNeeded).spec;
+void export_model(ExperimentSpec spec, const std::filesystem::path& run_dir,
+                  const std::filesystem::path& out) {
   const CheckpointReader reader(run_dir, std::nullopt, /*verify_hashes=*/true);
   const Experiment experiment = make_experiment(spec, 1);
   // Master values, whatever type the run computed in.
@@ -38,9 +38,11 @@ void export_model(const std::filesystem::path& run_dir, const std::filesystem::p
   std::vector<TensorEntry> entries;
   for (const ParameterLayout& parameter : experiment.plan.layout.parameters)
     entries.push_back({parameter.name, dtype, parameter.shape});
-  for (const BufferLayout& buffer : experiment.plan.layout.buffers) entries.push_back({buffer.name, dtype, buffer.shape});
+  for (const BufferLayout& buffer : experiment.plan.layout.buffers)
+    entries.push_back({buffer.name, dtype, buffer.shape});
   const std::vector<std::string> counter_names = counters(experiment.plan.layout);
-  for (const std::string& name : counter_names) entries.push_back({name, DType::kI64, {}});
+  for (const std::string& name : counter_names)
+    entries.push_back({name, DType::kI64, {}});
   sort_for_writing(entries);
 
   SafetensorsWriter writer(out, entries,

@@ -83,7 +83,8 @@ void LiveFullModel::average_buffers() {
     int owners = plan_.workers;
     if (buffer.branch) {
       owners = 0;
-      for (int worker = 0; worker < plan_.workers; ++worker) owners += plan_.owns_any_of(worker, *buffer.branch);
+      for (int worker = 0; worker < plan_.workers; ++worker)
+        owners += plan_.owns_any_of(worker, *buffer.branch);
     }
     sums.push_back(sum.div_(owners * schedule_.placement.replicas).reshape({-1}));
   }

@@ -33,9 +33,10 @@ std::vector<std::string> cost_row(const std::string& name, const Json& cost) {
 
 /// One row for each of `costs`, numbered, and DDP's when it is asked for.
 std::string cost_table(const std::string& of, const Json& costs, const Json* dense) {
-  TextTable table(
-      {of, "units", "parameters", "FLOPs/sample", "values", "gradients", "optimizer", "activations", "sent/step"});
-  for (size_t k = 0; k < costs.size(); ++k) table.add_row(cost_row(fmt::format("{}", k), costs[k]));
+  TextTable table({of, "units", "parameters", "FLOPs/sample", "values", "gradients", "optimizer",
+                   "activations", "sent/step"});
+  for (size_t k = 0; k < costs.size(); ++k)
+    table.add_row(cost_row(fmt::format("{}", k), costs[k]));
   if (dense) table.add_row(cost_row("DDP", *dense));
   return table.str();
 }
@@ -57,7 +58,8 @@ double share_of_dense(const Json& plan, const std::vector<const char*>& keys) {
   double sum = 0;
   double dense = 0;
   for (const char* key : keys) {
-    for (const Json& cost : plan["per_worker"]) sum += cost[key].get<double>() / plan["per_worker"].size();
+    for (const Json& cost : plan["per_worker"])
+      sum += cost[key].get<double>() / plan["per_worker"].size();
     dense += plan["dense"][key].get<double>();
   }
   return dense > 0 ? sum / dense : 1;
@@ -68,14 +70,18 @@ std::string summary(const Json& plan) {
   const double sent = share_of_dense(plan, {"bytes_sent_per_step"});
   const double flops = share_of_dense(plan, {"flops_per_sample"});
   std::string text = fmt::format(
-      "mean over workers against DDP: FLOPs {}, weights + gradients + optimizer {}, activations {}, sent {}\n",
+      "mean over workers against DDP: FLOPs {}, weights + gradients + optimizer {}, activations {}, sent "
+      "{}\n",
       percent(flops), percent(state), percent(share_of_dense(plan, {"activation_bytes"})), percent(sent));
   const Json& balance = plan["balance"];
-  text += fmt::format("balance (max/mean over workers): FLOPs {:.3f}, parameters {:.3f}, state bytes {:.3f}\n",
-                      balance["flops_max_over_mean"].get<double>(), balance["parameters_max_over_mean"].get<double>(),
-                      balance["state_bytes_max_over_mean"].get<double>());
-  TextTable spectrum({"units weighted by", "lambda2", "spectral gap", "bound on lambda2", "lambda2 normalized"});
-  for (const auto& [key, label] : {std::pair{"by_unit", "1"}, {"by_parameters", "parameters"}, {"by_flops", "FLOPs"}}) {
+  text += fmt::format(
+      "balance (max/mean over workers): FLOPs {:.3f}, parameters {:.3f}, state bytes {:.3f}\n",
+      balance["flops_max_over_mean"].get<double>(), balance["parameters_max_over_mean"].get<double>(),
+      balance["state_bytes_max_over_mean"].get<double>());
+  TextTable spectrum(
+      {"units weighted by", "lambda2", "spectral gap", "bound on lambda2", "lambda2 normalized"});
+  for (const auto& [key, label] :
+       {std::pair{"by_unit", "1"}, {"by_parameters", "parameters"}, {"by_flops", "FLOPs"}}) {
     const Json& values = plan["spectrum"][key];
     spectrum.add_row({label, fmt::format("{:.3f}", values["lambda2"].get<double>()),
                       fmt::format("{:.3f}", values["spectral_gap"].get<double>()),
@@ -88,12 +94,14 @@ std::string summary(const Json& plan) {
     text += "Coverage 1 is ordinary data parallelism.\n";
   } else {
     text += fmt::format(
-        "SDP pays here where memory or links are short: the slowest worker still computes {} of the full model, and "
+        "SDP pays here where memory or links are short: the slowest worker still computes {} of the full "
+        "model, and "
         "needs {} of DDP's state. Where the model fits and links are fast, DDP trains on more per step.\n",
         percent(flops * imbalance), percent(state * balance["state_bytes_max_over_mean"].get<double>()));
     if (imbalance > 1.05)
       text += fmt::format(
-          "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and sets the step time.\n",
+          "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and sets the "
+          "step time.\n",
           100 * (imbalance - 1));
   }
   return text;
@@ -105,7 +113,8 @@ std::string describe(const EvalRecord& record) {
   std::string text = fmt::format("step {}: assembled full model: accuracy {}, loss {:.4f}", record.step,
                                  percent(record.accuracy), record.loss);
   if (record.accuracy_uncorrected)
-    text += fmt::format(" (uncorrected: {}, {:.4f})", percent(*record.accuracy_uncorrected), *record.loss_uncorrected);
+    text += fmt::format(" (uncorrected: {}, {:.4f})", percent(*record.accuracy_uncorrected),
+                        *record.loss_uncorrected);
   if (!record.subnetwork_accuracy.empty()) {
     const auto [low, high] =
         std::minmax_element(record.subnetwork_accuracy.begin(), record.subnetwork_accuracy.end());
@@ -118,7 +127,8 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
   const SubnetPlan& plan = experiment.plan;
   const Placement& placement = experiment.schedule.placement;
   return fmt::format(
-      "{}: {} parameters, {} workers of coverage {}/{} ({} construction, {} masking), {} FLOPs of the full model\n"
+      "{}: {} parameters, {} workers of coverage {}/{} ({} construction, {} masking), {} FLOPs of the full "
+      "model\n"
       "{} process{} on {}, {} worker{} each, {} replica{}, {}",
       plan.layout.name, format_count(static_cast<double>(plan.layout.parameter_count())), plan.workers,
       plan.owners_per_unit, plan.workers, name_of(plan.construction), name_of(plan.masking),
@@ -129,17 +139,19 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
 
 std::string describe_plan(const Experiment& experiment) {
   const Json plan = plan_json(experiment.plan, experiment.schedule, experiment.spec);
-  std::string text = fmt::format("{}: {} workers, {} owners a unit, coverage {:.3f}, {} construction, {} masking\n\n",
-                                 plan["model"].get<std::string>(), plan["workers"].get<int>(),
-                                 plan["owners_per_unit"].get<int>(), plan["coverage"].get<double>(),
-                                 plan["construction"].get<std::string>(), plan["masking"].get<std::string>());
+  std::string text =
+      fmt::format("{}: {} workers, {} owners a unit, coverage {:.3f}, {} construction, {} masking\n\n",
+                  plan["model"].get<std::string>(), plan["workers"].get<int>(),
+                  plan["owners_per_unit"].get<int>(), plan["coverage"].get<double>(),
+                  plan["construction"].get<std::string>(), plan["masking"].get<std::string>());
   text += fmt::format("{}\n", unit_table(plan));
   text += fmt::format("batch {} a worker, {}, optimizer {}:\n", experiment.spec.train.batch_size_per_worker,
                       name_of(experiment.spec.train.precision), name_of(experiment.spec.optimizer.name));
   text += fmt::format("{}\n", cost_table("worker", plan["per_worker"], &plan["dense"]));
   const Placement& placement = experiment.schedule.placement;
   if (placement.processes != placement.workers)
-    text += fmt::format("on {} processes:\n{}\n", placement.processes, cost_table("process", plan["per_process"], nullptr));
+    text += fmt::format("on {} processes:\n{}\n", placement.processes,
+                        cost_table("process", plan["per_process"], nullptr));
   return text + summary(plan);
 }
 

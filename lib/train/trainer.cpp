@@ -77,10 +77,11 @@ void Trainer::start_fresh_or_resume(bool resume) {
     if (comm_.rank() == 0) {
       log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
       if (reader.manifest().processes != comm_.size() || reader.manifest().threads != threads_)
-        log_.warn(fmt::format(
-            "the checkpoint was made by {} processes of {} threads, this run has {} of {}: results agree up to "
-            "rounding, not bit for bit",
-            reader.manifest().processes, reader.manifest().threads, comm_.size(), threads_));
+        log_.warn(
+            fmt::format("the checkpoint was made by {} processes of {} threads, this run has {} of {}: "
+                        "results agree up to "
+                        "rounding, not bit for bit",
+                        reader.manifest().processes, reader.manifest().threads, comm_.size(), threads_));
     }
   } else {
     engine_.initialize(static_cast<uint64_t>(experiment_.spec.seed));
@@ -93,10 +94,6 @@ void Trainer::start_fresh_or_resume(bool resume) {
 
 double Trainer::lr_of(int64_t step) const {
   return learning_rate(experiment_.spec.schedule, experiment_.spec.optimizer.lr, steps_.length, step);
-}
-
-bool Trainer::is_due(int64_t every_steps, int64_t done) const {
-  return every_steps > 0 && done % every_steps == 0;
 }
 
 void Trainer::train_step(int64_t step) {
@@ -140,7 +137,8 @@ std::vector<double> Trainer::gather_losses(const at::Tensor& losses, bool& stop)
   const at::Tensor host = all.cpu().view({comm_.size(), mine.numel()});
   std::vector<double> result;
   for (int process = 0; process < comm_.size(); ++process) {
-    for (int64_t i = 0; i < losses.numel(); ++i) result.push_back(host[process][i].item<double>());
+    for (int64_t i = 0; i < losses.numel(); ++i)
+      result.push_back(host[process][i].item<double>());
     stop = stop || host[process][losses.numel()].item<double>() > 0;
   }
   return result;
@@ -173,7 +171,8 @@ bool Trainer::log_interval(int64_t done) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - interval_.began).count();
   const double steps = static_cast<double>(interval_.steps);
   double loss = 0;
-  for (double sum : losses) loss += sum / steps / static_cast<double>(losses.size());
+  for (double sum : losses)
+    loss += sum / steps / static_cast<double>(losses.size());
   const int64_t bytes_sent = comm_.traffic().all_to_all_bytes;
   const double samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds;
   if (metrics_) {
@@ -252,12 +251,14 @@ ExitCode Trainer::run() {
     const int64_t done = step + 1;
     const bool last = done == total;
     bool stop = false;
-    if (last || is_due(experiment_.spec.train.log_every_steps, done)) stop = log_interval(done);
+    if (last || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
+      stop = log_interval(done);
     // Evaluated before it is saved: what a checkpoint follows is in the metrics that --resume keeps.
     if (last || is_due(steps_.eval_every_steps, done)) evaluate(done, last);
     if (last || stop || is_due(steps_.checkpoint_every_steps, done)) save(done);
     if (stop && !last) {
-      if (comm_.rank() == 0) log_.info(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
+      if (comm_.rank() == 0)
+        log_.info(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
       return ExitCode::kPreempted;
     }
     // Evaluation and saving do not count as training time.

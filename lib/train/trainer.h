@@ -22,9 +22,10 @@ namespace sdp {
 
 class Trainer {
  public:
-  /// Opens the data, makes the local subnetworks, and starts from fresh values or, with `resume`, from the run
-  /// folder's newest checkpoint if there is one. Collective, as is `run`.
-  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume, int threads);
+  /// Opens the data, makes the local subnetworks, and starts from fresh values or, with `resume`, from the
+  /// run folder's newest checkpoint if there is one. Collective, as is `run`.
+  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
+          int threads);
   ~Trainer();
 
   /// Trains to the end, evaluates and saves: kOk, or kPreempted when a signal ended it after a checkpoint.
@@ -42,7 +43,6 @@ class Trainer {
   void start_fresh_or_resume(bool resume);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
-  bool is_due(int64_t every_steps, int64_t done) const;
   /// Writes the interval's line; whether any process was asked to stop. Collective.
   bool log_interval(int64_t done);
   void trace_step(int64_t step, const at::Tensor& losses);

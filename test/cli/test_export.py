@@ -104,3 +104,36 @@ def export(run_dir, out):
 
 def test_errors(tmp_path):
     assert "no-such-run" in harness.run("export", "--run", tmp_path / "no-such-run", "--out", tmp_path / "x", expect=2).stderr
+
+
+def test_batchnorm_statistics_are_averaged_over_the_owners(tmp_path, data):
+    run_dir = harness.train(
+        tmp_path, "run", data, 2,
+        train={"max_steps": 3, "precision": "fp32"},
+        eval={"recalibrate_batches": 0},
+    )
+    owners = {unit["branch"]: unit["owners"] for unit in json.loads((run_dir / "plan.json").read_text())["units"]}
+    saved = {}
+    for file in (run_dir / "checkpoints" / "step-00000003").glob("*.safetensors"):
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():
+                if name.startswith("buffer|"):
+                    _, buffer, worker, _ = name.split("|")
+                    saved.setdefault(buffer, {})[int(worker)] = tensors.get_tensor(name)
+    exported = load_file(export(run_dir, tmp_path / "model.safetensors"))
+    assert len(saved) == 40
+    for name, by_worker in saved.items():
+        branch = next((b for b in owners if name.startswith(b + ".") and ".downsample." not in name), None)
+        assert sorted(by_worker) == (owners[branch] if branch else [0, 1, 2, 3]), name
+        mean = torch.stack(list(by_worker.values())).mean(0)
+        assert torch.allclose(exported[name], mean, atol=1e-6), name
+    statistics = saved["layer1.0.bn1.running_mean"]
+    assert len({tuple(values.tolist()) for values in statistics.values()}) == len(statistics), "each its own"
+
+
+def test_eval_takes_other_corrections(tmp_path, data):
+    run_dir = harness.train(tmp_path, "run", data, 1, train={"max_steps": 3, "precision": "fp32"})
+    plain = json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.recalibrate_batches=0").stdout)
+    scaled = json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.branch_scale=survival").stdout)
+    assert "loss_uncorrected" not in plain
+    assert scaled["loss_uncorrected"] == plain["loss"] != scaled["loss"]

@@ -1,5 +1,5 @@
-// The engine on ranks that are threads: memory and traffic against the plan's figures, and bit-identical values on
-// all holders. What it computes is compared with plain PyTorch in test/cli/test_equivalence.py.
+// The engine on ranks that are threads: memory and traffic against the plan's figures, and bit-identical
+// values on all holders. What it computes is compared with plain PyTorch in test/cli/test_equivalence.py.
 
 #include <torch/torch.h>
 
@@ -65,7 +65,8 @@ void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan
     for (int unit : plan.units_with(slot.worker, Holding::kOwned))
       model->bind_branch(plan.units[unit].branch, tensors);
     at::Generator noise = at::detail::createCPUGenerator(1000 * step + 10 * slot.worker + slot.replica);
-    const at::Tensor images = at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
+    const at::Tensor images =
+        at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
     model->forward(images, {.training = true}).to(at::kFloat).square().mean().backward();
   }
 }
@@ -93,7 +94,8 @@ void check_case(const Case& c) {
   const Schedule schedule =
       make_schedule(plan, make_placement(c.workers, c.replicas, c.processes), schedule_options(spec));
   run_thread_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
-    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train.batch_size_per_worker);
+    const Cost planned =
+        cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train.batch_size_per_worker);
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);
     expect_equal(engine.store().parameter_bytes(), planned.parameter_bytes, "parameter bytes");
@@ -103,10 +105,12 @@ void check_case(const Case& c) {
         int64_t largest_gradient = 0;
         backward(engine, spec, plan, step);
         for (size_t s = 0; s < engine.store().slots().size(); ++s) {
-          largest_gradient = std::max(largest_gradient, engine.store().slot_gradient_bytes(static_cast<int>(s)));
+          largest_gradient =
+              std::max(largest_gradient, engine.store().slot_gradient_bytes(static_cast<int>(s)));
           engine.absorb(static_cast<int>(s));
         }
-        // What stands at the end of a slot's backward pass: its own gradients, and the sums where there are any.
+        // What stands at the end of a slot's backward pass: its own gradients, and the sums where there are
+        // any.
         const int64_t standing = engine.gradient_bytes() + (schedule.accumulates() ? largest_gradient : 0);
         expect_equal(standing, planned.gradient_bytes, "gradient bytes");
       }
@@ -115,7 +119,8 @@ void check_case(const Case& c) {
       expect_equal(engine.gradient_bytes(), 0, "gradient bytes after reduce");
       engine.step(spec.optimizer.lr);
       engine.publish();
-      expect_equal(comm.traffic().all_to_all_bytes - sent_before, planned.bytes_sent_per_step(), "bytes sent");
+      expect_equal(comm.traffic().all_to_all_bytes - sent_before, planned.bytes_sent_per_step(),
+                   "bytes sent");
       expect_holders_agree(engine, schedule, comm);
     }
     expect_equal(engine.optimizer_bytes(), planned.optimizer_bytes, "optimizer bytes after steps");
@@ -134,7 +139,8 @@ TEST_CASE("bytes held and sent are the plan's, and holders agree bit for bit") {
 }
 
 TEST_CASE("the same for other coverages") {
-  for (const char* coverage : {"1/4", "3/4", "1"}) check_case({.coverage = coverage, .model = ModelName::kMlp});
+  for (const char* coverage : {"1/4", "3/4", "1"})
+    check_case({.coverage = coverage, .model = ModelName::kMlp});
   check_case({.workers = 3, .processes = 3, .coverage = "2/3"});
 }
 
@@ -170,14 +176,16 @@ TEST_CASE("a worker whose backward pass left nothing counts as zero gradients") 
     engine.publish();
     at::Tensor expected = comm.rank() == 0 ? (before - 0.5 * gradient / 2) : at::empty_like(before);
     comm.broadcast(expected, 0);
-    expect(at::allclose(engine.store().slot(0).parameter(name), expected, 0, 1e-7), "half of the one gradient");
+    expect(at::allclose(engine.store().slot(0).parameter(name), expected, 0, 1e-7),
+           "half of the one gradient");
   });
 }
 
 TEST_CASE("the clipped norm counts every parameter once, whoever holds it") {
   std::vector<double> norms;
   for (const int64_t processes : {4, 2, 1}) {
-    ExperimentSpec spec = spec_of({.processes = processes, .precision = Precision::kFp64, .model = ModelName::kMlp});
+    ExperimentSpec spec =
+        spec_of({.processes = processes, .precision = Precision::kFp64, .model = ModelName::kMlp});
     spec.optimizer.clip_norm = 0.01;
     const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
     const Schedule schedule = make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec));
@@ -186,14 +194,17 @@ TEST_CASE("the clipped norm counts every parameter once, whoever holds it") {
       Engine engine(plan, schedule, spec.optimizer, comm);
       engine.initialize(3);
       backward(engine, spec, plan, 0);
-      for (size_t s = 0; s < engine.store().slots().size(); ++s) engine.absorb(static_cast<int>(s));
+      for (size_t s = 0; s < engine.store().slots().size(); ++s)
+        engine.absorb(static_cast<int>(s));
       engine.reduce();
       of_rank[comm.rank()] = engine.gradient_norm().item<double>();
     });
-    for (double norm : of_rank) norms.push_back(norm);
+    for (double norm : of_rank)
+      norms.push_back(norm);
   }
   CHECK(norms.front() > 0.01);
-  for (double norm : norms) CHECK(norm == Approx(norms.front()).epsilon(1e-12));
+  for (double norm : norms)
+    CHECK(norm == Approx(norms.front()).epsilon(1e-12));
 }
 
 }  // namespace

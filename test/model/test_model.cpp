@@ -1,4 +1,5 @@
-// Initialisation and the models' states. Their forward and backward passes are compared with PyTorch's in test/cli.
+// Initialisation and the models' states. Their forward and backward passes are compared with PyTorch's in
+// test/cli.
 
 #include <torch/torch.h>
 
@@ -40,7 +41,9 @@ TEST_CASE("parameters are drawn as torchvision initialises them") {
   ModelSpec spec = spec_of(ModelName::kResNet18);
   spec.width = 32;
   const ModelLayout layout = layout_of(spec);
-  const auto draw = [&](const char* name) { return draw_parameter(layout.parameters[layout.parameter_index(name)], 1); };
+  const auto draw = [&](const char* name) {
+    return draw_parameter(layout.parameters[layout.parameter_index(name)], 1);
+  };
   const at::Tensor conv = draw("layer4.1.conv2.weight");  // Kaiming normal over fan-out: sqrt(2 / (9 * 256))
   CHECK(conv.std().item<double>() == Approx(std::sqrt(2.0 / (9 * 256))).epsilon(0.01));
   CHECK(conv.mean().item<double>() == Approx(0).margin(2e-4));
@@ -72,9 +75,11 @@ TEST_CASE("an unbound branch is one multiplied by zero, and can come and go") {
     const at::NoGradGuard no_grad;
     const at::Tensor images = at::randn({4, 3, 16, 16});
     const int branches = static_cast<int>(layout.branches.size());
-    for (int b = 0; b < branches; ++b) model->bind_branch(b, tensors);
+    for (int b = 0; b < branches; ++b)
+      model->bind_branch(b, tensors);
     const at::Tensor full = model->forward(images, {.training = false});
-    for (int b = 0; b < branches; ++b) model->unbind_branch(b);
+    for (int b = 0; b < branches; ++b)
+      model->unbind_branch(b);
     const at::Tensor none = model->forward(images, {.training = false});
     CHECK(!at::allclose(full, none));
 

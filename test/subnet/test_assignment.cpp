@@ -179,7 +179,8 @@ TEST_CASE("few unequal groups: the best of all assignments, found by trying each
   }
 }
 
-TEST_CASE("ResNet-18's eight blocks: lowest memory is as good as the reference figures in lexicographic order") {
+TEST_CASE(
+    "ResNet-18's eight blocks: lowest memory is as good as the reference figures in lexicographic order") {
   for (const Reference& reference : kResNet18) {
     AssignmentProblem problem = resnet18(reference.owners);
     problem.bytes_for_mixing = 0;

@@ -19,7 +19,8 @@ ModelSpec resnet(int64_t width, Stem stem = Stem::kCifar) {
   return spec;
 }
 
-SubnetworkSpec subnetwork(int64_t workers, const std::string& coverage, Assignment assignment = Assignment::kBalanced) {
+SubnetworkSpec subnetwork(int64_t workers, const std::string& coverage,
+                          Assignment assignment = Assignment::kBalanced) {
   SubnetworkSpec spec;
   spec.workers = workers;
   spec.coverage.text = coverage;
@@ -52,13 +53,16 @@ TEST_CASE("every unit has exactly p owners and workers hold what they own") {
             make_plan(layout, subnetwork(n, std::to_string(p) + "/" + std::to_string(n), assignment), 5);
         int64_t held = 0;
         for (int worker = 0; worker < n; ++worker) {
-          for (int unit : plan.units_with(worker, Holding::kOwned)) held += plan.unit_parameters(unit);
-          CHECK(plan.units_with(worker, Holding::kOwned).size() + plan.units_with(worker, Holding::kAbsent).size() ==
+          for (int unit : plan.units_with(worker, Holding::kOwned))
+            held += plan.unit_parameters(unit);
+          CHECK(plan.units_with(worker, Holding::kOwned).size() +
+                    plan.units_with(worker, Holding::kAbsent).size() ==
                 8);
           CHECK(plan.units_with(worker, Holding::kFrozen).empty());
         }
         int64_t units = 0;
-        for (int unit = 0; unit < 8; ++unit) units += plan.unit_parameters(unit);
+        for (int unit = 0; unit < 8; ++unit)
+          units += plan.unit_parameters(unit);
         CHECK(held == p * units);
         CHECK(flops_share(plan) <= 1.0 + 1e-12);
       }
@@ -69,11 +73,13 @@ TEST_CASE("every unit has exactly p owners and workers hold what they own") {
 TEST_CASE("a worker's FLOPs are the shared part's and its branches'") {
   const SubnetPlan plan = make_plan(layout_of(resnet(16)), subnetwork(4, "1/4", Assignment::kWindow), 0);
   double units = 0;
-  for (int unit = 0; unit < 8; ++unit) units += plan.unit_flops(unit).training();
+  for (int unit = 0; unit < 8; ++unit)
+    units += plan.unit_flops(unit).training();
   const double shared = plan.layout.shared_flops.training();
   CHECK(plan.dense_flops() == Approx(shared + units));
   double workers = 0;
-  for (int worker = 0; worker < 4; ++worker) workers += plan.worker_flops(worker);
+  for (int worker = 0; worker < 4; ++worker)
+    workers += plan.worker_flops(worker);
   CHECK(workers == Approx(4 * shared + units));
   CHECK(flops_share(plan) == Approx((4 * shared + units) / 4 / (shared + units)));
 }
@@ -83,7 +89,8 @@ TEST_CASE("a plan's hash tells plans apart and does not depend on anything else"
   const SubnetPlan plan = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 1);
   CHECK(plan_hash(plan) == plan_hash(make_plan(layout, subnetwork(4, "0.5", Assignment::kRandom), 1)));
   CHECK(plan_hash(plan) != plan_hash(make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 2)));
-  CHECK(plan_hash(plan) != plan_hash(make_plan(layout_of(resnet(8)), subnetwork(4, "2/4", Assignment::kRandom), 1)));
+  CHECK(plan_hash(plan) !=
+        plan_hash(make_plan(layout_of(resnet(8)), subnetwork(4, "2/4", Assignment::kRandom), 1)));
 }
 
 class PlanFile {
@@ -119,10 +126,12 @@ TEST_CASE("an assignment file gives its owners back") {
 
 TEST_CASE("an assignment file that does not fit is refused by what is wrong in it") {
   CHECK_THAT(PlanFile("not json").error(4, "2/4"), Catch::Matchers::Contains("is not a plan.json"));
-  CHECK_THAT(PlanFile(R"({"units": []})").error(4, "2/4"), Catch::Matchers::Contains("has no unit layer1.0[0:16]"));
+  CHECK_THAT(PlanFile(R"({"units": []})").error(4, "2/4"),
+             Catch::Matchers::Contains("has no unit layer1.0[0:16]"));
   CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0"}]})").error(4, "2/4"),
              Catch::Matchers::Contains("a unit needs branch, begin, end and owners"));
-  CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})").error(4, "2/4"),
+  CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})")
+                 .error(4, "2/4"),
              Catch::Matchers::Contains("unit layer1.0 has owners [1, 1]"));
 }
 

@@ -41,7 +41,8 @@ TEST_CASE("placement: W = R n, or W divides n") {
   CHECK(make_placement(4, 2, 8).slots_of(5) == std::vector<Slot>{{2, 1}});
   CHECK(make_placement(4, 2, 2).slots_of(0) == std::vector<Slot>{{0, 0}, {0, 1}, {1, 0}, {1, 1}});
   CHECK(make_placement(4, 2, 8).processes_of({1, 3}) == std::vector<int>{2, 3, 6, 7});
-  for (const auto& [n, r, w] : {std::tuple{8, 1, 3}, {8, 1, 16}, {4, 2, 16}, {4, 2, 6}, {4, 1, 0}, {4, 1, -1}}) {
+  for (const auto& [n, r, w] :
+       {std::tuple{8, 1, 3}, {8, 1, 16}, {4, 2, 16}, {4, 2, 6}, {4, 1, 0}, {4, 1, -1}}) {
     INFO(n << " workers, " << r << " replicas, " << w << " processes");
     CHECK_THROWS_AS(make_placement(n, r, w), UsageError);
   }
@@ -68,11 +69,13 @@ void check_complete(const SubnetPlan& plan, const Schedule& schedule) {
       CHECK(run.boundaries.back() == run.elements);
       CHECK(std::is_sorted(run.boundaries.begin(), run.boundaries.end()));
       int64_t parts = 0;
-      for (int process = 0; process < schedule.placement.processes; ++process) parts += run.part_elements(process);
+      for (int process = 0; process < schedule.placement.processes; ++process)
+        parts += run.part_elements(process);
       CHECK(parts == run.elements);
     }
   }
-  for (size_t i = 0; i < elements.size(); ++i) CHECK(elements[i] == plan.layout.parameters[i].elements());
+  for (size_t i = 0; i < elements.size(); ++i)
+    CHECK(elements[i] == plan.layout.parameters[i].elements());
 }
 
 TEST_CASE("a schedule has every element once, whatever the plan and the placement") {
@@ -94,7 +97,8 @@ TEST_CASE("each way, p - 1 copies of a unit and n - 1 of a shared parameter are 
     const SubnetPlan plan = plan_of(n, p, 3);
     const Schedule schedule = make_schedule(plan, make_placement(n, 1, n), small_buckets(Precision::kFp32));
     int64_t units = 0;
-    for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) units += plan.unit_parameters(unit);
+    for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit)
+      units += plan.unit_parameters(unit);
     const int64_t shared = plan.layout.parameter_count() - units;
     int64_t reduced = 0;
     int64_t published = 0;
