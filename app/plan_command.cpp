@@ -4,13 +4,14 @@
 #include "commands.h"
 #include "spec/load.h"
 #include "spec/print.h"
+#include "subnet/plan_json.h"
 #include "train/run_text.h"
 
 namespace sdp {
 
 int plan_command(const PlanArguments& arguments) {
   const LoadedSpec loaded =
-      load_spec(arguments.spec.configs, arguments.spec.overrides, DataFolder::kNotNeeded);
+      load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kNotNeeded);
   const SubnetworkSpec& subnetwork = loaded.spec.subnetwork;
   const Experiment experiment =
       make_experiment(loaded.spec, arguments.processes.value_or(subnetwork.workers * subnetwork.replicas));

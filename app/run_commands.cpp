@@ -15,14 +15,39 @@
 namespace sdp {
 namespace {
 
-/// The run's saved spec with the overrides. Its warnings are idle: a saved spec sets every key.
-ExperimentSpec spec_of(const RunArguments& run, DataFolder data_folder) {
+/// The run's saved spec with the overrides, which may only change how it is evaluated. Its warnings are idle:
+/// a saved spec sets every key.
+ExperimentSpec spec_of(const RunArguments& run) {
   const std::filesystem::path saved = run.run_dir / "spec.yaml";
   if (!std::filesystem::exists(saved))
     throw UsageError(
         "--run " + run.run_dir.string() +
         ": expected the folder of a run, which has a spec.yaml. Runs are under output.dir/name.");
-  return load_spec({saved}, run.overrides, data_folder).spec;
+  for (const std::string& assignment : run.overrides)
+    if (!assignment.starts_with("eval.") && !assignment.starts_with("data.path=") &&
+        !assignment.starts_with("train.device="))
+      throw UsageError("--set " + assignment +
+                       ": a finished run is what it is; expected a key of eval, data.path or train.device");
+  return load_spec({saved}, run.overrides, NamedFiles::kNotNeeded).spec;
+}
+
+Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run) {
+  return make_experiment(spec, /*processes=*/1, run.run_dir / "plan.json");
+}
+
+/// Accuracy of every worker's subnetwork.
+std::vector<double> subnetwork_accuracies(const Experiment& experiment, const CheckpointReader& reader,
+                                          Evaluator& evaluator, at::Device device) {
+  std::vector<double> accuracies;
+  for (int worker = 0; worker < experiment.plan.workers; ++worker) {
+    const SavedSubnetwork tensors(experiment.plan, reader, experiment.spec, device, worker);
+    const std::unique_ptr<Model> model = make_model(experiment.spec.model);
+    model->bind_shared(tensors);
+    for (int unit : experiment.plan.units_with(worker, Holding::kOwned))
+      model->bind_branch(experiment.plan.units[unit].branch, tensors);
+    accuracies.push_back(evaluator.evaluate_subnetwork(*model).accuracy);
+  }
+  return accuracies;
 }
 
 void write_logits(const std::filesystem::path& path, const at::Tensor& logits, const ImageDataset& test) {
@@ -40,24 +65,42 @@ void write_logits(const std::filesystem::path& path, const at::Tensor& logits, c
 }  // namespace
 
 int eval_command(const EvalArguments& arguments) {
-  const Experiment experiment = make_experiment(spec_of(arguments.run, DataFolder::kMustExist), 1);
-  const at::Device device = choose_device(experiment.spec.train.device, /*local_rank=*/0);
+  const Experiment experiment = experiment_of(spec_of(arguments.run), arguments.run);
+  const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
   use_cores_of_one_process(/*local_world=*/1);
   const std::unique_ptr<Communicator> comm = connect(Ranks{}, device, kCollectiveTimeout);
   const CheckpointReader reader(arguments.run.run_dir, std::nullopt, /*verify_hashes=*/true);
+  SavedFullModel model(experiment.plan, reader, experiment.spec, device);
   const auto train = open_dataset(experiment.spec.data, Split::kTrain);
   const auto test = open_dataset(experiment.spec.data, Split::kTest);
-  SavedFullModel model(experiment.plan, reader, experiment.spec, device);
   Evaluator evaluator(experiment, *train, *test, *comm);
   EvalRecord record = evaluator.evaluate(model);
   record.step = reader.manifest().step;
+  if (experiment.plan.coverage() < 1)
+    record.subnetwork_accuracy = subnetwork_accuracies(experiment, reader, evaluator, device);
   if (!arguments.logits.empty()) write_logits(arguments.logits, evaluator.logits(model), *test);
   std::printf("%s\n", (arguments.json ? to_json_line(record) : describe(record)).c_str());
   return 0;
 }
 
 int export_command(const ExportArguments& arguments) {
-  export_model(spec_of(arguments.run, DataFolder::kNotNeeded), arguments.run.run_dir, arguments.out);
+  ExperimentSpec spec = spec_of(arguments.run);
+  // Master values, whatever type the run computed in.
+  if (spec.train.precision == Precision::kBf16) spec.train.precision = Precision::kFp32;
+  const Experiment experiment = experiment_of(spec, arguments.run);
+  use_cores_of_one_process(/*local_world=*/1);
+  const CheckpointReader reader(arguments.run.run_dir, std::nullopt, /*verify_hashes=*/true);
+  SavedFullModel model(experiment.plan, reader, spec, at::kCPU);
+  model.set_branch_scale(branch_scale_of(experiment));
+  const int64_t recalibrate_batches = model.buffers().empty() ? 0 : *spec.eval.recalibrate_batches;
+  if (recalibrate_batches > 0) {
+    std::printf("recalibrating BatchNorm statistics on %lld training batches (eval.recalibrate_batches)\n",
+                static_cast<long long>(recalibrate_batches));
+    const auto train = open_dataset(spec.data, Split::kTrain);
+    const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, kCollectiveTimeout);
+    Evaluator(experiment, *train, *train, *comm).recalibrate(model);
+  }
+  export_model(model, reader.manifest(), sum_type(spec.train.precision), recalibrate_batches, arguments.out);
   std::printf("wrote %s\n", arguments.out.c_str());
   return 0;
 }

@@ -1,14 +1,18 @@
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "checkpoint/atomic_file.h"
+#include "checkpoint/store.h"
+#include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
 #include "spec/error.h"
 #include "spec/load.h"
 #include "spec/print.h"
+#include "spec/resume.h"
+#include "subnet/plan_json.h"
 #include "train/device.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
@@ -16,67 +20,104 @@
 namespace sdp {
 namespace {
 
-/// Runs this process's share of the job.
-int run_rank(const ExperimentSpec& spec, const Ranks& ranks, const RunFolder& folder, const Logger& log,
-             bool resume) {
-  const Experiment experiment = make_experiment(spec, ranks.world);
-  const at::Device device = choose_device(spec.train.device, ranks.local_rank);
-  const int threads = use_cores_of_one_process(ranks.local_world);
+/// What the run folder says of a run that is to go on: `spec` must fit it, and its owner sets are kept.
+std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const ExperimentSpec& spec,
+                                                std::vector<std::string>& warnings) {
+  if (!CheckpointStore(folder.dir).latest_step()) return std::nullopt;
+  const ExperimentSpec saved = load_spec({folder.spec()}, {}, NamedFiles::kNotNeeded).spec;
+  for (std::string& warning : check_resumable(saved, spec))
+    warnings.push_back(std::move(warning));
+  return folder.plan();
+}
+
+/// Collective: rank 0 makes the folder, and all ranks learn of it when that is refused.
+void make_folder_together(Communicator& comm, const ExperimentSpec& spec, bool resume) {
+  std::string refusal;
+  if (comm.rank() == 0) {
+    try {
+      create_run_folder(spec.output.dir, spec.name, resume);
+    } catch (const UsageError& error) {
+      refusal = error.what();
+    }
+  }
+  refusal = comm.all_gather_strings(refusal).front();
+  if (!refusal.empty()) throw UsageError(refusal);
+}
+
+int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const RunFolder& folder,
+          const Logger& log, bool resume) {
+  const bool first = comm.rank() == 0;
+  if (first) {
+    log.info(describe_start(experiment, device_name(comm.device())));
+    log.info(fmt::format("ranks from {}; run folder {}", ranks.source, folder.dir.string()));
+  }
+  Trainer trainer(experiment, comm, folder, log, resume, at::get_num_threads());
+  if (first) {
+    write_file_atomically(folder.spec(), to_yaml(experiment.spec));
+    write_file_atomically(folder.plan(),
+                          plan_json(experiment.plan, experiment.schedule, experiment.spec).dump(2) + "\n");
+  }
+  return static_cast<int>(trainer.run());
+}
+
+/// This process's share of the job. `warnings` are for rank 0 to print.
+int run_rank(const ExperimentSpec& spec, const Ranks& ranks, bool resume, std::vector<std::string> warnings) {
+  const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
+  const auto plan = resume ? saved_plan(folder, spec, warnings) : std::nullopt;
+  const Experiment experiment = make_experiment(spec, ranks.world, plan);
+  const at::Device device = choose_device(spec.train.device, ranks);
+  prepare_device(device);
+  use_cores_of_one_process(ranks.local_world);
   const std::unique_ptr<Communicator> comm = connect(ranks, device, kCollectiveTimeout);
   check_same_everywhere(*comm, "The spec", spec_hash(spec));
   check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
-  if (ranks.rank == 0) {
-    write_file_atomically(folder.spec(), to_yaml(spec));
-    write_file_atomically(folder.plan(),
-                          plan_json(experiment.plan, experiment.schedule, spec).dump(2) + "\n");
-    log.info(describe_start(experiment, device_name(device)));
-    log.info(fmt::format("ranks from {}; run folder {}", ranks.source, folder.dir.string()));
+  const bool launched_here = !ranks.rendezvous_file.empty();  // and then the launcher has made the folder
+  if (!launched_here) make_folder_together(*comm, spec, resume);
+
+  const bool first = ranks.rank == 0;
+  const Logger log =
+      make_logger(ranks.rank, first ? std::optional(folder.log()) : std::nullopt, /*console=*/true);
+  if (first)
+    for (const std::string& warning : warnings)
+      log.warn(warning);
+  try {
+    return train(experiment, ranks, *comm, folder, log, resume);
+  } catch (const Error& error) {
+    log.error(error.what());
+    return static_cast<int>(error.code());
   }
-  Trainer trainer(experiment, *comm, folder, log, resume, threads);
-  return static_cast<int>(trainer.run());
 }
 
 int processes_to_start(const TrainArguments& arguments, const ExperimentSpec& spec) {
   if (arguments.processes) return static_cast<int>(*arguments.processes);
   const int devices = device_count(spec.train.device);
-  const int fits =
-      devices > 0 ? devices : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return default_processes(spec.subnetwork.workers, spec.subnetwork.replicas, fits);
+  return default_processes(spec.subnetwork.workers, spec.subnetwork.replicas,
+                           devices > 0 ? devices : available_cores());
 }
 
 }  // namespace
 
 int train_command(const TrainArguments& arguments) {
   ignore_sigpipe();
-  const LoadedSpec loaded = load_spec(arguments.spec.configs, arguments.spec.overrides);
-  const ExperimentSpec& spec = loaded.spec;
+  LoadedSpec loaded = load_spec(arguments.spec.configs, arguments.spec.overrides);
+  ExperimentSpec& spec = loaded.spec;
+  // The saved spec is read from other folders too.
+  spec.data.path = std::filesystem::absolute(spec.data.path).lexically_normal().string();
   const std::optional<Ranks> ranks = ranks_from_environment(current_environment());
-  const bool launched_here = ranks && !ranks->rendezvous_file.empty();
-  if (ranks && !launched_here && arguments.processes)
+  if (ranks && ranks->rendezvous_file.empty() && arguments.processes)
     throw UsageError(fmt::format("--nproc {}: the processes were already started by {}. Leave --nproc out.",
                                  *arguments.processes, ranks->source));
   const int processes = ranks ? ranks->world : processes_to_start(arguments, spec);
-  make_placement(spec.subnetwork.workers, spec.subnetwork.replicas,
-                 processes);  // refuses before anything starts
-
-  // The launcher makes the folder for the processes it starts; otherwise rank 0 does.
-  const bool first = !ranks || (ranks->rank == 0 && !launched_here);
-  const RunFolder folder = first ? create_run_folder(spec.output.dir, spec.name, arguments.resume)
-                                 : RunFolder{std::filesystem::path(spec.output.dir) / spec.name};
-  if (!ranks && processes > 1) {
-    for (const std::string& warning : loaded.warnings)
-      std::fprintf(stderr, "warning: %s\n", warning.c_str());
-    return launch(processes, arguments.command_line, folder.dir);
+  // Refuses before anything starts.
+  make_placement(spec.subnetwork.workers, spec.subnetwork.replicas, processes);
+  if (ranks || processes == 1) {
+    Ranks alone;
+    alone.source = "a single process";
+    return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings);
   }
-  Ranks alone;
-  alone.source = "a single process";
-  const Ranks& mine = ranks ? *ranks : alone;
-  const Logger log =
-      make_logger(mine.rank, mine.rank == 0 ? std::optional(folder.log()) : std::nullopt, true);
-  if (mine.rank == 0 && !launched_here)
-    for (const std::string& warning : loaded.warnings)
-      log.warn(warning);
-  return run_rank(spec, mine, folder, log, arguments.resume);
+  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, arguments.resume);
+  if (arguments.resume) saved_plan(folder, spec, loaded.warnings);
+  return launch(processes, arguments.command_line, folder.dir);
 }
 
 }  // namespace sdp

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <new>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -102,12 +101,9 @@ auto Communicator::guarded(const char* name, Operation&& operation) const {
     if (device().is_cuda() && connection_->backend->getError() != c10d::ErrorType::SUCCESS)
       throw std::runtime_error("NCCL reported an earlier failure; its message is in the log");
     return operation();
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const c10::OutOfMemoryError&) {
-    throw;
   } catch (const std::exception& error) {
     failed_ = true;
+    if (!may_come_from_peers(error, size())) throw;
     throw PeerLostError("Rank " + std::to_string(rank()) + " lost the other processes during " + name + ": " +
                         first_line(error) +
                         ". Another process has ended or does not answer; the reason is in its log.");

@@ -27,9 +27,6 @@ struct Traffic {
   int64_t all_gather_bytes = 0;
 
   bool operator==(const Traffic&) const = default;
-  int64_t total_bytes() const {
-    return all_to_all_bytes + all_reduce_bytes + broadcast_bytes + all_gather_bytes;
-  }
 };
 
 /// An exchange under way. Wait for it before its Communicator goes.
@@ -53,6 +50,8 @@ class Pending {
 /// Every failure of communication is a PeerLostError that names the rank, the operation and c10d's reason.
 /// With Gloo a process that ends is noticed at once, one that hangs after the time-out. NCCL notices either
 /// asynchronously: its collectives throw at the next call after the failure was seen.
+/// What is not communication goes through as it is: any error in a world of one, a failure of the device and
+/// a lack of memory in every world.
 /// Tensors that do not fit the call are std::logic_error.
 class Communicator {
  public:
@@ -90,7 +89,7 @@ class Communicator {
 
  private:
   friend class Pending;
-  /// Runs a c10d call, turning its failure into a PeerLostError.
+  /// Runs a c10d call, turning a failure that others may have caused into a PeerLostError.
   template <class Operation>
   auto guarded(const char* name, Operation&& operation) const;
   void check_tensor(const char* name, const at::Tensor& tensor) const;
@@ -103,9 +102,10 @@ class Communicator {
 };
 
 /// Meets the other processes of `ranks`. `timeout` limits meeting and every collective. On CPU it makes the
-/// process ignore SIGPIPE (see ignore_sigpipe). Gloo uses loopback on a single host, else the interface that
-/// GLOO_SOCKET_IFNAME names or the one of the host's name. Throws PeerLostError when they do not all come,
-/// UsageError when rank 0's port is taken or the device has no backend in this build.
+/// process ignore SIGPIPE (see ignore_sigpipe). On a single host rank 0 listens on, and Gloo uses, loopback
+/// only; else rank 0 listens on all interfaces, and Gloo uses the one that GLOO_SOCKET_IFNAME names or that
+/// of the host's name. Throws PeerLostError when they do not all come, UsageError when rank 0's port is taken
+/// or the device has no backend in this build.
 std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device,
                                       std::chrono::milliseconds timeout);
 

@@ -1,3 +1,10 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -18,6 +25,42 @@ namespace sdp {
 namespace {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
+constexpr const char* kLoopback = "127.0.0.1";
+
+/// The host at which rank 0 serves the store. On a single host that is loopback whatever MASTER_ADDR says,
+/// as nothing else is listened on, except where the launcher serves it.
+std::string store_host(const Ranks& ranks) {
+  return ranks.single_host && !ranks.external_store ? kLoopback : ranks.master_address;
+}
+
+std::string store_address(const Ranks& ranks) {
+  return store_host(ranks) + ":" + std::to_string(ranks.master_port);
+}
+
+[[noreturn]] void port_is_taken(const Ranks& ranks, const std::string& reason) {
+  throw UsageError("Rank 0 cannot listen on " + store_address(ranks) +
+                   ": another program uses this port. Set MASTER_PORT to a free one on every process. (" +
+                   reason + ")");
+}
+
+/// A socket that listens on rank 0's port for this host only. c10d itself listens on all interfaces.
+int listen_on_loopback(const Ranks& ranks) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(ranks.master_port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int reuse = 1;  // a port that an earlier run has just left
+  if (descriptor >= 0 && setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)) == 0 &&
+      bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      listen(descriptor, SOMAXCONN) == 0)
+    return descriptor;
+  const int error = errno;
+  if (descriptor >= 0) close(descriptor);
+  if (error == EADDRINUSE) port_is_taken(ranks, std::strerror(error));
+  throw UsageError("Rank 0 cannot listen on " + store_address(ranks) + ": " + std::strerror(error) +
+                   ". Set MASTER_PORT to a port that this user may listen on, on every process.");
+}
 
 /// Where the processes exchange their addresses.
 Store meet(const Ranks& ranks, bool serves, std::chrono::milliseconds timeout) {
@@ -31,7 +74,8 @@ Store meet(const Ranks& ranks, bool serves, std::chrono::milliseconds timeout) {
   options.isServer = serves;
   options.numWorkers = static_cast<size_t>(ranks.world);
   options.timeout = timeout;
-  Store store = c10::make_intrusive<c10d::TCPStore>(ranks.master_address, options);
+  if (serves && ranks.single_host) options.masterListenFd = listen_on_loopback(ranks);  // c10d closes it
+  Store store = c10::make_intrusive<c10d::TCPStore>(store_host(ranks), options);
   if (ranks.store_prefix.empty()) return store;
   return c10::make_intrusive<c10d::PrefixStore>(ranks.store_prefix, store);
 }
@@ -42,7 +86,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const Store& store, int rank, int si
   c10::intrusive_ptr<Gloo::Options> options;
   if (single_host) {
     options = Gloo::Options::create(timeout);
-    options->devices.push_back(Gloo::createDeviceForHostname("127.0.0.1"));
+    options->devices.push_back(Gloo::createDeviceForHostname(kLoopback));
   } else {
     options = Gloo::Options::create_default(timeout);
   }
@@ -65,13 +109,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int si
 [[noreturn]] void cannot_connect(const Ranks& ranks, std::chrono::milliseconds timeout,
                                  const std::exception& error) {
   const std::string reason = first_line(error);
-  const std::string where = ranks.rendezvous_file.empty()
-                                ? ranks.master_address + ":" + std::to_string(ranks.master_port)
-                                : ranks.rendezvous_file;
-  if (reason.find("EADDRINUSE") != std::string::npos)
-    throw UsageError("Rank 0 cannot listen on " + where +
-                     ": another program uses this port. Set MASTER_PORT to a free one on every process. (" +
-                     reason + ")");
+  if (reason.find("EADDRINUSE") != std::string::npos) port_is_taken(ranks, reason);
+  const std::string where = ranks.rendezvous_file.empty() ? store_address(ranks) : ranks.rendezvous_file;
   throw PeerLostError("Rank " + std::to_string(ranks.rank) + " could not meet the other " +
                       std::to_string(ranks.world - 1) + " processes at " + where + " within " +
                       std::to_string(timeout.count() / 1000) + " s (ranks from " + ranks.source +
@@ -79,6 +118,11 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int si
 }
 
 }  // namespace
+
+bool may_come_from_peers(const std::exception& error, int size) {
+  return size > 1 && !dynamic_cast<const c10::AcceleratorError*>(&error) &&
+         !dynamic_cast<const c10::OutOfMemoryError*>(&error) && !dynamic_cast<const std::bad_alloc*>(&error);
+}
 
 std::string first_line(const std::exception& error) {
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
@@ -124,6 +168,7 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device,
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
+    if (!may_come_from_peers(error, ranks.world)) throw;
     cannot_connect(ranks, timeout, error);
   }
 }

@@ -26,6 +26,10 @@ std::unique_ptr<Communicator::Connection> connect_over(c10::intrusive_ptr<c10d::
                                                        int size, at::Device device,
                                                        std::chrono::milliseconds timeout, bool single_host);
 
+/// Whether c10d's error may have its reason in another process: not in a world of one, and never where the
+/// device failed or memory is short.
+bool may_come_from_peers(const std::exception& error, int size);
+
 /// The part of c10d's message that a user can read: its first line, without the call stack.
 std::string first_line(const std::exception& error);
 

@@ -255,6 +255,7 @@ class Group {
     return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
   }
 
+  /// Passes a signal on. Sets no deadline: the processes may be saving a checkpoint.
   void send(int signal) const {
     for (const Child& child : children_)
       if (child.running) kill(child.pid, signal);

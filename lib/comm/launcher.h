@@ -18,12 +18,14 @@ namespace sdp {
 /// removed again where they wrote nothing; without a `log_folder` to temporary files. The last lines of the
 /// rank that is to blame for a failure are shown. The log folder must exist.
 ///
-/// Signals: SIGINT, SIGTERM, SIGUSR1 and SIGHUP (unless ignored, as under nohup) are passed on once to each
-/// process; every process is in a process group of its own, so that a terminal's Ctrl-C does not reach it
-/// twice. When this process is killed, the kernel kills the others.
+/// Signals: every SIGINT, SIGTERM, SIGUSR1 and SIGHUP (unless ignored, as under nohup) is passed on once to
+/// each process that still runs; every process is in a process group of its own, so that a terminal's Ctrl-C
+/// does not reach it twice. What a signal means is the processes' business: after the first one they may take
+/// as long as they need to save a checkpoint and end with 75, as no deadline begins with a signal; a second
+/// one is passed on as well and ends them at once. When this process is killed, the kernel kills the others.
 ///
-/// After one process has failed the others get 5 s to end by themselves, then SIGTERM, 5 s later SIGKILL. A
-/// process that ended with 0 or 75 (preempted) has not failed.
+/// After one process has failed, before or after a signal, the others get 5 s to end by themselves, then
+/// SIGTERM, 5 s later SIGKILL. A process that ended with 0 or 75 (preempted) has not failed.
 ///
 /// Returns the program's exit code: that of the first process that failed for a reason of its own; 4 for one
 /// killed by a signal; 4 when all failed ones only lost a peer; 75 when some were preempted and none failed.

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "engine/bucket_state.h"
+#include "subnet/accounting.h"
 
 namespace sdp {
 

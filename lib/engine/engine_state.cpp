@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "engine/bucket_state.h"
+#include "subnet/accounting.h"
 
 namespace sdp {
 

@@ -4,12 +4,6 @@
 
 namespace sdp {
 
-std::vector<std::string> moment_names(const OptimizerSpec& spec) {
-  if (spec.name == OptimizerName::kAdamW) return {"exp_avg", "exp_avg_sq"};
-  if (spec.momentum > 0) return {"momentum_buffer"};
-  return {};
-}
-
 void update(const OptimizerSpec& spec, double lr, double weight_decay, const at::Tensor& step_count,
             const UpdateTensors& tensors) {
   if (tensors.empty()) return;

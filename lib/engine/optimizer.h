@@ -11,7 +11,7 @@
 
 namespace sdp {
 
-/// Tensors of one update: same sizes and types, moments in the order of `moment_names`.
+/// Tensors of one update: same sizes and types, moments in the order of moment_names().
 struct UpdateTensors {
   std::vector<at::Tensor> values;
   std::vector<at::Tensor> gradients;
@@ -19,10 +19,6 @@ struct UpdateTensors {
 
   bool empty() const { return values.empty(); }
 };
-
-/// Names of the moments in checkpoints: SGD momentum_buffer (none without momentum); AdamW exp_avg,
-/// exp_avg_sq.
-std::vector<std::string> moment_names(const OptimizerSpec& spec);
 
 /// Applies the rule in place. SGD as torch.optim.SGD (L2 term added to the gradient), AdamW as
 /// torch.optim.AdamW (decoupled decay), both by ATen's fused kernels. `step_count` (fp32, one element, on the

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "model/model.h"
+#include "model/tensor_source.h"
 #include "subnet/schedule.h"
 
 namespace sdp {
@@ -23,7 +23,6 @@ class SlotTensors : public TensorSource {
   at::Tensor parameter(const std::string& name) const override;
   at::Tensor buffer(const std::string& name) const override;
 
-  bool holds(const std::string& name) const { return parameters_.contains(name); }
   const std::map<std::string, at::Tensor>& parameters() const { return parameters_; }
   const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
 

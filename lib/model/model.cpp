@@ -1,11 +1,5 @@
 #include "model/model.h"
 
-#include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
-#include <xxhash.h>
-
-#include <stdexcept>
-
 #include "model/mlp.h"
 #include "model/resnet.h"
 
@@ -14,33 +8,6 @@ namespace sdp {
 std::unique_ptr<Model> make_model(const ModelSpec& spec) {
   if (spec.name == ModelName::kMlp) return std::make_unique<Mlp>(spec);
   return std::make_unique<ResNet18>(spec);
-}
-
-at::ScalarType scalar_type(ElementType type) {
-  switch (type) {
-    case ElementType::kF64:
-      return at::kDouble;
-    case ElementType::kF32:
-      return at::kFloat;
-    case ElementType::kBf16:
-      return at::kBFloat16;
-  }
-  throw std::logic_error("unknown element type");
-}
-
-at::Tensor draw_parameter(const ParameterLayout& parameter, uint64_t seed) {
-  at::Tensor values = at::empty(parameter.shape, at::kFloat);
-  const uint64_t own_seed = XXH3_64bits_withSeed(parameter.name.data(), parameter.name.size(), seed);
-  at::Generator generator = at::detail::createCPUGenerator(own_seed);
-  switch (parameter.init.kind) {
-    case Initializer::Kind::kConstant:
-      return values.fill_(parameter.init.scale);
-    case Initializer::Kind::kNormal:
-      return values.normal_(0, parameter.init.scale, generator);
-    case Initializer::Kind::kUniform:
-      return values.uniform_(-parameter.init.scale, parameter.init.scale, generator);
-  }
-  throw std::logic_error("unknown initializer");
 }
 
 }  // namespace sdp

@@ -11,18 +11,10 @@
 #include <memory>
 #include <string>
 
+#include "model/tensor_source.h"
 #include "spec/experiment_spec.h"
-#include "subnet/layout.h"
 
 namespace sdp {
-
-/// Where a model finds its tensors, by the names of the layout.
-class TensorSource {
- public:
-  virtual ~TensorSource() = default;
-  virtual at::Tensor parameter(const std::string& name) const = 0;
-  virtual at::Tensor buffer(const std::string& name) const = 0;
-};
 
 struct ForwardMode {
   bool training = true;
@@ -47,11 +39,5 @@ class Model {
 
 /// The model the spec names, with nothing bound.
 std::unique_ptr<Model> make_model(const ModelSpec& spec);
-
-at::ScalarType scalar_type(ElementType type);
-
-/// Initial values of a parameter, fp32 on the CPU in the full model's shape, drawn from a seed of its own
-/// that follows from `seed` and the parameter's name: the same whoever draws it and in whatever order.
-at::Tensor draw_parameter(const ParameterLayout& parameter, uint64_t seed);
 
 }  // namespace sdp

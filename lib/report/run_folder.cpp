@@ -13,7 +13,6 @@ RunFolder create_run_folder(const fs::path& output_dir, const std::string& name,
     throw UsageError("name: \"" + name + "\" cannot be the name of a folder. Give a name without '/'.");
   const RunFolder run = {output_dir / name};
 
-  // create_directory tells who made the folder, so that of two runs started at once one is refused.
   std::error_code error;
   fs::create_directories(output_dir, error);
   const bool created = !error && fs::create_directory(run.dir, error);
@@ -22,7 +21,9 @@ RunFolder create_run_folder(const fs::path& output_dir, const std::string& name,
     throw UsageError("cannot make the run folder " + run.dir.string() + ": " +
                      (error ? error.message() : "there is a file of that name") +
                      ". Set output.dir or name to another place.");
-  if (!created && !resume)
+  // A run that was refused before its first step leaves nothing that could be lost.
+  const bool has_results = fs::exists(run.metrics(), ignored) || fs::exists(run.dir / "checkpoints", ignored);
+  if (!created && has_results && !resume)
     throw UsageError("the run folder " + run.dir.string() +
                      " exists. Continue that run with --resume, or set another name.");
   return run;

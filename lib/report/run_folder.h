@@ -16,9 +16,9 @@ struct RunFolder {
   std::filesystem::path log() const { return dir / "log.txt"; }
 };
 
-/// Makes output_dir/name. One that exists is refused without `resume`; with it, it is taken as it is, or
-/// made. Throws UsageError: it exists, the name is not that of a folder, or it cannot be made. For one
-/// process; the others use RunFolder{dir}.
+/// Makes output_dir/name. One that has metrics or checkpoints is refused without `resume`; with it, it is
+/// taken as it is, or made. Throws UsageError: it exists, the name is not that of a folder, or it cannot be
+/// made. For one process; the others use RunFolder{dir}.
 RunFolder create_run_folder(const std::filesystem::path& output_dir, const std::string& name, bool resume);
 
 }  // namespace sdp

@@ -60,7 +60,7 @@ struct Source {
 };
 
 LoadedSpec load_sources(const std::vector<Source>& sources, const std::vector<std::string>& overrides,
-                        DataFolder data_folder) {
+                        NamedFiles named_files) {
   LoadedSpec loaded;
   Positions positions;
   for (const auto& [name, text] : sources)
@@ -69,7 +69,7 @@ LoadedSpec load_sources(const std::vector<Source>& sources, const std::vector<st
     read_into(loaded.spec, parse_override(assignment), positions);
 
   check_required_keys(positions);
-  check_across_keys(loaded.spec, positions, data_folder);
+  check_across_keys(loaded.spec, positions, named_files);
   loaded.warnings = find_warnings(loaded.spec, positions);
   resolve(loaded.spec);
   return loaded;
@@ -78,18 +78,18 @@ LoadedSpec load_sources(const std::vector<Source>& sources, const std::vector<st
 }  // namespace
 
 LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
-                     const std::vector<std::string>& overrides, DataFolder data_folder) {
+                     const std::vector<std::string>& overrides, NamedFiles named_files) {
   if (files.empty()) throw UsageError("no spec was given, expected at least one YAML file (--config FILE)");
   std::vector<Source> sources;
   sources.reserve(files.size());
   for (const auto& file : files)
     sources.push_back({file.string(), read_text(file)});
-  return load_sources(sources, overrides, data_folder);
+  return load_sources(sources, overrides, named_files);
 }
 
 LoadedSpec parse_spec(const std::string& text, const std::string& source_name,
-                      const std::vector<std::string>& overrides, DataFolder data_folder) {
-  return load_sources({{source_name, text}}, overrides, data_folder);
+                      const std::vector<std::string>& overrides, NamedFiles named_files) {
+  return load_sources({{source_name, text}}, overrides, named_files);
 }
 
 }  // namespace sdp

@@ -25,11 +25,11 @@ struct LoadedSpec {
 /// name the allowed ones and the nearest. Every file is checked in full, also keys that a later one replaces.
 LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
                      const std::vector<std::string>& overrides,
-                     DataFolder data_folder = DataFolder::kMustExist);
+                     NamedFiles named_files = NamedFiles::kMustExist);
 
 /// The same from one text in memory; `source_name` stands for its file.
 LoadedSpec parse_spec(const std::string& text, const std::string& source_name,
                       const std::vector<std::string>& overrides = {},
-                      DataFolder data_folder = DataFolder::kMustExist);
+                      NamedFiles named_files = NamedFiles::kMustExist);
 
 }  // namespace sdp

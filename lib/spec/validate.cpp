@@ -61,6 +61,10 @@ constexpr auto kAdvice = std::to_array<Advice>({
        return s.schedule.name != ScheduleName::kCosine && s.schedule.name != ScheduleName::kLinear;
      },
      "has no effect: only the schedules cosine and linear use it"},
+    {"train.epochs", [](const ExperimentSpec& s) { return s.train.max_steps.has_value(); },
+     "has no effect: max_steps is set and replaces it"},
+    {"train.budget", [](const ExperimentSpec& s) { return s.train.max_steps.has_value(); },
+     "has no effect: max_steps is set and never scaled"},
     {"train.budget", [](const ExperimentSpec& s) { return s.train.budget != Budget::kEpochs && is_dense(s); },
      "has no effect: with coverage 1 the run has its epochs as given"},
     {"train.precision",
@@ -107,7 +111,7 @@ void check_coverage(const ExperimentSpec& spec, const Positions& positions) {
   }
 }
 
-void check_assignment_file(const ExperimentSpec& spec, const Positions& positions) {
+void check_assignment_file(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files) {
   const std::string key = "subnetwork.assignment_file";
   const std::string& file = spec.subnetwork.assignment_file;
   const bool is_used = spec.subnetwork.assignment == Assignment::kFile;
@@ -117,7 +121,7 @@ void check_assignment_file(const ExperimentSpec& spec, const Positions& position
     fail_at(positions.of(key), key,
             "found '" + file + "', expected none without 'assignment: file', which would read it");
   std::error_code ignored;
-  if (is_used && !std::filesystem::is_regular_file(file, ignored))
+  if (is_used && named_files == NamedFiles::kMustExist && !std::filesystem::is_regular_file(file, ignored))
     fail_at(positions.of(key), key, "found '" + file + "', expected a file that exists");
 }
 
@@ -140,13 +144,13 @@ void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
 
 }  // namespace
 
-void check_across_keys(const ExperimentSpec& spec, const Positions& positions, DataFolder data_folder) {
+void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files) {
   check_name(spec, positions);
   check_coverage(spec, positions);
   check_regime_is_available(spec, positions);
-  check_assignment_file(spec, positions);
+  check_assignment_file(spec, positions, named_files);
   check_training(spec, positions);
-  if (data_folder == DataFolder::kMustExist) check_data_folder(spec, positions);
+  if (named_files == NamedFiles::kMustExist) check_data_folder(spec, positions);
 }
 
 std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positions& positions) {

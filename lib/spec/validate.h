@@ -10,13 +10,14 @@
 
 namespace sdp {
 
-/// Whether the command reads the data set, so that its folder has to be there (`plan` does not).
-enum class DataFolder { kMustExist, kNotNeeded };
+/// Whether the command reads what the spec names, the data folder and the assignment file, so that it has to
+/// be there. A finished run has its owner sets in its plan.json.
+enum class NamedFiles { kMustExist, kNotNeeded };
 
 /// Throws UsageError at the position of the key (or of the mapping around it, where it has its default) for
 /// the first contradiction: a name that is no folder name, coverage against workers, regimes this version
 /// lacks, the assignment's file, Nesterov without momentum, milestones that do not increase, the data folder.
-void check_across_keys(const ExperimentSpec& spec, const Positions& positions, DataFolder data_folder);
+void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files);
 
 /// One message with its position for every key that was set and changes nothing, or costs what nobody
 /// expects.

@@ -34,16 +34,17 @@ int64_t worker_gradient_bytes(const SubnetPlan& plan, Precision precision, int w
 
 }  // namespace
 
-int moments_of(const OptimizerSpec& optimizer) {
-  if (optimizer.name == OptimizerName::kAdamW) return 2;
-  return optimizer.momentum > 0 ? 1 : 0;
+std::vector<std::string> moment_names(const OptimizerSpec& spec) {
+  if (spec.name == OptimizerName::kAdamW) return {"exp_avg", "exp_avg_sq"};
+  if (spec.momentum > 0) return {"momentum_buffer"};
+  return {};
 }
 
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
              int64_t batch_size) {
   Cost cost;
   for (const Bucket& bucket : schedule.buckets)
-    add_bucket(cost, bucket, schedule, moments_of(optimizer), process);
+    add_bucket(cost, bucket, schedule, static_cast<int>(moment_names(optimizer).size()), process);
 
   std::set<int> units;
   int64_t largest_gradient = 0;

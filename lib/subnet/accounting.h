@@ -5,7 +5,7 @@
 // tests.
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "subnet/schedule.h"
@@ -29,17 +29,13 @@ struct Cost {
   int64_t state_bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
 };
 
-/// Moments an optimizer keeps for each element.
-int moments_of(const OptimizerSpec& optimizer);
+/// Names of the moments in checkpoints: SGD momentum_buffer (none without momentum); AdamW exp_avg,
+/// exp_avg_sq.
+std::vector<std::string> moment_names(const OptimizerSpec& spec);
 
 /// Cost of process `process` of the schedule.
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
              int64_t batch_size);
-
-/// All figures of plan.json: the plan's identity, balance and spectrum, cost per worker (n processes), per
-/// process (this schedule's placement) and of data parallelism on the full model (`dense`).
-nlohmann::ordered_json plan_json(const SubnetPlan& plan, const Schedule& schedule,
-                                 const ExperimentSpec& spec);
 
 /// Schedule options as the spec says them.
 ScheduleOptions schedule_options(const ExperimentSpec& spec);

@@ -3,7 +3,6 @@
 // SubnetPlan: which worker holds which unit. Made from a layout and the `subnetwork` section; its invariants
 // (exactly p owners a unit, every branch covered by its units) are checked when it is made.
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -66,11 +65,5 @@ struct SubnetPlan {
 /// Divides the layout into units and assigns owners. Throws UsageError where the spec asks for what the
 /// layout cannot give (an assignment file of another model or coverage).
 SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed);
-
-/// The plan's identity: n, p, construction, masking and every unit with its owners. Independent of the
-/// number of processes.
-nlohmann::ordered_json plan_identity_json(const SubnetPlan& plan);
-/// XXH3-128 of the identity, in hexadecimal.
-std::string plan_hash(const SubnetPlan& plan);
 
 }  // namespace sdp

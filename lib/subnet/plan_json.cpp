@@ -1,3 +1,5 @@
+#include "subnet/plan_json.h"
+
 #include <fmt/format.h>
 #include <xxhash.h>
 

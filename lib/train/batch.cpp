@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "model/model.h"
+#include "model/tensor_source.h"
 
 namespace sdp {
 
@@ -13,6 +13,11 @@ TensorBatch to_tensors(const ImageBatch& batch, ImageShape shape, Precision prec
                                           {size, shape.channels, shape.height, shape.width}, at::kFloat);
   const at::Tensor labels = at::from_blob(const_cast<int64_t*>(batch.labels.data()), {size}, at::kLong);
   const at::ScalarType type = scalar_type(compute_type(precision));
+  // Through pinned memory the host does not wait for the device; the batch's own memory is free at once
+  // either way.
+  if (device.is_cuda())
+    return {images.pin_memory().to(device, /*non_blocking=*/true).to(type),
+            labels.pin_memory().to(device, /*non_blocking=*/true)};
   return {images.to(device, type, /*non_blocking=*/false, /*copy=*/true),
           labels.to(device, at::kLong, /*non_blocking=*/false, /*copy=*/true)};
 }

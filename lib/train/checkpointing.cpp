@@ -8,8 +8,10 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/digest.h"
 #include "spec/error.h"
 #include "spec/print.h"
+#include "subnet/plan_json.h"
 #include "train/version.h"
 
 namespace sdp {
@@ -126,9 +128,7 @@ void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& exp
     manifest.libtorch_version = TORCH_VERSION;
     manifest.program_version = kProgramVersion;
     manifest.state["updates"] = engine.step_count();
-    manifest.state["next_sample_position"] =
-        step * experiment.spec.train.batch_size_per_worker * experiment.spec.train.accumulate_steps *
-        experiment.spec.subnetwork.workers * experiment.spec.subnetwork.replicas;
+    manifest.state["batch_norm_updates"] = step * experiment.spec.train.accumulate_steps;
     store.commit(step, manifest, experiment.spec.checkpoint.keep_last);
   }
   comm.barrier();
@@ -195,14 +195,38 @@ at::Tensor CheckpointReader::buffer(const std::string& name, Slot slot) const {
   return found == buffers_.end() ? at::Tensor() : as_tensor(*found->second);
 }
 
+std::string CheckpointReader::identity() const {
+  return fmt::format("step {}, {}", manifest_.step, xxh3_128(manifest_text(manifest_)));
+}
+
+namespace {
+
+void check_plan(const CheckpointReader& reader, const SubnetPlan& plan) {
+  if (reader.manifest().plan_hash != plan_hash(plan))
+    throw DataError(
+        "the checkpoint belongs to another plan: the model, the workers or their owner sets are not those it "
+        "was made "
+        "with. Use it with the run folder's own spec.yaml and plan.json.");
+}
+
+/// A parameter in the full model's shape. Block construction: it belongs to one unit.
+at::Tensor read_whole(const CheckpointReader& reader, const SubnetPlan& plan, int index, Precision precision,
+                      at::Device device) {
+  const ParameterLayout& parameter = plan.layout.parameters[index];
+  const std::vector<int> units = plan.units_of(parameter);
+  if (units.size() != 1) throw std::logic_error(parameter.name + " is divided over units");
+  at::Tensor values =
+      at::empty({parameter.elements()},
+                at::TensorOptions(scalar_type(element_type(parameter, precision))).device(device));
+  reader.read(key_of(plan, "value", index, units.front()), 0, values.numel(), values);
+  return values.view(parameter.shape);
+}
+
+}  // namespace
+
 void restore(const CheckpointReader& reader, const Experiment& experiment, Engine& engine) {
   const at::NoGradGuard no_grad;
-  if (reader.manifest().plan_hash != plan_hash(experiment.plan))
-    throw DataError(
-        "the checkpoint belongs to another plan: model, workers, coverage, construction, masking, assignment "
-        "and "
-        "seed must be those it was made with. Resume with the run folder's spec.yaml, or start a run under "
-        "another name.");
+  check_plan(reader, experiment.plan);
   for (StateRange& range : engine.required_state())
     reader.read(key_of(experiment.plan, range.kind, range.parameter, range.unit), range.begin, range.end,
                 range.values);
@@ -221,6 +245,7 @@ void restore(const CheckpointReader& reader, const Experiment& experiment, Engin
 SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader,
                                const ExperimentSpec& spec, at::Device device)
     : FullModel(plan), reader_(reader), precision_(spec.train.precision), device_(device) {
+  check_plan(reader, plan);
   const at::TensorOptions options = at::TensorOptions(scalar_type(sum_type(precision_))).device(device);
   for (const BufferLayout& buffer : plan.layout.buffers) {
     at::Tensor sum = at::zeros(buffer.shape, options);
@@ -239,14 +264,23 @@ SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& r
 }
 
 at::Tensor SavedFullModel::read_parameter(int index) {
-  const ParameterLayout& parameter = plan_.layout.parameters[index];
-  at::Tensor values =
-      at::empty({parameter.elements()},
-                at::TensorOptions(scalar_type(element_type(parameter, precision_))).device(device_));
-  // Block construction: a parameter belongs to one unit.
-  const int unit = plan_.units_of(parameter).front();
-  reader_.read(key_of(plan_, "value", index, unit), 0, values.numel(), values);
-  return values.view(parameter.shape);
+  return read_whole(reader_, plan_, index, precision_, device_);
+}
+
+SavedSubnetwork::SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader& reader,
+                                 const ExperimentSpec& spec, at::Device device, int worker)
+    : plan_(plan), reader_(reader), precision_(spec.train.precision), device_(device), worker_(worker) {
+  check_plan(reader, plan);
+}
+
+at::Tensor SavedSubnetwork::parameter(const std::string& name) const {
+  return read_whole(reader_, plan_, plan_.layout.parameter_index(name), precision_, device_);
+}
+
+at::Tensor SavedSubnetwork::buffer(const std::string& name) const {
+  const at::Tensor saved = reader_.buffer(name, {.worker = worker_, .replica = 0});
+  if (!saved.defined()) throw DataError("the checkpoint has no buffer " + name);
+  return saved.to(device_, scalar_type(sum_type(precision_)), /*non_blocking=*/false, /*copy=*/true);
 }
 
 }  // namespace sdp

@@ -39,6 +39,8 @@ class CheckpointReader {
   CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step, bool verify_hashes);
 
   const Manifest& manifest() const { return manifest_; }
+  /// Step and content, to compare over the processes.
+  std::string identity() const;
   /// Copies elements [begin, end) into `target` (flat, any type and device). DataError when some are missing.
   void read(const StateKey& key, int64_t begin, int64_t end, at::Tensor target) const;
   /// BatchNorm buffer of one slot; undefined when the slot does not hold it.
@@ -62,6 +64,8 @@ class CheckpointReader {
 /// Fills the engine and the slots' buffers. DataError when the checkpoint belongs to another plan.
 void restore(const CheckpointReader& reader, const Experiment& experiment, Engine& engine);
 
+/// Both sources below throw DataError for a checkpoint of another plan.
+
 /// The full model of a checkpoint, read parameter by parameter.
 class SavedFullModel : public FullModel {
  public:
@@ -74,6 +78,22 @@ class SavedFullModel : public FullModel {
   const CheckpointReader& reader_;
   Precision precision_;
   at::Device device_;
+};
+
+/// One worker's subnetwork of a checkpoint, with the statistics of its replica 0.
+class SavedSubnetwork : public TensorSource {
+ public:
+  SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader& reader, const ExperimentSpec& spec,
+                  at::Device device, int worker);
+  at::Tensor parameter(const std::string& name) const override;
+  at::Tensor buffer(const std::string& name) const override;
+
+ private:
+  const SubnetPlan& plan_;
+  const CheckpointReader& reader_;
+  Precision precision_;
+  at::Device device_;
+  int worker_;
 };
 
 }  // namespace sdp

@@ -1,13 +1,20 @@
 #include "train/device.h"
 
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
-#include <torch/utils.h>
 
 #include <algorithm>
-#include <thread>
 
+#include "comm/cores.h"
+#include "report/memory.h"
 #include "spec/error.h"
+
+#ifdef USE_C10D_NCCL
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#endif
 
 namespace sdp {
 
@@ -15,29 +22,48 @@ int device_count(DeviceKind kind) {
   return kind == DeviceKind::kCpu ? 0 : static_cast<int>(torch::cuda::device_count());
 }
 
-c10::Device choose_device(DeviceKind kind, int local_rank) {
+c10::Device choose_device(DeviceKind kind, const Ranks& ranks) {
   const int devices = device_count(kind);
   if (kind == DeviceKind::kCuda && devices == 0)
     throw UsageError(
         "train.device: cuda, but no CUDA device is visible. Use train.device: cpu, or make a GPU visible.");
   if (devices == 0) return c10::Device(c10::kCPU);
-  if (local_rank >= devices)
+  // Our own launcher shows every process all GPUs; srun and MPI wrappers may show each only its own.
+  const bool launched_here = !ranks.rendezvous_file.empty();
+  if (devices == 1 && !launched_here) return c10::Device(c10::kCUDA, 0);
+  if (ranks.local_rank >= devices)
     throw UsageError(
         fmt::format("{} CUDA devices are visible, but this is local process {}. Start at most one "
                     "process a GPU: fewer processes, with several workers each, give the same result.",
-                    devices, local_rank));
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
+                    devices, ranks.local_rank));
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank));
+}
+
+void prepare_device([[maybe_unused]] c10::Device device) {
+#ifdef USE_C10D_NCCL
+  if (device.is_cuda()) c10::cuda::set_device(device.index());
+#endif
+  at::globalContext().setAllowTF32CuDNN(false);
 }
 
 int use_cores_of_one_process(int local_world) {
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const int threads = std::max(1, cores / std::max(1, local_world));
+  const int threads = std::max(1, available_cores() / std::max(1, local_world));
   at::set_num_threads(threads);
   return threads;
 }
 
 std::string device_name(c10::Device device) {
   return device.is_cuda() ? "CUDA" : "CPU";
+}
+
+int64_t peak_memory_bytes([[maybe_unused]] c10::Device device) {
+#ifdef USE_C10D_NCCL
+  if (device.is_cuda()) {
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+    return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+  }
+#endif
+  return peak_resident_bytes();
 }
 
 }  // namespace sdp

@@ -1,10 +1,14 @@
 #pragma once
 
+// The device a process computes on.
+
 #include <c10/core/Device.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
+#include "comm/ranks.h"
 #include "spec/experiment_spec.h"
 
 namespace sdp {
@@ -12,9 +16,13 @@ namespace sdp {
 /// A peer that does not take part for so long counts as lost.
 inline constexpr std::chrono::minutes kCollectiveTimeout{10};
 
-/// The device of a process: GPU `local_rank` or the CPU. UsageError where CUDA is asked for and there is
-/// none, or fewer GPUs than local processes.
-c10::Device choose_device(DeviceKind kind, int local_rank);
+/// The device of a process: its host's GPU number local_rank, the only one it can see where a scheduler shows
+/// each process its own, or the CPU. UsageError where CUDA is asked for and there is none, or GPUs are fewer
+/// than local processes.
+c10::Device choose_device(DeviceKind kind, const Ranks& ranks);
+
+/// Makes the device current. fp32 is fp32: cuDNN's TF32 convolutions, LibTorch's default, are off.
+void prepare_device(c10::Device device);
 
 /// GPUs that processes of this host may use; 0 for a run on the CPU.
 int device_count(DeviceKind kind);
@@ -24,5 +32,9 @@ int device_count(DeviceKind kind);
 int use_cores_of_one_process(int local_world);
 
 std::string device_name(c10::Device device);
+
+/// Most memory this process has used on the device so far: CUDA's caching allocator, or resident memory on a
+/// CPU.
+int64_t peak_memory_bytes(c10::Device device);
 
 }  // namespace sdp

@@ -9,6 +9,10 @@
 
 namespace sdp {
 
+double branch_scale_of(const Experiment& experiment) {
+  return experiment.spec.eval.branch_scale == BranchScale::kSurvival ? experiment.plan.coverage() : 1;
+}
+
 Evaluator::Evaluator(const Experiment& experiment, const ImageDataset& train, const ImageDataset& test,
                      Communicator& comm)
     : experiment_(experiment), train_(train), test_(test), comm_(comm) {}
@@ -97,6 +101,7 @@ at::Tensor Evaluator::logits(FullModel& full_model) {
 /// them.
 void Evaluator::recalibrate(FullModel& full_model) {
   const ExperimentSpec& spec = experiment_.spec;
+  const at::NoGradGuard no_grad;
   const int64_t batches = *spec.eval.recalibrate_batches;
   const int64_t batch_size = std::min(spec.train.batch_size_per_worker, train_.size());
   const std::unique_ptr<Model> model = make_model(spec.model);
@@ -131,17 +136,14 @@ void Evaluator::recalibrate(FullModel& full_model) {
 
 EvalRecord Evaluator::evaluate(FullModel& full_model) {
   const at::NoGradGuard no_grad;
-  const ExperimentSpec& spec = experiment_.spec;
-  const bool scales = spec.eval.branch_scale == BranchScale::kSurvival && experiment_.plan.coverage() < 1;
-  const bool recalibrates = spec.eval.recalibrate_batches.value_or(0) > 0 && !full_model.buffers().empty();
+  const bool recalibrates = *experiment_.spec.eval.recalibrate_batches > 0 && !full_model.buffers().empty();
+  const double branch_scale = branch_scale_of(experiment_);
   EvalResult result = run(full_model);
   EvalRecord record;
-  if (scales || recalibrates) {
+  if (recalibrates || branch_scale != 1) {
     record.loss_uncorrected = result.loss;
     record.accuracy_uncorrected = result.accuracy;
-    // A branch was present in a share C of the subnetworks that trained the rest: its expected output, as in
-    // stochastic depth (Huang et al. 2016).
-    if (scales) full_model.set_branch_scale(experiment_.plan.coverage());
+    full_model.set_branch_scale(branch_scale);
     if (recalibrates) recalibrate(full_model);
     result = run(full_model);
   }

@@ -17,6 +17,11 @@ struct EvalResult {
   double accuracy = 0;  ///< share in 0..1
 };
 
+/// Factor on every branch's output in the assembled model, as the spec asks for. survival: a branch was
+/// present in a share C of the subnetworks that trained the rest, so C is its expected output, as in
+/// stochastic depth (Huang et al. 2016).
+double branch_scale_of(const Experiment& experiment);
+
 class Evaluator {
  public:
   /// Data sets must outlive it. `train` is read for BatchNorm recalibration only.
@@ -26,6 +31,8 @@ class Evaluator {
   /// Collective. The result with corrections applied and, if there are any, without. The full model keeps its
   /// corrected BatchNorm statistics and branch scale.
   EvalRecord evaluate(FullModel& full_model);
+  /// Collective. Re-estimates BatchNorm statistics as the spec says, at the branch scale the full model has.
+  void recalibrate(FullModel& full_model);
   /// Logits of the whole test set in file order, [N, num_classes] in the compute type, with the corrections
   /// the full model has. For a single process.
   at::Tensor logits(FullModel& full_model);
@@ -36,7 +43,6 @@ class Evaluator {
   /// Binds the full model, all of it or (streamed) branch by branch, and says how to run it.
   ForwardMode bind(Model& model, FullModel& full_model, bool training) const;
   EvalResult run(FullModel& full_model);
-  void recalibrate(FullModel& full_model);
   void walk_branches(const ForwardMode& mode) const;
   /// Test images from `begin` on, one batch.
   TensorBatch test_batch(int64_t begin) const;

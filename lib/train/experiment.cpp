@@ -22,8 +22,13 @@ double budget_factor(const Experiment& experiment) {
 
 }  // namespace
 
-Experiment make_experiment(const ExperimentSpec& spec, int64_t processes) {
-  const SubnetworkSpec& subnetwork = spec.subnetwork;
+Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
+                           const std::optional<std::filesystem::path>& saved_plan) {
+  SubnetworkSpec subnetwork = spec.subnetwork;
+  if (saved_plan) {
+    subnetwork.assignment = Assignment::kFile;
+    subnetwork.assignment_file = saved_plan->string();
+  }
   const Placement placement = make_placement(subnetwork.workers, subnetwork.replicas, processes);
   SubnetPlan plan = make_plan(layout_of(spec.model), subnetwork, static_cast<uint64_t>(spec.seed));
   Schedule schedule = make_schedule(plan, placement, schedule_options(spec));

@@ -2,6 +2,9 @@
 
 // What every process derives from the spec before anything is started: the same on all of them.
 
+#include <filesystem>
+#include <optional>
+
 #include "engine/lr_schedule.h"
 #include "spec/experiment_spec.h"
 #include "subnet/accounting.h"
@@ -16,8 +19,10 @@ struct Experiment {
   Schedule schedule;  ///< with the placement on the processes
 };
 
-/// Throws UsageError where the number of processes does not divide the workers.
-Experiment make_experiment(const ExperimentSpec& spec, int64_t processes);
+/// With `saved_plan`, the plan.json of a run, the owners are that run's; otherwise they are assigned as the
+/// spec says. Throws UsageError where the number of processes does not divide the workers.
+Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
+                           const std::optional<std::filesystem::path>& saved_plan = std::nullopt);
 
 /// The run in steps. An epoch is dataset_size samples over all workers and replicas.
 struct RunSteps {

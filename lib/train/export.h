@@ -2,15 +2,17 @@
 
 #include <filesystem>
 
-#include "spec/experiment_spec.h"
+#include "checkpoint/manifest.h"
+#include "train/full_model.h"
 
 namespace sdp {
 
-/// Writes the assembled full model of a run's newest checkpoint as safetensors with torchvision's names, one
-/// tensor at a time: parameters as fp32 (fp64 in an fp64 run) master values with the spec's branch scale
-/// folded in, BatchNorm statistics averaged over the owners, num_batches_tracked. The metadata records step,
-/// plan and branch scale. DataError when there is no checkpoint or `out` cannot be written.
-void export_model(ExperimentSpec spec, const std::filesystem::path& run_dir,
+/// Writes an assembled full model as safetensors with torchvision's names, one tensor at a time: parameters
+/// with the branch scale the model has, its BatchNorm statistics, num_batches_tracked. `type` is what the
+/// values are read in, fp32 or fp64. The metadata records step, plan, branch scale and where the statistics
+/// come from
+/// (`recalibrate_batches`; 0: averages over the owners). DataError when `out` cannot be written.
+void export_model(FullModel& model, const Manifest& manifest, ElementType type, int64_t recalibrate_batches,
                   const std::filesystem::path& out);
 
 }  // namespace sdp

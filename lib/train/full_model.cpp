@@ -49,14 +49,14 @@ LiveFullModel::LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, c
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
     for (int r = 0; r < static_cast<int>(schedule.buckets[b].runs.size()); ++r)
       for (const Piece& piece : schedule.buckets[b].runs[r].pieces)
-        locations_.emplace(piece.parameter, Location{b, r, piece});
+        if (!locations_.emplace(piece.parameter, Location{b, r, piece}).second)
+          throw std::logic_error("a parameter that is divided over units cannot be assembled");
   average_buffers();
 }
 
 at::Tensor LiveFullModel::read_parameter(int index) {
   const at::NoGradGuard no_grad;
-  // Block construction: a parameter is one piece.
-  const Location& location = locations_.find(index)->second;
+  const Location& location = locations_.at(index);
   const Bucket& bucket = schedule_.buckets[location.bucket];
   const Run& run = bucket.runs[location.run];
   const std::vector<int64_t>& shape = plan_.layout.parameters[index].shape;

@@ -18,6 +18,7 @@ class FullModel : public TensorSource {
 
   /// Factor on the output of every branch fetched from now on, folded into the parameters the layout names.
   void set_branch_scale(double scale) { branch_scale_ = scale; }
+  double branch_scale() const { return branch_scale_; }
   void fetch_shared();
   void fetch_branch(int branch);
   void drop_branch(int branch);
@@ -62,7 +63,7 @@ class LiveFullModel : public FullModel {
   const Schedule& schedule_;
   const ParameterStore& store_;
   Communicator& comm_;
-  std::multimap<int, Location> locations_;  ///< by parameter
+  std::map<int, Location> locations_;  ///< by parameter, which block construction never divides
 };
 
 }  // namespace sdp

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "model/model.h"
+#include "model/tensor_source.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -2,8 +2,9 @@
 
 namespace sdp {
 
-/// While it exists, SIGTERM and SIGUSR1 ask for a checkpoint and an orderly end instead of ending the
-/// process. A signal's flag has to be static; everything else about a run is passed on.
+/// While it exists, a first SIGTERM, SIGINT, SIGHUP or SIGUSR1 asks for a checkpoint and an orderly end
+/// instead of ending the process; one that comes more than 2 s later ends it. A signal that was ignored
+/// before (nohup) stays ignored. A signal's flag has to be static; everything else about a run is passed on.
 class PreemptionSignals {
  public:
   PreemptionSignals();

@@ -8,6 +8,7 @@
 
 #include "report/table.h"
 #include "report/units.h"
+#include "subnet/plan_json.h"
 
 namespace sdp {
 namespace {
@@ -135,6 +136,16 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
       percent(flops_share(plan)), placement.processes, placement.processes == 1 ? "" : "es", device,
       placement.slots_per_process(), placement.slots_per_process() == 1 ? "" : "s", placement.replicas,
       placement.replicas == 1 ? "" : "s", name_of(experiment.spec.train.precision));
+}
+
+std::string describe_length(const Experiment& experiment, const RunSteps& steps) {
+  const TrainSpec& train = experiment.spec.train;
+  std::string text = fmt::format("{} steps of {} samples, {:.4g} epochs", steps.length.total_steps,
+                                 steps.samples_per_step, steps.epochs);
+  if (!train.max_steps && train.budget != Budget::kEpochs)
+    text += fmt::format(" (budget {}: {:.4g} times {:.4g})", name_of(train.budget),
+                        steps.epochs / train.epochs, train.epochs);
+  return text;
 }
 
 std::string describe_plan(const Experiment& experiment) {

@@ -12,8 +12,11 @@ namespace sdp {
 /// One line: the assembled model's accuracy, what it is without corrections, and the single subnetworks'.
 std::string describe(const EvalRecord& record);
 
-/// A few lines at the start of a run: model, workers and processes, coverage, device, length.
+/// A few lines at the start of a run: model, workers, coverage, processes, device.
 std::string describe_start(const Experiment& experiment, const std::string& device);
+
+/// Steps, epochs and where they come from.
+std::string describe_length(const Experiment& experiment, const RunSteps& steps);
 
 /// The tables `sdp-train plan` prints: every worker's share beside data parallelism, balance, spectral gap.
 std::string describe_plan(const Experiment& experiment);

@@ -4,12 +4,15 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "train/batch.h"
 #include "train/checkpointing.h"
+#include "train/device.h"
 #include "train/loss.h"
-#include "train/memory.h"
 #include "train/run_text.h"
 
 namespace sdp {
@@ -38,6 +41,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       train_data_(open_dataset(experiment.spec.data, Split::kTrain)),
       test_data_(open_dataset(experiment.spec.data, Split::kTest)),
       steps_(run_steps(experiment, train_data_->size())),
+      sampler_(train_data_->size(), static_cast<uint64_t>(experiment.spec.seed)),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm) {
   check_data_fits_model(experiment.spec.model, *train_data_);
   start_fresh_or_resume(resume);
@@ -58,8 +62,13 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
     for (int unit : experiment.plan.units_with(slot.worker, Holding::kOwned))
       models_.back()->bind_branch(experiment.plan.units[unit].branch, store.slot(static_cast<int>(s)));
   }
-  loader_ = std::make_unique<BatchLoader>(*train_data_, options);
+  if (first_step_ < steps_.length.total_steps) loader_ = std::make_unique<BatchLoader>(*train_data_, options);
   if (comm.rank() == 0) {
+    log_.info(describe_length(experiment, steps_));
+    if (steps_.length.warmup_steps >= steps_.length.total_steps)
+      log_.warn(fmt::format(
+          "the warm-up of {} steps is as long as the run of {}: the peak learning rate is not reached",
+          steps_.length.warmup_steps, steps_.length.total_steps));
     metrics_ = std::make_unique<JsonLines>(folder_.metrics());
     if (experiment.spec.output.trace) trace_ = std::make_unique<JsonLines>(folder_.trace());
     progress_ = std::make_unique<Progress>(STDOUT_FILENO, experiment.spec.train.log_every_steps);
@@ -70,18 +79,21 @@ Trainer::~Trainer() = default;
 
 void Trainer::start_fresh_or_resume(bool resume) {
   const bool has_checkpoint = resume && CheckpointStore(folder_.dir).latest_step().has_value();
-  if (has_checkpoint) {
-    const CheckpointReader reader(folder_.dir, std::nullopt, /*verify_hashes=*/comm_.rank() == 0);
-    restore(reader, experiment_, engine_);
-    first_step_ = reader.manifest().step;
+  std::optional<CheckpointReader> reader;
+  if (has_checkpoint) reader.emplace(folder_.dir, std::nullopt, /*verify_hashes=*/comm_.rank() == 0);
+  check_same_everywhere(comm_, "The checkpoint to start from", reader ? reader->identity() : "none");
+  if (reader) {
+    restore(*reader, experiment_, engine_);
+    first_step_ = reader->manifest().step;
     if (comm_.rank() == 0) {
-      log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
-      if (reader.manifest().processes != comm_.size() || reader.manifest().threads != threads_)
+      if (first_step_ < steps_.length.total_steps)
+        log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
+      const Manifest& manifest = reader->manifest();
+      if (manifest.processes != comm_.size() || manifest.threads != threads_)
         log_.warn(
             fmt::format("the checkpoint was made by {} processes of {} threads, this run has {} of {}: "
-                        "results agree up to "
-                        "rounding, not bit for bit",
-                        reader.manifest().processes, reader.manifest().threads, comm_.size(), threads_));
+                        "results agree up to rounding, not bit for bit",
+                        manifest.processes, manifest.threads, comm_.size(), threads_));
     }
   } else {
     engine_.initialize(static_cast<uint64_t>(experiment_.spec.seed));
@@ -128,28 +140,30 @@ void Trainer::train_step(int64_t step) {
   if (spec.output.trace) trace_step(step, losses);
 }
 
-/// Losses of all slots in order of worker and replica, on every process; `stop` becomes true everywhere when
-/// it is true anywhere.
-std::vector<double> Trainer::gather_losses(const at::Tensor& losses, bool& stop) {
-  const at::Tensor mine = at::cat({losses, at::full({1}, stop ? 1.0 : 0.0, losses.options())});
+/// What all processes tell each other: losses of all slots in order of worker and replica, whether any
+/// process was asked to stop, and the largest peak memory.
+Trainer::Gathered Trainer::gather(const at::Tensor& losses) {
+  const double stop = signals_.requested() ? 1 : 0;
+  const double memory = static_cast<double>(peak_memory_bytes(comm_.device()));
+  const at::Tensor mine = at::cat({losses, at::tensor({stop, memory}, losses.options())});
   at::Tensor all = at::empty({comm_.size() * mine.numel()}, mine.options());
   comm_.all_gather(all, mine);
   const at::Tensor host = all.cpu().view({comm_.size(), mine.numel()});
-  std::vector<double> result;
+  Gathered gathered;
   for (int process = 0; process < comm_.size(); ++process) {
-    for (int64_t i = 0; i < losses.numel(); ++i)
-      result.push_back(host[process][i].item<double>());
-    stop = stop || host[process][losses.numel()].item<double>() > 0;
+    const double* values = host[process].data_ptr<double>();
+    gathered.losses.insert(gathered.losses.end(), values, values + losses.numel());
+    gathered.stop = gathered.stop || values[losses.numel()] > 0;
+    gathered.peak_memory_bytes =
+        std::max(gathered.peak_memory_bytes, static_cast<int64_t>(values[losses.numel() + 1]));
   }
-  return result;
+  return gathered;
 }
 
 void Trainer::trace_step(int64_t step, const at::Tensor& losses) {
-  bool stop = false;
-  const std::vector<double> all = gather_losses(losses, stop);
+  const std::vector<double> all = gather(losses).losses;
   if (!trace_) return;
   const BatchGeometry geometry = geometry_of(experiment_.spec);
-  const Sampler sampler(train_data_->size(), static_cast<uint64_t>(experiment_.spec.seed));
   for (size_t i = 0; i < all.size(); ++i) {
     TraceRecord record{.step = step + 1,
                        .worker = static_cast<int64_t>(i) / geometry.replicas,
@@ -159,20 +173,20 @@ void Trainer::trace_step(int64_t step, const at::Tensor& losses) {
     for (int64_t micro_batch = 0; micro_batch < geometry.accumulate_steps; ++micro_batch)
       for (int64_t sample = 0; sample < geometry.batch_size; ++sample)
         record.samples.push_back(
-            sampler.index(geometry.position(step, record.worker, record.replica, micro_batch, sample)));
+            sampler_.index(geometry.position(step, record.worker, record.replica, micro_batch, sample)));
     trace_->append(record);
   }
 }
 
 bool Trainer::log_interval(int64_t done) {
-  bool stop = signals_.requested();
-  const std::vector<double> losses = gather_losses(interval_.losses, stop);
+  const Gathered gathered = gather(interval_.losses);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - interval_.began).count();
   const double steps = static_cast<double>(interval_.steps);
   double loss = 0;
-  for (double sum : losses)
-    loss += sum / steps / static_cast<double>(losses.size());
+  for (double sum : gathered.losses)
+    loss += sum / steps / static_cast<double>(gathered.losses.size());
+  if (!std::isfinite(loss)) stop_because_not_finite(done);
   const int64_t bytes_sent = comm_.traffic().all_to_all_bytes;
   const double samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds;
   if (metrics_) {
@@ -182,18 +196,18 @@ bool Trainer::log_interval(int64_t done) {
                                  .lr = lr_of(done - 1),
                                  .samples_per_s = samples_per_s,
                                  .step_ms = seconds * 1e3 / steps,
-                                 .peak_memory_bytes = peak_memory_bytes(comm_.device()),
+                                 .peak_memory_bytes = gathered.peak_memory_bytes,
                                  .bytes_sent = (bytes_sent - interval_.bytes_sent) / interval_.steps});
-    show_progress(done, loss, samples_per_s);
+    show_progress(done, loss, samples_per_s, gathered.peak_memory_bytes);
   }
   interval_ = {.losses = at::zeros_like(interval_.losses),
                .steps = 0,
                .bytes_sent = bytes_sent,
                .began = std::chrono::steady_clock::now()};
-  return stop;
+  return gathered.stop;
 }
 
-void Trainer::show_progress(int64_t done, std::optional<double> loss, double samples_per_s) {
+void Trainer::show_progress(int64_t done, double loss, double samples_per_s, int64_t memory_bytes) {
   progress_->update({.step = done,
                      .total_steps = steps_.length.total_steps,
                      .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
@@ -201,7 +215,18 @@ void Trainer::show_progress(int64_t done, std::optional<double> loss, double sam
                      .loss = loss,
                      .images_per_s = samples_per_s,
                      .seconds_left = std::nullopt,
-                     .memory_bytes = peak_memory_bytes(comm_.device())});
+                     .memory_bytes = memory_bytes});
+}
+
+/// Every process has the same losses and throws. Nothing is saved: the last checkpoint stays the last good
+/// one.
+void Trainer::stop_because_not_finite(int64_t done) const {
+  const std::optional<int64_t> saved = CheckpointStore(folder_.dir).latest_step();
+  throw Error(
+      ExitCode::kInternal,
+      fmt::format("the loss is not finite at step {}. Lower optimizer.lr, lengthen the warm-up or set "
+                  "optimizer.clip_norm. The last checkpoint is {}.",
+                  done, saved ? fmt::format("of step {}", *saved) : "none"));
 }
 
 /// Accuracy of every worker's own subnetwork (replica 0), each measured by the process that runs it.
@@ -245,24 +270,28 @@ ExitCode Trainer::run() {
                .bytes_sent = comm_.traffic().all_to_all_bytes,
                .began = std::chrono::steady_clock::now()};
   if (first_step_ >= total && comm_.rank() == 0)
-    log_.info(fmt::format("nothing to do: the run is complete at step {} of {}", first_step_, total));
+    log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}", first_step_,
+                          total));
   for (int64_t step = first_step_; step < total; ++step) {
     train_step(step);
     const int64_t done = step + 1;
     const bool last = done == total;
     bool stop = false;
-    if (last || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
+    const bool saves = last || is_due(steps_.checkpoint_every_steps, done);
+    // A checkpoint always follows a line of the metrics, and so a look at the losses.
+    if (saves || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
       stop = log_interval(done);
+    const auto pause_began = std::chrono::steady_clock::now();
     // Evaluated before it is saved: what a checkpoint follows is in the metrics that --resume keeps.
     if (last || is_due(steps_.eval_every_steps, done)) evaluate(done, last);
-    if (last || stop || is_due(steps_.checkpoint_every_steps, done)) save(done);
+    if (saves || stop) save(done);
+    // Evaluation and saving do not count as training time.
+    interval_.began += std::chrono::steady_clock::now() - pause_began;
     if (stop && !last) {
       if (comm_.rank() == 0)
         log_.info(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
       return ExitCode::kPreempted;
     }
-    // Evaluation and saving do not count as training time.
-    if (interval_.steps == 0) interval_.began = std::chrono::steady_clock::now();
   }
   return ExitCode::kOk;
 }

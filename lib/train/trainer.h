@@ -2,6 +2,7 @@
 
 // The training loop of one process.
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -40,17 +41,24 @@ class Trainer {
     std::chrono::steady_clock::time_point began;
   };
 
+  struct Gathered {
+    std::vector<double> losses;
+    bool stop = false;
+    int64_t peak_memory_bytes = 0;
+  };
+
   void start_fresh_or_resume(bool resume);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
   /// Writes the interval's line; whether any process was asked to stop. Collective.
   bool log_interval(int64_t done);
   void trace_step(int64_t step, const at::Tensor& losses);
-  std::vector<double> gather_losses(const at::Tensor& losses, bool& stop);
+  Gathered gather(const at::Tensor& losses);
+  [[noreturn]] void stop_because_not_finite(int64_t done) const;
   void evaluate(int64_t done, bool final);
   std::vector<double> subnetwork_accuracies();
   void save(int64_t done);
-  void show_progress(int64_t done, std::optional<double> loss, double samples_per_s);
+  void show_progress(int64_t done, double loss, double samples_per_s, int64_t memory_bytes);
 
   const Experiment& experiment_;
   Communicator& comm_;
@@ -60,6 +68,7 @@ class Trainer {
   std::unique_ptr<ImageDataset> train_data_;
   std::unique_ptr<ImageDataset> test_data_;
   RunSteps steps_;
+  Sampler sampler_;  ///< for trace.jsonl
   Engine engine_;
   std::vector<std::unique_ptr<Model>> models_;  ///< one for each local slot
   std::unique_ptr<BatchLoader> loader_;

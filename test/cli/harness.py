@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import re
+import socket
 import subprocess
 from pathlib import Path
 
@@ -36,14 +38,35 @@ def read_cifar10(folder: Path, split: str):
     return torch.from_numpy((images - MEAN) / STD), torch.from_numpy(records[:, 0].astype(np.int64))
 
 
+RANK_VARIABLE = re.compile(
+    r"(LOCAL_|GROUP_|NODE_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|SDP_RENDEZVOUS_FILE"
+    r"|(OMPI|PMI|PMIX|MPI|MV2|SLURM|TORCHELASTIC)_.*"
+)
+
+
+def environment(env=None) -> dict:
+    """This process's environment without what a launcher of ranks may have left in it, then `env`."""
+    return {**{k: v for k, v in os.environ.items() if not RANK_VARIABLE.fullmatch(k)}, **(env or {})}
+
+
+def start(*arguments, env=None, **options) -> subprocess.Popen:
+    """Starts the program. `options` are Popen's."""
+    return subprocess.Popen([BINARY, *map(str, arguments)], env=environment(env), **options)
+
+
 def run(*arguments, expect: int = 0, env=None, timeout: int = 300) -> subprocess.CompletedProcess:
     """Runs the program; its exit code must be `expect`."""
-    clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     result = subprocess.run(
-        [BINARY, *map(str, arguments)], env={**clean, **(env or {})}, capture_output=True, text=True, timeout=timeout
+        [BINARY, *map(str, arguments)], env=environment(env), capture_output=True, text=True, timeout=timeout
     )
     assert result.returncode == expect, f"exit {result.returncode}\n{result.stdout}\n{result.stderr}"
     return result
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def write_config(folder: Path, name: str, data_dir: Path, **sections) -> Path:
@@ -105,6 +128,26 @@ def checkpoint_values(run_dir: Path, step: int) -> dict:
         assert all(a[0] + len(a[1]) == b[0] for a, b in zip(parts, parts[1:])), f"{parameter}: gap or overlap"
         values[parameter] = torch.cat([part for _, part in parts])
     return values
+
+
+def checkpoint_buffers(run_dir: Path, step: int) -> dict:
+    """(buffer, worker, replica) -> values"""
+    buffers = {}
+    for file in sorted((run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():
+                kind, *rest = name.split("|")
+                if kind == "buffer":
+                    buffer, worker, replica = rest
+                    key = buffer, int(worker), int(replica)
+                    assert key not in buffers, f"{name} is saved twice"
+                    buffers[key] = tensors.get_tensor(name)
+    return buffers
+
+
+def owners_of(run_dir: Path) -> dict:
+    """branch -> workers"""
+    return {unit["branch"]: unit["owners"] for unit in json.loads((run_dir / "plan.json").read_text())["units"]}
 
 
 def load_values(model: torch.nn.Module, values: dict) -> None:

@@ -88,8 +88,10 @@ class Mlp(nn.Module):
 
 def train(model, optimizer, owners, workers, batches, steps, clip_norm=0):
     """The method, written out. owners: branch -> workers that hold it. batches(step, worker) -> list of
-    micro-batches (images, labels). Returns (step, worker) -> loss, steps from 1."""
+    micro-batches (images, labels). Returns (step, worker) -> loss, steps from 1, and each worker's own BatchNorm
+    statistics, which mean nothing in branches it does not hold."""
     losses = {}
+    buffers = [{name: b.clone() for name, b in model.named_buffers()} for _ in range(workers)]
     parameters = dict(model.named_parameters())
     for step in range(1, steps + 1):
         sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
@@ -97,7 +99,7 @@ def train(model, optimizer, owners, workers, batches, steps, clip_norm=0):
             present = {branch: float(worker in held) for branch, held in owners.items()}
             micro_batches = batches(step, worker)
             for images, labels in micro_batches:
-                loss = F.cross_entropy(model(images, present), labels)
+                loss = F.cross_entropy(torch.func.functional_call(model, buffers[worker], (images, present)), labels)
                 losses[step, worker] = losses.get((step, worker), 0) + loss.item() / len(micro_batches)
                 gradients = torch.autograd.grad(loss, parameters.values(), allow_unused=True)
                 for name, gradient in zip(parameters, gradients):
@@ -110,4 +112,4 @@ def train(model, optimizer, owners, workers, batches, steps, clip_norm=0):
         if clip_norm:
             torch.nn.utils.clip_grad_norm_(parameters.values(), clip_norm)
         optimizer.step()
-    return losses
+    return losses, buffers

@@ -67,6 +67,8 @@ def test_data_errors_exit_3(tmp_path, data):
     assert "data_batch_3.bin" in harness.run("--config", config, "--nproc", 1, expect=3).stderr
     config = harness.write_config(tmp_path, "classes", data, model={"num_classes": 7})
     assert "model.num_classes" in harness.run("--config", config, "--nproc", 1, expect=2).stderr
+    # What was refused before its first step does not stand in the way of the corrected command.
+    harness.run("--config", harness.write_config(tmp_path, "classes", data, train={"max_steps": 1}), "--nproc", 1)
 
 
 def test_usage_errors(tmp_path):
@@ -93,7 +95,7 @@ def test_spec_command_lists_every_key_and_the_schema_agrees(tmp_path, data):
 
 
 FAMILIES = {
-    "torchrun": {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29611"},
+    "torchrun": {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ""},
     "Open MPI": {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
                  "OMPI_COMM_WORLD_LOCAL_SIZE": "1"},
     "PMI": {"PMI_RANK": "0", "PMI_SIZE": "1"},
@@ -102,10 +104,15 @@ FAMILIES = {
 }
 
 
+def rank_variables(family):
+    ports = {"MASTER_PORT": str(harness.free_port())} if "MASTER_PORT" in FAMILIES[family] else {}
+    return {**FAMILIES[family], **ports}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rank_variables_are_used_and_named(tmp_path, data, family):
     config = harness.write_config(tmp_path, "run", data, train={"max_steps": 1})
-    result = harness.run("--config", config, env=FAMILIES[family])
+    result = harness.run("--config", config, env=rank_variables(family))
     assert "1 process on CPU" in result.stdout
     assert f"ranks from {family}" in result.stdout
 
@@ -113,7 +120,7 @@ def test_rank_variables_are_used_and_named(tmp_path, data, family):
 @pytest.mark.parametrize("family,left_out", [(f, list(v)[1]) for f, v in FAMILIES.items()] + [("torchrun", "RANK")])
 def test_half_a_family_names_the_missing_variable(tmp_path, data, family, left_out):
     config = harness.write_config(tmp_path, "run", data)
-    env = {name: value for name, value in FAMILIES[family].items() if name != left_out}
+    env = {name: value for name, value in rank_variables(family).items() if name != left_out}
     assert left_out in harness.run("--config", config, env=env, expect=2).stderr
 
 
@@ -123,7 +130,7 @@ def test_torchrun_starts_four_ranks(tmp_path, data):
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "--no-python",
          harness.BINARY, "--config", config],
-        check=True, timeout=300, capture_output=True,
+        env=harness.environment(), check=True, timeout=300, capture_output=True,
     )
     ours = harness.train(tmp_path, "launcher", data, 4, train={"max_steps": 3})
     assert harness.trace_losses(tmp_path / "runs" / "torchrun") == harness.trace_losses(ours)
@@ -132,11 +139,11 @@ def test_torchrun_starts_four_ranks(tmp_path, data):
 def test_ranks_with_different_specs_are_refused(tmp_path, data):
     """Two ranks of one world that were given different learning rates."""
     config = harness.write_config(tmp_path, "run", data, subnetwork={"workers": 2, "coverage": "1/2"})
-    env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29612"}
+    env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.free_port())}
     processes = [
-        subprocess.Popen([harness.BINARY, "--config", config, "--set", f"optimizer.lr=0.{rank + 1}"],
-                         env={**os.environ, **env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        harness.start("--config", config, "--set", f"optimizer.lr=0.{rank + 1}",
+                      env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                      stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         for rank in range(2)
     ]
     errors = [process.communicate(timeout=60)[1] for process in processes]
@@ -153,7 +160,7 @@ def test_terminal_shows_one_line_and_a_file_plain_lines(tmp_path, data):
 
     config = harness.write_config(tmp_path, "terminal", data, train={"max_steps": 6, "log_every_steps": 2})
     leader, follower = pty.openpty()
-    process = subprocess.Popen([harness.BINARY, "--config", config, "--nproc", "1"], stdout=follower, stderr=follower)
+    process = harness.start("--config", config, "--nproc", 1, stdout=follower, stderr=follower)
     os.close(follower)
     shown = b""
     while True:
@@ -171,7 +178,7 @@ def test_terminal_shows_one_line_and_a_file_plain_lines(tmp_path, data):
 def test_budgets(tmp_path, data):
     """flops: as many steps more as a subnetwork computes less than the full model; coverage: 1/C."""
     sections = dict(model={"name": "mlp", "width": 8, "depth": 4, "hidden_width": 64},
-                    subnetwork={"coverage": "1/4"}, eval={"recalibrate_batches": 0})
+                    subnetwork={"coverage": "1/4"}, eval={"recalibrate_batches": 0}, optimizer={"lr": 1e-3})
     steps = {}
     for budget in ("epochs", "flops", "coverage"):
         train = {"max_steps": None, "epochs": 2, "budget": budget, "precision": "fp32", "log_every_steps": 1000}

@@ -27,7 +27,7 @@ def make_optimizer(model, spec):
 
 def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch_size, clip_norm=0):
     plan = json.loads((run_dir / "plan.json").read_text())
-    owners = {unit["branch"]: unit["owners"] for unit in plan["units"]}
+    owners = harness.owners_of(run_dir)
     images, labels = harness.read_cifar10(data, "train")
     images = images.to(TORCH_TYPE[precision])
     samples = harness.trace_samples(run_dir)
@@ -38,7 +38,7 @@ def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch
 
     model = model.to(TORCH_TYPE[precision])
     harness.load_values(model, harness.checkpoint_values(run_dir, 0))
-    expected = oracle.train(
+    expected, expected_buffers = oracle.train(
         model, make_optimizer(model, optimizer), owners, plan["workers"], batches, steps, clip_norm
     )
     actual = harness.trace_losses(run_dir)
@@ -49,6 +49,22 @@ def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch
     for name, parameter in model.named_parameters():
         difference = (final[name] - parameter.detach().flatten()).abs().max().item()
         assert difference <= TOLERANCE[precision], (name, difference)
+    compare_buffers(harness.checkpoint_buffers(run_dir, steps), expected_buffers, model, owners, precision)
+
+
+def compare_buffers(actual, expected, model, owners, precision):
+    """BatchNorm statistics of every worker that holds them, and of no other."""
+    held = {
+        (name, worker, 0)
+        for worker, buffers in enumerate(expected)
+        for name in buffers
+        if not name.endswith(".num_batches_tracked") and worker in owners.get(model.branch_of(name), range(len(expected)))
+    }
+    assert actual.keys() == held
+    for name, worker, replica in held:
+        assert actual[name, worker, replica].dtype == TORCH_TYPE[precision], name
+        difference = (actual[name, worker, replica] - expected[worker][name]).abs().max().item()
+        assert difference <= TOLERANCE[precision], (name, worker, difference)
 
 
 OPTIMIZERS = {

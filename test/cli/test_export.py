@@ -9,6 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import harness
+import oracle
 
 
 def torchvision_resnet18(state):
@@ -112,14 +113,10 @@ def test_batchnorm_statistics_are_averaged_over_the_owners(tmp_path, data):
         train={"max_steps": 3, "precision": "fp32"},
         eval={"recalibrate_batches": 0},
     )
-    owners = {unit["branch"]: unit["owners"] for unit in json.loads((run_dir / "plan.json").read_text())["units"]}
+    owners = harness.owners_of(run_dir)
     saved = {}
-    for file in (run_dir / "checkpoints" / "step-00000003").glob("*.safetensors"):
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():
-                if name.startswith("buffer|"):
-                    _, buffer, worker, _ = name.split("|")
-                    saved.setdefault(buffer, {})[int(worker)] = tensors.get_tensor(name)
+    for (buffer, worker, _), values in harness.checkpoint_buffers(run_dir, 3).items():
+        saved.setdefault(buffer, {})[worker] = values
     exported = load_file(export(run_dir, tmp_path / "model.safetensors"))
     assert len(saved) == 40
     for name, by_worker in saved.items():
@@ -137,3 +134,31 @@ def test_eval_takes_other_corrections(tmp_path, data):
     scaled = json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.branch_scale=survival").stdout)
     assert "loss_uncorrected" not in plain
     assert scaled["loss_uncorrected"] == plain["loss"] != scaled["loss"]
+
+
+@pytest.mark.parametrize("scale", ["none", "survival"])
+def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
+    """Recalibrated statistics and branch scale included: PyTorch gets the reported loss out of the exported file."""
+    run_dir = harness.train(
+        tmp_path, "run", data, 2,
+        train={"max_steps": 5, "precision": "fp64"},
+        eval={"recalibrate_batches": 3, "branch_scale": scale},
+    )
+    state = load_file(export(run_dir, tmp_path / "model.safetensors"))
+    model = oracle.ResNet18(4).double()
+    model.load_state_dict(state)
+    images, labels = harness.read_cifar10(data, "test")
+    model.eval()
+    with torch.no_grad():
+        logits = model(images.double(), {})
+    record = harness.json_lines(run_dir / "metrics.jsonl")[-1]
+    assert torch.nn.functional.cross_entropy(logits, labels).item() == pytest.approx(record["loss"], abs=1e-8)
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+        assert file.metadata()["recalibrate_batches"] == "3"
+
+
+def test_a_finished_run_cannot_be_turned_into_another(tmp_path, data):
+    run_dir = harness.train(tmp_path, "run", data, 1, train={"max_steps": 2, "precision": "fp32"})
+    result = harness.run("export", "--run", run_dir, "--out", tmp_path / "x", "--set", "subnetwork.coverage=1/4", expect=2)
+    assert "subnetwork.coverage" in result.stderr
+    assert len(json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)["subnetwork_accuracy"]) == 4

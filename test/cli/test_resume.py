@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ import pytest
 import harness
 
 SMALL = {
-    "train": {"max_steps": 60, "precision": "fp32", "log_every_steps": 5},
+    "train": {"max_steps": 40, "precision": "fp32", "log_every_steps": 5},
     "checkpoint": {"at_start": False, "every_steps": 10, "keep_last": 2},
     "eval": {"recalibrate_batches": 0},
     "data": {"augment": ["crop", "flip"]},
@@ -26,8 +27,8 @@ def export_hash(run_dir):
 
 
 def start(config, processes, *more):
-    return subprocess.Popen(
-        [harness.BINARY, "--config", str(config), "--nproc", str(processes), *more],
+    return harness.start(
+        "--config", config, "--nproc", processes, *more,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )
 
@@ -48,27 +49,41 @@ def uninterrupted(tmp_path_factory, data):
     return harness.train(tmp_path_factory.mktemp("whole"), "run", data, 2, **SMALL)
 
 
-def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted):
-    config = harness.write_config(tmp_path, "run", data, **SMALL)
+MLP = {"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16}
+ADAMW = {"name": "adamw", "lr": 1e-3}
+KILLED = {
+    "sgd": {},
+    "adamw": {"optimizer": ADAMW},
+    # Steps of this model take no time; accumulation makes them long enough for the kill to come before the end.
+    "adamw-bf16": {"model": MLP, "optimizer": ADAMW, "train": {"precision": "bf16", "accumulate_steps": 8}},
+    "unsharded-accumulated": {"optimizer": {"shard": False}, "train": {"accumulate_steps": 2, "max_steps": 30}},
+    "replicas": {"subnetwork": {"replicas": 2}, "train": {"max_steps": 30}},
+}
+
+
+@pytest.mark.parametrize("case", KILLED)
+def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, case):
+    sections = {**SMALL, **KILLED[case], "train": {**SMALL["train"], **KILLED[case].get("train", {})}}
+    whole = uninterrupted
+    if KILLED[case]:
+        (tmp_path / "whole").mkdir()
+        whole = harness.train(tmp_path / "whole", "run", data, 2, **sections)
+    config = harness.write_config(tmp_path, "run", data, **sections)
     run_dir = tmp_path / "runs" / "run"
     process = start(config, 2)
-    wait_for_checkpoint(run_dir, 20, process)
+    wait_for_checkpoint(run_dir, 10, process)
     os.killpg(process.pid, signal.SIGKILL)  # the launcher; its processes end with it
     process.wait()
-    metrics = harness.json_lines(run_dir / "metrics.jsonl") if not torn(run_dir / "metrics.jsonl") else []
-    assert not any(line["kind"] == "train" and line["step"] == 60 for line in metrics), "the run was over before the kill"
+    last = sections["train"]["max_steps"]
+    assert (run_dir / "latest").read_text().strip() != f"step-{last:08d}", "the run was over before the kill"
 
-    harness.run("--config", config, "--nproc", 2, "--resume")
-    assert export_hash(run_dir) == export_hash(uninterrupted)
+    assert "resuming at step" in harness.run("--config", config, "--nproc", 2, "--resume").stdout
+    assert export_hash(run_dir) == export_hash(whole)
     for name in ("metrics.jsonl", "trace.jsonl"):
-        resumed, whole = (harness.json_lines(folder / name) for folder in (run_dir, uninterrupted))
-        key = lambda line: (line.get("kind"), line["step"], line.get("worker"))
-        assert [key(line) for line in resumed] == [key(line) for line in whole], name
-    assert harness.trace_losses(run_dir) == harness.trace_losses(uninterrupted)
-
-
-def torn(path):
-    return not path.read_text().endswith("\n")
+        key = lambda line: (line.get("kind"), line["step"], line.get("worker"), line.get("replica"))
+        resumed, expected = ([key(line) for line in harness.json_lines(folder / name)] for folder in (run_dir, whole))
+        assert resumed == expected, name
+    assert harness.trace_losses(run_dir) == harness.trace_losses(whole)
 
 
 def test_resume_with_another_number_of_processes(tmp_path, data):
@@ -130,20 +145,95 @@ def test_resume_of_nothing_starts_fresh_and_of_a_finished_run_does_nothing(tmp_p
     assert (run_dir / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "plan"])
-def test_damaged_or_foreign_checkpoint_is_an_error(tmp_path, data, damage):
+@pytest.fixture(scope="module")
+def ten_steps(tmp_path_factory, data):
+    """A finished run of ten steps; tests work on copies of its folder."""
     sections = {**SMALL, "train": {**SMALL["train"], "max_steps": 10}}
-    run_dir = harness.train(tmp_path, "run", data, 2, **sections)
-    file = sorted((run_dir / "checkpoints" / "step-00000010").glob("*.safetensors"))[0]
-    content = bytearray(file.read_bytes())
-    if damage == "flip":
-        content[-5] ^= 1
-        file.write_bytes(content)
-    if damage == "truncate":
-        file.write_bytes(content[:-5])
-    if damage == "plan":
-        sections["subnetwork"] = {"coverage": "3/4"}
-    sections["train"] = {**sections["train"], "max_steps": 20}
+    return harness.train(tmp_path_factory.mktemp("ten"), "run", data, 2, **sections)
+
+
+def resume_copy(tmp_path, data, ten_steps, processes, expect, steps=20, **changes):
+    run_dir = tmp_path / "runs" / "run"
+    if not run_dir.exists():
+        shutil.copytree(ten_steps, run_dir)
+    sections = {**SMALL, "train": {**SMALL["train"], "max_steps": steps}}
+    for section, values in changes.items():
+        sections[section] = {**sections.get(section, {}), **values} if isinstance(values, dict) else values
     config = harness.write_config(tmp_path, "run", data, **sections)
-    result = harness.run("--config", config, "--nproc", 2, "--resume", expect=3)
-    assert ("plan" if damage == "plan" else file.name) in result.stderr
+    return harness.run("--config", config, "--nproc", processes, "--resume", expect=expect)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate"])
+def test_damaged_checkpoint_is_an_error(tmp_path, data, ten_steps, damage):
+    shutil.copytree(ten_steps, tmp_path / "runs" / "run")
+    file = sorted((tmp_path / "runs" / "run" / "checkpoints" / "step-00000010").glob("*.safetensors"))[0]
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content if damage == "flip" else content[:-5])
+    assert file.name in resume_copy(tmp_path, data, ten_steps, 2, 3).stderr
+
+
+@pytest.mark.parametrize(
+    "changes,key",
+    [
+        ({"subnetwork": {"coverage": "3/4"}}, "subnetwork.coverage (was 2/4, now 3/4)"),
+        ({"seed": 4}, "seed (was 3, now 4)"),
+        ({"train": {"batch_size_per_worker": 8}}, "train.batch_size_per_worker (was 4, now 8)"),
+        ({"optimizer": {"name": "adamw", "lr": 0.001}}, "optimizer.name (was sgd, now adamw)"),
+    ],
+)
+def test_resume_of_another_experiment_is_refused_and_loses_nothing(tmp_path, data, ten_steps, changes, key):
+    result = resume_copy(tmp_path, data, ten_steps, 2, 2, **changes)
+    assert key in result.stderr
+    for name in ("spec.yaml", "plan.json", "metrics.jsonl"):
+        assert (tmp_path / "runs" / "run" / name).read_bytes() == (ten_steps / name).read_bytes()
+
+
+def test_resume_with_another_learning_rate_says_so(tmp_path, data, ten_steps):
+    result = resume_copy(tmp_path, data, ten_steps, 2, 0, optimizer={"lr": 0.01})
+    assert "optimizer.lr (was 0.05, now 0.01)" in result.stderr
+    assert harness.json_lines(tmp_path / "runs" / "run" / "metrics.jsonl")[-1]["step"] == 20
+
+
+def test_resume_of_a_shorter_run_does_nothing(tmp_path, data, ten_steps):
+    assert "step 10" in resume_copy(tmp_path, data, ten_steps, 2, 0, steps=4).stdout
+
+
+def test_ranks_that_would_start_from_different_checkpoints_are_refused(tmp_path, data, ten_steps):
+    """One rank is told to resume, the other is not."""
+    shutil.copytree(ten_steps, tmp_path / "runs" / "run")
+    sections = {**SMALL, "train": {**SMALL["train"], "max_steps": 20}}
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.free_port())}
+    ranks = [
+        harness.start("--config", config, *(["--resume"] if rank == 0 else []),
+                      env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    errors = [process.communicate(timeout=60)[1] for process in ranks]
+    assert [process.returncode for process in ranks] == [2, 2], errors
+    assert "checkpoint to start from" in errors[0]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tmp_path, data):
+    sections = {**SMALL, "optimizer": {"lr": 1e12}}
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    result = harness.run("--config", config, "--nproc", 2, expect=1)
+    assert "not finite" in result.stderr and "optimizer.lr" in result.stderr
+    assert not (tmp_path / "runs" / "run" / "latest").exists()
+
+
+def test_a_second_signal_ends_at_once(tmp_path, data):
+    """The first asks for a checkpoint; one that comes later does not wait for it."""
+    sections = {**SMALL, "train": {**SMALL["train"], "max_steps": 100000, "log_every_steps": 100000}}
+    sections["checkpoint"] = {"at_start": True, "every_steps": 100000}
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    process = harness.start("--config", config, "--nproc", 1, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for_checkpoint(tmp_path / "runs" / "run", 0, process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(3.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGTERM

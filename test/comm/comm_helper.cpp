@@ -60,6 +60,22 @@ int record_signals(const Call& call, int rank) {
   return static_cast<int>(sdp::ExitCode::kPreempted);
 }
 
+/// save SECONDS...: at the first SIGINT or SIGTERM leaves FOLDER/saving-R, takes the rank's time to save and
+/// ends with 75; a second one ends it at once, as it does sdp-train.
+int save_when_told(const Call& call, int rank) {
+  for (const int signal : {SIGINT, SIGTERM})
+    std::signal(signal, [](int caught) {
+      last_signal = caught;
+      std::signal(caught, SIG_DFL);
+    });
+  leave_ready(call, rank);
+  while (last_signal == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::ofstream(call.folder / ("saving-" + std::to_string(rank))) << last_signal;
+  std::this_thread::sleep_for(std::chrono::seconds(std::stoi(call.arguments.at(static_cast<size_t>(rank)))));
+  return static_cast<int>(sdp::ExitCode::kPreempted);
+}
+
 /// sleep [RANK CODE]: sleeps for a minute; that rank instead ends with that code.
 int sleep_long(const Call& call, int rank) {
   leave_ready(call, rank);
@@ -88,6 +104,7 @@ int exchange(const Call& call, const sdp::Ranks& ranks) {
 int run_rank(const Call& call, const sdp::Ranks& ranks) {
   if (call.mode == "codes") return end_with_code(call, ranks.rank);
   if (call.mode == "signals") return record_signals(call, ranks.rank);
+  if (call.mode == "save") return save_when_told(call, ranks.rank);
   if (call.mode == "sleep") return sleep_long(call, ranks.rank);
   if (call.mode == "exchange") return exchange(call, ranks);
   throw sdp::UsageError("unknown mode " + call.mode);

@@ -6,7 +6,10 @@
 #include <numeric>
 #include <thread>
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
 #include "catch.h"
+#include "comm/connection.h"
 #include "comm/thread_ranks.h"
 #include "spec/error.h"
 
@@ -51,6 +54,30 @@ Message make_message(int rank, int world, at::ScalarType type, int64_t factor) {
   message.expected = at::tensor(expected, at::kDouble).to(type);
   message.recv = at::full_like(message.expected, 99);
   return message;
+}
+
+/// A backend whose all-reduce fails.
+class FailingBackend : public c10d::Backend {
+ public:
+  FailingBackend(int size, std::function<void()> fail) : Backend(0, size), fail_(std::move(fail)) {}
+  const std::string getBackendName() const override { return "failing"; }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&, const c10d::AllreduceOptions&) override {
+    fail_();
+    return {};
+  }
+
+ private:
+  std::function<void()> fail_;
+};
+
+/// What all_reduce_sum throws where c10d throws `error`, in a world of `size`.
+template <class Exception>
+void reduce_failing(int size, const Exception& error) {
+  auto connection = std::make_unique<Communicator::Connection>();
+  connection->size = size;
+  connection->store = c10::make_intrusive<c10d::HashStore>();
+  connection->backend = c10::make_intrusive<FailingBackend>(size, [&] { throw error; });
+  Communicator(std::move(connection)).all_reduce_sum(at::zeros({1}));
 }
 
 Pending start(Communicator& comm, Message& message) {
@@ -205,6 +232,21 @@ TEST_CASE("calls that cannot be right are our own errors, and send nothing") {
     comm.barrier();
     expect(comm.traffic() == Traffic{}, "counted bytes");
   });
+}
+
+TEST_CASE("only what other processes may have caused is a lost peer") {
+  const c10::SourceLocation here = {__func__, __FILE__, __LINE__};
+  const c10::AcceleratorError device(here, 700, "an illegal memory access was encountered");
+  const c10::OutOfMemoryError memory(here, "CUDA out of memory");
+  const c10::DistBackendError network(here, "connection closed by peer");
+  for (const int size : {1, 2}) {
+    CHECK_THROWS_AS(reduce_failing(size, device), c10::AcceleratorError);
+    CHECK_THROWS_AS(reduce_failing(size, memory), c10::OutOfMemoryError);
+    CHECK_THROWS_AS(reduce_failing(size, std::bad_alloc()), std::bad_alloc);
+  }
+  CHECK_THROWS_AS(reduce_failing(1, network), c10::DistBackendError);
+  CHECK_THROWS_AS(reduce_failing(2, network), PeerLostError);
+  CHECK_THROWS_AS(reduce_failing(2, std::runtime_error("reset")), PeerLostError);
 }
 
 TEST_CASE("a thread's own error comes first, and the others notice at once") {

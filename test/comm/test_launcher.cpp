@@ -105,6 +105,40 @@ TEST_CASE("signals reach every rank, once") {
   CHECK_FALSE(folder.has("rank-1.txt"));  // wrote nothing
 }
 
+TEST_CASE("after a first signal the ranks may take their time to save") {
+  const ScratchFolder interrupted, terminated;
+  HelperProcess by_int(interrupted, "launcher", {"3", interrupted.path(), "-", "save", "0", "7", "1"});
+  HelperProcess by_term(terminated, "launcher", {"3", terminated.path(), "-", "save", "7", "0", "1"});
+  for (const ScratchFolder* folder : {&interrupted, &terminated})
+    for (int rank = 0; rank < 3; ++rank)
+      folder->await("ready-" + std::to_string(rank));
+  const auto begin = std::chrono::steady_clock::now();
+  kill(by_int.pid(), SIGINT);
+  kill(by_term.pid(), SIGTERM);
+  CHECK(by_int.wait() == 75);
+  CHECK(by_term.wait() == 75);
+  CHECK(since(begin) >= seconds(7));  // longer than the grace after a failure
+  CHECK(interrupted.read("console-launcher").empty());
+  CHECK(terminated.read("console-launcher").empty());
+}
+
+TEST_CASE("a second signal ends ranks that are saving") {
+  const int signal = GENERATE(SIGINT, SIGTERM);
+  const ScratchFolder folder;
+  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "save", "60", "60"});
+  const std::vector<pid_t> ranks = {folder.process_of(0), folder.process_of(1)};
+  kill(helper.pid(), signal);
+  for (int rank = 0; rank < 2; ++rank)
+    folder.await("saving-" + std::to_string(rank));
+  const auto begin = std::chrono::steady_clock::now();
+  kill(helper.pid(), signal);
+  CHECK(helper.wait() == 4);
+  CHECK(since(begin) < seconds(4));
+  for (const pid_t pid : ranks)
+    CHECK(test::disappears(pid, seconds(1)));
+  CHECK(contains(folder.read("console-launcher"), "was killed by signal " + std::to_string(signal)));
+}
+
 TEST_CASE("a killed rank is named, and ends the others") {
   const ScratchFolder folder;
   HelperProcess helper(folder, "launcher", {"3", folder.path(), folder.path(), "exchange"});

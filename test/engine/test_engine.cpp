@@ -9,6 +9,7 @@
 #include "comm/thread_ranks.h"
 #include "engine/engine.h"
 #include "model/layouts.h"
+#include "model/model.h"
 #include "subnet/accounting.h"
 
 namespace sdp {

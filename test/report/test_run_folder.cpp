@@ -17,6 +17,8 @@ TEST_CASE("a run gets a new folder, or with resume its old one", "[run_folder]")
   CHECK(run.dir == output_dir / "first");
   CHECK(std::filesystem::is_directory(run.dir));
   put(run.spec(), "name: first");
+  CHECK(create_run_folder(output_dir, "first", false).dir == run.dir);  // nothing that could be lost yet
+  put(run.metrics(), "");
 
   const std::string message = message_of<UsageError>([&] { create_run_folder(output_dir, "first", false); });
   CHECK(contains(message, run.dir.string()));

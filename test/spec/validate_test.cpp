@@ -39,7 +39,7 @@ TEST_CASE("the data folder has to be there for those who read it") {
   const std::string text = "name: a\ndata: {path: ./no/such/folder}\n";
   CHECK(spec_error(text) ==
         "x.yaml:2:14: data.path: found './no/such/folder', expected a folder that exists");
-  CHECK(parse_spec(text, "x.yaml", {}, DataFolder::kNotNeeded).spec.data.path == "./no/such/folder");
+  CHECK(parse_spec(text, "x.yaml", {}, NamedFiles::kNotNeeded).spec.data.path == "./no/such/folder");
   const TemporaryFolder folder;
   const auto file = folder.write("file", "x");
   CHECK(contains(spec_error(spec_with(""), {"data.path=" + file.string()}), "expected a folder that exists"));

@@ -6,6 +6,7 @@
 #include "model/layouts.h"
 #include "spec/error.h"
 #include "subnet/accounting.h"
+#include "subnet/plan_json.h"
 #include "subnet/plan.h"
 
 namespace sdp {

@@ -1,0 +1,74 @@
+#include "spec/resume.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "spec/error.h"
+#include "spec/value_text.h"
+#include "spec/visit.h"
+
+namespace sdp {
+namespace {
+
+/// What a checkpoint's tensors and sample position depend on.
+constexpr auto kFixed = std::to_array<std::string_view>(
+    {"seed", "model.", "data.name", "data.augment", "subnetwork.", "optimizer.name", "optimizer.momentum",
+     "train.batch_size_per_worker", "train.accumulate_steps", "train.precision"});
+
+/// Where and how it runs, not what it computes.
+constexpr auto kFree = std::to_array<std::string_view>(
+    {"name", "data.path", "data.loader_threads", "data.prefetch_batches", "optimizer.shard", "train.device",
+     "train.bucket_megabytes", "train.log_every_steps", "checkpoint.", "eval.", "output."});
+
+template <size_t size>
+bool matches(const std::array<std::string_view, size>& patterns, const std::string& key) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
+    return pattern.ends_with('.') ? key.starts_with(pattern) : key == pattern;
+  });
+}
+
+struct Change {
+  std::string key;
+  std::string saved;
+  std::string now;
+
+  std::string text() const { return key + " (was " + saved + ", now " + now + ")"; }
+};
+
+template <SpecStruct Spec>
+void collect_changes(const Spec& saved, const Spec& now, const std::string& prefix,
+                     std::vector<Change>& changes) {
+  for_each_field<Spec>([&](const FieldInfo& field, auto member) {
+    const std::string key = dotted(prefix, field.key);
+    const auto& before = saved.*member;
+    const auto& after = now.*member;
+    if constexpr (SpecStruct<std::remove_cvref_t<decltype(before)>>) {
+      collect_changes(before, after, key, changes);
+    } else if (!(before == after)) {
+      changes.push_back({key, yaml_text(before), yaml_text(after)});
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> check_resumable(const ExperimentSpec& saved, const ExperimentSpec& now) {
+  std::vector<Change> changes;
+  collect_changes(saved, now, "", changes);
+  std::string refused;
+  std::vector<std::string> warnings;
+  for (const Change& change : changes) {
+    if (matches(kFixed, change.key)) {
+      refused += (refused.empty() ? "" : ", ") + change.text();
+    } else if (!matches(kFree, change.key)) {
+      warnings.push_back(change.text() + ": the rest of the run follows the new value");
+    }
+  }
+  if (!refused.empty())
+    throw UsageError("--resume: the run was started with another " + refused +
+                     ". Resume with its spec.yaml, or start a run under another name.");
+  return warnings;
+}
+
+}  // namespace sdp

@@ -1,0 +1,95 @@
+"""What evaluation reports, rebuilt in plain PyTorch from the final checkpoint: the assembled model as it was trained,
+the assembled model with its corrections, and every worker's subnetwork."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import harness
+import oracle
+
+STEPS = 3
+WORKERS = 4
+COVERAGE = 0.5
+
+
+def load_buffers(model, values):
+    own = dict(model.named_buffers())
+    for name, buffer in values.items():
+        own[name].copy_(buffer)
+
+
+def owner_means(model, buffers, owners):
+    """Statistics of the assembled model."""
+    means = {}
+    for name in {name for name, _, _ in buffers}:
+        holders = owners.get(model.branch_of(name), range(WORKERS))
+        means[name] = torch.stack([buffers[name, worker, 0] for worker in holders]).mean(0)
+    return means
+
+
+def recalibrate(model, batches, present):
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain average over the batches
+    model.train()
+    for images in batches:
+        model(images, present)
+    model.eval()
+
+
+def loss_and_accuracy(model, images, labels, present):
+    logits = model.eval()(images, present)
+    return F.cross_entropy(logits, labels).item(), (logits.argmax(1) == labels).double().mean().item()
+
+
+@pytest.mark.parametrize(
+    "mode,scale,batch_size,processes,batches",
+    [
+        ("full", "none", 64, 2, 4),
+        ("full", "survival", 7, 2, 4),
+        ("streamed", "none", 7, 2, 4),
+        ("streamed", "survival", 9, 2, 4),
+        # 40 test images make 5 batches and there are 3 training batches: some processes have none in the last round.
+        ("streamed", "survival", 9, 4, 3),
+    ],
+)
+@torch.no_grad()
+def test_evaluation_is_pytorchs(tmp_path, data, mode, scale, batch_size, processes, batches):
+    run_dir = harness.train(
+        tmp_path, "run", data, processes,
+        subnetwork={"workers": WORKERS, "coverage": "2/4"},
+        train={"max_steps": STEPS, "batch_size_per_worker": 4, "precision": "fp64"},
+        eval={"mode": mode, "branch_scale": scale, "batch_size": batch_size, "recalibrate_batches": batches},
+    )
+    record = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    assert record["step"] == STEPS
+    owners = harness.owners_of(run_dir)
+    buffers = harness.checkpoint_buffers(run_dir, STEPS)
+    train_images = harness.read_cifar10(data, "train")[0].double()
+    images, labels = harness.read_cifar10(data, "test")
+    images = images.double()
+    model = oracle.ResNet18(4).double()
+    harness.load_values(model, harness.checkpoint_values(run_dir, STEPS))
+
+    load_buffers(model, owner_means(model, buffers, owners))
+    loss, accuracy = loss_and_accuracy(model, images, labels, {})
+    assert record["loss_uncorrected"] == pytest.approx(loss, rel=0, abs=1e-8)
+    assert record["accuracy_uncorrected"] == pytest.approx(accuracy, rel=0, abs=1e-8)
+
+    accuracies = []
+    for worker in range(WORKERS):
+        load_buffers(model, {name: values for (name, holder, _), values in buffers.items() if holder == worker})
+        present = {branch: float(worker in held) for branch, held in owners.items()}
+        accuracies.append(loss_and_accuracy(model, images, labels, present)[1])
+    assert record["subnetwork_accuracy"] == pytest.approx(accuracies, rel=0, abs=1e-8)
+
+    # Batch i of the training order is what worker i saw in the first step.
+    samples = harness.trace_samples(run_dir)
+    present = dict.fromkeys(owners, COVERAGE if scale == "survival" else 1.0)
+    recalibrate(model, [train_images[samples[1, i, 0]] for i in range(batches)], present)
+    loss, accuracy = loss_and_accuracy(model, images, labels, present)
+    assert abs(loss - record["loss_uncorrected"]) > 1e-4, "the corrections change nothing"
+    assert record["loss"] == pytest.approx(loss, rel=0, abs=1e-8)
+    assert record["accuracy"] == pytest.approx(accuracy, rel=0, abs=1e-8)

@@ -1,0 +1,58 @@
+#include "spec/resume.h"
+#include "catch.h"
+#include "spec/error.h"
+
+using namespace sdp;
+
+TEST_CASE("an unchanged spec, or one that only runs elsewhere, resumes silently") {
+  const ExperimentSpec saved;
+  CHECK(check_resumable(saved, saved).empty());
+  ExperimentSpec now = saved;
+  now.data.path = "/elsewhere";
+  now.train.device = DeviceKind::kCpu;
+  now.train.log_every_steps = 1;
+  now.checkpoint.keep_last = 7;
+  now.eval.branch_scale = BranchScale::kSurvival;
+  now.optimizer.shard = false;
+  CHECK(check_resumable(saved, now).empty());
+}
+
+TEST_CASE("what changes the rest of the run is named") {
+  const ExperimentSpec saved;
+  ExperimentSpec now = saved;
+  now.optimizer.lr = 0.5;
+  now.train.max_steps = 100;
+  const std::vector<std::string> warnings = check_resumable(saved, now);
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[0].starts_with("optimizer.lr (was 0.1, now 0.5)"));
+  CHECK(warnings[1].starts_with("train.max_steps (was null, now 100)"));
+}
+
+TEST_CASE("what the saved state depends on is refused, each key by name") {
+  const auto refused = [](auto change) {
+    ExperimentSpec now;
+    change(now);
+    try {
+      check_resumable(ExperimentSpec(), now);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(refused([](ExperimentSpec& s) { s.seed = 9; }), Contains("seed (was 0, now 9)"));
+  CHECK_THAT(refused([](ExperimentSpec& s) { s.model.width = 8; }), Contains("model.width (was 64, now 8)"));
+  CHECK_THAT(refused([](ExperimentSpec& s) { s.subnetwork.coverage.text = "1/2"; }),
+             Contains("subnetwork.coverage"));
+  CHECK_THAT(refused([](ExperimentSpec& s) { s.optimizer.name = OptimizerName::kAdamW; }),
+             Contains("optimizer.name (was sgd, now adamw)"));
+  CHECK_THAT(refused([](ExperimentSpec& s) { s.train.batch_size_per_worker = 1; }),
+             Contains("train.batch_size_per_worker"));
+  CHECK_THAT(refused([](ExperimentSpec& s) { s.train.precision = Precision::kBf16; }),
+             Contains("train.precision"));
+  CHECK_THAT(refused([](ExperimentSpec& s) {
+               s.seed = 1;
+               s.data.augment = {};
+             }),
+             Contains("seed (was 0, now 1), data.augment (was [crop, flip], now [])"));
+}
