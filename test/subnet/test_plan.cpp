@@ -6,8 +6,8 @@
 #include "model/layouts.h"
 #include "spec/error.h"
 #include "subnet/accounting.h"
-#include "subnet/plan_json.h"
 #include "subnet/plan.h"
+#include "subnet/plan_json.h"
 
 namespace sdp {
 namespace {
