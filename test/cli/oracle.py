@@ -86,9 +86,9 @@ class Mlp(nn.Module):
         return ".".join(parameter.split(".")[:2]) if parameter.startswith("blocks.") else None
 
 
-def train(model, optimizer, owners, workers, batches, steps, clip_norm=0):
+def train(model, optimizer, owners, workers, batches, steps, clip_norm=0, learning_rate=None):
     """The method, written out. owners: branch -> workers that hold it. batches(step, worker) -> list of
-    micro-batches (images, labels). Returns (step, worker) -> loss, steps from 1, and each worker's own BatchNorm
+    micro-batches (images, labels). learning_rate(step), where it is not constant. Returns (step, worker) -> loss, steps from 1, and each worker's own BatchNorm
     statistics, which mean nothing in branches it does not hold."""
     losses = {}
     buffers = [{name: b.clone() for name, b in model.named_buffers()} for _ in range(workers)]
@@ -111,5 +111,8 @@ def train(model, optimizer, owners, workers, batches, steps, clip_norm=0):
             parameter.grad = sums[name] / (workers if branch is None else len(owners[branch]))
         if clip_norm:
             torch.nn.utils.clip_grad_norm_(parameters.values(), clip_norm)
+        if learning_rate:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(step)
         optimizer.step()
     return losses, buffers

@@ -14,10 +14,16 @@ TORCH_TYPE = {"fp64": torch.float64, "fp32": torch.float32}
 
 
 def make_optimizer(model, spec):
+    parameters = list(model.parameters())
+    small = spec["weight_decay"] if spec.get("decay_norms_and_biases", True) else 0.0
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1]},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": small},
+    ]
     if spec["name"] == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=spec["lr"], weight_decay=spec["weight_decay"])
+        return torch.optim.AdamW(groups, lr=spec["lr"], weight_decay=spec["weight_decay"])
     return torch.optim.SGD(
-        model.parameters(),
+        groups,
         lr=spec["lr"],
         momentum=spec.get("momentum", 0.9),
         nesterov=spec.get("nesterov", False),
@@ -25,7 +31,7 @@ def make_optimizer(model, spec):
     )
 
 
-def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch_size, clip_norm=0):
+def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch_size, clip_norm=0, learning_rate=None):
     plan = json.loads((run_dir / "plan.json").read_text())
     owners = harness.owners_of(run_dir)
     images, labels = harness.read_cifar10(data, "train")
@@ -39,7 +45,7 @@ def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch
     model = model.to(TORCH_TYPE[precision])
     harness.load_values(model, harness.checkpoint_values(run_dir, 0))
     expected, expected_buffers = oracle.train(
-        model, make_optimizer(model, optimizer), owners, plan["workers"], batches, steps, clip_norm
+        model, make_optimizer(model, optimizer), owners, plan["workers"], batches, steps, clip_norm, learning_rate
     )
     actual = harness.trace_losses(run_dir)
     assert len(actual) == steps * plan["workers"]
@@ -104,9 +110,11 @@ def test_forward_block_sdp_is_the_mask_oracle(tmp_path, data, workers, coverage)
     compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS["sgd"], "fp64", 20, 4)
 
 
-@pytest.mark.parametrize("assignment", ["window", "random"])
-@pytest.mark.parametrize("optimizer", ["nesterov", "plain_sgd", "adamw"])
-def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, optimizer, assignment):
+@pytest.mark.parametrize(
+    "optimizer,assignment,shard",
+    [("nesterov", "window", True), ("plain_sgd", "random", True), ("adamw", "random", True), ("adamw", "window", False)],
+)
+def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, optimizer, assignment, shard):
     """Small buckets, several workers a process, accumulation and clipping at once."""
     run_dir = harness.train(
         tmp_path,
@@ -115,10 +123,35 @@ def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, optimizer, assignment):
         processes=2,
         model={"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40},
         subnetwork={"coverage": "3/4", "assignment": assignment},
-        optimizer={**OPTIMIZERS[optimizer], "clip_norm": 0.5},
+        optimizer={**OPTIMIZERS[optimizer], "clip_norm": 0.5, "shard": shard},
         train={"accumulate_steps": 3, "bucket_megabytes": 0.01},
     )
     compare_with_oracle(run_dir, data, oracle.Mlp(24, 5, 40), OPTIMIZERS[optimizer], "fp64", 20, 4, clip_norm=0.5)
+
+
+@pytest.mark.parametrize("name,lr", [("sgd", 0.05), ("adamw", 1e-3)])
+def test_norms_and_biases_need_not_decay(tmp_path, data, name, lr):
+    optimizer = {"name": name, "lr": lr, "weight_decay": 0.05, "decay_norms_and_biases": False}
+    run_dir = harness.train(tmp_path, "nodecay", data, 2, optimizer=optimizer, train={"max_steps": 10})
+    compare_with_oracle(run_dir, data, oracle.ResNet18(4), optimizer, "fp64", 10, 4)
+
+
+def test_learning_rate_of_every_step(tmp_path, data):
+    run_dir = harness.train(
+        tmp_path,
+        "lr",
+        data,
+        2,
+        optimizer=OPTIMIZERS["sgd"],
+        schedule={"name": "linear", "warmup_steps": 4},
+        train={"max_steps": 12, "log_every_steps": 1},
+    )
+    learning_rate = lambda step: 0.05 * step / 4 if step <= 4 else 0.05 * (1 - (step - 5) / 8)
+    compare_with_oracle(
+        run_dir, data, oracle.ResNet18(4), OPTIMIZERS["sgd"], "fp64", 12, 4, learning_rate=learning_rate
+    )
+    logged = [line["lr"] for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "train"]
+    assert logged == pytest.approx([learning_rate(step) for step in range(1, 13)], rel=1e-12)
 
 
 def test_number_of_processes_does_not_change_the_run(tmp_path, data):

@@ -162,3 +162,30 @@ def test_a_finished_run_cannot_be_turned_into_another(tmp_path, data):
     result = harness.run("export", "--run", run_dir, "--out", tmp_path / "x", "--set", "subnetwork.coverage=1/4", expect=2)
     assert "subnetwork.coverage" in result.stderr
     assert len(json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)["subnetwork_accuracy"]) == 4
+
+
+def test_imagenet_stem_is_torchvisions(tmp_path, data):
+    run_dir = harness.train(
+        tmp_path, "imagenet", data, 1,
+        model={"width": 64, "stem": "imagenet", "image_size": 32},
+        train={"max_steps": 2, "precision": "fp32"},
+        eval={"recalibrate_batches": 0},
+    )
+    model = torchvision.models.resnet18(num_classes=10)
+    model.load_state_dict(load_file(export(run_dir, tmp_path / "model.safetensors")))
+    loss, _ = evaluate(model.eval(), *harness.read_cifar10(data, "test"))
+    assert harness.json_lines(run_dir / "metrics.jsonl")[-1]["loss"] == pytest.approx(loss, abs=1e-4)
+
+
+def test_recalibration_augments_as_training_does(tmp_path, data):
+    losses = []
+    for name, augment in (("plain", []), ("augmented", ["crop", "flip"])):
+        run_dir = harness.train(
+            tmp_path, name, data, 1,
+            data={"augment": augment},
+            optimizer={"lr": 1e-12},  # the same weights
+            train={"max_steps": 1, "precision": "fp32"},
+            eval={"recalibrate_batches": 3},
+        )
+        losses.append(harness.json_lines(run_dir / "metrics.jsonl")[-1]["loss"])
+    assert abs(losses[0] - losses[1]) > 1e-4

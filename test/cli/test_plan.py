@@ -109,3 +109,29 @@ def test_plan_text_names_what_matters(tmp_path):
     published.write_text(harness.run("plan", "--config", config, "--json", "--set", "subnetwork.assignment=random").stdout)
     again = plan(tmp_path, subnetwork={"assignment": "file", "assignment_file": str(published)})
     assert again["units"] == json.loads(published.read_text())["units"]
+
+
+def kept_bytes(model, images, *extra):
+    """What autograd saves for backward, every tensor once, without parameters and buffers."""
+    own = {t.data_ptr() for t in [*model.parameters(), *model.buffers()]}
+    seen = {}
+
+    def pack(tensor):
+        if tensor.is_floating_point() and tensor.data_ptr() not in own:
+            seen[tensor.data_ptr()] = max(seen.get(tensor.data_ptr(), 0), tensor.numel() * tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        labels = torch.zeros(len(images), dtype=torch.long)
+        loss = torch.nn.functional.cross_entropy(model(images, *extra), labels)
+    assert loss.requires_grad  # keeps the graph, and so the addresses, alive
+    return sum(seen.values())
+
+
+def test_activation_bytes(tmp_path):
+    train = {"precision": "fp32", "batch_size_per_worker": 8}
+    dense = plan(tmp_path, model={"width": 16}, train=train)["dense"]
+    images = torch.zeros(8, 3, 32, 32)
+    model = oracle.ResNet18(16)
+    # The oracle's mask multiplication keeps no tensor of its own: its factor is a number.
+    assert dense["activation_bytes"] == pytest.approx(kept_bytes(model, images, {}), rel=0.01)

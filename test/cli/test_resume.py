@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -237,3 +238,18 @@ def test_a_second_signal_ends_at_once(tmp_path, data):
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=10)
     assert process.returncode == -signal.SIGTERM
+
+
+def test_signal_to_one_rank_stops_all_and_saves_that_step(tmp_path, data):
+    sections = {**SMALL, "train": {**SMALL["train"], "max_steps": 5000}}
+    sections["checkpoint"] = {"at_start": True, "every_steps": 100000, "keep_last": 2}
+    process = start(harness.write_config(tmp_path, "run", data, **sections), 2)
+    run_dir = tmp_path / "runs" / "run"
+    wait_for_checkpoint(run_dir, 0, process)
+    time.sleep(1)  # into the loop
+    ranks = open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()
+    os.kill(int(ranks[1]), signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    step = int(re.search(r"signal after step (\d+)", output)[1])
+    assert step > 0 and (run_dir / "latest").read_text().strip() == f"step-{step:08d}"

@@ -184,9 +184,10 @@ TEST_CASE("a worker whose backward pass left nothing counts as zero gradients") 
 
 TEST_CASE("the clipped norm counts every parameter once, whoever holds it") {
   std::vector<double> norms;
-  for (const int64_t processes : {4, 2, 1}) {
-    ExperimentSpec spec =
-        spec_of({.processes = processes, .precision = Precision::kFp64, .model = ModelName::kMlp});
+  for (const auto& [processes, shard] :
+       {std::pair<int64_t, bool>{4, true}, {2, true}, {1, true}, {4, false}}) {
+    ExperimentSpec spec = spec_of(
+        {.processes = processes, .precision = Precision::kFp64, .shard = shard, .model = ModelName::kMlp});
     spec.optimizer.clip_norm = 0.01;
     const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
     const Schedule schedule = make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec));
@@ -206,6 +207,35 @@ TEST_CASE("the clipped norm counts every parameter once, whoever holds it") {
   CHECK(norms.front() > 0.01);
   for (double norm : norms)
     CHECK(norm == Approx(norms.front()).epsilon(1e-12));
+}
+
+TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32") {
+  ExperimentSpec spec = spec_of({.coverage = "1", .precision = Precision::kBf16, .model = ModelName::kMlp});
+  spec.optimizer.momentum = 0;
+  spec.optimizer.weight_decay = 0;
+  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
+  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), schedule_options(spec));
+  run_thread_ranks(4, [&](Communicator& comm) {
+    Engine engine(plan, schedule, spec.optimizer, comm);
+    engine.initialize(3);
+    const auto expect_moved_by = [&](double distance) {
+      for (const StateRange& range : engine.owned_state()) {
+        const ParameterLayout& parameter = plan.layout.parameters[range.parameter];
+        if (range.kind != "value" || parameter.name != "head.weight") continue;
+        const at::Tensor drawn = draw_parameter(parameter, 3).reshape({-1}).slice(0, range.begin, range.end);
+        expect(at::allclose(range.values, drawn - distance, 0, 1e-6), "master values");
+      }
+    };
+    expect_moved_by(0);
+    // In bf16 256 + 1 is 256 again.
+    const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
+    leaf.mutable_grad() = at::full_like(leaf.detach(), comm.rank() == 0 ? 256 : 1);
+    engine.absorb(0);
+    engine.reduce();
+    engine.step(1.0 / 64);
+    engine.publish();
+    expect_moved_by(259.0 / 4 / 64);
+  });
 }
 
 }  // namespace
