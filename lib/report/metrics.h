@@ -21,7 +21,7 @@ struct TrainRecord {
   double lr = 0;
   double samples_per_s = 0;  ///< of all workers together
   double step_ms = 0;
-  int64_t peak_memory_bytes = 0;
+  int64_t peak_memory_bytes = 0;  ///< largest over the processes
   int64_t bytes_sent = 0;
 };
 
