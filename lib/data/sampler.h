@@ -32,21 +32,21 @@ class Sampler {
   mutable std::array<Permutation, 2> cache_;  // an epoch and its neighbour, by parity
 };
 
-/// How positions are shared out. Slot = replica * accumulate_steps + micro_batch, so that two replicas see
-/// what two accumulated micro-batches see; each slot of a step is `workers` consecutive batches.
+/// How positions are shared out. Pass = replica * accumulate_steps + micro_batch, so that two replicas see
+/// what two accumulated micro-batches see; each pass of a step is `workers` consecutive batches.
 struct BatchGeometry {
   int64_t workers;
   int64_t replicas;
   int64_t accumulate_steps;
   int64_t batch_size;  ///< samples of one worker in one micro-batch
 
-  int64_t slots_per_step() const { return replicas * accumulate_steps; }
-  int64_t samples_per_step() const { return slots_per_step() * workers * batch_size; }
+  int64_t passes_per_step() const { return replicas * accumulate_steps; }
+  int64_t samples_per_step() const { return passes_per_step() * workers * batch_size; }
 
   /// Bijective from (step, replica, micro_batch, worker, sample) to 0, 1, 2, ...
   int64_t position(int64_t step, int64_t worker, int64_t replica, int64_t micro_batch, int64_t sample) const {
-    const int64_t slot = replica * accumulate_steps + micro_batch;
-    return ((step * slots_per_step() + slot) * workers + worker) * batch_size + sample;
+    const int64_t pass = replica * accumulate_steps + micro_batch;
+    return ((step * passes_per_step() + pass) * workers + worker) * batch_size + sample;
   }
 };
 

@@ -6,9 +6,9 @@
 
 namespace sdp {
 
-std::vector<PieceRange> piece_ranges(const Run& run, int64_t begin, int64_t elements) {
+std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements) {
   std::vector<PieceRange> ranges;
-  for (const Piece& piece : run.pieces) {
+  for (const Piece& piece : segment.pieces) {
     const int64_t from = std::max(begin, piece.offset);
     const int64_t to = std::min(begin + elements, piece.offset + piece.elements);
     if (from < to)
@@ -25,22 +25,23 @@ Engine::BucketState Engine::BucketState::make(const Schedule& schedule, int buck
   const Bucket& bucket = schedule.buckets[bucket_index];
   BucketState state;
   state.sum_options = sum_options;
-  for (int r = 0; r < static_cast<int>(bucket.runs.size()); ++r) {
-    const Run& run = bucket.runs[r];
-    const bool held = run.holder_index(process) >= 0;
+  for (int r = 0; r < static_cast<int>(bucket.segments.size()); ++r) {
+    const Segment& segment = bucket.segments[r];
+    const bool held = segment.holder_index(process) >= 0;
     state.held_offsets.push_back(held ? state.held_elements : -1);
     if (!held) continue;
-    const RunView whole{.run = r, .begin = 0, .elements = run.elements, .offset = state.held_elements};
-    const RunView part{.run = r,
-                       .begin = run.part_begin(process),
-                       .elements = run.part_elements(process),
-                       .offset = state.part_elements};
-    state.held_elements += run.elements;
+    const SegmentView whole{
+        .segment = r, .begin = 0, .elements = segment.elements, .offset = state.held_elements};
+    const SegmentView part{.segment = r,
+                           .begin = segment.part_begin(process),
+                           .elements = segment.part_elements(process),
+                           .offset = state.part_elements};
+    state.held_elements += segment.elements;
     state.part_elements += part.elements;
     if (part.elements > 0) state.parts.push_back(part);
-    if (!schedule.options.shard) state.runs.push_back(whole);
+    if (!schedule.options.shard) state.segments.push_back(whole);
   }
-  if (schedule.options.shard) state.runs = state.parts;
+  if (schedule.options.shard) state.segments = state.parts;
 
   const int64_t updated = schedule.options.shard ? state.part_elements : state.held_elements;
   for (int m = 0; m < moment_count; ++m)

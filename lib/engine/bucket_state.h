@@ -11,15 +11,15 @@
 
 namespace sdp {
 
-/// The range of a run that this process updates, and where it stands in the bucket's state tensors.
-struct RunView {
-  int run = 0;
-  int64_t begin = 0;  ///< in the run
+/// The range of a segment that this process updates, and where it stands in the bucket's state tensors.
+struct SegmentView {
+  int segment = 0;
+  int64_t begin = 0;  ///< in the segment
   int64_t elements = 0;
   int64_t offset = 0;  ///< in moments, master and the gradient that is applied
 };
 
-/// Elements [begin, end) of a piece that fall into a range of its run; `offset` counts from the range's
+/// Elements [begin, end) of a piece that fall into a range of its segment; `offset` counts from the range's
 /// start.
 struct PieceRange {
   int parameter = 0;
@@ -28,14 +28,15 @@ struct PieceRange {
   int64_t offset = 0;
 };
 
-/// Pieces, or parts of them, in [begin, begin + elements) of the run.
-std::vector<PieceRange> piece_ranges(const Run& run, int64_t begin, int64_t elements);
+/// Pieces, or parts of them, in [begin, begin + elements) of the segment.
+std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements);
 
 struct Engine::BucketState {
   at::TensorOptions sum_options;
-  std::vector<RunView> runs;          ///< what the optimizer updates here: own parts, or all held (no shard)
-  std::vector<RunView> parts;         ///< own parts; offsets in gradient_part
-  std::vector<int64_t> held_offsets;  ///< per run: offset in accumulator and gradient_full, -1 when not held
+  std::vector<SegmentView> segments;  ///< what the optimizer updates here: own parts, or all held (no shard)
+  std::vector<SegmentView> parts;     ///< own parts; offsets in gradient_part
+  std::vector<int64_t>
+      held_offsets;  ///< per segment: offset in accumulator and gradient_full, -1 when not held
   int64_t held_elements = 0;
   int64_t part_elements = 0;
 
@@ -48,7 +49,7 @@ struct Engine::BucketState {
   static BucketState make(const Schedule& schedule, int bucket, int process, int moment_count,
                           const at::TensorOptions& sum_options);
   void allocate_accumulator();
-  /// The gradient `runs` index into.
+  /// The gradient `segments` index into.
   const at::Tensor& update_gradient() const {
     return gradient_full.defined() ? gradient_full : gradient_part;
   }

@@ -34,9 +34,9 @@ void Engine::initialize(uint64_t seed) {
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
     if (!states_[b].master.defined()) continue;
     // Master values start as drawn, in fp32, not as the rounded values they were cast to.
-    for (const RunView& view : states_[b].runs) {
+    for (const SegmentView& view : states_[b].segments) {
       for (const PieceRange& range :
-           piece_ranges(schedule_.buckets[b].runs[view.run], view.begin, view.elements)) {
+           piece_ranges(schedule_.buckets[b].segments[view.segment], view.begin, view.elements)) {
         const at::Tensor drawn = draw_parameter(plan_.layout.parameters[range.parameter], seed).reshape({-1});
         states_[b]
             .master.narrow(0, view.offset + range.offset, range.end - range.begin)
@@ -52,25 +52,26 @@ void Engine::absorb(int local_slot) {
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
     BucketState& state = states_[b];
     if (!state.accumulator.defined()) state.allocate_accumulator();
-    for (int r = 0; r < static_cast<int>(schedule_.buckets[b].runs.size()); ++r) {
-      const Run& run = schedule_.buckets[b].runs[r];
-      if (plan_.holding(store_.slots()[local_slot].worker, run.unit) != Holding::kOwned) continue;
-      state.accumulator.narrow(0, state.held_offsets[r], run.elements)
-          .add_(store_.run_gradients(local_slot, b, r));
+    for (int r = 0; r < static_cast<int>(schedule_.buckets[b].segments.size()); ++r) {
+      const Segment& segment = schedule_.buckets[b].segments[r];
+      if (plan_.holding(store_.slots()[local_slot].worker, segment.unit) != Holding::kOwned) continue;
+      state.accumulator.narrow(0, state.held_offsets[r], segment.elements)
+          .add_(store_.segment_gradients(local_slot, b, r));
       store_.release_gradients(local_slot, b, r);
     }
   }
 }
 
-at::Tensor Engine::absorbed_gradients(int bucket, int run) {
+at::Tensor Engine::absorbed_gradients(int bucket, int segment) {
   const BucketState& state = states_[bucket];
-  if (!schedule_.accumulates()) return store_.run_gradients(0, bucket, run);
+  if (!schedule_.accumulates()) return store_.segment_gradients(0, bucket, segment);
   if (!state.accumulator.defined()) throw std::logic_error("reduce without a backward pass");
-  return state.accumulator.narrow(0, state.held_offsets[run], schedule_.buckets[bucket].runs[run].elements);
+  return state.accumulator.narrow(0, state.held_offsets[segment],
+                                  schedule_.buckets[bucket].segments[segment].elements);
 }
 
-void Engine::release(int bucket, int run) {
-  if (!schedule_.accumulates()) store_.release_gradients(0, bucket, run);
+void Engine::release(int bucket, int segment) {
+  if (!schedule_.accumulates()) store_.release_gradients(0, bucket, segment);
 }
 
 void Engine::reduce() {
@@ -114,8 +115,8 @@ UpdateTensors Engine::update_tensors(int bucket) {
     if (state.master.numel() > 0) add(state.master, 0);
     return tensors;
   }
-  for (const RunView& view : state.runs)
-    add(store_.run_values(bucket, view.run).narrow(0, view.begin, view.elements), view.offset);
+  for (const SegmentView& view : state.segments)
+    add(store_.segment_values(bucket, view.segment).narrow(0, view.begin, view.elements), view.offset);
   return tensors;
 }
 
@@ -130,8 +131,8 @@ void Engine::step(double lr) {
     state.gradient_part = at::Tensor();
     state.gradient_full = at::Tensor();
     if (!state.master.defined()) continue;
-    for (const RunView& view : state.runs)
-      store_.run_values(b, view.run)
+    for (const SegmentView& view : state.segments)
+      store_.segment_values(b, view.segment)
           .narrow(0, view.begin, view.elements)
           .copy_(state.master.narrow(0, view.offset, view.elements));
   }

@@ -79,8 +79,8 @@ class Engine {
   void finish_spread(InFlight& flight, Spread what);
   void spread_all(Spread what);
 
-  at::Tensor absorbed_gradients(int bucket, int run);
-  void release(int bucket, int run);
+  at::Tensor absorbed_gradients(int bucket, int segment);
+  void release(int bucket, int segment);
   UpdateTensors update_tensors(int bucket);
   std::vector<StateRange> state_ranges(bool only_own_part);
 

@@ -36,8 +36,8 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
   const Bucket& bucket = schedule_.buckets[bucket_index];
   BucketState& state = states_[bucket_index];
   const int me = comm_.rank();
-  std::vector<at::Tensor> gradients(bucket.runs.size());
-  for (size_t r = 0; r < bucket.runs.size(); ++r)
+  std::vector<at::Tensor> gradients(bucket.segments.size());
+  for (size_t r = 0; r < bucket.segments.size(); ++r)
     if (store_.holds(bucket_index, static_cast<int>(r)))
       gradients[r] = absorbed_gradients(bucket_index, static_cast<int>(r));
 
@@ -54,19 +54,19 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
   Cursor send(flight.send);
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == me) continue;
-    for (size_t r = 0; r < bucket.runs.size(); ++r) {
-      const int64_t elements = gradients[r].defined() ? bucket.runs[r].part_elements(other) : 0;
+    for (size_t r = 0; r < bucket.segments.size(); ++r) {
+      const int64_t elements = gradients[r].defined() ? bucket.segments[r].part_elements(other) : 0;
       if (elements > 0)
-        send.next(elements).copy_(gradients[r].narrow(0, bucket.runs[r].part_begin(other), elements));
+        send.next(elements).copy_(gradients[r].narrow(0, bucket.segments[r].part_begin(other), elements));
     }
   }
   flight.own = at::empty({state.part_elements}, state.sum_options);
   Cursor own(flight.own);
-  for (const RunView& part : state.parts)
-    own.next(part.elements).copy_(gradients[part.run].narrow(0, part.begin, part.elements));
+  for (const SegmentView& part : state.parts)
+    own.next(part.elements).copy_(gradients[part.segment].narrow(0, part.begin, part.elements));
 
   gradients.clear();
-  for (size_t r = 0; r < bucket.runs.size(); ++r)
+  for (size_t r = 0; r < bucket.segments.size(); ++r)
     if (store_.holds(bucket_index, static_cast<int>(r))) release(bucket_index, static_cast<int>(r));
   state.accumulator = at::Tensor();
   flight.pending = comm_.all_to_all(flight.receive, flight.send, flight.receive_splits, send_splits);
@@ -84,14 +84,14 @@ void Engine::finish_reduce(InFlight& flight) {
   state.gradient_part = at::zeros({state.part_elements}, state.sum_options);
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
-    for (const RunView& part : state.parts) {
-      if (bucket.runs[part.run].holder_index(other) < 0) continue;
+    for (const SegmentView& part : state.parts) {
+      if (bucket.segments[part.segment].holder_index(other) < 0) continue;
       at::Tensor sum = state.gradient_part.narrow(0, part.offset, part.elements);
       sum.add_(other == me ? flight.own.narrow(0, part.offset, part.elements) : received.next(part.elements));
     }
   }
-  for (const RunView& part : state.parts) {
-    const int64_t summands = bucket.runs[part.run].owner_slots * schedule_.options.accumulate_steps;
+  for (const SegmentView& part : state.parts) {
+    const int64_t summands = bucket.segments[part.segment].owner_slots * schedule_.options.accumulate_steps;
     state.gradient_part.narrow(0, part.offset, part.elements).div_(static_cast<double>(summands));
   }
 }
@@ -110,22 +110,23 @@ Engine::InFlight Engine::begin_spread(int bucket_index, Spread what) {
   const at::TensorOptions wire = at::TensorOptions(scalar_type(bucket.type)).device(comm_.device());
   flight.send = at::empty({total(send_splits)}, wire);
   flight.receive = at::empty({total(flight.receive_splits)}, wire);
-  const auto own_part = [&](const RunView& part) {
+  const auto own_part = [&](const SegmentView& part) {
     return what == Spread::kValues
-               ? store_.run_values(bucket_index, part.run).narrow(0, part.begin, part.elements)
+               ? store_.segment_values(bucket_index, part.segment).narrow(0, part.begin, part.elements)
                : state.gradient_part.narrow(0, part.offset, part.elements);
   };
   Cursor send(flight.send);
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == me) continue;
-    for (const RunView& part : state.parts)
-      if (bucket.runs[part.run].holder_index(other) >= 0) send.next(part.elements).copy_(own_part(part));
+    for (const SegmentView& part : state.parts)
+      if (bucket.segments[part.segment].holder_index(other) >= 0)
+        send.next(part.elements).copy_(own_part(part));
   }
   if (what == Spread::kGradients) {
     state.gradient_full = at::empty({state.held_elements}, state.sum_options);
     // Rounded as the other holders receive it, so that all of them apply the same bits.
-    for (const RunView& part : state.parts)
-      state.gradient_full.narrow(0, state.held_offsets[part.run] + part.begin, part.elements)
+    for (const SegmentView& part : state.parts)
+      state.gradient_full.narrow(0, state.held_offsets[part.segment] + part.begin, part.elements)
           .copy_(own_part(part).to(wire.dtype()));
   }
   flight.pending = comm_.all_to_all(flight.receive, flight.send, flight.receive_splits, send_splits);
@@ -139,15 +140,15 @@ void Engine::finish_spread(InFlight& flight, Spread what) {
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == comm_.rank()) continue;
-    for (size_t r = 0; r < bucket.runs.size(); ++r) {
-      const Run& run = bucket.runs[r];
-      const int64_t elements = run.part_elements(other);
+    for (size_t r = 0; r < bucket.segments.size(); ++r) {
+      const Segment& segment = bucket.segments[r];
+      const int64_t elements = segment.part_elements(other);
       if (state.held_offsets[r] < 0 || elements == 0) continue;
       const at::Tensor target =
           what == Spread::kValues
-              ? store_.run_values(flight.bucket, static_cast<int>(r))
-                    .narrow(0, run.part_begin(other), elements)
-              : state.gradient_full.narrow(0, state.held_offsets[r] + run.part_begin(other), elements);
+              ? store_.segment_values(flight.bucket, static_cast<int>(r))
+                    .narrow(0, segment.part_begin(other), elements)
+              : state.gradient_full.narrow(0, state.held_offsets[r] + segment.part_begin(other), elements);
       target.copy_(received.next(elements));
     }
   }

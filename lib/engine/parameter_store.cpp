@@ -29,10 +29,10 @@ ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule,
   for (const Bucket& bucket : schedule.buckets) {
     int64_t end = 0;
     std::vector<int64_t>& offsets = offsets_.emplace_back();
-    for (const Run& run : bucket.runs) {
-      const bool held = run.holder_index(process) >= 0;
+    for (const Segment& segment : bucket.segments) {
+      const bool held = segment.holder_index(process) >= 0;
       offsets.push_back(held ? end : -1);
-      if (held) end += run.elements;
+      if (held) end += segment.elements;
     }
     values_.push_back(at::empty({end}, at::TensorOptions(scalar_type(bucket.type)).device(device)));
   }
@@ -44,13 +44,13 @@ void ParameterStore::make_slot(Slot slot) {
   SlotTensors& tensors = slot_tensors_.emplace_back();
   for (int b = 0; b < static_cast<int>(schedule_.buckets.size()); ++b) {
     const Bucket& bucket = schedule_.buckets[b];
-    for (int r = 0; r < static_cast<int>(bucket.runs.size()); ++r) {
-      const Run& run = bucket.runs[r];
-      if (plan_.holding(slot.worker, run.unit) != Holding::kOwned) continue;
-      for (const Piece& piece : run.pieces) {
+    for (int r = 0; r < static_cast<int>(bucket.segments.size()); ++r) {
+      const Segment& segment = bucket.segments[r];
+      if (plan_.holding(slot.worker, segment.unit) != Holding::kOwned) continue;
+      for (const Piece& piece : segment.pieces) {
         const ParameterLayout& parameter = plan_.layout.parameters[piece.parameter];
         const at::Tensor view =
-            run_values(b, r).narrow(0, piece.offset, piece.elements).view(parameter.shape);
+            segment_values(b, r).narrow(0, piece.offset, piece.elements).view(parameter.shape);
         tensors.parameters_[parameter.name] = view.variable_data().set_requires_grad(true);
       }
     }
@@ -62,15 +62,15 @@ void ParameterStore::make_slot(Slot slot) {
       tensors.buffers_[buffer.name] = at::full(buffer.shape, buffer.initial, options);
 }
 
-at::Tensor ParameterStore::run_values(int bucket, int run) const {
-  const int64_t offset = offsets_.at(bucket).at(run);
-  if (offset < 0) throw std::logic_error("values of a run that is not held");
-  return values_[bucket].narrow(0, offset, schedule_.buckets[bucket].runs[run].elements);
+at::Tensor ParameterStore::segment_values(int bucket, int segment) const {
+  const int64_t offset = offsets_.at(bucket).at(segment);
+  if (offset < 0) throw std::logic_error("values of a segment that is not held");
+  return values_[bucket].narrow(0, offset, schedule_.buckets[bucket].segments[segment].elements);
 }
 
-at::Tensor ParameterStore::run_gradients(int local_slot, int bucket, int run) const {
+at::Tensor ParameterStore::segment_gradients(int local_slot, int bucket, int segment) const {
   std::vector<at::Tensor> gradients;
-  for (const Piece& piece : schedule_.buckets[bucket].runs[run].pieces) {
+  for (const Piece& piece : schedule_.buckets[bucket].segments[segment].pieces) {
     const at::Tensor& leaf = slot(local_slot).parameters_.at(plan_.layout.parameters[piece.parameter].name);
     gradients.push_back(leaf.grad().defined() ? leaf.grad().reshape({-1})
                                               : at::zeros({piece.elements}, leaf.options()));
@@ -78,8 +78,8 @@ at::Tensor ParameterStore::run_gradients(int local_slot, int bucket, int run) co
   return gradients.size() == 1 ? gradients.front() : at::cat(gradients);
 }
 
-void ParameterStore::release_gradients(int local_slot, int bucket, int run) {
-  for (const Piece& piece : schedule_.buckets[bucket].runs[run].pieces)
+void ParameterStore::release_gradients(int local_slot, int bucket, int segment) {
+  for (const Piece& piece : schedule_.buckets[bucket].segments[segment].pieces)
     slot_tensors_.at(local_slot)
         .parameters_.at(plan_.layout.parameters[piece.parameter].name)
         .mutable_grad() = at::Tensor();
@@ -87,10 +87,10 @@ void ParameterStore::release_gradients(int local_slot, int bucket, int run) {
 
 void ParameterStore::initialize(uint64_t seed) {
   for (int b = 0; b < static_cast<int>(schedule_.buckets.size()); ++b) {
-    for (int r = 0; r < static_cast<int>(schedule_.buckets[b].runs.size()); ++r) {
+    for (int r = 0; r < static_cast<int>(schedule_.buckets[b].segments.size()); ++r) {
       if (!holds(b, r)) continue;
-      const at::Tensor values = run_values(b, r);
-      for (const Piece& piece : schedule_.buckets[b].runs[r].pieces) {
+      const at::Tensor values = segment_values(b, r);
+      for (const Piece& piece : schedule_.buckets[b].segments[r].pieces) {
         const ParameterLayout& parameter = plan_.layout.parameters[piece.parameter];
         values.narrow(0, piece.offset, piece.elements).copy_(draw_parameter(parameter, seed).reshape({-1}));
       }

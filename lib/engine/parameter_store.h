@@ -1,6 +1,6 @@
 #pragma once
 
-// The tensors of one process. Values stand in flat storage, one tensor a bucket, runs one after another;
+// The tensors of one process. Values stand in flat storage, one tensor a bucket, segments one after another;
 // parameters are views of it. The local slots share that storage and have leaves of their own (with version
 // counters of their own, so that publishing does not disturb a slot's graph) and BatchNorm buffers of their
 // own.
@@ -40,13 +40,14 @@ class ParameterStore {
   const std::vector<Slot>& slots() const { return slots_; }
   const SlotTensors& slot(int local_slot) const { return slot_tensors_.at(local_slot); }
 
-  bool holds(int bucket, int run) const { return offsets_.at(bucket).at(run) >= 0; }
-  /// Values of a held run: [run.elements], a view.
-  at::Tensor run_values(int bucket, int run) const;
-  /// Gradients that the slot's backward pass left for the run, flat, zeros where none; [run.elements].
-  at::Tensor run_gradients(int local_slot, int bucket, int run) const;
-  /// Forgets the gradients of the run's parameters, which gives their memory back.
-  void release_gradients(int local_slot, int bucket, int run);
+  bool holds(int bucket, int segment) const { return offsets_.at(bucket).at(segment) >= 0; }
+  /// Values of a held segment: [segment.elements], a view.
+  at::Tensor segment_values(int bucket, int segment) const;
+  /// Gradients that the slot's backward pass left for the segment, flat, zeros where none;
+  /// [segment.elements].
+  at::Tensor segment_gradients(int local_slot, int bucket, int segment) const;
+  /// Forgets the gradients of the segment's parameters, which gives their memory back.
+  void release_gradients(int local_slot, int bucket, int segment);
 
   /// Draws every held value from its own seed (model/model.h), one parameter at a time.
   void initialize(uint64_t seed);
@@ -62,8 +63,9 @@ class ParameterStore {
   const Schedule& schedule_;
   at::Device device_;
   std::vector<Slot> slots_;
-  std::vector<at::Tensor> values_;             ///< per bucket: [held elements]
-  std::vector<std::vector<int64_t>> offsets_;  ///< per bucket and run: offset in values_, -1 when not held
+  std::vector<at::Tensor> values_;  ///< per bucket: [held elements]
+  std::vector<std::vector<int64_t>>
+      offsets_;  ///< per bucket and segment: offset in values_, -1 when not held
   std::vector<SlotTensors> slot_tensors_;
 };
 

@@ -6,16 +6,16 @@
 namespace sdp {
 namespace {
 
-/// Parts begin at multiples of 64 bytes of the sum type within their run.
+/// Parts begin at multiples of 64 bytes of the sum type within their segment.
 constexpr int64_t kAlignmentBytes = 64;
 
-void divide(Run& run, ElementType sum) {
+void divide(Segment& segment, ElementType sum) {
   const int64_t alignment = kAlignmentBytes / bytes_of(sum);
-  const int64_t holders = static_cast<int64_t>(run.holders.size());
-  run.boundaries.clear();
+  const int64_t holders = static_cast<int64_t>(segment.holders.size());
+  segment.boundaries.clear();
   for (int64_t i = 0; i <= holders; ++i) {
-    const int64_t even = run.elements * i / holders;
-    run.boundaries.push_back(i == holders ? run.elements : even / alignment * alignment);
+    const int64_t even = segment.elements * i / holders;
+    segment.boundaries.push_back(i == holders ? segment.elements : even / alignment * alignment);
   }
 }
 
@@ -29,13 +29,14 @@ class Packer {
     const bool decays = schedule_.options.decay_norms_and_biases || parameter.role == ParameterRole::kWeight;
     const int64_t elements = plan_.elements_of(parameter, unit);
     Bucket& bucket = open_bucket(type, decays, elements * bytes_of(type));
-    if (bucket.runs.empty() || bucket.runs.back().unit != unit) {
-      bucket.runs.push_back({});
-      bucket.runs.back().unit = unit;
+    if (bucket.segments.empty() || bucket.segments.back().unit != unit) {
+      bucket.segments.push_back({});
+      bucket.segments.back().unit = unit;
     }
-    Run& run = bucket.runs.back();
-    run.pieces.push_back({.parameter = parameter_index, .offset = run.elements, .elements = elements});
-    run.elements += elements;
+    Segment& segment = bucket.segments.back();
+    segment.pieces.push_back(
+        {.parameter = parameter_index, .offset = segment.elements, .elements = elements});
+    segment.elements += elements;
   }
 
  private:
@@ -48,7 +49,7 @@ class Packer {
       return schedule_.buckets[found->second.index];
     }
     open_[key] = {schedule_.buckets.size(), piece_bytes};
-    schedule_.buckets.push_back({.type = type, .decays = decays, .runs = {}});
+    schedule_.buckets.push_back({.type = type, .decays = decays, .segments = {}});
     return schedule_.buckets.back();
   }
 
@@ -63,17 +64,17 @@ class Packer {
 
 }  // namespace
 
-int Run::holder_index(int process) const {
+int Segment::holder_index(int process) const {
   const auto found = std::lower_bound(holders.begin(), holders.end(), process);
   return found != holders.end() && *found == process ? static_cast<int>(found - holders.begin()) : -1;
 }
 
-int64_t Run::part_begin(int process) const {
+int64_t Segment::part_begin(int process) const {
   const int index = holder_index(process);
   return index < 0 ? 0 : boundaries[index];
 }
 
-int64_t Run::part_elements(int process) const {
+int64_t Segment::part_elements(int process) const {
   const int index = holder_index(process);
   return index < 0 ? 0 : boundaries[index + 1] - boundaries[index];
 }
@@ -81,22 +82,22 @@ int64_t Run::part_elements(int process) const {
 int64_t Bucket::reduce_elements(int from, int to) const {
   if (from == to) return 0;
   int64_t elements = 0;
-  for (const Run& run : runs)
-    if (run.holder_index(from) >= 0) elements += run.part_elements(to);
+  for (const Segment& segment : segments)
+    if (segment.holder_index(from) >= 0) elements += segment.part_elements(to);
   return elements;
 }
 
 int64_t Bucket::held_elements(int process) const {
   int64_t elements = 0;
-  for (const Run& run : runs)
-    if (run.holder_index(process) >= 0) elements += run.elements;
+  for (const Segment& segment : segments)
+    if (segment.holder_index(process) >= 0) elements += segment.elements;
   return elements;
 }
 
 int64_t Bucket::part_elements(int process) const {
   int64_t elements = 0;
-  for (const Run& run : runs)
-    elements += run.part_elements(process);
+  for (const Segment& segment : segments)
+    elements += segment.part_elements(process);
   return elements;
 }
 
@@ -107,10 +108,10 @@ Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const
     for (int unit : plan.units_of(plan.layout.parameters[i]))
       packer.add(static_cast<int>(i), unit);
   for (Bucket& bucket : schedule.buckets) {
-    for (Run& run : bucket.runs) {
-      run.holders = placement.processes_of(plan.owners(run.unit));
-      run.owner_slots = static_cast<int>(plan.owners(run.unit).size()) * placement.replicas;
-      divide(run, sum_type(options.precision));
+    for (Segment& segment : bucket.segments) {
+      segment.holders = placement.processes_of(plan.owners(segment.unit));
+      segment.owner_slots = static_cast<int>(plan.owners(segment.unit).size()) * placement.replicas;
+      divide(segment, sum_type(options.precision));
     }
   }
   return schedule;

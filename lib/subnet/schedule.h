@@ -2,7 +2,7 @@
 
 // Schedule: plan + placement -> what is held where and exchanged in which order (docs/design.md, "Assignment
 // and communication"). Parameters are packed in order of depth into buckets of one element type and one
-// weight decay. Inside a bucket, consecutive pieces of one unit form a run; a run is divided over the
+// weight decay. Inside a bucket, consecutive pieces of one unit form a segment; a segment is divided over the
 // processes that hold it, and each of them updates its part. For each bucket there is one world all-to-all in
 // which a process sends every co-holder the part of its gradients that the co-holder updates, and one back
 // with new values.
@@ -23,14 +23,14 @@ struct ScheduleOptions {
   int64_t accumulate_steps = 1;
 };
 
-/// A parameter's share of one unit: `elements` of its row-major values, at `offset` of the run.
+/// A parameter's share of one unit: `elements` of its row-major values, at `offset` of the segment.
 struct Piece {
   int parameter = 0;
   int64_t offset = 0;
   int64_t elements = 0;
 };
 
-struct Run {
+struct Segment {
   int unit = kSharedUnit;
   std::vector<Piece> pieces;
   int64_t elements = 0;
@@ -38,22 +38,23 @@ struct Run {
   std::vector<int> holders;         ///< processes, ascending
   std::vector<int64_t> boundaries;  ///< holder i updates [boundaries[i], boundaries[i + 1])
 
-  /// Position of the process among the holders; -1 when it holds nothing of the run.
+  /// Position of the process among the holders; -1 when it holds nothing of the segment.
   int holder_index(int process) const;
-  int64_t part_begin(int process) const;  ///< 0 for a process that does not hold the run
+  int64_t part_begin(int process) const;  ///< 0 for a process that does not hold the segment
   int64_t part_elements(int process) const;
 };
 
 struct Bucket {
   ElementType type = ElementType::kF32;
   bool decays = true;
-  std::vector<Run> runs;
+  std::vector<Segment> segments;
 
-  /// Elements process `from` sends to `to` when gradients are reduced: the parts of `to` in runs both hold.
+  /// Elements process `from` sends to `to` when gradients are reduced: the parts of `to` in segments both
+  /// hold.
   int64_t reduce_elements(int from, int to) const;
-  /// The same when new values are published: the parts of `from` in runs both hold.
+  /// The same when new values are published: the parts of `from` in segments both hold.
   int64_t publish_elements(int from, int to) const { return reduce_elements(to, from); }
-  /// Elements of the runs this process holds, and of the parts it updates.
+  /// Elements of the segments this process holds, and of the parts it updates.
   int64_t held_elements(int process) const;
   int64_t part_elements(int process) const;
 };

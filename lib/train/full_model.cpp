@@ -47,8 +47,8 @@ LiveFullModel::LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, c
                              Communicator& comm)
     : FullModel(plan), schedule_(schedule), store_(engine.store()), comm_(comm) {
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
-    for (int r = 0; r < static_cast<int>(schedule.buckets[b].runs.size()); ++r)
-      for (const Piece& piece : schedule.buckets[b].runs[r].pieces)
+    for (int r = 0; r < static_cast<int>(schedule.buckets[b].segments.size()); ++r)
+      for (const Piece& piece : schedule.buckets[b].segments[r].pieces)
         if (!locations_.emplace(piece.parameter, Location{b, r, piece}).second)
           throw std::logic_error("a parameter that is divided over units cannot be assembled");
   average_buffers();
@@ -58,15 +58,15 @@ at::Tensor LiveFullModel::read_parameter(int index) {
   const at::NoGradGuard no_grad;
   const Location& location = locations_.at(index);
   const Bucket& bucket = schedule_.buckets[location.bucket];
-  const Run& run = bucket.runs[location.run];
+  const Segment& segment = bucket.segments[location.segment];
   const std::vector<int64_t>& shape = plan_.layout.parameters[index].shape;
-  const bool held = store_.holds(location.bucket, location.run);
-  at::Tensor values = held ? store_.run_values(location.bucket, location.run)
+  const bool held = store_.holds(location.bucket, location.segment);
+  at::Tensor values = held ? store_.segment_values(location.bucket, location.segment)
                                  .narrow(0, location.piece.offset, location.piece.elements)
                            : at::empty({location.piece.elements},
                                        at::TensorOptions(scalar_type(bucket.type)).device(comm_.device()));
-  const bool everyone_holds_it = static_cast<int>(run.holders.size()) == comm_.size();
-  if (!everyone_holds_it) comm_.broadcast(values, run.holders.front());
+  const bool everyone_holds_it = static_cast<int>(segment.holders.size()) == comm_.size();
+  if (!everyone_holds_it) comm_.broadcast(values, segment.holders.front());
   return values.view(shape);
 }
 

@@ -57,7 +57,7 @@ class LiveFullModel : public FullModel {
 
   struct Location {
     int bucket = 0;
-    int run = 0;
+    int segment = 0;
     Piece piece;
   };
   const Schedule& schedule_;

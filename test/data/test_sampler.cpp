@@ -113,6 +113,6 @@ TEST_CASE("two replicas see what two accumulated micro-batches see", "[data]") {
 TEST_CASE("positions as computed by hand", "[data]") {
   const BatchGeometry geometry{3, 2, 4, 10};
   CHECK(geometry.samples_per_step() == 240);
-  // slot = 1 * 4 + 2 = 6; ((5 * 8 + 6) * 3 + 2) * 10 + 7
+  // pass = 1 * 4 + 2 = 6; ((5 * 8 + 6) * 3 + 2) * 10 + 7
   CHECK(geometry.position(5, 2, 1, 2, 7) == 1407);
 }

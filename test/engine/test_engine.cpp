@@ -74,16 +74,17 @@ void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan
 
 void expect_holders_agree(const Engine& engine, const Schedule& schedule, Communicator& comm) {
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
-    for (int r = 0; r < static_cast<int>(schedule.buckets[b].runs.size()); ++r) {
-      const Run& run = schedule.buckets[b].runs[r];
+    for (int r = 0; r < static_cast<int>(schedule.buckets[b].segments.size()); ++r) {
+      const Segment& segment = schedule.buckets[b].segments[r];
       const bool holds = engine.store().holds(b, r);
       const auto options = at::TensorOptions(scalar_type(schedule.buckets[b].type));
-      const at::Tensor mine = holds ? engine.store().run_values(b, r) : at::empty({run.elements}, options);
+      const at::Tensor mine =
+          holds ? engine.store().segment_values(b, r) : at::empty({segment.elements}, options);
       at::Tensor first = mine.clone();
-      comm.broadcast(first, run.holders.front());
+      comm.broadcast(first, segment.holders.front());
       if (!holds) continue;
       const auto bits = [](const at::Tensor& t) { return t.contiguous().view(at::kByte); };
-      expect(at::equal(bits(first), bits(mine)), "holders of a run differ");
+      expect(at::equal(bits(first), bits(mine)), "holders of a segment differ");
       expect(at::isfinite(mine).all().item<bool>(), "values are not finite");
     }
   }

@@ -49,13 +49,13 @@ TEST_CASE("placement: W = R n, or W divides n") {
   CHECK_THROWS_WITH(make_placement(8, 2, 3), Catch::Matchers::Contains("(1, 2, 4, 8, 16)"));
 }
 
-/// Every element of every parameter is in exactly one piece of a unit, in exactly one part of a run.
+/// Every element of every parameter is in exactly one piece of a unit, in exactly one part of a segment.
 void check_complete(const SubnetPlan& plan, const Schedule& schedule) {
   std::vector<int64_t> elements(plan.layout.parameters.size(), 0);
   for (const Bucket& bucket : schedule.buckets) {
-    for (const Run& run : bucket.runs) {
+    for (const Segment& segment : bucket.segments) {
       int64_t offset = 0;
-      for (const Piece& piece : run.pieces) {
+      for (const Piece& piece : segment.pieces) {
         const ParameterLayout& parameter = plan.layout.parameters[piece.parameter];
         CHECK(piece.offset == offset);
         CHECK(element_type(parameter, schedule.options.precision) == bucket.type);
@@ -63,15 +63,15 @@ void check_complete(const SubnetPlan& plan, const Schedule& schedule) {
         offset += piece.elements;
         elements[piece.parameter] += piece.elements;
       }
-      CHECK(run.elements == offset);
-      CHECK(run.boundaries.size() == run.holders.size() + 1);
-      CHECK(run.boundaries.front() == 0);
-      CHECK(run.boundaries.back() == run.elements);
-      CHECK(std::is_sorted(run.boundaries.begin(), run.boundaries.end()));
+      CHECK(segment.elements == offset);
+      CHECK(segment.boundaries.size() == segment.holders.size() + 1);
+      CHECK(segment.boundaries.front() == 0);
+      CHECK(segment.boundaries.back() == segment.elements);
+      CHECK(std::is_sorted(segment.boundaries.begin(), segment.boundaries.end()));
       int64_t parts = 0;
       for (int process = 0; process < schedule.placement.processes; ++process)
-        parts += run.part_elements(process);
-      CHECK(parts == run.elements);
+        parts += segment.part_elements(process);
+      CHECK(parts == segment.elements);
     }
   }
   for (size_t i = 0; i < elements.size(); ++i)
@@ -120,11 +120,11 @@ TEST_CASE("parts are even up to 64 bytes of the sum type") {
   const SubnetPlan plan = plan_of(4, 3, 0);
   const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), {});
   for (const Bucket& bucket : schedule.buckets) {
-    for (const Run& run : bucket.runs) {
-      const int64_t holders = static_cast<int64_t>(run.holders.size());
-      for (size_t i = 0; i < run.holders.size(); ++i) {
-        CHECK(run.boundaries[i] % 16 == 0);
-        CHECK(std::abs(run.part_elements(run.holders[i]) - run.elements / holders) <= 16);
+    for (const Segment& segment : bucket.segments) {
+      const int64_t holders = static_cast<int64_t>(segment.holders.size());
+      for (size_t i = 0; i < segment.holders.size(); ++i) {
+        CHECK(segment.boundaries[i] % 16 == 0);
+        CHECK(std::abs(segment.part_elements(segment.holders[i]) - segment.elements / holders) <= 16);
       }
     }
   }
@@ -137,9 +137,9 @@ TEST_CASE("buckets keep to their size unless a single parameter is larger") {
   for (const Bucket& bucket : schedule.buckets) {
     int64_t bytes = 0;
     size_t pieces = 0;
-    for (const Run& run : bucket.runs) {
-      bytes += run.elements * 4;
-      pieces += run.pieces.size();
+    for (const Segment& segment : bucket.segments) {
+      bytes += segment.elements * 4;
+      pieces += segment.pieces.size();
     }
     CHECK((bytes <= 5000 || pieces == 1));
   }
