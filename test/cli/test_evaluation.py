@@ -93,3 +93,38 @@ def test_evaluation_is_pytorchs(tmp_path, data, mode, scale, batch_size, process
     assert abs(loss - record["loss_uncorrected"]) > 1e-4, "the corrections change nothing"
     assert record["loss"] == pytest.approx(loss, rel=0, abs=1e-8)
     assert record["accuracy"] == pytest.approx(accuracy, rel=0, abs=1e-8)
+
+
+def test_evaluation_with_replicas(tmp_path, data):
+    """Statistics are averaged over owners and replicas; a subnetwork's accuracy is its replica 0's."""
+    run_dir = harness.train(
+        tmp_path, "replicas", data, 8,
+        subnetwork={"replicas": 2},
+        train={"max_steps": 4, "precision": "fp64"},
+        eval={"recalibrate_batches": 0},
+    )
+    record = harness.json_lines(run_dir / "metrics.jsonl")[-1]
+    owners = harness.owners_of(run_dir)
+    buffers = harness.checkpoint_buffers(run_dir, 4)
+    images, labels = harness.read_cifar10(data, "test")
+    images = images.double()
+
+    def evaluate(statistics, present):
+        model = oracle.ResNet18(4).double()
+        harness.load_values(model, harness.checkpoint_values(run_dir, 4))
+        model.load_state_dict(statistics, strict=False)
+        model.eval()
+        with torch.no_grad():
+            return model(images, present)
+
+    names = {name for name, _, _ in buffers}
+    averaged = {
+        name: torch.stack([values for (n, _, _), values in buffers.items() if n == name]).mean(0) for name in names
+    }
+    loss = torch.nn.functional.cross_entropy(evaluate(averaged, {}), labels).item()
+    assert record["loss"] == pytest.approx(loss, abs=1e-8)
+    for worker in range(4):
+        own = {name: values for (name, w, replica), values in buffers.items() if (w, replica) == (worker, 0)}
+        present = {branch: float(worker in held) for branch, held in owners.items()}
+        hits = (evaluate(own, present).argmax(1) == labels).double().mean().item()
+        assert record["subnetwork_accuracy"][worker] == pytest.approx(hits, abs=1e-9), worker
