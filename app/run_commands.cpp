@@ -41,10 +41,8 @@ std::vector<double> subnetwork_accuracies(const Experiment& experiment, const Ch
   std::vector<double> accuracies;
   for (int worker = 0; worker < experiment.plan.workers; ++worker) {
     const SavedSubnetwork tensors(experiment.plan, reader, experiment.spec, device, worker);
-    const std::unique_ptr<Model> model = make_model(experiment.spec.model);
-    model->bind_shared(tensors);
-    for (int unit : experiment.plan.units_with(worker, Holding::kOwned))
-      model->bind_branch(experiment.plan.units[unit].branch, tensors);
+    const std::unique_ptr<Model> model =
+        make_subnetwork(experiment.spec.model, experiment.plan, worker, tensors);
     accuracies.push_back(evaluator.evaluate_subnetwork(*model).accuracy);
   }
   return accuracies;

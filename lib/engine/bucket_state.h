@@ -60,6 +60,7 @@ struct Engine::InFlight {
   int bucket = 0;
   at::Tensor send;
   at::Tensor receive;
+  std::vector<int64_t> send_splits;
   std::vector<int64_t> receive_splits;
   at::Tensor own;  ///< this process's contribution to its own parts, sum type
   Pending pending;

@@ -70,6 +70,10 @@ class Engine {
   struct BucketState;
   struct InFlight;
 
+  /// Buffers of an exchange in which process i sends elements(i, j) to process j.
+  template <class Elements>
+  InFlight prepare(int bucket, Elements elements) const;
+  void send_off(InFlight& flight);
   InFlight begin_reduce(int bucket);
   void finish_reduce(InFlight& flight);
   void clip();

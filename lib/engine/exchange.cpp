@@ -32,6 +32,25 @@ class Cursor {
 
 }  // namespace
 
+template <class Elements>
+Engine::InFlight Engine::prepare(int bucket, Elements elements) const {
+  InFlight flight;
+  flight.bucket = bucket;
+  for (int other = 0; other < comm_.size(); ++other) {
+    flight.send_splits.push_back(elements(comm_.rank(), other));
+    flight.receive_splits.push_back(elements(other, comm_.rank()));
+  }
+  const at::TensorOptions wire =
+      at::TensorOptions(scalar_type(schedule_.buckets[bucket].type)).device(comm_.device());
+  flight.send = at::empty({total(flight.send_splits)}, wire);
+  flight.receive = at::empty({total(flight.receive_splits)}, wire);
+  return flight;
+}
+
+void Engine::send_off(InFlight& flight) {
+  flight.pending = comm_.all_to_all(flight.receive, flight.send, flight.receive_splits, flight.send_splits);
+}
+
 Engine::InFlight Engine::begin_reduce(int bucket_index) {
   const Bucket& bucket = schedule_.buckets[bucket_index];
   BucketState& state = states_[bucket_index];
@@ -41,16 +60,7 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
     if (store_.holds(bucket_index, static_cast<int>(r)))
       gradients[r] = absorbed_gradients(bucket_index, static_cast<int>(r));
 
-  InFlight flight;
-  flight.bucket = bucket_index;
-  std::vector<int64_t> send_splits;
-  for (int other = 0; other < comm_.size(); ++other) {
-    send_splits.push_back(bucket.reduce_elements(me, other));
-    flight.receive_splits.push_back(bucket.reduce_elements(other, me));
-  }
-  const at::TensorOptions wire = at::TensorOptions(scalar_type(bucket.type)).device(comm_.device());
-  flight.send = at::empty({total(send_splits)}, wire);
-  flight.receive = at::empty({total(flight.receive_splits)}, wire);
+  InFlight flight = prepare(bucket_index, [&](int from, int to) { return bucket.reduce_elements(from, to); });
   Cursor send(flight.send);
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == me) continue;
@@ -69,7 +79,7 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
   for (size_t r = 0; r < bucket.segments.size(); ++r)
     if (store_.holds(bucket_index, static_cast<int>(r))) release(bucket_index, static_cast<int>(r));
   state.accumulator = at::Tensor();
-  flight.pending = comm_.all_to_all(flight.receive, flight.send, flight.receive_splits, send_splits);
+  send_off(flight);
   return flight;
 }
 
@@ -100,16 +110,8 @@ Engine::InFlight Engine::begin_spread(int bucket_index, Spread what) {
   const Bucket& bucket = schedule_.buckets[bucket_index];
   BucketState& state = states_[bucket_index];
   const int me = comm_.rank();
-  InFlight flight;
-  flight.bucket = bucket_index;
-  std::vector<int64_t> send_splits;
-  for (int other = 0; other < comm_.size(); ++other) {
-    send_splits.push_back(bucket.publish_elements(me, other));
-    flight.receive_splits.push_back(bucket.publish_elements(other, me));
-  }
-  const at::TensorOptions wire = at::TensorOptions(scalar_type(bucket.type)).device(comm_.device());
-  flight.send = at::empty({total(send_splits)}, wire);
-  flight.receive = at::empty({total(flight.receive_splits)}, wire);
+  InFlight flight =
+      prepare(bucket_index, [&](int from, int to) { return bucket.publish_elements(from, to); });
   const auto own_part = [&](const SegmentView& part) {
     return what == Spread::kValues
                ? store_.segment_values(bucket_index, part.segment).narrow(0, part.begin, part.elements)
@@ -127,9 +129,9 @@ Engine::InFlight Engine::begin_spread(int bucket_index, Spread what) {
     // Rounded as the other holders receive it, so that all of them apply the same bits.
     for (const SegmentView& part : state.parts)
       state.gradient_full.narrow(0, state.held_offsets[part.segment] + part.begin, part.elements)
-          .copy_(own_part(part).to(wire.dtype()));
+          .copy_(own_part(part).to(scalar_type(bucket.type)));
   }
-  flight.pending = comm_.all_to_all(flight.receive, flight.send, flight.receive_splits, send_splits);
+  send_off(flight);
   return flight;
 }
 

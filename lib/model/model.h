@@ -13,6 +13,7 @@
 
 #include "model/tensor_source.h"
 #include "spec/experiment_spec.h"
+#include "subnet/plan.h"
 
 namespace sdp {
 
@@ -39,5 +40,9 @@ class Model {
 
 /// The model the spec names, with nothing bound.
 std::unique_ptr<Model> make_model(const ModelSpec& spec);
+
+/// The worker's subnetwork: the shared tensors and the branches that it owns are bound.
+std::unique_ptr<Model> make_subnetwork(const ModelSpec& spec, const SubnetPlan& plan, int worker,
+                                       const TensorSource& source);
 
 }  // namespace sdp

@@ -57,10 +57,8 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
   for (size_t s = 0; s < store.slots().size(); ++s) {
     const Slot slot = store.slots()[s];
     options.slots.push_back({slot.worker, slot.replica});
-    models_.push_back(make_model(experiment.spec.model));
-    models_.back()->bind_shared(store.slot(static_cast<int>(s)));
-    for (int unit : experiment.plan.units_with(slot.worker, Holding::kOwned))
-      models_.back()->bind_branch(experiment.plan.units[unit].branch, store.slot(static_cast<int>(s)));
+    models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan, slot.worker,
+                                      store.slot(static_cast<int>(s))));
   }
   if (first_step_ < steps_.length.total_steps) loader_ = std::make_unique<BatchLoader>(*train_data_, options);
   if (comm.rank() == 0) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "message_of.h"
+
 namespace sdp {
 
 /// A fresh folder that is removed at the end of a test.
@@ -37,17 +39,6 @@ inline void put(const std::filesystem::path& path, std::string_view text) {
 inline std::string get(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-/// The message of the error of type `Error` that a call throws; empty if it throws none.
-template <class Error, class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
 }
 
 inline bool contains(std::string_view text, std::string_view part) {

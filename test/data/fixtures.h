@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "message_of.h"
 
 namespace sdp::testing {
 
@@ -74,17 +75,6 @@ class PatternDataset final : public ImageDataset {
   int64_t size_;
   Normalization normalization_{.mean = {0.5F, 0.4F, 0.3F}, .stddev = {0.2F, 0.25F, 0.3F}};
 };
-
-/// The message of the Error that `call` throws; empty when it throws none.
-template <class Error, class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
 
 /// The parts that `text` does not contain, with the text; empty when it contains all.
 inline std::string lacks(const std::string& text, const std::vector<std::string>& parts) {

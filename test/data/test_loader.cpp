@@ -116,8 +116,8 @@ TEST_CASE("what a thread throws comes out of next(), in its place in the order",
     loader.next();
     loader.next();
     const std::string expected = "image " + std::to_string(bad);
-    CHECK(sdp::testing::message_of<DataError>([&] { loader.next(); }) == expected);
-    CHECK(sdp::testing::message_of<DataError>([&] { loader.next(); }) == expected);
+    CHECK(sdp::message_of<DataError>([&] { loader.next(); }) == expected);
+    CHECK(sdp::message_of<DataError>([&] { loader.next(); }) == expected);
   }
 }
 

@@ -60,11 +60,8 @@ void expect_equal(int64_t actual, int64_t planned, const std::string& what) {
 void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan, int step) {
   for (size_t s = 0; s < engine.store().slots().size(); ++s) {
     const Slot slot = engine.store().slots()[s];
-    const std::unique_ptr<Model> model = make_model(spec.model);
-    const SlotTensors& tensors = engine.store().slot(static_cast<int>(s));
-    model->bind_shared(tensors);
-    for (int unit : plan.units_with(slot.worker, Holding::kOwned))
-      model->bind_branch(plan.units[unit].branch, tensors);
+    const std::unique_ptr<Model> model =
+        make_subnetwork(spec.model, plan, slot.worker, engine.store().slot(static_cast<int>(s)));
     at::Generator noise = at::detail::createCPUGenerator(1000 * step + 10 * slot.worker + slot.replica);
     const at::Tensor images =
         at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
