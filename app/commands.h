@@ -32,6 +32,12 @@ struct PlanArguments {
 };
 int plan_command(const PlanArguments& arguments);
 
+struct ImportArguments {
+  SpecArguments spec;
+  std::filesystem::path from;
+};
+int import_command(const ImportArguments& arguments);
+
 /// A finished or interrupted run, with changes to how it is evaluated (--set eval.branch_scale=survival).
 struct RunArguments {
   std::filesystem::path run_dir;
@@ -48,6 +54,7 @@ int eval_command(const EvalArguments& arguments);
 struct ExportArguments {
   RunArguments run;
   std::filesystem::path out;
+  std::optional<int> worker;  ///< --worker: this subnetwork instead of the assembled model
 };
 int export_command(const ExportArguments& arguments);
 

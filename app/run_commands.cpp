@@ -48,11 +48,11 @@ std::vector<double> subnetwork_accuracies(const Experiment& experiment, const Ch
   return accuracies;
 }
 
-void write_logits(const std::filesystem::path& path, const at::Tensor& logits, const ImageDataset& test) {
+void write_logits(const std::filesystem::path& path, const at::Tensor& logits, const Dataset& test) {
   const at::Tensor values = logits.to(at::kCPU, at::kFloat).contiguous();
   std::vector<int64_t> labels;
   for (int64_t i = 0; i < test.size(); ++i)
-    labels.push_back(test.label(i));
+    labels.push_back(test.eval_batch(i, i + 1).labels.front());
   SafetensorsWriter writer(
       path, {{"labels", DType::kI64, {test.size()}}, {"logits", DType::kF32, values.sizes().vec()}});
   writer.write(std::as_bytes(std::span(labels)));
@@ -64,6 +64,9 @@ void write_logits(const std::filesystem::path& path, const at::Tensor& logits, c
 
 int eval_command(const EvalArguments& arguments) {
   const Experiment experiment = experiment_of(spec_of(arguments.run), arguments.run);
+  if (!arguments.logits.empty() && experiment.spec.data.name == DatasetName::kTokens)
+    throw UsageError(
+        "--logits: one row for each image; a language model has one for each token. Leave --logits out.");
   const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
   use_cores_of_one_process(/*local_world=*/1);
   const std::unique_ptr<Communicator> comm = connect(Ranks{}, device, kCollectiveTimeout);
@@ -74,7 +77,7 @@ int eval_command(const EvalArguments& arguments) {
   Evaluator evaluator(experiment, *train, *test, *comm);
   EvalRecord record = evaluator.evaluate(model);
   record.step = reader.manifest().step;
-  if (experiment.plan.coverage() < 1)
+  if (has_subnetworks(experiment.plan))
     record.subnetwork_accuracy = subnetwork_accuracies(experiment, reader, evaluator, device);
   if (!arguments.logits.empty()) write_logits(arguments.logits, evaluator.logits(model), *test);
   std::printf("%s\n", (arguments.json ? to_json_line(record) : describe(record)).c_str());
@@ -88,6 +91,11 @@ int export_command(const ExportArguments& arguments) {
   const Experiment experiment = experiment_of(spec, arguments.run);
   use_cores_of_one_process(/*local_world=*/1);
   const CheckpointReader reader(arguments.run.run_dir, std::nullopt, /*verify_hashes=*/true);
+  if (arguments.worker) {
+    export_subnetwork(reader, experiment, *arguments.worker, arguments.out);
+    std::printf("wrote %s\n", arguments.out.c_str());
+    return 0;
+  }
   SavedFullModel model(experiment.plan, reader, spec, at::kCPU);
   model.set_branch_scale(branch_scale_of(experiment));
   const int64_t recalibrate_batches = model.buffers().empty() ? 0 : *spec.eval.recalibrate_batches;
@@ -98,7 +106,7 @@ int export_command(const ExportArguments& arguments) {
     const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, kCollectiveTimeout);
     Evaluator(experiment, *train, *train, *comm).recalibrate(model);
   }
-  export_model(model, reader.manifest(), sum_type(spec.train.precision), recalibrate_batches, arguments.out);
+  export_model(model, experiment, reader.manifest(), recalibrate_batches, arguments.out);
   std::printf("wrote %s\n", arguments.out.c_str());
   return 0;
 }

@@ -53,9 +53,18 @@ int run(int argc, char** argv) {
   eval_app->add_option("--logits", eval.logits, "write the test set's logits and labels as safetensors");
 
   sdp::ExportArguments exported;
-  CLI::App* export_app = app.add_subcommand("export", "write the assembled model as safetensors");
+  CLI::App* export_app =
+      app.add_subcommand("export", "write the assembled model, or one subnetwork, as safetensors");
   add_run_options(*export_app, exported.run);
-  export_app->add_option("--out", exported.out, "file to write")->required();
+  export_app->add_option("--out", exported.out, "file to write; config.json is written beside it")
+      ->required();
+  export_app->add_option("--worker", exported.worker, "write this worker's subnetwork as a model of its own");
+
+  sdp::ImportArguments imported;
+  CLI::App* import_app = app.add_subcommand(
+      "import", "make a run folder that starts from weights of torchvision or transformers");
+  add_spec_options(*import_app, imported.spec, /*required=*/true);
+  import_app->add_option("--from", imported.from, "safetensors file with the library's names")->required();
 
   bool schema = false;
   CLI::App* spec_app = app.add_subcommand("spec", "every option with type, default and unit");
@@ -70,6 +79,7 @@ int run(int argc, char** argv) {
   if (*plan_app) return sdp::plan_command(plan);
   if (*eval_app) return sdp::eval_command(eval);
   if (*export_app) return sdp::export_command(exported);
+  if (*import_app) return sdp::import_command(imported);
   if (*spec_app) return sdp::spec_command(schema);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
   return sdp::train_command(train);

@@ -1,19 +1,22 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/atomic_file.h"
 #include "checkpoint/store.h"
 #include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
+#include "io/atomic_file.h"
 #include "spec/error.h"
 #include "spec/load.h"
 #include "spec/print.h"
 #include "spec/resume.h"
 #include "subnet/plan_json.h"
 #include "train/device.h"
+#include "train/import.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
 
@@ -44,6 +47,20 @@ void make_folder_together(Communicator& comm, const ExperimentSpec& spec, bool r
   if (!refusal.empty()) throw UsageError(refusal);
 }
 
+/// The saved spec is read from other folders too.
+LoadedSpec load_for_run(const SpecArguments& arguments) {
+  LoadedSpec loaded = load_spec(arguments.configs, arguments.overrides);
+  std::string& path = loaded.spec.data.path;
+  path = std::filesystem::absolute(path).lexically_normal().string();
+  return loaded;
+}
+
+void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) {
+  write_file_atomically(folder.spec(), to_yaml(experiment.spec));
+  write_file_atomically(folder.plan(),
+                        plan_json(experiment.plan, experiment.schedule, experiment.spec).dump(2) + "\n");
+}
+
 int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const RunFolder& folder,
           const Logger& log, bool resume) {
   const bool first = comm.rank() == 0;
@@ -52,11 +69,7 @@ int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, 
     log.info(fmt::format("ranks from {}; run folder {}", ranks.source, folder.dir.string()));
   }
   Trainer trainer(experiment, comm, folder, log, resume, at::get_num_threads());
-  if (first) {
-    write_file_atomically(folder.spec(), to_yaml(experiment.spec));
-    write_file_atomically(folder.plan(),
-                          plan_json(experiment.plan, experiment.schedule, experiment.spec).dump(2) + "\n");
-  }
+  if (first) write_spec_and_plan(folder, experiment);
   return static_cast<int>(trainer.run());
 }
 
@@ -97,12 +110,27 @@ int processes_to_start(const TrainArguments& arguments, const ExperimentSpec& sp
 
 }  // namespace
 
+int import_command(const ImportArguments& arguments) {
+  const LoadedSpec loaded = load_for_run(arguments.spec);
+  const ExperimentSpec& spec = loaded.spec;
+  for (const std::string& warning : loaded.warnings)
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  const Experiment experiment = make_experiment(spec, /*processes=*/1);
+  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, /*resume=*/false);
+  const std::vector<std::string> unused = import_model(experiment, arguments.from, folder.dir);
+  write_spec_and_plan(folder, experiment);
+  std::printf("%s: checkpoint 0 has the %zu tensors of the model from %s", folder.dir.c_str(),
+              experiment.plan.layout.parameters.size() + experiment.plan.layout.buffers.size(),
+              arguments.from.c_str());
+  std::printf(unused.empty() ? "\n" : "; not used: %s\n", fmt::format("{}", fmt::join(unused, ", ")).c_str());
+  std::printf("Train it with the same --config and --set, and --resume.\n");
+  return 0;
+}
+
 int train_command(const TrainArguments& arguments) {
   ignore_sigpipe();
-  LoadedSpec loaded = load_spec(arguments.spec.configs, arguments.spec.overrides);
-  ExperimentSpec& spec = loaded.spec;
-  // The saved spec is read from other folders too.
-  spec.data.path = std::filesystem::absolute(spec.data.path).lexically_normal().string();
+  LoadedSpec loaded = load_for_run(arguments.spec);
+  const ExperimentSpec& spec = loaded.spec;
   const std::optional<Ranks> ranks = ranks_from_environment(current_environment());
   if (ranks && ranks->rendezvous_file.empty() && arguments.processes)
     throw UsageError(fmt::format("--nproc {}: the processes were already started by {}. Leave --nproc out.",

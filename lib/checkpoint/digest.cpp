@@ -7,7 +7,7 @@
 #include <new>
 #include <vector>
 
-#include "checkpoint/file.h"
+#include "io/file.h"
 
 namespace sdp {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "checkpoint/digest.h"
-#include "checkpoint/file.h"
+#include "io/file.h"
 
 namespace sdp {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "checkpoint/atomic_file.h"
 #include "checkpoint/digest.h"
+#include "io/atomic_file.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -1,10 +1,14 @@
 #pragma once
 
-// Labelled images, addressed by their index in the data set's official file order.
+// Data sets, addressed by the index of a sample, and the batches made of them. The trainer knows `Dataset`
+// alone; what a sample is, only the model and the two kinds below.
+//
+// Letters of shapes: B samples of a batch, C channels, H height, W width, T tokens of a sample.
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "spec/experiment_spec.h"
@@ -20,31 +24,86 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
+/// Images or tokens: the vectors of the other kind are empty.
+struct Batch {
+  std::vector<int64_t> samples = {};  ///< [B], indices in the data set
+
+  ImageShape image_shape = {};
+  std::vector<float> images = {};    ///< [B, C, H, W], normalised
+  std::vector<int64_t> labels = {};  ///< [B]
+  /// [B], empty where nothing was mixed (mixing.h): sample b has labels[b] to the share `mix` and
+  /// mixed_labels[b] to the share 1 - mix.
+  std::vector<int64_t> mixed_labels = {};
+  double mix = 1;
+
+  std::vector<int64_t> tokens = {};  ///< [B, T + 1]: inputs are the first T of a row, targets the last T
+
+  bool operator==(const Batch&) const = default;
+};
+
+/// What training does to images; tokens are taken as they are.
+struct ImageAugmentation {
+  std::vector<Augmentation> steps = {};
+  double mixup_alpha = 0;   ///< see mixing.h; 0: off
+  double cutmix_alpha = 0;  ///< the same
+};
+
+/// A place of the training order (sampler.h) and the sample there.
+struct TrainingSample {
+  int64_t position;
+  int64_t index;
+};
+
+/// All methods are const and may be called by several threads at once. An index outside 0..size()-1 throws
+/// std::logic_error.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual int64_t size() const = 0;
+
+  /// Throws UsageError that names the key where the model's sizes are not the data set's.
+  virtual void check_fits(const ModelSpec& model) const = 0;
+
+  /// A batch for training, a function of the samples and the seed alone. `stop` is looked at between samples;
+  /// a batch that was stopped is of no use.
+  virtual Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
+                               uint64_t seed, const std::stop_token& stop = {}) const = 0;
+
+  /// Samples begin..end-1 as they are.
+  virtual Batch eval_batch(int64_t begin, int64_t end) const = 0;
+};
+
 /// Per channel, of pixel values in 0..1.
 struct Normalization {
   std::vector<float> mean;
   std::vector<float> stddev;
 };
 
-/// All methods are const and may be called by several threads at once. An index outside 0..size()-1 or a span
-/// of another size than shape().numel() throws std::logic_error.
-class ImageDataset {
+/// Labelled images in the data set's official file order. A span of another size than shape().numel() throws
+/// std::logic_error.
+class ImageDataset : public Dataset {
  public:
-  virtual ~ImageDataset() = default;
-
-  virtual int64_t size() const = 0;
   virtual ImageShape shape() const = 0;
   virtual int64_t num_classes() const = 0;
   virtual int64_t label(int64_t index) const = 0;
-  /// Fills `chw` with the pixels of one image, [channels, height, width], 0..255.
+  /// Fills `chw` with the pixels of one image, [C, H, W], 0..255.
   virtual void read(int64_t index, std::span<uint8_t> chw) const = 0;
   virtual const Normalization& normalization() const = 0;
+
+  /// num_classes and image_size.
+  void check_fits(const ModelSpec& model) const final;
+  /// Crops and flips (augment.h), then mixes (mixing.h).
+  Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
+                       uint64_t seed, const std::stop_token& stop = {}) const final;
+  /// Normalised only.
+  Batch eval_batch(int64_t begin, int64_t end) const final;
 };
 
 enum class Split { kTrain, kTest };
 
 /// Opens and checks the data set of the spec. Throws UsageError when data.path is empty, and DataError that
 /// names the file, the member and the offset when something is missing, damaged or ambiguous.
-std::unique_ptr<ImageDataset> open_dataset(const DataSpec& spec, Split split);
+std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, Split split);
 
 }  // namespace sdp

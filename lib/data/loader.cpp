@@ -24,19 +24,10 @@ int64_t batches_per_step(const LoaderOptions& options) {
   return options.geometry.accumulate_steps * static_cast<int64_t>(options.slots.size());
 }
 
-ImageBatch empty_batch(int64_t size, const ImageShape& shape) {
-  return {.images = std::vector<float>(static_cast<size_t>(size * shape.numel())),
-          .labels = std::vector<int64_t>(static_cast<size_t>(size)),
-          .samples = std::vector<int64_t>(static_cast<size_t>(size))};
-}
-
 }  // namespace
 
-BatchLoader::BatchLoader(const ImageDataset& dataset, LoaderOptions options)
-    : dataset_(dataset),
-      options_(std::move(options)),
-      sampler_(dataset.size(), options_.seed),
-      transform_(dataset.shape(), dataset.normalization()) {
+BatchLoader::BatchLoader(const Dataset& dataset, LoaderOptions options)
+    : dataset_(dataset), options_(std::move(options)), sampler_(dataset.size(), options_.seed) {
   check(options_);
   total_ = (options_.last_step - options_.first_step) * batches_per_step(options_);
   ring_.resize(static_cast<size_t>(options_.prefetch_batches));
@@ -44,7 +35,7 @@ BatchLoader::BatchLoader(const ImageDataset& dataset, LoaderOptions options)
     threads_.emplace_back([this](const std::stop_token& stop) { prepare_batches(stop); });
 }
 
-ImageBatch BatchLoader::next() {
+Batch BatchLoader::next() {
   if (done()) throw std::logic_error("BatchLoader: no batch is left");
   std::unique_lock lock(mutex_);
   Place& place = ring_[static_cast<size_t>(taken_) % ring_.size()];
@@ -54,7 +45,7 @@ ImageBatch BatchLoader::next() {
   wait_ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 
   if (place.error) std::rethrow_exception(place.error);
-  ImageBatch batch = std::move(*place.batch);
+  Batch batch = std::move(*place.batch);
   place.batch.reset();
   ++taken_;
   room_.notify_one();
@@ -85,42 +76,19 @@ void BatchLoader::prepare_batches(const std::stop_token& stop) {
   }
 }
 
-std::optional<ImageBatch> BatchLoader::make_batch(int64_t number, const std::stop_token& stop) const {
+std::optional<Batch> BatchLoader::make_batch(int64_t number, const std::stop_token& stop) const {
   const auto slots = static_cast<int64_t>(options_.slots.size());
   const SlotId slot = options_.slots[static_cast<size_t>(number % slots)];
   const int64_t micro_batch = number / slots % options_.geometry.accumulate_steps;
   const int64_t step = options_.first_step + number / batches_per_step(options_);
 
-  ImageBatch batch = empty_batch(options_.geometry.batch_size, dataset_.shape());
-  const auto numel = static_cast<size_t>(dataset_.shape().numel());
-  std::vector<uint8_t> pixels(numel);
-  for (size_t i = 0; i < batch.samples.size(); ++i) {
-    if (stop.stop_requested()) return std::nullopt;
-    const int64_t position =
-        options_.geometry.position(step, slot.worker, slot.replica, micro_batch, static_cast<int64_t>(i));
-    batch.samples[i] = sampler_.index(position);
-    batch.labels[i] = dataset_.label(batch.samples[i]);
-    dataset_.read(batch.samples[i], pixels);
-    transform_.augment(pixels, options_.augment, options_.seed, position,
-                       std::span(batch.images).subspan(i * numel, numel));
+  std::vector<TrainingSample> samples;
+  for (int64_t i = 0; i < options_.geometry.batch_size; ++i) {
+    const int64_t position = options_.geometry.position(step, slot.worker, slot.replica, micro_batch, i);
+    samples.push_back({.position = position, .index = sampler_.index(position)});
   }
-  return batch;
-}
-
-ImageBatch eval_batch(const ImageDataset& dataset, int64_t begin, int64_t end) {
-  if (begin < 0 || end < begin || end > dataset.size())
-    throw std::logic_error("eval_batch: images outside the data set");
-  const ImageTransform transform(dataset.shape(), dataset.normalization());
-  ImageBatch batch = empty_batch(end - begin, dataset.shape());
-  const auto numel = static_cast<size_t>(dataset.shape().numel());
-  std::vector<uint8_t> pixels(numel);
-  for (size_t i = 0; i < batch.samples.size(); ++i) {
-    const int64_t index = begin + static_cast<int64_t>(i);
-    batch.samples[i] = index;
-    batch.labels[i] = dataset.label(index);
-    dataset.read(index, pixels);
-    transform.normalize(pixels, std::span(batch.images).subspan(i * numel, numel));
-  }
+  Batch batch = dataset_.training_batch(samples, options_.augment, options_.seed, stop);
+  if (stop.stop_requested()) return std::nullopt;
   return batch;
 }
 

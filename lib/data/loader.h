@@ -11,19 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "data/augment.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 
 namespace sdp {
-
-struct ImageBatch {
-  std::vector<float> images;     ///< [B, C, H, W], normalised
-  std::vector<int64_t> labels;   ///< [B]
-  std::vector<int64_t> samples;  ///< [B], indices in the data set
-
-  bool operator==(const ImageBatch&) const = default;
-};
 
 /// One worker in one replica.
 struct SlotId {
@@ -37,7 +28,7 @@ struct LoaderOptions {
   int64_t first_step;
   int64_t last_step;  ///< one past the last
   uint64_t seed;      ///< of the sampler and the augmentation
-  std::vector<Augmentation> augment;
+  ImageAugmentation augment = {};
   int64_t threads;
   int64_t prefetch_batches;  ///< batches that are ready or in the making at any time, at most
 };
@@ -47,11 +38,11 @@ class BatchLoader {
  public:
   /// Starts preparing at once. The data set must outlive the loader. Throws std::logic_error for options that
   /// are out of range.
-  BatchLoader(const ImageDataset& dataset, LoaderOptions options);
+  BatchLoader(const Dataset& dataset, LoaderOptions options);
 
   /// The next batch in the order: for each step, for each micro-batch, for each of options.slots as listed.
   /// Waits for it if need be. Rethrows what reading it threw; throws std::logic_error when done().
-  ImageBatch next();
+  Batch next();
 
   /// Whether all batches were taken.
   bool done() const { return taken_ == total_; }
@@ -61,7 +52,7 @@ class BatchLoader {
 
  private:
   struct Place {
-    std::optional<ImageBatch> batch;
+    std::optional<Batch> batch;
     std::exception_ptr error;
 
     bool ready() const { return batch.has_value() || error != nullptr; }
@@ -69,12 +60,11 @@ class BatchLoader {
 
   void prepare_batches(const std::stop_token& stop);
   /// Batch `number` of the order of next(); nothing when stopped half-way.
-  std::optional<ImageBatch> make_batch(int64_t number, const std::stop_token& stop) const;
+  std::optional<Batch> make_batch(int64_t number, const std::stop_token& stop) const;
 
-  const ImageDataset& dataset_;
+  const Dataset& dataset_;
   LoaderOptions options_;
   Sampler sampler_;
-  ImageTransform transform_;
   int64_t total_;
   double wait_ms_ = 0;
 
@@ -87,8 +77,5 @@ class BatchLoader {
 
   std::vector<std::jthread> threads_;  // last: stopped and joined before anything they use goes
 };
-
-/// Images begin..end-1 of the data set, without augmentation.
-ImageBatch eval_batch(const ImageDataset& dataset, int64_t begin, int64_t end);
 
 }  // namespace sdp

@@ -1,6 +1,8 @@
 #include "data/random.h"
 
+#include <cmath>
 #include <limits>
+#include <numbers>
 #include <stdexcept>
 
 namespace sdp {
@@ -56,6 +58,35 @@ uint64_t CounterRandom::below(uint64_t n) {
 
 double CounterRandom::uniform() {
   return static_cast<double>(next() >> 11) * 0x1p-53;
+}
+
+double CounterRandom::symmetric_beta(double alpha) {
+  if (!(alpha > 0)) throw std::logic_error("CounterRandom::symmetric_beta: alpha is not positive");
+  const double log_x = log_gamma_variate(alpha);
+  const double log_y = log_gamma_variate(alpha);
+  return 1 / (1 + std::exp(log_y - log_x));
+}
+
+double CounterRandom::normal() {
+  const double radius = std::sqrt(-2 * std::log(1 - uniform()));
+  return radius * std::cos(2 * std::numbers::pi * uniform());
+}
+
+double CounterRandom::log_gamma_variate(double shape) {
+  if (shape < 1) {
+    const double log_of_larger = log_gamma_variate(shape + 1);
+    return log_of_larger + std::log(1 - uniform()) / shape;
+  }
+  const double d = shape - 1.0 / 3;
+  const double c = 1 / std::sqrt(9 * d);
+  for (;;) {
+    const double x = normal();
+    const double root = 1 + c * x;
+    if (root <= 0) continue;
+    const double log_v = 3 * std::log(root);
+    if (std::log(1 - uniform()) < 0.5 * x * x + d - d * std::exp(log_v) + d * log_v)
+      return std::log(d) + log_v;
+  }
 }
 
 }  // namespace sdp

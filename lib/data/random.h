@@ -12,7 +12,7 @@ namespace sdp {
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 /// What numbers are drawn for. The values are part of what a seed means: append, never renumber.
-enum class RandomPurpose : uint32_t { kShuffle = 0, kCrop = 1, kFlip = 2 };
+enum class RandomPurpose : uint32_t { kShuffle = 0, kCrop = 1, kFlip = 2, kMix = 3, kDropout = 4 };
 
 /// One stream of numbers. Key: the seed. Counter: (block of the stream, purpose, stream), 32 + 32 + 64 bits,
 /// so that no two streams of a seed ever share a block.
@@ -30,7 +30,20 @@ class CounterRandom {
   /// Uniform in [0, 1), a multiple of 2^-53.
   double uniform();
 
+  /// From Beta(alpha, alpha), in [0, 1], as x / (x + y) of two draws from Gamma(alpha, 1). alpha must be
+  /// positive.
+  double symmetric_beta(double alpha);
+
  private:
+  /// From the standard normal distribution: Box and Muller, "A Note on the Generation of Random Normal
+  /// Deviates" (1958), the cosine alone.
+  double normal();
+
+  /// Logarithm of a draw from Gamma(shape, 1), for shapes so small that the draw itself would be 0.
+  /// Marsaglia, Tsang, "A Simple Method for Generating Gamma Variables" (2000); below 1 with their Gamma(a) =
+  /// Gamma(a + 1) * U^(1/a).
+  double log_gamma_variate(double shape);
+
   uint64_t seed_;
   uint64_t stream_;
   uint32_t purpose_;

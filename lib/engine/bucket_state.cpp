@@ -2,23 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 namespace sdp {
-
-std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements) {
-  std::vector<PieceRange> ranges;
-  for (const Piece& piece : segment.pieces) {
-    const int64_t from = std::max(begin, piece.offset);
-    const int64_t to = std::min(begin + elements, piece.offset + piece.elements);
-    if (from < to)
-      ranges.push_back({.parameter = piece.parameter,
-                        .begin = from - piece.offset,
-                        .end = to - piece.offset,
-                        .offset = from - begin});
-  }
-  return ranges;
-}
 
 Engine::BucketState Engine::BucketState::make(const Schedule& schedule, int bucket_index, int process,
                                               int moment_count, const at::TensorOptions& sum_options) {
@@ -27,7 +11,7 @@ Engine::BucketState Engine::BucketState::make(const Schedule& schedule, int buck
   state.sum_options = sum_options;
   for (int r = 0; r < static_cast<int>(bucket.segments.size()); ++r) {
     const Segment& segment = bucket.segments[r];
-    const bool held = segment.holder_index(process) >= 0;
+    const bool held = segment.is_held_by(process);
     state.held_offsets.push_back(held ? state.held_elements : -1);
     if (!held) continue;
     const SegmentView whole{
@@ -43,12 +27,15 @@ Engine::BucketState Engine::BucketState::make(const Schedule& schedule, int buck
   }
   if (schedule.options.shard) state.segments = state.parts;
 
-  const int64_t updated = schedule.options.shard ? state.part_elements : state.held_elements;
   for (int m = 0; m < moment_count; ++m)
-    state.moments.push_back(at::zeros({updated}, sum_options));
+    state.moments.push_back(at::zeros({state.updated_elements()}, sum_options));
   if (bytes_of(bucket.type) < bytes_of(sum_type(schedule.options.precision)))
-    state.master = at::empty({updated}, sum_options);
+    state.master = at::empty({state.updated_elements()}, sum_options);
   return state;
+}
+
+int64_t Engine::BucketState::updated_elements() const {
+  return segments.empty() ? 0 : segments.back().offset + segments.back().elements;
 }
 
 void Engine::BucketState::allocate_accumulator() {

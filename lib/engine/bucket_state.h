@@ -19,18 +19,6 @@ struct SegmentView {
   int64_t offset = 0;  ///< in moments, master and the gradient that is applied
 };
 
-/// Elements [begin, end) of a piece that fall into a range of its segment; `offset` counts from the range's
-/// start.
-struct PieceRange {
-  int parameter = 0;
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t offset = 0;
-};
-
-/// Pieces, or parts of them, in [begin, begin + elements) of the segment.
-std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements);
-
 struct Engine::BucketState {
   at::TensorOptions sum_options;
   std::vector<SegmentView> segments;  ///< what the optimizer updates here: own parts, or all held (no shard)
@@ -42,10 +30,13 @@ struct Engine::BucketState {
 
   std::vector<at::Tensor> moments;  ///< sum type
   at::Tensor master;                ///< sum type; undefined where the values themselves have that type
+  at::Tensor updated;               ///< master, or new values of the sum type; from step to publish
   at::Tensor accumulator;           ///< sum type, [held]; from the first absorb to reduce
   at::Tensor gradient_part;         ///< sum type, [part]; from reduce to step
   at::Tensor gradient_full;         ///< sum type, [held]; from reduce to step, without shard
 
+  /// Elements that the optimizer updates here.
+  int64_t updated_elements() const;
   static BucketState make(const Schedule& schedule, int bucket, int process, int moment_count,
                           const at::TensorOptions& sum_options);
   void allocate_accumulator();

@@ -2,9 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <set>
 #include <stdexcept>
 
 #include "engine/bucket_state.h"
+#include "engine/state_ranges.h"
+#include "model/slices.h"
 #include "subnet/accounting.h"
 
 namespace sdp {
@@ -24,26 +28,43 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
   const int moments = static_cast<int>(moment_names(optimizer).size());
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
     states_.push_back(BucketState::make(schedule, b, comm.rank(), moments, options));
+  std::set<int> seen;
+  for (const Bucket& bucket : schedule.buckets) {
+    std::vector<int>& first = first_of_.emplace_back();
+    for (const Segment& segment : bucket.segments)
+      for (const Piece& piece : segment.pieces)
+        if (seen.insert(piece.parameter).second) first.push_back(piece.parameter);
+  }
 }
 
 Engine::~Engine() = default;
 
-void Engine::initialize(uint64_t seed) {
-  store_.initialize(seed);
+void Engine::set_values(const std::function<at::Tensor(int parameter)>& full) {
   const at::NoGradGuard no_grad;
-  for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
-    if (!states_[b].master.defined()) continue;
-    // Master values start as drawn, in fp32, not as the rounded values they were cast to.
-    for (const SegmentView& view : states_[b].segments) {
-      for (const PieceRange& range :
-           piece_ranges(schedule_.buckets[b].segments[view.segment], view.begin, view.elements)) {
-        const at::Tensor drawn = draw_parameter(plan_.layout.parameters[range.parameter], seed).reshape({-1});
+  for (int p = 0; p < static_cast<int>(plan_.layout.parameters.size()); ++p) {
+    const ParameterLayout& parameter = plan_.layout.parameters[p];
+    const at::Tensor values = full(p);
+    store_.write_parameter(p, values);
+    // Master values start as given, not as the rounded values they were cast to.
+    const std::vector<int> units = plan_.units_of(parameter);
+    const std::vector<at::Tensor> pieces = piece_views(values, parameter.slice, plan_, units);
+    for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
+      if (!states_[b].master.defined()) continue;
+      for_each_state_range(b, /*only_own_part=*/false, [&](const StateRange& range, int64_t at_state) {
+        if (range.parameter != p) return;
+        const size_t position =
+            static_cast<size_t>(std::find(units.begin(), units.end(), range.unit) - units.begin());
+        const int64_t size = range.end - range.begin;
         states_[b]
-            .master.narrow(0, view.offset + range.offset, range.end - range.begin)
-            .copy_(drawn.narrow(0, range.begin, range.end - range.begin));
-      }
+            .master.narrow(0, at_state, size)
+            .copy_(pieces.at(position).reshape({-1}).narrow(0, range.begin, size));
+      });
     }
   }
+}
+
+void Engine::initialize(uint64_t seed) {
+  set_values([&](int parameter) { return draw_parameter(plan_.layout.parameters[parameter], seed); });
 }
 
 void Engine::absorb(int local_slot) {
@@ -56,22 +77,28 @@ void Engine::absorb(int local_slot) {
       const Segment& segment = schedule_.buckets[b].segments[r];
       if (plan_.holding(store_.slots()[local_slot].worker, segment.unit) != Holding::kOwned) continue;
       state.accumulator.narrow(0, state.held_offsets[r], segment.elements)
-          .add_(store_.segment_gradients(local_slot, b, r));
-      store_.release_gradients(local_slot, b, r);
+          .add_(store_.segment_gradients(local_slot, segment));
     }
   }
+  for (int b = 0; b < static_cast<int>(states_.size()); ++b)
+    for (int parameter : first_of_[b])
+      store_.release_gradients(local_slot, parameter);
 }
 
-at::Tensor Engine::absorbed_gradients(int bucket, int segment) {
+at::Tensor Engine::absorbed_gradients(int bucket, int segment_index) {
   const BucketState& state = states_[bucket];
-  if (!schedule_.accumulates()) return store_.segment_gradients(0, bucket, segment);
+  const Segment& segment = schedule_.buckets[bucket].segments[segment_index];
+  if (!schedule_.accumulates()) return store_.segment_gradients(0, segment);
   if (!state.accumulator.defined()) throw std::logic_error("reduce without a backward pass");
-  return state.accumulator.narrow(0, state.held_offsets[segment],
-                                  schedule_.buckets[bucket].segments[segment].elements);
+  return state.accumulator.narrow(0, state.held_offsets[segment_index], segment.elements);
 }
 
-void Engine::release(int bucket, int segment) {
-  if (!schedule_.accumulates()) store_.release_gradients(0, bucket, segment);
+/// Buckets are packed from the last to the first: once a parameter's first piece is packed, all of them are.
+void Engine::release_packed(int bucket) {
+  states_[bucket].accumulator = at::Tensor();
+  if (schedule_.accumulates()) return;
+  for (int parameter : first_of_[bucket])
+    store_.release_gradients(0, parameter);
 }
 
 void Engine::reduce() {
@@ -101,23 +128,14 @@ void Engine::clip() {
     state.gradient_part.mul_(factor);
 }
 
-UpdateTensors Engine::update_tensors(int bucket) {
-  BucketState& state = states_[bucket];
-  UpdateTensors tensors;
-  tensors.moments.resize(state.moments.size());
-  const auto add = [&](const at::Tensor& values, int64_t offset) {
-    tensors.values.push_back(values);
-    tensors.gradients.push_back(state.update_gradient().narrow(0, offset, values.numel()));
-    for (size_t m = 0; m < state.moments.size(); ++m)
-      tensors.moments[m].push_back(state.moments[m].narrow(0, offset, values.numel()));
-  };
-  if (state.master.defined()) {
-    if (state.master.numel() > 0) add(state.master, 0);
-    return tensors;
-  }
+at::Tensor Engine::read_updated(int bucket) const {
+  const BucketState& state = states_[bucket];
+  at::Tensor values = at::empty({state.updated_elements()}, state.sum_options);
   for (const SegmentView& view : state.segments)
-    add(store_.segment_values(bucket, view.segment).narrow(0, view.begin, view.elements), view.offset);
-  return tensors;
+    values.narrow(0, view.offset, view.elements)
+        .copy_(
+            store_.read_segment(schedule_.buckets[bucket].segments[view.segment], view.begin, view.elements));
+  return values;
 }
 
 void Engine::step(double lr) {
@@ -125,22 +143,22 @@ void Engine::step(double lr) {
   ++steps_;
   step_tensor_.add_(1);
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
-    const double weight_decay = schedule_.buckets[b].decays ? optimizer_.weight_decay : 0;
-    update(optimizer_, lr, weight_decay, step_tensor_, update_tensors(b));
     BucketState& state = states_[b];
+    const double weight_decay = schedule_.buckets[b].decays ? optimizer_.weight_decay : 0;
+    state.updated = state.master.defined() ? state.master : read_updated(b);
+    if (state.updated.numel() > 0)
+      update(optimizer_, lr, weight_decay, step_tensor_, state.updated, state.update_gradient(),
+             state.moments);
     state.gradient_part = at::Tensor();
     state.gradient_full = at::Tensor();
-    if (!state.master.defined()) continue;
-    for (const SegmentView& view : state.segments)
-      store_.segment_values(b, view.segment)
-          .narrow(0, view.begin, view.elements)
-          .copy_(state.master.narrow(0, view.offset, view.elements));
   }
 }
 
 void Engine::publish() {
   const at::NoGradGuard no_grad;
-  if (schedule_.options.shard) spread_all(Spread::kValues);
+  spread_all(Spread::kValues);
+  for (BucketState& state : states_)
+    state.updated = at::Tensor();
 }
 
 int64_t Engine::optimizer_bytes() const {

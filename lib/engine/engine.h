@@ -7,6 +7,7 @@
 // A step: after each backward pass `absorb`; then `reduce`, `step`, `publish`. Every process of the world
 // calls them in the same order; they exchange in the schedule's order whatever this process holds.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,15 +19,15 @@
 
 namespace sdp {
 
-/// A range of a parameter's state in the engine's own memory, for checkpoints: `values` is a flat view of
-/// elements [begin, end) of the parameter's share of the unit.
+/// A range of a parameter's state, for checkpoints: elements [begin, end) of the parameter's share of the
+/// unit.
 struct StateRange {
   std::string kind;  ///< "value" (master value) or a name out of moment_names()
   int parameter = 0;
   int unit = kSharedUnit;
   int64_t begin = 0;
   int64_t end = 0;
-  at::Tensor values;
+  at::Tensor values;  ///< flat
 };
 
 class Engine {
@@ -37,6 +38,9 @@ class Engine {
 
   ParameterStore& store() { return store_; }
   const ParameterStore& store() const { return store_; }
+  /// Sets every value. `full(i)` gives parameter i in the full model's shape; it is asked for one at a time.
+  void set_values(const std::function<at::Tensor(int parameter)>& full);
+  /// Every parameter as drawn from its own seed (model/tensor_source.h).
   void initialize(uint64_t seed);
 
   /// Takes in what a slot's backward pass of one micro-batch left. With one slot and one micro-batch a step
@@ -48,7 +52,8 @@ class Engine {
   void reduce();
   /// Updates this process's part (without `shard`: all it holds) at learning rate `lr`.
   void step(double lr);
-  /// Sends the updated part to all other holders.
+  /// Writes the updated values and sends them to all other processes that have them: the holders and, under
+  /// backward masking, all.
   void publish();
 
   /// Global gradient norm of the last reduce (one element, sum type); defined when clipping is on.
@@ -61,9 +66,9 @@ class Engine {
 
   /// What this process saves: every element of every parameter once over the world.
   std::vector<StateRange> owned_state();
-  /// Every range this process must be given to continue from a checkpoint: the values it holds, the master
-  /// values and moments it keeps. A "value" range is filled from saved master values, rounded to its type.
-  std::vector<StateRange> required_state();
+  /// Fills everything this process needs to continue from a checkpoint. `read` is called with ranges whose
+  /// `values` it has to fill; a "value" is a saved master value, rounded to its type where that is narrower.
+  void load_state(const std::function<void(const StateRange& range)>& read);
   void set_step_count(int64_t step_count);
 
  private:
@@ -77,16 +82,23 @@ class Engine {
   InFlight begin_reduce(int bucket);
   void finish_reduce(InFlight& flight);
   void clip();
-  /// Exchange that carries the parts back to all holders: averaged gradients (no shard) or values.
+  /// Exchange that carries the updated parts back: averaged gradients (no shard) or new values.
   enum class Spread { kGradients, kValues };
+  Audience audience_of(Spread what) const;
   InFlight begin_spread(int bucket, Spread what);
   void finish_spread(InFlight& flight, Spread what);
+  void finish_values(InFlight& flight);
+  void finish_gradients(InFlight& flight);
   void spread_all(Spread what);
 
   at::Tensor absorbed_gradients(int bucket, int segment);
-  void release(int bucket, int segment);
-  UpdateTensors update_tensors(int bucket);
-  std::vector<StateRange> state_ranges(bool only_own_part);
+  void release_packed(int bucket);
+  /// Copy of the values that the optimizer updates here, in the order of the state's segments.
+  at::Tensor read_updated(int bucket) const;
+  /// Calls `visit(range without values, where it stands in the state's tensors)` for each piece of what the
+  /// optimizer updates here, or of this process's own part.
+  template <class Visit>
+  void for_each_state_range(int bucket, bool only_own_part, Visit visit) const;
 
   const SubnetPlan& plan_;
   const Schedule& schedule_;
@@ -94,6 +106,8 @@ class Engine {
   Communicator& comm_;
   ParameterStore store_;
   std::vector<BucketState> states_;
+  /// By bucket: the parameters of which it has the first piece, so that their gradients are packed with it.
+  std::vector<std::vector<int>> first_of_;
   at::Tensor step_tensor_;  ///< steps_ on the device, fp32
   at::Tensor gradient_norm_;
   int64_t steps_ = 0;

@@ -57,7 +57,7 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
   const int me = comm_.rank();
   std::vector<at::Tensor> gradients(bucket.segments.size());
   for (size_t r = 0; r < bucket.segments.size(); ++r)
-    if (store_.holds(bucket_index, static_cast<int>(r)))
+    if (bucket.segments[r].is_held_by(me))
       gradients[r] = absorbed_gradients(bucket_index, static_cast<int>(r));
 
   InFlight flight = prepare(bucket_index, [&](int from, int to) { return bucket.reduce_elements(from, to); });
@@ -76,9 +76,7 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
     own.next(part.elements).copy_(gradients[part.segment].narrow(0, part.begin, part.elements));
 
   gradients.clear();
-  for (size_t r = 0; r < bucket.segments.size(); ++r)
-    if (store_.holds(bucket_index, static_cast<int>(r))) release(bucket_index, static_cast<int>(r));
-  state.accumulator = at::Tensor();
+  release_packed(bucket_index);
   send_off(flight);
   return flight;
 }
@@ -95,7 +93,7 @@ void Engine::finish_reduce(InFlight& flight) {
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
     for (const SegmentView& part : state.parts) {
-      if (bucket.segments[part.segment].holder_index(other) < 0) continue;
+      if (!bucket.segments[part.segment].is_held_by(other)) continue;
       at::Tensor sum = state.gradient_part.narrow(0, part.offset, part.elements);
       sum.add_(other == me ? flight.own.narrow(0, part.offset, part.elements) : received.next(part.elements));
     }
@@ -106,22 +104,29 @@ void Engine::finish_reduce(InFlight& flight) {
   }
 }
 
+Audience Engine::audience_of(Spread what) const {
+  if (what == Spread::kGradients) return Audience::kHolders;
+  return schedule_.options.shard ? Audience::kReaders : Audience::kOtherReaders;
+}
+
 Engine::InFlight Engine::begin_spread(int bucket_index, Spread what) {
   const Bucket& bucket = schedule_.buckets[bucket_index];
   BucketState& state = states_[bucket_index];
   const int me = comm_.rank();
+  const Audience audience = audience_of(what);
   InFlight flight =
-      prepare(bucket_index, [&](int from, int to) { return bucket.publish_elements(from, to); });
+      prepare(bucket_index, [&](int from, int to) { return bucket.spread_elements(from, to, audience); });
   const auto own_part = [&](const SegmentView& part) {
-    return what == Spread::kValues
-               ? store_.segment_values(bucket_index, part.segment).narrow(0, part.begin, part.elements)
-               : state.gradient_part.narrow(0, part.offset, part.elements);
+    if (what == Spread::kGradients) return state.gradient_part.narrow(0, part.offset, part.elements);
+    const int64_t at_updated =
+        schedule_.options.shard ? part.offset : state.held_offsets[part.segment] + part.begin;
+    return state.updated.narrow(0, at_updated, part.elements);
   };
   Cursor send(flight.send);
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == me) continue;
     for (const SegmentView& part : state.parts)
-      if (bucket.segments[part.segment].holder_index(other) >= 0)
+      if (bucket.segments[part.segment].is_for(other, audience))
         send.next(part.elements).copy_(own_part(part));
   }
   if (what == Spread::kGradients) {
@@ -131,28 +136,61 @@ Engine::InFlight Engine::begin_spread(int bucket_index, Spread what) {
       state.gradient_full.narrow(0, state.held_offsets[part.segment] + part.begin, part.elements)
           .copy_(own_part(part).to(scalar_type(bucket.type)));
   }
-  send_off(flight);
+  // Without shard the holders have the new values; under forward masking nobody else waits for them.
+  if (audience != Audience::kOtherReaders || plan_.masking == Masking::kBackward) send_off(flight);
   return flight;
 }
 
-void Engine::finish_spread(InFlight& flight, Spread what) {
+void Engine::finish_gradients(InFlight& flight) {
   const Bucket& bucket = schedule_.buckets[flight.bucket];
   BucketState& state = states_[flight.bucket];
-  flight.pending.wait();
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == comm_.rank()) continue;
     for (size_t r = 0; r < bucket.segments.size(); ++r) {
       const Segment& segment = bucket.segments[r];
       const int64_t elements = segment.part_elements(other);
-      if (state.held_offsets[r] < 0 || elements == 0) continue;
-      const at::Tensor target =
-          what == Spread::kValues
-              ? store_.segment_values(flight.bucket, static_cast<int>(r))
-                    .narrow(0, segment.part_begin(other), elements)
-              : state.gradient_full.narrow(0, state.held_offsets[r] + segment.part_begin(other), elements);
-      target.copy_(received.next(elements));
+      if (state.held_offsets[r] >= 0 && elements > 0)
+        state.gradient_full.narrow(0, state.held_offsets[r] + segment.part_begin(other), elements)
+            .copy_(received.next(elements));
     }
+  }
+}
+
+/// Puts every segment that this process reads together, from what it updated and what it received.
+void Engine::finish_values(InFlight& flight) {
+  const Bucket& bucket = schedule_.buckets[flight.bucket];
+  BucketState& state = states_[flight.bucket];
+  const int me = comm_.rank();
+  const Audience audience = audience_of(Spread::kValues);
+  const at::TensorOptions options = at::TensorOptions(scalar_type(bucket.type)).device(comm_.device());
+  std::vector<at::Tensor> values(bucket.segments.size());
+  for (size_t r = 0; r < values.size(); ++r)
+    if (bucket.segments[r].is_read_by(me)) values[r] = at::empty({bucket.segments[r].elements}, options);
+  for (const SegmentView& view : state.segments)
+    values[view.segment]
+        .narrow(0, view.begin, view.elements)
+        .copy_(state.updated.narrow(0, view.offset, view.elements));
+  Cursor received(flight.receive);
+  for (int other = 0; other < comm_.size(); ++other) {
+    if (other == me) continue;
+    for (size_t r = 0; r < values.size(); ++r) {
+      const Segment& segment = bucket.segments[r];
+      const int64_t elements = segment.part_elements(other);
+      if (segment.is_for(me, audience) && elements > 0)
+        values[r].narrow(0, segment.part_begin(other), elements).copy_(received.next(elements));
+    }
+  }
+  for (size_t r = 0; r < values.size(); ++r)
+    if (values[r].defined()) store_.write_segment(bucket.segments[r], values[r]);
+}
+
+void Engine::finish_spread(InFlight& flight, Spread what) {
+  flight.pending.wait();
+  if (what == Spread::kGradients) {
+    finish_gradients(flight);
+  } else {
+    finish_values(flight);
   }
 }
 

@@ -1,40 +1,51 @@
 #include "engine/parameter_store.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
+
+#include "model/slices.h"
 
 namespace sdp {
 namespace {
 
-at::Tensor find(const std::map<std::string, at::Tensor>& tensors, const std::string& name) {
-  const auto found = tensors.find(name);
-  if (found == tensors.end()) throw std::logic_error("the worker does not hold " + name);
+using Tensors = std::map<std::pair<std::string, int>, at::Tensor>;
+
+at::Tensor find(const Tensors& tensors, const std::string& name, int part) {
+  const auto found = tensors.find({name, part});
+  if (found == tensors.end())
+    throw std::logic_error(fmt::format("the worker does not hold {}, part {}", name, part));
   return found->second;
+}
+
+int64_t bytes_in(const at::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.nbytes());
 }
 
 }  // namespace
 
-at::Tensor SlotTensors::parameter(const std::string& name) const {
-  return find(parameters_, name);
+at::Tensor SlotTensors::find_parameter(const std::string& name, int part) const {
+  return find(parameters_, name, part);
 }
 
-at::Tensor SlotTensors::buffer(const std::string& name) const {
-  return find(buffers_, name);
+at::Tensor SlotTensors::find_buffer(const std::string& name, int part) const {
+  return find(buffers_, name, part);
 }
 
 ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule, int process,
                                at::Device device)
     : plan_(plan), schedule_(schedule), device_(device), slots_(schedule.placement.slots_of(process)) {
-  for (const Bucket& bucket : schedule.buckets) {
-    int64_t end = 0;
-    std::vector<int64_t>& offsets = offsets_.emplace_back();
-    for (const Segment& segment : bucket.segments) {
-      const bool held = segment.holder_index(process) >= 0;
-      offsets.push_back(held ? end : -1);
-      if (held) end += segment.elements;
-    }
-    values_.push_back(at::empty({end}, at::TensorOptions(scalar_type(bucket.type)).device(device)));
+  for (const StoredPart& part : stored_parts(plan, slots_)) {
+    const ParameterLayout& parameter = plan.layout.parameters[part.parameter];
+    const at::ScalarType type = scalar_type(element_type(parameter, schedule.options.precision));
+    const at::Tensor tensor = at::empty(shape_of_units(parameter.shape, parameter.slice, plan, part.units),
+                                        at::TensorOptions(type).device(device));
+    const std::vector<at::Tensor> views = piece_views(tensor, parameter.slice, plan, part.units);
+    for (size_t i = 0; i < views.size(); ++i)
+      pieces_[{part.parameter, part.units[i]}].push_back(views[i]);
+    stored_[part] = tensor;
   }
   for (Slot slot : slots_)
     make_slot(slot);
@@ -42,73 +53,107 @@ ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule,
 
 void ParameterStore::make_slot(Slot slot) {
   SlotTensors& tensors = slot_tensors_.emplace_back();
-  for (int b = 0; b < static_cast<int>(schedule_.buckets.size()); ++b) {
-    const Bucket& bucket = schedule_.buckets[b];
-    for (int r = 0; r < static_cast<int>(bucket.segments.size()); ++r) {
-      const Segment& segment = bucket.segments[r];
-      if (plan_.holding(slot.worker, segment.unit) != Holding::kOwned) continue;
-      for (const Piece& piece : segment.pieces) {
-        const ParameterLayout& parameter = plan_.layout.parameters[piece.parameter];
-        const at::Tensor view =
-            segment_values(b, r).narrow(0, piece.offset, piece.elements).view(parameter.shape);
-        tensors.parameters_[parameter.name] = view.variable_data().set_requires_grad(true);
-      }
+  for (int p = 0; p < static_cast<int>(plan_.layout.parameters.size()); ++p) {
+    const ParameterLayout& parameter = plan_.layout.parameters[p];
+    int index = 0;
+    for (const BranchPart& part : plan_.parts_of(slot.worker, parameter)) {
+      const at::Tensor leaf = stored_.at({p, part.units}).variable_data();
+      leaf.set_requires_grad(!part.frozen);
+      if (!part.frozen) tensors.owned_[p] = {leaf, part.units};
+      tensors.parameters_[{parameter.name, index++}] = leaf;
     }
   }
+  for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b)
+    tensors.parts_.push_back(static_cast<int>(plan_.parts_of(slot.worker, b).size()));
   const at::TensorOptions options =
       at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(device_);
-  for (const BufferLayout& buffer : plan_.layout.buffers)
-    if (!buffer.branch || plan_.owns_any_of(slot.worker, *buffer.branch))
-      tensors.buffers_[buffer.name] = at::full(buffer.shape, buffer.initial, options);
-}
-
-at::Tensor ParameterStore::segment_values(int bucket, int segment) const {
-  const int64_t offset = offsets_.at(bucket).at(segment);
-  if (offset < 0) throw std::logic_error("values of a segment that is not held");
-  return values_[bucket].narrow(0, offset, schedule_.buckets[bucket].segments[segment].elements);
-}
-
-at::Tensor ParameterStore::segment_gradients(int local_slot, int bucket, int segment) const {
-  std::vector<at::Tensor> gradients;
-  for (const Piece& piece : schedule_.buckets[bucket].segments[segment].pieces) {
-    const at::Tensor& leaf = slot(local_slot).parameters_.at(plan_.layout.parameters[piece.parameter].name);
-    gradients.push_back(leaf.grad().defined() ? leaf.grad().reshape({-1})
-                                              : at::zeros({piece.elements}, leaf.options()));
+  for (const BufferLayout& buffer : plan_.layout.buffers) {
+    int index = 0;
+    for (const BranchPart& part : plan_.parts_of(slot.worker, buffer))
+      tensors.buffers_[{buffer.name, index++}] =
+          at::full(shape_of_units(buffer.shape, buffer.slice, plan_, part.units), buffer.initial, options);
   }
+}
+
+at::Tensor ParameterStore::piece(int parameter, int unit) const {
+  return pieces_.at({parameter, unit}).front();
+}
+
+at::Tensor ParameterStore::read_segment(const Segment& segment, int64_t begin, int64_t elements) const {
+  std::vector<at::Tensor> ranges;
+  for (const PieceRange& range : piece_ranges(segment, begin, elements))
+    ranges.push_back(
+        piece(range.parameter, segment.unit).reshape({-1}).narrow(0, range.begin, range.end - range.begin));
+  return at::cat(ranges);
+}
+
+void ParameterStore::write_segment(const Segment& segment, const at::Tensor& values) {
+  for (const Piece& piece : segment.pieces)
+    for (const at::Tensor& view : pieces_.at({piece.parameter, segment.unit}))
+      view.copy_(values.narrow(0, piece.offset, piece.elements).view(view.sizes()));
+}
+
+void ParameterStore::write_parameter(int parameter, const at::Tensor& full) {
+  const ParameterLayout& layout = plan_.layout.parameters[parameter];
+  const std::vector<int> units = plan_.units_of(layout);
+  const std::vector<at::Tensor> sources = piece_views(full, layout.slice, plan_, units);
+  for (size_t i = 0; i < units.size(); ++i) {
+    const auto found = pieces_.find({parameter, units[i]});
+    if (found == pieces_.end()) continue;
+    for (const at::Tensor& view : found->second)
+      view.copy_(sources[i]);
+  }
+}
+
+at::Tensor ParameterStore::piece_gradient(const SlotTensors::OwnedPart& part,
+                                          const ParameterLayout& parameter, int unit) const {
+  const size_t position =
+      static_cast<size_t>(std::find(part.units.begin(), part.units.end(), unit) - part.units.begin());
+  const at::Tensor& gradient = part.leaf.grad();
+  if (gradient.defined())
+    return piece_views(gradient, parameter.slice, plan_, part.units).at(position).reshape({-1});
+  return at::zeros({plan_.elements_of(parameter, unit)}, part.leaf.options());
+}
+
+at::Tensor ParameterStore::segment_gradients(int local_slot, const Segment& segment) const {
+  std::vector<at::Tensor> gradients;
+  for (const Piece& piece : segment.pieces)
+    gradients.push_back(piece_gradient(slot(local_slot).owned_.at(piece.parameter),
+                                       plan_.layout.parameters[piece.parameter], segment.unit));
   return gradients.size() == 1 ? gradients.front() : at::cat(gradients);
 }
 
-void ParameterStore::release_gradients(int local_slot, int bucket, int segment) {
-  for (const Piece& piece : schedule_.buckets[bucket].segments[segment].pieces)
-    slot_tensors_.at(local_slot)
-        .parameters_.at(plan_.layout.parameters[piece.parameter].name)
-        .mutable_grad() = at::Tensor();
+void ParameterStore::release_gradients(int local_slot, int parameter) {
+  const auto owned = slot_tensors_.at(local_slot).owned_.find(parameter);
+  if (owned != slot_tensors_[local_slot].owned_.end()) owned->second.leaf.mutable_grad() = at::Tensor();
 }
 
-void ParameterStore::initialize(uint64_t seed) {
-  for (int b = 0; b < static_cast<int>(schedule_.buckets.size()); ++b) {
-    for (int r = 0; r < static_cast<int>(schedule_.buckets[b].segments.size()); ++r) {
-      if (!holds(b, r)) continue;
-      const at::Tensor values = segment_values(b, r);
-      for (const Piece& piece : schedule_.buckets[b].segments[r].pieces) {
-        const ParameterLayout& parameter = plan_.layout.parameters[piece.parameter];
-        values.narrow(0, piece.offset, piece.elements).copy_(draw_parameter(parameter, seed).reshape({-1}));
-      }
+std::vector<BufferPiece> ParameterStore::buffer_pieces(int local_slot) const {
+  std::vector<BufferPiece> pieces;
+  for (int b = 0; b < static_cast<int>(plan_.layout.buffers.size()); ++b) {
+    const BufferLayout& buffer = plan_.layout.buffers[b];
+    int index = 0;
+    for (const BranchPart& part : plan_.parts_of(slots_.at(local_slot).worker, buffer)) {
+      const std::vector<at::Tensor> views =
+          piece_views(slot(local_slot).buffer(buffer.name, index++), buffer.slice, plan_, part.units);
+      for (size_t i = 0; i < views.size(); ++i)
+        pieces.push_back({.buffer = b, .unit = part.units[i], .frozen = part.frozen, .values = views[i]});
     }
   }
+  return pieces;
 }
 
 int64_t ParameterStore::parameter_bytes() const {
   int64_t bytes = 0;
-  for (const at::Tensor& values : values_)
-    bytes += static_cast<int64_t>(values.nbytes());
+  for (const auto& [part, tensor] : stored_)
+    bytes += bytes_in(tensor);
   return bytes;
 }
 
 int64_t ParameterStore::slot_gradient_bytes(int local_slot) const {
   int64_t bytes = 0;
-  for (const auto& [name, leaf] : slot(local_slot).parameters_)
-    if (leaf.grad().defined()) bytes += static_cast<int64_t>(leaf.grad().nbytes());
+  for (const auto& [parameter, part] : slot(local_slot).owned_)
+    if (part.leaf.grad().defined()) bytes += bytes_in(part.leaf.grad());
   return bytes;
 }
 

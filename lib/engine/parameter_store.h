@@ -1,35 +1,57 @@
 #pragma once
 
-// The tensors of one process. Values stand in flat storage, one tensor a bucket, segments one after another;
-// parameters are views of it. The local slots share that storage and have leaves of their own (with version
-// counters of their own, so that publishing does not disturb a slot's graph) and BatchNorm buffers of their
-// own.
+// The tensors of one process: one for every part of a parameter that its slots hold (subnet/storage.h). Slots
+// that hold the same part share its storage; each has a leaf of its own (with a version counter of its own,
+// so that publishing does not disturb a slot's graph) and BatchNorm buffers of its own.
+//
+// The engine sees segments of flat elements (subnet/schedule.h). A piece of a divided parameter is a strided
+// view of its part, so values are copied in and out; a segment's elements are those of its pieces, each in
+// row-major order of its slice.
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/tensor_source.h"
 #include "subnet/schedule.h"
+#include "subnet/storage.h"
 
 namespace sdp {
 
-/// One slot's subnetwork as the model sees it.
+/// One slot's subnetwork as the model sees it. Owned tensors are leaves that require a gradient, frozen ones
+/// do not. Names that the worker does not hold throw std::logic_error.
 class SlotTensors : public TensorSource {
  public:
-  /// Leaf that requires a gradient; std::logic_error for a parameter the worker does not hold.
-  at::Tensor parameter(const std::string& name) const override;
-  at::Tensor buffer(const std::string& name) const override;
+  int parts(int branch) const override { return parts_.at(static_cast<size_t>(branch)); }
 
-  const std::map<std::string, at::Tensor>& parameters() const { return parameters_; }
-  const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
+  /// By name and part.
+  const std::map<std::pair<std::string, int>, at::Tensor>& parameters() const { return parameters_; }
 
  private:
   friend class ParameterStore;
-  std::map<std::string, at::Tensor> parameters_;
-  std::map<std::string, at::Tensor> buffers_;
+  struct OwnedPart {
+    at::Tensor leaf;
+    std::vector<int> units;
+  };
+  at::Tensor find_parameter(const std::string& name, int part) const override;
+  at::Tensor find_buffer(const std::string& name, int part) const override;
+
+  std::map<std::pair<std::string, int>, at::Tensor> parameters_;
+  std::map<std::pair<std::string, int>, at::Tensor> buffers_;
+  std::vector<int> parts_;          ///< by branch
+  std::map<int, OwnedPart> owned_;  ///< by parameter
+};
+
+/// A unit's piece of a slot's buffer, a view.
+struct BufferPiece {
+  int buffer = 0;
+  int unit = kSharedUnit;
+  bool frozen = false;
+  at::Tensor values;
 };
 
 class ParameterStore {
@@ -40,17 +62,22 @@ class ParameterStore {
   const std::vector<Slot>& slots() const { return slots_; }
   const SlotTensors& slot(int local_slot) const { return slot_tensors_.at(local_slot); }
 
-  bool holds(int bucket, int segment) const { return offsets_.at(bucket).at(segment) >= 0; }
-  /// Values of a held segment: [segment.elements], a view.
-  at::Tensor segment_values(int bucket, int segment) const;
+  /// A unit's piece of a parameter as this process holds it, a view in the shape of its slice.
+  at::Tensor piece(int parameter, int unit) const;
+  /// Flat copy of elements [begin, begin + elements) of a segment.
+  at::Tensor read_segment(const Segment& segment, int64_t begin, int64_t elements) const;
+  /// Sets a segment, [segment.elements] of any type, wherever this process stores it.
+  void write_segment(const Segment& segment, const at::Tensor& values);
+  /// Sets a parameter, in the full model's shape and any type, wherever this process stores something of it.
+  void write_parameter(int parameter, const at::Tensor& full);
+
   /// Gradients that the slot's backward pass left for the segment, flat, zeros where none;
   /// [segment.elements].
-  at::Tensor segment_gradients(int local_slot, int bucket, int segment) const;
-  /// Forgets the gradients of the segment's parameters, which gives their memory back.
-  void release_gradients(int local_slot, int bucket, int segment);
+  at::Tensor segment_gradients(int local_slot, const Segment& segment) const;
+  /// Forgets the gradients of all parameters, or of one, which gives their memory back.
+  void release_gradients(int local_slot, int parameter);
 
-  /// Draws every held value from its own seed (model/model.h), one parameter at a time.
-  void initialize(uint64_t seed);
+  std::vector<BufferPiece> buffer_pieces(int local_slot) const;
 
   int64_t parameter_bytes() const;
   /// Gradients of a slot standing now.
@@ -58,14 +85,16 @@ class ParameterStore {
 
  private:
   void make_slot(Slot slot);
+  at::Tensor piece_gradient(const SlotTensors::OwnedPart& part, const ParameterLayout& parameter,
+                            int unit) const;
 
   const SubnetPlan& plan_;
   const Schedule& schedule_;
   at::Device device_;
   std::vector<Slot> slots_;
-  std::vector<at::Tensor> values_;  ///< per bucket: [held elements]
-  std::vector<std::vector<int64_t>>
-      offsets_;  ///< per bucket and segment: offset in values_, -1 when not held
+  std::map<StoredPart, at::Tensor> stored_;
+  /// By parameter and unit: views into every stored part that has it.
+  std::map<std::pair<int, int>, std::vector<at::Tensor>> pieces_;
   std::vector<SlotTensors> slot_tensors_;
 };
 

@@ -1,31 +1,50 @@
 #pragma once
 
-// Adds layers to a ModelLayout with the parameters, buffers, initialisation, FLOPs and kept activations that
-// PyTorch's layers of the same name have.
+// Adds layers to a ModelLayout with the parameters, buffers, initialisation and FLOPs that PyTorch's layers
+// of the same name have.
 
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "subnet/layout.h"
 
 namespace sdp {
 
+inline constexpr SliceRule kRows{.dim = 0};
+inline constexpr SliceRule kColumns{.dim = 1};
+
 /// Where a layer belongs and how its output and input width follow from the branch's hidden width.
 struct LayerPlace {
-  std::optional<int> branch;        ///< none: shared
-  std::optional<SliceRule> output;  ///< rule of the output dimension (weight dim 0, bias, norm entries)
-  std::optional<SliceRule> input;   ///< rule of the input dimension (weight dim 1)
+  std::optional<int> branch = {};        ///< none: shared
+  std::optional<SliceRule> output = {};  ///< rule of the output dimension (weight dim 0, bias, norm entries)
+  std::optional<SliceRule> input = {};   ///< rule of the input dimension (weight dim 1)
   bool scales_branch_output = false;
+};
+
+struct LinearOptions {
+  bool bias = true;
+  /// None: uniform(+-1/sqrt(in)) as torch.nn.Linear; otherwise of the weight, with a bias of zeros.
+  std::optional<Initializer> init = {};
+  bool input_needs_gradient = true;
 };
 
 class LayoutBuilder {
  public:
   explicit LayoutBuilder(std::string name) { layout_.name = std::move(name); }
 
-  int begin_branch(const std::string& name, int block, int64_t hidden_width) {
-    layout_.branches.push_back({.name = name, .block = block, .hidden_width = hidden_width, .flops = {}});
+  int begin_branch(const std::string& name, int block, int64_t hidden_width, int64_t granularity) {
+    layout_.branches.push_back(
+        {.name = name, .block = block, .hidden_width = hidden_width, .granularity = granularity});
     return static_cast<int>(layout_.branches.size()) - 1;
+  }
+
+  void parameter(const std::string& name, std::vector<int64_t> shape, ParameterRole role, Initializer init,
+                 const LayerPlace& place, std::optional<SliceRule> slice) {
+    layout_.parameters.push_back(
+        {name, std::move(shape), role, init, place.branch, slice, place.scales_branch_output});
   }
 
   /// Convolution without bias; weight [out, in, k, k], Kaiming normal over fan-out as torchvision's ResNet.
@@ -33,26 +52,34 @@ class LayoutBuilder {
   void convolution(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t positions,
                    const LayerPlace& place, bool first = false) {
     const double deviation = std::sqrt(2.0 / static_cast<double>(kernel * kernel * out));
-    add(name + ".weight", {out, in, kernel, kernel}, ParameterRole::kWeight,
-        {Initializer::Kind::kNormal, deviation}, place, place.output ? place.output : place.input);
-    add_flops(2.0 * static_cast<double>(out * in * kernel * kernel * positions), place, first);
+    parameter(name + ".weight", {out, in, kernel, kernel}, ParameterRole::kWeight,
+              {Initializer::Kind::kNormal, deviation}, place, place.output ? place.output : place.input);
+    product(2.0 * static_cast<double>(out * in * kernel * kernel * positions), place, !first);
   }
 
-  /// Linear layer with bias; weight [out, in]; uniform(+-1/sqrt(in)) as torch.nn.Linear.
-  void linear(const std::string& name, int64_t in, int64_t out, const LayerPlace& place, bool first = false) {
-    const Initializer init{Initializer::Kind::kUniform, 1 / std::sqrt(static_cast<double>(in))};
-    add(name + ".weight", {out, in}, ParameterRole::kWeight, init, place,
-        place.output ? place.output : place.input);
-    add(name + ".bias", {out}, ParameterRole::kBias, init, place, place.output);
-    add_flops(2.0 * static_cast<double>(in * out), place, first);
+  /// Linear layer; weight [out, in], bias [out]. `positions`: vectors a sample that pass through it.
+  void linear(const std::string& name, int64_t in, int64_t out, int64_t positions, const LayerPlace& place,
+              const LinearOptions& options = {}) {
+    const Initializer standard{Initializer::Kind::kUniform, 1 / std::sqrt(static_cast<double>(in))};
+    parameter(name + ".weight", {out, in}, ParameterRole::kWeight, options.init.value_or(standard), place,
+              place.output ? place.output : place.input);
+    if (options.bias)
+      parameter(name + ".bias", {out}, ParameterRole::kBias, options.init ? Initializer{} : standard, place,
+                place.output);
+    product(2.0 * static_cast<double>(in * out * positions), place, options.input_needs_gradient);
+  }
+
+  /// weight (ones) of RMSNorm.
+  void norm_weight(const std::string& name, int64_t width, const LayerPlace& place) {
+    parameter(name + ".weight", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 1}, place,
+              place.output);
   }
 
   /// weight (ones) and bias (zeros) of BatchNorm or LayerNorm.
   void norm(const std::string& name, int64_t width, const LayerPlace& place) {
-    add(name + ".weight", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 1}, place,
-        place.output);
-    add(name + ".bias", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 0}, place,
-        place.output);
+    norm_weight(name, width, place);
+    parameter(name + ".bias", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 0}, place,
+              place.output);
   }
 
   void batch_norm(const std::string& name, int64_t width, const LayerPlace& place) {
@@ -61,27 +88,27 @@ class LayoutBuilder {
     layout_.buffers.push_back({name + ".running_var", {width}, 1, place.branch, place.output});
   }
 
-  /// Elements a sample that stay until the backward pass.
-  void keep_shared(int64_t elements) { layout_.shared_activation_elements += static_cast<double>(elements); }
-  void keep_hidden(int branch, int64_t elements) {
-    layout_.branches[branch].activation_elements += static_cast<double>(elements);
+  /// FLOPs of a product of activations with a weight.
+  void product(double forward, const LayerPlace& place, bool input_needs_gradient = true) {
+    flops_of(place.branch) += {
+        .forward = forward, .weight_gradient = forward, .input_gradient = input_needs_gradient ? forward : 0};
   }
-  void keep_with_branch(int branch, int64_t elements) {
-    layout_.branches[branch].activation_elements_any += static_cast<double>(elements);
+  /// FLOPs of a product of activations with each other (attention): both need a gradient.
+  void activation_product(int branch, double forward) {
+    flops_of(branch) += {.forward = forward, .weight_gradient = 0, .input_gradient = 2 * forward};
   }
+  /// FLOPs that a frozen branch spends on computing again what it did not keep.
+  void recomputed_if_frozen(int branch, double forward) { flops_of(branch).frozen_recompute += forward; }
+
+  /// What stays until the backward pass, a sample; to be added to.
+  Kept& kept() { return layout_.shared_kept; }
+  BranchKept& kept(int branch) { return layout_.branches[branch].kept; }
 
   ModelLayout take() { return std::move(layout_); }
 
  private:
-  void add(const std::string& name, std::vector<int64_t> shape, ParameterRole role, Initializer init,
-           const LayerPlace& place, std::optional<SliceRule> slice) {
-    layout_.parameters.push_back(
-        {name, std::move(shape), role, init, place.branch, slice, place.scales_branch_output});
-  }
-
-  void add_flops(double forward, const LayerPlace& place, bool first) {
-    const Flops flops{forward, forward, first ? 0 : forward};
-    (place.branch ? layout_.branches[*place.branch].flops : layout_.shared_flops) += flops;
+  Flops& flops_of(std::optional<int> branch) {
+    return branch ? layout_.branches[*branch].flops : layout_.shared_flops;
   }
 
   ModelLayout layout_;

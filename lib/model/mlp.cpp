@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "model/branch.h"
+
 namespace sdp {
 
 void Mlp::bind_shared(const TensorSource& source) {
@@ -13,30 +15,48 @@ void Mlp::bind_shared(const TensorSource& source) {
 
 void Mlp::bind_branch(int branch, const TensorSource& source) {
   const std::string name = "blocks." + std::to_string(branch);
-  branches_.at(branch) = std::make_unique<Branch>(Branch{
-      .norm_weight = source.parameter(name + ".norm.weight"),
-      .norm_bias = source.parameter(name + ".norm.bias"),
-      .up_weight = source.parameter(name + ".mlp.0.weight"),
-      .up_bias = source.parameter(name + ".mlp.0.bias"),
-      .down_weight = source.parameter(name + ".mlp.3.weight"),
-      .down_bias = source.parameter(name + ".mlp.3.bias"),
-  });
+  Branch bound{.norm_weight = source.parameter(name + ".norm.weight"),
+               .norm_bias = source.parameter(name + ".norm.bias"),
+               .down_bias = source.parameter(name + ".mlp.3.bias"),
+               .parts = {}};
+  for (int part = 0; part < source.parts(branch); ++part)
+    bound.parts.push_back({.up_weight = source.parameter(name + ".mlp.0.weight", part),
+                           .up_bias = source.parameter(name + ".mlp.0.bias", part),
+                           .down_weight = source.parameter(name + ".mlp.3.weight", part)});
+  branches_.at(branch) = std::move(bound);
+}
+
+at::Tensor Mlp::branch_forward(const Branch& branch, const at::Tensor& x) const {
+  const auto norm = [&](const at::Tensor& input) {
+    // Normalised in the parameters' type, which may be wider than the weights'.
+    return at::layer_norm(input.to(branch.norm_weight.scalar_type()), {*spec_.width}, branch.norm_weight,
+                          branch.norm_bias)
+        .to(input.scalar_type());
+  };
+  const bool norm_is_frozen = !branch.norm_weight.requires_grad();
+  const at::Tensor normed = norm_is_frozen ? x : norm(x);  // [B, W]
+  at::Tensor sum = branch.down_bias;
+  for (const Part& part : branch.parts) {
+    const auto hidden = [part, norm, norm_is_frozen](const at::Tensor& input, bool) {
+      return at::relu(at::linear(norm_is_frozen ? norm(input) : input, part.up_weight, part.up_bias));
+    };
+    const at::Tensor h =
+        part.up_weight.requires_grad() ? hidden(normed, false) : recomputed(hidden, normed);  // [B, H]
+    sum = sum + at::linear(h, part.down_weight);                                              // [B, W]
+  }
+  return sum;
 }
 
 at::Tensor Mlp::forward(const at::Tensor& images, const ForwardMode& mode) {
   at::Tensor x = at::linear(images.flatten(1), stem_weight_, stem_bias_);  // [B, W]
-  for (size_t i = 0; i < branches_.size(); ++i) {
-    if (mode.before_branch) mode.before_branch(static_cast<int>(i));
+  const int branches = static_cast<int>(branches_.size());
+  for (int i = 0; i < branches; ++i) {
+    if (mode.before_branch) mode.before_branch(i);
     if (branches_[i]) {
-      const Branch& branch = *branches_[i];
-      // Normalised in the weights' type; LayerNorm's parameters may be kept in a wider one.
-      const at::Tensor normed = at::layer_norm(x.to(branch.norm_weight.scalar_type()), {width_},
-                                               branch.norm_weight, branch.norm_bias)
-                                    .to(x.scalar_type());
-      const at::Tensor hidden = at::relu(at::linear(normed, branch.up_weight, branch.up_bias));  // [B, H]
-      x = x + at::linear(hidden, branch.down_weight, branch.down_bias);
+      const at::Tensor out = branch_forward(*branches_[i], x).expand_as(x);
+      x = x + drop_randomly(out, spec_, i, branches, mode);
     }
-    if (mode.after_branch) mode.after_branch(static_cast<int>(i));
+    if (mode.after_branch) mode.after_branch(i);
   }
   return at::linear(x, head_weight_, head_bias_);
 }

@@ -6,27 +6,34 @@
 
 namespace sdp {
 
-// Letters in the comments: B batch, I input elements, W width of the residual stream, H hidden width.
+// Letters in the comments: B batch, I input elements, W width of the residual stream, H hidden width of a
+// part.
 
 /// Residual MLP (model/layouts.h): stem, pre-norm blocks, head.
 class Mlp : public Model {
  public:
-  explicit Mlp(const ModelSpec& spec) : width_(spec.width), branches_(spec.depth) {}
+  explicit Mlp(const ModelSpec& spec) : spec_(spec), branches_(static_cast<size_t>(*spec.depth)) {}
   void bind_shared(const TensorSource& source) override;
   void bind_branch(int branch, const TensorSource& source) override;
   void unbind_branch(int branch) override { branches_.at(branch).reset(); }
   at::Tensor forward(const at::Tensor& images, const ForwardMode& mode) override;
 
  private:
+  struct Part {
+    at::Tensor up_weight, up_bias;  // [H, W], [H]
+    at::Tensor down_weight;         // [W, H]
+  };
   struct Branch {
     at::Tensor norm_weight, norm_bias;  // [W]
-    at::Tensor up_weight, up_bias;      // [H, W], [H]
-    at::Tensor down_weight, down_bias;  // [W, H], [W]
+    at::Tensor down_bias;               // [W]
+    std::vector<Part> parts;
   };
-  int64_t width_;
+  at::Tensor branch_forward(const Branch& branch, const at::Tensor& x) const;
+
+  const ModelSpec spec_;
   at::Tensor stem_weight_, stem_bias_;  // [W, I], [W]
   at::Tensor head_weight_, head_bias_;  // [num_classes, W], [num_classes]
-  std::vector<std::unique_ptr<Branch>> branches_;
+  std::vector<std::optional<Branch>> branches_;
 };
 
 }  // namespace sdp

@@ -1,12 +1,17 @@
 #include "model/model.h"
 
+#include "model/llama.h"
 #include "model/mlp.h"
 #include "model/resnet.h"
+#include "model/swin.h"
+#include "spec/model_defaults.h"
 
 namespace sdp {
 
 std::unique_ptr<Model> make_model(const ModelSpec& spec) {
   if (spec.name == ModelName::kMlp) return std::make_unique<Mlp>(spec);
+  if (spec.name == ModelName::kSwinT) return std::make_unique<SwinT>(spec);
+  if (is_llama(spec.name)) return std::make_unique<Llama>(spec);
   return std::make_unique<ResNet18>(spec);
 }
 
@@ -14,8 +19,8 @@ std::unique_ptr<Model> make_subnetwork(const ModelSpec& spec, const SubnetPlan& 
                                        const TensorSource& source) {
   std::unique_ptr<Model> model = make_model(spec);
   model->bind_shared(source);
-  for (int unit : plan.units_with(worker, Holding::kOwned))
-    model->bind_branch(plan.units[unit].branch, source);
+  for (int branch = 0; branch < static_cast<int>(plan.layout.branches.size()); ++branch)
+    if (plan.has_branch(worker, branch)) model->bind_branch(branch, source);
   return model;
 }
 

@@ -1,14 +1,16 @@
 #pragma once
 
 // A model is a forward pass over tensors that somebody else holds. Shared tensors are bound once; each branch
-// is bound where its tensors are, and a branch that is not bound does not exist: the block passes on P(x)
-// alone. A worker's subnetwork under forward masking, the full model, and the full model streamed one branch
-// at a time are one class in different states.
+// is bound where its tensors are, as the sum of the parts that are there (model/tensor_source.h), and a
+// branch that is not bound does not exist: the block passes on P(x) alone. A worker's subnetwork in every
+// regime, the full model, and the full model streamed one branch at a time are one class in different states.
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "model/tensor_source.h"
@@ -21,6 +23,8 @@ struct ForwardMode {
   bool training = true;
   /// Weight of this batch in BatchNorm's running statistics (torch.nn.BatchNorm2d's momentum).
   double batch_norm_momentum = 0.1;
+  /// Source of dropout and stochastic depth in training; none: nothing is dropped.
+  std::optional<at::Generator> generator = {};
   /// Called before and after each branch's place, for models whose branches come and go (streamed
   /// evaluation).
   std::function<void(int branch)> before_branch = {};
@@ -34,14 +38,16 @@ class Model {
   virtual void bind_branch(int branch, const TensorSource& source) = 0;
   virtual void unbind_branch(int branch) = 0;
 
-  /// images [B, 3, S, S] in the type of the weights -> logits [B, num_classes].
-  virtual at::Tensor forward(const at::Tensor& images, const ForwardMode& mode) = 0;
+  /// images [B, 3, S, S] in the type of the weights -> logits [B, num_classes], or
+  /// tokens [B, T] int64 -> logits [B, T, vocab_size].
+  virtual at::Tensor forward(const at::Tensor& input, const ForwardMode& mode) = 0;
 };
 
 /// The model the spec names, with nothing bound.
 std::unique_ptr<Model> make_model(const ModelSpec& spec);
 
-/// The worker's subnetwork: the shared tensors and the branches that it owns are bound.
+/// The worker's subnetwork: the shared tensors are bound, and every branch of which it has something. In
+/// neuron construction that is every branch: what is not sliced is shared.
 std::unique_ptr<Model> make_subnetwork(const ModelSpec& spec, const SubnetPlan& plan, int worker,
                                        const TensorSource& source);
 

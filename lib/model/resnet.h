@@ -6,7 +6,8 @@
 
 namespace sdp {
 
-// Letters in the comments: B batch, S height and width, W stem width, C channels of a stage.
+// Letters in the comments: B batch, S height and width, W stem width, C channels of a stage, H channels of a
+// part between the convolutions of a branch.
 
 struct BatchNorm {
   at::Tensor weight, bias, running_mean, running_var;  // [C]
@@ -22,9 +23,13 @@ class ResNet18 : public Model {
   at::Tensor forward(const at::Tensor& images, const ForwardMode& mode) override;
 
  private:
+  struct Part {
+    at::Tensor conv1, conv2;  // [H, C_in, 3, 3], [C, H, 3, 3]
+    BatchNorm bn1;
+  };
   struct Branch {
-    at::Tensor conv1, conv2;  // [C, C_in, 3, 3], [C, C, 3, 3]
-    BatchNorm bn1, bn2;
+    std::vector<Part> parts;
+    BatchNorm bn2;
   };
   struct Block {
     std::string name;
@@ -32,11 +37,18 @@ class ResNet18 : public Model {
     bool has_projection = false;
     at::Tensor projection;  // [C, C_in, 1, 1]
     BatchNorm projection_bn;
-    std::unique_ptr<Branch> branch;  ///< none: not bound
-  };
-  at::Tensor block_forward(Block& block, int index, const at::Tensor& x, const ForwardMode& mode);
+    std::optional<Branch> branch;  ///< none: not bound
 
-  Stem stem_;
+    /// Whether a gradient of a weight needs the block's input.
+    bool trains_on_input() const;
+  };
+  at::Tensor block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode);
+  at::Tensor branch_forward(const Block& block, const at::Tensor& x, int64_t channels,
+                            const ForwardMode& mode) const;
+  /// Whether somebody keeps the output of the blocks before `next` anyway.
+  bool is_kept(size_t next) const;
+
+  const ModelSpec spec_;
   at::Tensor conv1_;  // [W, 3, 3, 3] or [W, 3, 7, 7]
   BatchNorm bn1_;
   at::Tensor fc_weight_, fc_bias_;  // [num_classes, 8 W], [num_classes]

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/atomic_file.h"
+#include "io/atomic_file.h"
 #include "spec/error.h"
 
 namespace sdp {

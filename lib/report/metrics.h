@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file.h"
+#include "io/file.h"
 
 namespace sdp {
 

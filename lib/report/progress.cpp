@@ -61,7 +61,7 @@ std::vector<Field> fields_of(const ProgressState& state) {
   if (state.total_epochs > 0) epoch.append("/").append(format_count(state.total_epochs));
   fields.push_back({2, epoch});
   if (state.loss) fields.push_back({4, labelled("loss ", loss_text(*state.loss))});
-  if (state.images_per_s > 0) fields.push_back({1, format_count(state.images_per_s) + " images/s"});
+  if (state.samples_per_s > 0) fields.push_back({1, format_count(state.samples_per_s) + " samples/s"});
   if (state.seconds_left) fields.push_back({3, labelled("ETA ", format_duration(*state.seconds_left))});
   if (state.memory_bytes > 0) fields.push_back({0, format_bytes(state.memory_bytes)});
   return fields;

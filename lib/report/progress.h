@@ -17,14 +17,14 @@ struct ProgressState {
   double epoch = 0;
   double total_epochs = 0;
   std::optional<double> loss = {};  ///< of the last logging interval
-  double images_per_s = 0;          ///< 0: unknown, not shown
+  double samples_per_s = 0;         ///< 0: unknown, not shown
   std::optional<double> seconds_left = {};
   int64_t memory_bytes = 0;  ///< 0: unknown, not shown
 };
 
-/// One line of at most `columns` characters (ASCII): bar, percent, epoch, loss, images/s, time left, memory.
+/// One line of at most `columns` characters (ASCII): bar, percent, epoch, loss, samples/s, time left, memory.
 /// The bar takes the room that is left; where there is too little of it, the bar goes first, then memory,
-/// images/s, epoch, time left, loss.
+/// samples/s, epoch, time left, loss.
 std::string format_progress(const ProgressState& state, int columns);
 
 /// The same as a line of a log: everything that is known, without a bar.

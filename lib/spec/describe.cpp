@@ -67,17 +67,6 @@ struct AcceptedNames<Coverage> {
   static std::string text() { return "p/n, or more than 0 and at most 1"; }
 };
 
-std::string row(const std::array<std::string, 4>& cells) {
-  std::string line;
-  for (size_t i = 0; i < kColumnWidths.size(); ++i) {
-    line += cells[i];
-    // A cell wider than its column pushes the others on.
-    line.append(cells[i].size() < kColumnWidths[i] ? kColumnWidths[i] - cells[i].size() : 1, ' ');
-  }
-  line += cells[3];
-  return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-}
-
 std::string wrap(std::string_view text, const std::string& indent) {
   std::istringstream words{std::string(text)};
   std::string wrapped;
@@ -92,6 +81,19 @@ std::string wrap(std::string_view text, const std::string& indent) {
     }
   }
   return wrapped + line + "\n";
+}
+
+std::string row(const std::array<std::string, 4>& cells) {
+  std::string line;
+  for (size_t i = 0; i < kColumnWidths.size(); ++i) {
+    line += cells[i];
+    // A cell wider than its column pushes the others on.
+    line.append(cells[i].size() < kColumnWidths[i] ? kColumnWidths[i] - cells[i].size() : 1, ' ');
+  }
+  if (cells[3].empty()) return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  // What does not fit goes on below, in the same column.
+  const std::string wrapped = wrap(cells[3], std::string(line.size(), ' '));
+  return line + wrapped.substr(line.size());
 }
 
 template <class T>

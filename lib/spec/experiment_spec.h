@@ -15,9 +15,9 @@
 
 namespace sdp {
 
-enum class ModelName { kResNet18, kMlp };
+enum class ModelName { kResNet18, kWideResNet18, kSwinT, kLlamaTiny, kLlama134m, kLlama500m, kLlama1b, kMlp };
 enum class Stem { kCifar, kImageNet };
-enum class DatasetName { kCifar10 };
+enum class DatasetName { kCifar10, kCifar100, kSvhn, kImageNet, kTokens };
 enum class Augmentation { kCrop, kFlip };
 enum class Construction { kBlock, kNeuron };
 enum class Masking { kForward, kBackward };
@@ -31,9 +31,14 @@ enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class EvalMode { kFull, kStreamed };
 enum class BranchScale { kNone, kSurvival };
 
-SDP_ENUM_NAMES(ModelName, {ModelName::kResNet18, "resnet18"}, {ModelName::kMlp, "mlp"})
+SDP_ENUM_NAMES(ModelName, {ModelName::kResNet18, "resnet18"}, {ModelName::kWideResNet18, "wide_resnet18"},
+               {ModelName::kSwinT, "swin_t"}, {ModelName::kLlamaTiny, "llama_tiny"},
+               {ModelName::kLlama134m, "llama_134m"}, {ModelName::kLlama500m, "llama_500m"},
+               {ModelName::kLlama1b, "llama_1b"}, {ModelName::kMlp, "mlp"})
 SDP_ENUM_NAMES(Stem, {Stem::kCifar, "cifar"}, {Stem::kImageNet, "imagenet"})
-SDP_ENUM_NAMES(DatasetName, {DatasetName::kCifar10, "cifar10"})
+SDP_ENUM_NAMES(DatasetName, {DatasetName::kCifar10, "cifar10"}, {DatasetName::kCifar100, "cifar100"},
+               {DatasetName::kSvhn, "svhn"}, {DatasetName::kImageNet, "imagenet"},
+               {DatasetName::kTokens, "tokens"})
 SDP_ENUM_NAMES(Augmentation, {Augmentation::kCrop, "crop"}, {Augmentation::kFlip, "flip"})
 SDP_ENUM_NAMES(Construction, {Construction::kBlock, "block"}, {Construction::kNeuron, "neuron"})
 SDP_ENUM_NAMES(Masking, {Masking::kForward, "forward"}, {Masking::kBackward, "backward"})
@@ -51,29 +56,63 @@ SDP_ENUM_NAMES(DeviceKind, {DeviceKind::kAuto, "auto"}, {DeviceKind::kCpu, "cpu"
 SDP_ENUM_NAMES(EvalMode, {EvalMode::kFull, "full"}, {EvalMode::kStreamed, "streamed"})
 SDP_ENUM_NAMES(BranchScale, {BranchScale::kNone, "none"}, {BranchScale::kSurvival, "survival"})
 
+/// Keys that are unset here get the model's own value (spec/model_defaults.h); a loaded spec has them all.
 struct ModelSpec {
   ModelName name = ModelName::kResNet18;
   int64_t num_classes = 10;
   Stem stem = Stem::kCifar;
-  int64_t width = 64;
-  int64_t depth = 4;
-  int64_t hidden_width = 256;
+  std::optional<int64_t> width;
+  std::optional<int64_t> width_multiplier;
+  std::optional<int64_t> depth;
+  std::optional<int64_t> hidden_width;
+  std::optional<int64_t> heads;
+  std::optional<int64_t> kv_heads;
+  std::optional<int64_t> vocab_size;
+  bool tied_embeddings = false;
+  double rope_theta = 10000;
+  double norm_eps = 1e-5;
   std::optional<int64_t> image_size;
+  std::optional<int64_t> patch_size;
+  std::optional<int64_t> window_size;
+  double dropout = 0;
+  double stochastic_depth = 0;
 
   bool operator==(const ModelSpec&) const = default;
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("name", &ModelSpec::name, "architecture");
-    field("num_classes", &ModelSpec::num_classes, "classes of the head", at_least(2));
+    field("name", &ModelSpec::name, "architecture, or a size of one");
+    field("num_classes", &ModelSpec::num_classes, "image models: classes of the head", at_least(2));
     field("stem", &ModelSpec::stem,
-          "resnet18: 3x3 convolution (cifar) or 7x7, stride 2 and max-pool (imagenet)");
+          "resnets: 3x3 convolution (cifar) or 7x7, stride 2 and max-pool (imagenet)");
     field("width", &ModelSpec::width,
-          "resnet18: channels of the first stage; mlp: width of the residual stream", at_least(1));
-    field("depth", &ModelSpec::depth, "mlp: number of residual branches", at_least(1));
-    field("hidden_width", &ModelSpec::hidden_width, "mlp: hidden neurons of each branch", at_least(1));
-    field("image_size", &ModelSpec::image_size,
-          "height and width of the input; unset: 32, with stem imagenet 224", at_least(1), "pixels");
+          "channels of the first stage (resnets, swin_t) or of the residual stream (llama, mlp)",
+          at_least(1));
+    field("width_multiplier", &ModelSpec::width_multiplier, "resnets: factor on every width", at_least(1));
+    field("depth", &ModelSpec::depth, "llama: transformer blocks; mlp: residual branches", at_least(1));
+    field("hidden_width", &ModelSpec::hidden_width, "llama, mlp: hidden neurons of an MLP", at_least(1));
+    field("heads", &ModelSpec::heads,
+          "attention heads; swin_t: of the first stage, doubled by each of the others", at_least(1));
+    field("kv_heads", &ModelSpec::kv_heads,
+          "llama: key and value heads; below `heads`: grouped-query attention", at_least(1));
+    field("vocab_size", &ModelSpec::vocab_size, "llama: tokens of the vocabulary", at_least(2));
+    field("tied_embeddings", &ModelSpec::tied_embeddings, "llama: the head is the token embedding");
+    field("rope_theta", &ModelSpec::rope_theta, "llama: base of the rotary embedding's wavelengths",
+          positive());
+    field("norm_eps", &ModelSpec::norm_eps, "llama: added to the mean square in RMSNorm", positive());
+    field(
+        "image_size", &ModelSpec::image_size,
+        "height and width of the input; unset: 32, with stem imagenet or patch_size 4 and window_size 7: 224",
+        at_least(1), "pixels");
+    field("patch_size", &ModelSpec::patch_size, "swin_t: side of a patch", at_least(1), "pixels");
+    field("window_size", &ModelSpec::window_size, "swin_t: side of an attention window", at_least(1),
+          "patches");
+    field("dropout", &ModelSpec::dropout, "share of a branch's output elements dropped in training",
+          at_least_and_below(0, 1));
+    field("stochastic_depth", &ModelSpec::stochastic_depth,
+          "probability of dropping the last branch for a sample, linear from 0 at the first (Huang et al. "
+          "2016)",
+          at_least_and_below(0, 1));
   }
 };
 
@@ -81,6 +120,9 @@ struct DataSpec {
   DatasetName name = DatasetName::kCifar10;
   std::string path;
   std::vector<Augmentation> augment = {Augmentation::kCrop, Augmentation::kFlip};
+  double mixup_alpha = 0;
+  double cutmix_alpha = 0;
+  int64_t sequence_length = 1024;
   int64_t loader_threads = 1;
   int64_t prefetch_batches = 4;
 
@@ -89,11 +131,24 @@ struct DataSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("name", &DataSpec::name, "data set");
-    field("path", &DataSpec::path,
-          "folder of the data set: cifar10's *.bin files or train-*.tar and test-*.tar shards of JPEG",
-          kRequired);
+    field(
+        "path", &DataSpec::path,
+        "folder of the data set: cifar10's *.bin files or train-*.tar and test-*.tar shards of JPEG; tokens' "
+        "*train*.bin and *val*.bin",
+        kRequired);
     field("augment", &DataSpec::augment,
           "training augmentations: crop (4 pixels of zeros around, random position), flip (horizontal)");
+    field("mixup_alpha", &DataSpec::mixup_alpha,
+          "mixup (Zhang et al. 2018): images of a batch are mixed in a share out of Beta(alpha, alpha); 0: "
+          "none",
+          at_least(0));
+    field(
+        "cutmix_alpha", &DataSpec::cutmix_alpha,
+        "cutmix (Yun et al. 2019): a box of an image is another's; with mixup, each has half of the batches; "
+        "0: none",
+        at_least(0));
+    field("sequence_length", &DataSpec::sequence_length, "tokens: length of a training sample", at_least(1),
+          "tokens");
     field("loader_threads", &DataSpec::loader_threads, "threads a process that prepare batches", at_least(1));
     field("prefetch_batches", &DataSpec::prefetch_batches, "batches prepared ahead", at_least(1), "batches");
   }
@@ -106,6 +161,7 @@ struct SubnetworkSpec {
   Construction construction = Construction::kBlock;
   Masking masking = Masking::kForward;
   UnitKind unit = UnitKind::kBlock;
+  std::optional<int64_t> slices_per_branch;
   Assignment assignment = Assignment::kBalanced;
   std::string assignment_file;
 
@@ -122,8 +178,13 @@ struct SubnetworkSpec {
           "unit: a whole residual branch (block) or a slice of its hidden width (neuron)");
     field("masking", &SubnetworkSpec::masking,
           "units not owned are absent (forward) or present and frozen (backward)");
-    field("unit", &SubnetworkSpec::unit,
-          "branches of a block are assigned together (block) or each (branch)");
+    field(
+        "unit", &SubnetworkSpec::unit,
+        "branches of a block are assigned together (block) or each (branch); with construction neuron: their "
+        "slices of the same number");
+    field("slices_per_branch", &SubnetworkSpec::slices_per_branch,
+          "construction neuron: slices of a branch's hidden width, at most its heads in attention; unset: n",
+          at_least(1), "slices");
     field("assignment", &SubnetworkSpec::assignment, "how owner sets are chosen");
     field("assignment_file", &SubnetworkSpec::assignment_file,
           "assignment file: a plan.json with owner sets");
@@ -249,7 +310,7 @@ struct EvalSpec {
   EvalMode mode = EvalMode::kFull;
   std::optional<int64_t> recalibrate_batches;
   BranchScale branch_scale = BranchScale::kNone;
-  int64_t batch_size = 100;
+  std::optional<int64_t> batch_size;
 
   bool operator==(const EvalSpec&) const = default;
 
@@ -265,7 +326,8 @@ struct EvalSpec {
           at_least(0), "batches");
     field("branch_scale", &EvalSpec::branch_scale,
           "scale of every branch's output in the assembled model: none, or survival (its coverage)");
-    field("batch_size", &EvalSpec::batch_size, "samples of an evaluation batch", at_least(1), "samples");
+    field("batch_size", &EvalSpec::batch_size, "samples of an evaluation batch; unset: 100, of tokens 4",
+          at_least(1), "samples");
   }
 };
 

@@ -1,5 +1,6 @@
 #include "spec/load.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "spec/error.h"
+#include "spec/model_defaults.h"
 #include "spec/position.h"
 #include "spec/read.h"
 #include "spec/yaml_tree.h"
@@ -54,17 +56,45 @@ YamlNode parse_override(const std::string& assignment) {
   return node;
 }
 
-struct Source {
-  std::string name;
-  std::string text;
-};
+constexpr const char* kBase = "base";
 
-LoadedSpec load_sources(const std::vector<Source>& sources, const std::vector<std::string>& overrides,
-                        NamedFiles named_files) {
+/// Takes the key `base` out of a file's tree: the file it names, which is read first. Empty without one.
+std::filesystem::path take_base(YamlNode& tree, const std::filesystem::path& file) {
+  std::filesystem::path base;
+  for (size_t i = 0; i < tree.keys.size();) {
+    if (tree.keys[i].text != kBase) {
+      ++i;
+      continue;
+    }
+    const YamlNode& value = tree.items[i];
+    if (value.kind != YamlNode::Kind::kScalar || value.text.empty() || !base.empty())
+      fail_at(tree.keys[i].position, kBase, "expected the name of one YAML file, relative to this file");
+    base = file.parent_path() / value.text;
+    tree.keys.erase(tree.keys.begin() + static_cast<std::ptrdiff_t>(i));
+    tree.items.erase(tree.items.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return base;
+}
+
+/// The trees of a file and of all that it is based on, the deepest first. `above`: the files on the way here.
+void read_with_bases(const std::filesystem::path& file, std::vector<std::filesystem::path> above,
+                     std::vector<YamlNode>& trees) {
+  const std::filesystem::path canonical = std::filesystem::weakly_canonical(file);
+  if (std::find(above.begin(), above.end(), canonical) != above.end())
+    throw UsageError(file.string() + ": base: the file is based on itself. Remove one `base` of the circle.");
+  above.push_back(canonical);
+  YamlNode tree = parse_yaml(read_text(file), {.source = file.string(), .line = 1, .column = 1});
+  const std::filesystem::path base = take_base(tree, file);
+  if (!base.empty()) read_with_bases(base, std::move(above), trees);
+  trees.push_back(std::move(tree));
+}
+
+LoadedSpec load_trees(const std::vector<YamlNode>& trees, const std::vector<std::string>& overrides,
+                      NamedFiles named_files) {
   LoadedSpec loaded;
   Positions positions;
-  for (const auto& [name, text] : sources)
-    read_into(loaded.spec, parse_yaml(text, {.source = name, .line = 1, .column = 1}), positions);
+  for (const YamlNode& tree : trees)
+    read_into(loaded.spec, tree, positions);
   for (const std::string& assignment : overrides)
     read_into(loaded.spec, parse_override(assignment), positions);
 
@@ -72,6 +102,7 @@ LoadedSpec load_sources(const std::vector<Source>& sources, const std::vector<st
   check_across_keys(loaded.spec, positions, named_files);
   loaded.warnings = find_warnings(loaded.spec, positions);
   resolve(loaded.spec);
+  check_model(loaded.spec.model, positions);
   return loaded;
 }
 
@@ -80,16 +111,16 @@ LoadedSpec load_sources(const std::vector<Source>& sources, const std::vector<st
 LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
                      const std::vector<std::string>& overrides, NamedFiles named_files) {
   if (files.empty()) throw UsageError("no spec was given, expected at least one YAML file (--config FILE)");
-  std::vector<Source> sources;
-  sources.reserve(files.size());
+  std::vector<YamlNode> trees;
   for (const auto& file : files)
-    sources.push_back({file.string(), read_text(file)});
-  return load_sources(sources, overrides, named_files);
+    read_with_bases(file, {}, trees);
+  return load_trees(trees, overrides, named_files);
 }
 
 LoadedSpec parse_spec(const std::string& text, const std::string& source_name,
                       const std::vector<std::string>& overrides, NamedFiles named_files) {
-  return load_sources({{source_name, text}}, overrides, named_files);
+  return load_trees({parse_yaml(text, {.source = source_name, .line = 1, .column = 1})}, overrides,
+                    named_files);
 }
 
 }  // namespace sdp

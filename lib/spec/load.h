@@ -17,7 +17,8 @@ struct LoadedSpec {
       warnings;  ///< with their positions; a saved spec.yaml sets every key, so its own are idle
 };
 
-/// Reads the files in order, a later one replacing single keys of those before it, then the overrides, each
+/// Reads the files in order, a later one replacing single keys of those before it, then the overrides. A file
+/// with the key `base` is read after the file that it names, relative to itself. An override is
 /// "a.b=v" with v in YAML ("optimizer.lr=0.2", "data.augment=[]", "model={name: mlp, depth: 2}").
 ///
 /// Throws UsageError, its message beginning with "file:line:column: " ("file: " where it can't be read,

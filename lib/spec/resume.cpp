@@ -13,7 +13,8 @@ namespace {
 
 /// What a checkpoint's tensors and sample position depend on.
 constexpr auto kFixed = std::to_array<std::string_view>(
-    {"seed", "model.", "data.name", "data.augment", "subnetwork.", "optimizer.name", "optimizer.momentum",
+    {"seed", "model.", "data.name", "data.augment", "data.sequence_length", "data.mixup_alpha",
+     "data.cutmix_alpha", "subnetwork.", "optimizer.name", "optimizer.momentum",
      "train.batch_size_per_worker", "train.accumulate_steps", "train.precision"});
 
 /// Where and how it runs, not what it computes.

@@ -126,6 +126,9 @@ std::string json_schema() {
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                  {"title", "sdp-train experiment"}};
   schema.update(struct_schema<ExperimentSpec>());
+  // Not a key of the experiment: where a file's other keys come from (spec/load.h).
+  schema["properties"]["base"] = {{"type", "string"},
+                                  {"description", "YAML file, relative to this one, that is read first"}};
   return schema.dump(2) + "\n";
 }
 

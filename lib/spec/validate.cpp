@@ -5,18 +5,14 @@
 #include <filesystem>
 
 #include "spec/error.h"
+#include "spec/model_defaults.h"
+#include "spec/visit.h"
 
 namespace sdp {
 namespace {
 
 bool is_dense(const ExperimentSpec& spec) {
   return owners_of(spec.subnetwork.coverage, spec.subnetwork.workers) == spec.subnetwork.workers;
-}
-bool is_resnet(const ExperimentSpec& spec) {
-  return spec.model.name == ModelName::kResNet18;
-}
-bool is_mlp(const ExperimentSpec& spec) {
-  return spec.model.name == ModelName::kMlp;
 }
 bool is_sgd(const ExperimentSpec& spec) {
   return spec.optimizer.name == OptimizerName::kSgd;
@@ -36,11 +32,17 @@ struct Advice {
 };
 
 constexpr auto kAdvice = std::to_array<Advice>({
-    {"model.stem", is_mlp, "has no effect: only resnet18 has a stem to choose"},
-    {"model.depth", is_resnet, "has no effect: only mlp uses it"},
-    {"model.hidden_width", is_resnet, "has no effect: only mlp uses it"},
-    {"subnetwork.unit", [](const ExperimentSpec& s) { return s.subnetwork.unit == UnitKind::kBranch; },
+    {"subnetwork.unit",
+     [](const ExperimentSpec& s) {
+       return s.subnetwork.unit == UnitKind::kBranch &&
+              (is_resnet(s.model.name) || s.model.name == ModelName::kMlp);
+     },
      "has no effect: a block of this model is one branch"},
+    {"subnetwork.slices_per_branch",
+     [](const ExperimentSpec& s) { return s.subnetwork.construction == Construction::kBlock; },
+     "has no effect: only the construction neuron slices branches"},
+    {"data.sequence_length", [](const ExperimentSpec& s) { return s.data.name != DatasetName::kTokens; },
+     "has no effect: only tokens use it"},
     {"subnetwork.assignment",
      [](const ExperimentSpec& s) { return s.subnetwork.assignment != Assignment::kBalanced && is_dense(s); },
      "has no effect: with coverage 1 every worker holds everything"},
@@ -75,8 +77,10 @@ constexpr auto kAdvice = std::to_array<Advice>({
     {"checkpoint.every_epochs", [](const ExperimentSpec& s) { return s.checkpoint.every_steps.has_value(); },
      "has no effect: every_steps is set and replaces it"},
     {"eval.recalibrate_batches",
-     [](const ExperimentSpec& s) { return is_mlp(s) && s.eval.recalibrate_batches.value_or(0) > 0; },
-     "has no effect: mlp has no BatchNorm"},
+     [](const ExperimentSpec& s) {
+       return !has_batch_norm(s.model.name) && s.eval.recalibrate_batches.value_or(0) > 0;
+     },
+     "has no effect: this model has no BatchNorm"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) { return s.eval.branch_scale == BranchScale::kSurvival && is_dense(s); },
      "has no effect: with coverage 1 every branch survives"},
@@ -91,17 +95,6 @@ void check_name(const ExperimentSpec& spec, const Positions& positions) {
     fail_at(positions.of("name"), "name",
             "found '" + name + "', expected a folder name: not empty, no leading '.', no '/', no '..'");
 }
-
-// ---- Only until the next release, which brings both regimes and deletes this function. ----
-void check_regime_is_available(const ExperimentSpec& spec, const Positions& positions) {
-  if (spec.subnetwork.construction == Construction::kNeuron)
-    fail_at(positions.of("subnetwork.construction"), "subnetwork.construction",
-            "neuron is not available in this version; use block");
-  if (spec.subnetwork.masking == Masking::kBackward)
-    fail_at(positions.of("subnetwork.masking"), "subnetwork.masking",
-            "backward is not available in this version; use forward");
-}
-// --------------------------------------------------------------------------------------------
 
 void check_coverage(const ExperimentSpec& spec, const Positions& positions) {
   try {
@@ -135,6 +128,19 @@ void check_training(const ExperimentSpec& spec, const Positions& positions) {
             "found a share below the one before it, expected increasing shares, as [0.5, 0.75]");
 }
 
+/// Images for image models, tokens for language models.
+void check_data_kind(const ExperimentSpec& spec, const Positions& positions) {
+  const bool has_tokens = spec.data.name == DatasetName::kTokens;
+  if (has_tokens != is_llama(spec.model.name))
+    fail_at(positions.of("data.name"), "data.name",
+            "found " + std::string(name_of(spec.data.name)) + ", expected " +
+                (is_llama(spec.model.name) ? "tokens" : "images") + ": model.name is " +
+                std::string(name_of(spec.model.name)));
+  const char* const mixing = spec.data.mixup_alpha > 0 ? "data.mixup_alpha" : "data.cutmix_alpha";
+  if (has_tokens && (spec.data.mixup_alpha > 0 || spec.data.cutmix_alpha > 0))
+    fail_at(positions.of(mixing), mixing, "found a value above 0, expected 0: only images can be mixed");
+}
+
 void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(spec.data.path, ignored))
@@ -147,9 +153,9 @@ void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
 void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files) {
   check_name(spec, positions);
   check_coverage(spec, positions);
-  check_regime_is_available(spec, positions);
   check_assignment_file(spec, positions, named_files);
   check_training(spec, positions);
+  check_data_kind(spec, positions);
   if (named_files == NamedFiles::kMustExist) check_data_folder(spec, positions);
 }
 
@@ -158,20 +164,26 @@ std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positio
   for (const auto& [key, applies, message] : kAdvice)
     if (positions.is_set(key) && applies(spec))
       warnings.push_back(positions.of(key).prefix() + key + ": " + message);
+  for (const std::string_view key : keys_of<ModelSpec>()) {
+    const std::string name = dotted("model", key);
+    if (positions.is_set(name) && !model_uses(spec.model.name, key))
+      warnings.push_back(positions.of(name).prefix() + name +
+                         ": has no effect: " + std::string(name_of(spec.model.name)) + " has no use for it");
+  }
   return warnings;
 }
 
 void resolve(ExperimentSpec& spec) {
-  constexpr int64_t kCifarImageSize = 32;
-  constexpr int64_t kImageNetImageSize = 224;
   constexpr int64_t kRecalibrateBatches = 100;
-  const bool has_large_stem = is_resnet(spec) && spec.model.stem == Stem::kImageNet;
-  if (!spec.model.image_size) spec.model.image_size = has_large_stem ? kImageNetImageSize : kCifarImageSize;
-
-  const bool has_batch_norm = is_resnet(spec);
+  resolve_model(spec.model);
+  constexpr int64_t kEvalImages = 100;
+  constexpr int64_t kEvalSequences = 4;
+  if (!spec.eval.batch_size)
+    spec.eval.batch_size = spec.data.name == DatasetName::kTokens ? kEvalSequences : kEvalImages;
   const bool misses_branches = spec.subnetwork.masking == Masking::kForward && !is_dense(spec);
   if (!spec.eval.recalibrate_batches)
-    spec.eval.recalibrate_batches = has_batch_norm && misses_branches ? kRecalibrateBatches : 0;
+    spec.eval.recalibrate_batches =
+        has_batch_norm(spec.model.name) && misses_branches ? kRecalibrateBatches : 0;
 }
 
 }  // namespace sdp

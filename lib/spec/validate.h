@@ -15,16 +15,17 @@ namespace sdp {
 enum class NamedFiles { kMustExist, kNotNeeded };
 
 /// Throws UsageError at the position of the key (or of the mapping around it, where it has its default) for
-/// the first contradiction: a name that is no folder name, coverage against workers, regimes this version
-/// lacks, the assignment's file, Nesterov without momentum, milestones that do not increase, the data folder.
+/// the first contradiction: a name that is no folder name, coverage against workers, the assignment's file,
+/// Nesterov without momentum, milestones that do not increase, data the model cannot read, the data folder.
 void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files);
 
 /// One message with its position for every key that was set and changes nothing, or costs what nobody
 /// expects.
 std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positions& positions);
 
-/// Fills what was left unset and depends on other keys: model.image_size (32, with stem imagenet 224) and
-/// eval.recalibrate_batches (100 under forward masking with C < 1 for a model with BatchNorm, else 0).
+/// Fills what was left unset and depends on other keys: the model's sizes (spec/model_defaults.h),
+/// eval.batch_size (100, of tokens 4) and eval.recalibrate_batches (100 under forward masking with C < 1 for
+/// a model with BatchNorm, else 0).
 void resolve(ExperimentSpec& spec);
 
 }  // namespace sdp

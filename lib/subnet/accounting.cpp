@@ -1,7 +1,10 @@
 #include "subnet/accounting.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+
+#include "subnet/storage.h"
 
 namespace sdp {
 namespace {
@@ -10,15 +13,19 @@ void add_bucket(Cost& cost, const Bucket& bucket, const Schedule& schedule, int 
   const int64_t type_bytes = bytes_of(bucket.type);
   const int64_t sum_bytes = bytes_of(sum_type(schedule.options.precision));
   const int64_t held = bucket.held_elements(process);
-  const int64_t updated = schedule.options.shard ? bucket.part_elements(process) : held;
-  cost.parameters += held;
-  cost.parameter_bytes += held * type_bytes;
+  const bool shard = schedule.options.shard;
+  const int64_t updated = shard ? bucket.part_elements(process) : held;
+  for (const Segment& segment : bucket.segments)
+    if (segment.is_read_by(process)) cost.parameters += segment.elements;
   if (schedule.accumulates()) cost.gradient_bytes += held * sum_bytes;
   const int master = type_bytes < sum_bytes ? 1 : 0;
   cost.optimizer_bytes += updated * (moments + master) * sum_bytes;
   for (int other = 0; other < schedule.placement.processes; ++other) {
     cost.reduce_bytes_per_step += bucket.reduce_elements(process, other) * type_bytes;
-    cost.publish_bytes_per_step += bucket.publish_elements(process, other) * type_bytes;
+    const int64_t spread = shard ? bucket.spread_elements(process, other, Audience::kReaders)
+                                 : bucket.spread_elements(process, other, Audience::kHolders) +
+                                       bucket.spread_elements(process, other, Audience::kOtherReaders);
+    cost.publish_bytes_per_step += spread * type_bytes;
   }
 }
 
@@ -46,22 +53,28 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
   for (const Bucket& bucket : schedule.buckets)
     add_bucket(cost, bucket, schedule, static_cast<int>(moment_names(optimizer).size()), process);
 
+  const Precision precision = schedule.options.precision;
+  const std::vector<Slot> slots = schedule.placement.slots_of(process);
+  for (const StoredPart& part : stored_parts(plan, slots))
+    cost.parameter_bytes +=
+        elements_of(plan, part) * bytes_of(element_type(plan.layout.parameters[part.parameter], precision));
+
   std::set<int> units;
   int64_t largest_gradient = 0;
-  double largest_activation = 0;
-  const std::vector<Slot> slots = schedule.placement.slots_of(process);
+  double largest_activation_bytes = 0;
   for (Slot slot : slots) {
     for (int unit : plan.units_with(slot.worker, Holding::kOwned))
       units.insert(unit);
     cost.flops_per_sample += plan.worker_flops(slot.worker) / static_cast<double>(slots.size());
-    largest_gradient =
-        std::max(largest_gradient, worker_gradient_bytes(plan, schedule.options.precision, slot.worker));
-    largest_activation = std::max(largest_activation, plan.worker_activation_elements(slot.worker));
+    largest_gradient = std::max(largest_gradient, worker_gradient_bytes(plan, precision, slot.worker));
+    const Kept kept = plan.worker_kept(slot.worker);
+    largest_activation_bytes =
+        std::max(largest_activation_bytes,
+                 kept.elements * static_cast<double>(bytes_of(compute_type(precision))) + kept.bytes);
   }
   cost.units.assign(units.begin(), units.end());
   cost.gradient_bytes += largest_gradient;
-  cost.activation_bytes = static_cast<int64_t>(largest_activation) * batch_size *
-                          bytes_of(compute_type(schedule.options.precision));
+  cost.activation_bytes = std::llround(largest_activation_bytes * static_cast<double>(batch_size));
   return cost;
 }
 

@@ -25,11 +25,22 @@ Flops& Flops::operator+=(const Flops& other) {
   forward += other.forward;
   weight_gradient += other.weight_gradient;
   input_gradient += other.input_gradient;
+  frozen_recompute += other.frozen_recompute;
   return *this;
 }
 
+Kept& Kept::operator+=(const Kept& other) {
+  elements += other.elements;
+  bytes += other.bytes;
+  return *this;
+}
+
+Kept Kept::operator*(double factor) const {
+  return {elements * factor, bytes * factor};
+}
+
 Flops Flops::operator*(double factor) const {
-  return {forward * factor, weight_gradient * factor, input_gradient * factor};
+  return {forward * factor, weight_gradient * factor, input_gradient * factor, frozen_recompute * factor};
 }
 
 int64_t ModelLayout::parameter_count() const {

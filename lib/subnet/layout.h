@@ -65,19 +65,43 @@ struct Flops {
   double forward = 0;
   double weight_gradient = 0;
   double input_gradient = 0;
+  double frozen_recompute = 0;  ///< what a frozen slice computes again instead of keeping it
 
   double training() const { return forward + weight_gradient + input_gradient; }
+  double training_frozen() const { return forward + input_gradient + frozen_recompute; }
   Flops& operator+=(const Flops& other);
   Flops operator*(double factor) const;
+};
+
+/// What stays in memory until the backward pass, a sample.
+struct Kept {
+  double elements = 0;  ///< of the compute type
+  double bytes = 0;     ///< of a type of its own: bit masks, fp32 statistics
+
+  Kept& operator+=(const Kept& other);
+  Kept operator*(double factor) const;
+};
+
+/// What a branch keeps, by what a worker has of it.
+struct BranchKept {
+  Kept owned;   ///< by owned slices, were they the whole width; a slice's share is its share of the width
+  Kept frozen;  ///< by frozen slices, likewise
+  // Once, besides:
+  Kept with_owned;     ///< some slice is owned
+  Kept block_frozen;   ///< block construction: the branch is frozen, its norms too
+  Kept neuron_frozen;  ///< neuron construction: all slices are frozen, what is not sliced is trained
+  Kept neuron_empty;   ///< neuron construction, forward masking: none of the slices is here
 };
 
 struct BranchLayout {
   std::string name;
   int block = 0;  ///< branches of one block are assigned together under `unit: block`
   int64_t hidden_width = 0;
-  Flops flops;                         ///< of the whole branch; a slice's share is its share of the width
-  double activation_elements = 0;      ///< kept for backward a sample, in proportion to the width
-  double activation_elements_any = 0;  ///< the same, kept as soon as any part of the branch is present
+  /// Slices begin at multiples of it where the width allows. 1: the hidden units are attention heads, of
+  /// which a branch may have fewer than slices are asked for.
+  int64_t granularity = 1;
+  Flops flops = {};  ///< of the whole branch; a slice's share is its share of the width
+  BranchKept kept = {};
 };
 
 struct ModelLayout {
@@ -86,7 +110,7 @@ struct ModelLayout {
   std::vector<BufferLayout> buffers;        ///< in order of depth
   std::vector<BranchLayout> branches;       ///< in order of depth
   Flops shared_flops;
-  double shared_activation_elements = 0;
+  Kept shared_kept;
 
   int64_t parameter_count() const;
   /// Index by name; std::logic_error when there is none.

@@ -12,39 +12,77 @@
 
 #include "spec/error.h"
 #include "subnet/assignment.h"
+#include "subnet/slice_assignment.h"
 
 namespace sdp {
 namespace {
 
-/// One unit for every branch: block construction takes the whole hidden width.
-std::vector<Unit> block_units(const ModelLayout& layout) {
+/// Bounds of a branch's slices: as even as multiples of the granularity allow, which is halved where the
+/// width has too few of them.
+std::vector<int64_t> slice_bounds(const BranchLayout& branch, const SubnetworkSpec& spec) {
+  const bool has_heads = branch.granularity == 1;
+  const int64_t asked = spec.slices_per_branch.value_or(spec.workers);
+  if (asked > branch.hidden_width && spec.slices_per_branch && !has_heads)
+    throw UsageError(
+        fmt::format("subnetwork.slices_per_branch: found {}, but the hidden width of {} is {}. Expected at "
+                    "most {}.",
+                    asked, branch.name, branch.hidden_width, branch.hidden_width));
+  const int64_t slices = std::min(asked, branch.hidden_width);
+  int64_t granularity = branch.granularity;
+  while (granularity > 1 &&
+         (branch.hidden_width % granularity != 0 || branch.hidden_width / granularity < slices))
+    granularity /= 2;
+  const int64_t grains = branch.hidden_width / granularity;
+  std::vector<int64_t> bounds;
+  for (int64_t i = 0; i <= slices; ++i)
+    bounds.push_back(grains * i / slices * granularity);
+  return bounds;
+}
+
+/// Block construction: one unit for every branch. Neuron construction: one for every slice.
+std::vector<Unit> units_of_layout(const ModelLayout& layout, const SubnetworkSpec& spec) {
   std::vector<Unit> units;
-  for (size_t b = 0; b < layout.branches.size(); ++b)
-    units.push_back(
-        {.branch = static_cast<int>(b), .begin = 0, .end = layout.branches[b].hidden_width, .owners = {}});
+  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
+    const BranchLayout& branch = layout.branches[b];
+    const std::vector<int64_t> bounds = spec.construction == Construction::kBlock
+                                            ? std::vector<int64_t>{0, branch.hidden_width}
+                                            : slice_bounds(branch, spec);
+    for (size_t i = 0; i + 1 < bounds.size(); ++i)
+      units.push_back({.branch = b, .begin = bounds[i], .end = bounds[i + 1], .owners = {}});
+  }
   return units;
 }
 
-/// Group number of every unit; units of one group get the same owners.
-std::vector<int> assignment_groups(const SubnetPlan& plan, UnitKind kind) {
-  std::vector<int> group(plan.units.size());
-  std::map<int, int> group_of_block;
+/// Units that get the same owners are a group: under `unit: block` the branches of a block, slice by slice.
+struct Groups {
+  std::vector<int> of_unit;
+  std::vector<int> family;  ///< by group: the branch, or under `unit: block` the block, that it is a slice of
+};
+
+Groups groups_of(const SubnetPlan& plan, UnitKind kind) {
+  Groups groups;
+  std::map<std::pair<int, int>, int> group_of_key;
+  int slice = 0;
   for (size_t u = 0; u < plan.units.size(); ++u) {
-    const int key =
-        kind == UnitKind::kBlock ? plan.layout.branches[plan.units[u].branch].block : static_cast<int>(u);
-    group[u] = group_of_block.try_emplace(key, static_cast<int>(group_of_block.size())).first->second;
+    const int branch = plan.units[u].branch;
+    slice = u > 0 && plan.units[u - 1].branch == branch ? slice + 1 : 0;
+    const int family = kind == UnitKind::kBlock ? plan.layout.branches[branch].block : branch;
+    const auto [entry, is_new] =
+        group_of_key.try_emplace({family, slice}, static_cast<int>(group_of_key.size()));
+    if (is_new) groups.family.push_back(family);
+    groups.of_unit.push_back(entry->second);
   }
-  return group;
+  return groups;
 }
 
-AssignmentProblem assignment_problem(const SubnetPlan& plan, const std::vector<int>& group, uint64_t seed) {
-  const int groups = group.empty() ? 0 : *std::max_element(group.begin(), group.end()) + 1;
+AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& groups, uint64_t seed) {
+  const std::vector<int>& group = groups.of_unit;
   AssignmentProblem problem;
   problem.workers = plan.workers;
   problem.owners = plan.owners_per_unit;
   problem.seed = seed;
-  problem.flops.assign(groups, 0);
-  problem.bytes.assign(groups, 0);
+  problem.flops.assign(groups.family.size(), 0);
+  problem.bytes.assign(groups.family.size(), 0);
   problem.flops_fixed = plan.layout.shared_flops.training();
   problem.bytes_fixed = static_cast<double>(plan.layout.parameter_count());
   for (size_t u = 0; u < group.size(); ++u) {
@@ -96,13 +134,17 @@ void assign(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed) {
     assign_from_file(plan, spec.assignment_file);
     return;
   }
-  const std::vector<int> group = assignment_groups(plan, spec.unit);
-  const AssignmentProblem problem = assignment_problem(plan, group, seed);
-  const std::vector<OwnerSet> owners = spec.assignment == Assignment::kBalanced ? assign_balanced(problem)
+  const Groups groups = groups_of(plan, spec.unit);
+  const AssignmentProblem problem = assignment_problem(plan, groups, seed);
+  const auto balanced = [&] {
+    return plan.construction == Construction::kBlock ? assign_balanced(problem)
+                                                     : assign_balanced_slices(problem, groups.family);
+  };
+  const std::vector<OwnerSet> owners = spec.assignment == Assignment::kBalanced ? balanced()
                                        : spec.assignment == Assignment::kWindow ? assign_window(problem)
                                                                                 : assign_random(problem);
   for (size_t u = 0; u < plan.units.size(); ++u)
-    plan.units[u].owners = owners[group[u]];
+    plan.units[u].owners = owners[groups.of_unit[u]];
 }
 
 void check_invariants(const SubnetPlan& plan) {
@@ -134,13 +176,25 @@ const OwnerSet& SubnetPlan::owners(int unit) const {
   return unit == kSharedUnit ? everyone_ : units.at(unit).owners;
 }
 
-std::vector<int> SubnetPlan::units_of(const ParameterLayout& parameter) const {
-  const bool divided = parameter.branch && (construction == Construction::kBlock || parameter.slice);
-  if (!divided) return {kSharedUnit};
+bool SubnetPlan::is_divided(const std::optional<int>& branch, const std::optional<SliceRule>& slice) const {
+  return branch && (construction == Construction::kBlock || slice);
+}
+
+std::vector<int> SubnetPlan::units_of(const std::optional<int>& branch,
+                                      const std::optional<SliceRule>& slice) const {
+  if (!is_divided(branch, slice)) return {kSharedUnit};
   std::vector<int> result;
   for (size_t u = 0; u < units.size(); ++u)
-    if (units[u].branch == *parameter.branch) result.push_back(static_cast<int>(u));
+    if (units[u].branch == *branch) result.push_back(static_cast<int>(u));
   return result;
+}
+
+std::vector<int> SubnetPlan::units_of(const ParameterLayout& parameter) const {
+  return units_of(parameter.branch, parameter.slice);
+}
+
+std::vector<int> SubnetPlan::units_of(const BufferLayout& buffer) const {
+  return units_of(buffer.branch, buffer.slice);
 }
 
 int64_t SubnetPlan::elements_of(const ParameterLayout& parameter, int unit) const {
@@ -153,6 +207,39 @@ bool SubnetPlan::owns_any_of(int worker, int branch) const {
   for (int u = 0; u < static_cast<int>(units.size()); ++u)
     if (units[u].branch == branch && holding(worker, u) == Holding::kOwned) return true;
   return false;
+}
+
+std::vector<BranchPart> SubnetPlan::parts_of(int worker, int branch) const {
+  BranchPart owned{.frozen = false, .units = {}};
+  BranchPart frozen{.frozen = true, .units = {}};
+  for (int u = 0; u < static_cast<int>(units.size()); ++u) {
+    if (units[u].branch != branch) continue;
+    const Holding has = holding(worker, u);
+    if (has == Holding::kOwned) owned.units.push_back(u);
+    if (has == Holding::kFrozen) frozen.units.push_back(u);
+  }
+  std::vector<BranchPart> parts;
+  if (!owned.units.empty()) parts.push_back(std::move(owned));
+  if (!frozen.units.empty()) parts.push_back(std::move(frozen));
+  return parts;
+}
+
+std::vector<BranchPart> SubnetPlan::parts_of(int worker, const std::optional<int>& branch,
+                                             const std::optional<SliceRule>& slice) const {
+  if (!is_divided(branch, slice)) return {{.frozen = false, .units = {kSharedUnit}}};
+  return parts_of(worker, *branch);
+}
+
+std::vector<BranchPart> SubnetPlan::parts_of(int worker, const ParameterLayout& parameter) const {
+  return parts_of(worker, parameter.branch, parameter.slice);
+}
+
+std::vector<BranchPart> SubnetPlan::parts_of(int worker, const BufferLayout& buffer) const {
+  return parts_of(worker, buffer.branch, buffer.slice);
+}
+
+bool SubnetPlan::has_branch(int worker, int branch) const {
+  return construction == Construction::kNeuron || !parts_of(worker, branch).empty();
 }
 
 std::vector<int> SubnetPlan::units_with(int worker, Holding wanted) const {
@@ -183,7 +270,7 @@ double SubnetPlan::worker_flops(int worker) const {
     const Flops of_unit = unit_flops(u);
     const Holding has = holding(worker, u);
     if (has == Holding::kOwned) flops += of_unit.training();
-    if (has == Holding::kFrozen) flops += of_unit.forward + of_unit.input_gradient;
+    if (has == Holding::kFrozen) flops += of_unit.training_frozen();
   }
   return flops;
 }
@@ -195,18 +282,30 @@ double SubnetPlan::dense_flops() const {
   return flops.training();
 }
 
-double SubnetPlan::worker_activation_elements(int worker) const {
-  double elements = layout.shared_activation_elements;
-  std::vector<bool> present(layout.branches.size(), false);
-  for (int u : units_with(worker, Holding::kOwned)) {
-    const BranchLayout& branch = layout.branches[units[u].branch];
-    elements += branch.activation_elements * static_cast<double>(units[u].end - units[u].begin) /
-                static_cast<double>(branch.hidden_width);
-    present[units[u].branch] = true;
+Kept SubnetPlan::worker_kept(int worker) const {
+  Kept kept = layout.shared_kept;
+  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
+    const BranchLayout& branch = layout.branches[b];
+    bool owns_any = false;
+    bool has_any = false;
+    for (const BranchPart& part : parts_of(worker, b)) {
+      int64_t width = 0;
+      for (int unit : part.units)
+        width += units[unit].end - units[unit].begin;
+      const Kept& whole = part.frozen ? branch.kept.frozen : branch.kept.owned;
+      kept += whole * (static_cast<double>(width) / static_cast<double>(branch.hidden_width));
+      owns_any = owns_any || !part.frozen;
+      has_any = true;
+    }
+    if (owns_any) {
+      kept += branch.kept.with_owned;
+    } else if (has_any) {
+      kept += construction == Construction::kBlock ? branch.kept.block_frozen : branch.kept.neuron_frozen;
+    } else if (construction == Construction::kNeuron) {
+      kept += branch.kept.neuron_empty;
+    }
   }
-  for (size_t b = 0; b < present.size(); ++b)
-    if (present[b]) elements += layout.branches[b].activation_elements_any;
-  return elements;
+  return kept;
 }
 
 SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed) {
@@ -218,9 +317,7 @@ SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint
   plan.masking = spec.masking;
   plan.everyone_.resize(plan.workers);
   std::iota(plan.everyone_.begin(), plan.everyone_.end(), 0);
-  if (spec.construction != Construction::kBlock || spec.masking != Masking::kForward)
-    throw std::logic_error("this version plans block construction with forward masking only");
-  plan.units = block_units(layout);
+  plan.units = units_of_layout(layout, spec);
   assign(plan, spec, seed);
   check_invariants(plan);
   return plan;

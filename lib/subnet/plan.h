@@ -3,6 +3,7 @@
 // SubnetPlan: which worker holds which unit. Made from a layout and the `subnetwork` section; its invariants
 // (exactly p owners a unit, every branch covered by its units) are checked when it is made.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,12 @@ struct Unit {
   OwnerSet owners;
 };
 
+/// What a worker has of a branch's hidden width, as tensors of its own: the units one after another.
+struct BranchPart {
+  bool frozen = false;
+  std::vector<int> units;  ///< ascending
+};
+
 /// Unit number of the parameters that every worker owns.
 constexpr int kSharedUnit = -1;
 
@@ -39,12 +46,23 @@ struct SubnetPlan {
   Holding holding(int worker, int unit) const;
   const OwnerSet& owners(int unit) const;  ///< all workers for kSharedUnit
 
-  /// Units a parameter divides into, in order of its hidden width; {kSharedUnit} for a shared one.
+  /// Units a parameter (or buffer) divides into, in order of its branch's hidden width; {kSharedUnit} for a
+  /// shared one.
   std::vector<int> units_of(const ParameterLayout& parameter) const;
+  std::vector<int> units_of(const BufferLayout& buffer) const;
   /// Elements of the parameter that belong to the unit.
   int64_t elements_of(const ParameterLayout& parameter, int unit) const;
   /// Whether the worker owns any part of the branch.
   bool owns_any_of(int worker, int branch) const;
+  /// Owned slices, then frozen ones; a part without units is left out.
+  std::vector<BranchPart> parts_of(int worker, int branch) const;
+  /// The units of a parameter or buffer that the worker has, grouped as it holds them: {kSharedUnit}, or
+  /// those of its branch. Empty where the worker has none.
+  std::vector<BranchPart> parts_of(int worker, const ParameterLayout& parameter) const;
+  std::vector<BranchPart> parts_of(int worker, const BufferLayout& buffer) const;
+  /// Whether anything of the branch is on the worker: in neuron construction always, as what is not sliced is
+  /// shared.
+  bool has_branch(int worker, int branch) const;
   /// Units of which the worker has this holding.
   std::vector<int> units_with(int worker, Holding holding) const;
 
@@ -54,16 +72,22 @@ struct SubnetPlan {
   double worker_flops(int worker) const;
   /// The same for the full model.
   double dense_flops() const;
-  /// Elements kept for backward a sample by the worker's subnetwork.
-  double worker_activation_elements(int worker) const;
+  /// What the worker's subnetwork keeps for the backward pass, a sample.
+  Kept worker_kept(int worker) const;
 
  private:
+  /// Whether something with this branch and slice rule is divided over units; otherwise it is shared.
+  bool is_divided(const std::optional<int>& branch, const std::optional<SliceRule>& slice) const;
+  std::vector<int> units_of(const std::optional<int>& branch, const std::optional<SliceRule>& slice) const;
+  std::vector<BranchPart> parts_of(int worker, const std::optional<int>& branch,
+                                   const std::optional<SliceRule>& slice) const;
+
   OwnerSet everyone_;
   friend SubnetPlan make_plan(const ModelLayout&, const SubnetworkSpec&, uint64_t);
 };
 
 /// Divides the layout into units and assigns owners. Throws UsageError where the spec asks for what the
-/// layout cannot give (an assignment file of another model or coverage).
+/// layout cannot give (an assignment file of another model or coverage, more slices than hidden units).
 SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed);
 
 }  // namespace sdp

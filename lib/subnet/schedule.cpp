@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 namespace sdp {
 namespace {
@@ -69,6 +70,22 @@ int Segment::holder_index(int process) const {
   return found != holders.end() && *found == process ? static_cast<int>(found - holders.begin()) : -1;
 }
 
+bool Segment::is_read_by(int process) const {
+  return std::binary_search(readers.begin(), readers.end(), process);
+}
+
+bool Segment::is_for(int process, Audience audience) const {
+  switch (audience) {
+    case Audience::kHolders:
+      return is_held_by(process);
+    case Audience::kReaders:
+      return is_read_by(process);
+    case Audience::kOtherReaders:
+      return is_read_by(process) && !is_held_by(process);
+  }
+  return false;
+}
+
 int64_t Segment::part_begin(int process) const {
   const int index = holder_index(process);
   return index < 0 ? 0 : boundaries[index];
@@ -79,18 +96,40 @@ int64_t Segment::part_elements(int process) const {
   return index < 0 ? 0 : boundaries[index + 1] - boundaries[index];
 }
 
+std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements) {
+  std::vector<PieceRange> ranges;
+  for (const Piece& piece : segment.pieces) {
+    const int64_t from = std::max(begin, piece.offset);
+    const int64_t to = std::min(begin + elements, piece.offset + piece.elements);
+    if (from < to)
+      ranges.push_back({.parameter = piece.parameter,
+                        .begin = from - piece.offset,
+                        .end = to - piece.offset,
+                        .offset = from - begin});
+  }
+  return ranges;
+}
+
 int64_t Bucket::reduce_elements(int from, int to) const {
   if (from == to) return 0;
   int64_t elements = 0;
   for (const Segment& segment : segments)
-    if (segment.holder_index(from) >= 0) elements += segment.part_elements(to);
+    if (segment.is_held_by(from)) elements += segment.part_elements(to);
+  return elements;
+}
+
+int64_t Bucket::spread_elements(int from, int to, Audience audience) const {
+  if (from == to) return 0;
+  int64_t elements = 0;
+  for (const Segment& segment : segments)
+    if (segment.is_for(to, audience)) elements += segment.part_elements(from);
   return elements;
 }
 
 int64_t Bucket::held_elements(int process) const {
   int64_t elements = 0;
   for (const Segment& segment : segments)
-    if (segment.holder_index(process) >= 0) elements += segment.elements;
+    if (segment.is_held_by(process)) elements += segment.elements;
   return elements;
 }
 
@@ -104,12 +143,29 @@ int64_t Bucket::part_elements(int process) const {
 Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const ScheduleOptions& options) {
   Schedule schedule{.placement = placement, .options = options, .buckets = {}};
   Packer packer(plan, schedule);
-  for (size_t i = 0; i < plan.layout.parameters.size(); ++i)
-    for (int unit : plan.units_of(plan.layout.parameters[i]))
-      packer.add(static_cast<int>(i), unit);
+  const std::vector<ParameterLayout>& parameters = plan.layout.parameters;
+  for (size_t begin = 0; begin < parameters.size();) {
+    // The parameters of one branch unit by unit, so that a unit's pieces stand together.
+    size_t end = begin + 1;
+    while (end < parameters.size() && parameters[end].branch &&
+           parameters[end].branch == parameters[begin].branch)
+      ++end;
+    std::map<int, std::vector<int>> parameters_of_unit;
+    for (size_t i = begin; i < end; ++i)
+      for (int unit : plan.units_of(parameters[i]))
+        parameters_of_unit[unit].push_back(static_cast<int>(i));
+    for (const auto& [unit, indices] : parameters_of_unit)
+      for (int index : indices)
+        packer.add(index, unit);
+    begin = end;
+  }
+  std::vector<int> everyone(plan.workers);
+  std::iota(everyone.begin(), everyone.end(), 0);
   for (Bucket& bucket : schedule.buckets) {
     for (Segment& segment : bucket.segments) {
       segment.holders = placement.processes_of(plan.owners(segment.unit));
+      segment.readers =
+          plan.masking == Masking::kForward ? segment.holders : placement.processes_of(everyone);
       segment.owner_slots = static_cast<int>(plan.owners(segment.unit).size()) * placement.replicas;
       divide(segment, sum_type(options.precision));
     }

@@ -30,19 +30,42 @@ struct Piece {
   int64_t elements = 0;
 };
 
+/// To whom the updated part of a segment goes.
+enum class Audience {
+  kHolders,       ///< processes that run a slot of an owner
+  kReaders,       ///< processes that have the values: holders and, under backward masking, all
+  kOtherReaders,  ///< readers that are not holders
+};
+
 struct Segment {
   int unit = kSharedUnit;
   std::vector<Piece> pieces;
   int64_t elements = 0;
   int owner_slots = 1;              ///< owners of the unit times R: what a gradient sum is divided by
   std::vector<int> holders;         ///< processes, ascending
+  std::vector<int> readers;         ///< processes, ascending
   std::vector<int64_t> boundaries;  ///< holder i updates [boundaries[i], boundaries[i + 1])
 
+  bool is_held_by(int process) const { return holder_index(process) >= 0; }
+  bool is_read_by(int process) const;
+  bool is_for(int process, Audience audience) const;
   /// Position of the process among the holders; -1 when it holds nothing of the segment.
   int holder_index(int process) const;
   int64_t part_begin(int process) const;  ///< 0 for a process that does not hold the segment
   int64_t part_elements(int process) const;
 };
+
+/// Elements [begin, end) of a piece that fall into a range of its segment; `offset` counts from the range's
+/// start.
+struct PieceRange {
+  int parameter = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t offset = 0;
+};
+
+/// Pieces, or parts of them, in [begin, begin + elements) of the segment.
+std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements);
 
 struct Bucket {
   ElementType type = ElementType::kF32;
@@ -52,8 +75,8 @@ struct Bucket {
   /// Elements process `from` sends to `to` when gradients are reduced: the parts of `to` in segments both
   /// hold.
   int64_t reduce_elements(int from, int to) const;
-  /// The same when new values are published: the parts of `from` in segments both hold.
-  int64_t publish_elements(int from, int to) const { return reduce_elements(to, from); }
+  /// Elements process `from` sends to `to` when its updated parts are spread.
+  int64_t spread_elements(int from, int to, Audience audience) const;
   /// Elements of the segments this process holds, and of the parts it updates.
   int64_t held_elements(int process) const;
   int64_t part_elements(int process) const;

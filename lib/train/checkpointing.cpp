@@ -5,10 +5,10 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/digest.h"
+#include "model/slices.h"
 #include "spec/error.h"
 #include "spec/print.h"
 #include "subnet/plan_json.h"
@@ -17,70 +17,16 @@
 namespace sdp {
 namespace {
 
-constexpr const char* kBuffer = "buffer";
-
-std::string range_name(const StateKey& key, int64_t begin, int64_t end) {
-  return fmt::format("{}|{}|{}:{}|{}:{}", key.kind, key.parameter, key.hidden_begin, key.hidden_end, begin,
-                     end);
-}
-
-std::string buffer_name(const std::string& name, Slot slot) {
-  return fmt::format("{}|{}|{}|{}", kBuffer, name, slot.worker, slot.replica);
-}
-
-StateKey key_of(const SubnetPlan& plan, const std::string& kind, int parameter, int unit) {
-  StateKey key{.kind = kind, .parameter = plan.layout.parameters[parameter].name};
-  if (unit != kSharedUnit) {
-    key.hidden_begin = plan.units[unit].begin;
-    key.hidden_end = plan.units[unit].end;
-  }
-  return key;
-}
-
-/// "a:b" -> a, b
-std::pair<int64_t, int64_t> parse_range(std::string_view text, const std::string& name) {
-  std::pair<int64_t, int64_t> range;
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, range.first);
-  if (first.ec == std::errc() && first.ptr != end && *first.ptr == ':') {
-    const auto second = std::from_chars(first.ptr + 1, end, range.second);
-    if (second.ec == std::errc() && second.ptr == end) return range;
-  }
-  throw DataError("checkpoint tensor " + name + ": expected kind|parameter|begin:end|begin:end");
-}
-
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const size_t bar = text.find('|');
-    parts.push_back(text.substr(0, bar));
-    if (bar == std::string_view::npos) return parts;
-    text.remove_prefix(bar + 1);
-  }
-}
-
-DType dtype_of(at::ScalarType type) {
-  return type == at::kDouble ? DType::kF64 : type == at::kFloat ? DType::kF32 : DType::kBF16;
-}
-
-at::Tensor as_tensor(const TensorView& view) {
-  const at::ScalarType type = view.entry.dtype == DType::kF64   ? at::kDouble
-                              : view.entry.dtype == DType::kF32 ? at::kFloat
-                                                                : at::kBFloat16;
-  // Mapped read-only; callers only copy out of it.
-  return at::from_blob(const_cast<std::byte*>(view.data.data()), view.entry.shape, type);
-}
-
 /// What one process saves: its part of every parameter's state, and its slots' buffers.
 std::map<std::string, at::Tensor> tensors_to_save(const Experiment& experiment, Engine& engine) {
   std::map<std::string, at::Tensor> tensors;
   for (const StateRange& range : engine.owned_state())
-    tensors[range_name(key_of(experiment.plan, range.kind, range.parameter, range.unit), range.begin,
-                       range.end)] = range.values;
+    tensors[range_name(key_of(experiment.plan, range), range.begin, range.end)] = range.values;
   const ParameterStore& store = engine.store();
   for (size_t s = 0; s < store.slots().size(); ++s)
-    for (const auto& [name, buffer] : store.slot(static_cast<int>(s)).buffers())
-      tensors[buffer_name(name, store.slots()[s])] = buffer;
+    for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s)))
+      tensors[buffer_name(buffer_key(experiment.plan, piece.buffer, piece.unit), store.slots()[s])] =
+          piece.values.reshape({-1});
   return tensors;
 }
 
@@ -154,19 +100,14 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& run_dir, std::op
 void CheckpointReader::index_file(const SafetensorsFile& file) {
   for (const TensorView& view : file.entries()) {
     const std::string& name = view.entry.name;
-    const std::vector<std::string_view> parts = split(name);
-    if (parts.size() != 4) throw DataError(folder_.string() + ": unexpected tensor " + name);
-    if (parts[0] == kBuffer) {
-      const auto [worker, replica] = parse_range(fmt::format("{}:{}", parts[2], parts[3]), name);
-      buffers_[{std::string(parts[1]), Slot{static_cast<int>(worker), static_cast<int>(replica)}}] = &view;
+    const auto& [key, begin, end] = parse_name(name);
+    if (key.kind == kBufferKind) {
+      buffers_[{key, Slot{static_cast<int>(begin), static_cast<int>(end)}}] = &view;
       continue;
     }
-    const auto [hidden_begin, hidden_end] = parse_range(parts[2], name);
-    const auto [begin, end] = parse_range(parts[3], name);
     if (begin < 0 || end - begin != view.entry.bytes() / element_bytes(view.entry.dtype))
       throw DataError(folder_.string() + ": tensor " + name + " has another size than its name says");
-    ranges_[{std::string(parts[0]), std::string(parts[1]), hidden_begin, hidden_end}].push_back(
-        {begin, end, &view});
+    ranges_[key].push_back({begin, end, &view});
   }
 }
 
@@ -190,8 +131,8 @@ void CheckpointReader::read(const StateKey& key, int64_t begin, int64_t end, at:
                     folder_.string(), done, end, range_name(key, begin, end)));
 }
 
-at::Tensor CheckpointReader::buffer(const std::string& name, Slot slot) const {
-  const auto found = buffers_.find({name, slot});
+at::Tensor CheckpointReader::buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const {
+  const auto found = buffers_.find({buffer_key(plan, buffer, unit), slot});
   return found == buffers_.end() ? at::Tensor() : as_tensor(*found->second);
 }
 
@@ -209,34 +150,48 @@ void check_plan(const CheckpointReader& reader, const SubnetPlan& plan) {
         "with. Use it with the run folder's own spec.yaml and plan.json.");
 }
 
-/// A parameter in the full model's shape. Block construction: it belongs to one unit.
-at::Tensor read_whole(const CheckpointReader& reader, const SubnetPlan& plan, int index, Precision precision,
-                      at::Device device) {
-  const ParameterLayout& parameter = plan.layout.parameters[index];
-  const std::vector<int> units = plan.units_of(parameter);
-  if (units.size() != 1) throw std::logic_error(parameter.name + " is divided over units");
-  at::Tensor values =
-      at::empty({parameter.elements()},
-                at::TensorOptions(scalar_type(element_type(parameter, precision))).device(device));
-  reader.read(key_of(plan, "value", index, units.front()), 0, values.numel(), values);
-  return values.view(parameter.shape);
+/// What a checkpoint has of these units of a parameter, in the shape of a tensor that holds them.
+at::Tensor read_units(const CheckpointReader& reader, const SubnetPlan& plan,
+                      const ParameterLayout& parameter, const std::vector<int>& units,
+                      const at::TensorOptions& options) {
+  const at::Tensor values = at::empty(shape_of_units(parameter.shape, parameter.slice, plan, units), options);
+  const std::vector<at::Tensor> views = piece_views(values, parameter.slice, plan, units);
+  for (size_t i = 0; i < units.size(); ++i) {
+    const at::Tensor piece = at::empty({views[i].numel()}, options);
+    reader.read(key_of(plan, kValueKind, parameter.name, units[i]), 0, piece.numel(), piece);
+    views[i].copy_(piece.view(views[i].sizes()));
+  }
+  return values;
+}
+
+at::TensorOptions value_options(const ParameterLayout& parameter, Precision precision, at::Device device) {
+  return at::TensorOptions(scalar_type(element_type(parameter, precision))).device(device);
+}
+
+at::TensorOptions buffer_options(Precision precision, at::Device device) {
+  return at::TensorOptions(scalar_type(sum_type(precision))).device(device);
+}
+
+[[noreturn]] void fail_without_buffer(const std::string& name) {
+  throw DataError("the checkpoint has no buffer " + name);
 }
 
 }  // namespace
 
 void restore(const CheckpointReader& reader, const Experiment& experiment, Engine& engine) {
   const at::NoGradGuard no_grad;
-  check_plan(reader, experiment.plan);
-  for (StateRange& range : engine.required_state())
-    reader.read(key_of(experiment.plan, range.kind, range.parameter, range.unit), range.begin, range.end,
-                range.values);
+  const SubnetPlan& plan = experiment.plan;
+  check_plan(reader, plan);
+  engine.load_state([&](const StateRange& range) {
+    reader.read(key_of(plan, range), range.begin, range.end, range.values);
+  });
   const ParameterStore& store = engine.store();
   for (size_t s = 0; s < store.slots().size(); ++s) {
-    for (const auto& [name, buffer] : store.slot(static_cast<int>(s)).buffers()) {
-      const at::Tensor saved = reader.buffer(name, store.slots()[s]);
+    for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s))) {
+      const at::Tensor saved = reader.buffer(plan, piece.buffer, piece.unit, store.slots()[s]);
       if (!saved.defined())
-        throw DataError("the checkpoint has no buffer " + buffer_name(name, store.slots()[s]));
-      at::Tensor(buffer).copy_(saved);
+        fail_without_buffer(buffer_name(buffer_key(plan, piece.buffer, piece.unit), store.slots()[s]));
+      piece.values.copy_(saved.view(piece.values.sizes()));
     }
   }
   engine.set_step_count(reader.manifest().state.at("updates"));
@@ -246,25 +201,31 @@ SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& r
                                const ExperimentSpec& spec, at::Device device)
     : FullModel(plan), reader_(reader), precision_(spec.train.precision), device_(device) {
   check_plan(reader, plan);
-  const at::TensorOptions options = at::TensorOptions(scalar_type(sum_type(precision_))).device(device);
-  for (const BufferLayout& buffer : plan.layout.buffers) {
-    at::Tensor sum = at::zeros(buffer.shape, options);
-    int64_t holders = 0;
-    for (int worker = 0; worker < plan.workers; ++worker) {
-      for (int replica = 0; replica < reader.manifest().replicas; ++replica) {
-        const at::Tensor saved = reader.buffer(buffer.name, {.worker = worker, .replica = replica});
-        if (!saved.defined()) continue;
-        sum.add_(saved.to(options));
-        ++holders;
+  const int replicas = static_cast<int>(reader.manifest().replicas);
+  for (int b = 0; b < static_cast<int>(plan.layout.buffers.size()); ++b) {
+    const BufferLayout& buffer = plan.layout.buffers[b];
+    const at::Tensor mean = at::zeros(buffer.shape, buffer_options(precision_, device));
+    const std::vector<int> units = plan.units_of(buffer);
+    const std::vector<at::Tensor> views = piece_views(mean, buffer.slice, plan, units);
+    for (size_t i = 0; i < units.size(); ++i) {
+      const OwnerSet& owners = plan.owners(units[i]);
+      for (int worker : owners) {
+        for (int replica = 0; replica < replicas; ++replica) {
+          const at::Tensor saved = reader.buffer(plan, b, units[i], {.worker = worker, .replica = replica});
+          if (!saved.defined()) fail_without_buffer(buffer.name);
+          views[i].add_(saved.view(views[i].sizes()).to(mean.options()) /
+                        static_cast<double>(static_cast<int>(owners.size()) * replicas));
+        }
       }
     }
-    if (holders == 0) throw DataError("the checkpoint has no buffer " + buffer.name);
-    buffers_[buffer.name] = sum.div_(static_cast<double>(holders));
+    buffers_[buffer.name] = mean;
   }
 }
 
 at::Tensor SavedFullModel::read_parameter(int index) {
-  return read_whole(reader_, plan_, index, precision_, device_);
+  const ParameterLayout& parameter = plan_.layout.parameters[index];
+  return read_units(reader_, plan_, parameter, plan_.units_of(parameter),
+                    value_options(parameter, precision_, device_));
 }
 
 SavedSubnetwork::SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader& reader,
@@ -273,14 +234,28 @@ SavedSubnetwork::SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader&
   check_plan(reader, plan);
 }
 
-at::Tensor SavedSubnetwork::parameter(const std::string& name) const {
-  return read_whole(reader_, plan_, plan_.layout.parameter_index(name), precision_, device_);
+at::Tensor SavedSubnetwork::find_parameter(const std::string& name, int part) const {
+  const ParameterLayout& parameter = plan_.layout.parameters[plan_.layout.parameter_index(name)];
+  return read_units(reader_, plan_, parameter, plan_.parts_of(worker_, parameter).at(part).units,
+                    value_options(parameter, precision_, device_));
 }
 
-at::Tensor SavedSubnetwork::buffer(const std::string& name) const {
-  const at::Tensor saved = reader_.buffer(name, {.worker = worker_, .replica = 0});
-  if (!saved.defined()) throw DataError("the checkpoint has no buffer " + name);
-  return saved.to(device_, scalar_type(sum_type(precision_)), /*non_blocking=*/false, /*copy=*/true);
+at::Tensor SavedSubnetwork::find_buffer(const std::string& name, int part) const {
+  for (int b = 0; b < static_cast<int>(plan_.layout.buffers.size()); ++b) {
+    const BufferLayout& buffer = plan_.layout.buffers[b];
+    if (buffer.name != name) continue;
+    const std::vector<int> units = plan_.parts_of(worker_, buffer).at(part).units;
+    const at::Tensor values = at::empty(shape_of_units(buffer.shape, buffer.slice, plan_, units),
+                                        buffer_options(precision_, device_));
+    const std::vector<at::Tensor> views = piece_views(values, buffer.slice, plan_, units);
+    for (size_t i = 0; i < units.size(); ++i) {
+      const at::Tensor saved = reader_.buffer(plan_, b, units[i], {.worker = worker_, .replica = 0});
+      if (!saved.defined()) fail_without_buffer(name);
+      views[i].copy_(saved.view(views[i].sizes()));
+    }
+    return values;
+  }
+  throw std::logic_error("the model has no buffer " + name);
 }
 
 }  // namespace sdp

@@ -13,6 +13,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/store.h"
 #include "engine/engine.h"
+#include "train/checkpoint_keys.h"
 #include "train/experiment.h"
 #include "train/full_model.h"
 
@@ -21,16 +22,6 @@ namespace sdp {
 /// Writes a checkpoint. Collective; returns on all processes when it is complete on disk.
 void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
                      Communicator& comm, int64_t step, int threads);
-
-/// An element range of a parameter's share of a unit. Shared parameters have the hidden range [0, 0).
-struct StateKey {
-  std::string kind;
-  std::string parameter;
-  int64_t hidden_begin = 0;
-  int64_t hidden_end = 0;
-
-  auto operator<=>(const StateKey&) const = default;
-};
 
 /// A checkpoint's files, mapped. Any process reads any range.
 class CheckpointReader {
@@ -43,8 +34,8 @@ class CheckpointReader {
   std::string identity() const;
   /// Copies elements [begin, end) into `target` (flat, any type and device). DataError when some are missing.
   void read(const StateKey& key, int64_t begin, int64_t end, at::Tensor target) const;
-  /// BatchNorm buffer of one slot; undefined when the slot does not hold it.
-  at::Tensor buffer(const std::string& name, Slot slot) const;
+  /// A unit's piece of one slot's BatchNorm buffer, flat; undefined when the slot does not hold it.
+  at::Tensor buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const;
 
  private:
   struct SavedRange {
@@ -58,7 +49,7 @@ class CheckpointReader {
   Manifest manifest_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<StateKey, std::vector<SavedRange>> ranges_;
-  std::map<std::pair<std::string, Slot>, const TensorView*> buffers_;
+  std::map<std::pair<StateKey, Slot>, const TensorView*> buffers_;  ///< kind "buffer"
 };
 
 /// Fills the engine and the slots' buffers. DataError when the checkpoint belongs to another plan.
@@ -80,15 +71,17 @@ class SavedFullModel : public FullModel {
   at::Device device_;
 };
 
-/// One worker's subnetwork of a checkpoint, with the statistics of its replica 0.
+/// One worker's subnetwork of a checkpoint, as the worker held it, with the statistics of its replica 0.
 class SavedSubnetwork : public TensorSource {
  public:
   SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader& reader, const ExperimentSpec& spec,
                   at::Device device, int worker);
-  at::Tensor parameter(const std::string& name) const override;
-  at::Tensor buffer(const std::string& name) const override;
+  int parts(int branch) const override { return static_cast<int>(plan_.parts_of(worker_, branch).size()); }
 
  private:
+  at::Tensor find_parameter(const std::string& name, int part) const override;
+  at::Tensor find_buffer(const std::string& name, int part) const override;
+
   const SubnetPlan& plan_;
   const CheckpointReader& reader_;
   Precision precision_;

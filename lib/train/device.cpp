@@ -52,6 +52,10 @@ int use_cores_of_one_process(int local_world) {
   return threads;
 }
 
+at::Generator make_generator(c10::Device device) {
+  return at::globalContext().defaultGenerator(device).clone();
+}
+
 std::string device_name(c10::Device device) {
   return device.is_cuda() ? "CUDA" : "CPU";
 }

@@ -2,6 +2,7 @@
 
 // The device a process computes on.
 
+#include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
 #include <chrono>
@@ -30,6 +31,9 @@ int device_count(DeviceKind kind);
 /// Shares the host's cores among its processes: sets and returns this process's number of threads,
 /// max(1, cores / local_world).
 int use_cores_of_one_process(int local_world);
+
+/// A random-number generator of this device that is nobody else's.
+at::Generator make_generator(c10::Device device);
 
 std::string device_name(c10::Device device);
 

@@ -4,16 +4,22 @@
 
 #include <algorithm>
 
-#include "data/augment.h"
+#include "data/loader.h"
 #include "train/batch.h"
 
 namespace sdp {
+
+namespace {
+
+constexpr int64_t kRowsAtATime = 512;
+
+}  // namespace
 
 double branch_scale_of(const Experiment& experiment) {
   return experiment.spec.eval.branch_scale == BranchScale::kSurvival ? experiment.plan.coverage() : 1;
 }
 
-Evaluator::Evaluator(const Experiment& experiment, const ImageDataset& train, const ImageDataset& test,
+Evaluator::Evaluator(const Experiment& experiment, const Dataset& train, const Dataset& test,
                      Communicator& comm)
     : experiment_(experiment), train_(train), test_(test), comm_(comm) {}
 
@@ -48,25 +54,33 @@ void Evaluator::walk_branches(const ForwardMode& mode) const {
 }
 
 TensorBatch Evaluator::test_batch(int64_t begin) const {
-  const int64_t end = std::min(begin + experiment_.spec.eval.batch_size, test_.size());
-  return to_tensors(eval_batch(test_, begin, end), test_.shape(), experiment_.spec.train.precision,
-                    comm_.device());
+  const int64_t end = std::min(begin + *experiment_.spec.eval.batch_size, test_.size());
+  return to_tensors(test_.eval_batch(begin, end), experiment_.spec.train.precision, comm_.device());
 }
 
 at::Tensor Evaluator::summed_loss_and_hits(Model& model, const ForwardMode& mode, int64_t begin) const {
   const TensorBatch batch = test_batch(begin);
-  const at::Tensor logits = model.forward(batch.images, mode).to(at::kDouble);
-  const at::Tensor loss = at::cross_entropy_loss(logits, batch.labels, /*weight=*/{}, at::Reduction::Sum);
-  const at::Tensor hits = logits.argmax(1).eq(batch.labels).sum().to(at::kDouble);
-  return at::stack({loss, hits});
+  const at::Tensor logits = model.forward(batch.input, mode).flatten(0, -2);
+  const at::Tensor labels = batch.labels.flatten();
+  at::Tensor sums = at::zeros({3}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  // In fp64, and few rows at a time: a language model's are as wide as its vocabulary.
+  for (int64_t row = 0; row < labels.numel(); row += kRowsAtATime) {
+    const int64_t rows = std::min(kRowsAtATime, labels.numel() - row);
+    const at::Tensor predicted = logits.narrow(0, row, rows).to(at::kDouble);
+    const at::Tensor wanted = labels.narrow(0, row, rows);
+    const at::Tensor loss = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::Sum);
+    const at::Tensor hits = predicted.argmax(1).eq(wanted).sum().to(at::kDouble);
+    sums.add_(at::stack({loss, hits, at::full_like(loss, static_cast<double>(rows))}));
+  }
+  return sums;
 }
 
 EvalResult Evaluator::run(FullModel& full_model) {
   const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
   const ForwardMode mode = bind(*model, full_model, /*training=*/false);
-  const int64_t batch_size = experiment_.spec.eval.batch_size;
+  const int64_t batch_size = *experiment_.spec.eval.batch_size;
   const int64_t batches = (test_.size() + batch_size - 1) / batch_size;
-  at::Tensor sums = at::zeros({2}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  at::Tensor sums = at::zeros({3}, at::TensorOptions(at::kDouble).device(comm_.device()));
   // Every process makes the same number of passes, as streamed branches are collective.
   for (int64_t round = 0; round * comm_.size() < batches; ++round) {
     const int64_t batch = round * comm_.size() + comm_.rank();
@@ -80,10 +94,10 @@ EvalResult Evaluator::run(FullModel& full_model) {
   return mean_of(sums);
 }
 
-EvalResult Evaluator::mean_of(const at::Tensor& sums) const {
-  const double size = static_cast<double>(test_.size());
+EvalResult Evaluator::mean_of(const at::Tensor& sums) {
   const at::Tensor host = sums.cpu();
-  return {host[0].item<double>() / size, host[1].item<double>() / size};
+  const double predictions = host[2].item<double>();
+  return {host[0].item<double>() / predictions, host[1].item<double>() / predictions};
 }
 
 at::Tensor Evaluator::logits(FullModel& full_model) {
@@ -91,8 +105,8 @@ at::Tensor Evaluator::logits(FullModel& full_model) {
   const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
   const ForwardMode mode = bind(*model, full_model, /*training=*/false);
   std::vector<at::Tensor> parts;
-  for (int64_t begin = 0; begin < test_.size(); begin += experiment_.spec.eval.batch_size)
-    parts.push_back(model->forward(test_batch(begin).images, mode));
+  for (int64_t begin = 0; begin < test_.size(); begin += *experiment_.spec.eval.batch_size)
+    parts.push_back(model->forward(test_batch(begin).input, mode));
   return at::cat(parts);
 }
 
@@ -114,7 +128,7 @@ void Evaluator::recalibrate(FullModel& full_model) {
       .first_step = 0,
       .last_step = mine,
       .seed = static_cast<uint64_t>(spec.seed),
-      .augment = spec.data.augment,
+      .augment = {.steps = spec.data.augment},  // unmixed, as the test images are
       .threads = spec.data.loader_threads,
       .prefetch_batches = spec.data.prefetch_batches};
   BatchLoader loader(train_, options);
@@ -124,8 +138,8 @@ void Evaluator::recalibrate(FullModel& full_model) {
       continue;
     }
     mode.batch_norm_momentum = 1.0 / static_cast<double>(round + 1);
-    const TensorBatch batch = to_tensors(loader.next(), train_.shape(), spec.train.precision, comm_.device());
-    model->forward(batch.images, mode);
+    const TensorBatch batch = to_tensors(loader.next(), spec.train.precision, comm_.device());
+    model->forward(batch.input, mode);
   }
   for (auto& [name, buffer] : full_model.buffers()) {
     // A process without a batch still has the averages of training, which must not count.
@@ -155,8 +169,8 @@ EvalRecord Evaluator::evaluate(FullModel& full_model) {
 EvalResult Evaluator::evaluate_subnetwork(Model& model) {
   const at::NoGradGuard no_grad;
   const ForwardMode mode{.training = false};
-  at::Tensor sums = at::zeros({2}, at::TensorOptions(at::kDouble).device(comm_.device()));
-  for (int64_t begin = 0; begin < test_.size(); begin += experiment_.spec.eval.batch_size)
+  at::Tensor sums = at::zeros({3}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  for (int64_t begin = 0; begin < test_.size(); begin += *experiment_.spec.eval.batch_size)
     sums.add_(summed_loss_and_hits(model, mode, begin));
   return mean_of(sums);
 }

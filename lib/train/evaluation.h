@@ -1,7 +1,7 @@
 #pragma once
 
 // Evaluation on the test set: the assembled full model, with the corrections the spec asks for, and single
-// subnetworks. The test set is divided over the processes by its images.
+// subnetworks. The test set is divided over the processes by its samples.
 
 #include "comm/communicator.h"
 #include "data/dataset.h"
@@ -25,8 +25,7 @@ double branch_scale_of(const Experiment& experiment);
 class Evaluator {
  public:
   /// Data sets must outlive it. `train` is read for BatchNorm recalibration only.
-  Evaluator(const Experiment& experiment, const ImageDataset& train, const ImageDataset& test,
-            Communicator& comm);
+  Evaluator(const Experiment& experiment, const Dataset& train, const Dataset& test, Communicator& comm);
 
   /// Collective. The result with corrections applied and, if there are any, without. The full model keeps its
   /// corrected BatchNorm statistics and branch scale.
@@ -44,14 +43,15 @@ class Evaluator {
   ForwardMode bind(Model& model, FullModel& full_model, bool training) const;
   EvalResult run(FullModel& full_model);
   void walk_branches(const ForwardMode& mode) const;
-  /// Test images from `begin` on, one batch.
+  /// Test samples from `begin` on, one batch.
   TensorBatch test_batch(int64_t begin) const;
+  /// Sums over the batch's predictions, and how many those are: [3] fp64.
   at::Tensor summed_loss_and_hits(Model& model, const ForwardMode& mode, int64_t begin) const;
-  EvalResult mean_of(const at::Tensor& sums) const;
+  static EvalResult mean_of(const at::Tensor& sums);
 
   const Experiment& experiment_;
-  const ImageDataset& train_;
-  const ImageDataset& test_;
+  const Dataset& train_;
+  const Dataset& test_;
   Communicator& comm_;
 };
 

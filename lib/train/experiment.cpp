@@ -30,9 +30,14 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
     subnetwork.assignment_file = saved_plan->string();
   }
   const Placement placement = make_placement(subnetwork.workers, subnetwork.replicas, processes);
-  SubnetPlan plan = make_plan(layout_of(spec.model), subnetwork, static_cast<uint64_t>(spec.seed));
+  SubnetPlan plan = make_plan(layout_of(spec.model, spec.data.sequence_length), subnetwork,
+                              static_cast<uint64_t>(spec.seed));
   Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
   return {spec, std::move(plan), std::move(schedule)};
+}
+
+bool has_subnetworks(const SubnetPlan& plan) {
+  return plan.masking == Masking::kForward && plan.coverage() < 1;
 }
 
 RunSteps run_steps(const Experiment& experiment, int64_t dataset_size) {

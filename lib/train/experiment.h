@@ -24,6 +24,9 @@ struct Experiment {
 Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
                            const std::optional<std::filesystem::path>& saved_plan = std::nullopt);
 
+/// Whether workers train models of their own, smaller than the full one: forward masking below full coverage.
+bool has_subnetworks(const SubnetPlan& plan);
+
 /// The run in steps. An epoch is dataset_size samples over all workers and replicas.
 struct RunSteps {
   RunLength length;

@@ -3,59 +3,131 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <fstream>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
+#include "io/atomic_file.h"
+#include "model/library_tensors.h"
+#include "model/slices.h"
+#include "spec/error.h"
+#include "train/model_config.h"
 
 namespace sdp {
 namespace {
 
-constexpr std::string_view kRunningMean = ".running_mean";
+/// What a file will hold: by name, how to get it.
+struct Export {
+  std::vector<TensorEntry> entries;
+  std::map<std::string, std::function<at::Tensor()>> sources;
 
-/// torchvision's count of BatchNorm updates, which its state dict has beside the running statistics.
-std::vector<std::string> counters(const ModelLayout& layout) {
-  std::vector<std::string> names;
-  for (const BufferLayout& buffer : layout.buffers)
-    if (buffer.name.ends_with(kRunningMean))
-      names.push_back(buffer.name.substr(0, buffer.name.size() - kRunningMean.size()) +
-                      ".num_batches_tracked");
-  return names;
+  void add(const std::string& name, DType type, std::vector<int64_t> shape,
+           std::function<at::Tensor()> source) {
+    entries.push_back({name, type, std::move(shape)});
+    sources[name] = std::move(source);
+  }
+
+  /// Constants and counters of the library.
+  void add_library_tensors(const Experiment& experiment, int64_t batch_norm_updates) {
+    for (const auto& [name, values] :
+         library_tensors(experiment.spec.model, experiment.plan.layout, batch_norm_updates))
+      add(name, DType::kI64, values.sizes().vec(), [values] { return values; });
+  }
+
+  void write(const std::filesystem::path& out, const TensorMetadata& metadata) {
+    sort_for_writing(entries);
+    SafetensorsWriter writer(out, entries, metadata);
+    for (const TensorEntry& entry : entries) {
+      const at::Tensor values = sources.at(entry.name)().contiguous();
+      writer.write(std::span(static_cast<const std::byte*>(values.data_ptr()), values.nbytes()));
+    }
+    writer.finish();
+  }
+};
+
+constexpr const char* kOwnKey = "sdp_train";
+
+std::filesystem::path config_path(const std::filesystem::path& out) {
+  return out.parent_path() / "config.json";
+}
+
+/// Before anything is written: a config.json of another model is not replaced.
+void check_config_may_be_written(const std::filesystem::path& out) {
+  std::ifstream file(config_path(out));
+  if (!file) return;
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains(kOwnKey))
+    throw UsageError(
+        fmt::format("--out {}: {} is there and belongs to something else. Export into a folder of its "
+                    "own.",
+                    out.string(), config_path(out).string()));
+}
+
+TensorMetadata metadata_of(const Manifest& manifest) {
+  return {{"format", "pt"}, {"step", std::to_string(manifest.step)}, {"plan_hash", manifest.plan_hash}};
+}
+
+int64_t batch_norm_updates(const Manifest& manifest) {
+  return manifest.state.at("batch_norm_updates").get<int64_t>();
 }
 
 }  // namespace
 
-void export_model(FullModel& model, const Manifest& manifest, ElementType type, int64_t recalibrate_batches,
-                  const std::filesystem::path& out) {
-  const ModelLayout& layout = model.plan().layout;
-  const DType dtype = type == ElementType::kF64 ? DType::kF64 : DType::kF32;
-  std::vector<TensorEntry> entries;
-  for (const ParameterLayout& parameter : layout.parameters)
-    entries.push_back({parameter.name, dtype, parameter.shape});
+void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
+                  int64_t recalibrate_batches, const std::filesystem::path& out) {
+  check_config_may_be_written(out);
+  const ModelLayout& layout = experiment.plan.layout;
+  const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
+  Export file;
+  for (int p = 0; p < static_cast<int>(layout.parameters.size()); ++p)
+    file.add(layout.parameters[p].name, type, layout.parameters[p].shape,
+             [&model, p] { return model.read_one(p); });
   for (const BufferLayout& buffer : layout.buffers)
-    entries.push_back({buffer.name, dtype, buffer.shape});
-  for (const std::string& name : counters(layout))
-    entries.push_back({name, DType::kI64, {}});
-  sort_for_writing(entries);
+    file.add(buffer.name, type, buffer.shape, [&model, &buffer] { return model.buffer(buffer.name); });
+  file.add_library_tensors(experiment, batch_norm_updates(manifest));
+  TensorMetadata metadata = metadata_of(manifest);
+  metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
+  metadata["recalibrate_batches"] = std::to_string(recalibrate_batches);
+  file.write(out, metadata);
+  write_file_atomically(config_path(out), full_model_config(experiment, manifest).dump(2) + "\n");
+}
 
-  SafetensorsWriter writer(out, entries,
-                           {{"format", "pt"},
-                            {"step", std::to_string(manifest.step)},
-                            {"plan_hash", manifest.plan_hash},
-                            {"branch_scale", fmt::format("{}", model.branch_scale())},
-                            {"recalibrate_batches", std::to_string(recalibrate_batches)}});
-  for (const TensorEntry& entry : entries) {
-    at::Tensor values;
-    if (entry.dtype == DType::kI64) {
-      values = at::full({}, manifest.state.at("batch_norm_updates").get<int64_t>(), at::kLong);
-    } else if (model.buffers().contains(entry.name)) {
-      values = model.buffer(entry.name);
-    } else {
-      values = model.read_one(layout.parameter_index(entry.name));
-    }
-    values = values.contiguous();
-    writer.write(std::span(static_cast<const std::byte*>(values.data_ptr()), values.nbytes()));
-  }
-  writer.finish();
+void export_subnetwork(const CheckpointReader& reader, const Experiment& experiment, int worker,
+                       const std::filesystem::path& out) {
+  const SubnetPlan& plan = experiment.plan;
+  if (plan.masking == Masking::kBackward)
+    throw UsageError(
+        "--worker: under backward masking every worker has the whole model. Leave --worker out.");
+  if (worker < 0 || worker >= plan.workers)
+    throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
+  check_config_may_be_written(out);
+  const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), worker);
+  const SavedSubnetwork tensors(plan, reader, experiment.spec, at::kCPU, worker);
+  const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
+  Export file;
+  const auto new_name = [&](const std::string& name) {
+    for (const auto& [from, to] : described.layer_names)
+      if (name.starts_with(from + ".")) return to + name.substr(from.size());
+    return name;
+  };
+  const auto add = [&](const auto& layout, std::function<at::Tensor()> source) {
+    const std::vector<BranchPart> parts = plan.parts_of(worker, layout);
+    const bool is_absent = parts.empty() || (layout.branch && plan.parts_of(worker, *layout.branch).empty() &&
+                                             !described.layer_names.empty());
+    if (!is_absent)
+      file.add(new_name(layout.name), type,
+               shape_of_units(layout.shape, layout.slice, plan, parts.front().units), std::move(source));
+  };
+  for (const ParameterLayout& parameter : plan.layout.parameters)
+    add(parameter, [&] { return tensors.parameter(parameter.name); });
+  for (const BufferLayout& buffer : plan.layout.buffers)
+    add(buffer, [&] { return tensors.buffer(buffer.name); });
+  TensorMetadata metadata = metadata_of(reader.manifest());
+  metadata["worker"] = std::to_string(worker);
+  file.write(out, metadata);
+  write_file_atomically(config_path(out), described.config.dump(2) + "\n");
 }
 
 }  // namespace sdp

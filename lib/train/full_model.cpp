@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <stdexcept>
+
+#include "model/slices.h"
 
 namespace sdp {
 
@@ -33,62 +36,70 @@ void FullModel::drop_branch(int branch) {
     if (parameter.branch == branch) parameters_.erase(parameter.name);
 }
 
-at::Tensor FullModel::parameter(const std::string& name) const {
+at::Tensor FullModel::find_parameter(const std::string& name, int) const {
   const auto found = parameters_.find(name);
   if (found == parameters_.end()) throw std::logic_error(name + " was not fetched");
   return found->second;
 }
 
-at::Tensor FullModel::buffer(const std::string& name) const {
+at::Tensor FullModel::find_buffer(const std::string& name, int) const {
   return buffers_.at(name);
 }
 
 LiveFullModel::LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine,
                              Communicator& comm)
     : FullModel(plan), schedule_(schedule), store_(engine.store()), comm_(comm) {
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
-    for (int r = 0; r < static_cast<int>(schedule.buckets[b].segments.size()); ++r)
-      for (const Piece& piece : schedule.buckets[b].segments[r].pieces)
-        if (!locations_.emplace(piece.parameter, Location{b, r, piece}).second)
-          throw std::logic_error("a parameter that is divided over units cannot be assembled");
   average_buffers();
 }
 
 at::Tensor LiveFullModel::read_parameter(int index) {
   const at::NoGradGuard no_grad;
-  const Location& location = locations_.at(index);
-  const Bucket& bucket = schedule_.buckets[location.bucket];
-  const Segment& segment = bucket.segments[location.segment];
-  const std::vector<int64_t>& shape = plan_.layout.parameters[index].shape;
-  const bool held = store_.holds(location.bucket, location.segment);
-  at::Tensor values = held ? store_.segment_values(location.bucket, location.segment)
-                                 .narrow(0, location.piece.offset, location.piece.elements)
-                           : at::empty({location.piece.elements},
-                                       at::TensorOptions(scalar_type(bucket.type)).device(comm_.device()));
-  const bool everyone_holds_it = static_cast<int>(segment.holders.size()) == comm_.size();
-  if (!everyone_holds_it) comm_.broadcast(values, segment.holders.front());
-  return values.view(shape);
+  const ParameterLayout& parameter = plan_.layout.parameters[index];
+  const at::TensorOptions options =
+      at::TensorOptions(scalar_type(element_type(parameter, schedule_.options.precision)))
+          .device(comm_.device());
+  const at::Tensor full = at::empty(parameter.shape, options);
+  const std::vector<int> units = plan_.units_of(parameter);
+  const std::vector<at::Tensor> views = piece_views(full, parameter.slice, plan_, units);
+  for (size_t i = 0; i < units.size(); ++i) {
+    const std::vector<int> owners = schedule_.placement.processes_of(plan_.owners(units[i]));
+    const bool owns = std::binary_search(owners.begin(), owners.end(), comm_.rank());
+    // Under backward masking every process has the values.
+    const bool everyone_has_it =
+        plan_.masking == Masking::kBackward || static_cast<int>(owners.size()) == comm_.size();
+    if (owns || everyone_has_it) views[i].copy_(store_.piece(index, units[i]));
+    if (everyone_has_it) continue;
+    at::Tensor piece = views[i].contiguous();
+    comm_.broadcast(piece, owners.front());
+    views[i].copy_(piece);
+  }
+  return full;
 }
 
+/// Running statistics are averaged over the slots of the owners.
 void LiveFullModel::average_buffers() {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> sums;
   const at::TensorOptions options =
       at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(comm_.device());
-  for (const BufferLayout& buffer : plan_.layout.buffers) {
-    at::Tensor sum = at::zeros(buffer.shape, options);
-    for (size_t s = 0; s < store_.slots().size(); ++s)
-      if (!buffer.branch || plan_.owns_any_of(store_.slots()[s].worker, *buffer.branch))
-        sum.add_(store_.slot(static_cast<int>(s)).buffer(buffer.name));
-    int owners = plan_.workers;
-    if (buffer.branch) {
-      owners = 0;
-      for (int worker = 0; worker < plan_.workers; ++worker)
-        owners += plan_.owns_any_of(worker, *buffer.branch);
-    }
-    sums.push_back(sum.div_(owners * schedule_.placement.replicas).reshape({-1}));
-  }
+  std::vector<at::Tensor> sums;
+  for (const BufferLayout& buffer : plan_.layout.buffers)
+    sums.push_back(at::zeros(buffer.shape, options));
   if (sums.empty()) return;
+  for (size_t s = 0; s < store_.slots().size(); ++s) {
+    for (const BufferPiece& piece : store_.buffer_pieces(static_cast<int>(s))) {
+      if (piece.frozen) continue;
+      const BufferLayout& buffer = plan_.layout.buffers[piece.buffer];
+      const std::vector<int> units = plan_.units_of(buffer);
+      const size_t position =
+          static_cast<size_t>(std::find(units.begin(), units.end(), piece.unit) - units.begin());
+      const auto owners = static_cast<double>(plan_.owners(piece.unit).size());
+      piece_views(sums[piece.buffer], buffer.slice, plan_, units)
+          .at(position)
+          .add_(piece.values / (owners * schedule_.placement.replicas));
+    }
+  }
+  for (at::Tensor& sum : sums)
+    sum = sum.reshape({-1});
   at::Tensor all = at::cat(sums);
   comm_.all_reduce_sum(all);
   int64_t at = 0;

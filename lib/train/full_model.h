@@ -25,9 +25,8 @@ class FullModel : public TensorSource {
   /// One parameter with the branch scale folded in, not kept.
   at::Tensor read_one(int index);
 
-  at::Tensor parameter(const std::string& name) const override;
-  /// A copy belongs to this object: recalibration writes into it and disturbs no worker.
-  at::Tensor buffer(const std::string& name) const override;
+  int parts(int) const override { return 1; }
+  /// They belong to this object: recalibration writes into them and disturbs no worker.
   std::map<std::string, at::Tensor>& buffers() { return buffers_; }
   const SubnetPlan& plan() const { return plan_; }
 
@@ -40,6 +39,8 @@ class FullModel : public TensorSource {
   std::map<std::string, at::Tensor> buffers_;
 
  private:
+  at::Tensor find_parameter(const std::string& name, int part) const override;
+  at::Tensor find_buffer(const std::string& name, int part) const override;
   void fetch(std::optional<int> branch);
 
   double branch_scale_ = 1;
@@ -55,15 +56,9 @@ class LiveFullModel : public FullModel {
   at::Tensor read_parameter(int index) override;
   void average_buffers();
 
-  struct Location {
-    int bucket = 0;
-    int segment = 0;
-    Piece piece;
-  };
   const Schedule& schedule_;
   const ParameterStore& store_;
   Communicator& comm_;
-  std::map<int, Location> locations_;  ///< by parameter, which block construction never divides
 };
 
 }  // namespace sdp

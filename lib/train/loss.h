@@ -2,16 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "data/dataset.h"
 #include "spec/experiment_spec.h"
+#include "train/batch.h"
 
 namespace sdp {
 
-/// Mean cross-entropy of logits [B, K] and labels [B], in fp32 (fp64 in an fp64 run), with the spec's label
-/// smoothing.
-at::Tensor classification_loss(const at::Tensor& logits, const at::Tensor& labels, const TrainSpec& spec);
-
-/// UsageError where the model's classes or image size are not the data set's.
-void check_data_fits_model(const ModelSpec& model, const ImageDataset& dataset);
+/// Mean cross-entropy of logits [B, K] or [B, T, K] and the batch's labels, in fp32 (fp64 in an fp64 run),
+/// with the spec's label smoothing. Of mixed images, the mean of both labels' by their shares.
+at::Tensor classification_loss(const at::Tensor& logits, const TensorBatch& batch, const TrainSpec& spec);
 
 }  // namespace sdp

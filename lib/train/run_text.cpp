@@ -42,16 +42,22 @@ std::string cost_table(const std::string& of, const Json& costs, const Json* den
   return table.str();
 }
 
+/// A table of more units than these is cut down to its beginning.
+constexpr size_t kMostUnits = 40;
+constexpr size_t kFewUnits = 16;
+
 std::string unit_table(const Json& plan) {
   TextTable table({"unit", "branch", "hidden width", "parameters", "FLOPs/sample", "owners"});
-  for (size_t u = 0; u < plan["units"].size(); ++u) {
+  const size_t shown = plan["units"].size() <= kMostUnits ? plan["units"].size() : kFewUnits;
+  for (size_t u = 0; u < shown; ++u) {
     const Json& unit = plan["units"][u];
     table.add_row({fmt::format("{}", u), unit["branch"].get<std::string>(),
                    fmt::format("{}:{}", unit["begin"].get<int64_t>(), unit["end"].get<int64_t>()),
                    format_count(unit["parameters"].get<double>()), format_count(unit["flops"].get<double>()),
                    fmt::format("{}", fmt::join(unit["owners"].get<std::vector<int>>(), " "))});
   }
-  return table.str();
+  const size_t left_out = plan["units"].size() - shown;
+  return table.str() + (left_out > 0 ? fmt::format("... and {} more (--json prints all)\n", left_out) : "");
 }
 
 /// Mean over workers of a figure, over data parallelism's.

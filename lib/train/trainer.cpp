@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/random.h"
 #include "train/batch.h"
 #include "train/checkpointing.h"
 #include "train/device.h"
@@ -42,8 +42,10 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       test_data_(open_dataset(experiment.spec.data, Split::kTest)),
       steps_(run_steps(experiment, train_data_->size())),
       sampler_(train_data_->size(), static_cast<uint64_t>(experiment.spec.seed)),
-      engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm) {
-  check_data_fits_model(experiment.spec.model, *train_data_);
+      engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),
+      generator_(make_generator(comm.device())) {
+  train_data_->check_fits(experiment.spec.model);
+  test_data_->check_fits(experiment.spec.model);
   start_fresh_or_resume(resume);
   const ParameterStore& store = engine_.store();
   LoaderOptions options{.geometry = geometry_of(experiment.spec),
@@ -51,7 +53,9 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
                         .first_step = first_step_,
                         .last_step = steps_.length.total_steps,
                         .seed = static_cast<uint64_t>(experiment.spec.seed),
-                        .augment = experiment.spec.data.augment,
+                        .augment = {.steps = experiment.spec.data.augment,
+                                    .mixup_alpha = experiment.spec.data.mixup_alpha,
+                                    .cutmix_alpha = experiment.spec.data.cutmix_alpha},
                         .threads = experiment.spec.data.loader_threads,
                         .prefetch_batches = experiment.spec.data.prefetch_batches};
   for (size_t s = 0; s < store.slots().size(); ++s) {
@@ -106,6 +110,20 @@ double Trainer::lr_of(int64_t step) const {
   return learning_rate(experiment_.spec.schedule, experiment_.spec.optimizer.lr, steps_.length, step);
 }
 
+/// Source of a pass's dropout, a function of what the pass is and not of where it runs. None where nothing is
+/// dropped.
+std::optional<at::Generator> Trainer::noise(int64_t step, int64_t micro_batch, size_t local_slot) {
+  const ModelSpec& model = experiment_.spec.model;
+  if (model.dropout == 0 && model.stochastic_depth == 0) return std::nullopt;
+  const Slot slot = engine_.store().slots()[local_slot];
+  const BatchGeometry geometry = geometry_of(experiment_.spec);
+  const int64_t pass = geometry.position(step, slot.worker, slot.replica, micro_batch, 0);
+  CounterRandom seeds(static_cast<uint64_t>(experiment_.spec.seed), RandomPurpose::kDropout,
+                      static_cast<uint64_t>(pass));
+  generator_.set_current_seed(seeds.next());
+  return generator_;
+}
+
 void Trainer::train_step(int64_t step) {
   const ExperimentSpec& spec = experiment_.spec;
   at::Tensor losses = zero_losses(models_.size(), comm_.device());
@@ -113,10 +131,9 @@ void Trainer::train_step(int64_t step) {
   // 1. Forward and backward of every local subnetwork, each on mini-batches of its own.
   for (int64_t micro_batch = 0; micro_batch < spec.train.accumulate_steps; ++micro_batch) {
     for (size_t slot = 0; slot < models_.size(); ++slot) {
-      const TensorBatch batch =
-          to_tensors(loader_->next(), train_data_->shape(), spec.train.precision, comm_.device());
-      const at::Tensor logits = models_[slot]->forward(batch.images, {.training = true});
-      const at::Tensor loss = classification_loss(logits, batch.labels, spec.train);
+      const TensorBatch batch = to_tensors(loader_->next(), spec.train.precision, comm_.device());
+      const at::Tensor logits = models_[slot]->forward(batch.input, {.training = true});
+      const at::Tensor loss = classification_loss(logits, batch, spec.train);
       loss.backward();
       losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(spec.train.accumulate_steps);
       engine_.absorb(static_cast<int>(slot));
@@ -211,7 +228,7 @@ void Trainer::show_progress(int64_t done, double loss, double samples_per_s, int
                      .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
                      .total_epochs = steps_.epochs,
                      .loss = loss,
-                     .images_per_s = samples_per_s,
+                     .samples_per_s = samples_per_s,
                      .seconds_left = std::nullopt,
                      .memory_bytes = memory_bytes});
 }
@@ -245,7 +262,7 @@ void Trainer::evaluate(int64_t done, bool final) {
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
   EvalRecord record = evaluator.evaluate(full_model);
   record.step = done;
-  if (final && experiment_.plan.coverage() < 1) record.subnetwork_accuracy = subnetwork_accuracies();
+  if (final && has_subnetworks(experiment_.plan)) record.subnetwork_accuracy = subnetwork_accuracies();
   if (!metrics_) return;
   metrics_->append(record);
   if (final) {

@@ -48,6 +48,7 @@ class Trainer {
   };
 
   void start_fresh_or_resume(bool resume);
+  std::optional<at::Generator> noise(int64_t step, int64_t micro_batch, size_t local_slot);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
   /// Writes the interval's line; whether any process was asked to stop. Collective.
@@ -65,11 +66,12 @@ class Trainer {
   const RunFolder folder_;
   Logger log_;
   const int threads_;
-  std::unique_ptr<ImageDataset> train_data_;
-  std::unique_ptr<ImageDataset> test_data_;
+  std::unique_ptr<Dataset> train_data_;
+  std::unique_ptr<Dataset> test_data_;
   RunSteps steps_;
   Sampler sampler_;  ///< for trace.jsonl
   Engine engine_;
+  at::Generator generator_;                     ///< of dropout and stochastic depth
   std::vector<std::unique_ptr<Model>> models_;  ///< one for each local slot
   std::unique_ptr<BatchLoader> loader_;
   std::unique_ptr<JsonLines> metrics_;  ///< rank 0 only

@@ -1,9 +1,9 @@
 #include <limits>
 
 #include "catch.h"
-#include "checkpoint/atomic_file.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/temp_folder.h"
+#include "io/atomic_file.h"
 #include "spec/error.h"
 
 using namespace sdp;

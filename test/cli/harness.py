@@ -113,35 +113,66 @@ def trace_samples(run_dir: Path) -> dict:
     return {(t["step"], t["worker"], t["replica"]): t["samples"] for t in json_lines(run_dir / "trace.jsonl")}
 
 
-def checkpoint_values(run_dir: Path, step: int) -> dict:
-    """Flat master values of every parameter, put together from the ranges that the processes saved."""
-    ranges = {}
+def checkpoint_tensors(run_dir: Path, step: int):
+    """(kind, name, (hidden begin, end), (first, second number of the last part), values) of all files."""
+    pair = lambda text: tuple(int(number) for number in text.split(":"))
     for file in sorted((run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")):
         with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():
-                kind, parameter, *rest = name.split("|")
-                if kind == "value":
-                    ranges.setdefault(parameter, []).append((int(rest[1].split(":")[0]), tensors.get_tensor(name)))
-    values = {}
-    for parameter, parts in ranges.items():
+            for key in tensors.keys():
+                kind, name, hidden, rest = key.split("|")
+                yield kind, name, pair(hidden), pair(rest), tensors.get_tensor(key)
+
+
+def checkpoint_pieces(run_dir: Path, step: int) -> dict:
+    """(parameter, hidden range) -> flat master values, put together from the ranges that the processes saved."""
+    ranges = {}
+    for kind, parameter, hidden, (begin, _), values in checkpoint_tensors(run_dir, step):
+        if kind == "value":
+            ranges.setdefault((parameter, hidden), []).append((begin, values))
+    pieces = {}
+    for key, parts in ranges.items():
         parts.sort(key=lambda part: part[0])
-        assert all(a[0] + len(a[1]) == b[0] for a, b in zip(parts, parts[1:])), f"{parameter}: gap or overlap"
-        values[parameter] = torch.cat([part for _, part in parts])
+        assert parts[0][0] == 0 and all(a[0] + len(a[1]) == b[0] for a, b in zip(parts, parts[1:])), f"{key}: gap or overlap"
+        pieces[key] = torch.cat([part for _, part in parts])
+    return pieces
+
+
+def checkpoint_values(run_dir: Path, step: int, model=None) -> dict:
+    """Values of every parameter. Those divided into slices are put together by the model's slice_of."""
+    pieces = checkpoint_pieces(run_dir, step)
+    shapes = {name: p.shape for name, p in model.named_parameters()} if model else {}
+    values = {}
+    for name in {name for name, _ in pieces}:
+        parts = {hidden: values for (other, hidden), values in pieces.items() if other == name}
+        if len(parts) == 1:
+            values[name] = next(iter(parts.values()))
+            continue
+        dim, blocks = model.slice_of(name)
+        whole = torch.empty(shapes[name], dtype=next(iter(parts.values())).dtype)
+        sliced = whole.unflatten(dim, (blocks, -1))
+        each = sliced.shape[dim + 1] // max(end for _, end in parts)
+        for (begin, end), part in parts.items():
+            view = sliced.narrow(dim + 1, begin * each, (end - begin) * each)
+            view.copy_(part.view(view.shape))
+        values[name] = whole.flatten()
     return values
 
 
-def checkpoint_buffers(run_dir: Path, step: int) -> dict:
-    """(buffer, worker, replica) -> values"""
+def checkpoint_buffer_pieces(run_dir: Path, step: int) -> dict:
+    """(buffer, hidden range, worker, replica) -> values"""
     buffers = {}
-    for file in sorted((run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():
-                kind, *rest = name.split("|")
-                if kind == "buffer":
-                    buffer, worker, replica = rest
-                    key = buffer, int(worker), int(replica)
-                    assert key not in buffers, f"{name} is saved twice"
-                    buffers[key] = tensors.get_tensor(name)
+    for kind, name, hidden, (worker, replica), values in checkpoint_tensors(run_dir, step):
+        if kind == "buffer":
+            assert (name, hidden, worker, replica) not in buffers, f"{name} is saved twice"
+            buffers[name, hidden, worker, replica] = values
+    return buffers
+
+
+def checkpoint_buffers(run_dir: Path, step: int) -> dict:
+    """(buffer, worker, replica) -> values, where buffers are not divided"""
+    pieces = checkpoint_buffer_pieces(run_dir, step)
+    buffers = {(name, worker, replica): values for (name, _, worker, replica), values in pieces.items()}
+    assert len(buffers) == len(pieces)
     return buffers
 
 

@@ -1,9 +1,18 @@
-"""Plain PyTorch models and training loops that sdp-train is compared with. Dense full models; a worker's absent
-branches are multiplied by 0; gradients are averaged over the owners by hand."""
+"""Plain PyTorch models and training loops that sdp-train is compared with. Dense full models; hidden units that a
+worker does not have are multiplied by 0; gradients are averaged over the owners by hand.
+
+A model's forward takes `masks`: branch name -> 0/1 for every hidden unit, for the branches that are not all there. In
+block construction that is all or nothing for the branch with its own norms; in neuron construction the sum over the
+hidden units is masked and what acts on it stays."""
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+
+class Oracle(nn.Module):
+    def run(self, buffers, inputs, masks, construction):
+        return torch.func.functional_call(self, buffers, (inputs, masks, construction))
 
 
 class BasicBlock(nn.Module):
@@ -19,13 +28,18 @@ class BasicBlock(nn.Module):
                 nn.Conv2d(in_channels, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
             )
 
-    def forward(self, x, present):
+    def forward(self, x, mask, construction):
         shortcut = x if self.downsample is None else self.downsample(x)
-        branch = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(shortcut + present * branch)
+        hidden = F.relu(self.bn1(self.conv1(x)))
+        if mask is not None and construction == "neuron":
+            hidden = hidden * mask.view(1, -1, 1, 1)
+        branch = self.bn2(self.conv2(hidden))
+        if mask is not None and construction == "block":
+            branch = branch * mask[0]
+        return F.relu(shortcut + branch)
 
 
-class ResNet18(nn.Module):
+class ResNet18(Oracle):
     """ResNet-18 with the 3x3 stem of the CIFAR variants, any width, torchvision's parameter names."""
 
     def __init__(self, width, classes=10):
@@ -44,11 +58,10 @@ class ResNet18(nn.Module):
             setattr(self, f"layer{stage + 1}", blocks)
         self.fc = nn.Linear(channels, classes)
 
-    def forward(self, x, present):
-        """present: branch name -> 0 or 1"""
+    def forward(self, x, masks, construction="block"):
         x = F.relu(self.bn1(self.conv1(x)))
         for name in self.branches:
-            x = self.get_submodule(name)(x, present.get(name, 1))
+            x = self.get_submodule(name)(x, masks.get(name), construction)
         return self.fc(x.mean(dim=(2, 3)))
 
     def branch_of(self, parameter):
@@ -58,6 +71,13 @@ class ResNet18(nn.Module):
                 return name
         return None
 
+    def slice_of(self, parameter):
+        """(dimension, stacked blocks) along which the hidden width lies; None where it does not."""
+        layer = parameter.split(".")[-2]
+        if self.branch_of(parameter) is None or layer == "bn2":
+            return None
+        return (1, 1) if layer == "conv2" else (0, 1)
+
 
 class MlpBlock(nn.Module):
     def __init__(self, width, hidden):
@@ -65,50 +85,99 @@ class MlpBlock(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(0), nn.Linear(hidden, width))
 
-    def forward(self, x):
-        return self.mlp(self.norm(x))
+    def forward(self, x, mask, construction):
+        hidden = self.mlp[:2](self.norm(x))
+        if mask is not None and construction == "neuron":
+            hidden = hidden * mask
+        out = self.mlp[3](hidden)
+        return out * mask[0] if mask is not None and construction == "block" else out
 
 
-class Mlp(nn.Module):
+class Mlp(Oracle):
     def __init__(self, width, depth, hidden, classes=10):
         super().__init__()
         self.stem = nn.Linear(3 * 32 * 32, width)
         self.blocks = nn.ModuleList(MlpBlock(width, hidden) for _ in range(depth))
         self.head = nn.Linear(width, classes)
 
-    def forward(self, x, present):
+    def forward(self, x, masks, construction="block"):
         x = self.stem(x.flatten(1))
         for i, block in enumerate(self.blocks):
-            x = x + present.get(f"blocks.{i}", 1) * block(x)
+            x = x + block(x, masks.get(f"blocks.{i}"), construction)
         return self.head(x)
 
     def branch_of(self, parameter):
         return ".".join(parameter.split(".")[:2]) if parameter.startswith("blocks.") else None
 
+    def slice_of(self, parameter):
+        rest = parameter.split(".", 2)[-1]
+        return {"mlp.0.weight": (0, 1), "mlp.0.bias": (0, 1), "mlp.3.weight": (1, 1)}.get(rest)
 
-def train(model, optimizer, owners, workers, batches, steps, clip_norm=0, learning_rate=None):
-    """The method, written out. owners: branch -> workers that hold it. batches(step, worker) -> list of
-    micro-batches (images, labels). learning_rate(step), where it is not constant. Returns (step, worker) -> loss, steps from 1, and each worker's own BatchNorm
-    statistics, which mean nothing in branches it does not hold."""
+
+class Regime:
+    """Who owns what, as plan.json says it."""
+
+    def __init__(self, plan):
+        self.workers, self.construction, self.masking = plan["workers"], plan["construction"], plan["masking"]
+        self.units = {}
+        for unit in plan["units"]:
+            self.units.setdefault(unit["branch"], []).append((unit["begin"], unit["end"], unit["owners"]))
+
+    def owned(self, worker, branch):
+        """0/1 for every hidden unit of the branch"""
+        units = self.units[branch]
+        mask = torch.zeros(max(end for _, end, _ in units))
+        for begin, end, owners in units:
+            mask[begin:end] = float(worker in owners)
+        return mask
+
+    def forward_masks(self, worker, dtype):
+        if self.masking == "backward":
+            return {}
+        return {branch: self.owned(worker, branch).to(dtype) for branch in self.units}
+
+    def gradient_mask(self, model, name, shape, worker):
+        """0/1, which broadcasts over the parameter: where its gradient counts on this worker."""
+        branch = model.branch_of(name)
+        if branch is None:
+            return torch.ones(())
+        owned, rule = self.owned(worker, branch), model.slice_of(name)
+        if self.construction == "block":
+            return owned[0]
+        if rule is None:
+            return torch.ones(())
+        dim, blocks = rule
+        each = shape[dim] // blocks // len(owned)
+        mask = owned.repeat_interleave(each).repeat(blocks)
+        return mask.view([-1 if d == dim else 1 for d in range(len(shape))])
+
+
+def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=None):
+    """The method, written out. batches(step, worker) -> list of micro-batches (inputs, labels). learning_rate(step),
+    where it is not constant. Returns (step, worker) -> loss, steps from 1, and each worker's own BatchNorm
+    statistics, which mean nothing for hidden units that it does not have."""
     losses = {}
-    buffers = [{name: b.clone() for name, b in model.named_buffers()} for _ in range(workers)]
+    workers = range(regime.workers)
+    buffers = [{name: b.clone() for name, b in model.named_buffers()} for _ in workers]
     parameters = dict(model.named_parameters())
+    dtype = next(iter(parameters.values())).dtype
+    counts = {name: sum(regime.gradient_mask(model, name, p.shape, k) for k in workers) for name, p in parameters.items()}
     for step in range(1, steps + 1):
         sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
-        for worker in range(workers):
-            present = {branch: float(worker in held) for branch, held in owners.items()}
+        for worker in workers:
+            masks = regime.forward_masks(worker, dtype)
             micro_batches = batches(step, worker)
-            for images, labels in micro_batches:
-                loss = F.cross_entropy(torch.func.functional_call(model, buffers[worker], (images, present)), labels)
+            for inputs, labels in micro_batches:
+                logits = model.run(buffers[worker], inputs, masks, regime.construction)
+                loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten())
                 losses[step, worker] = losses.get((step, worker), 0) + loss.item() / len(micro_batches)
                 gradients = torch.autograd.grad(loss, parameters.values(), allow_unused=True)
                 for name, gradient in zip(parameters, gradients):
-                    branch = model.branch_of(name)
-                    if gradient is not None and (branch is None or worker in owners[branch]):
-                        sums[name] += gradient / len(micro_batches)
+                    if gradient is not None:
+                        mask = regime.gradient_mask(model, name, gradient.shape, worker)
+                        sums[name] += gradient * mask / len(micro_batches)
         for name, parameter in parameters.items():
-            branch = model.branch_of(name)
-            parameter.grad = sums[name] / (workers if branch is None else len(owners[branch]))
+            parameter.grad = sums[name] / counts[name]
         if clip_norm:
             torch.nn.utils.clip_grad_norm_(parameters.values(), clip_norm)
         if learning_rate:

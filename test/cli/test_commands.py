@@ -32,7 +32,7 @@ def refused(tmp_path, data, expected, overrides=(), code=2, arguments=(), **sect
         ("subnetwork.coverage=0.4", ["subnetwork.coverage", "4 workers", "1/4", "2/4"]),
         ("subnetwork.coverage=5/4", ["subnetwork.coverage"]),
         ("subnetwork.masking=sideways", ["subnetwork.masking", "forward", "backward"]),
-        ("subnetwork.construction=neuron", ["subnetwork.construction", "block"]),
+        ("subnetwork.construction=layer", ["subnetwork.construction", "block", "neuron"]),
         ("data.path=/nowhere/at/all", ["data.path", "/nowhere/at/all"]),
     ],
 )

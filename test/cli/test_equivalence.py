@@ -1,120 +1,60 @@
 """What sdp-train computes is what the method says: losses of every worker and step, and the final weights, against
 plain PyTorch on dense models (oracle.py)."""
 
-import json
-
 import pytest
 import torch
 
 import harness
 import oracle
-
-TOLERANCE = {"fp64": 1e-9, "fp32": 1e-5}
-TORCH_TYPE = {"fp64": torch.float64, "fp32": torch.float32}
-
-
-def make_optimizer(model, spec):
-    parameters = list(model.parameters())
-    small = spec["weight_decay"] if spec.get("decay_norms_and_biases", True) else 0.0
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1]},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": small},
-    ]
-    if spec["name"] == "adamw":
-        return torch.optim.AdamW(groups, lr=spec["lr"], weight_decay=spec["weight_decay"])
-    return torch.optim.SGD(
-        groups,
-        lr=spec["lr"],
-        momentum=spec.get("momentum", 0.9),
-        nesterov=spec.get("nesterov", False),
-        weight_decay=spec["weight_decay"],
-    )
+from comparison import OPTIMIZERS, REGIMES, TORCH_TYPE, compare_runs
 
 
 def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch_size, clip_norm=0, learning_rate=None):
-    plan = json.loads((run_dir / "plan.json").read_text())
-    owners = harness.owners_of(run_dir)
     images, labels = harness.read_cifar10(data, "train")
     images = images.to(TORCH_TYPE[precision])
-    samples = harness.trace_samples(run_dir)
-
-    def batches(step, worker):
-        indices = torch.tensor(samples[step, worker, 0])
-        return [(images[part], labels[part]) for part in indices.split(batch_size)]
-
-    model = model.to(TORCH_TYPE[precision])
-    harness.load_values(model, harness.checkpoint_values(run_dir, 0))
-    expected, expected_buffers = oracle.train(
-        model, make_optimizer(model, optimizer), owners, plan["workers"], batches, steps, clip_norm, learning_rate
-    )
-    actual = harness.trace_losses(run_dir)
-    assert len(actual) == steps * plan["workers"]
-    for (step, worker), loss in expected.items():
-        assert actual[step, worker, 0] == pytest.approx(loss, rel=0, abs=TOLERANCE[precision]), (step, worker)
-    final = harness.checkpoint_values(run_dir, steps)
-    for name, parameter in model.named_parameters():
-        difference = (final[name] - parameter.detach().flatten()).abs().max().item()
-        assert difference <= TOLERANCE[precision], (name, difference)
-    compare_buffers(harness.checkpoint_buffers(run_dir, steps), expected_buffers, model, owners, precision)
+    compare_runs(run_dir, (images, labels), model, optimizer, precision, steps, batch_size, clip_norm, learning_rate)
 
 
-def compare_buffers(actual, expected, model, owners, precision):
-    """BatchNorm statistics of every worker that holds them, and of no other."""
-    held = {
-        (name, worker, 0)
-        for worker, buffers in enumerate(expected)
-        for name in buffers
-        if not name.endswith(".num_batches_tracked") and worker in owners.get(model.branch_of(name), range(len(expected)))
-    }
-    assert actual.keys() == held
-    for name, worker, replica in held:
-        assert actual[name, worker, replica].dtype == TORCH_TYPE[precision], name
-        difference = (actual[name, worker, replica] - expected[worker][name]).abs().max().item()
-        assert difference <= TOLERANCE[precision], (name, worker, difference)
+# Several workers a process as well as one each: processes divide the workers.
+CASES = [(8, "4/8", 2), (8, "3/8", 4), (8, "7/8", 1), (3, "2/3", 3), (4, "1/4", 4), (4, "1", 2)]
 
 
-OPTIMIZERS = {
-    "sgd": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4},
-    "nesterov": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4, "nesterov": True},
-    "plain_sgd": {"name": "sgd", "lr": 0.05, "weight_decay": 0.0, "momentum": 0.0},
-    "adamw": {"name": "adamw", "lr": 1e-3, "weight_decay": 1e-2},
-}
-
-
-@pytest.mark.parametrize("shard", [True, False])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("precision,steps", [("fp64", 20), ("fp32", 1)])
-def test_full_coverage_is_data_parallelism(tmp_path, data, optimizer, shard, precision, steps):
-    run_dir = harness.train(
-        tmp_path,
-        "ddp",
-        data,
-        processes=4,
-        subnetwork={"coverage": "1"},
-        optimizer={**OPTIMIZERS[optimizer], "shard": shard},
-        train={"max_steps": steps, "precision": precision},
-    )
-    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS[optimizer], precision, steps, 4)
-
-
-@pytest.mark.parametrize("workers,coverage", [(4, "2/4"), (4, "1/4"), (4, "3/4"), (3, "2/3")])
-def test_forward_block_sdp_is_the_mask_oracle(tmp_path, data, workers, coverage):
+@pytest.mark.parametrize("workers,coverage,processes", CASES)
+@pytest.mark.parametrize("construction,masking", REGIMES)
+def test_every_regime_is_the_mask_oracle(tmp_path, data, construction, masking, workers, coverage, processes):
     run_dir = harness.train(
         tmp_path,
         "sdp",
         data,
-        processes=workers,
-        subnetwork={"workers": workers, "coverage": coverage},
+        processes=processes,
+        subnetwork={"workers": workers, "coverage": coverage, "construction": construction, "masking": masking},
         optimizer=OPTIMIZERS["sgd"],
+        train={"max_steps": 10},
     )
-    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS["sgd"], "fp64", 20, 4)
+    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS["sgd"], "fp64", 10, 4)
+
+
+@pytest.mark.parametrize("shard", [True, False])
+@pytest.mark.parametrize("construction,masking", REGIMES)
+def test_every_regime_with_adamw_in_fp32(tmp_path, data, construction, masking, shard):
+    run_dir = harness.train(
+        tmp_path,
+        "sdp",
+        data,
+        processes=2,
+        subnetwork={"construction": construction, "masking": masking},
+        optimizer={**OPTIMIZERS["adamw"], "shard": shard},
+        train={"max_steps": 1, "precision": "fp32"},
+    )
+    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS["adamw"], "fp32", 1, 4)
 
 
 @pytest.mark.parametrize(
     "optimizer,assignment,shard",
     [("nesterov", "window", True), ("plain_sgd", "random", True), ("adamw", "random", True), ("adamw", "window", False)],
 )
-def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, optimizer, assignment, shard):
+@pytest.mark.parametrize("construction,masking", REGIMES)
+def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, construction, masking, optimizer, assignment, shard):
     """Small buckets, several workers a process, accumulation and clipping at once."""
     run_dir = harness.train(
         tmp_path,
@@ -122,7 +62,7 @@ def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, optimizer, assignment, s
         data,
         processes=2,
         model={"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40},
-        subnetwork={"coverage": "3/4", "assignment": assignment},
+        subnetwork={"coverage": "3/4", "assignment": assignment, "construction": construction, "masking": masking},
         optimizer={**OPTIMIZERS[optimizer], "clip_norm": 0.5, "shard": shard},
         train={"accumulate_steps": 3, "bucket_megabytes": 0.01},
     )

@@ -28,6 +28,11 @@ def owner_means(model, buffers, owners):
     return means
 
 
+def scales(of_branch):
+    """Factors on whole branches, as the oracle takes them."""
+    return {branch: torch.tensor([scale], dtype=torch.float64) for branch, scale in of_branch.items()}
+
+
 def recalibrate(model, batches, present):
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
@@ -81,13 +86,13 @@ def test_evaluation_is_pytorchs(tmp_path, data, mode, scale, batch_size, process
     accuracies = []
     for worker in range(WORKERS):
         load_buffers(model, {name: values for (name, holder, _), values in buffers.items() if holder == worker})
-        present = {branch: float(worker in held) for branch, held in owners.items()}
+        present = scales({branch: float(worker in held) for branch, held in owners.items()})
         accuracies.append(loss_and_accuracy(model, images, labels, present)[1])
     assert record["subnetwork_accuracy"] == pytest.approx(accuracies, rel=0, abs=1e-8)
 
     # Batch i of the training order is what worker i saw in the first step.
     samples = harness.trace_samples(run_dir)
-    present = dict.fromkeys(owners, COVERAGE if scale == "survival" else 1.0)
+    present = scales(dict.fromkeys(owners, COVERAGE if scale == "survival" else 1.0))
     recalibrate(model, [train_images[samples[1, i, 0]] for i in range(batches)], present)
     loss, accuracy = loss_and_accuracy(model, images, labels, present)
     assert abs(loss - record["loss_uncorrected"]) > 1e-4, "the corrections change nothing"
@@ -125,6 +130,6 @@ def test_evaluation_with_replicas(tmp_path, data):
     assert record["loss"] == pytest.approx(loss, abs=1e-8)
     for worker in range(4):
         own = {name: values for (name, w, replica), values in buffers.items() if (w, replica) == (worker, 0)}
-        present = {branch: float(worker in held) for branch, held in owners.items()}
+        present = scales({branch: float(worker in held) for branch, held in owners.items()})
         hits = (evaluate(own, present).argmax(1) == labels).double().mean().item()
         assert record["subnetwork_accuracy"][worker] == pytest.approx(hits, abs=1e-9), worker

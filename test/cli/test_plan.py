@@ -52,7 +52,7 @@ def test_flops_of_subnetworks(tmp_path):
         for name in absent.branches:
             if name not in owned:
                 block = absent.get_submodule(name)
-                block.forward = lambda x, present, block=block: torch.relu(
+                block.forward = lambda x, mask, construction, block=block: torch.relu(
                     x if block.downsample is None else block.downsample(x)
                 )
         assert cost["flops_per_sample"] == pytest.approx(pytorch_training_flops(absent, 32, {}), rel=0.01)

@@ -1,11 +1,18 @@
 // Writes what lib/data makes of a folder to stdout, for oracle.py:
-//   dump_data FOLDER pixels train|test     per image: label (1 byte), pixels (3072 bytes)
-//   dump_data FOLDER batches SEED          per batch: samples, labels (int64), images (float32)
+//   dump_data FOLDER pixels train|test
+//       per image: label (1 byte), pixels (3072 bytes)
+//   dump_data FOLDER batches SEED MIXUP_ALPHA CUTMIX_ALPHA
+//       per batch: samples, labels, mixed labels if it is mixed (int64), mix (float64), images (float32)
+//   dump_data FOLDER tokens train|test SEQUENCE_LENGTH
+//       per sample: tokens (int64)
 #include <cstdio>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "data/cifar10.h"
 #include "data/loader.h"
+#include "data/tokens.h"
 #include "spec/error.h"
 
 namespace {
@@ -25,39 +32,56 @@ void dump_pixels(const sdp::ImageDataset& dataset) {
 }
 
 /// The geometry that oracle.py repeats.
-void dump_batches(const sdp::ImageDataset& dataset, uint64_t seed) {
+void dump_batches(const sdp::Dataset& dataset, uint64_t seed, double mixup_alpha, double cutmix_alpha) {
   sdp::BatchLoader loader(dataset,
                           {.geometry = {.workers = 4, .replicas = 2, .accumulate_steps = 3, .batch_size = 16},
                            .slots = {{.worker = 1, .replica = 0}, {.worker = 3, .replica = 1}},
                            .first_step = 11,
                            .last_step = 15,
                            .seed = seed,
-                           .augment = {sdp::Augmentation::kCrop, sdp::Augmentation::kFlip},
+                           .augment = {.steps = {sdp::Augmentation::kCrop, sdp::Augmentation::kFlip},
+                                       .mixup_alpha = mixup_alpha,
+                                       .cutmix_alpha = cutmix_alpha},
                            .threads = 2,
                            .prefetch_batches = 4});
   while (!loader.done()) {
-    const sdp::ImageBatch batch = loader.next();
+    const sdp::Batch batch = loader.next();
     put<int64_t>(batch.samples);
     put<int64_t>(batch.labels);
+    put<int64_t>(batch.mixed_labels);
+    put<double>({&batch.mix, 1});
     put<float>(batch.images);
   }
+}
+
+void dump_tokens(const sdp::TokenDataset& dataset) {
+  std::vector<int64_t> tokens(static_cast<size_t>(dataset.sequence_length() + 1));
+  for (int64_t index = 0; index < dataset.size(); ++index) {
+    dataset.read(index, tokens);
+    put<int64_t>(tokens);
+  }
+}
+
+sdp::Split split_of(const std::string& name) {
+  return name == "test" ? sdp::Split::kTest : sdp::Split::kTrain;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return static_cast<int>(sdp::ExitCode::kUsage);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string what = arguments.size() < 3 ? "" : arguments[1];
   try {
-    sdp::DataSpec spec;
-    spec.path = argv[1];
-    const std::string what = argv[2];
-    const std::string argument = argv[3];
-    const sdp::Split split = argument == "test" ? sdp::Split::kTest : sdp::Split::kTrain;
-    const auto dataset = sdp::open_dataset(spec, split);
-    if (what == "pixels")
-      dump_pixels(*dataset);
-    else
-      dump_batches(*dataset, std::stoull(argument));
+    if (what == "pixels" && arguments.size() == 3) {
+      dump_pixels(*sdp::open_cifar10(arguments[0], split_of(arguments[2])));
+    } else if (what == "batches" && arguments.size() == 5) {
+      dump_batches(*sdp::open_cifar10(arguments[0], sdp::Split::kTrain), std::stoull(arguments[2]),
+                   std::stod(arguments[3]), std::stod(arguments[4]));
+    } else if (what == "tokens" && arguments.size() == 4) {
+      dump_tokens(sdp::TokenDataset(arguments[0], split_of(arguments[2]), std::stoll(arguments[3])));
+    } else {
+      return static_cast<int>(sdp::ExitCode::kUsage);
+    }
   } catch (const sdp::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return static_cast<int>(error.code());

@@ -34,6 +34,24 @@ TarWriter& TarWriter::add(const std::string& name, const std::string& data, char
   return *this;
 }
 
+std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic, int32_t version) {
+  std::string bytes;
+  const auto put = [&](uint32_t value, int size) {
+    for (int byte = 0; byte < size; ++byte)
+      bytes += static_cast<char>(value >> (8 * byte) & 0xff);
+  };
+  for (const int32_t word : {magic, version, stated})
+    put(static_cast<uint32_t>(word), 4);
+  bytes.resize(1024, '\0');
+  for (const uint16_t token : tokens)
+    put(token, 2);
+  return bytes;
+}
+
+std::string token_shard(const std::vector<uint16_t>& tokens) {
+  return token_shard(tokens, static_cast<int32_t>(tokens.size()));
+}
+
 std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour) {
   jpeg_compress_struct info{};
   jpeg_error_mgr errors{};

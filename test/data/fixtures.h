@@ -53,6 +53,11 @@ class TarWriter {
 /// A JPEG whose pixels all have `colour`: 1 (grey), 3 (RGB) or 4 (CMYK) components.
 std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour);
 
+/// A shard of tokens as llm.c writes it; `stated` is the number of tokens in the header.
+std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic = 20240520,
+                        int32_t version = 1);
+std::string token_shard(const std::vector<uint16_t>& tokens);
+
 /// Image i is a fixed pattern of i, its label i % 10.
 class PatternDataset final : public ImageDataset {
  public:

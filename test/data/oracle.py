@@ -1,23 +1,27 @@
-"""Reads, orders and augments the example data a second time and compares with what lib/data makes of it.
+"""Reads, orders, augments and mixes the example data a second time and compares with what lib/data makes of it.
 
     oracle.py DUMP_DATA EXAMPLE_DATA
 
 Readers: tarfile and Pillow; also the same images written as CIFAR-10's binary version and as shards with .cls.
-Order: Philox4x32-10 and Fisher-Yates in plain Python. Augmentation: torchvision.
+Order: Philox4x32-10 and Fisher-Yates in plain Python. Augmentation and mixing: torchvision.
+Tokens: shards written and cut into samples with numpy.
 """
 import io
+import math
 import pathlib
 import subprocess
 import sys
 import tarfile
 import tempfile
+from unittest import mock
 
 import numpy as np
 import torch
 import torchvision.transforms.functional as transforms
 from PIL import Image
+from torchvision.transforms import v2
 
-SHUFFLE, CROP, FLIP = 0, 1, 2
+SHUFFLE, CROP, FLIP, MIX = 0, 1, 2, 3
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 
 
@@ -123,6 +127,41 @@ def augmented(image, seed, position):
     return transforms.normalize(image, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)).numpy()
 
 
+def uniform(source):
+    return (next(source) >> 11) * 2.0**-53
+
+
+def log_gamma_variate(source, shape):
+    """Marsaglia and Tsang (2000)."""
+    if shape < 1:
+        return log_gamma_variate(source, shape + 1) + math.log(1 - uniform(source)) / shape
+    d = shape - 1 / 3
+    while True:
+        radius = math.sqrt(-2 * math.log(1 - uniform(source)))
+        x = radius * math.cos(2 * math.pi * uniform(source))
+        v = (1 + x / math.sqrt(9 * d)) ** 3
+        if v <= 0:
+            continue
+        if math.log(1 - uniform(source)) < x * x / 2 + d - d * v + d * math.log(v):
+            return math.log(d * v)
+
+
+def mixed(images, labels, seed, position, mixup_alpha, cutmix_alpha):
+    """Images and soft labels of torchvision's MixUp or CutMix with the choices of lib/data put in."""
+    source = numbers(seed, MIX, position)
+    use_mixup = below(source, 2) == 0
+    if not (mixup_alpha and cutmix_alpha):
+        use_mixup = bool(mixup_alpha)
+    alpha = mixup_alpha if use_mixup else cutmix_alpha
+    log_x, log_y = log_gamma_variate(source, alpha), log_gamma_variate(source, alpha)
+    transform = (v2.MixUp if use_mixup else v2.CutMix)(alpha=alpha, num_classes=10)
+    transform._dist = mock.Mock()
+    transform._dist.sample.return_value = 1 / (1 + math.exp(log_y - log_x))
+    with mock.patch("torch.randint", lambda n, size: torch.tensor([below(source, n)])):
+        images, soft = transform(torch.from_numpy(images), torch.from_numpy(labels))
+    return images.numpy(), soft.numpy(), use_mixup
+
+
 def check_batches(program, folder):
     """The geometry of dump_data: 4 workers, 2 replicas, 3 micro-batches of 16, steps 11..14 of 384 samples.
 
@@ -131,32 +170,68 @@ def check_batches(program, folder):
     seed, batch_size = 2**40 + 5, 16
     labels, images = records_of(dump(program, folder, "pixels", "train"))
     order = permutation(len(labels), seed, 0) + permutation(len(labels), seed, 1)
-    blob = dump(program, folder, "batches", seed)
-    at = 0
+    for alphas in ((0, 0), (0.2, 0), (0, 1), (0.8, 0.5)):
+        blob = dump(program, folder, "batches", seed, *alphas)
+        at, mixups, cutmixes = 0, 0, 0
 
-    def take(dtype, count):
-        nonlocal at
-        values = np.frombuffer(blob, dtype, count, at)
-        at += values.nbytes
-        return values
+        def take(dtype, count):
+            nonlocal at
+            values = np.frombuffer(blob, dtype, count, at)
+            at += values.nbytes
+            return values
 
-    for step in range(11, 15):
-        for micro_batch in range(3):
-            for worker, replica in ((1, 0), (3, 1)):
-                first = ((step * 6 + replica * 3 + micro_batch) * 4 + worker) * batch_size
-                positions = range(first, first + batch_size)
-                samples = [order[position] for position in positions]
-                assert take(np.int64, batch_size).tolist() == samples, (step, micro_batch, worker)
-                assert take(np.int64, batch_size).tolist() == labels[samples].tolist()
-                expected = np.stack([augmented(images[order[p]].copy(), seed, p) for p in positions])
-                assert np.array_equal(take(np.float32, expected.size), expected.ravel())
-    assert at == len(blob)
+        for step in range(11, 15):
+            for micro_batch in range(3):
+                for worker, replica in ((1, 0), (3, 1)):
+                    first = ((step * 6 + replica * 3 + micro_batch) * 4 + worker) * batch_size
+                    positions = range(first, first + batch_size)
+                    samples = [order[position] for position in positions]
+                    expected_labels = labels[samples].astype(np.int64)
+                    expected = np.stack([augmented(images[order[p]].copy(), seed, p) for p in positions])
+                    assert take(np.int64, batch_size).tolist() == samples, (step, micro_batch, worker)
+                    assert take(np.int64, batch_size).tolist() == expected_labels.tolist()
+                    if not any(alphas):
+                        assert take(np.float64, 1) == 1
+                        assert np.array_equal(take(np.float32, expected.size), expected.ravel())
+                        continue
+                    expected, soft, use_mixup = mixed(expected, expected_labels, seed, first, *alphas)
+                    mixed_labels, mix = take(np.int64, batch_size), take(np.float64, 1)
+                    one_hot = np.eye(10)
+                    assert np.allclose(mix * one_hot[expected_labels] + (1 - mix) * one_hot[mixed_labels], soft, atol=1e-6)
+                    got = take(np.float32, expected.size)
+                    assert np.allclose(got, expected.ravel(), rtol=0, atol=2e-6 if use_mixup else 0)
+                    mixups, cutmixes = mixups + use_mixup, cutmixes + (not use_mixup)
+        assert at == len(blob)
+        assert (mixups > 0, cutmixes > 0) == (alphas[0] > 0, alphas[1] > 0)
+
+
+def check_tokens(program, _):
+    """Shards as llm.c's write_datafile writes them; samples do not cross them."""
+    random, length = np.random.default_rng(0), 64
+    with tempfile.TemporaryDirectory() as name:
+        expected = {"train": [], "test": []}
+        for split, file, size in (
+            ("train", "fineweb_train_000001.bin", 10_000),
+            ("train", "fineweb_train_000002.bin", 64),
+            ("train", "fineweb_train_000003.bin", 10 * length + 1),
+            ("test", "fineweb_val_000000.bin", 777),
+        ):
+            tokens = random.integers(0, 2**16, size).astype(np.uint16)
+            header = np.zeros(256, np.int32)
+            header[:3] = 20240520, 1, size
+            with open(pathlib.Path(name) / file, "wb") as out:
+                out.write(header.tobytes() + tokens.tobytes())
+            windows = np.lib.stride_tricks.sliding_window_view(tokens, length + 1) if size > length else tokens[:0, None]
+            expected[split].append(windows[::length].astype(np.int64).ravel())
+        for split, parts in expected.items():
+            got = np.frombuffer(dump(program, name, "tokens", split, length), np.int64)
+            assert np.array_equal(got, np.concatenate(parts)), split
 
 
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     torch.set_num_threads(1)
-    for check in (check_example_data, check_binary_version, check_shards_with_cls, check_batches):
+    for check in (check_example_data, check_binary_version, check_shards_with_cls, check_batches, check_tokens):
         check(program, folder)
         print(f"{check.__name__}: ok")
 

@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "data/dataset.h"
+#include "data/cifar10.h"
 #include "fixtures.h"
 #include "spec/error.h"
 
@@ -55,7 +55,7 @@ TEST_CASE("the binary version is read in the official order", "[data]") {
   for (const std::string below : {"", "cifar-10-batches-bin/"}) {
     const TempDir folder;
     write_binary(folder, below);
-    const auto train = open_dataset(spec_of(folder.path()), Split::kTrain);
+    const auto train = open_cifar10(folder.path(), Split::kTrain);
     REQUIRE(train->size() == 10);
     CHECK(train->shape() == ImageShape{3, 32, 32});
     CHECK(train->num_classes() == 10);
@@ -66,7 +66,7 @@ TEST_CASE("the binary version is read in the official order", "[data]") {
       for (int at = 0; at < 3072; ++at)
         REQUIRE(chw[static_cast<size_t>(at)] == pixel(index, at / 1024, at / 32 % 32, at % 32));
     }
-    const auto test = open_dataset(spec_of(folder.path()), Split::kTest);
+    const auto test = open_cifar10(folder.path(), Split::kTest);
     REQUIRE(test->size() == 1);
     CHECK(test->label(0) == 4);
     test->read(0, chw);
@@ -77,7 +77,7 @@ TEST_CASE("the binary version is read in the official order", "[data]") {
 TEST_CASE("indices and spans that do not fit are refused", "[data]") {
   const TempDir folder;
   write_binary(folder);
-  const auto train = open_dataset(spec_of(folder.path()), Split::kTrain);
+  const auto train = open_cifar10(folder.path(), Split::kTrain);
   std::vector<uint8_t> chw(3072);
   CHECK_THROWS_AS(train->label(10), std::logic_error);
   CHECK_THROWS_AS(train->read(-1, chw), std::logic_error);
@@ -147,7 +147,7 @@ TEST_CASE("shards are read in order of their numbers", "[data]") {
   folder.write("train-000001.tar", shard_of({{"a", 5}}));
   folder.write("train-000000.tar", shard_of({{"z", 3}, {"b", 9}}));
   folder.write("test-000000.tar", shard_of({{"q", 2}}));
-  const auto train = open_dataset(spec_of(folder.path()), Split::kTrain);
+  const auto train = open_cifar10(folder.path(), Split::kTrain);
   REQUIRE(train->size() == 3);
   const std::vector<int64_t> labels = {3, 9, 5};
   std::vector<uint8_t> chw(3072);
@@ -159,7 +159,7 @@ TEST_CASE("shards are read in order of their numbers", "[data]") {
     CHECK(chw[1500] <= 2);
     CHECK(chw[2500] >= 253);
   }
-  CHECK(open_dataset(spec_of(folder.path()), Split::kTest)->size() == 1);
+  CHECK(open_cifar10(folder.path(), Split::kTest)->size() == 1);
 }
 
 TEST_CASE("shards that are missing, misnamed or hold a bad image are named", "[data]") {

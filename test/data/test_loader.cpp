@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "catch.h"
+#include "data/augment.h"
 #include "data/loader.h"
 #include "fixtures.h"
 #include "spec/error.h"
@@ -18,14 +19,14 @@ LoaderOptions options() {
           .first_step = 0,
           .last_step = 6,
           .seed = 11,
-          .augment = {Augmentation::kCrop, Augmentation::kFlip},
+          .augment = {.steps = {Augmentation::kCrop, Augmentation::kFlip}},
           .threads = 1,
           .prefetch_batches = 3};
 }
 
-std::vector<ImageBatch> all_batches(const ImageDataset& dataset, const LoaderOptions& of) {
+std::vector<Batch> all_batches(const Dataset& dataset, const LoaderOptions& of) {
   BatchLoader loader(dataset, of);
-  std::vector<ImageBatch> batches;
+  std::vector<Batch> batches;
   while (!loader.done())
     batches.push_back(loader.next());
   return batches;
@@ -36,7 +37,7 @@ std::vector<ImageBatch> all_batches(const ImageDataset& dataset, const LoaderOpt
 TEST_CASE("batches come by step, micro-batch and slot, with the samples of their positions", "[data]") {
   const PatternDataset dataset(50);
   const LoaderOptions of = options();
-  const std::vector<ImageBatch> batches = all_batches(dataset, of);
+  const std::vector<Batch> batches = all_batches(dataset, of);
   REQUIRE(batches.size() == 6 * 2 * 2);
 
   const Sampler sampler(dataset.size(), of.seed);
@@ -46,14 +47,14 @@ TEST_CASE("batches come by step, micro-batch and slot, with the samples of their
   for (int64_t step = 0; step < 6; ++step)
     for (int64_t micro_batch = 0; micro_batch < 2; ++micro_batch)
       for (const SlotId& slot : of.slots) {
-        ImageBatch expected;
+        Batch expected{.image_shape = dataset.shape()};
         for (int64_t sample = 0; sample < 4; ++sample) {
           const int64_t position = of.geometry.position(step, slot.worker, slot.replica, micro_batch, sample);
           const int64_t index = sampler.index(position);
           std::vector<uint8_t> pixels(numel);
           std::vector<float> image(numel);
           dataset.read(index, pixels);
-          transform.augment(pixels, of.augment, of.seed, position, image);
+          transform.augment(pixels, of.augment.steps, of.seed, position, image);
           expected.samples.push_back(index);
           expected.labels.push_back(index % 10);
           expected.images.insert(expected.images.end(), image.begin(), image.end());
@@ -64,28 +65,50 @@ TEST_CASE("batches come by step, micro-batch and slot, with the samples of their
 
 TEST_CASE("the number of threads and the queue's length change nothing", "[data]") {
   PatternDataset dataset(50);
-  const std::vector<ImageBatch> expected = all_batches(dataset, options());
+  LoaderOptions one_thread = options();
+  one_thread.augment.mixup_alpha = 0.2;
+  one_thread.augment.cutmix_alpha = 1;
+  const std::vector<Batch> expected = all_batches(dataset, one_thread);
   // Early images are slow, so that later batches are ready first.
   dataset.before_read = [](int64_t index) {
     std::this_thread::sleep_for(std::chrono::microseconds(index % 3 * 200));
   };
   for (const int64_t threads : {1, 2, 4})
     for (const int64_t prefetch : {1, 2, 5}) {
-      LoaderOptions of = options();
+      LoaderOptions of = one_thread;
       of.threads = threads;
       of.prefetch_batches = prefetch;
       CHECK(all_batches(dataset, of) == expected);
     }
 }
 
+TEST_CASE("a batch is mixed by the place of its first sample, whoever makes it", "[data]") {
+  const PatternDataset dataset(50);
+  LoaderOptions accumulated = options();
+  accumulated.geometry = {.workers = 3, .replicas = 1, .accumulate_steps = 4, .batch_size = 4};
+  accumulated.slots = {{.worker = 1, .replica = 0}};
+  accumulated.augment.mixup_alpha = 0.2;
+  accumulated.augment.cutmix_alpha = 1;
+  const std::vector<Batch> all = all_batches(dataset, accumulated);
+  REQUIRE(all.front().mixed_labels.size() == 4);
+  for (const int64_t replica : {0, 1}) {
+    LoaderOptions replicated = accumulated;
+    replicated.geometry = {.workers = 3, .replicas = 2, .accumulate_steps = 2, .batch_size = 4};
+    replicated.slots = {{.worker = 1, .replica = replica}};
+    const std::vector<Batch> own = all_batches(dataset, replicated);
+    for (size_t i = 0; i < own.size(); ++i)
+      CHECK(own[i] == all[i / 2 * 4 + static_cast<size_t>(replica) * 2 + i % 2]);
+  }
+}
+
 TEST_CASE("a loader that starts at step s continues the order", "[data]") {
   const PatternDataset dataset(50);
-  const std::vector<ImageBatch> all = all_batches(dataset, options());
+  const std::vector<Batch> all = all_batches(dataset, options());
   LoaderOptions of = options();
   of.first_step = 4;
   of.threads = 2;
-  const std::vector<ImageBatch> rest = all_batches(dataset, of);
-  CHECK(rest == std::vector<ImageBatch>(all.begin() + 4 * 2 * 2, all.end()));
+  const std::vector<Batch> rest = all_batches(dataset, of);
+  CHECK(rest == std::vector<Batch>(all.begin() + 4 * 2 * 2, all.end()));
 }
 
 TEST_CASE("no more than prefetch_batches are prepared ahead", "[data]") {
@@ -159,12 +182,25 @@ TEST_CASE("the end of the batches, and options out of range", "[data]") {
 
 TEST_CASE("eval_batch gives the data set's order, normalised only", "[data]") {
   const PatternDataset dataset(50);
-  const ImageBatch batch = eval_batch(dataset, 17, 20);
+  const Batch batch = dataset.eval_batch(17, 20);
   CHECK(batch.samples == std::vector<int64_t>{17, 18, 19});
   CHECK(batch.labels == std::vector<int64_t>{7, 8, 9});
   const auto numel = static_cast<size_t>(dataset.shape().numel());
   REQUIRE(batch.images.size() == 3 * numel);
   // Pixel 40 of image 18 is in channel 1: (18 * 31 + 40 * 7) mod 256 = 70.
   CHECK(batch.images[numel + 40] == Approx((70 / 255.0 - 0.4) / 0.25));
-  CHECK_THROWS_AS(eval_batch(dataset, 48, 51), std::logic_error);
+  CHECK(batch.mixed_labels.empty());
+  CHECK(batch.mix == 1);
+  CHECK_THROWS_AS(dataset.eval_batch(48, 51), std::logic_error);
+}
+
+TEST_CASE("a model that does not fit the images is refused with what to set", "[data]") {
+  const PatternDataset images(1);  // 6 x 5
+  ModelSpec model;
+  model.num_classes = 100;
+  model.image_size = 6;
+  const auto error = [&] { return sdp::message_of<UsageError>([&] { images.check_fits(model); }); };
+  CHECK(testing::lacks(error(), {"model.num_classes: 100", "Set model.num_classes: 10."}) == "");
+  model.num_classes = 10;
+  CHECK(testing::lacks(error(), {"model.image_size: 6", "6 x 5"}) == "");
 }

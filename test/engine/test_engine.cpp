@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "model/layouts.h"
 #include "model/model.h"
+#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 
 namespace sdp {
@@ -25,6 +26,8 @@ struct Case {
   bool shard = true;
   int64_t accumulate_steps = 1;
   ModelName model = ModelName::kResNet18;
+  Construction construction = Construction::kBlock;
+  Masking masking = Masking::kForward;
 };
 
 ExperimentSpec spec_of(const Case& c) {
@@ -33,10 +36,19 @@ ExperimentSpec spec_of(const Case& c) {
   spec.model.width = 8;
   spec.model.hidden_width = 24;
   spec.model.image_size = 8;
+  spec.model.heads = 4;
+  spec.model.patch_size = 2;
+  spec.model.window_size = 2;
+  spec.model.vocab_size = 32;
+  resolve_model(spec.model);
   spec.subnetwork.workers = c.workers;
   spec.subnetwork.replicas = c.replicas;
   spec.subnetwork.coverage.text = c.coverage;
-  spec.subnetwork.assignment = Assignment::kRandom;
+  spec.subnetwork.construction = c.construction;
+  spec.subnetwork.masking = c.masking;
+  // A window of slices gives every worker some of every branch, and so a gradient of all it owns.
+  spec.subnetwork.assignment =
+      c.construction == Construction::kNeuron ? Assignment::kWindow : Assignment::kRandom;
   spec.optimizer.name = c.optimizer;
   spec.optimizer.lr = 0.01;
   spec.optimizer.shard = c.shard;
@@ -63,25 +75,27 @@ void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan
     const std::unique_ptr<Model> model =
         make_subnetwork(spec.model, plan, slot.worker, engine.store().slot(static_cast<int>(s)));
     at::Generator noise = at::detail::createCPUGenerator(1000 * step + 10 * slot.worker + slot.replica);
-    const at::Tensor images =
-        at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
-    model->forward(images, {.training = true}).to(at::kFloat).square().mean().backward();
+    const at::Tensor input =
+        is_llama(spec.model.name)
+            ? at::randint(*spec.model.vocab_size, {2, 6}, noise, at::kLong)
+            : at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
+    model->forward(input, {.training = true}).to(at::kFloat).square().mean().backward();
   }
 }
 
-void expect_holders_agree(const Engine& engine, const Schedule& schedule, Communicator& comm) {
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
-    for (int r = 0; r < static_cast<int>(schedule.buckets[b].segments.size()); ++r) {
-      const Segment& segment = schedule.buckets[b].segments[r];
-      const bool holds = engine.store().holds(b, r);
-      const auto options = at::TensorOptions(scalar_type(schedule.buckets[b].type));
-      const at::Tensor mine =
-          holds ? engine.store().segment_values(b, r) : at::empty({segment.elements}, options);
+/// All processes that have a segment's values have the same bits.
+void expect_readers_agree(const Engine& engine, const Schedule& schedule, Communicator& comm) {
+  for (const Bucket& bucket : schedule.buckets) {
+    for (const Segment& segment : bucket.segments) {
+      const bool reads = segment.is_read_by(comm.rank());
+      const auto options = at::TensorOptions(scalar_type(bucket.type));
+      const at::Tensor mine = reads ? engine.store().read_segment(segment, 0, segment.elements)
+                                    : at::empty({segment.elements}, options);
       at::Tensor first = mine.clone();
       comm.broadcast(first, segment.holders.front());
-      if (!holds) continue;
+      if (!reads) continue;
       const auto bits = [](const at::Tensor& t) { return t.contiguous().view(at::kByte); };
-      expect(at::equal(bits(first), bits(mine)), "holders of a segment differ");
+      expect(at::equal(bits(first), bits(mine)), "readers of a segment differ");
       expect(at::isfinite(mine).all().item<bool>(), "values are not finite");
     }
   }
@@ -120,13 +134,13 @@ void check_case(const Case& c) {
       engine.publish();
       expect_equal(comm.traffic().all_to_all_bytes - sent_before, planned.bytes_sent_per_step(),
                    "bytes sent");
-      expect_holders_agree(engine, schedule, comm);
+      expect_readers_agree(engine, schedule, comm);
     }
     expect_equal(engine.optimizer_bytes(), planned.optimizer_bytes, "optimizer bytes after steps");
   });
 }
 
-TEST_CASE("bytes held and sent are the plan's, and holders agree bit for bit") {
+TEST_CASE("bytes held and sent are the plan's, and all who have a value have the same bits") {
   for (const bool shard : {true, false}) {
     for (const Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16}) {
       for (const OptimizerName optimizer : {OptimizerName::kSgd, OptimizerName::kAdamW}) {
@@ -141,6 +155,42 @@ TEST_CASE("the same for other coverages") {
   for (const char* coverage : {"1/4", "3/4", "1"})
     check_case({.coverage = coverage, .model = ModelName::kMlp});
   check_case({.workers = 3, .processes = 3, .coverage = "2/3"});
+}
+
+TEST_CASE("the same in every regime") {
+  for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
+    for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
+      for (const bool shard : {true, false})
+        check_case({.shard = shard, .construction = construction, .masking = masking});
+      check_case({.processes = 2, .construction = construction, .masking = masking});
+      check_case({.workers = 3,
+                  .processes = 3,
+                  .coverage = "2/3",
+                  .precision = Precision::kBf16,
+                  .optimizer = OptimizerName::kAdamW,
+                  .accumulate_steps = 2,
+                  .model = ModelName::kMlp,
+                  .construction = construction,
+                  .masking = masking});
+      check_case({.replicas = 2,
+                  .processes = 2,
+                  .shard = false,
+                  .model = ModelName::kMlp,
+                  .construction = construction,
+                  .masking = masking});
+    }
+  }
+}
+
+TEST_CASE("the same for transformers") {
+  for (const ModelName model : {ModelName::kSwinT, ModelName::kLlamaTiny})
+    for (const Construction construction : {Construction::kBlock, Construction::kNeuron})
+      for (const Masking masking : {Masking::kForward, Masking::kBackward})
+        check_case({.precision = Precision::kBf16,
+                    .optimizer = OptimizerName::kAdamW,
+                    .model = model,
+                    .construction = construction,
+                    .masking = masking});
 }
 
 TEST_CASE("the same for several workers a process, replicas and accumulation") {

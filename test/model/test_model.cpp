@@ -9,38 +9,72 @@
 #include "catch.h"
 #include "model/layouts.h"
 #include "model/model.h"
+#include "spec/model_defaults.h"
 
 namespace sdp {
 namespace {
 
+/// The full model's tensors, with the output of branch `silent` multiplied by zero.
 class DrawnTensors : public TensorSource {
  public:
-  explicit DrawnTensors(const ModelLayout& layout) : layout_(layout) {}
-  at::Tensor parameter(const std::string& name) const override {
-    return draw_parameter(layout_.parameters[layout_.parameter_index(name)], 4);
+  explicit DrawnTensors(const ModelLayout& layout, std::optional<int> silent = {})
+      : layout_(layout), silent_(silent) {}
+  int parts(int) const override { return 1; }
+
+ private:
+  at::Tensor find_parameter(const std::string& name, int) const override {
+    const ParameterLayout& parameter = layout_.parameters[layout_.parameter_index(name)];
+    const bool is_silent = silent_ && parameter.branch == silent_ && parameter.scales_branch_output;
+    return is_silent ? at::zeros(parameter.shape) : draw_parameter(parameter, 4);
   }
-  at::Tensor buffer(const std::string& name) const override {
+  at::Tensor find_buffer(const std::string& name, int) const override {
     for (const BufferLayout& buffer : layout_.buffers)
       if (buffer.name == name) return at::full(buffer.shape, buffer.initial);
     throw std::logic_error("no buffer " + name);
   }
 
- private:
   const ModelLayout& layout_;
+  const std::optional<int> silent_;
 };
+
+constexpr ModelName kModels[] = {ModelName::kResNet18, ModelName::kMlp, ModelName::kSwinT,
+                                 ModelName::kLlamaTiny};
+constexpr int64_t kTokens = 6;
 
 ModelSpec spec_of(ModelName name) {
   ModelSpec spec;
   spec.name = name;
   spec.width = 8;
-  spec.image_size = 16;
+  spec.heads = 2;
+  if (is_llama(name)) {
+    spec.depth = 2;
+    spec.vocab_size = 40;
+  } else {
+    spec.image_size = 16;
+  }
+  resolve_model(spec);
   return spec;
+}
+
+at::Tensor input_of(const ModelSpec& spec) {
+  return is_llama(spec.name) ? at::randint(*spec.vocab_size, {4, kTokens}, at::kLong)
+                             : at::randn({4, 3, *spec.image_size, *spec.image_size});
+}
+
+/// The model with every branch bound.
+std::unique_ptr<Model> bound_model(const ModelSpec& spec, const ModelLayout& layout,
+                                   const TensorSource& tensors) {
+  std::unique_ptr<Model> model = make_model(spec);
+  model->bind_shared(tensors);
+  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b)
+    model->bind_branch(b, tensors);
+  return model;
 }
 
 TEST_CASE("parameters are drawn as torchvision initialises them") {
   ModelSpec spec = spec_of(ModelName::kResNet18);
   spec.width = 32;
-  const ModelLayout layout = layout_of(spec);
+  const ModelLayout layout = layout_of(spec, kTokens);
   const auto draw = [&](const char* name) {
     return draw_parameter(layout.parameters[layout.parameter_index(name)], 1);
   };
@@ -56,7 +90,7 @@ TEST_CASE("parameters are drawn as torchvision initialises them") {
 }
 
 TEST_CASE("a parameter's values depend on the seed and its name only") {
-  const ModelLayout layout = layout_of(spec_of(ModelName::kResNet18));
+  const ModelLayout layout = layout_of(spec_of(ModelName::kResNet18), kTokens);
   const auto draw = [&](const char* name, uint64_t seed) {
     return draw_parameter(layout.parameters[layout.parameter_index(name)], seed);
   };
@@ -65,22 +99,40 @@ TEST_CASE("a parameter's values depend on the seed and its name only") {
   CHECK(!at::equal(draw("layer1.0.conv1.weight", 1), draw("layer1.0.conv1.weight", 2)));
 }
 
-TEST_CASE("an unbound branch is one multiplied by zero, and can come and go") {
-  for (const ModelName name : {ModelName::kResNet18, ModelName::kMlp}) {
+TEST_CASE("an unbound branch is one multiplied by zero") {
+  const at::NoGradGuard no_grad;
+  for (const ModelName name : kModels) {
     const ModelSpec spec = spec_of(name);
-    const ModelLayout layout = layout_of(spec);
+    const ModelLayout layout = layout_of(spec, kTokens);
+    const at::Tensor input = input_of(spec);
     const DrawnTensors tensors(layout);
-    const std::unique_ptr<Model> model = make_model(spec);
-    model->bind_shared(tensors);
-    const at::NoGradGuard no_grad;
-    const at::Tensor images = at::randn({4, 3, 16, 16});
-    const int branches = static_cast<int>(layout.branches.size());
-    for (int b = 0; b < branches; ++b)
-      model->bind_branch(b, tensors);
-    const at::Tensor full = model->forward(images, {.training = false});
-    for (int b = 0; b < branches; ++b)
+    const at::Tensor full = bound_model(spec, layout, tensors)->forward(input, {.training = false});
+    for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
+      INFO(layout.name << ", " << layout.branches[b].name);
+      const std::unique_ptr<Model> model = bound_model(spec, layout, tensors);
       model->unbind_branch(b);
-    const at::Tensor none = model->forward(images, {.training = false});
+      const at::Tensor without = model->forward(input, {.training = false});
+      const DrawnTensors silenced(layout, b);
+      const at::Tensor silent = bound_model(spec, layout, silenced)->forward(input, {.training = false});
+      CHECK(at::allclose(without, silent, /*rtol=*/1e-5, /*atol=*/1e-6));
+      CHECK(!at::allclose(without, full));
+    }
+  }
+}
+
+TEST_CASE("branches can come and go") {
+  const at::NoGradGuard no_grad;
+  for (const ModelName name : kModels) {
+    const ModelSpec spec = spec_of(name);
+    const ModelLayout layout = layout_of(spec, kTokens);
+    INFO(layout.name);
+    const DrawnTensors tensors(layout);
+    const at::Tensor input = input_of(spec);
+    const std::unique_ptr<Model> model = bound_model(spec, layout, tensors);
+    const at::Tensor full = model->forward(input, {.training = false});
+    for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b)
+      model->unbind_branch(b);
+    const at::Tensor none = model->forward(input, {.training = false});
     CHECK(!at::allclose(full, none));
 
     std::vector<int> order;
@@ -90,10 +142,10 @@ TEST_CASE("an unbound branch is one multiplied by zero, and can come and go") {
       model->bind_branch(b, tensors);
     };
     streamed.after_branch = [&](int b) { model->unbind_branch(b); };
-    CHECK(at::equal(model->forward(images, streamed), full));
+    CHECK(at::equal(model->forward(input, streamed), full));
     CHECK(order.size() == layout.branches.size());
     CHECK(std::is_sorted(order.begin(), order.end()));
-    CHECK(at::equal(model->forward(images, {.training = false}), none));
+    CHECK(at::equal(model->forward(input, {.training = false}), none));
   }
 }
 

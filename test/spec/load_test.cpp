@@ -250,6 +250,31 @@ TEST_CASE("a later file replaces single keys of an earlier one") {
                  broken.string() + ":2:7: optimizer.lr: found 'x'"));
 }
 
+TEST_CASE("a file is read after its base") {
+  const TemporaryFolder folder;
+  folder.write("root.yaml", spec_with("optimizer: {lr: 0.1, momentum: 0.5}\nseed: 1\n"));
+  folder.write("middle.yaml", "base: root.yaml\noptimizer: {lr: 0.2}\ntrain: {epochs: 3}\n");
+  const auto leaf = folder.write("leaf.yaml", "train: {epochs: 4}\nbase: middle.yaml\nname: leaf\n");
+  const auto spec = load_spec({leaf}, {"seed=7"}).spec;
+  CHECK(spec.name == "leaf");
+  CHECK(spec.optimizer.lr == 0.2);
+  CHECK(spec.optimizer.momentum == 0.5);
+  CHECK(spec.train.epochs == 4);
+  CHECK(spec.seed == 7);
+
+  const auto error = [&](const std::filesystem::path& file) {
+    return usage_error([&] { load_spec({file}, {}); });
+  };
+  const auto circle = folder.write("circle.yaml", "base: other.yaml\n");
+  folder.write("other.yaml", "base: ../" + folder.path().filename().string() + "/circle.yaml\n");
+  CHECK(contains(error(circle), "is based on itself"));
+  const auto list = folder.write("list.yaml", "name: x\nbase: [root.yaml]\n");
+  CHECK(contains(error(list), list.string() + ":2:1: base: expected the name of one YAML file"));
+  CHECK(contains(error(folder.write("lost.yaml", "base: nowhere.yaml\n")), "nowhere.yaml: can't be read"));
+  CHECK(contains(error(folder.write("broken.yaml", "base: root.yaml\noptimizer: {lr: x}\n")),
+                 "broken.yaml:2:17: optimizer.lr: found 'x'"));
+}
+
 TEST_CASE("files that can't be read") {
   const TemporaryFolder folder;
   const auto missing = folder.path() / "missing.yaml";

@@ -20,12 +20,26 @@ const std::vector<std::string> kKeys = {"name",
                                         "model.num_classes",
                                         "model.stem",
                                         "model.width",
+                                        "model.width_multiplier",
                                         "model.depth",
                                         "model.hidden_width",
+                                        "model.heads",
+                                        "model.kv_heads",
+                                        "model.vocab_size",
+                                        "model.tied_embeddings",
+                                        "model.rope_theta",
+                                        "model.norm_eps",
                                         "model.image_size",
+                                        "model.patch_size",
+                                        "model.window_size",
+                                        "model.dropout",
+                                        "model.stochastic_depth",
                                         "data.name",
                                         "data.path",
                                         "data.augment",
+                                        "data.mixup_alpha",
+                                        "data.cutmix_alpha",
+                                        "data.sequence_length",
                                         "data.loader_threads",
                                         "data.prefetch_batches",
                                         "subnetwork.workers",
@@ -34,6 +48,7 @@ const std::vector<std::string> kKeys = {"name",
                                         "subnetwork.construction",
                                         "subnetwork.masking",
                                         "subnetwork.unit",
+                                        "subnetwork.slices_per_branch",
                                         "subnetwork.assignment",
                                         "subnetwork.assignment_file",
                                         "optimizer.name",
@@ -84,12 +99,30 @@ ExperimentSpec unusual() {
   ExperimentSpec spec;
   spec.name = "unusual";
   spec.seed = std::numeric_limits<int64_t>::max();
-  spec.model = {ModelName::kMlp, 17, Stem::kImageNet, 3, 5, 7, 11};
-  spec.data = {DatasetName::kCifar10, ".", {Augmentation::kFlip}, 3, 9};
+  spec.model.name = ModelName::kLlamaTiny;
+  spec.model.num_classes = 17;
+  spec.model.stem = Stem::kImageNet;
+  spec.model.width = 48;
+  spec.model.width_multiplier = 3;
+  spec.model.depth = 5;
+  spec.model.hidden_width = 7;
+  spec.model.heads = 6;
+  spec.model.kv_heads = 2;
+  spec.model.vocab_size = 1000;
+  spec.model.tied_embeddings = true;
+  spec.model.rope_theta = 500000.5;
+  spec.model.norm_eps = 1e-6;
+  spec.model.image_size = 11;
+  spec.model.patch_size = 13;
+  spec.model.window_size = 19;
+  spec.model.dropout = 0.125;
+  spec.model.stochastic_depth = 0.2;
+  spec.data = {DatasetName::kTokens, ".", {Augmentation::kFlip}, 0, 0, 77, 3, 9};
   spec.subnetwork.workers = 6;
   spec.subnetwork.replicas = 2;
   spec.subnetwork.coverage.text = "0.333333";
   spec.subnetwork.unit = UnitKind::kBranch;
+  spec.subnetwork.slices_per_branch = 5;
   spec.subnetwork.assignment = Assignment::kRandom;
   spec.optimizer = {
       OptimizerName::kAdamW, 0.1 + 0.2, 1.0 / 3, true, 0.95, 1 - 1e-16, 5e-324, 1e300, false, 1e-7, false};
@@ -212,6 +245,8 @@ TEST_CASE("the JSON Schema has every key with its type, limits and default") {
   CHECK(schema.at("$schema") == "https://json-schema.org/draft/2020-12/schema");
   std::vector<std::string> keys;
   collect_schema_keys(schema, "", keys);
+  CHECK(keys.back() == "base");  // not a key of the experiment: where a file's other keys come from
+  keys.pop_back();
   CHECK(keys == kKeys);
   CHECK(schema.at("required") == Json{"name", "data"});
 

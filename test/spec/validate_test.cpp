@@ -59,11 +59,41 @@ TEST_CASE("assignment and its file belong together") {
                  "x.yaml:3:31: subnetwork.assignment_file: found 'no.json', expected none without"));
 }
 
-TEST_CASE("regimes that this version lacks are refused") {
-  CHECK(spec_error(spec_with("subnetwork: {construction: neuron}")) ==
-        "x.yaml:3:28: subnetwork.construction: neuron is not available in this version; use block");
-  CHECK(spec_error(spec_with("subnetwork: {masking: backward}")) ==
-        "x.yaml:3:23: subnetwork.masking: backward is not available in this version; use forward");
+TEST_CASE("sizes that are unset are the model's own, and must go together") {
+  const ModelSpec resnet = load("").model;
+  CHECK(resnet.width == 64);
+  CHECK(resnet.width_multiplier == 1);
+  CHECK_FALSE(resnet.heads);
+  CHECK(load("model: {name: wide_resnet18}").model.width_multiplier == 2);
+  const ModelSpec swin = load("model: {name: swin_t}").model;
+  CHECK(swin.heads == 3);
+  CHECK(swin.image_size == 224);
+  CHECK(load("model: {name: swin_t, window_size: 4}").model.image_size == 32);
+  const std::string tokens = "data: {path: ., name: tokens}\n";
+  const auto llama = [&](const std::string& keys) {
+    return "name: a\n" + tokens + "model: {name: llama_134m" + keys + "}\n";
+  };
+  const ModelSpec base = parse_spec(llama(""), "x.yaml").spec.model;
+  CHECK(base.width == 768);
+  CHECK(base.kv_heads == 12);
+  CHECK(base.vocab_size == 32000);
+  CHECK(contains(spec_error(llama(", heads: 5")),
+                 "model.width: found 768, expected a multiple of model.heads (5)"));
+  CHECK(contains(spec_error(llama(", kv_heads: 5")),
+                 "model.heads: found 12, expected a multiple of model.kv_heads (5)"));
+  CHECK(contains(spec_error(llama(", heads: 768")), "model.heads: found 768 heads of size 1, expected"));
+  CHECK(contains(spec_error(spec_with("model: {name: swin_t, image_size: 30}")),
+                 "x.yaml:3:35: model.image_size: found 30, expected a multiple of model.patch_size (4)"));
+}
+
+TEST_CASE("images are for image models, tokens for language models") {
+  CHECK(contains(spec_error(spec_with("model: {name: llama_tiny}")),
+                 "data.name: found cifar10, expected tokens: model.name is llama_tiny"));
+  CHECK(contains(spec_error("name: a\ndata: {path: ., name: tokens}\n"),
+                 "x.yaml:2:23: data.name: found tokens, expected images: model.name is resnet18"));
+  CHECK(contains(
+      spec_error("name: a\ndata: {path: ., name: tokens, mixup_alpha: 1}\nmodel: {name: llama_tiny}\n"),
+      "x.yaml:2:44: data.mixup_alpha: found a value above 0, expected 0: only images can be mixed"));
 }
 
 TEST_CASE("Nesterov needs momentum, milestones increase") {

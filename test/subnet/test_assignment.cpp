@@ -7,6 +7,7 @@
 #include "catch.h"
 #include "subnet/assignment.h"
 #include "subnet/random_bits.h"
+#include "subnet/slice_assignment.h"
 
 namespace sdp {
 namespace {
@@ -235,6 +236,62 @@ TEST_CASE("64 workers and 1,000 units within a second") {
     CHECK(balance.bytes_max_over_mean < 1.02);
     CHECK(balance.lambda2_by_unit <= 1.2 * balance_of(problem, assign_random(problem)).lambda2_by_unit);
   }
+}
+
+/// `branches` of `slices` slices each; every other branch is three times as heavy.
+AssignmentProblem sliced(int workers, int owners, int branches, int slices, std::vector<int>& family) {
+  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = 5};
+  family.clear();
+  for (int branch = 0; branch < branches; ++branch) {
+    for (int slice = 0; slice < slices; ++slice) {
+      problem.flops.push_back(branch % 2 == 0 ? 1 : 3);
+      problem.bytes.push_back(1);
+      family.push_back(branch);
+    }
+  }
+  return problem;
+}
+
+TEST_CASE("slices: every worker owns p of every n slices of a branch, and workers mix") {
+  std::vector<int> family;
+  for (const auto& [n, p] : {std::pair{8, 4}, {8, 3}, {8, 7}, {5, 2}, {16, 4}}) {
+    for (int rounds : {1, 2}) {
+      const AssignmentProblem problem = sliced(n, p, 12, rounds * n, family);
+      const std::vector<OwnerSet> owners = assign_balanced_slices(problem, family);
+      check_owner_sets(problem, owners);
+      CHECK(owners == assign_balanced_slices(problem, family));
+      std::vector<int> owned(12 * n, 0);
+      for (size_t group = 0; group < owners.size(); ++group)
+        for (int worker : owners[group])
+          ++owned[family[group] * n + worker];
+      CHECK(std::all_of(owned.begin(), owned.end(), [&](int count) { return count == rounds * p; }));
+      const Balance balance = balance_of(problem, owners);
+      CHECK(balance.flops_max_over_mean == Approx(1));
+      // No assignment with even loads is below the bound.
+      const double bound = static_cast<double>(n - p) / (p * (n - 1));
+      CHECK(balance.lambda2_by_unit >= bound - 1e-12);
+      CHECK(balance.lambda2_by_unit < 1.35 * bound);
+    }
+  }
+}
+
+TEST_CASE("slices: a branch with fewer slices than workers is made up for by the others") {
+  std::vector<int> family;
+  const AssignmentProblem few = sliced(8, 4, 6, 3, family);
+  const std::vector<OwnerSet> owners = assign_balanced_slices(few, family);
+  check_owner_sets(few, owners);
+  CHECK(balance_of(few, owners).flops_max_over_mean <= 1 + 3.0 / (6 * 3 * 2 * 4 / 8));
+  CHECK_THROWS_AS(assign_balanced_slices(few, {0, 1}), std::logic_error);
+  const AssignmentProblem all = sliced(4, 4, 2, 3, family);
+  CHECK(assign_balanced_slices(all, family) == assign_window(all));
+}
+
+TEST_CASE("slices: 64 workers and 1,024 slices within a second") {
+  std::vector<int> family;
+  const AssignmentProblem problem = sliced(64, 32, 16, 64, family);
+  const std::clock_t start = std::clock();
+  check_owner_sets(problem, assign_balanced_slices(problem, family));
+  CHECK(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC < 1);
 }
 
 TEST_CASE("no group, no load, everything owned, impossible problems") {

@@ -5,6 +5,7 @@
 #include "catch.h"
 #include "model/layouts.h"
 #include "spec/error.h"
+#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "subnet/plan.h"
 #include "subnet/plan_json.h"
@@ -17,6 +18,7 @@ ModelSpec resnet(int64_t width, Stem stem = Stem::kCifar) {
   spec.width = width;
   spec.stem = stem;
   spec.image_size = stem == Stem::kCifar ? 32 : 224;
+  resolve_model(spec);
   return spec;
 }
 
@@ -68,6 +70,69 @@ TEST_CASE("every unit has exactly p owners and workers hold what they own") {
         CHECK(flops_share(plan) <= 1.0 + 1e-12);
       }
     }
+  }
+}
+
+SubnetPlan neuron_plan(const ModelLayout& layout, int64_t workers, const std::string& coverage,
+                       std::optional<int64_t> slices = std::nullopt, UnitKind unit = UnitKind::kBlock) {
+  SubnetworkSpec spec = subnetwork(workers, coverage);
+  spec.construction = Construction::kNeuron;
+  spec.slices_per_branch = slices;
+  spec.unit = unit;
+  return make_plan(layout, spec, 0);
+}
+
+TEST_CASE("slices are even multiples of 8 where the width allows") {
+  const auto widths = [](const SubnetPlan& plan, int branch) {
+    std::vector<int64_t> result;
+    for (const Unit& unit : plan.units)
+      if (unit.branch == branch) result.push_back(unit.end - unit.begin);
+    return result;
+  };
+  const SubnetPlan wide = neuron_plan(layout_of(resnet(64)), 8, "4/8");
+  CHECK(widths(wide, 0) == std::vector<int64_t>(8, 8));
+  CHECK(widths(wide, 7) == std::vector<int64_t>(8, 64));
+  const SubnetPlan three = neuron_plan(layout_of(resnet(64)), 3, "2/3");
+  CHECK(widths(three, 0) == std::vector<int64_t>{16, 24, 24});
+  const SubnetPlan narrow = neuron_plan(layout_of(resnet(4)), 8, "4/8");
+  CHECK(widths(narrow, 0) == std::vector<int64_t>(4, 1));  // fewer hidden units than workers
+  CHECK(widths(neuron_plan(layout_of(resnet(64)), 4, "2/4", 16), 0) == std::vector<int64_t>(16, 4));
+  CHECK_THROWS_WITH(
+      neuron_plan(layout_of(resnet(64)), 4, "2/4", 65),
+      Catch::Matchers::Contains("subnetwork.slices_per_branch: found 65, but the hidden width of "
+                                "layer1.0 is 64"));
+}
+
+TEST_CASE("in neuron construction owned, frozen and absent slices make up every branch") {
+  const ModelLayout layout = layout_of(resnet(16));
+  for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
+    SubnetworkSpec spec = subnetwork(5, "3/5");
+    spec.construction = Construction::kNeuron;
+    spec.masking = masking;
+    const SubnetPlan plan = make_plan(layout, spec, 1);
+    for (int worker = 0; worker < 5; ++worker) {
+      for (int b = 0; b < 8; ++b) {
+        int64_t width = 0;
+        bool frozen_seen = false;
+        for (const BranchPart& part : plan.parts_of(worker, b)) {
+          CHECK(!(frozen_seen && !part.frozen));
+          frozen_seen = part.frozen;
+          for (int unit : part.units) {
+            CHECK(plan.holding(worker, unit) == (part.frozen ? Holding::kFrozen : Holding::kOwned));
+            width += plan.units[unit].end - plan.units[unit].begin;
+          }
+        }
+        const int64_t full = layout.branches[b].hidden_width;
+        CHECK((masking == Masking::kBackward ? width == full : width <= full));
+      }
+    }
+    const ParameterLayout& output_norm = layout.parameters[layout.parameter_index("layer1.0.bn2.weight")];
+    CHECK(plan.units_of(output_norm) == std::vector<int>{kSharedUnit});
+    const ParameterLayout& conv = layout.parameters[layout.parameter_index("layer1.0.conv2.weight")];
+    int64_t elements = 0;
+    for (int unit : plan.units_of(conv))
+      elements += plan.elements_of(conv, unit);
+    CHECK(elements == conv.elements());
   }
 }
 

@@ -3,6 +3,7 @@
 #include "catch.h"
 #include "model/layouts.h"
 #include "spec/error.h"
+#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "subnet/schedule.h"
 
@@ -16,11 +17,15 @@ ModelLayout mlp(int64_t depth) {
   spec.hidden_width = 36;
   spec.depth = depth;
   spec.image_size = 4;
+  resolve_model(spec);
   return layout_of(spec);
 }
 
-SubnetPlan plan_of(int64_t workers, int64_t owners, uint64_t seed) {
+SubnetPlan plan_of(int64_t workers, int64_t owners, uint64_t seed,
+                   Construction construction = Construction::kBlock, Masking masking = Masking::kForward) {
   SubnetworkSpec spec;
+  spec.construction = construction;
+  spec.masking = masking;
   spec.workers = workers;
   spec.coverage.text = std::to_string(owners) + "/" + std::to_string(workers);
   spec.assignment = Assignment::kRandom;
@@ -82,7 +87,8 @@ TEST_CASE("a schedule has every element once, whatever the plan and the placemen
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const int64_t n = 1 + static_cast<int64_t>(seed % 8);
     const int64_t p = 1 + static_cast<int64_t>(seed * 7 % n);
-    const SubnetPlan plan = plan_of(n, p, seed);
+    const SubnetPlan plan = plan_of(n, p, seed, seed % 3 == 0 ? Construction::kNeuron : Construction::kBlock,
+                                    seed % 2 == 0 ? Masking::kBackward : Masking::kForward);
     for (int64_t w = 1; w <= n; ++w) {
       if (n % w != 0) continue;
       for (const Precision precision : {Precision::kFp32, Precision::kBf16})
@@ -91,28 +97,51 @@ TEST_CASE("a schedule has every element once, whatever the plan and the placemen
   }
 }
 
-TEST_CASE("each way, p - 1 copies of a unit and n - 1 of a shared parameter are sent") {
-  const int n = 6;
-  for (int p = 1; p <= n; ++p) {
-    const SubnetPlan plan = plan_of(n, p, 3);
-    const Schedule schedule = make_schedule(plan, make_placement(n, 1, n), small_buckets(Precision::kFp32));
-    int64_t units = 0;
-    for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit)
-      units += plan.unit_parameters(unit);
-    const int64_t shared = plan.layout.parameter_count() - units;
-    int64_t reduced = 0;
-    int64_t published = 0;
-    for (const Bucket& bucket : schedule.buckets) {
-      for (int from = 0; from < n; ++from) {
-        CHECK(bucket.reduce_elements(from, from) == 0);
-        for (int to = 0; to < n; ++to) {
-          reduced += bucket.reduce_elements(from, to);
-          published += bucket.publish_elements(from, to);
-        }
+/// Elements sent by all processes, a process to each worker: gradients, new values with shard, and without.
+struct Sent {
+  int64_t reduced = 0;
+  int64_t published = 0;
+  int64_t gradients_back = 0;
+  int64_t published_to_others = 0;
+};
+
+Sent sent_by_all(const Schedule& schedule) {
+  Sent sent;
+  const int processes = schedule.placement.processes;
+  for (const Bucket& bucket : schedule.buckets) {
+    for (int from = 0; from < processes; ++from) {
+      CHECK(bucket.reduce_elements(from, from) == 0);
+      for (int to = 0; to < processes; ++to) {
+        sent.reduced += bucket.reduce_elements(from, to);
+        sent.published += bucket.spread_elements(from, to, Audience::kReaders);
+        sent.gradients_back += bucket.spread_elements(from, to, Audience::kHolders);
+        sent.published_to_others += bucket.spread_elements(from, to, Audience::kOtherReaders);
       }
     }
-    CHECK(reduced == (p - 1) * units + (n - 1) * shared);
-    CHECK(published == reduced);
+  }
+  return sent;
+}
+
+TEST_CASE(
+    "p - 1 copies of a unit and n - 1 of a shared parameter are sent; back to all under backward masking") {
+  const int n = 6;
+  for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
+    for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
+      for (int p = 1; p <= n; ++p) {
+        const SubnetPlan plan = plan_of(n, p, 3, construction, masking);
+        const Sent sent =
+            sent_by_all(make_schedule(plan, make_placement(n, 1, n), small_buckets(Precision::kFp32)));
+        int64_t units = 0;
+        for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit)
+          units += plan.unit_parameters(unit);
+        const int64_t shared = plan.layout.parameter_count() - units;
+        const int64_t all = (n - 1) * plan.layout.parameter_count();
+        CHECK(sent.reduced == (p - 1) * units + (n - 1) * shared);
+        CHECK(sent.published == (masking == Masking::kForward ? sent.reduced : all));
+        CHECK(sent.gradients_back == sent.reduced);
+        CHECK(sent.published_to_others == (masking == Masking::kForward ? 0 : (n - p) * units));
+      }
+    }
   }
 }
 

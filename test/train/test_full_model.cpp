@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
+#include "spec/model_defaults.h"
 #include "train/evaluation.h"
 
 namespace sdp {
@@ -30,10 +31,12 @@ TEST_CASE("streamed evaluation holds no branch afterwards, full evaluation all")
     spec.model.name = ModelName::kMlp;
     spec.model.width = 8;
     spec.model.image_size = 4;
+    resolve_model(spec.model);
     spec.subnetwork.workers = 2;
     spec.subnetwork.coverage.text = "1/2";
     spec.eval.mode = mode;
     spec.eval.recalibrate_batches = 0;
+    spec.eval.batch_size = 4;
     const Experiment experiment = make_experiment(spec, 2);
     run_thread_ranks(2, [&](Communicator& comm) {
       Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "catch.h"
+#include "spec/model_defaults.h"
 #include "train/experiment.h"
 
 namespace sdp {
@@ -11,6 +12,7 @@ ExperimentSpec spec_of(const std::string& coverage) {
   spec.model.name = ModelName::kMlp;
   spec.model.width = 8;
   spec.model.image_size = 32;
+  resolve_model(spec.model);
   spec.subnetwork.workers = 4;
   spec.subnetwork.coverage.text = coverage;
   spec.train.batch_size_per_worker = 10;

@@ -1,4 +1,4 @@
-#include "checkpoint/file.h"
+#include "io/file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

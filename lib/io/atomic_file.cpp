@@ -1,4 +1,4 @@
-#include "checkpoint/atomic_file.h"
+#include "io/atomic_file.h"
 
 #include <system_error>
 #include <utility>

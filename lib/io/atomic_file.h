@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "checkpoint/file.h"
+#include "io/file.h"
 
 namespace sdp {
 

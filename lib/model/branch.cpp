@@ -1,0 +1,64 @@
+#include "model/branch.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace sdp {
+namespace {
+
+using Recipe = std::function<at::Tensor(const at::Tensor&, bool)>;
+
+class Recomputed : public torch::autograd::Function<Recomputed> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const Recipe& f) {
+    context->save_for_backward({x});
+    context->saved_data["f"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(f));
+    return f(x, /*again=*/false);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor x = context->get_saved_variables().front().detach().requires_grad_();
+    const auto holder = context->saved_data["f"].toCapsule();
+    const Recipe& f = static_cast<Holder*>(holder.get())->f;
+    at::Tensor y;
+    {
+      const at::AutoGradMode with_grad(true);
+      y = f(x, /*again=*/true);
+    }
+    return {torch::autograd::grad({y}, {x}, gradients).front(), at::Tensor()};
+  }
+
+ private:
+  struct Holder : torch::CustomClassHolder {
+    explicit Holder(Recipe recipe) : f(std::move(recipe)) {}
+    Recipe f;
+  };
+};
+
+/// Ones and zeros over the first `dims` dimensions of x, zero with probability p, over 1 - p.
+at::Tensor keep_mask(const at::Tensor& x, int64_t dims, double p, at::Generator generator) {
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  for (int64_t d = 0; d < dims; ++d)
+    shape[static_cast<size_t>(d)] = x.size(d);
+  return at::empty(shape, x.options()).bernoulli_(1 - p, std::move(generator)).div_(1 - p);
+}
+
+}  // namespace
+
+at::Tensor drop_randomly(const at::Tensor& branch_output, const ModelSpec& spec, int branch, int branches,
+                         const ForwardMode& mode) {
+  if (!mode.training || !mode.generator) return branch_output;
+  at::Tensor out = branch_output;
+  if (spec.dropout > 0) out = out * keep_mask(out, out.dim(), spec.dropout, *mode.generator);
+  const double p = branches > 1 ? spec.stochastic_depth * branch / (branches - 1) : spec.stochastic_depth;
+  if (p > 0) out = out * keep_mask(out, 1, p, *mode.generator);
+  return out;
+}
+
+at::Tensor recomputed(const Recipe& f, const at::Tensor& x) {
+  return at::GradMode::is_enabled() && x.requires_grad() ? Recomputed::apply(x, f) : f(x, /*again=*/false);
+}
+
+}  // namespace sdp

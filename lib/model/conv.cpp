@@ -1,0 +1,82 @@
+#include "model/conv.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace sdp {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+class FrozenConv2d : public torch::autograd::Function<FrozenConv2d> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            int64_t stride, int64_t padding) {
+    context->save_for_backward({weight});
+    context->saved_data["shape"] = x.sizes().vec();
+    context->saved_data["stride"] = stride;
+    context->saved_data["padding"] = padding;
+    return at::conv2d(x, weight, /*bias=*/{}, stride, padding);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::Tensor weight = context->get_saved_variables().front();
+    const int64_t stride = context->saved_data["stride"].toInt();
+    const int64_t padding = context->saved_data["padding"].toInt();
+    // The input's values have no part in its gradient: a tensor of its shape without memory will do.
+    const at::Tensor shape_only =
+        at::empty({1}, gradients[0].options()).expand(context->saved_data["shape"].toIntVector());
+    const at::Tensor gradient = std::get<0>(
+        at::convolution_backward(gradients[0], shape_only, weight, /*bias_sizes=*/c10::nullopt,
+                                 {stride, stride}, {padding, padding}, {1, 1},
+                                 /*transposed=*/false, {0, 0}, /*groups=*/1, {true, false, false}));
+    return {gradient, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+constexpr int64_t kBits = 8;
+
+at::Tensor bit_values(at::Device device) {
+  return at::tensor({1, 2, 4, 8, 16, 32, 64, 128}, at::TensorOptions(at::kByte)).to(device);
+}
+
+/// One bit an element of a mask, in row-major order, the last byte filled up with zeros.
+at::Tensor pack_bits(const at::Tensor& mask) {
+  at::Tensor flat = mask.reshape({-1}).to(at::kByte);
+  const int64_t missing = (kBits - flat.numel() % kBits) % kBits;
+  if (missing > 0) flat = at::constant_pad_nd(flat, {0, missing});
+  return flat.view({-1, kBits}).mul(bit_values(mask.device())).sum(1, /*keepdim=*/false, at::kByte);
+}
+
+at::Tensor unpack_bits(const at::Tensor& bits, at::IntArrayRef shape) {
+  const at::Tensor mask = bits.unsqueeze(1).bitwise_and(bit_values(bits.device())).ne(0).reshape({-1});
+  return mask.narrow(0, 0, c10::multiply_integers(shape)).view(shape);
+}
+
+class ReluKeepingBits : public torch::autograd::Function<ReluKeepingBits> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({pack_bits(x.gt(0))});
+    return at::relu(x);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::Tensor mask = unpack_bits(context->get_saved_variables().front(), gradients[0].sizes());
+    return {gradients[0] * mask};
+  }
+};
+
+}  // namespace
+
+at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
+  const bool only_input_gradient = at::GradMode::is_enabled() && x.requires_grad() && !weight.requires_grad();
+  return only_input_gradient ? FrozenConv2d::apply(x, weight, stride, padding)
+                             : at::conv2d(x, weight, /*bias=*/{}, stride, padding);
+}
+
+at::Tensor relu_keeping_bits(const at::Tensor& x) {
+  return at::GradMode::is_enabled() && x.requires_grad() ? ReluKeepingBits::apply(x) : at::relu(x);
+}
+
+}  // namespace sdp

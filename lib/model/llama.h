@@ -1,0 +1,51 @@
+#pragma once
+
+#include <vector>
+
+#include "model/model.h"
+#include "model/transformer.h"
+
+namespace sdp {
+
+// Letters in the comments: B batch, T tokens, W width of the residual stream, D elements of a head, V
+// vocabulary; of a part: H hidden neurons, N heads, N_kv key and value heads.
+
+/// transformers.LlamaForCausalLM (model/layouts.h): pre-norm blocks of causal attention with rotary positions
+/// and a SwiGLU MLP, each of them a branch: 2 i is block i's attention, 2 i + 1 its MLP.
+class Llama : public Model {
+ public:
+  explicit Llama(const ModelSpec& spec);
+  void bind_shared(const TensorSource& source) override;
+  void bind_branch(int branch, const TensorSource& source) override;
+  void unbind_branch(int branch) override { branches_.at(branch).reset(); }
+  at::Tensor forward(const at::Tensor& tokens, const ForwardMode& mode) override;
+
+ private:
+  struct AttentionPart {
+    at::Tensor q, k, v;  // [N D, W], [N_kv D, W], [N_kv D, W]
+    at::Tensor o;        // [W, N D]
+  };
+  struct MlpPart {
+    at::Tensor gate, up;  // [H, W]
+    at::Tensor down;      // [W, H]
+  };
+  struct Branch {
+    at::Tensor norm;  // [W]
+    std::vector<AttentionPart> attention;
+    std::vector<MlpPart> mlp;
+  };
+  /// [B, T, W]; undefined where there is no part, whose sum is zero.
+  at::Tensor branch_forward(const Branch& branch, const at::Tensor& x) const;
+  at::Tensor attention_forward(const Branch& branch, const at::Tensor& x) const;
+  at::Tensor mlp_forward(const Branch& branch, const at::Tensor& x) const;
+  /// Makes the rotary table where there is none for so many tokens of this type and on this device.
+  void prepare_rotary(const at::Tensor& x);
+
+  const ModelSpec spec_;
+  const int64_t head_size_;
+  at::Tensor embedding_, norm_, head_;  // [V, W], [W], [V, W]
+  RotaryTable rotary_;
+  std::vector<std::optional<Branch>> branches_;
+};
+
+}  // namespace sdp

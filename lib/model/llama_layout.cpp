@@ -1,0 +1,122 @@
+#include <cmath>
+
+#include "model/layout_builder.h"
+#include "model/layouts.h"
+
+// What is kept is stated as the CPU keeps it. On a GPU in bf16 grouped-query attention keeps k and v with
+// their own heads, where here they are repeated to as many as q has; rotary tables are one a model, not one a
+// sample.
+
+namespace sdp {
+namespace {
+
+constexpr int64_t kNeuronGranularity = 8;
+constexpr double kInitDeviation = 0.02;  // transformers' initializer_range
+constexpr double kStatisticBytes = 4;    // fp32; in fp64 runs, which are for tests, 8
+
+struct Sizes {
+  int64_t tokens, width, hidden_width, heads, kv_heads, head_size;
+  double out_deviation;  ///< of the layers that write to the residual stream
+};
+
+LinearOptions without_bias(double deviation) {
+  return {.bias = false, .init = Initializer{Initializer::Kind::kNormal, deviation}};
+}
+
+/// What is around the parts of a branch: a norm that keeps its input and one statistic a token.
+void keep_norm(BranchKept& kept, const Sizes& s) {
+  const Kept norm{.elements = static_cast<double>(s.tokens * s.width),
+                  .bytes = static_cast<double>(s.tokens) * kStatisticBytes};
+  kept.with_owned = kept.block_frozen = kept.neuron_frozen = norm;
+  kept.with_owned.elements += norm.elements;  // its result, the input of the owned layers
+}
+
+void add_attention(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
+  const std::string name = block_name + ".self_attn";
+  const int64_t group =
+      s.heads / s.kv_heads * s.head_size;  // elements of the heads that share a key/value head
+  const int branch = builder.begin_branch(name, block, s.kv_heads, /*granularity=*/1);
+  const SliceRule group_rows{.dim = 0, .elements_per_hidden = group};
+  const SliceRule head_rows{.dim = 0, .elements_per_hidden = s.head_size};
+  const SliceRule group_columns{.dim = 1, .elements_per_hidden = group};
+  const int64_t q_width = s.heads * s.head_size;
+  const int64_t kv_width = s.kv_heads * s.head_size;
+  builder.norm_weight(block_name + ".input_layernorm", s.width, {.branch = branch});
+  const LinearOptions in = without_bias(kInitDeviation);
+  builder.linear(name + ".q_proj", s.width, q_width, s.tokens, {.branch = branch, .output = group_rows}, in);
+  builder.linear(name + ".k_proj", s.width, kv_width, s.tokens, {.branch = branch, .output = head_rows}, in);
+  builder.linear(name + ".v_proj", s.width, kv_width, s.tokens, {.branch = branch, .output = head_rows}, in);
+  builder.linear(name + ".o_proj", q_width, s.width, s.tokens,
+                 {.branch = branch, .input = group_columns, .scales_branch_output = true},
+                 without_bias(s.out_deviation));
+  BranchKept& kept = builder.kept(branch);
+  keep_norm(kept, s);
+  kept.owned.elements = 4.0 * static_cast<double>(s.tokens * q_width);  // q, k, v, o_proj's input
+  kept.owned.bytes = kStatisticBytes * static_cast<double>(s.tokens * s.heads);
+  kept.frozen = kept.owned;
+}
+
+/// Products inside the fused attention, all T x T of them. Its backward pass computes the scores once more.
+Flops attention_flops(const Sizes& s) {
+  const double product = 2.0 * static_cast<double>(s.heads * s.tokens * s.tokens * s.head_size);
+  return {.forward = 2 * product, .input_gradient = 5 * product};
+}
+
+void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
+  const std::string name = block_name + ".mlp";
+  const int branch = builder.begin_branch(name, block, s.hidden_width, kNeuronGranularity);
+  builder.norm_weight(block_name + ".post_attention_layernorm", s.width, {.branch = branch});
+  for (const char* layer : {".gate_proj", ".up_proj"})
+    builder.linear(name + layer, s.width, s.hidden_width, s.tokens, {.branch = branch, .output = kRows},
+                   without_bias(kInitDeviation));
+  builder.linear(name + ".down_proj", s.hidden_width, s.width, s.tokens,
+                 {.branch = branch, .input = kColumns, .scales_branch_output = true},
+                 without_bias(s.out_deviation));
+  builder.recomputed_if_frozen(branch, 4.0 * static_cast<double>(s.tokens * s.width * s.hidden_width));
+  BranchKept& kept = builder.kept(branch);
+  keep_norm(kept, s);
+  kept.owned.elements = 3.0 * static_cast<double>(s.tokens * s.hidden_width);  // gate, up, their product
+  kept.block_frozen.bytes = 0;  // the norm is computed again with the rest
+  kept.neuron_frozen.elements += static_cast<double>(s.tokens * s.width);  // the norm's result
+}
+
+/// The end: norm, head and cross-entropy, whose log-probabilities are fp32 (fp64 in fp64 runs).
+void add_head(LayoutBuilder& builder, const ModelSpec& spec, const Sizes& s) {
+  builder.norm_weight("model.norm", s.width, {});
+  if (spec.tied_embeddings)
+    builder.product(2.0 * static_cast<double>(s.tokens * s.width * *spec.vocab_size), {});
+  else
+    builder.linear("lm_head", s.width, *spec.vocab_size, s.tokens, {}, without_bias(kInitDeviation));
+  builder.kept() +=
+      {.elements = 2.0 * static_cast<double>(s.tokens * s.width),  // the norm's input and result
+       .bytes = kStatisticBytes * static_cast<double>(s.tokens * (1 + *spec.vocab_size))};
+}
+
+}  // namespace
+
+ModelLayout llama_layout(const ModelSpec& spec, int64_t sequence_length) {
+  const Sizes s{.tokens = sequence_length,
+                .width = *spec.width,
+                .hidden_width = *spec.hidden_width,
+                .heads = *spec.heads,
+                .kv_heads = *spec.kv_heads,
+                .head_size = *spec.width / *spec.heads,
+                // GPT-2's (Radford et al. 2019): every one of 2 depth branches adds its share of variance.
+                .out_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth))};
+  LayoutBuilder builder{std::string(name_of(spec.name))};
+  builder.parameter("model.embed_tokens.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
+                    {Initializer::Kind::kNormal, kInitDeviation}, {}, {});
+  builder.kept().bytes += static_cast<double>(sizeof(int64_t)) * static_cast<double>(s.tokens);  // the tokens
+  for (int block = 0; block < static_cast<int>(*spec.depth); ++block) {
+    const std::string name = "model.layers." + std::to_string(block);
+    add_attention(builder, name, block, s);
+    add_mlp(builder, name, block, s);
+  }
+  add_head(builder, spec, s);
+  ModelLayout layout = builder.take();
+  for (size_t attention = 0; attention < layout.branches.size(); attention += 2)
+    layout.branches[attention].flops += attention_flops(s);
+  return layout;
+}
+
+}  // namespace sdp

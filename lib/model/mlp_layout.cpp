@@ -1,0 +1,39 @@
+#include "model/layout_builder.h"
+#include "model/layouts.h"
+
+namespace sdp {
+namespace {
+
+constexpr int64_t kImageChannels = 3;
+constexpr int64_t kNeuronGranularity = 8;
+
+void add_branch(LayoutBuilder& builder, const std::string& name, int block, int64_t width,
+                int64_t hidden_width) {
+  const int branch = builder.begin_branch(name, block, hidden_width, kNeuronGranularity);
+  builder.norm(name + ".norm", width, {.branch = branch});
+  builder.linear(name + ".mlp.0", width, hidden_width, 1, {.branch = branch, .output = kRows});
+  builder.linear(name + ".mlp.3", hidden_width, width, 1,
+                 {.branch = branch, .input = kColumns, .scales_branch_output = true});
+  builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(width * hidden_width));
+  const double w = static_cast<double>(width);
+  BranchKept& kept = builder.kept(branch);
+  kept.owned.elements = static_cast<double>(hidden_width);  // relu's result, the second layer's input
+  kept.with_owned.elements = 2 * w;                         // the norm's input and result
+  kept.block_frozen.elements = w;                           // the norm's input
+  kept.neuron_frozen.elements = 2 * w;
+}
+
+}  // namespace
+
+ModelLayout mlp_layout(const ModelSpec& spec) {
+  LayoutBuilder builder("mlp");
+  const int64_t input = kImageChannels * spec.image_size.value() * spec.image_size.value();
+  builder.linear("stem", input, *spec.width, 1, {}, {.input_needs_gradient = false});
+  for (int64_t i = 0; i < *spec.depth; ++i)
+    add_branch(builder, "blocks." + std::to_string(i), static_cast<int>(i), *spec.width, *spec.hidden_width);
+  builder.linear("head", *spec.width, spec.num_classes, 1, {});
+  builder.kept().elements += static_cast<double>(input + *spec.width + spec.num_classes);
+  return builder.take();
+}
+
+}  // namespace sdp

@@ -1,0 +1,83 @@
+#include "model/layout_builder.h"
+#include "model/layouts.h"
+
+namespace sdp {
+namespace {
+
+constexpr int64_t kImageChannels = 3;
+constexpr int64_t kChannelGranularity = 8;
+constexpr double kBytesPerMaskedElement = 1.0 / 8;
+
+/// One BasicBlock: branch conv1-bn1-relu-conv2-bn2 whose hidden width is the channels between the
+/// convolutions, and the projection shortcut where shapes change. Returns the output size.
+int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int block, int64_t in, int64_t out,
+                        int64_t size, int64_t stride) {
+  const int64_t out_size = (size + stride - 1) / stride;
+  const int64_t positions = out_size * out_size;
+  const bool projects = stride != 1 || in != out;
+  const int branch = builder.begin_branch(name, block, out, kChannelGranularity);
+  const LayerPlace first{.branch = branch, .output = kRows};
+  const LayerPlace second{.branch = branch, .input = kColumns};
+  const LayerPlace norm{.branch = branch, .scales_branch_output = true};
+  builder.convolution(name + ".conv1", in, out, 3, positions, first);
+  builder.batch_norm(name + ".bn1", out, first);
+  builder.convolution(name + ".conv2", out, out, 3, positions, second);
+  builder.batch_norm(name + ".bn2", out, norm);
+
+  const double input = static_cast<double>(in * size * size);
+  const double hidden = static_cast<double>(out * positions);
+  BranchKept& kept = builder.kept(branch);
+  kept.owned.elements = 2 * hidden;  // bn1's input, conv2's input (relu's output)
+  kept.frozen.elements = hidden;     // bn1's input, from which relu's sign follows
+  // bn2's input, the sum over the slices. The block's input is kept as the result of the relu before: whole
+  // where conv1 or the projection is trained with it, otherwise its sign.
+  kept.with_owned.elements = kept.block_frozen.elements = kept.neuron_frozen.elements =
+      kept.neuron_empty.elements = hidden;
+  if (projects) {
+    builder.convolution(name + ".downsample.0", in, out, 1, positions, {});
+    builder.batch_norm(name + ".downsample.1", out, {});
+    builder.kept().elements += input + hidden;  // the block's input, the shortcut's BatchNorm input
+  } else {
+    kept.with_owned.elements += input;
+    kept.block_frozen.bytes = kept.neuron_frozen.bytes = kept.neuron_empty.bytes =
+        input * kBytesPerMaskedElement;
+  }
+  return out_size;
+}
+
+}  // namespace
+
+ModelLayout resnet_layout(const ModelSpec& spec) {
+  const bool is_wide = spec.name == ModelName::kWideResNet18;
+  LayoutBuilder builder(is_wide ? "wide_resnet18" : "resnet18");
+  const int64_t width = *spec.width * *spec.width_multiplier;
+  int64_t size = spec.image_size.value();
+  const bool imagenet = spec.stem == Stem::kImageNet;
+  const int64_t input_elements = kImageChannels * size * size;
+  if (imagenet) size = (size + 1) / 2;
+  builder.convolution("conv1", kImageChannels, width, imagenet ? 7 : 3, size * size, {}, /*first=*/true);
+  builder.batch_norm("bn1", width, {});
+  builder.kept().elements += static_cast<double>(input_elements + width * size * size);  // input, bn1's input
+  if (imagenet) {
+    builder.kept().elements += static_cast<double>(width * size * size);  // max-pool's input
+    size = (size + 1) / 2;
+    builder.kept().bytes += 8.0 * static_cast<double>(width * size * size);  // and its indices, int64
+  }
+  int64_t in = width;
+  int block = 0;
+  for (int stage = 0; stage < 4; ++stage) {
+    const int64_t out = width << stage;
+    for (int i = 0; i < 2; ++i) {
+      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i);
+      size = add_basic_block(builder, name, block++, in, out, size, stage > 0 && i == 0 ? 2 : 1);
+      in = out;
+    }
+  }
+  builder.kept().bytes +=
+      static_cast<double>(in * size * size) * kBytesPerMaskedElement;  // the last relu's sign
+  builder.linear("fc", in, spec.num_classes, 1, {});
+  builder.kept().elements += static_cast<double>(in + spec.num_classes);  // fc's input, the log-probabilities
+  return builder.take();
+}
+
+}  // namespace sdp

@@ -1,0 +1,57 @@
+#include "model/slices.h"
+
+#include <ATen/ATen.h>
+
+namespace sdp {
+namespace {
+
+int64_t hidden_of(const SubnetPlan& plan, const std::vector<int>& units) {
+  int64_t hidden = 0;
+  for (int unit : units)
+    hidden += plan.units[unit].end - plan.units[unit].begin;
+  return hidden;
+}
+
+bool is_sliced(const std::optional<SliceRule>& rule, const SubnetPlan& plan, const std::vector<int>& units) {
+  return rule && units.front() != kSharedUnit && plan.construction == Construction::kNeuron;
+}
+
+}  // namespace
+
+at::Tensor slice_view(const at::Tensor& tensor, const SliceRule& rule, int64_t hidden, int64_t begin,
+                      int64_t end) {
+  const int64_t each = rule.elements_per_hidden;
+  return tensor.unflatten(rule.dim, at::IntArrayRef({rule.blocks, hidden * each}))
+      .narrow(rule.dim + 1, begin * each, (end - begin) * each);
+}
+
+std::vector<int64_t> sliced_shape(const std::vector<int64_t>& full, const SliceRule& rule, int64_t hidden,
+                                  int64_t full_hidden) {
+  std::vector<int64_t> shape = full;
+  int64_t& size = shape[static_cast<size_t>(rule.dim)];
+  size = size / full_hidden * hidden;
+  return shape;
+}
+
+std::vector<at::Tensor> piece_views(const at::Tensor& tensor, const std::optional<SliceRule>& rule,
+                                    const SubnetPlan& plan, const std::vector<int>& units) {
+  if (!is_sliced(rule, plan, units)) return {tensor};
+  const int64_t hidden = hidden_of(plan, units);
+  std::vector<at::Tensor> views;
+  int64_t begin = 0;
+  for (int unit : units) {
+    const int64_t width = plan.units[unit].end - plan.units[unit].begin;
+    views.push_back(slice_view(tensor, *rule, hidden, begin, begin + width));
+    begin += width;
+  }
+  return views;
+}
+
+std::vector<int64_t> shape_of_units(const std::vector<int64_t>& full, const std::optional<SliceRule>& rule,
+                                    const SubnetPlan& plan, const std::vector<int>& units) {
+  if (!is_sliced(rule, plan, units)) return full;
+  const int64_t full_hidden = plan.layout.branches[plan.units[units.front()].branch].hidden_width;
+  return sliced_shape(full, *rule, hidden_of(plan, units), full_hidden);
+}
+
+}  // namespace sdp

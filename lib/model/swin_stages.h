@@ -1,0 +1,56 @@
+#pragma once
+
+// The four stages of Swin-T as numbers. Torch-free: the layout and the forward pass both need them.
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "spec/experiment_spec.h"
+
+namespace sdp {
+
+struct SwinStage {
+  std::string name;     ///< "features.1": its blocks are features.1.0, features.1.1, ..
+  std::string merging;  ///< the patch merging after it; empty after the last
+  int first_block = 0;  ///< counted over the network
+  int blocks = 0;
+  int64_t width = 0;
+  int64_t heads = 0;
+  int64_t size = 0;         ///< height and width of the map
+  int64_t window = 0;       ///< side of a window
+  int64_t padded_size = 0;  ///< of the map filled up with zeros to whole windows
+  int64_t shift = 0;        ///< of the windows in every second block; 0 where one window covers the map
+
+  int64_t windows() const { return (padded_size / window) * (padded_size / window); }
+  int64_t window_positions() const { return window * window; }
+};
+
+inline constexpr std::array<int, 4> kSwinDepths = {2, 2, 6, 2};
+inline constexpr int kSwinBlocks = 12;
+inline constexpr int64_t kSwinMlpRatio = 4;
+
+/// Of the resolved spec. Width and heads double from stage to stage; the map's size is halved, rounding up.
+inline std::array<SwinStage, kSwinDepths.size()> swin_stages(const ModelSpec& spec) {
+  std::array<SwinStage, kSwinDepths.size()> stages;
+  int64_t size = *spec.image_size / *spec.patch_size;
+  int block = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    SwinStage& stage = stages[i];
+    stage.name = "features." + std::to_string(2 * i + 1);
+    if (i + 1 < stages.size()) stage.merging = "features." + std::to_string(2 * i + 2);
+    stage.first_block = block;
+    stage.blocks = kSwinDepths[i];
+    stage.width = *spec.width << i;
+    stage.heads = *spec.heads << i;
+    stage.size = size;
+    stage.window = *spec.window_size;
+    stage.padded_size = (size + stage.window - 1) / stage.window * stage.window;
+    stage.shift = stage.window < stage.padded_size ? stage.window / 2 : 0;
+    block += stage.blocks;
+    size = (size + 1) / 2;
+  }
+  return stages;
+}
+
+}  // namespace sdp

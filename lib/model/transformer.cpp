@@ -1,0 +1,111 @@
+#include "model/transformer.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <vector>
+
+namespace sdp {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::ScalarType wide_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+class RmsNorm : public torch::autograd::Function<RmsNorm> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            double eps) {
+    const at::Tensor wide = x.to(wide_type(x));
+    const at::Tensor scale = wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();  // [B, T, 1]
+    context->save_for_backward({x, weight, scale});
+    return ((wide * scale).to(x.scalar_type()) * weight).to(x.scalar_type());
+  }
+
+  // With n = s x, s = (mean(x^2) + eps)^(-1/2) and g the gradient of n: ds/dx = -s^3 x / W, so
+  // dx = s (g - n mean(g n)).
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &scale = saved[2];
+    const at::Tensor normed = x.to(scale.scalar_type()) * scale;
+    const at::Tensor out = gradients[0].to(scale.scalar_type());
+    const at::Tensor g = out * weight;
+    const at::Tensor dx = (g - normed * (g * normed).mean(-1, /*keepdim=*/true)).mul_(scale);
+    at::Tensor dweight;
+    if (weight.requires_grad()) dweight = (out * normed).flatten(0, -2).sum(0).to(weight.scalar_type());
+    return {dx.to(x.scalar_type()), dweight, at::Tensor()};
+  }
+};
+
+class SwiGlu : public torch::autograd::Function<SwiGlu> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
+    context->save_for_backward({gate, up});
+    return at::silu(gate).mul_(up);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &gate = saved[0], &up = saved[1];
+    return {at::silu_backward(gradients[0] * up, gate), gradients[0] * at::silu(gate)};
+  }
+};
+
+at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const std::vector<at::Tensor> half = x.to(cos.scalar_type()).chunk(2, /*dim=*/-1);
+  return at::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1).to(x.scalar_type());
+}
+
+class Rotate : public torch::autograd::Function<Rotate> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cos,
+                            const at::Tensor& sin) {
+    context->save_for_backward({cos, sin});
+    return turned(x, cos, sin);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    return {turned(gradients[0], saved[0], -saved[1]), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return RmsNorm::apply(x, weight, eps);
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return SwiGlu::apply(gate, up);
+}
+
+RotaryTable rotary_table(int64_t tokens, int64_t head_size, double theta, const at::Tensor& like) {
+  const at::TensorOptions options = like.options().dtype(wide_type(like));
+  const at::Tensor exponent = at::arange(0, head_size, 2, options) / static_cast<double>(head_size);
+  const at::Tensor frequency = at::pow(theta, exponent).reciprocal();                       // [D / 2]
+  const at::Tensor angle = at::outer(at::arange(tokens, options), frequency).unsqueeze(1);  // [T, 1, D / 2]
+  return {.cos = angle.cos(), .sin = angle.sin()};
+}
+
+at::Tensor rotate(const at::Tensor& x, const RotaryTable& table) {
+  return Rotate::apply(x, table.cos, table.sin);
+}
+
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const int64_t times = q.size(2) / k.size(2);
+  // Of the fused kernels only flash attention shares heads, on CUDA and in half-width types.
+  const bool shares_heads = q.is_cuda() && q.scalar_type() == at::kBFloat16;
+  const auto of_all_heads = [&](const at::Tensor& x) {
+    return (times == 1 || shares_heads ? x : x.repeat_interleave(times, /*dim=*/2)).transpose(1, 2);
+  };
+  const at::Tensor heads = at::scaled_dot_product_attention(
+      q.transpose(1, 2), of_all_heads(k), of_all_heads(v), /*attn_mask=*/{}, /*dropout_p=*/0,
+      /*is_causal=*/true, /*scale=*/{}, /*enable_gqa=*/times > 1 && shares_heads);  // [B, N, T, D]
+  return heads.transpose(1, 2).flatten(2);
+}
+
+}  // namespace sdp

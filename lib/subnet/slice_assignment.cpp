@@ -1,0 +1,176 @@
+#include "subnet/slice_assignment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+#include "subnet/designs.h"
+
+namespace sdp {
+namespace {
+
+/// Element visits that choosing permutations may cost, over all families.
+constexpr double kEffort = 3e7;
+constexpr int kMostCandidates = 200;
+constexpr int kFewestCandidates = 4;
+/// Uneven FLOPs count for so much more than uneven co-ownership: they set the step time.
+constexpr double kFlopsWeight = 10;
+
+/// FLOPs and co-ownership of the workers so far.
+class Loads {
+ public:
+  Loads(int workers, double fixed)
+      : workers_(workers), flops_(workers, fixed), shared_(workers * workers, 0) {}
+
+  void add(const OwnerSet& set, double flops) {
+    for (int k : set) {
+      flops_[k] += flops;
+      for (int l : set)
+        shared_[k * workers_ + l] += 1;
+    }
+  }
+  double flops(int worker) const { return flops_[worker]; }
+  double shared(int k, int l) const { return shared_[k * workers_ + l]; }
+
+  /// 0 when all workers carry the same and all pairs of workers share the same.
+  double unevenness() const {
+    std::vector<double> pairs;
+    for (int k = 0; k < workers_; ++k)
+      for (int l = k + 1; l < workers_; ++l)
+        pairs.push_back(shared(k, l));
+    return kFlopsWeight * relative_variance(flops_) + relative_variance(pairs);
+  }
+
+ private:
+  static double relative_variance(const std::vector<double>& values) {
+    if (values.empty()) return 0;
+    const double mean =
+        std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+    double squares = 0;
+    for (double value : values)
+      squares += (value - mean) * (value - mean);
+    return mean > 0 ? squares / (static_cast<double>(values.size()) * mean * mean) : 0;
+  }
+
+  int workers_;
+  std::vector<double> flops_;
+  std::vector<double> shared_;
+};
+
+class SliceAssignment {
+ public:
+  SliceAssignment(const AssignmentProblem& problem, const std::vector<int>& family)
+      : problem_(problem),
+        family_(family),
+        random_(problem.seed),
+        loads_(problem.workers, problem.flops_fixed),
+        owners_(problem.flops.size()) {
+    const int n = problem.workers;
+    const int p = problem.owners;
+    // The base set of the smaller side: its complement is as spread, and cheaper to find.
+    const auto shifts = cyclic_shifts(spread_base_set(n, std::min(p, n - p), random_), n);
+    design_ = p <= n - p ? shifts : complements(shifts, n);
+    const double visits = static_cast<double>(owners_.size()) * p * p + static_cast<double>(n) * n;
+    candidates_ =
+        static_cast<int>(std::clamp(kEffort / visits, double{kFewestCandidates}, double{kMostCandidates}));
+  }
+
+  std::vector<OwnerSet> run() {
+    std::vector<size_t> left_over;
+    for (size_t begin = 0; begin < owners_.size();) {
+      size_t end = begin;
+      while (end < owners_.size() && family_[end] == family_[begin])
+        ++end;
+      const size_t n = design_.size();
+      for (; begin + n <= end; begin += n)
+        place_round(begin);
+      for (; begin < end; ++begin)
+        left_over.push_back(begin);
+    }
+    std::stable_sort(left_over.begin(), left_over.end(),
+                     [&](size_t a, size_t b) { return problem_.flops[a] > problem_.flops[b]; });
+    for (size_t group : left_over)
+      place_alone(group);
+    return owners_;
+  }
+
+ private:
+  OwnerSet permuted(const OwnerSet& set, const std::vector<int>& permutation) const {
+    OwnerSet result;
+    for (int worker : set)
+      result.push_back(permutation[worker]);
+    std::sort(result.begin(), result.end());
+    return result;
+  }
+
+  std::vector<int> random_permutation() {
+    std::vector<int> permutation(problem_.workers);
+    std::iota(permutation.begin(), permutation.end(), 0);
+    for (int i = problem_.workers - 1; i > 0; --i)
+      std::swap(permutation[i], permutation[random_.below(i + 1)]);
+    return permutation;
+  }
+
+  /// n slices from `begin` on.
+  void place_round(size_t begin) {
+    std::vector<int> best;
+    Loads best_loads = loads_;
+    for (int c = 0; c < candidates_; ++c) {
+      const std::vector<int> permutation = random_permutation();
+      Loads loads = loads_;
+      for (size_t i = 0; i < design_.size(); ++i)
+        loads.add(permuted(design_[i], permutation), problem_.flops[begin + i]);
+      if (!best.empty() && loads.unevenness() >= best_loads.unevenness()) continue;
+      best = permutation;
+      best_loads = loads;
+    }
+    for (size_t i = 0; i < design_.size(); ++i)
+      owners_[begin + i] = permuted(design_[i], best);
+    loads_ = best_loads;
+  }
+
+  /// One slice to the workers with the lowest FLOPs; of those with the same, to whom shares the least with
+  /// the ones chosen before.
+  void place_alone(size_t group) {
+    OwnerSet chosen;
+    while (static_cast<int>(chosen.size()) < problem_.owners) {
+      int best = -1;
+      std::pair<double, double> best_cost;
+      for (int worker = 0; worker < problem_.workers; ++worker) {
+        if (std::find(chosen.begin(), chosen.end(), worker) != chosen.end()) continue;
+        double shared = 0;
+        for (int other : chosen)
+          shared += loads_.shared(worker, other);
+        const std::pair<double, double> cost = {loads_.flops(worker), shared};
+        if (best >= 0 && cost >= best_cost) continue;
+        best = worker;
+        best_cost = cost;
+      }
+      chosen.push_back(best);
+    }
+    std::sort(chosen.begin(), chosen.end());
+    loads_.add(chosen, problem_.flops[group]);
+    owners_[group] = chosen;
+  }
+
+  const AssignmentProblem& problem_;
+  const std::vector<int>& family_;
+  RandomBits random_;
+  Loads loads_;
+  std::vector<OwnerSet> owners_;
+  std::vector<OwnerSet> design_;
+  int candidates_ = 0;
+};
+
+}  // namespace
+
+std::vector<OwnerSet> assign_balanced_slices(const AssignmentProblem& problem,
+                                             const std::vector<int>& family) {
+  if (family.size() != problem.flops.size())
+    throw std::logic_error("assign_balanced_slices: a family for every group");
+  if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
+  return SliceAssignment(problem, family).run();
+}
+
+}  // namespace sdp

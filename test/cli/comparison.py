@@ -1,0 +1,111 @@
+"""A finished run against the method written out in PyTorch (oracle.py): losses of every worker and step, final weights,
+BatchNorm statistics."""
+
+import json
+
+import pytest
+import torch
+
+import harness
+import oracle
+
+TOLERANCE = {"fp64": 1e-9, "fp32": 1e-5}
+TORCH_TYPE = {"fp64": torch.float64, "fp32": torch.float32}
+
+
+def make_optimizer(model, spec):
+    parameters = list(model.parameters())
+    small = spec["weight_decay"] if spec.get("decay_norms_and_biases", True) else 0.0
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1]},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": small},
+    ]
+    if spec["name"] == "adamw":
+        return torch.optim.AdamW(
+            groups, lr=spec["lr"], weight_decay=spec["weight_decay"], eps=spec.get("eps", 1e-8)
+        )
+    return torch.optim.SGD(
+        groups,
+        lr=spec["lr"],
+        momentum=spec.get("momentum", 0.9),
+        nesterov=spec.get("nesterov", False),
+        weight_decay=spec["weight_decay"],
+    )
+
+
+def compare_runs(run_dir, data, model, optimizer, precision, steps, batch_size, clip_norm=0, learning_rate=None):
+    """data: inputs and labels of all samples"""
+    inputs, labels = data
+    plan = json.loads((run_dir / "plan.json").read_text())
+    regime = oracle.Regime(plan)
+    samples = harness.trace_samples(run_dir)
+
+    def batches(step, worker):
+        indices = torch.tensor(samples[step, worker, 0])
+        return [(inputs[part], labels[part]) for part in indices.split(batch_size)]
+
+    model = model.to(TORCH_TYPE[precision])
+    harness.load_values(model, harness.checkpoint_values(run_dir, 0, model))
+    expected, expected_buffers = oracle.train(
+        model, make_optimizer(model, optimizer), regime, batches, steps, clip_norm, learning_rate
+    )
+    actual = harness.trace_losses(run_dir)
+    assert len(actual) == steps * plan["workers"]
+    for (step, worker), loss in expected.items():
+        assert actual[step, worker, 0] == pytest.approx(loss, rel=0, abs=TOLERANCE[precision]), (step, worker)
+    final = harness.checkpoint_values(run_dir, steps, model)
+    for name, parameter in model.named_parameters():
+        difference = (final[name] - parameter.detach().flatten()).abs().max().item()
+        assert difference <= TOLERANCE[precision], (name, difference)
+    compare_buffers(harness.checkpoint_buffer_pieces(run_dir, steps), expected_buffers, model, regime, precision)
+
+
+def compare_buffers(actual, expected, model, regime, precision):
+    """BatchNorm statistics of everything that a worker has, and of nothing else."""
+    wanted = {}
+    for worker, buffers in enumerate(expected):
+        for name, values in buffers.items():
+            if name.endswith(".num_batches_tracked"):
+                continue
+            branch = model.branch_of(name)
+            if branch is None or (regime.construction == "neuron" and model.slice_of(name) is None):
+                wanted[name, (0, 0), worker, 0] = values
+                continue
+            for begin, end, owners in regime.units[branch]:
+                if worker in owners or regime.masking == "backward":
+                    piece = values[begin:end] if regime.construction == "neuron" else values
+                    wanted[name, (begin, end), worker, 0] = piece
+    assert actual.keys() == wanted.keys()
+    for key, values in wanted.items():
+        assert actual[key].dtype == TORCH_TYPE[precision], key
+        difference = (actual[key] - values).abs().max().item()
+        assert difference <= TOLERANCE[precision], (key, difference)
+
+
+OPTIMIZERS = {
+    "sgd": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4},
+    "nesterov": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4, "nesterov": True},
+    "plain_sgd": {"name": "sgd", "lr": 0.05, "weight_decay": 0.0, "momentum": 0.0},
+    "adamw": {"name": "adamw", "lr": 1e-3, "weight_decay": 1e-2},
+    # AdamW's first step is about the gradient's sign: where a gradient is small as rounding, so is what is compared.
+    "adamw_smooth": {"name": "adamw", "lr": 1e-3, "weight_decay": 1e-2, "eps": 1e-4},
+}
+
+
+@pytest.mark.parametrize("shard", [True, False])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("precision,steps", [("fp64", 20), ("fp32", 1)])
+def test_full_coverage_is_data_parallelism(tmp_path, data, optimizer, shard, precision, steps):
+    run_dir = harness.train(
+        tmp_path,
+        "ddp",
+        data,
+        processes=4,
+        subnetwork={"coverage": "1"},
+        optimizer={**OPTIMIZERS[optimizer], "shard": shard},
+        train={"max_steps": steps, "precision": precision},
+    )
+    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS[optimizer], precision, steps, 4)
+
+
+REGIMES = [(construction, masking) for construction in ("block", "neuron") for masking in ("forward", "backward")]

@@ -1,0 +1,76 @@
+"""Swin and LLaMA in every regime against torchvision's and transformers' with masks (oracle_transformers.py)."""
+
+import numpy as np
+import pytest
+import torch
+
+import harness
+import oracle_transformers
+from comparison import OPTIMIZERS, REGIMES, TORCH_TYPE, compare_runs
+
+TOKENS = 12
+VOCABULARY = 64
+SWIN = {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}
+LLAMA = {"name": "llama_tiny", "width": 32, "depth": 3, "hidden_width": 48, "heads": 8, "vocab_size": VOCABULARY}
+
+
+def write_tokens(folder, samples=200):
+    """Shards in llm.c's format: 256 int32 of header, then uint16 tokens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(5)
+    for name in ("toy_train_000000.bin", "toy_val_000000.bin"):
+        tokens = rng.integers(0, VOCABULARY, size=samples * TOKENS + 1)
+        header = np.zeros(256, dtype=np.int32)
+        header[:3] = 20240520, 1, len(tokens)
+        (folder / name).write_bytes(header.tobytes() + tokens.astype(np.uint16).tobytes())
+    return folder
+
+
+def read_tokens(folder):
+    tokens = np.fromfile(folder / "toy_train_000000.bin", dtype=np.uint16)[512:].astype(np.int64)
+    samples = (len(tokens) - 1) // TOKENS
+    rows = np.stack([tokens[i * TOKENS : i * TOKENS + TOKENS + 1] for i in range(samples)])
+    rows = torch.from_numpy(rows)
+    return rows[:, :-1], rows[:, 1:]
+
+
+def train_and_compare(tmp_path, data, model, optimizer, precision, steps, processes, **subnetwork):
+    sections = {
+        "model": SWIN if model == "swin" else LLAMA | ({"kv_heads": 4} if model == "llama_gqa" else {}),
+        "subnetwork": subnetwork,
+        "optimizer": OPTIMIZERS[optimizer],
+        "train": {"max_steps": steps, "precision": precision, "batch_size_per_worker": 2},
+        "eval": {"recalibrate_batches": 0},
+    }
+    if model == "swin":
+        images, labels = harness.read_cifar10(data, "train")
+        samples = images.to(TORCH_TYPE[precision]), labels
+        folder = data
+        expected = oracle_transformers.swin(24, 3, 4, 4)
+    else:
+        folder = write_tokens(tmp_path / "tokens")
+        samples = read_tokens(folder)
+        sections["data"] = {"name": "tokens", "path": str(folder), "sequence_length": TOKENS}
+        kv_heads = sections["model"].get("kv_heads", 8)
+        expected = oracle_transformers.llama(32, 3, 48, 8, kv_heads, VOCABULARY)
+    run_dir = harness.train(tmp_path, "run", folder, processes, **sections)
+    compare_runs(run_dir, samples, expected, OPTIMIZERS[optimizer], precision, steps, 2)
+
+
+# Several workers a process as well as one each: processes divide the workers.
+CASES = [(8, "4/8", 2), (3, "2/3", 3), (8, "7/8", 1), (8, "3/8", 4), (4, "1", 2)]
+
+
+@pytest.mark.parametrize("workers,coverage,processes", CASES)
+@pytest.mark.parametrize("construction,masking", REGIMES)
+@pytest.mark.parametrize("model", ["swin", "llama"])
+def test_every_regime_is_the_mask_oracle(tmp_path, data, model, construction, masking, workers, coverage, processes):
+    regime = {"workers": workers, "coverage": coverage, "construction": construction, "masking": masking}
+    train_and_compare(tmp_path, data, model, "sgd", "fp64", 10, processes, **regime)
+
+
+@pytest.mark.parametrize("construction,masking", REGIMES)
+@pytest.mark.parametrize("model", ["swin", "llama_gqa"])
+def test_every_regime_with_adamw_in_fp32(tmp_path, data, model, construction, masking):
+    regime = {"workers": 4, "coverage": "2/4", "construction": construction, "masking": masking, "unit": "branch"}
+    train_and_compare(tmp_path, data, model, "adamw_smooth", "fp32", 1, 4, **regime)

@@ -1,0 +1,207 @@
+#include <numeric>
+
+#include "catch.h"
+#include "data/loader.h"
+#include "data/tokens.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using namespace sdp::testing;
+
+namespace {
+
+/// first, first + 1, ..
+std::vector<uint16_t> counting(size_t size, uint16_t first) {
+  std::vector<uint16_t> tokens(size);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+std::vector<int64_t> read(const TokenDataset& dataset, int64_t index) {
+  std::vector<int64_t> tokens(static_cast<size_t>(dataset.sequence_length() + 1));
+  dataset.read(index, tokens);
+  return tokens;
+}
+
+std::string open_error(const std::filesystem::path& folder, Split split = Split::kTrain) {
+  return message_of<DataError>([&] { TokenDataset(folder, split, 4); });
+}
+
+/// 30 samples of 8 tokens in three shards.
+void write_shards(const TempDir& folder) {
+  for (uint16_t shard = 0; shard < 3; ++shard)
+    folder.write("text_train_00000" + std::to_string(shard) + ".bin",
+                 token_shard(counting(10 * 8 + 1, static_cast<uint16_t>(1000 * shard))));
+}
+
+}  // namespace
+
+TEST_CASE("samples are the windows of each shard, in order of the shards' names", "[data]") {
+  const TempDir folder;
+  folder.write("b_train_000002.bin", token_shard(counting(6, 300)));   // one sample, one token left
+  folder.write("b_train_000000.bin", token_shard(counting(12, 100)));  // two samples, three tokens left
+  folder.write("b_train_000001.bin", token_shard(counting(4, 200)));   // none
+  folder.write("a_train_000009.bin", token_shard({}));                 // none
+  folder.write("b_train_000003.bin", token_shard({65535, 0, 50256, 7, 8}));
+  folder.write("b_val_000000.bin", token_shard(counting(5, 900)));
+  folder.write("train.txt", "not a shard");
+  folder.write("other.bin", "neither split");
+
+  const TokenDataset train(folder.path(), Split::kTrain, 4);
+  REQUIRE(train.size() == 4);
+  CHECK(read(train, 0) == std::vector<int64_t>{100, 101, 102, 103, 104});
+  CHECK(read(train, 1) == std::vector<int64_t>{104, 105, 106, 107, 108});
+  CHECK(read(train, 2) == std::vector<int64_t>{300, 301, 302, 303, 304});
+  CHECK(read(train, 3) == std::vector<int64_t>{65535, 0, 50256, 7, 8});
+  const TokenDataset test(folder.path(), Split::kTest, 4);
+  REQUIRE(test.size() == 1);
+  CHECK(read(test, 0) == std::vector<int64_t>{900, 901, 902, 903, 904});
+}
+
+TEST_CASE("open_dataset opens tokens with the spec's sequence length", "[data]") {
+  const TempDir folder;
+  write_shards(folder);
+  DataSpec spec;
+  spec.name = DatasetName::kTokens;
+  spec.path = folder.path().string();
+  spec.sequence_length = 5;
+  const auto dataset = open_dataset(spec, Split::kTrain);
+  CHECK(dataset->size() == 3 * 16);
+  const Batch batch = dataset->eval_batch(15, 17);
+  CHECK(batch.samples == std::vector<int64_t>{15, 16});
+  CHECK(batch.tokens == std::vector<int64_t>{75, 76, 77, 78, 79, 80, 1000, 1001, 1002, 1003, 1004, 1005});
+  CHECK(batch.images.empty());
+  CHECK(batch.labels.empty());
+  CHECK(message_of<DataError>([&] { open_dataset(spec, Split::kTest); }).find("*val*.bin") !=
+        std::string::npos);
+}
+
+TEST_CASE("indices, spans and lengths that do not fit are refused", "[data]") {
+  const TempDir folder;
+  write_shards(folder);
+  const TokenDataset dataset(folder.path(), Split::kTrain, 8);
+  std::vector<int64_t> tokens(9);
+  CHECK_THROWS_AS(dataset.read(30, tokens), std::logic_error);
+  CHECK_THROWS_AS(dataset.read(-1, tokens), std::logic_error);
+  CHECK_THROWS_AS(dataset.read(0, std::span(tokens).first(8)), std::logic_error);
+  CHECK_THROWS_AS(dataset.eval_batch(29, 31), std::logic_error);
+  CHECK_THROWS_AS(TokenDataset(folder.path(), Split::kTrain, 0), std::logic_error);
+}
+
+TEST_CASE("damaged shards are named with what is wrong", "[data]") {
+  const TempDir folder;
+  folder.write("x_train_0.bin", token_shard(counting(100, 0)));
+  REQUIRE(open_error(folder.path()).empty());
+  const auto error = [&](const std::string& bytes) {
+    folder.write("x_train_1.bin", bytes);
+    return open_error(folder.path());
+  };
+  const std::vector<uint16_t> tokens = counting(100, 0);
+  CHECK(lacks(error(""), {"x_train_1.bin: 0 bytes", "header of 1024 bytes"}) == "");
+  CHECK(lacks(error(token_shard(tokens).substr(0, 1000)), {"x_train_1.bin: 1000 bytes"}) == "");
+  CHECK(lacks(error(token_shard(tokens, 100, 20240801)),
+              {"x_train_1.bin: magic number 20240801", "expected 20240520", "write it"}) == "");
+  CHECK(lacks(error(token_shard(tokens, 100, 20240520, 7)),
+              {"x_train_1.bin: version 7", "expected 1", "Write the shard"}) == "");
+  CHECK(lacks(error(token_shard(tokens).substr(0, 1223)),
+              {"x_train_1.bin: 1223 bytes, expected 1224 for the 100 tokens", "copy it again"}) == "");
+  CHECK(lacks(error(token_shard(tokens) + "x"), {"x_train_1.bin: 1225 bytes, expected 1224"}) == "");
+  CHECK(lacks(error(token_shard(tokens, 99)), {"x_train_1.bin: 1224 bytes, expected 1222"}) == "");
+  CHECK(lacks(error(token_shard({}, -1)), {"x_train_1.bin", "-1 tokens"}) == "");
+  CHECK(error(token_shard(tokens)).empty());
+  folder.write("dir_train.bin/inside", "");
+  CHECK(lacks(open_error(folder.path()), {"cannot read", "dir_train.bin", "directory"}) == "");
+}
+
+TEST_CASE("folders without shards of the split, and unclear names", "[data]") {
+  const TempDir folder;
+  CHECK(lacks(open_error(folder.path()), {folder.path().string() + " holds no *train*.bin. Found 0 other"}) ==
+        "");
+  CHECK(lacks(open_error(folder.path() / "absent"), {"absent can't be listed"}) == "");
+  folder.write("x_val_0.bin", token_shard(counting(9, 0)));
+  CHECK(lacks(open_error(folder.path()), {"no *train*.bin. Found 1 other *.bin (x_val_0.bin, ..)"}) == "");
+  folder.write("retrieval_train_0.bin", token_shard(counting(9, 0)));
+  for (const Split split : {Split::kTrain, Split::kTest})
+    CHECK(lacks(open_error(folder.path(), split), {"retrieval_train_0.bin", "both 'train' and 'val'"}) == "");
+}
+
+TEST_CASE("shards too short for one sample are refused only when all are", "[data]") {
+  const TempDir folder;
+  folder.write("x_train_0.bin", token_shard(counting(3, 0)));
+  folder.write("x_train_1.bin", token_shard(counting(4, 0)));
+  CHECK(lacks(open_error(folder.path()),
+              {"x_train_0.bin", "the longest of 2 shards has 4 tokens, expected at least 5",
+               "Lower data.sequence_length"}) == "");
+  folder.write("x_train_2.bin", token_shard(counting(5, 0)));
+  CHECK(open_error(folder.path()).empty());
+}
+
+TEST_CASE("a vocabulary smaller than a token is refused with the token's place", "[data]") {
+  const TempDir folder;
+  folder.write("x_train_0.bin", token_shard({5, 6, 90, 7, 8}));
+  folder.write("x_train_1.bin", token_shard({5, 300, 8, 300, 299, 1}));
+  folder.write("x_train_2.bin", token_shard({300, 1}));
+  const TokenDataset dataset(folder.path(), Split::kTrain, 2);
+  const TokenDataset::Place largest = dataset.largest_token(1000);
+  CHECK(largest.shard.filename() == "x_train_1.bin");
+  CHECK(largest.position == 1);
+  CHECK(largest.token == 300);
+  CHECK(dataset.largest_token(6).token == 90);
+  CHECK(dataset.largest_token(7).token == 300);
+
+  ModelSpec model;
+  for (const int64_t enough : {301, 50257, 65536, 128256}) {
+    model.vocab_size = enough;
+    CHECK_NOTHROW(dataset.check_fits(model));
+  }
+  model.vocab_size = 300;
+  CHECK(lacks(message_of<UsageError>([&] { dataset.check_fits(model); }),
+              {"model.vocab_size: 300 is smaller than a token", "x_train_1.bin has token 300 at position 1",
+               "Set model.vocab_size: 301"}) == "");
+}
+
+TEST_CASE("the largest token of 16 bits is beyond a vocabulary of 65535", "[data]") {
+  const TempDir folder;
+  folder.write("x_train_0.bin", token_shard({0, 65535}));
+  const TokenDataset dataset(folder.path(), Split::kTrain, 1);
+  ModelSpec model;
+  model.vocab_size = 65535;
+  CHECK_THROWS_AS(dataset.check_fits(model), UsageError);
+  model.vocab_size = 65536;
+  CHECK_NOTHROW(dataset.check_fits(model));
+}
+
+TEST_CASE("a loader of tokens gives the samples of its positions with any number of threads", "[data]") {
+  const TempDir folder;
+  write_shards(folder);
+  const TokenDataset dataset(folder.path(), Split::kTrain, 8);
+  LoaderOptions options{.geometry = {.workers = 2, .replicas = 1, .accumulate_steps = 2, .batch_size = 3},
+                        .slots = {{.worker = 1, .replica = 0}, {.worker = 0, .replica = 0}},
+                        .first_step = 1,
+                        .last_step = 9,  // into the fourth epoch
+                        .seed = 5,
+                        .augment = {},
+                        .threads = 1,
+                        .prefetch_batches = 3};
+  const Sampler sampler(30, options.seed);
+  for (const int64_t threads : {1, 2, 4}) {
+    options.threads = threads;
+    BatchLoader loader(dataset, options);
+    for (int64_t step = 1; step < 9; ++step)
+      for (int64_t micro_batch = 0; micro_batch < 2; ++micro_batch)
+        for (const SlotId& slot : options.slots) {
+          Batch expected;
+          for (int64_t i = 0; i < 3; ++i) {
+            const int64_t index =
+                sampler.index(options.geometry.position(step, slot.worker, slot.replica, micro_batch, i));
+            expected.samples.push_back(index);
+            // Shard index / 10 counts from 1000 times its number.
+            for (int64_t token = 0; token < 9; ++token)
+              expected.tokens.push_back(index / 10 * 1000 + index % 10 * 8 + token);
+          }
+          CHECK(loader.next() == expected);
+        }
+    CHECK(loader.done());
+  }
+}

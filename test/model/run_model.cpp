@@ -1,0 +1,289 @@
+// run_model SPEC.yaml IN.safetensors OUT.safetensors WORKER [train|eval]
+//
+// One pass of a worker's subnetwork on given weights, for tests in Python. WORKER -1 is the full model.
+//
+// IN: parameters and buffers of the full model by name in any float type, `input` (images [B, 3, S, S] or
+// tokens [B, T]) and `labels` ([B] or [B, T]).
+//
+// OUT: `logits`; `loss`, their mean cross-entropy; units|BRANCH|PART and hidden|BRANCH|PART, the units and
+// the hidden units of each part; `kept_bytes`, what a forward pass and its loss leave behind for the backward
+// pass, the input included and the labels not; `planned_kept_bytes`, the same by the plan; `planned_flops` of
+// one sample in training; and in training grad|NAME|PART of everything owned.
+
+#include <ATen/ATen.h>
+#include <c10/core/Allocator.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "model/layouts.h"
+#include "model/model.h"
+#include "model/slices.h"
+#include "spec/error.h"
+#include "spec/load.h"
+#include "subnet/accounting.h"
+
+namespace sdp {
+namespace {
+
+/// Counts the bytes that the CPU's own allocator has given out and not got back. There is one of it, for
+/// good: memory is given back to it by plain function (c10 wants a DataPtr's context to be its data), and
+/// even after main.
+class CountingAllocator : public c10::Allocator {
+ public:
+  static CountingAllocator& install() {
+    instance_ = new CountingAllocator(*c10::GetAllocator(at::kCPU));
+    c10::SetAllocator(at::kCPU, instance_);
+    return *instance_;
+  }
+
+  int64_t bytes() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+  c10::DataPtr allocate(size_t size) override {
+    c10::DataPtr block = inner_.allocate(size);
+    void* const data = block.release_context();
+    if (data) {
+      const std::lock_guard lock(mutex_);
+      sizes_[data] = static_cast<int64_t>(size);
+      bytes_ += static_cast<int64_t>(size);
+    }
+    return {data, data, &give_back, at::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, size_t size) const override {
+    default_copy_data(to, from, size);
+  }
+
+ private:
+  explicit CountingAllocator(c10::Allocator& inner) : inner_(inner) {}
+  static void give_back(void* data) {
+    if (data) {
+      const std::lock_guard lock(instance_->mutex_);
+      const auto found = instance_->sizes_.find(data);
+      instance_->bytes_ -= found->second;
+      instance_->sizes_.erase(found);
+    }
+    instance_->inner_.raw_deleter()(data);
+  }
+
+  static inline CountingAllocator* instance_ = nullptr;
+  c10::Allocator& inner_;
+  mutable std::mutex mutex_;
+  int64_t bytes_ = 0;
+  std::unordered_map<void*, int64_t> sizes_;
+};
+
+at::ScalarType torch_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return at::kDouble;
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kI64:
+      return at::kLong;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kU8:
+      return at::kByte;
+    case DType::kBool:
+      return at::kBool;
+  }
+  throw std::logic_error("unknown type");
+}
+
+DType file_type(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return DType::kF64;
+    case at::kFloat:
+      return DType::kF32;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kLong:
+      return DType::kI64;
+    default:
+      throw std::logic_error("unexpected type of a result");
+  }
+}
+
+at::Tensor read(const SafetensorsFile& file, const std::string& name) {
+  const TensorView* view = file.find(name);
+  if (!view) throw UsageError(fmt::format("the input file has no tensor {}", name));
+  void* const data = const_cast<std::byte*>(view->data.data());
+  return at::from_blob(data, view->entry.shape, torch_type(view->entry.dtype)).clone();
+}
+
+void write(const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, tensor] : tensors)
+    entries.push_back({name, file_type(tensor.scalar_type()), tensor.sizes().vec()});
+  sort_for_writing(entries);
+  SafetensorsWriter file(path, entries);
+  for (const TensorEntry& entry : entries) {
+    const at::Tensor values = tensors.at(entry.name).contiguous();
+    file.write({static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
+  }
+  file.finish();
+}
+
+/// A worker's parts of the tensors in a file.
+class CutTensors : public TensorSource {
+ public:
+  CutTensors(const SafetensorsFile& file, const SubnetPlan& plan, int worker, Precision precision)
+      : plan_(plan), worker_(worker) {
+    for (const ParameterLayout& parameter : plan.layout.parameters) {
+      const at::ScalarType type = scalar_type(element_type(parameter, precision));
+      add(parameter, read(file, parameter.name).to(type), /*is_trained=*/true);
+    }
+    // Statistics have the type of the normalisation's parameters and divide as they do.
+    for (const BufferLayout& buffer : plan.layout.buffers) {
+      const ParameterLayout alike{.name = buffer.name,
+                                  .shape = buffer.shape,
+                                  .role = ParameterRole::kNorm,
+                                  .init = {},
+                                  .branch = buffer.branch,
+                                  .slice = buffer.slice};
+      const at::ScalarType type = scalar_type(element_type(alike, precision));
+      add(alike, read(file, buffer.name).to(type), /*is_trained=*/false);
+    }
+  }
+
+  int parts(int branch) const override { return static_cast<int>(plan_.parts_of(worker_, branch).size()); }
+
+  /// Of every trained part; zeros where the loss does not depend on it.
+  std::map<std::string, at::Tensor> gradients() const {
+    std::map<std::string, at::Tensor> result;
+    for (const auto& [key, tensor] : tensors_) {
+      if (!tensor.requires_grad()) continue;
+      const at::Tensor& gradient = tensor.grad();
+      result[fmt::format("grad|{}|{}", key.first, key.second)] =
+          gradient.defined() ? gradient : at::zeros_like(tensor).detach();
+    }
+    return result;
+  }
+
+ private:
+  at::Tensor find_parameter(const std::string& name, int part) const override {
+    return tensors_.at({name, part});
+  }
+  at::Tensor find_buffer(const std::string& name, int part) const override {
+    return tensors_.at({name, part});
+  }
+
+  void add(const ParameterLayout& layout, const at::Tensor& full, bool is_trained) {
+    const std::vector<int> all = plan_.units_of(layout);
+    const std::vector<at::Tensor> pieces = piece_views(full, layout.slice, plan_, all);
+    int number = 0;
+    for (const BranchPart& part : plan_.parts_of(worker_, layout)) {
+      const at::Tensor own =
+          at::empty(shape_of_units(layout.shape, layout.slice, plan_, part.units), full.options());
+      const std::vector<at::Tensor> own_pieces = piece_views(own, layout.slice, plan_, part.units);
+      for (size_t i = 0; i < part.units.size(); ++i) {
+        const auto found = std::find(all.begin(), all.end(), part.units[i]);
+        own_pieces.at(i).copy_(pieces.at(static_cast<size_t>(found - all.begin())));
+      }
+      tensors_[{layout.name, number++}] = own.set_requires_grad(is_trained && !part.frozen);
+    }
+  }
+
+  const SubnetPlan& plan_;
+  const int worker_;
+  std::map<std::pair<std::string, int>, at::Tensor> tensors_;
+};
+
+at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, Precision precision) {
+  const at::Tensor rows = logits.flatten(0, -2).to(scalar_type(sum_type(precision)));
+  return at::cross_entropy_loss(rows, labels.flatten());
+}
+
+at::Tensor int64s(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::kLong);
+}
+
+struct Arguments {
+  std::string spec, in, out;
+  int worker = 0;
+  bool is_training = true;
+};
+
+void run(const Arguments& arguments) {
+  const CountingAllocator& counter = CountingAllocator::install();
+  const ExperimentSpec spec = load_spec({arguments.spec}, {}, NamedFiles::kNotNeeded).spec;
+  const Precision precision = spec.train.precision;
+  SubnetPlan plan = make_plan(layout_of(spec.model, spec.data.sequence_length), spec.subnetwork,
+                              static_cast<uint64_t>(spec.seed));
+  if (arguments.worker < 0) plan = dense_plan(plan);
+  const int worker = std::max(arguments.worker, 0);
+  const SafetensorsFile file(arguments.in);
+  const CutTensors tensors(file, plan, worker, precision);
+  const std::unique_ptr<Model> model = make_subnetwork(spec.model, plan, worker, tensors);
+  at::Tensor input = read(file, "input");
+  input = input.to(input.is_floating_point() ? scalar_type(compute_type(precision)) : at::kLong);
+  const at::Tensor labels = read(file, "labels").to(at::kLong);
+  const ForwardMode mode{.training = arguments.is_training};
+  const at::AutoGradMode with_gradients(arguments.is_training);
+
+  const int64_t bytes_before = counter.bytes();
+  const at::Tensor loss = mean_cross_entropy(model->forward(input.clone(), mode), labels, precision);
+  const int64_t kept_bytes = counter.bytes() - bytes_before;
+  std::map<std::string, at::Tensor> results;
+  if (arguments.is_training) {
+    loss.backward();
+    results = tensors.gradients();
+  }
+  results["loss"] = loss.detach();
+  results["logits"] = model->forward(input, mode).detach();
+  for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b) {
+    int number = 0;
+    for (const BranchPart& part : plan.parts_of(worker, b)) {
+      std::vector<int64_t> hidden;
+      for (int unit : part.units)
+        for (int64_t i = plan.units[unit].begin; i < plan.units[unit].end; ++i)
+          hidden.push_back(i);
+      results[fmt::format("units|{}|{}", b, number)] = int64s({part.units.begin(), part.units.end()});
+      results[fmt::format("hidden|{}|{}", b, number++)] = int64s(hidden);
+    }
+  }
+  const Kept planned = plan.worker_kept(worker);
+  const double a_sample =
+      planned.elements * static_cast<double>(bytes_of(compute_type(precision))) + planned.bytes;
+  results["kept_bytes"] = int64s({kept_bytes});
+  results["planned_kept_bytes"] =
+      int64s({static_cast<int64_t>(a_sample * static_cast<double>(input.size(0)))});
+  results["planned_flops"] = at::tensor({plan.worker_flops(worker)}, at::kDouble);
+  write(arguments.out, results);
+}
+
+}  // namespace
+}  // namespace sdp
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  const std::string mode = args.size() == 5 ? args[4] : "train";
+  if (args.size() < 4 || args.size() > 5 || (mode != "train" && mode != "eval")) {
+    std::fprintf(stderr, "usage: run_model SPEC.yaml IN.safetensors OUT.safetensors WORKER [train|eval]\n");
+    return 2;
+  }
+  try {
+    sdp::run({args[0], args[1], args[2], std::stoi(args[3]), mode == "train"});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,283 @@
+"""Swin-T against torchvision's: the full model on the same weights, and every worker's subnetwork against the dense
+model with 0/1 masks on its hidden units. RUN_MODEL is the path of run_model (run_model.cpp says what it does)."""
+
+import dataclasses
+import os
+import subprocess
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional as F
+from torchvision.models.swin_transformer import SwinTransformer
+
+torch.set_num_threads(1)  # of both programs: most passes here are tiny
+DEPTHS = [2, 2, 6, 2]
+BLOCKS = [(f"features.{2 * stage + 1}.{i}", stage) for stage, depth in enumerate(DEPTHS) for i in range(depth)]
+
+
+@dataclasses.dataclass
+class Sizes:
+    width: int
+    heads: int
+    patch_size: int
+    window_size: int
+    image_size: int
+    num_classes: int
+
+
+SWIN_T = Sizes(96, 3, 4, 7, 224, 1000)
+# Maps of 16, 8, 4 and 2 positions across: the last is padded to one window.
+SMALL = Sizes(24, 3, 2, 4, 32, 10)
+# Maps of 14, 7, 4 and 2: shifted windows on padded maps, and an odd map is merged.
+ODD = Sizes(24, 3, 2, 4, 28, 10)
+
+
+def is_norm(parameter):
+    return "norm" in parameter or parameter.startswith("features.0.2.")
+
+
+def torchvision_model(sizes, dtype):
+    """With random values that are large enough for every part to matter."""
+    torch.manual_seed(1)
+    model = SwinTransformer(
+        patch_size=[sizes.patch_size] * 2,
+        embed_dim=sizes.width,
+        depths=DEPTHS,
+        num_heads=[sizes.heads << stage for stage in range(4)],
+        window_size=[sizes.window_size] * 2,
+        stochastic_depth_prob=0.0,
+        num_classes=sizes.num_classes,
+    ).to(dtype)
+    for name, parameter in model.named_parameters():
+        is_norm_weight = is_norm(name) and name.endswith("weight")
+        spread = 1 if name.endswith("table") else parameter[0].numel() ** -0.5 if parameter.dim() > 1 else 0.3
+        torch.nn.init.normal_(parameter, 1 if is_norm_weight else 0, spread)
+    return model
+
+
+def batch(sizes, size, dtype):
+    generator = torch.Generator().manual_seed(2)
+    images = torch.randn(size, 3, sizes.image_size, sizes.image_size, generator=generator, dtype=dtype)
+    return images, torch.randint(sizes.num_classes, (size,), generator=generator)
+
+
+class Runner:
+    def __init__(self, folder, sizes, precision, model, images, labels):
+        self.folder, self.sizes, self.precision = folder, sizes, precision
+        tensors = {name: p.detach().contiguous() for name, p in model.named_parameters()}
+        save_file(tensors | {"input": images, "labels": labels}, folder / "in.safetensors")
+
+    def run(self, worker, mode="train", **subnetwork):
+        keys = ", ".join(f"{key}: {value}" for key, value in (subnetwork or {"workers": 1, "coverage": 1}).items())
+        sizes = ", ".join(f"{key}: {value}" for key, value in dataclasses.asdict(self.sizes).items())
+        (self.folder / "spec.yaml").write_text(
+            f"name: parity\nmodel: {{name: swin_t, {sizes}}}\ndata: {{path: none}}\nsubnetwork: {{{keys}}}\n"
+            f"train: {{precision: {self.precision}}}\n"
+        )
+        paths = [str(self.folder / name) for name in ("spec.yaml", "in.safetensors", "out.safetensors")]
+        command = [os.environ["RUN_MODEL"], *paths, str(worker), mode]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        return load_file(paths[2])
+
+
+def largest_difference(actual, expected):
+    """Relative to the largest entry expected."""
+    assert actual.shape == expected.shape
+    return ((actual - expected).abs().max() / expected.abs().max().clamp_min(1e-30)).item()
+
+
+@pytest.mark.parametrize("sizes", [SWIN_T, SMALL, ODD], ids=["swin_t", "small", "odd"])
+def test_full_model(tmp_path, sizes):
+    model = torchvision_model(sizes, torch.float32)
+    images, labels = batch(sizes, 2, torch.float32)
+    logits = model(images)
+    loss = F.cross_entropy(logits, labels)
+    loss.backward()
+    out = Runner(tmp_path, sizes, "fp32", model, images, labels).run(-1)
+    assert (out["logits"] - logits).abs().max() < 1e-4
+    assert abs(out["loss"].item() - loss.item()) < 1e-4
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    assert {key for key in out if key.startswith("grad|")} == {f"grad|{name}|0" for name in gradients}
+    for name, gradient in gradients.items():
+        assert largest_difference(out[f"grad|{name}|0"], gradient) < 1e-3, name
+    kept_bytes(out)
+
+
+def kept_bytes(out):
+    """What stayed for the backward pass, which is what the plan says."""
+    measured, planned = out["kept_bytes"].item(), out["planned_kept_bytes"].item()
+    assert abs(measured / planned - 1) < 0.01
+    return measured
+
+
+def test_evaluation_is_the_same_pass(tmp_path):
+    model = torchvision_model(SMALL, torch.float64).eval()
+    images, labels = batch(SMALL, 2, torch.float64)
+    out = Runner(tmp_path, SMALL, "fp64", model, images, labels).run(-1, "eval")
+    torch.testing.assert_close(out["logits"], model(images).detach(), rtol=0, atol=1e-10)
+
+
+# The division, written out a second time: branches in order, and slice rules by name.
+
+
+def branches(sizes):
+    """[(name, hidden width, granularity)] in order of depth."""
+    both = [
+        [(f"{name}.attn", sizes.heads << stage, 1), (f"{name}.mlp", 4 * sizes.width << stage, 8)]
+        for name, stage in BLOCKS
+    ]
+    return [branch for pair in both for branch in pair]
+
+
+def units(sizes, construction, slices):
+    """[(branch, begin, end)]"""
+    result = []
+    for name, width, granularity in branches(sizes):
+        count = 1 if construction == "block" else min(slices, width)
+        while granularity > 1 and width // granularity < count:
+            granularity //= 2
+        bounds = [width // granularity * i // count * granularity for i in range(count + 1)]
+        result += [(name, begin, end) for begin, end in zip(bounds, bounds[1:])]
+    return result
+
+
+def branch_of(parameter):
+    block, _, rest = parameter.partition(".norm")
+    if rest[:1] in ("1", "2"):
+        return block + (".attn" if rest[0] == "1" else ".mlp")
+    for kind in (".attn", ".mlp"):
+        if kind in parameter:
+            return parameter.partition(kind)[0] + kind
+    return None
+
+
+def slice_rule(parameter, head_size):
+    """(dim, stacked blocks, elements a hidden unit) or None"""
+    for end, rule in {
+        ".attn.qkv.weight": (0, 3, head_size),
+        ".attn.qkv.bias": (0, 3, head_size),
+        ".attn.proj.weight": (1, 1, head_size),
+        ".attn.relative_position_bias_table": (1, 1, 1),
+        ".mlp.0.weight": (0, 1, 1),
+        ".mlp.0.bias": (0, 1, 1),
+        ".mlp.3.weight": (1, 1, 1),
+    }.items():
+        if parameter.endswith(end):
+            return rule
+    return None
+
+
+def cut(tensor, rule, ranges):
+    dim, blocks, each = rule
+    rows = torch.cat([torch.arange(begin * each, end * each) for begin, end in ranges])
+    return tensor.unflatten(dim, (blocks, -1)).index_select(dim + 1, rows).flatten(dim, dim + 1)
+
+
+def masked_parameters(model, sizes, construction, held):
+    """A branch's output is linear in its hidden units: masks on them are masks on the columns of its last layer.
+    held: branch -> ranges of its hidden width. An absent branch has no output bias either."""
+    parameters = dict(model.named_parameters())
+    for name, width, _ in branches(sizes):
+        mask = torch.zeros(width, dtype=torch.float64)
+        for begin, end in held[name]:
+            mask[begin:end] = 1
+        last = name + (".proj" if name.endswith(".attn") else ".3")
+        weight = parameters[last + ".weight"]
+        parameters[last + ".weight"] = weight * mask.repeat_interleave(weight.shape[1] // width)
+        if construction == "block":
+            parameters[last + ".bias"] = parameters[last + ".bias"] * mask[0]
+    return parameters
+
+
+def owned_units(out, sizes):
+    """Units of the parts that have gradients."""
+    owned = []
+    for number, (name, _, _) in enumerate(branches(sizes)):
+        first = f"{name}.qkv.weight" if name.endswith(".attn") else f"{name}.0.weight"
+        for part in range(2):
+            if f"grad|{first}|{part}" in out:
+                owned += out[f"units|{number}|{part}"].tolist()
+    return owned
+
+
+REGIMES = [
+    (construction, masking, unit, workers, coverage)
+    for construction in ("block", "neuron")
+    for masking in ("forward", "backward")
+    for unit in ("block", "branch")
+    for workers, coverage in ((3, "2/3"), (8, "4/8"))
+]
+
+
+@pytest.mark.parametrize("construction, masking, unit, workers, coverage", REGIMES)
+def test_subnetworks(tmp_path, construction, masking, unit, workers, coverage):
+    sizes = SMALL
+    model = torchvision_model(sizes, torch.float64)
+    images, labels = batch(sizes, 2, torch.float64)
+    runner = Runner(tmp_path, sizes, "fp64", model, images, labels)
+    all_units = units(sizes, construction, workers)
+    times_owned = [0] * len(all_units)
+    for worker in range(workers):
+        out = runner.run(
+            worker, workers=workers, coverage=coverage, construction=construction, masking=masking, unit=unit
+        )
+        owned = owned_units(out, sizes)
+        for number in owned:
+            times_owned[number] += 1
+        present = sorted(number for key in out if key.startswith("units|") for number in out[key].tolist())
+        assert present == (owned if masking == "forward" else list(range(len(all_units))))
+        ranges = {name: [] for name, _, _ in branches(sizes)}
+        for number in owned:
+            name, begin, end = all_units[number]
+            ranges[name].append((begin, end))
+        parameters = masked_parameters(model, sizes, construction, ranges) if masking == "forward" else {}
+        loss = F.cross_entropy(torch.func.functional_call(model, parameters, (images,)), labels)
+        model.zero_grad()
+        loss.backward()
+        assert abs(out["loss"].item() - loss.item()) < 1e-10
+        check_gradients(out, model, sizes, construction, ranges)
+    assert set(times_owned) == {int(coverage.partition("/")[0])}
+
+
+def check_gradients(out, model, sizes, construction, ranges):
+    """Exactly what the worker owns has a gradient, which is the dense model's."""
+    expected = {}
+    for name, parameter in model.named_parameters():
+        branch = branch_of(name)
+        rule = slice_rule(name, sizes.width // sizes.heads)
+        if branch is None or (construction == "neuron" and rule is None):
+            expected[name] = parameter.grad
+        elif ranges[branch]:
+            expected[name] = cut(parameter.grad, rule, ranges[branch]) if rule else parameter.grad
+    assert {key for key in out if key.startswith("grad|")} == {f"grad|{name}|0" for name in expected}
+    for name, gradient in expected.items():
+        # The bias of keys changes no probability: its gradient is zero but for rounding.
+        assert (out[f"grad|{name}|0"] - gradient).abs().max() < 1e-9 * gradient.abs().max().clamp_min(1e-6), name
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("sizes", [SMALL, ODD], ids=["small", "odd"])
+def test_kept_activations(tmp_path, sizes, precision):
+    model = torchvision_model(sizes, torch.float32)
+    images, labels = batch(sizes, 4, torch.float32)
+    runner = Runner(tmp_path, sizes, precision, model, images, labels)
+    dense = runner.run(-1)
+    logits = model(images)
+    F.cross_entropy(logits, labels).backward()
+    assert largest_difference(dense["logits"].float(), logits.detach()) < (1e-4 if precision == "fp32" else 0.1)
+    for name, parameter in model.named_parameters():
+        gradient = dense[f"grad|{name}|0"]
+        assert gradient.dtype == (torch.bfloat16 if precision == "bf16" and not is_norm(name) else torch.float32), name
+        same_direction = F.cosine_similarity(gradient.float().flatten(), parameter.grad.flatten(), dim=0)
+        assert same_direction > (0.98 if precision == "bf16" else 0.999999), name
+
+    whole = kept_bytes(dense)
+    for construction in ("block", "neuron"):
+        for masking in ("forward", "backward"):
+            out = runner.run(0, workers=8, coverage="4/8", construction=construction, masking=masking, unit="branch")
+            share = kept_bytes(out) / whole
+            print(f"{precision} {construction} {masking}: {share:.3f} of {whole} bytes")
+            assert share < 0.8

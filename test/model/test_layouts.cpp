@@ -1,0 +1,79 @@
+// Layouts as plain values: sizes of the presets.
+
+#include <fmt/format.h>
+
+#include "catch.h"
+#include "model/layouts.h"
+#include "spec/model_defaults.h"
+
+namespace sdp {
+namespace {
+
+ModelLayout preset(ModelName name) {
+  ModelSpec spec;
+  spec.name = name;
+  resolve_model(spec);
+  return layout_of(spec, /*sequence_length=*/1024);
+}
+
+int64_t elements_of(const ModelLayout& layout, const std::string& parameter) {
+  return layout.parameters[layout.parameter_index(parameter)].elements();
+}
+
+TEST_CASE("the LLaMAs have the sizes of their names, both embeddings included") {
+  struct Size {
+    ModelName name;
+    double parameters;
+    int64_t without_embeddings;  // 4 width^2 + 3 width hidden_width + 2 width a block, and the last norm
+  };
+  const Size sizes[] = {
+      {ModelName::kLlama134m, 134e6, 12 * (4 * 768 * 768 + 3 * 768 * 2048 + 2 * 768) + 768},
+      {ModelName::kLlama500m, 500e6, 14 * (4 * 1536 * 1536 + 3 * 1536 * 4096 + 2 * 1536) + 1536},
+      {ModelName::kLlama1b, 1e9, 18 * (4 * 2048 * 2048 + 3 * 2048 * 5120 + 2 * 2048) + 2048},
+  };
+  for (const Size& size : sizes) {
+    const ModelLayout layout = preset(size.name);
+    const int64_t all = layout.parameter_count();
+    const int64_t rest =
+        all - elements_of(layout, "model.embed_tokens.weight") - elements_of(layout, "lm_head.weight");
+    INFO(fmt::format("{}: {} parameters, {} without embeddings", layout.name, all, rest));
+    CHECK(static_cast<double>(all) == Approx(size.parameters).epsilon(0.03));
+    CHECK(rest == size.without_embeddings);
+  }
+}
+
+TEST_CASE("a tied head has no parameter of its own and the same products") {
+  ModelSpec spec;
+  spec.name = ModelName::kLlamaTiny;
+  resolve_model(spec);
+  const ModelLayout untied = layout_of(spec, 64);
+  spec.tied_embeddings = true;
+  const ModelLayout tied = layout_of(spec, 64);
+  CHECK(untied.parameter_count() - tied.parameter_count() == *spec.vocab_size * *spec.width);
+  CHECK(untied.shared_flops.training() == tied.shared_flops.training());
+}
+
+TEST_CASE("branches of a LLaMA divide by key/value heads and by neurons") {
+  ModelSpec spec;
+  spec.name = ModelName::kLlamaTiny;
+  spec.heads = 8;
+  spec.kv_heads = 2;
+  resolve_model(spec);
+  const ModelLayout layout = layout_of(spec, 64);
+  REQUIRE(layout.branches.size() == static_cast<size_t>(2 * *spec.depth));
+  CHECK(layout.branches[0].hidden_width == 2);
+  CHECK(layout.branches[1].hidden_width == *spec.hidden_width);
+  CHECK(layout.branches[0].flops.frozen_recompute == 0);
+  // gate and up, without down
+  CHECK(layout.branches[1].flops.frozen_recompute == Approx(layout.branches[1].flops.forward * 2 / 3));
+  for (const ParameterLayout& parameter : layout.parameters) {
+    if (!parameter.slice) continue;
+    INFO(parameter.name);
+    const SliceRule& rule = *parameter.slice;
+    CHECK(parameter.shape[static_cast<size_t>(rule.dim)] ==
+          rule.blocks * layout.branches[*parameter.branch].hidden_width * rule.elements_per_hidden);
+  }
+}
+
+}  // namespace
+}  // namespace sdp
