@@ -37,8 +37,10 @@ class FrozenConv2d : public torch::autograd::Function<FrozenConv2d> {
 
 constexpr int64_t kBits = 8;
 
+/// 1, 2, 4, .., 128, made on the device: the host waits for nothing.
 at::Tensor bit_values(at::Device device) {
-  return at::tensor({1, 2, 4, 8, 16, 32, 64, 128}, at::TensorOptions(at::kByte)).to(device);
+  const at::Tensor places = at::arange(kBits, at::TensorOptions(at::kByte).device(device));
+  return at::bitwise_left_shift(at::ones_like(places), places);
 }
 
 /// One bit an element of a mask, in row-major order, the last byte filled up with zeros.

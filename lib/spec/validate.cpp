@@ -84,6 +84,17 @@ constexpr auto kAdvice = std::to_array<Advice>({
     {"eval.branch_scale",
      [](const ExperimentSpec& s) { return s.eval.branch_scale == BranchScale::kSurvival && is_dense(s); },
      "has no effect: with coverage 1 every branch survives"},
+    {"eval.branch_scale",
+     [](const ExperimentSpec& s) {
+       return s.eval.branch_scale == BranchScale::kSurvival && s.subnetwork.masking == Masking::kBackward;
+     },
+     "under backward masking no branch was ever missing: none is what training saw"},
+    {"eval.branch_scale",
+     [](const ExperimentSpec& s) {
+       return s.eval.branch_scale == BranchScale::kSurvival && is_resnet(s.model.name) &&
+              s.subnetwork.construction == Construction::kNeuron;
+     },
+     "has no effect: the BatchNorm after a branch's slices takes any factor out again"},
 });
 
 void check_name(const ExperimentSpec& spec, const Positions& positions) {

@@ -63,14 +63,16 @@ at::Tensor Evaluator::summed_loss_and_hits(Model& model, const ForwardMode& mode
   const at::Tensor logits = model.forward(batch.input, mode).flatten(0, -2);
   const at::Tensor labels = batch.labels.flatten();
   at::Tensor sums = at::zeros({3}, at::TensorOptions(at::kDouble).device(comm_.device()));
-  // In fp64, and few rows at a time: a language model's are as wide as its vocabulary.
+  const at::ScalarType type = scalar_type(sum_type(experiment_.spec.train.precision));
+  // Few rows at a time: a language model's are as wide as its vocabulary.
   for (int64_t row = 0; row < labels.numel(); row += kRowsAtATime) {
     const int64_t rows = std::min(kRowsAtATime, labels.numel() - row);
-    const at::Tensor predicted = logits.narrow(0, row, rows).to(at::kDouble);
+    const at::Tensor predicted = logits.narrow(0, row, rows).to(type);
     const at::Tensor wanted = labels.narrow(0, row, rows);
-    const at::Tensor loss = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::Sum);
-    const at::Tensor hits = predicted.argmax(1).eq(wanted).sum().to(at::kDouble);
-    sums.add_(at::stack({loss, hits, at::full_like(loss, static_cast<double>(rows))}));
+    const at::Tensor losses = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::None);
+    const at::Tensor hits = predicted.argmax(1).eq(wanted);
+    sums.add_(at::stack({losses.sum(at::kDouble), hits.sum(at::kDouble),
+                         at::full({}, static_cast<double>(rows), sums.options())}));
   }
   return sums;
 }

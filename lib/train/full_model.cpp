@@ -19,8 +19,11 @@ void FullModel::fetch(std::optional<int> branch) {
 
 at::Tensor FullModel::read_one(int index) {
   const at::Tensor values = read_parameter(index);
-  const bool scaled = plan_.layout.parameters[index].scales_branch_output && branch_scale_ != 1;
-  return scaled ? values * branch_scale_ : values;
+  const ParameterLayout& parameter = plan_.layout.parameters[index];
+  // What acts on the sum of slices (an output bias) is shared in neuron construction: it was never missing.
+  const bool is_divided = plan_.units_of(parameter).front() != kSharedUnit;
+  const bool is_scaled = parameter.scales_branch_output && is_divided && branch_scale_ != 1;
+  return is_scaled ? values * branch_scale_ : values;
 }
 
 void FullModel::fetch_shared() {

@@ -16,7 +16,7 @@ class FullModel : public TensorSource {
  public:
   explicit FullModel(const SubnetPlan& plan) : plan_(plan) {}
 
-  /// Factor on the output of every branch fetched from now on, folded into the parameters the layout names.
+  /// Factor on the units of every branch fetched from now on, folded into the parameters the layout names.
   void set_branch_scale(double scale) { branch_scale_ = scale; }
   double branch_scale() const { return branch_scale_; }
   void fetch_shared();

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "checkpoint/store.h"
+#include "model/library_tensors.h"
 #include "model/slices.h"
 #include "spec/error.h"
 #include "spec/print.h"
@@ -36,11 +37,20 @@ class LibraryFile {
     return as_tensor(*file_.find(name)).to(type);
   }
 
-  std::vector<std::string> unused() const {
+  /// What is neither in the model nor made anew by an export.
+  std::vector<std::string> unused(const std::map<std::string, at::Tensor>& made_anew) const {
     std::vector<std::string> names;
     for (const TensorView& view : file_.entries())
-      if (!used_.contains(view.entry.name)) names.push_back(view.entry.name);
+      if (!used_.contains(view.entry.name) && !made_anew.contains(view.entry.name))
+        names.push_back(view.entry.name);
     return names;
+  }
+
+  /// torchvision's count, one for all BatchNorms; 0 where the file has none.
+  int64_t batch_norm_updates() const {
+    for (const TensorView& view : file_.entries())
+      if (view.entry.name.ends_with(".num_batches_tracked")) return as_tensor(view).item<int64_t>();
+    return 0;
   }
 
  private:
@@ -114,7 +124,7 @@ void add_buffer(Sources& sources, std::vector<TensorEntry>& entries, const Exper
   }
 }
 
-Manifest manifest_of(const Experiment& experiment, const ManifestFile& file) {
+Manifest manifest_of(const Experiment& experiment, const ManifestFile& file, int64_t batch_norm_updates) {
   Manifest manifest;
   manifest.files = {file};
   manifest.plan_hash = plan_hash(experiment.plan);
@@ -125,7 +135,7 @@ Manifest manifest_of(const Experiment& experiment, const ManifestFile& file) {
   manifest.libtorch_version = TORCH_VERSION;
   manifest.program_version = kProgramVersion;
   manifest.state["updates"] = 0;
-  manifest.state["batch_norm_updates"] = 0;
+  manifest.state["batch_norm_updates"] = batch_norm_updates;
   return manifest;
 }
 
@@ -152,9 +162,9 @@ std::vector<std::string> import_model(const Experiment& experiment, const std::f
     writer.write(std::span(static_cast<const std::byte*>(values.data_ptr()), values.nbytes()));
   }
   const FileDigest digest = writer.finish();
-  store.commit(0, manifest_of(experiment, {name, digest.bytes, digest.xxh3_128}),
+  store.commit(0, manifest_of(experiment, {name, digest.bytes, digest.xxh3_128}, file.batch_norm_updates()),
                experiment.spec.checkpoint.keep_last);
-  return file.unused();
+  return file.unused(library_tensors(experiment.spec.model, layout, 0));
 }
 
 }  // namespace sdp

@@ -91,7 +91,8 @@ void Trainer::start_fresh_or_resume(bool resume) {
       if (first_step_ < steps_.length.total_steps)
         log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
       const Manifest& manifest = reader->manifest();
-      if (manifest.processes != comm_.size() || manifest.threads != threads_)
+      const bool differs = manifest.processes != comm_.size() || manifest.threads != threads_;
+      if (first_step_ > 0 && differs)
         log_.warn(
             fmt::format("the checkpoint was made by {} processes of {} threads, this run has {} of {}: "
                         "results agree up to rounding, not bit for bit",

@@ -26,6 +26,8 @@ def resnet18():
             buffer.normal_(0, 0.1)
         if name.endswith("running_var"):
             buffer.uniform_(0.5, 1.5)
+        if name.endswith("num_batches_tracked"):
+            buffer.fill_(70)
     return net
 
 
@@ -196,7 +198,7 @@ def test_what_does_not_fit_is_refused(tmp_path, data):
     assert not (tmp_path / "runs" / "run" / "checkpoints").exists()
     assert "cannot" in import_from(tmp_path, spec, tmp_path / "missing.safetensors", expect=3).stderr
     save_file(state | {"another.weight": torch.zeros(3)}, source)
-    assert "not used: another.weight" in import_from(tmp_path, spec, source).stdout
+    assert "not used: another.weight\n" in import_from(tmp_path, spec, source).stdout
     assert "--resume" in import_from(tmp_path, spec, source, expect=2).stderr  # the folder is taken now
 
 

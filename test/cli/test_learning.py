@@ -43,7 +43,7 @@ def test_llama_learns_more_than_the_unigrams(tmp_path, construction, masking):
         "run",
         folder,
         2,
-        model={"name": "llama_tiny", "vocab_size": VOCABULARY},
+        model={"name": "llama_tiny", "width": 64, "vocab_size": VOCABULARY},
         data={"name": "tokens", "path": str(folder), "sequence_length": SEQUENCE},
         subnetwork={"workers": 4, "coverage": "2/4", "construction": construction, "masking": masking},
         optimizer={"name": "adamw", "lr": 3e-3, "weight_decay": 0.1, "clip_norm": 1.0},
