@@ -68,6 +68,7 @@ int eval_command(const EvalArguments& arguments) {
     throw UsageError(
         "--logits: one row for each image; a language model has one for each token. Leave --logits out.");
   const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
+  prepare_device(device);
   use_cores_of_one_process(/*local_world=*/1);
   const std::unique_ptr<Communicator> comm = connect(Ranks{}, device, kCollectiveTimeout);
   const CheckpointReader reader(arguments.run.run_dir, std::nullopt, /*verify_hashes=*/true);

@@ -136,15 +136,15 @@ int train_command(const TrainArguments& arguments) {
     throw UsageError(fmt::format("--nproc {}: the processes were already started by {}. Leave --nproc out.",
                                  *arguments.processes, ranks->source));
   const int processes = ranks ? ranks->world : processes_to_start(arguments, spec);
-  // Refuses before anything starts.
-  make_placement(spec.subnetwork.workers, spec.subnetwork.replicas, processes);
   if (ranks || processes == 1) {
     Ranks alone;
     alone.source = "a single process";
     return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings);
   }
+  // What the plan refuses is refused before anything starts.
+  if (!arguments.resume) make_experiment(spec, processes);
   const RunFolder folder = create_run_folder(spec.output.dir, spec.name, arguments.resume);
-  if (arguments.resume) saved_plan(folder, spec, loaded.warnings);
+  if (arguments.resume) make_experiment(spec, processes, saved_plan(folder, spec, loaded.warnings));
   return launch(processes, arguments.command_line, folder.dir);
 }
 

@@ -16,16 +16,16 @@ Engine::BucketState Engine::BucketState::make(const Schedule& schedule, int buck
     if (!held) continue;
     const SegmentView whole{
         .segment = r, .begin = 0, .elements = segment.elements, .offset = state.held_elements};
-    const SegmentView part{.segment = r,
-                           .begin = segment.part_begin(process),
-                           .elements = segment.part_elements(process),
-                           .offset = state.part_elements};
+    const SegmentView share{.segment = r,
+                            .begin = segment.share_begin(process),
+                            .elements = segment.share_elements(process),
+                            .offset = state.share_elements};
     state.held_elements += segment.elements;
-    state.part_elements += part.elements;
-    if (part.elements > 0) state.parts.push_back(part);
+    state.share_elements += share.elements;
+    if (share.elements > 0) state.shares.push_back(share);
     if (!schedule.options.shard) state.segments.push_back(whole);
   }
-  if (schedule.options.shard) state.segments = state.parts;
+  if (schedule.options.shard) state.segments = state.shares;
 
   for (int m = 0; m < moment_count; ++m)
     state.moments.push_back(at::zeros({state.updated_elements()}, sum_options));

@@ -21,18 +21,18 @@ struct SegmentView {
 
 struct Engine::BucketState {
   at::TensorOptions sum_options;
-  std::vector<SegmentView> segments;  ///< what the optimizer updates here: own parts, or all held (no shard)
-  std::vector<SegmentView> parts;     ///< own parts; offsets in gradient_part
+  std::vector<SegmentView> segments;  ///< what the optimizer updates here: own shares, or all held (no shard)
+  std::vector<SegmentView> shares;    ///< own shares; offsets in gradient_share
   std::vector<int64_t>
       held_offsets;  ///< per segment: offset in accumulator and gradient_full, -1 when not held
   int64_t held_elements = 0;
-  int64_t part_elements = 0;
+  int64_t share_elements = 0;
 
   std::vector<at::Tensor> moments;  ///< sum type
   at::Tensor master;                ///< sum type; undefined where the values themselves have that type
   at::Tensor updated;               ///< master, or new values of the sum type; from step to publish
   at::Tensor accumulator;           ///< sum type, [held]; from the first absorb to reduce
-  at::Tensor gradient_part;         ///< sum type, [part]; from reduce to step
+  at::Tensor gradient_share;        ///< sum type, [share]; from reduce to step
   at::Tensor gradient_full;         ///< sum type, [held]; from reduce to step, without shard
 
   /// Elements that the optimizer updates here.
@@ -42,7 +42,7 @@ struct Engine::BucketState {
   void allocate_accumulator();
   /// The gradient `segments` index into.
   const at::Tensor& update_gradient() const {
-    return gradient_full.defined() ? gradient_full : gradient_part;
+    return gradient_full.defined() ? gradient_full : gradient_share;
   }
 };
 
@@ -53,7 +53,7 @@ struct Engine::InFlight {
   at::Tensor receive;
   std::vector<int64_t> send_splits;
   std::vector<int64_t> receive_splits;
-  at::Tensor own;  ///< this process's contribution to its own parts, sum type
+  at::Tensor own;  ///< this process's contribution to its own shares, sum type
   Pending pending;
 };
 

@@ -50,7 +50,7 @@ void Engine::set_values(const std::function<at::Tensor(int parameter)>& full) {
     const std::vector<at::Tensor> pieces = piece_views(values, parameter.slice, plan_, units);
     for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
       if (!states_[b].master.defined()) continue;
-      for_each_state_range(b, /*only_own_part=*/false, [&](const StateRange& range, int64_t at_state) {
+      for_each_state_range(b, /*only_own_share=*/false, [&](const StateRange& range, int64_t at_state) {
         if (range.parameter != p) return;
         const size_t position =
             static_cast<size_t>(std::find(units.begin(), units.end(), range.unit) - units.begin());
@@ -120,12 +120,12 @@ void Engine::clip() {
   at::Tensor squares = at::zeros(
       {1}, at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(comm_.device()));
   for (const BucketState& state : states_)
-    squares.add_(state.gradient_part.square().sum());
+    squares.add_(state.gradient_share.square().sum());
   comm_.all_reduce_sum(squares);
   gradient_norm_ = squares.sqrt();
   const at::Tensor factor = (optimizer_.clip_norm / (gradient_norm_ + 1e-6)).clamp_max(1);
   for (BucketState& state : states_)
-    state.gradient_part.mul_(factor);
+    state.gradient_share.mul_(factor);
 }
 
 at::Tensor Engine::read_updated(int bucket) const {
@@ -149,7 +149,7 @@ void Engine::step(double lr) {
     if (state.updated.numel() > 0)
       update(optimizer_, lr, weight_decay, step_tensor_, state.updated, state.update_gradient(),
              state.moments);
-    state.gradient_part = at::Tensor();
+    state.gradient_share = at::Tensor();
     state.gradient_full = at::Tensor();
   }
 }

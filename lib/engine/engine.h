@@ -19,8 +19,8 @@
 
 namespace sdp {
 
-/// A range of a parameter's state, for checkpoints: elements [begin, end) of the parameter's share of the
-/// unit.
+/// A range of a parameter's state, for checkpoints: elements [begin, end) of a unit's piece of the
+/// parameter.
 struct StateRange {
   std::string kind;  ///< "value" (master value) or a name out of moment_names()
   int parameter = 0;
@@ -50,7 +50,7 @@ class Engine {
   /// summands; clips by the global norm, in which every parameter counts once. Without `shard`, every holder
   /// then gets the whole averaged gradient.
   void reduce();
-  /// Updates this process's part (without `shard`: all it holds) at learning rate `lr`.
+  /// Updates this process's share (without `shard`: all it holds) at learning rate `lr`.
   void step(double lr);
   /// Writes the updated values and sends them to all other processes that have them: the holders and, under
   /// backward masking, all.
@@ -82,7 +82,7 @@ class Engine {
   InFlight begin_reduce(int bucket);
   void finish_reduce(InFlight& flight);
   void clip();
-  /// Exchange that carries the updated parts back: averaged gradients (no shard) or new values.
+  /// Exchange that carries the updated shares back: averaged gradients (no shard) or new values.
   enum class Spread { kGradients, kValues };
   Audience audience_of(Spread what) const;
   InFlight begin_spread(int bucket, Spread what);
@@ -96,9 +96,9 @@ class Engine {
   /// Copy of the values that the optimizer updates here, in the order of the state's segments.
   at::Tensor read_updated(int bucket) const;
   /// Calls `visit(range without values, where it stands in the state's tensors)` for each piece of what the
-  /// optimizer updates here, or of this process's own part.
+  /// optimizer updates here, or of this process's own share.
   template <class Visit>
-  void for_each_state_range(int bucket, bool only_own_part, Visit visit) const;
+  void for_each_state_range(int bucket, bool only_own_share, Visit visit) const;
 
   const SubnetPlan& plan_;
   const Schedule& schedule_;

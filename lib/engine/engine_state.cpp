@@ -13,7 +13,7 @@ std::vector<StateRange> Engine::owned_state() {
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
     const BucketState& state = states_[b];
     const at::Tensor values = state.master.defined() ? state.master : read_updated(b);
-    for_each_state_range(b, /*only_own_part=*/true, [&](StateRange range, int64_t at_state) {
+    for_each_state_range(b, /*only_own_share=*/true, [&](StateRange range, int64_t at_state) {
       const auto add = [&](const std::string& kind, const at::Tensor& tensor) {
         range.kind = kind;
         range.values = tensor.narrow(0, at_state, range.end - range.begin);
@@ -32,7 +32,7 @@ void Engine::load_state(const std::function<void(const StateRange& range)>& read
   const std::vector<std::string> names = moment_names(optimizer_);
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
     const BucketState& state = states_[b];
-    for_each_state_range(b, /*only_own_part=*/false, [&](StateRange range, int64_t at_state) {
+    for_each_state_range(b, /*only_own_share=*/false, [&](StateRange range, int64_t at_state) {
       const auto fill = [&](const std::string& kind, const at::Tensor& tensor) {
         range.kind = kind;
         range.values = tensor.narrow(0, at_state, range.end - range.begin);

@@ -65,15 +65,15 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == me) continue;
     for (size_t r = 0; r < bucket.segments.size(); ++r) {
-      const int64_t elements = gradients[r].defined() ? bucket.segments[r].part_elements(other) : 0;
+      const int64_t elements = gradients[r].defined() ? bucket.segments[r].share_elements(other) : 0;
       if (elements > 0)
-        send.next(elements).copy_(gradients[r].narrow(0, bucket.segments[r].part_begin(other), elements));
+        send.next(elements).copy_(gradients[r].narrow(0, bucket.segments[r].share_begin(other), elements));
     }
   }
-  flight.own = at::empty({state.part_elements}, state.sum_options);
+  flight.own = at::empty({state.share_elements}, state.sum_options);
   Cursor own(flight.own);
-  for (const SegmentView& part : state.parts)
-    own.next(part.elements).copy_(gradients[part.segment].narrow(0, part.begin, part.elements));
+  for (const SegmentView& share : state.shares)
+    own.next(share.elements).copy_(gradients[share.segment].narrow(0, share.begin, share.elements));
 
   gradients.clear();
   release_packed(bucket_index);
@@ -89,18 +89,19 @@ void Engine::finish_reduce(InFlight& flight) {
   flight.send = at::Tensor();
   // Summed in process order, which is worker order, whichever message came first: the result does not depend
   // on timing.
-  state.gradient_part = at::zeros({state.part_elements}, state.sum_options);
+  state.gradient_share = at::zeros({state.share_elements}, state.sum_options);
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
-    for (const SegmentView& part : state.parts) {
-      if (!bucket.segments[part.segment].is_held_by(other)) continue;
-      at::Tensor sum = state.gradient_part.narrow(0, part.offset, part.elements);
-      sum.add_(other == me ? flight.own.narrow(0, part.offset, part.elements) : received.next(part.elements));
+    for (const SegmentView& share : state.shares) {
+      if (!bucket.segments[share.segment].is_held_by(other)) continue;
+      at::Tensor sum = state.gradient_share.narrow(0, share.offset, share.elements);
+      sum.add_(other == me ? flight.own.narrow(0, share.offset, share.elements)
+                           : received.next(share.elements));
     }
   }
-  for (const SegmentView& part : state.parts) {
-    const int64_t summands = bucket.segments[part.segment].owner_slots * schedule_.options.accumulate_steps;
-    state.gradient_part.narrow(0, part.offset, part.elements).div_(static_cast<double>(summands));
+  for (const SegmentView& share : state.shares) {
+    const int64_t summands = bucket.segments[share.segment].owner_slots * schedule_.options.accumulate_steps;
+    state.gradient_share.narrow(0, share.offset, share.elements).div_(static_cast<double>(summands));
   }
 }
 
@@ -116,25 +117,25 @@ Engine::InFlight Engine::begin_spread(int bucket_index, Spread what) {
   const Audience audience = audience_of(what);
   InFlight flight =
       prepare(bucket_index, [&](int from, int to) { return bucket.spread_elements(from, to, audience); });
-  const auto own_part = [&](const SegmentView& part) {
-    if (what == Spread::kGradients) return state.gradient_part.narrow(0, part.offset, part.elements);
+  const auto own_share = [&](const SegmentView& share) {
+    if (what == Spread::kGradients) return state.gradient_share.narrow(0, share.offset, share.elements);
     const int64_t at_updated =
-        schedule_.options.shard ? part.offset : state.held_offsets[part.segment] + part.begin;
-    return state.updated.narrow(0, at_updated, part.elements);
+        schedule_.options.shard ? share.offset : state.held_offsets[share.segment] + share.begin;
+    return state.updated.narrow(0, at_updated, share.elements);
   };
   Cursor send(flight.send);
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == me) continue;
-    for (const SegmentView& part : state.parts)
-      if (bucket.segments[part.segment].is_for(other, audience))
-        send.next(part.elements).copy_(own_part(part));
+    for (const SegmentView& share : state.shares)
+      if (bucket.segments[share.segment].is_for(other, audience))
+        send.next(share.elements).copy_(own_share(share));
   }
   if (what == Spread::kGradients) {
     state.gradient_full = at::empty({state.held_elements}, state.sum_options);
     // Rounded as the other holders receive it, so that all of them apply the same bits.
-    for (const SegmentView& part : state.parts)
-      state.gradient_full.narrow(0, state.held_offsets[part.segment] + part.begin, part.elements)
-          .copy_(own_part(part).to(scalar_type(bucket.type)));
+    for (const SegmentView& share : state.shares)
+      state.gradient_full.narrow(0, state.held_offsets[share.segment] + share.begin, share.elements)
+          .copy_(own_share(share).to(scalar_type(bucket.type)));
   }
   // Without shard the holders have the new values; under forward masking nobody else waits for them.
   if (audience != Audience::kOtherReaders || plan_.masking == Masking::kBackward) send_off(flight);
@@ -149,9 +150,9 @@ void Engine::finish_gradients(InFlight& flight) {
     if (other == comm_.rank()) continue;
     for (size_t r = 0; r < bucket.segments.size(); ++r) {
       const Segment& segment = bucket.segments[r];
-      const int64_t elements = segment.part_elements(other);
+      const int64_t elements = segment.share_elements(other);
       if (state.held_offsets[r] >= 0 && elements > 0)
-        state.gradient_full.narrow(0, state.held_offsets[r] + segment.part_begin(other), elements)
+        state.gradient_full.narrow(0, state.held_offsets[r] + segment.share_begin(other), elements)
             .copy_(received.next(elements));
     }
   }
@@ -176,9 +177,9 @@ void Engine::finish_values(InFlight& flight) {
     if (other == me) continue;
     for (size_t r = 0; r < values.size(); ++r) {
       const Segment& segment = bucket.segments[r];
-      const int64_t elements = segment.part_elements(other);
+      const int64_t elements = segment.share_elements(other);
       if (segment.is_for(me, audience) && elements > 0)
-        values[r].narrow(0, segment.part_begin(other), elements).copy_(received.next(elements));
+        values[r].narrow(0, segment.share_begin(other), elements).copy_(received.next(elements));
     }
   }
   for (size_t r = 0; r < values.size(); ++r)

@@ -4,7 +4,6 @@
 namespace sdp {
 namespace {
 
-constexpr int64_t kImageChannels = 3;
 constexpr int64_t kNeuronGranularity = 8;
 
 void add_branch(LayoutBuilder& builder, const std::string& name, int block, int64_t width,

@@ -4,14 +4,13 @@
 namespace sdp {
 namespace {
 
-constexpr int64_t kImageChannels = 3;
 constexpr int64_t kChannelGranularity = 8;
 constexpr double kBytesPerMaskedElement = 1.0 / 8;
 
 /// One BasicBlock: branch conv1-bn1-relu-conv2-bn2 whose hidden width is the channels between the
 /// convolutions, and the projection shortcut where shapes change. Returns the output size.
 int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int block, int64_t in, int64_t out,
-                        int64_t size, int64_t stride) {
+                        int64_t size, int64_t stride, bool follows_pooling) {
   const int64_t out_size = (size + stride - 1) / stride;
   const int64_t positions = out_size * out_size;
   const bool projects = stride != 1 || in != out;
@@ -39,8 +38,10 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
     builder.kept().elements += input + hidden;  // the block's input, the shortcut's BatchNorm input
   } else {
     kept.with_owned.elements += input;
-    kept.block_frozen.bytes = kept.neuron_frozen.bytes = kept.neuron_empty.bytes =
-        input * kBytesPerMaskedElement;
+    // Max-pooling's result is kept by nobody else, and its gradient needs no sign.
+    if (!follows_pooling)
+      kept.block_frozen.bytes = kept.neuron_frozen.bytes = kept.neuron_empty.bytes =
+          input * kBytesPerMaskedElement;
   }
   return out_size;
 }
@@ -69,7 +70,9 @@ ModelLayout resnet_layout(const ModelSpec& spec) {
     const int64_t out = width << stage;
     for (int i = 0; i < 2; ++i) {
       const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i);
-      size = add_basic_block(builder, name, block++, in, out, size, stage > 0 && i == 0 ? 2 : 1);
+      size = add_basic_block(builder, name, block, in, out, size, stage > 0 && i == 0 ? 2 : 1,
+                             /*follows_pooling=*/imagenet && block == 0);
+      ++block;
       in = out;
     }
   }

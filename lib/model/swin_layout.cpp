@@ -7,7 +7,6 @@
 namespace sdp {
 namespace {
 
-constexpr int64_t kImageChannels = 3;
 constexpr int64_t kNeuronGranularity = 8;
 constexpr int64_t kHeadGranularity = 1;
 constexpr double kBytesOfStatistics = 8;  // mean and 1/deviation of a LayerNorm's position, fp32

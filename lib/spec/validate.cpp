@@ -6,6 +6,7 @@
 
 #include "spec/error.h"
 #include "spec/model_defaults.h"
+#include "spec/value_text.h"
 #include "spec/visit.h"
 
 namespace sdp {
@@ -41,6 +42,8 @@ constexpr auto kAdvice = std::to_array<Advice>({
     {"subnetwork.slices_per_branch",
      [](const ExperimentSpec& s) { return s.subnetwork.construction == Construction::kBlock; },
      "has no effect: only the construction neuron slices branches"},
+    {"data.augment", [](const ExperimentSpec& s) { return s.data.name == DatasetName::kTokens; },
+     "has no effect: only images are augmented"},
     {"data.sequence_length", [](const ExperimentSpec& s) { return s.data.name != DatasetName::kTokens; },
      "has no effect: only tokens use it"},
     {"subnetwork.assignment",
@@ -88,7 +91,7 @@ constexpr auto kAdvice = std::to_array<Advice>({
      [](const ExperimentSpec& s) {
        return s.eval.branch_scale == BranchScale::kSurvival && s.subnetwork.masking == Masking::kBackward;
      },
-     "under backward masking no branch was ever missing: none is what training saw"},
+     "has no effect: under backward masking no branch was ever missing"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
        return s.eval.branch_scale == BranchScale::kSurvival && is_resnet(s.model.name) &&
@@ -147,9 +150,12 @@ void check_data_kind(const ExperimentSpec& spec, const Positions& positions) {
             "found " + std::string(name_of(spec.data.name)) + ", expected " +
                 (is_llama(spec.model.name) ? "tokens" : "images") + ": model.name is " +
                 std::string(name_of(spec.model.name)));
-  const char* const mixing = spec.data.mixup_alpha > 0 ? "data.mixup_alpha" : "data.cutmix_alpha";
-  if (has_tokens && (spec.data.mixup_alpha > 0 || spec.data.cutmix_alpha > 0))
-    fail_at(positions.of(mixing), mixing, "found a value above 0, expected 0: only images can be mixed");
+  const auto refuse_mixing = [&](const char* key, double alpha) {
+    if (has_tokens && alpha > 0)
+      fail_at(positions.of(key), key, "found " + yaml_text(alpha) + ", expected 0: only images can be mixed");
+  };
+  refuse_mixing("data.mixup_alpha", spec.data.mixup_alpha);
+  refuse_mixing("data.cutmix_alpha", spec.data.cutmix_alpha);
 }
 
 void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {

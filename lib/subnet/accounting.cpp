@@ -14,7 +14,7 @@ void add_bucket(Cost& cost, const Bucket& bucket, const Schedule& schedule, int 
   const int64_t sum_bytes = bytes_of(sum_type(schedule.options.precision));
   const int64_t held = bucket.held_elements(process);
   const bool shard = schedule.options.shard;
-  const int64_t updated = shard ? bucket.part_elements(process) : held;
+  const int64_t updated = shard ? bucket.share_elements(process) : held;
   for (const Segment& segment : bucket.segments)
     if (segment.is_read_by(process)) cost.parameters += segment.elements;
   if (schedule.accumulates()) cost.gradient_bytes += held * sum_bytes;

@@ -35,7 +35,7 @@ struct Initializer {
 };
 
 struct ParameterLayout {
-  std::string name;            ///< name in the library whose files users load (torchvision's)
+  std::string name;            ///< name in the library whose files users load (torchvision, transformers)
   std::vector<int64_t> shape;  ///< in the full model
   ParameterRole role = ParameterRole::kWeight;
   Initializer init;

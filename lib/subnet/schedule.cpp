@@ -7,7 +7,7 @@
 namespace sdp {
 namespace {
 
-/// Parts begin at multiples of 64 bytes of the sum type within their segment.
+/// Shares begin at multiples of 64 bytes of the sum type within their segment.
 constexpr int64_t kAlignmentBytes = 64;
 
 void divide(Segment& segment, ElementType sum) {
@@ -86,12 +86,12 @@ bool Segment::is_for(int process, Audience audience) const {
   return false;
 }
 
-int64_t Segment::part_begin(int process) const {
+int64_t Segment::share_begin(int process) const {
   const int index = holder_index(process);
   return index < 0 ? 0 : boundaries[index];
 }
 
-int64_t Segment::part_elements(int process) const {
+int64_t Segment::share_elements(int process) const {
   const int index = holder_index(process);
   return index < 0 ? 0 : boundaries[index + 1] - boundaries[index];
 }
@@ -114,7 +114,7 @@ int64_t Bucket::reduce_elements(int from, int to) const {
   if (from == to) return 0;
   int64_t elements = 0;
   for (const Segment& segment : segments)
-    if (segment.is_held_by(from)) elements += segment.part_elements(to);
+    if (segment.is_held_by(from)) elements += segment.share_elements(to);
   return elements;
 }
 
@@ -122,7 +122,7 @@ int64_t Bucket::spread_elements(int from, int to, Audience audience) const {
   if (from == to) return 0;
   int64_t elements = 0;
   for (const Segment& segment : segments)
-    if (segment.is_for(to, audience)) elements += segment.part_elements(from);
+    if (segment.is_for(to, audience)) elements += segment.share_elements(from);
   return elements;
 }
 
@@ -133,10 +133,10 @@ int64_t Bucket::held_elements(int process) const {
   return elements;
 }
 
-int64_t Bucket::part_elements(int process) const {
+int64_t Bucket::share_elements(int process) const {
   int64_t elements = 0;
   for (const Segment& segment : segments)
-    elements += segment.part_elements(process);
+    elements += segment.share_elements(process);
   return elements;
 }
 

@@ -1,11 +1,11 @@
 #pragma once
 
-// Schedule: plan + placement -> what is held where and exchanged in which order (docs/design.md, "Assignment
-// and communication"). Parameters are packed in order of depth into buckets of one element type and one
+// Schedule: plan + placement -> what is held where and exchanged in which order (docs/design.md, "One
+// exchange a bucket"). Parameters are packed in order of depth into buckets of one element type and one
 // weight decay. Inside a bucket, consecutive pieces of one unit form a segment; a segment is divided over the
-// processes that hold it, and each of them updates its part. For each bucket there is one world all-to-all in
-// which a process sends every co-holder the part of its gradients that the co-holder updates, and one back
-// with new values.
+// processes that hold it, and each of them updates its share. For each bucket there is one world all-to-all
+// in which a process sends every co-holder the share of its gradients that the co-holder updates, and one
+// back with new values to all who read them: the holders, under backward masking all processes.
 
 #include <cstdint>
 #include <vector>
@@ -23,14 +23,14 @@ struct ScheduleOptions {
   int64_t accumulate_steps = 1;
 };
 
-/// A parameter's share of one unit: `elements` of its row-major values, at `offset` of the segment.
+/// What one unit has of a parameter: `elements` of its row-major values, at `offset` of the segment.
 struct Piece {
   int parameter = 0;
   int64_t offset = 0;
   int64_t elements = 0;
 };
 
-/// To whom the updated part of a segment goes.
+/// To whom the updated share of a segment goes.
 enum class Audience {
   kHolders,       ///< processes that run a slot of an owner
   kReaders,       ///< processes that have the values: holders and, under backward masking, all
@@ -51,8 +51,8 @@ struct Segment {
   bool is_for(int process, Audience audience) const;
   /// Position of the process among the holders; -1 when it holds nothing of the segment.
   int holder_index(int process) const;
-  int64_t part_begin(int process) const;  ///< 0 for a process that does not hold the segment
-  int64_t part_elements(int process) const;
+  int64_t share_begin(int process) const;  ///< 0 for a process that does not hold the segment
+  int64_t share_elements(int process) const;
 };
 
 /// Elements [begin, end) of a piece that fall into a range of its segment; `offset` counts from the range's
@@ -64,7 +64,7 @@ struct PieceRange {
   int64_t offset = 0;
 };
 
-/// Pieces, or parts of them, in [begin, begin + elements) of the segment.
+/// Pieces, or ranges of them, in [begin, begin + elements) of the segment.
 std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements);
 
 struct Bucket {
@@ -72,14 +72,14 @@ struct Bucket {
   bool decays = true;
   std::vector<Segment> segments;
 
-  /// Elements process `from` sends to `to` when gradients are reduced: the parts of `to` in segments both
+  /// Elements process `from` sends to `to` when gradients are reduced: the shares of `to` in segments both
   /// hold.
   int64_t reduce_elements(int from, int to) const;
-  /// Elements process `from` sends to `to` when its updated parts are spread.
+  /// Elements process `from` sends to `to` when its updated shares are spread.
   int64_t spread_elements(int from, int to, Audience audience) const;
-  /// Elements of the segments this process holds, and of the parts it updates.
+  /// Elements of the segments this process holds, and of the shares it updates.
   int64_t held_elements(int process) const;
-  int64_t part_elements(int process) const;
+  int64_t share_elements(int process) const;
 };
 
 struct Schedule {

@@ -12,7 +12,7 @@
 
 namespace sdp {
 
-/// A parameter's (or buffer's) share of a unit. What is not divided has the hidden range [0, 0).
+/// A unit's piece of a parameter (or buffer). What is not divided has the hidden range [0, 0).
 struct StateKey {
   std::string kind;
   std::string parameter;
@@ -29,7 +29,7 @@ StateKey key_of(const SubnetPlan& plan, const std::string& kind, const std::stri
 StateKey key_of(const SubnetPlan& plan, const StateRange& range);
 StateKey buffer_key(const SubnetPlan& plan, int buffer, int unit);
 
-/// Name of elements [begin, end) of the share.
+/// Name of elements [begin, end) of the piece.
 std::string range_name(const StateKey& key, int64_t begin, int64_t end);
 std::string buffer_name(const StateKey& key, Slot slot);
 

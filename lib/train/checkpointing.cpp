@@ -49,33 +49,38 @@ ManifestFile write_process_file(const std::filesystem::path& folder, const Exper
 
 }  // namespace
 
+Manifest manifest_of(const Experiment& experiment, const RunProgress& progress) {
+  Manifest manifest;
+  manifest.step = progress.step;
+  manifest.plan_hash = plan_hash(experiment.plan);
+  manifest.spec_hash = spec_hash(experiment.spec);
+  manifest.workers = experiment.plan.workers;
+  manifest.replicas = experiment.schedule.placement.replicas;
+  manifest.processes = experiment.schedule.placement.processes;
+  manifest.libtorch_version = TORCH_VERSION;
+  manifest.program_version = kProgramVersion;
+  manifest.state["updates"] = progress.step;
+  manifest.state["batch_norm_updates"] = progress.batch_norm_updates;
+  return manifest;
+}
+
 void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
-                     Communicator& comm, int64_t step, int threads) {
+                     Communicator& comm, const RunProgress& progress, int threads) {
   const at::NoGradGuard no_grad;
   const CheckpointStore store(run_dir);
-  if (comm.rank() == 0) store.begin(step);
+  if (comm.rank() == 0) store.begin(progress.step);
   comm.barrier();
-  const ManifestFile mine = write_process_file(store.partial_path(step), experiment, engine, comm);
+  const ManifestFile mine = write_process_file(store.partial_path(progress.step), experiment, engine, comm);
   const nlohmann::json record = {mine.name, mine.bytes, mine.xxh3_128};
   const std::vector<std::string> records = comm.all_gather_strings(record.dump());
   if (comm.rank() == 0) {
-    Manifest manifest;
-    manifest.step = step;
+    Manifest manifest = manifest_of(experiment, progress);
+    manifest.threads = threads;
     for (const std::string& text : records) {
       const auto file = nlohmann::json::parse(text);
       manifest.files.push_back({file[0], file[1], file[2]});
     }
-    manifest.plan_hash = plan_hash(experiment.plan);
-    manifest.spec_hash = spec_hash(experiment.spec);
-    manifest.workers = experiment.plan.workers;
-    manifest.replicas = experiment.schedule.placement.replicas;
-    manifest.processes = comm.size();
-    manifest.threads = threads;
-    manifest.libtorch_version = TORCH_VERSION;
-    manifest.program_version = kProgramVersion;
-    manifest.state["updates"] = engine.step_count();
-    manifest.state["batch_norm_updates"] = step * experiment.spec.train.accumulate_steps;
-    store.commit(step, manifest, experiment.spec.checkpoint.keep_last);
+    store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last);
   }
   comm.barrier();
 }

@@ -19,9 +19,19 @@
 
 namespace sdp {
 
+/// How far a run is.
+struct RunProgress {
+  int64_t step = 0;  ///< updates done
+  int64_t batch_norm_updates =
+      0;  ///< torchvision's num_batches_tracked, with what imported weights brought along
+};
+
+/// A manifest without its files, for the processes of the experiment.
+Manifest manifest_of(const Experiment& experiment, const RunProgress& progress);
+
 /// Writes a checkpoint. Collective; returns on all processes when it is complete on disk.
 void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
-                     Communicator& comm, int64_t step, int threads);
+                     Communicator& comm, const RunProgress& progress, int threads);
 
 /// A checkpoint's files, mapped. Any process reads any range.
 class CheckpointReader {

@@ -16,12 +16,20 @@ constexpr int64_t kRowsAtATime = 512;
 }  // namespace
 
 double branch_scale_of(const Experiment& experiment) {
-  return experiment.spec.eval.branch_scale == BranchScale::kSurvival ? experiment.plan.coverage() : 1;
+  const SubnetPlan& plan = experiment.plan;
+  const bool is_scaled =
+      plan.masking == Masking::kForward &&
+      std::any_of(plan.layout.parameters.begin(), plan.layout.parameters.end(),
+                  [&](const ParameterLayout& parameter) { return takes_branch_scale(plan, parameter); });
+  return experiment.spec.eval.branch_scale == BranchScale::kSurvival && is_scaled ? plan.coverage() : 1;
 }
 
 Evaluator::Evaluator(const Experiment& experiment, const Dataset& train, const Dataset& test,
                      Communicator& comm)
-    : experiment_(experiment), train_(train), test_(test), comm_(comm) {}
+    : experiment_(experiment), train_(train), test_(test), comm_(comm) {
+  train.check_fits(experiment.spec.model);
+  test.check_fits(experiment.spec.model);
+}
 
 ForwardMode Evaluator::bind(Model& model, FullModel& full_model, bool training) const {
   ForwardMode mode{.training = training};

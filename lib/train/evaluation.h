@@ -19,12 +19,14 @@ struct EvalResult {
 
 /// Factor on every branch's output in the assembled model, as the spec asks for. survival: a branch was
 /// present in a share C of the subnetworks that trained the rest, so C is its expected output, as in
-/// stochastic depth (Huang et al. 2016).
+/// stochastic depth (Huang et al. 2016). 1 under backward masking, where no branch was ever missing, and
+/// where no parameter takes a factor (takes_branch_scale).
 double branch_scale_of(const Experiment& experiment);
 
 class Evaluator {
  public:
-  /// Data sets must outlive it. `train` is read for BatchNorm recalibration only.
+  /// Data sets must outlive it. `train` is read for BatchNorm recalibration only. UsageError where the
+  /// model's sizes are not theirs.
   Evaluator(const Experiment& experiment, const Dataset& train, const Dataset& test, Communicator& comm);
 
   /// Collective. The result with corrections applied and, if there are any, without. The full model keeps its

@@ -48,21 +48,31 @@ struct Export {
 };
 
 constexpr const char* kOwnKey = "sdp_train";
+constexpr const char* kWeightsKey = "weights";
 
 std::filesystem::path config_path(const std::filesystem::path& out) {
   return out.parent_path() / "config.json";
 }
 
-/// Before anything is written: a config.json of another model is not replaced.
+/// Before anything is written: a config.json that describes another file is not replaced.
 void check_config_may_be_written(const std::filesystem::path& out) {
   std::ifstream file(config_path(out));
   if (!file) return;
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains(kOwnKey))
+  const bool is_own = json.is_object() && json.contains(kOwnKey);
+  const std::string weights = is_own ? json[kOwnKey].value(kWeightsKey, "") : "";
+  const bool is_free =
+      is_own && (weights == out.filename() || !std::filesystem::exists(out.parent_path() / weights));
+  if (!is_free)
     throw UsageError(
         fmt::format("--out {}: {} is there and belongs to something else. Export into a folder of its "
                     "own.",
                     out.string(), config_path(out).string()));
+}
+
+void write_config(const std::filesystem::path& out, nlohmann::ordered_json config) {
+  config[kOwnKey][kWeightsKey] = out.filename().string();
+  write_file_atomically(config_path(out), config.dump(2) + "\n");
 }
 
 TensorMetadata metadata_of(const Manifest& manifest) {
@@ -91,7 +101,7 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(recalibrate_batches);
   file.write(out, metadata);
-  write_file_atomically(config_path(out), full_model_config(experiment, manifest).dump(2) + "\n");
+  write_config(out, full_model_config(experiment, manifest));
 }
 
 void export_subnetwork(const CheckpointReader& reader, const Experiment& experiment, int worker,
@@ -127,7 +137,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   TensorMetadata metadata = metadata_of(reader.manifest());
   metadata["worker"] = std::to_string(worker);
   file.write(out, metadata);
-  write_file_atomically(config_path(out), described.config.dump(2) + "\n");
+  write_config(out, described.config);
 }
 
 }  // namespace sdp

@@ -9,6 +9,10 @@
 
 namespace sdp {
 
+bool takes_branch_scale(const SubnetPlan& plan, const ParameterLayout& parameter) {
+  return parameter.scales_branch_output && plan.units_of(parameter).front() != kSharedUnit;
+}
+
 void FullModel::fetch(std::optional<int> branch) {
   for (size_t i = 0; i < plan_.layout.parameters.size(); ++i) {
     const ParameterLayout& parameter = plan_.layout.parameters[i];
@@ -19,10 +23,7 @@ void FullModel::fetch(std::optional<int> branch) {
 
 at::Tensor FullModel::read_one(int index) {
   const at::Tensor values = read_parameter(index);
-  const ParameterLayout& parameter = plan_.layout.parameters[index];
-  // What acts on the sum of slices (an output bias) is shared in neuron construction: it was never missing.
-  const bool is_divided = plan_.units_of(parameter).front() != kSharedUnit;
-  const bool is_scaled = parameter.scales_branch_output && is_divided && branch_scale_ != 1;
+  const bool is_scaled = branch_scale_ != 1 && takes_branch_scale(plan_, plan_.layout.parameters[index]);
   return is_scaled ? values * branch_scale_ : values;
 }
 

@@ -12,6 +12,10 @@
 
 namespace sdp {
 
+/// Whether a factor on a branch's output is folded into this parameter. What acts on the sum of slices, an
+/// output bias say, is shared in neuron construction: it was never missing.
+bool takes_branch_scale(const SubnetPlan& plan, const ParameterLayout& parameter);
+
 class FullModel : public TensorSource {
  public:
   explicit FullModel(const SubnetPlan& plan) : plan_(plan) {}

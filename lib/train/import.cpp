@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <functional>
@@ -14,11 +13,10 @@
 #include "model/library_tensors.h"
 #include "model/slices.h"
 #include "spec/error.h"
-#include "spec/print.h"
 #include "subnet/accounting.h"
-#include "subnet/plan_json.h"
 #include "train/checkpoint_keys.h"
-#include "train/version.h"
+#include "train/checkpointing.h"
+#include "train/model_config.h"
 
 namespace sdp {
 namespace {
@@ -124,26 +122,12 @@ void add_buffer(Sources& sources, std::vector<TensorEntry>& entries, const Exper
   }
 }
 
-Manifest manifest_of(const Experiment& experiment, const ManifestFile& file, int64_t batch_norm_updates) {
-  Manifest manifest;
-  manifest.files = {file};
-  manifest.plan_hash = plan_hash(experiment.plan);
-  manifest.spec_hash = spec_hash(experiment.spec);
-  manifest.workers = experiment.plan.workers;
-  manifest.replicas = experiment.schedule.placement.replicas;
-  manifest.processes = experiment.schedule.placement.processes;
-  manifest.libtorch_version = TORCH_VERSION;
-  manifest.program_version = kProgramVersion;
-  manifest.state["updates"] = 0;
-  manifest.state["batch_norm_updates"] = batch_norm_updates;
-  return manifest;
-}
-
 }  // namespace
 
 std::vector<std::string> import_model(const Experiment& experiment, const std::filesystem::path& from,
                                       const std::filesystem::path& run_dir) {
   const ModelLayout& layout = experiment.plan.layout;
+  check_library_config(experiment.spec, from);
   const LibraryFile file(from, layout);
   const at::ScalarType type = scalar_type(sum_type(experiment.spec.train.precision));
   Sources sources;
@@ -162,8 +146,9 @@ std::vector<std::string> import_model(const Experiment& experiment, const std::f
     writer.write(std::span(static_cast<const std::byte*>(values.data_ptr()), values.nbytes()));
   }
   const FileDigest digest = writer.finish();
-  store.commit(0, manifest_of(experiment, {name, digest.bytes, digest.xxh3_128}, file.batch_norm_updates()),
-               experiment.spec.checkpoint.keep_last);
+  Manifest manifest = manifest_of(experiment, {.batch_norm_updates = file.batch_norm_updates()});
+  manifest.files = {{name, digest.bytes, digest.xxh3_128}};
+  store.commit(0, manifest, experiment.spec.checkpoint.keep_last);
   return file.unused(library_tensors(experiment.spec.model, layout, 0));
 }
 

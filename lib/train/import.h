@@ -12,9 +12,10 @@ namespace sdp {
 
 /// Writes checkpoint 0 of the run folder from a safetensors file with the names of the model's library
 /// (torchvision, transformers): values and BatchNorm statistics as in the file, optimizer state zero. It is
-/// read and written tensor by tensor. Returns the tensors of the file that the model has no use for.
-/// DataError for a tensor that is missing, has another shape (both are named) or is not of floating point;
-/// nothing is written then.
+/// read and written tensor by tensor. What no shape shows (heads, rotary base, ..) is compared with the
+/// config.json beside the file, if there is one. Returns the tensors of the file that the model has no use
+/// for. DataError for a tensor that is missing, has another shape (both are named) or is not of floating
+/// point; nothing is written then.
 std::vector<std::string> import_model(const Experiment& experiment, const std::filesystem::path& from,
                                       const std::filesystem::path& run_dir);
 

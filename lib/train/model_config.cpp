@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <set>
 
+#include "spec/error.h"
 #include "spec/model_defaults.h"
 #include "spec/print.h"
 
@@ -80,6 +82,26 @@ Json full_model_config(const Experiment& experiment, const Manifest& manifest) {
     config = llama_config(experiment.spec, {*model.depth, *model.kv_heads, *model.hidden_width});
   config["sdp_train"] = origin(experiment, manifest);
   return config;
+}
+
+void check_library_config(const ExperimentSpec& spec, const std::filesystem::path& weights) {
+  const std::filesystem::path path = weights.parent_path() / "config.json";
+  std::ifstream file(path);
+  if (!file || !is_llama(spec.model.name)) return;
+  const Json config = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) throw DataError(fmt::format("{}: is not a JSON object", path.string()));
+  const Json expected =
+      llama_config(spec, {*spec.model.depth, *spec.model.kv_heads, *spec.model.hidden_width});
+  for (const char* key : {"num_attention_heads", "num_key_value_heads", "rope_theta", "rms_norm_eps",
+                          "tie_word_embeddings", "hidden_act", "attention_bias", "mlp_bias"})
+    if (config.contains(key) && !config[key].is_null() && config[key] != expected[key])
+      throw DataError(
+          fmt::format("{}: {} is {}, but `model` of the spec says {}. Set the spec's to the file's.",
+                      path.string(), key, config[key].dump(), expected[key].dump()));
+  if (config.contains("rope_scaling") && !config["rope_scaling"].is_null())
+    throw DataError(
+        fmt::format("{}: rope_scaling is {}, expected none: scaled rotary embeddings are not supported",
+                    path.string(), config["rope_scaling"].dump()));
 }
 
 SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest& manifest, int worker) {

@@ -3,6 +3,7 @@
 // config.json beside an exported model: what it is, and for LLaMA what transformers'
 // LlamaForCausalLM.from_pretrained reads.
 
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +16,10 @@ namespace sdp {
 
 /// The full model of a checkpoint.
 nlohmann::ordered_json full_model_config(const Experiment& experiment, const Manifest& manifest);
+
+/// Throws DataError where a config.json of transformers beside `weights` says another LLaMA than the spec:
+/// heads, rotary base and the like, which no tensor's shape shows. Without the file nothing is checked.
+void check_library_config(const ExperimentSpec& spec, const std::filesystem::path& weights);
 
 /// One worker's subnetwork: the hidden ranges of every branch it has. `config` has transformers' keys where
 /// its LLaMA can express the subnetwork, which is where all blocks that are left are alike; `layer_names`

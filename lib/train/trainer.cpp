@@ -87,6 +87,7 @@ void Trainer::start_fresh_or_resume(bool resume) {
   if (reader) {
     restore(*reader, experiment_, engine_);
     first_step_ = reader->manifest().step;
+    first_batch_norm_updates_ = reader->manifest().state.at("batch_norm_updates");
     if (comm_.rank() == 0) {
       if (first_step_ < steps_.length.total_steps)
         log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
@@ -133,7 +134,8 @@ void Trainer::train_step(int64_t step) {
   for (int64_t micro_batch = 0; micro_batch < spec.train.accumulate_steps; ++micro_batch) {
     for (size_t slot = 0; slot < models_.size(); ++slot) {
       const TensorBatch batch = to_tensors(loader_->next(), spec.train.precision, comm_.device());
-      const at::Tensor logits = models_[slot]->forward(batch.input, {.training = true});
+      const at::Tensor logits = models_[slot]->forward(
+          batch.input, {.training = true, .generator = noise(step, micro_batch, slot)});
       const at::Tensor loss = classification_loss(logits, batch, spec.train);
       loss.backward();
       losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(spec.train.accumulate_steps);
@@ -275,7 +277,9 @@ void Trainer::evaluate(int64_t done, bool final) {
 }
 
 void Trainer::save(int64_t done) {
-  save_checkpoint(folder_.dir, experiment_, engine_, comm_, done, threads_);
+  const int64_t passes = (done - first_step_) * experiment_.spec.train.accumulate_steps;
+  save_checkpoint(folder_.dir, experiment_, engine_, comm_, {done, first_batch_norm_updates_ + passes},
+                  threads_);
 }
 
 ExitCode Trainer::run() {

@@ -80,6 +80,7 @@ class Trainer {
   PreemptionSignals signals_;
   Interval interval_;
   int64_t first_step_ = 0;
+  int64_t first_batch_norm_updates_ = 0;  ///< at first_step_
 };
 
 }  // namespace sdp

@@ -50,10 +50,18 @@ def test_every_regime_with_adamw_in_fp32(tmp_path, data, construction, masking, 
 
 
 @pytest.mark.parametrize(
-    "optimizer,assignment,shard",
-    [("nesterov", "window", True), ("plain_sgd", "random", True), ("adamw", "random", True), ("adamw", "window", False)],
+    "construction,masking,optimizer,assignment,shard",
+    [
+        ("block", "forward", "nesterov", "window", True),
+        ("block", "forward", "adamw", "window", False),
+        ("block", "backward", "plain_sgd", "random", True),
+        ("block", "backward", "nesterov", "random", False),
+        ("neuron", "forward", "adamw", "random", True),
+        ("neuron", "forward", "nesterov", "balanced", False),
+        ("neuron", "backward", "adamw", "window", False),
+        ("neuron", "backward", "plain_sgd", "balanced", True),
+    ],
 )
-@pytest.mark.parametrize("construction,masking", REGIMES)
 def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, construction, masking, optimizer, assignment, shard):
     """Small buckets, several workers a process, accumulation and clipping at once."""
     run_dir = harness.train(

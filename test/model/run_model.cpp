@@ -31,6 +31,7 @@
 #include "spec/error.h"
 #include "spec/load.h"
 #include "subnet/accounting.h"
+#include "train/checkpoint_keys.h"
 
 namespace sdp {
 namespace {
@@ -84,54 +85,16 @@ class CountingAllocator : public c10::Allocator {
   std::unordered_map<void*, int64_t> sizes_;
 };
 
-at::ScalarType torch_type(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return at::kDouble;
-    case DType::kF32:
-      return at::kFloat;
-    case DType::kBF16:
-      return at::kBFloat16;
-    case DType::kF16:
-      return at::kHalf;
-    case DType::kI64:
-      return at::kLong;
-    case DType::kI32:
-      return at::kInt;
-    case DType::kU8:
-      return at::kByte;
-    case DType::kBool:
-      return at::kBool;
-  }
-  throw std::logic_error("unknown type");
-}
-
-DType file_type(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return DType::kF64;
-    case at::kFloat:
-      return DType::kF32;
-    case at::kBFloat16:
-      return DType::kBF16;
-    case at::kLong:
-      return DType::kI64;
-    default:
-      throw std::logic_error("unexpected type of a result");
-  }
-}
-
 at::Tensor read(const SafetensorsFile& file, const std::string& name) {
   const TensorView* view = file.find(name);
   if (!view) throw UsageError(fmt::format("the input file has no tensor {}", name));
-  void* const data = const_cast<std::byte*>(view->data.data());
-  return at::from_blob(data, view->entry.shape, torch_type(view->entry.dtype)).clone();
+  return as_tensor(*view).clone();
 }
 
 void write(const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
   std::vector<TensorEntry> entries;
   for (const auto& [name, tensor] : tensors)
-    entries.push_back({name, file_type(tensor.scalar_type()), tensor.sizes().vec()});
+    entries.push_back({name, dtype_of(tensor.scalar_type()), tensor.sizes().vec()});
   sort_for_writing(entries);
   SafetensorsWriter file(path, entries);
   for (const TensorEntry& entry : entries) {

@@ -93,7 +93,7 @@ TEST_CASE("images are for image models, tokens for language models") {
                  "x.yaml:2:23: data.name: found tokens, expected images: model.name is resnet18"));
   CHECK(contains(
       spec_error("name: a\ndata: {path: ., name: tokens, mixup_alpha: 1}\nmodel: {name: llama_tiny}\n"),
-      "x.yaml:2:44: data.mixup_alpha: found a value above 0, expected 0: only images can be mixed"));
+      "x.yaml:2:44: data.mixup_alpha: found 1, expected 0: only images can be mixed"));
 }
 
 TEST_CASE("Nesterov needs momentum, milestones increase") {

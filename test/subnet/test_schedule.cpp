@@ -75,7 +75,7 @@ void check_complete(const SubnetPlan& plan, const Schedule& schedule) {
       CHECK(std::is_sorted(segment.boundaries.begin(), segment.boundaries.end()));
       int64_t parts = 0;
       for (int process = 0; process < schedule.placement.processes; ++process)
-        parts += segment.part_elements(process);
+        parts += segment.share_elements(process);
       CHECK(parts == segment.elements);
     }
   }
@@ -153,7 +153,7 @@ TEST_CASE("parts are even up to 64 bytes of the sum type") {
       const int64_t holders = static_cast<int64_t>(segment.holders.size());
       for (size_t i = 0; i < segment.holders.size(); ++i) {
         CHECK(segment.boundaries[i] % 16 == 0);
-        CHECK(std::abs(segment.part_elements(segment.holders[i]) - segment.elements / holders) <= 16);
+        CHECK(std::abs(segment.share_elements(segment.holders[i]) - segment.elements / holders) <= 16);
       }
     }
   }

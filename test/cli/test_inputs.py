@@ -1,0 +1,198 @@
+"""Bad input is refused before anything starts, with exit code 2 (spec) or 3 (data), by the name of the key or file and
+with the number found and the one expected."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import harness
+from test_transformers import TOKENS, VOCABULARY, write_tokens
+
+MLP = {"name": "mlp", "width": 16, "depth": 2, "hidden_width": 8}
+LLAMA = {"name": "llama_tiny", "width": 32, "depth": 2, "hidden_width": 32, "heads": 8, "vocab_size": VOCABULARY}
+SWIN = {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}
+SHARD = "toy_train_000000.bin"
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    return write_tokens(tmp_path_factory.mktemp("tokens"))
+
+
+def spec_of(tmp_path, images, tokens, model, **sections):
+    """An experiment on tokens for a language model, on images for the others."""
+    is_language = model["name"].startswith("llama")
+    of_model = {"name": "tokens", "sequence_length": TOKENS} if is_language else {}
+    sections["data"] = of_model | sections.get("data", {})
+    return harness.write_config(tmp_path, "run", tokens if is_language else images, model=model, **sections)
+
+
+def refused(tmp_path, arguments, expected, code):
+    """`expected`: parts of the message; a number is looked for as a number of its own."""
+    message = harness.run(*arguments, expect=code).stderr
+    for part in expected:
+        found = part in message if isinstance(part, str) else re.search(rf"(?<![\d.]){part}(?![\d.]*\d)", message)
+        assert found, f"{part} is not in: {message}"
+    assert "internal error" not in message
+    for file in ("metrics.jsonl", "trace.jsonl", "checkpoints", "latest"):
+        assert not (tmp_path / "runs" / "run" / file).exists(), f"{file}: something was started"
+    return message
+
+
+NEURON = {"construction": "neuron"}
+SPEC_ERRORS = {
+    "slices of an mlp": (
+        MLP, {"subnetwork": NEURON | {"slices_per_branch": 16}}, ["subnetwork.slices_per_branch", "blocks.0", 16, 8],
+    ),
+    "slices of a resnet": (
+        {"name": "resnet18", "width": 4},
+        {"subnetwork": NEURON | {"slices_per_branch": 5}},
+        ["subnetwork.slices_per_branch", "layer1.0", 5, 4],
+    ),
+    "slices of a llama's mlp": (
+        LLAMA, {"subnetwork": NEURON | {"slices_per_branch": 33}}, ["subnetwork.slices_per_branch", ".mlp", 33, 32],
+    ),
+    "heads of a llama": (LLAMA | {"heads": 5}, {}, ["model.width", "model.heads", 32, 5]),
+    "heads of a swin": (SWIN | {"heads": 5}, {}, ["model.width", "model.heads", 24, 5]),
+    "key/value heads": (LLAMA | {"kv_heads": 3}, {}, ["model.heads", "model.kv_heads", 8, 3]),
+    "more key/value heads than heads": (LLAMA | {"kv_heads": 16}, {}, ["model.heads", "model.kv_heads", 8, 16]),
+    "odd heads": (LLAMA | {"width": 24}, {}, ["model.heads", "even", 8, 3]),
+    "patches": (SWIN | {"image_size": 30}, {}, ["model.image_size", "model.patch_size", 30, 4]),
+    "images for a language model": (LLAMA, {"data": {"name": "cifar10"}}, ["data.name", "cifar10", "llama_tiny"]),
+    "tokens for a resnet": ({"name": "resnet18", "width": 4}, {"data": {"name": "tokens"}}, ["data.name", "tokens", "resnet18"]),
+    "tokens for a swin": (SWIN, {"data": {"name": "tokens"}}, ["data.name", "tokens", "swin_t"]),
+    "mixup of tokens": (LLAMA, {"data": {"mixup_alpha": 0.2}}, ["data.mixup_alpha", 0.2, "0"]),
+    "cutmix of tokens": (LLAMA, {"data": {"cutmix_alpha": 1.5}}, ["data.cutmix_alpha", 1.5, "0"]),
+    "dropout of everything": (LLAMA | {"dropout": 1}, {}, ["model.dropout", 1]),
+    "depth of everything": (SWIN | {"stochastic_depth": 1.5}, {}, ["model.stochastic_depth", 1.5, 1]),
+    "data set": (MLP, {"data": {"name": "cifar11"}}, ["data.name", "cifar11", "cifar10"]),
+    "coverage": (MLP, {"subnetwork": {"coverage": "2/3"}}, ["subnetwork.coverage", "2/3", 4]),
+}
+
+
+@pytest.mark.parametrize("command", ["train", "plan"])
+@pytest.mark.parametrize("case", SPEC_ERRORS)
+def test_spec_errors(tmp_path, data, tokens, case, command):
+    model, sections, expected = SPEC_ERRORS[case]
+    config = spec_of(tmp_path, data, tokens, model, **sections)
+    if command == "plan":
+        refused(tmp_path, ["plan", "--config", config], expected, code=2)
+    else:
+        # One process starts at once, several are started by a launcher.
+        for processes in (1, 2):
+            refused(tmp_path, ["--config", config, "--nproc", processes], expected, code=2)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_more_slices_than_heads_are_as_many_as_heads(tmp_path, data, tokens):
+    config = spec_of(tmp_path, data, tokens, LLAMA, subnetwork=NEURON | {"slices_per_branch": 16})
+    units = json.loads(harness.run("plan", "--config", config, "--json").stdout)["units"]
+    of_branch = lambda name: [(u["begin"], u["end"]) for u in units if u["branch"] == f"model.layers.0.{name}"]
+    assert of_branch("self_attn") == [(head, head + 1) for head in range(8)]
+    assert of_branch("mlp") == [(2 * i, 2 * i + 2) for i in range(16)]
+
+
+@pytest.mark.parametrize("name", ["cifar100", "svhn", "imagenet"])
+def test_data_sets_to_plan_with_only(tmp_path, data, name):
+    config = harness.write_config(tmp_path, "run", data, data={"name": name})
+    harness.run("plan", "--config", config)
+    for processes in (1, 2):
+        refused(tmp_path, ["--config", config, "--nproc", processes], ["data.name", name, "cifar10", "tokens"], code=2)
+
+
+def test_images_of_another_size(tmp_path, data):
+    config = harness.write_config(tmp_path, "run", data, model={"image_size": 64})
+    refused(tmp_path, ["--config", config, "--nproc", 1], ["model.image_size", 64, 32], code=2)
+
+
+# ---- shards of tokens ----
+
+
+def shard_of(tokens, magic=20240520, version=1, stated=None):
+    header = np.zeros(256, dtype=np.int32)
+    header[:3] = magic, version, len(tokens) if stated is None else stated
+    return header.tobytes() + np.asarray(tokens, dtype=np.uint16).tobytes()
+
+
+VALUES = np.arange(500) % VOCABULARY
+DAMAGED = {
+    "magic number": (shard_of(VALUES, magic=20240521), ["magic", 20240521, 20240520]),
+    "version": (shard_of(VALUES, version=7), ["version", 7, 1]),
+    "cut off": (shard_of(VALUES)[:-100], [1024 + 1000 - 100, 1024 + 1000, 500]),
+    "cut off in a token": (shard_of(VALUES)[:-1], [2023, 2024, 500]),
+    "longer than stated": (shard_of(VALUES, stated=400), [1024 + 1000, 1024 + 800, 400]),
+    "negative": (shard_of(VALUES, stated=-500), [2024, -500]),
+    "cut off in the header": (shard_of(VALUES)[:1000], [1000, 1024]),
+    "empty": (b"", [0, 1024]),
+}
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_shards(tmp_path, data, case, split):
+    content, expected = DAMAGED[case]
+    folder = write_tokens(tmp_path / "tokens")
+    damaged = folder / f"toy_{split}_000001.bin"  # behind one that is whole
+    damaged.write_bytes(content)
+    config = spec_of(tmp_path, data, folder, LLAMA)
+    for processes in (1, 2) if case == "cut off" else (1,):
+        refused(tmp_path, ["--config", config, "--nproc", processes], [str(damaged), *expected], code=3)
+
+
+def test_shards_without_a_sample(tmp_path, data):
+    folder = write_tokens(tmp_path / "tokens", samples=2)
+    config = spec_of(tmp_path, data, folder, LLAMA, data={"sequence_length": 100})
+    refused(tmp_path, ["--config", config, "--nproc", 1], [SHARD, "data.sequence_length", 2 * TOKENS + 1, 101], code=3)
+
+
+def test_a_folder_without_a_split(tmp_path, data):
+    folder = write_tokens(tmp_path / "tokens")
+    (folder / "toy_val_000000.bin").unlink()
+    config = spec_of(tmp_path, data, folder, LLAMA)
+    refused(tmp_path, ["--config", config, "--nproc", 1], ["data.path", str(folder), "val"], code=3)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_tokens_outside_the_vocabulary(tmp_path, data, split, processes):
+    folder = write_tokens(tmp_path / "tokens")
+    values = VALUES.copy()
+    values[37], values[321], values[400] = 1999, 2001, VOCABULARY
+    shard = folder / f"toy_{split}_000001.bin"
+    shard.write_bytes(shard_of(values))
+    config = spec_of(tmp_path, data, folder, LLAMA)
+    expected = ["model.vocab_size", str(shard), VOCABULARY, 2001, 321, 2002]
+    refused(tmp_path, ["--config", config, "--nproc", processes], expected, code=2)
+    # The number that the message asks for is enough.
+    config = spec_of(tmp_path, data, folder, LLAMA | {"vocab_size": 2002}, train={"max_steps": 1})
+    harness.run("--config", config, "--nproc", processes)
+
+
+# ---- base ----
+
+
+@pytest.mark.parametrize("command", [[], ["plan"]])
+@pytest.mark.parametrize(
+    "files,expected",
+    [
+        ({"top": {"base": "nowhere.yaml"}}, ["nowhere.yaml"]),
+        ({"top": {"base": "top.yaml"}}, ["top.yaml", "base", "itself"]),
+        ({"top": {"base": "middle.yaml"}, "middle": {"base": "./top.yaml"}}, ["top.yaml", "base", "itself"]),
+        ({"top": {"base": ["middle.yaml"]}, "middle": {}}, ["top.yaml:1:", "base", "one YAML file"]),
+        ({"top": {"base": {"file": "middle.yaml"}}, "middle": {}}, ["top.yaml:1:", "base", "one YAML file"]),
+        ({"top": {"base": ""}}, ["top.yaml:1:", "base", "one YAML file"]),
+        ({"top": {"base": "."}}, ["folder"]),
+        # An error in a base is reported where it is.
+        ({"top": {"base": "middle.yaml"}, "middle": {"optimizer": {"lr": -3}}}, ["middle.yaml:1:", "optimizer.lr", -3]),
+        ({"top": {"model": {"base": "middle.yaml"}}, "middle": {}}, ["top.yaml:1:", "model.base"]),
+    ],
+    ids=["missing", "itself", "circle", "list", "mapping", "empty", "folder", "error in it", "inside"],
+)
+def test_bases(tmp_path, data, files, expected, command):
+    for name, content in files.items():
+        own = json.loads(harness.write_config(tmp_path, "run", data).read_text()) if name == "top" else {}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(content | {k: v for k, v in own.items() if k not in content}))
+    refused(tmp_path, [*command, "--config", tmp_path / "top.yaml"], expected, code=2)
+    assert not (tmp_path / "runs").exists()

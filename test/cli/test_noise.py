@@ -1,0 +1,272 @@
+"""Randomness inside of training: dropout, stochastic depth, mixup and CutMix. It follows from the seed and the pass, so
+the number of processes and a restart change nothing; every pass has its own; evaluation has none."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch.nn import functional as F
+
+import harness
+import oracle
+import oracle_transformers
+from test_transformers import TOKENS, write_tokens
+
+STEPS = 6
+LLAMA = {"name": "llama_tiny", "width": 16, "depth": 2, "hidden_width": 24, "heads": 4, "vocab_size": 64}
+SWIN = {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}
+RESNET = {"name": "resnet18", "width": 4}
+MLP = {"name": "mlp", "width": 16, "depth": 3, "hidden_width": 24}
+REGIME = {  # each model in another regime, so that every regime has dropout on something
+    "llama_tiny": {"construction": "neuron", "masking": "backward"},
+    "swin_t": {"construction": "block", "masking": "forward", "unit": "branch"},
+    "resnet18": {"construction": "block", "masking": "backward"},
+    "mlp": {"construction": "neuron", "masking": "forward"},
+}
+DROPOUT = {"dropout": 0.3}
+DEPTH = {"stochastic_depth": 0.5}
+CASES = {  # model, its noise, the data's
+    "llama dropout": (LLAMA, DROPOUT, {}),
+    "llama depth": (LLAMA, DEPTH, {}),
+    "swin dropout": (SWIN, DROPOUT, {}),
+    "swin depth": (SWIN, DEPTH, {}),
+    "resnet dropout": (RESNET, DROPOUT, {}),
+    "resnet depth": (RESNET, DEPTH, {}),
+    "mlp both": (MLP, DROPOUT | DEPTH, {}),
+    "resnet mixup": (RESNET, {}, {"mixup_alpha": 0.8}),
+    "swin cutmix": (SWIN, {}, {"cutmix_alpha": 1.0}),
+    "mlp all": (MLP, DROPOUT | DEPTH, {"mixup_alpha": 0.8, "cutmix_alpha": 1.0, "augment": ["crop", "flip"]}),
+}
+
+
+class Case:
+    def __init__(self, folder, data, model, noise, mixing):
+        self.folder, self.data, self.model = folder, data, model | noise
+        self.accumulate_steps = 2 if model in (LLAMA, MLP) else 1
+        self.sections = {"data": mixing}
+        self.quiet = {"model": model, "data": {}}
+        if model["name"].startswith("llama"):
+            self.data = write_tokens(folder / "tokens")
+            self.sections["data"] = self.quiet["data"] = {"name": "tokens", "sequence_length": TOKENS}
+
+    def spec(self, steps, sections):
+        return {
+            "model": self.model,
+            "subnetwork": REGIME[self.model["name"]],
+            "train": {"max_steps": steps, "batch_size_per_worker": 2, "accumulate_steps": self.accumulate_steps},
+            "checkpoint": {"every_steps": 3},
+            "eval": {"recalibrate_batches": 2 if self.model["name"] == "resnet18" else 0},
+            **self.sections,
+            **sections,
+        }
+
+    def train(self, name, processes, steps=STEPS, **sections):
+        return harness.train(self.folder, name, self.data, processes, **self.spec(steps, sections))
+
+    def resume(self, name, processes):
+        config = harness.write_config(self.folder, name, self.data, **self.spec(STEPS, {}))
+        assert "resuming at step 3" in harness.run("--config", config, "--nproc", processes, "--resume").stdout
+        return self.folder / "runs" / name
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, tmp_path_factory, data):
+    return Case(tmp_path_factory.mktemp("noise"), data, *CASES[request.param])
+
+
+@pytest.fixture(scope="module")
+def whole(case):
+    """Six steps by two processes."""
+    return case.train("whole", 2)
+
+
+def check_same_bits(actual, expected):
+    assert harness.trace_losses(actual) == harness.trace_losses(expected)
+    ours, theirs = (harness.checkpoint_pieces(folder, STEPS) for folder in (actual, expected))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[piece], theirs[piece]) for piece in theirs)
+
+
+def check_close(actual, expected):
+    assert harness.trace_losses(actual) == pytest.approx(harness.trace_losses(expected), rel=0, abs=1e-9)
+    ours, theirs = (harness.checkpoint_pieces(folder, STEPS) for folder in (actual, expected))
+    joined = lambda pieces: torch.cat([pieces[piece] for piece in sorted(pieces)])
+    assert ours.keys() == theirs.keys() and (joined(ours) - joined(theirs)).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("processes", [4, 1])
+def test_processes_do_not_change_it(case, whole, processes):
+    check_close(case.train(f"by{processes}", processes), whole)
+
+
+def test_the_same_run_again_has_the_same_bits(case, whole):
+    check_same_bits(case.train("again", 2), whole)
+
+
+def test_resumed_run_has_the_same_bits(case, whole):
+    case.train("parts", 2, steps=3)
+    check_same_bits(case.resume("parts", 2), whole)
+
+
+def test_resumed_by_other_processes(case, whole):
+    case.train("other", 4, steps=3)
+    check_close(case.resume("other", 1), whole)
+
+
+def test_without_it_the_run_is_another(case, whole):
+    """From the first step on, in which weights and batches are the same."""
+    quiet = harness.trace_losses(case.train("quiet", 2, **case.quiet))
+    noisy = harness.trace_losses(whole)
+    differs = [abs(noisy[key] - loss) > 1e-6 for key, loss in quiet.items() if key[0] == 1]
+    # A worker may own nothing but the first branch, which stochastic depth never drops.
+    assert len(differs) == 4 and sum(differs) >= (2 if case.model.get("stochastic_depth") else 4)
+
+
+def test_evaluation_is_without_it(case, whole):
+    """The record of the run's end, `eval` of its checkpoint, and the same weights in a run without noise."""
+    record = [line for line in harness.json_lines(whole / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    again = json.loads(harness.run("eval", "--run", whole, "--json").stdout)
+    copy = case.folder / "copy"
+    shutil.copytree(whole, copy, dirs_exist_ok=True)
+    spec = yaml.safe_load((copy / "spec.yaml").read_text())
+    spec["model"] |= {"dropout": 0, "stochastic_depth": 0}
+    spec["data"] |= {"mixup_alpha": 0, "cutmix_alpha": 0}
+    (copy / "spec.yaml").write_text(json.dumps(spec))
+    quiet = json.loads(harness.run("eval", "--run", copy, "--json").stdout)
+    assert record["step"] == again["step"] == STEPS
+    for key in ("loss", "accuracy"):
+        assert again[key] == quiet[key]
+        assert record[key] == pytest.approx(quiet[key], rel=0, abs=1e-9)
+
+
+def test_evaluation_of_a_language_model_is_transformers(tmp_path):
+    case = Case(tmp_path, None, LLAMA, DROPOUT | DEPTH, {})
+    run_dir = case.train("run", 1)
+    net = oracle_transformers.llama(16, 2, 24, 4, 4, 64).to(torch.float64)
+    harness.load_values(net, harness.checkpoint_values(run_dir, STEPS, net))
+    tokens = np.fromfile(tmp_path / "tokens" / "toy_val_000000.bin", dtype=np.uint16)[512:].astype(np.int64)
+    tokens = torch.from_numpy(tokens)
+    samples = (len(tokens) - 1) // TOKENS
+    inputs, labels = (tokens[i : i + samples * TOKENS].view(samples, TOKENS) for i in (0, 1))
+    with torch.no_grad():
+        logits = net.run({}, inputs, {}, "block")
+    loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten()).item()
+    assert json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)["loss"] == pytest.approx(loss, rel=0, abs=1e-9)
+
+
+# ---- what is dropped, seen on one image and weights that stay as they are ----
+
+
+@pytest.fixture(scope="module")
+def one_image(tmp_path_factory):
+    """A data set of one image, again and again."""
+    folder = harness.write_cifar10(tmp_path_factory.mktemp("one"))
+    record = (folder / "data_batch_1.bin").read_bytes()[:3073]
+    for file in folder.iterdir():
+        file.write_bytes(record * 40)
+    return folder
+
+
+def passes(folder, data, model, steps, **train):
+    """The losses of all passes in order, and the model that they are of."""
+    run_dir = harness.train(
+        folder, "run", data, 2, model=model, subnetwork={"masking": "backward"},
+        optimizer={"lr": 1e-30, "weight_decay": 0.0},
+        train={"max_steps": steps, "batch_size_per_worker": 1, **train},
+    )
+    net = oracle.Mlp(model["width"], model["depth"], model["hidden_width"]).double()
+    harness.load_values(net, harness.checkpoint_values(run_dir, steps, net))
+    losses = harness.trace_losses(run_dir)
+    return torch.tensor([losses[key] for key in sorted(losses)], dtype=torch.float64), net
+
+
+def loss_with_scales(net, data, scales):
+    """scales: of every branch, a factor or one for each element of its output"""
+    images, labels = harness.read_cifar10(data, "train")
+    x = net.stem(images[:1].double().flatten(1))
+    for block, scale in zip(net.blocks, scales, strict=True):
+        x = x + scale * block(x, None, "block")
+    return F.cross_entropy(net.head(x), labels[:1]).item()
+
+
+def counts(losses, expected):
+    """How often each of the expected losses was seen; there may be no other."""
+    expected = torch.tensor(expected, dtype=torch.float64)
+    assert torch.pdist(expected[:, None]).min() > 1e-7
+    differences = (losses[:, None] - expected).abs()
+    assert differences.min(dim=1).values.max() < 1e-10
+    return torch.bincount(differences.argmin(dim=1), minlength=len(expected)).double()
+
+
+def check_frequencies(found, probabilities):
+    """Within five deviations of what the probabilities give."""
+    total, probabilities = found.sum(), torch.tensor(probabilities, dtype=torch.float64)
+    deviations = (total * probabilities * (1 - probabilities)).sqrt()
+    assert ((found - total * probabilities).abs() <= 5 * deviations).all(), found
+
+
+def test_every_pass_has_noise_of_its_own(tmp_path, one_image):
+    """Of every step, worker and replica: without noise, all losses are the same."""
+    regime = {"masking": "backward", "replicas": 2}
+    for name, noise in (("quiet", {}), ("noisy", DROPOUT)):
+        run_dir = harness.train(
+            tmp_path, name, one_image, 2, model=MLP | noise, subnetwork=regime,
+            optimizer={"lr": 1e-30, "weight_decay": 0.0}, train={"max_steps": STEPS, "accumulate_steps": 2},
+        )
+        losses = torch.tensor(list(harness.trace_losses(run_dir).values()), dtype=torch.float64)
+        assert len(losses) == STEPS * 4 * 2
+        distances = torch.pdist(losses[:, None])
+        assert distances.max() < 1e-12 if name == "quiet" else distances.min() > 1e-9
+
+
+def test_another_seed_is_other_noise(tmp_path, one_image):
+    """Two seeds on the same weights: those of the first are imported into a run of the second."""
+    losses = {}
+    model = {"name": "mlp", "width": 4, "depth": 1, "hidden_width": 8} | DEPTH
+    source = tmp_path / "source.safetensors"
+    for seed in (3, 4):
+        sections = {
+            "model": model, "seed": seed, "subnetwork": {"masking": "backward"},
+            "optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "train": {"max_steps": 20, "batch_size_per_worker": 1},
+        }
+        config = harness.write_config(tmp_path, f"seed{seed}", one_image, **sections)
+        if seed == 3:
+            harness.run("--config", config, "--nproc", 1)
+            harness.run("export", "--run", tmp_path / "runs" / "seed3", "--out", source)
+        else:
+            harness.run("import", "--config", config, "--from", source)
+            harness.run("--config", config, "--nproc", 1, "--resume")
+        losses[seed] = list(harness.trace_losses(tmp_path / "runs" / f"seed{seed}").values())
+    rounded = {seed: [round(loss, 4) for loss in values] for seed, values in losses.items()}
+    assert set(rounded[3]) == set(rounded[4]) and len(set(rounded[3])) == 2
+    assert rounded[3] != rounded[4]
+
+
+def test_stochastic_depth_is_linear_in_depth(tmp_path, one_image):
+    """Three branches of which the last is dropped in half of the passes, the second in a quarter, the first never; those
+    that stay are scaled so that the expectation does."""
+    model = {"name": "mlp", "width": 8, "depth": 3, "hidden_width": 16} | DEPTH
+    losses, net = passes(tmp_path, one_image, model, steps=150)
+    cases = list(itertools.product((0, 1 / 0.75), (0, 1 / 0.5)))
+    expected = [loss_with_scales(net, one_image, (1, second, third)) for second, third in cases]
+    check_frequencies(counts(losses, expected), [(0.75 if second else 0.25) * 0.5 for second, _ in cases])
+
+
+def test_stochastic_depth_drops_single_samples(tmp_path, one_image):
+    """Two samples of a batch are dropped each on its own: the mean loss has three values, 1 : 2 : 1."""
+    model = {"name": "mlp", "width": 8, "depth": 1, "hidden_width": 16} | DEPTH
+    losses, net = passes(tmp_path, one_image, model, steps=100, batch_size_per_worker=2)
+    none, both = (loss_with_scales(net, one_image, (scale,)) for scale in (2, 0))
+    check_frequencies(counts(losses, [none, (none + both) / 2, both]), [0.25, 0.5, 0.25])
+
+
+def test_dropout_drops_elements_of_a_branchs_output(tmp_path, one_image):
+    model = {"name": "mlp", "width": 4, "depth": 1, "hidden_width": 8} | DROPOUT
+    losses, net = passes(tmp_path, one_image, model, steps=250)
+    masks = list(itertools.product((0.0, 1.0), repeat=4))
+    expected = [loss_with_scales(net, one_image, (torch.tensor(mask).double() / 0.7,)) for mask in masks]
+    probabilities = [0.7 ** sum(mask) * 0.3 ** (4 - sum(mask)) for mask in masks]
+    check_frequencies(counts(losses, expected), probabilities)
