@@ -21,7 +21,7 @@ constexpr double kFlopsWeight = 10;
 class Loads {
  public:
   Loads(int workers, double fixed)
-      : workers_(workers), flops_(workers, fixed), shared_(workers * workers, 0) {}
+      : workers_(workers), flops_(workers, fixed), shared_(static_cast<size_t>(workers) * workers, 0) {}
 
   void add(const OwnerSet& set, double flops) {
     for (int k : set) {

@@ -3,9 +3,9 @@
 // Which tensors a process stores: one for every part of a parameter that its slots hold. Slots that hold the
 // same units of a parameter share one tensor.
 
-#include <compare>
 #include <cstdint>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "subnet/placement.h"
@@ -18,7 +18,9 @@ struct StoredPart {
   int parameter = 0;
   std::vector<int> units;  ///< ascending; {kSharedUnit} for a parameter that is not divided
 
-  auto operator<=>(const StoredPart&) const = default;
+  bool operator<(const StoredPart& other) const {
+    return std::tie(parameter, units) < std::tie(other.parameter, other.units);
+  }
 };
 
 std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot>& slots);

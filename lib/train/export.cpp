@@ -54,16 +54,13 @@ std::filesystem::path config_path(const std::filesystem::path& out) {
   return out.parent_path() / "config.json";
 }
 
-/// Before anything is written: a config.json that describes another file is not replaced.
+/// Before anything is written: a config.json of somebody else is not replaced. One of ours names the file
+/// that it describes, the last one exported into the folder.
 void check_config_may_be_written(const std::filesystem::path& out) {
   std::ifstream file(config_path(out));
   if (!file) return;
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const bool is_own = json.is_object() && json.contains(kOwnKey);
-  const std::string weights = is_own ? json[kOwnKey].value(kWeightsKey, "") : "";
-  const bool is_free =
-      is_own && (weights == out.filename() || !std::filesystem::exists(out.parent_path() / weights));
-  if (!is_free)
+  if (!json.is_object() || !json.contains(kOwnKey))
     throw UsageError(
         fmt::format("--out {}: {} is there and belongs to something else. Export into a folder of its "
                     "own.",

@@ -30,15 +30,10 @@ REGIME = {  # each model in another regime, so that every regime has dropout on 
 DROPOUT = {"dropout": 0.3}
 DEPTH = {"stochastic_depth": 0.5}
 CASES = {  # model, its noise, the data's
-    "llama dropout": (LLAMA, DROPOUT, {}),
-    "llama depth": (LLAMA, DEPTH, {}),
-    "swin dropout": (SWIN, DROPOUT, {}),
-    "swin depth": (SWIN, DEPTH, {}),
-    "resnet dropout": (RESNET, DROPOUT, {}),
-    "resnet depth": (RESNET, DEPTH, {}),
-    "mlp both": (MLP, DROPOUT | DEPTH, {}),
+    "llama": (LLAMA, DROPOUT | DEPTH, {}),
+    "swin": (SWIN, DROPOUT | DEPTH, {}),
+    "resnet": (RESNET, DROPOUT | DEPTH, {}),
     "resnet mixup": (RESNET, {}, {"mixup_alpha": 0.8}),
-    "swin cutmix": (SWIN, {}, {"cutmix_alpha": 1.0}),
     "mlp all": (MLP, DROPOUT | DEPTH, {"mixup_alpha": 0.8, "cutmix_alpha": 1.0, "augment": ["crop", "flip"]}),
 }
 
