@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <set>
 #include <stdexcept>
 
@@ -47,17 +46,13 @@ void Engine::set_values(const std::function<at::Tensor(int parameter)>& full) {
     store_.write_parameter(p, values);
     // Master values start as given, not as the rounded values they were cast to.
     const std::vector<int> units = plan_.units_of(parameter);
-    const std::vector<at::Tensor> pieces = piece_views(values, parameter.slice, plan_, units);
     for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
       if (!states_[b].master.defined()) continue;
       for_each_state_range(b, /*only_own_share=*/false, [&](const StateRange& range, int64_t at_state) {
         if (range.parameter != p) return;
-        const size_t position =
-            static_cast<size_t>(std::find(units.begin(), units.end(), range.unit) - units.begin());
+        const at::Tensor piece = piece_view(values, parameter.slice, plan_, units, range.unit);
         const int64_t size = range.end - range.begin;
-        states_[b]
-            .master.narrow(0, at_state, size)
-            .copy_(pieces.at(position).reshape({-1}).narrow(0, range.begin, size));
+        states_[b].master.narrow(0, at_state, size).copy_(piece.reshape({-1}).narrow(0, range.begin, size));
       });
     }
   }

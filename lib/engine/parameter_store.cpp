@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "model/slices.h"
@@ -107,11 +106,8 @@ void ParameterStore::write_parameter(int parameter, const at::Tensor& full) {
 
 at::Tensor ParameterStore::piece_gradient(const SlotTensors::OwnedPart& part,
                                           const ParameterLayout& parameter, int unit) const {
-  const size_t position =
-      static_cast<size_t>(std::find(part.units.begin(), part.units.end(), unit) - part.units.begin());
   const at::Tensor& gradient = part.leaf.grad();
-  if (gradient.defined())
-    return piece_views(gradient, parameter.slice, plan_, part.units).at(position).reshape({-1});
+  if (gradient.defined()) return piece_view(gradient, parameter.slice, plan_, part.units, unit).reshape({-1});
   return at::zeros({plan_.elements_of(parameter, unit)}, part.leaf.options());
 }
 

@@ -10,7 +10,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -28,9 +27,6 @@ class SlotTensors : public TensorSource {
  public:
   int parts(int branch) const override { return parts_.at(static_cast<size_t>(branch)); }
 
-  /// By name and part.
-  const std::map<std::pair<std::string, int>, at::Tensor>& parameters() const { return parameters_; }
-
  private:
   friend class ParameterStore;
   struct OwnedPart {
@@ -40,7 +36,7 @@ class SlotTensors : public TensorSource {
   at::Tensor find_parameter(const std::string& name, int part) const override;
   at::Tensor find_buffer(const std::string& name, int part) const override;
 
-  std::map<std::pair<std::string, int>, at::Tensor> parameters_;
+  std::map<std::pair<std::string, int>, at::Tensor> parameters_;  ///< by name and part
   std::map<std::pair<std::string, int>, at::Tensor> buffers_;
   std::vector<int> parts_;          ///< by branch
   std::map<int, OwnedPart> owned_;  ///< by parameter
@@ -74,7 +70,7 @@ class ParameterStore {
   /// Gradients that the slot's backward pass left for the segment, flat, zeros where none;
   /// [segment.elements].
   at::Tensor segment_gradients(int local_slot, const Segment& segment) const;
-  /// Forgets the gradients of all parameters, or of one, which gives their memory back.
+  /// Forgets the parameter's gradient, if the slot owns some of it, which gives its memory back.
   void release_gradients(int local_slot, int parameter);
 
   std::vector<BufferPiece> buffer_pieces(int local_slot) const;

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <stdexcept>
+
 namespace sdp {
 namespace {
 
@@ -16,8 +19,8 @@ bool is_sliced(const std::optional<SliceRule>& rule, const SubnetPlan& plan, con
   return rule && units.front() != kSharedUnit && plan.construction == Construction::kNeuron;
 }
 
-}  // namespace
-
+/// View of hidden range [begin, end) of a tensor that holds `hidden` hidden units, with its sliced dimension
+/// divided in two, [.., blocks, (end - begin) * elements_per_hidden, ..]: the order of a piece's elements.
 at::Tensor slice_view(const at::Tensor& tensor, const SliceRule& rule, int64_t hidden, int64_t begin,
                       int64_t end) {
   const int64_t each = rule.elements_per_hidden;
@@ -33,6 +36,8 @@ std::vector<int64_t> sliced_shape(const std::vector<int64_t>& full, const SliceR
   return shape;
 }
 
+}  // namespace
+
 std::vector<at::Tensor> piece_views(const at::Tensor& tensor, const std::optional<SliceRule>& rule,
                                     const SubnetPlan& plan, const std::vector<int>& units) {
   if (!is_sliced(rule, plan, units)) return {tensor};
@@ -45,6 +50,13 @@ std::vector<at::Tensor> piece_views(const at::Tensor& tensor, const std::optiona
     begin += width;
   }
   return views;
+}
+
+at::Tensor piece_view(const at::Tensor& tensor, const std::optional<SliceRule>& rule, const SubnetPlan& plan,
+                      const std::vector<int>& units, int unit) {
+  const auto found = std::find(units.begin(), units.end(), unit);
+  if (found == units.end()) throw std::logic_error("the tensor does not hold this unit");
+  return piece_views(tensor, rule, plan, units).at(static_cast<size_t>(found - units.begin()));
 }
 
 std::vector<int64_t> shape_of_units(const std::vector<int64_t>& full, const std::optional<SliceRule>& rule,

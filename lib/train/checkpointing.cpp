@@ -17,37 +17,29 @@
 namespace sdp {
 namespace {
 
-/// What one process saves: its part of every parameter's state, and its slots' buffers.
-std::map<std::string, at::Tensor> tensors_to_save(const Experiment& experiment, Engine& engine) {
-  std::map<std::string, at::Tensor> tensors;
+/// What one process saves: its share of every parameter's state, and its slots' buffers.
+TensorFile tensors_to_save(const Experiment& experiment, Engine& engine) {
+  TensorFile file;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    file.add(name, dtype_of(tensor.scalar_type()), {tensor.numel()}, [tensor] { return tensor; });
+  };
   for (const StateRange& range : engine.owned_state())
-    tensors[range_name(key_of(experiment.plan, range), range.begin, range.end)] = range.values;
+    add(range_name(key_of(experiment.plan, range), range.begin, range.end), range.values);
   const ParameterStore& store = engine.store();
   for (size_t s = 0; s < store.slots().size(); ++s)
     for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s)))
-      tensors[buffer_name(buffer_key(experiment.plan, piece.buffer, piece.unit), store.slots()[s])] =
-          piece.values.reshape({-1});
-  return tensors;
-}
-
-ManifestFile write_process_file(const std::filesystem::path& folder, const Experiment& experiment,
-                                Engine& engine, const Communicator& comm) {
-  const std::map<std::string, at::Tensor> tensors = tensors_to_save(experiment, engine);
-  std::vector<TensorEntry> entries;
-  for (const auto& [name, tensor] : tensors)
-    entries.push_back({name, dtype_of(tensor.scalar_type()), tensor.sizes().vec()});
-  sort_for_writing(entries);
-  const std::string name = process_file_name(comm.rank(), comm.size());
-  SafetensorsWriter writer(folder / name, entries, {{"format", "sdp-train checkpoint"}});
-  for (const TensorEntry& entry : entries) {
-    const at::Tensor host = tensors.at(entry.name).to(at::kCPU).contiguous();
-    writer.write(std::span(static_cast<const std::byte*>(host.data_ptr()), host.nbytes()));
-  }
-  const FileDigest digest = writer.finish();
-  return {name, digest.bytes, digest.xxh3_128};
+      add(buffer_name(buffer_key(experiment.plan, piece.buffer, piece.unit), store.slots()[s]), piece.values);
+  return file;
 }
 
 }  // namespace
+
+ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path& folder, int process,
+                                int processes) {
+  const std::string name = process_file_name(process, processes);
+  const FileDigest digest = tensors.write(folder / name, {{"format", "sdp-train checkpoint"}});
+  return {name, digest.bytes, digest.xxh3_128};
+}
 
 Manifest manifest_of(const Experiment& experiment, const RunProgress& progress) {
   Manifest manifest;
@@ -70,7 +62,9 @@ void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& exp
   const CheckpointStore store(run_dir);
   if (comm.rank() == 0) store.begin(progress.step);
   comm.barrier();
-  const ManifestFile mine = write_process_file(store.partial_path(progress.step), experiment, engine, comm);
+  TensorFile tensors = tensors_to_save(experiment, engine);
+  const ManifestFile mine =
+      write_process_file(tensors, store.partial_path(progress.step), comm.rank(), comm.size());
   const nlohmann::json record = {mine.name, mine.bytes, mine.xxh3_128};
   const std::vector<std::string> records = comm.all_gather_strings(record.dump());
   if (comm.rank() == 0) {

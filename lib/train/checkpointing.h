@@ -16,6 +16,7 @@
 #include "train/checkpoint_keys.h"
 #include "train/experiment.h"
 #include "train/full_model.h"
+#include "train/tensor_file.h"
 
 namespace sdp {
 
@@ -28,6 +29,10 @@ struct RunProgress {
 
 /// A manifest without its files, for the processes of the experiment.
 Manifest manifest_of(const Experiment& experiment, const RunProgress& progress);
+
+/// Writes one process's file into the folder of a checkpoint that is being made.
+ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path& folder, int process,
+                                int processes);
 
 /// Writes a checkpoint. Collective; returns on all processes when it is complete on disk.
 void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,

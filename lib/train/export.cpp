@@ -5,47 +5,24 @@
 
 #include <fstream>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/safetensors.h"
 #include "io/atomic_file.h"
 #include "model/library_tensors.h"
 #include "model/slices.h"
 #include "spec/error.h"
 #include "train/model_config.h"
+#include "train/tensor_file.h"
 
 namespace sdp {
 namespace {
 
-/// What a file will hold: by name, how to get it.
-struct Export {
-  std::vector<TensorEntry> entries;
-  std::map<std::string, std::function<at::Tensor()>> sources;
-
-  void add(const std::string& name, DType type, std::vector<int64_t> shape,
-           std::function<at::Tensor()> source) {
-    entries.push_back({name, type, std::move(shape)});
-    sources[name] = std::move(source);
-  }
-
-  /// Constants and counters of the library.
-  void add_library_tensors(const Experiment& experiment, int64_t batch_norm_updates) {
-    for (const auto& [name, values] :
-         library_tensors(experiment.spec.model, experiment.plan.layout, batch_norm_updates))
-      add(name, DType::kI64, values.sizes().vec(), [values] { return values; });
-  }
-
-  void write(const std::filesystem::path& out, const TensorMetadata& metadata) {
-    sort_for_writing(entries);
-    SafetensorsWriter writer(out, entries, metadata);
-    for (const TensorEntry& entry : entries) {
-      const at::Tensor values = sources.at(entry.name)().contiguous();
-      writer.write(std::span(static_cast<const std::byte*>(values.data_ptr()), values.nbytes()));
-    }
-    writer.finish();
-  }
-};
+/// Constants and counters of the library.
+void add_library_tensors(TensorFile& file, const Experiment& experiment, int64_t batch_norm_updates) {
+  for (const auto& [name, values] :
+       library_tensors(experiment.spec.model, experiment.plan.layout, batch_norm_updates))
+    file.add(name, DType::kI64, values.sizes().vec(), [values] { return values; });
+}
 
 constexpr const char* kOwnKey = "sdp_train";
 constexpr const char* kWeightsKey = "weights";
@@ -87,13 +64,13 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
   check_config_may_be_written(out);
   const ModelLayout& layout = experiment.plan.layout;
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
-  Export file;
+  TensorFile file;
   for (int p = 0; p < static_cast<int>(layout.parameters.size()); ++p)
     file.add(layout.parameters[p].name, type, layout.parameters[p].shape,
              [&model, p] { return model.read_one(p); });
   for (const BufferLayout& buffer : layout.buffers)
     file.add(buffer.name, type, buffer.shape, [&model, &buffer] { return model.buffer(buffer.name); });
-  file.add_library_tensors(experiment, batch_norm_updates(manifest));
+  add_library_tensors(file, experiment, batch_norm_updates(manifest));
   TensorMetadata metadata = metadata_of(manifest);
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(recalibrate_batches);
@@ -113,7 +90,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), worker);
   const SavedSubnetwork tensors(plan, reader, experiment.spec, at::kCPU, worker);
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
-  Export file;
+  TensorFile file;
   const auto new_name = [&](const std::string& name) {
     for (const auto& [from, to] : described.layer_names)
       if (name.starts_with(from + ".")) return to + name.substr(from.size());

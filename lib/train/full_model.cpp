@@ -93,12 +93,8 @@ void LiveFullModel::average_buffers() {
     for (const BufferPiece& piece : store_.buffer_pieces(static_cast<int>(s))) {
       if (piece.frozen) continue;
       const BufferLayout& buffer = plan_.layout.buffers[piece.buffer];
-      const std::vector<int> units = plan_.units_of(buffer);
-      const size_t position =
-          static_cast<size_t>(std::find(units.begin(), units.end(), piece.unit) - units.begin());
       const auto owners = static_cast<double>(plan_.owners(piece.unit).size());
-      piece_views(sums[piece.buffer], buffer.slice, plan_, units)
-          .at(position)
+      piece_view(sums[piece.buffer], buffer.slice, plan_, plan_.units_of(buffer), piece.unit)
           .add_(piece.values / (owners * schedule_.placement.replicas));
     }
   }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
@@ -17,6 +16,7 @@
 #include "train/checkpoint_keys.h"
 #include "train/checkpointing.h"
 #include "train/model_config.h"
+#include "train/tensor_file.h"
 
 namespace sdp {
 namespace {
@@ -73,22 +73,18 @@ class LibraryFile {
   std::set<std::string> used_;
 };
 
-/// A tensor to write and where it comes from.
-using Sources = std::map<std::string, std::function<at::Tensor()>>;
-
-void add_parameter(Sources& sources, std::vector<TensorEntry>& entries, const Experiment& experiment,
-                   const LibraryFile& file, const ParameterLayout& parameter, at::ScalarType type) {
+void add_parameter(TensorFile& out, const Experiment& experiment, const LibraryFile& from,
+                   const ParameterLayout& parameter, at::ScalarType type) {
   const SubnetPlan& plan = experiment.plan;
   const std::vector<int> units = plan.units_of(parameter);
-  for (size_t i = 0; i < units.size(); ++i) {
-    const int64_t elements = plan.elements_of(parameter, units[i]);
+  for (int unit : units) {
+    const int64_t elements = plan.elements_of(parameter, unit);
     const auto add = [&](const std::string& kind, std::function<at::Tensor()> source) {
-      const std::string name = range_name(key_of(plan, kind, parameter.name, units[i]), 0, elements);
-      entries.push_back({name, dtype_of(type), {elements}});
-      sources[name] = std::move(source);
+      out.add(range_name(key_of(plan, kind, parameter.name, unit), 0, elements), dtype_of(type), {elements},
+              std::move(source));
     };
-    add(kValueKind, [&file, &parameter, &plan, units, i, type] {
-      return piece_views(file.read(parameter.name, type), parameter.slice, plan, units).at(i).reshape({-1});
+    add(kValueKind, [&from, &parameter, &plan, units, unit, type] {
+      return piece_view(from.read(parameter.name, type), parameter.slice, plan, units, unit).reshape({-1});
     });
     for (const std::string& moment : moment_names(experiment.spec.optimizer))
       add(moment, [elements, type] { return at::zeros({elements}, type); });
@@ -96,30 +92,20 @@ void add_parameter(Sources& sources, std::vector<TensorEntry>& entries, const Ex
 }
 
 /// Every slot starts with the file's statistics.
-void add_buffer(Sources& sources, std::vector<TensorEntry>& entries, const Experiment& experiment,
-                const LibraryFile& file, int index, at::ScalarType type) {
+void add_buffer(TensorFile& out, const Experiment& experiment, const LibraryFile& from, int index,
+                at::ScalarType type) {
   const SubnetPlan& plan = experiment.plan;
   const BufferLayout& buffer = plan.layout.buffers[index];
   const std::vector<int> units = plan.units_of(buffer);
-  for (int worker = 0; worker < plan.workers; ++worker) {
-    for (const BranchPart& part : plan.parts_of(worker, buffer)) {
-      for (int unit : part.units) {
-        const size_t position =
-            static_cast<size_t>(std::find(units.begin(), units.end(), unit) - units.begin());
-        const int64_t elements =
-            piece_views(at::empty(buffer.shape, at::kMeta), buffer.slice, plan, units).at(position).numel();
-        for (int replica = 0; replica < experiment.schedule.placement.replicas; ++replica) {
-          const std::string name = buffer_name(buffer_key(plan, index, unit), {worker, replica});
-          entries.push_back({name, dtype_of(type), {elements}});
-          sources[name] = [&file, &buffer, &plan, units, position, type] {
-            return piece_views(file.read(buffer.name, type), buffer.slice, plan, units)
-                .at(position)
-                .reshape({-1});
-          };
-        }
-      }
-    }
-  }
+  const auto piece_of = [&from, &buffer, &plan, units, type](int unit) {
+    return piece_view(from.read(buffer.name, type), buffer.slice, plan, units, unit).reshape({-1});
+  };
+  for (int worker = 0; worker < plan.workers; ++worker)
+    for (const BranchPart& part : plan.parts_of(worker, buffer))
+      for (int unit : part.units)
+        for (int replica = 0; replica < experiment.schedule.placement.replicas; ++replica)
+          out.add(buffer_name(buffer_key(plan, index, unit), {worker, replica}), dtype_of(type),
+                  {piece_of(unit).numel()}, [piece_of, unit] { return piece_of(unit); });
 }
 
 }  // namespace
@@ -130,24 +116,15 @@ std::vector<std::string> import_model(const Experiment& experiment, const std::f
   check_library_config(experiment.spec, from);
   const LibraryFile file(from, layout);
   const at::ScalarType type = scalar_type(sum_type(experiment.spec.train.precision));
-  Sources sources;
-  std::vector<TensorEntry> entries;
+  TensorFile out;
   for (const ParameterLayout& parameter : layout.parameters)
-    add_parameter(sources, entries, experiment, file, parameter, type);
+    add_parameter(out, experiment, file, parameter, type);
   for (int b = 0; b < static_cast<int>(layout.buffers.size()); ++b)
-    add_buffer(sources, entries, experiment, file, b, type);
-  sort_for_writing(entries);
+    add_buffer(out, experiment, file, b, type);
 
   const CheckpointStore store(run_dir);
-  const std::string name = process_file_name(0, 1);
-  SafetensorsWriter writer(store.begin(0) / name, entries, {{"format", "sdp-train checkpoint"}});
-  for (const TensorEntry& entry : entries) {
-    const at::Tensor values = sources.at(entry.name)().contiguous();
-    writer.write(std::span(static_cast<const std::byte*>(values.data_ptr()), values.nbytes()));
-  }
-  const FileDigest digest = writer.finish();
   Manifest manifest = manifest_of(experiment, {.batch_norm_updates = file.batch_norm_updates()});
-  manifest.files = {{name, digest.bytes, digest.xxh3_128}};
+  manifest.files = {write_process_file(out, store.begin(0), /*process=*/0, /*processes=*/1)};
   store.commit(0, manifest, experiment.spec.checkpoint.keep_last);
   return file.unused(library_tensors(experiment.spec.model, layout, 0));
 }

@@ -146,10 +146,10 @@ void Trainer::train_step(int64_t step) {
   // 2. Average every gradient over the workers that own it.
   engine_.reduce();
 
-  // 3. Update this process's part.
+  // 3. Update this process's share.
   engine_.step(lr_of(step));
 
-  // 4. Give the new values to all other owners.
+  // 4. Give the new values to all others that have them.
   engine_.publish();
 
   // 5. Account.
