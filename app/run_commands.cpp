@@ -73,8 +73,8 @@ int eval_command(const EvalArguments& arguments) {
   const std::unique_ptr<Communicator> comm = connect(Ranks{}, device, kCollectiveTimeout);
   const CheckpointReader reader(arguments.run.run_dir, std::nullopt, /*verify_hashes=*/true);
   SavedFullModel model(experiment.plan, reader, experiment.spec, device);
-  const auto train = open_dataset(experiment.spec.data, Split::kTrain);
-  const auto test = open_dataset(experiment.spec.data, Split::kTest);
+  const auto train = open_dataset(experiment.spec.data, experiment.spec.model, Split::kTrain);
+  const auto test = open_dataset(experiment.spec.data, experiment.spec.model, Split::kTest);
   Evaluator evaluator(experiment, *train, *test, *comm);
   EvalRecord record = evaluator.evaluate(model);
   record.step = reader.manifest().step;
@@ -103,7 +103,7 @@ int export_command(const ExportArguments& arguments) {
   if (recalibrate_batches > 0) {
     std::printf("recalibrating BatchNorm statistics on %lld training batches (eval.recalibrate_batches)\n",
                 static_cast<long long>(recalibrate_batches));
-    const auto train = open_dataset(spec.data, Split::kTrain);
+    const auto train = open_dataset(spec.data, spec.model, Split::kTrain);
     const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, kCollectiveTimeout);
     Evaluator(experiment, *train, *train, *comm).recalibrate(model);
   }

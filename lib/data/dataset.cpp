@@ -8,7 +8,9 @@
 
 namespace sdp {
 
-std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, Split split) {
+namespace {
+
+std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, Split split) {
   if (spec.path.empty())
     throw UsageError(fmt::format("data.path is not set. Expected the folder that holds the data set {}.",
                                  name_of(spec.name)));
@@ -26,6 +28,18 @@ std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, Split split) {
       fmt::format("data.name: {} can be planned with, but not be read by this version. Expected cifar10 or "
                   "tokens.",
                   name_of(spec.name)));
+}
+
+}  // namespace
+
+void throw_problem(const std::string& message) {
+  throw DataError(message);
+}
+
+std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split) {
+  std::unique_ptr<Dataset> dataset = open_unchecked(spec, split);
+  dataset->check_fits(model);
+  return dataset;
 }
 
 }  // namespace sdp

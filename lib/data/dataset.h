@@ -6,9 +6,11 @@
 // Letters of shapes: B samples of a batch, C channels, H height, W width, T tokens of a sample.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "spec/experiment_spec.h"
@@ -81,14 +83,19 @@ struct Normalization {
 };
 
 /// Labelled images in the data set's official file order. A span of another size than shape().numel() throws
-/// std::logic_error.
+/// std::logic_error, an image that cannot be read DataError with its name.
 class ImageDataset : public Dataset {
  public:
+  /// Of every image as the network gets it.
   virtual ImageShape shape() const = 0;
   virtual int64_t num_classes() const = 0;
   virtual int64_t label(int64_t index) const = 0;
-  /// Fills `chw` with the pixels of one image, [C, H, W], 0..255.
+  /// Fills `chw` with the pixels of one image as evaluation takes them, [C, H, W], 0..255.
   virtual void read(int64_t index, std::span<uint8_t> chw) const = 0;
+  /// The same as training takes them, before augment.h crops and flips: where images have many sizes and
+  /// `steps` has resized_crop, a random area that is a function of (seed, position).
+  virtual void read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed,
+                                 int64_t position, std::span<uint8_t> chw) const;
   virtual const Normalization& normalization() const = 0;
 
   /// num_classes and image_size.
@@ -102,8 +109,16 @@ class ImageDataset : public Dataset {
 
 enum class Split { kTrain, kTest };
 
-/// Opens and checks the data set of the spec. Throws UsageError when data.path is empty, and DataError that
-/// names the file, the member and the offset when something is missing, damaged or ambiguous.
-std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, Split split);
+/// What a reader calls for every problem it finds, with a message that names the file, the member and the
+/// offset. It may throw, which ends the reading; where it returns, the reader goes on after what is damaged.
+using OnProblem = std::function<void(const std::string& message)>;
+
+/// Throws DataError with the message.
+void throw_problem(const std::string& message);
+
+/// Opens and checks the data set for a model. Throws UsageError when data.path is empty or the model's sizes
+/// are not the data set's, and DataError that names the file, the member and the offset when something is
+/// missing, damaged or ambiguous.
+std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split);
 
 }  // namespace sdp

@@ -38,6 +38,11 @@ void ImageDataset::check_fits(const ModelSpec& model) const {
                     *model.image_size, height, width, height));
 }
 
+void ImageDataset::read_for_training(int64_t index, std::span<const Augmentation>, uint64_t, int64_t,
+                                     std::span<uint8_t> chw) const {
+  read(index, chw);
+}
+
 Batch ImageDataset::training_batch(std::span<const TrainingSample> samples,
                                    const ImageAugmentation& augmentation, uint64_t seed,
                                    const std::stop_token& stop) const {
@@ -49,7 +54,7 @@ Batch ImageDataset::training_batch(std::span<const TrainingSample> samples,
     const auto [position, index] = samples[i];
     batch.samples[i] = index;
     batch.labels[i] = label(index);
-    read(index, pixels);
+    read_for_training(index, augmentation.steps, seed, position, pixels);
     transform.augment(pixels, augmentation.steps, seed, position, image_of(batch, i));
   }
   if (!samples.empty()) mix_batch(batch, augmentation, seed, samples.front().position);

@@ -62,6 +62,8 @@ struct AcceptedNames<Enum> {
 };
 template <class T>
 struct AcceptedNames<std::vector<T>> : AcceptedNames<T> {};
+template <class T>
+struct AcceptedNames<std::optional<T>> : AcceptedNames<T> {};
 template <>
 struct AcceptedNames<Coverage> {
   static std::string text() { return "p/n, or more than 0 and at most 1"; }

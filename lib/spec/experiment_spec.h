@@ -18,7 +18,9 @@ namespace sdp {
 enum class ModelName { kResNet18, kWideResNet18, kSwinT, kLlamaTiny, kLlama134m, kLlama500m, kLlama1b, kMlp };
 enum class Stem { kCifar, kImageNet };
 enum class DatasetName { kCifar10, kCifar100, kSvhn, kImageNet, kTokens };
-enum class Augmentation { kCrop, kFlip };
+enum class Augmentation { kCrop, kResizedCrop, kFlip };
+enum class DataLocation { kAuto, kHost, kDevice };
+enum class OnError { kError, kSkip };
 enum class Construction { kBlock, kNeuron };
 enum class Masking { kForward, kBackward };
 enum class UnitKind { kBlock, kBranch };
@@ -39,7 +41,11 @@ SDP_ENUM_NAMES(Stem, {Stem::kCifar, "cifar"}, {Stem::kImageNet, "imagenet"})
 SDP_ENUM_NAMES(DatasetName, {DatasetName::kCifar10, "cifar10"}, {DatasetName::kCifar100, "cifar100"},
                {DatasetName::kSvhn, "svhn"}, {DatasetName::kImageNet, "imagenet"},
                {DatasetName::kTokens, "tokens"})
-SDP_ENUM_NAMES(Augmentation, {Augmentation::kCrop, "crop"}, {Augmentation::kFlip, "flip"})
+SDP_ENUM_NAMES(Augmentation, {Augmentation::kCrop, "crop"}, {Augmentation::kResizedCrop, "resized_crop"},
+               {Augmentation::kFlip, "flip"})
+SDP_ENUM_NAMES(DataLocation, {DataLocation::kAuto, "auto"}, {DataLocation::kHost, "host"},
+               {DataLocation::kDevice, "device"})
+SDP_ENUM_NAMES(OnError, {OnError::kError, "error"}, {OnError::kSkip, "skip"})
 SDP_ENUM_NAMES(Construction, {Construction::kBlock, "block"}, {Construction::kNeuron, "neuron"})
 SDP_ENUM_NAMES(Masking, {Masking::kForward, "forward"}, {Masking::kBackward, "backward"})
 SDP_ENUM_NAMES(UnitKind, {UnitKind::kBlock, "block"}, {UnitKind::kBranch, "branch"})
@@ -116,28 +122,46 @@ struct ModelSpec {
   }
 };
 
+/// Keys that are unset here get the data set's own value; a loaded spec has them all but the file names.
 struct DataSpec {
   DatasetName name = DatasetName::kCifar10;
   std::string path;
-  std::vector<Augmentation> augment = {Augmentation::kCrop, Augmentation::kFlip};
+  std::optional<std::string> train_files;
+  std::optional<std::string> test_files;
+  std::optional<std::string> index_dir;
+  bool svhn_extra = false;
+  std::optional<std::vector<Augmentation>> augment;
+  std::optional<int64_t> eval_resize;
+  bool scaled_decoding = true;
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
   int64_t sequence_length = 1024;
   int64_t loader_threads = 1;
   int64_t prefetch_batches = 4;
+  DataLocation location = DataLocation::kAuto;
+  OnError on_error = OnError::kError;
 
   bool operator==(const DataSpec&) const = default;
 
   template <class Visitor>
   static void fields(Visitor& field) {
     field("name", &DataSpec::name, "data set");
-    field(
-        "path", &DataSpec::path,
-        "folder of the data set: cifar10's *.bin files or train-*.tar and test-*.tar shards of JPEG; tokens' "
-        "*train*.bin and *val*.bin",
-        kRequired);
+    field("path", &DataSpec::path, "folder of the data set, in its official format (docs/data.md)", kRequired);
+    field("train_files", &DataSpec::train_files,
+          "tokens and tar shards: names of the training files in `path`, with * and ?; unset: *train*");
+    field("test_files", &DataSpec::test_files,
+          "the same of the files that are evaluated on; unset: *val* and *test*");
+    field("index_dir", &DataSpec::index_dir,
+          "imagenet: folder for the list of its files, which saves reading it anew; unset: `path`");
+    field("svhn_extra", &DataSpec::svhn_extra, "svhn: train on the set `extra` too");
     field("augment", &DataSpec::augment,
-          "training augmentations: crop (4 pixels of zeros around, random position), flip (horizontal)");
+          "training augmentations: crop (4 pixels of zeros around, random position), resized_crop (random area "
+          "and aspect ratio), flip (horizontal); unset: [crop, flip], svhn [crop], imagenet [resized_crop, flip]");
+    field("eval_resize", &DataSpec::eval_resize,
+          "imagenet: shorter side before the centre crop in evaluation; unset: 8/7 of model.image_size",
+          at_least(1), "pixels");
+    field("scaled_decoding", &DataSpec::scaled_decoding,
+          "imagenet: decode JPEGs at a fraction of their size where the crop is larger than needed");
     field("mixup_alpha", &DataSpec::mixup_alpha,
           "mixup (Zhang et al. 2018): images of a batch are mixed in a share out of Beta(alpha, alpha); 0: "
           "none",
@@ -151,6 +175,11 @@ struct DataSpec {
           "tokens");
     field("loader_threads", &DataSpec::loader_threads, "threads a process that prepare batches", at_least(1));
     field("prefetch_batches", &DataSpec::prefetch_batches, "batches prepared ahead", at_least(1), "batches");
+    field("location", &DataSpec::location,
+          "where images are kept and augmented: host, or all of them on the device (cifar10, cifar100, svhn); "
+          "auto: device on CUDA where it can");
+    field("on_error", &DataSpec::on_error,
+          "a damaged image: error, or skip it, take another in its place and count it");
   }
 };
 

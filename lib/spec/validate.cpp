@@ -21,6 +21,9 @@ bool is_sgd(const ExperimentSpec& spec) {
 bool is_adamw(const ExperimentSpec& spec) {
   return spec.optimizer.name == OptimizerName::kAdamW;
 }
+bool is_not_imagenet(const ExperimentSpec& spec) {
+  return spec.data.name != DatasetName::kImageNet;
+}
 bool has_no_steps(const ExperimentSpec& spec) {
   return spec.schedule.name != ScheduleName::kStep;
 }
@@ -46,6 +49,11 @@ constexpr auto kAdvice = std::to_array<Advice>({
      "has no effect: only images are augmented"},
     {"data.sequence_length", [](const ExperimentSpec& s) { return s.data.name != DatasetName::kTokens; },
      "has no effect: only tokens use it"},
+    {"data.index_dir", is_not_imagenet, "has no effect: only imagenet uses it"},
+    {"data.eval_resize", is_not_imagenet, "has no effect: only imagenet uses it"},
+    {"data.scaled_decoding", is_not_imagenet, "has no effect: only imagenet uses it"},
+    {"data.svhn_extra", [](const ExperimentSpec& s) { return s.data.name != DatasetName::kSvhn; },
+     "has no effect: only svhn uses it"},
     {"subnetwork.assignment",
      [](const ExperimentSpec& s) { return s.subnetwork.assignment != Assignment::kBalanced && is_dense(s); },
      "has no effect: with coverage 1 every worker holds everything"},
@@ -158,6 +166,29 @@ void check_data_kind(const ExperimentSpec& spec, const Positions& positions) {
   refuse_mixing("data.cutmix_alpha", spec.data.cutmix_alpha);
 }
 
+/// Crops that the data set's images can have.
+void check_augmentation(const ExperimentSpec& spec, const Positions& positions) {
+  if (!spec.data.augment) return;
+  const bool is_imagenet = spec.data.name == DatasetName::kImageNet;
+  const Augmentation refused = is_imagenet ? Augmentation::kCrop : Augmentation::kResizedCrop;
+  const auto& steps = *spec.data.augment;
+  if (std::find(steps.begin(), steps.end(), refused) != steps.end())
+    fail_at(positions.of("data.augment"), "data.augment",
+            "found " + yaml_text(steps) + ", expected " +
+                (is_imagenet ? "resized_crop instead of crop: ImageNet's images have many sizes"
+                             : "crop instead of resized_crop, which is for imagenet"));
+}
+
+/// Where images can be kept.
+void check_location(const ExperimentSpec& spec, const Positions& positions) {
+  const bool fits =
+      spec.data.name != DatasetName::kImageNet && spec.data.name != DatasetName::kTokens;
+  if (spec.data.location == DataLocation::kDevice && !fits)
+    fail_at(positions.of("data.location"), "data.location",
+            "found device, expected host or auto: " + std::string(name_of(spec.data.name)) +
+                " is read from its files while training");
+}
+
 void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(spec.data.path, ignored))
@@ -173,6 +204,8 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
   check_assignment_file(spec, positions, named_files);
   check_training(spec, positions);
   check_data_kind(spec, positions);
+  check_augmentation(spec, positions);
+  check_location(spec, positions);
   if (named_files == NamedFiles::kMustExist) check_data_folder(spec, positions);
 }
 
@@ -190,6 +223,25 @@ std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positio
   return warnings;
 }
 
+namespace {
+
+std::vector<Augmentation> usual_augmentation(DatasetName name) {
+  switch (name) {
+    case DatasetName::kCifar10:
+    case DatasetName::kCifar100:
+      return {Augmentation::kCrop, Augmentation::kFlip};
+    case DatasetName::kSvhn:
+      return {Augmentation::kCrop};
+    case DatasetName::kImageNet:
+      return {Augmentation::kResizedCrop, Augmentation::kFlip};
+    case DatasetName::kTokens:
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
 void resolve(ExperimentSpec& spec) {
   constexpr int64_t kRecalibrateBatches = 100;
   resolve_model(spec.model);
@@ -197,6 +249,10 @@ void resolve(ExperimentSpec& spec) {
   constexpr int64_t kEvalSequences = 4;
   if (!spec.eval.batch_size)
     spec.eval.batch_size = spec.data.name == DatasetName::kTokens ? kEvalSequences : kEvalImages;
+  if (!spec.data.augment) spec.data.augment = usual_augmentation(spec.data.name);
+  // torchvision's 256 for 224.
+  if (!spec.data.eval_resize && spec.data.name == DatasetName::kImageNet)
+    spec.data.eval_resize = *spec.model.image_size * 8 / 7;
   const bool misses_branches = spec.subnetwork.masking == Masking::kForward && !is_dense(spec);
   if (!spec.eval.recalibrate_batches)
     spec.eval.recalibrate_batches =

@@ -5,7 +5,7 @@
 // A struct of the spec has `template <class Visitor> static void fields(Visitor& field)`, which calls
 //     field(key, member pointer, doc [, Limits [, unit]])    or    field(key, member pointer, doc, kRequired)
 // once per key. A member is one of: bool, int64_t, double, std::string, an enum with EnumNames, a std::vector
-// of double or of such an enum, std::optional<int64_t>, Coverage, or another struct with fields.
+// of double or of such an enum, Coverage, a std::optional of one of these, or another struct with fields.
 
 #include <optional>
 #include <string>

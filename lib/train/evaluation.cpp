@@ -26,10 +26,7 @@ double branch_scale_of(const Experiment& experiment) {
 
 Evaluator::Evaluator(const Experiment& experiment, const Dataset& train, const Dataset& test,
                      Communicator& comm)
-    : experiment_(experiment), train_(train), test_(test), comm_(comm) {
-  train.check_fits(experiment.spec.model);
-  test.check_fits(experiment.spec.model);
-}
+    : experiment_(experiment), train_(train), test_(test), comm_(comm) {}
 
 ForwardMode Evaluator::bind(Model& model, FullModel& full_model, bool training) const {
   ForwardMode mode{.training = training};
@@ -138,7 +135,7 @@ void Evaluator::recalibrate(FullModel& full_model) {
       .first_step = 0,
       .last_step = mine,
       .seed = static_cast<uint64_t>(spec.seed),
-      .augment = {.steps = spec.data.augment},  // unmixed, as the test images are
+      .augment = {.steps = *spec.data.augment},  // unmixed, as the test images are
       .threads = spec.data.loader_threads,
       .prefetch_batches = spec.data.prefetch_batches};
   BatchLoader loader(train_, options);

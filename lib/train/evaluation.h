@@ -25,8 +25,7 @@ double branch_scale_of(const Experiment& experiment);
 
 class Evaluator {
  public:
-  /// Data sets must outlive it. `train` is read for BatchNorm recalibration only. UsageError where the
-  /// model's sizes are not theirs.
+  /// Data sets must outlive it. `train` is read for BatchNorm recalibration only.
   Evaluator(const Experiment& experiment, const Dataset& train, const Dataset& test, Communicator& comm);
 
   /// Collective. The result with corrections applied and, if there are any, without. The full model keeps its

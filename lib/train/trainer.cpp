@@ -38,14 +38,12 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       folder_(std::move(folder)),
       log_(std::move(log)),
       threads_(threads),
-      train_data_(open_dataset(experiment.spec.data, Split::kTrain)),
-      test_data_(open_dataset(experiment.spec.data, Split::kTest)),
+      train_data_(open_dataset(experiment.spec.data, experiment.spec.model, Split::kTrain)),
+      test_data_(open_dataset(experiment.spec.data, experiment.spec.model, Split::kTest)),
       steps_(run_steps(experiment, train_data_->size())),
       sampler_(train_data_->size(), static_cast<uint64_t>(experiment.spec.seed)),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),
       generator_(make_generator(comm.device())) {
-  train_data_->check_fits(experiment.spec.model);
-  test_data_->check_fits(experiment.spec.model);
   start_fresh_or_resume(resume);
   const ParameterStore& store = engine_.store();
   LoaderOptions options{.geometry = geometry_of(experiment.spec),
@@ -53,7 +51,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
                         .first_step = first_step_,
                         .last_step = steps_.length.total_steps,
                         .seed = static_cast<uint64_t>(experiment.spec.seed),
-                        .augment = {.steps = experiment.spec.data.augment,
+                        .augment = {.steps = *experiment.spec.data.augment,
                                     .mixup_alpha = experiment.spec.data.mixup_alpha,
                                     .cutmix_alpha = experiment.spec.data.cutmix_alpha},
                         .threads = experiment.spec.data.loader_threads,

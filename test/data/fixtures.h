@@ -13,6 +13,7 @@
 
 #include "data/dataset.h"
 #include "message_of.h"
+#include "spec/model_defaults.h"
 
 namespace sdp::testing {
 
@@ -80,6 +81,12 @@ class PatternDataset final : public ImageDataset {
   int64_t size_;
   Normalization normalization_{.mean = {0.5F, 0.4F, 0.3F}, .stddev = {0.2F, 0.25F, 0.3F}};
 };
+
+/// With its own sizes filled in, as a loaded spec has them.
+inline ModelSpec resolved(ModelSpec model) {
+  resolve_model(model);
+  return model;
+}
 
 /// The parts that `text` does not contain, with the text; empty when it contains all.
 inline std::string lacks(const std::string& text, const std::vector<std::string>& parts) {

@@ -15,7 +15,7 @@ DataSpec spec_of(const std::filesystem::path& folder) {
 }
 
 std::string open_error(const std::filesystem::path& folder, Split split = Split::kTrain) {
-  return message_of<DataError>([&] { open_dataset(spec_of(folder), split); });
+  return message_of<DataError>([&] { open_dataset(spec_of(folder), resolved(ModelSpec{}), split); });
 }
 
 /// Pixel (c, y, x) of the record of `id`.
@@ -137,7 +137,7 @@ TEST_CASE("what the folder holds instead is said", "[data]") {
     CHECK(lacks(open_error(folder.write("file.bin", "x")), {"file.bin is not a folder"}) == "");
   }
   SECTION("no path") {
-    CHECK(lacks(message_of<UsageError>([] { open_dataset(DataSpec{}, Split::kTrain); }), {"data.path"}) ==
+    CHECK(lacks(message_of<UsageError>([] { open_dataset(DataSpec{}, resolved(ModelSpec{}), Split::kTrain); }), {"data.path"}) ==
           "");
   }
 }

@@ -66,14 +66,17 @@ TEST_CASE("open_dataset opens tokens with the spec's sequence length", "[data]")
   spec.name = DatasetName::kTokens;
   spec.path = folder.path().string();
   spec.sequence_length = 5;
-  const auto dataset = open_dataset(spec, Split::kTrain);
+  ModelSpec model;
+  model.name = ModelName::kLlamaTiny;
+  model = resolved(model);
+  const auto dataset = open_dataset(spec, model, Split::kTrain);
   CHECK(dataset->size() == 3 * 16);
   const Batch batch = dataset->eval_batch(15, 17);
   CHECK(batch.samples == std::vector<int64_t>{15, 16});
   CHECK(batch.tokens == std::vector<int64_t>{75, 76, 77, 78, 79, 80, 1000, 1001, 1002, 1003, 1004, 1005});
   CHECK(batch.images.empty());
   CHECK(batch.labels.empty());
-  CHECK(message_of<DataError>([&] { open_dataset(spec, Split::kTest); }).find("*val*.bin") !=
+  CHECK(message_of<DataError>([&] { open_dataset(spec, model, Split::kTest); }).find("*val*.bin") !=
         std::string::npos);
 }
 

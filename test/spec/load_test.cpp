@@ -33,7 +33,7 @@ output: {dir: "a: b"}
   CHECK(spec.model.name == ModelName::kMlp);
   CHECK(spec.model.depth == 3);
   CHECK(spec.model.image_size == 16);
-  CHECK(spec.data.augment == std::vector{Augmentation::kFlip});
+  CHECK(*spec.data.augment == std::vector{Augmentation::kFlip});
   CHECK(spec.subnetwork.workers == 8);
   CHECK(spec.subnetwork.coverage.text == "3/8");
   CHECK(spec.subnetwork.assignment == Assignment::kWindow);
@@ -124,7 +124,7 @@ TEST_CASE("a wrong value is refused with its place, what was found and what was 
     CHECK(error.rfind(message, 0) == 0);
   }
   CHECK(spec_error("name: a\ndata:\n  path: .\n  augment: [crop, flop]\n") ==
-        "x.yaml:4:19: data.augment[1]: found 'flop', expected one of crop, flip; did you mean 'flip'?");
+        "x.yaml:4:19: data.augment[1]: found 'flop', expected one of crop, resized_crop, flip; did you mean 'flip'?");
 }
 
 TEST_CASE("an unknown key is refused at every level with the allowed ones and the nearest") {
@@ -186,7 +186,7 @@ TEST_CASE("overrides come last and are parsed as YAML") {
   CHECK(spec.optimizer.lr == 0.3);
   CHECK(spec.optimizer.momentum == 0.5);
   CHECK(spec.seed == 4);
-  CHECK(spec.data.augment.empty());
+  CHECK(spec.data.augment->empty());
   CHECK(spec.schedule.milestones == std::vector<double>{0.1, 0.2});
   CHECK(spec.model.name == ModelName::kMlp);
   CHECK(spec.model.width == 5);

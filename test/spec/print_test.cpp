@@ -137,7 +137,7 @@ ExperimentSpec unusual() {
 TEST_CASE("what to_yaml prints loads as an equal spec") {
   std::vector<ExperimentSpec> specs = {minimal(), unusual()};
   specs.push_back(minimal());
-  specs.back().data.augment.clear();
+  specs.back().data.augment = std::vector<Augmentation>{};
   specs.back().schedule.milestones.clear();
   specs.push_back(minimal());
   specs.back().name = "null";  // words that YAML takes for something else

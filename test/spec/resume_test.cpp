@@ -53,7 +53,7 @@ TEST_CASE("what the saved state depends on is refused, each key by name") {
              Contains("train.precision"));
   CHECK_THAT(refused([](ExperimentSpec& s) {
                s.seed = 1;
-               s.data.augment = {};
+               s.data.augment = std::vector<Augmentation>{};
              }),
              Contains("seed (was 0, now 1), data.augment (was [crop, flip], now [])"));
 }
