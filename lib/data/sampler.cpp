@@ -1,8 +1,8 @@
 #include "data/sampler.h"
 
-#include <numeric>
+#include <algorithm>
+#include <bit>
 #include <stdexcept>
-#include <utility>
 
 #include "data/random.h"
 
@@ -10,17 +10,38 @@ namespace sdp {
 
 namespace {
 
-/// Fisher-Yates, from the back.
-std::vector<int64_t> permutation_of_epoch(int64_t size, uint64_t seed, int64_t epoch) {
-  std::vector<int64_t> order(static_cast<size_t>(size));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  CounterRandom random(seed, RandomPurpose::kShuffle, static_cast<uint64_t>(epoch));
-  for (size_t last = order.size() - 1; last > 0; --last)
-    std::swap(order[last], order[random.below(last + 1)]);
-  return order;
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit given.
+uint64_t scrambled(uint64_t bits) {
+  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9;
+  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB;
+  return bits ^ (bits >> 31);
 }
 
 }  // namespace
+
+EpochOrder::EpochOrder(int64_t size, uint64_t seed, int64_t epoch)
+    : size_(static_cast<uint64_t>(size)),
+      half_bits_(std::max(1, (static_cast<int>(std::bit_width(size_ - 1)) + 1) / 2)) {
+  CounterRandom random(seed, RandomPurpose::kShuffle, static_cast<uint64_t>(epoch));
+  for (uint64_t& key : round_keys_)
+    key = random.next();
+}
+
+int64_t EpochOrder::index(int64_t place) const {
+  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+  auto value = static_cast<uint64_t>(place);
+  do {
+    uint64_t left = value >> half_bits_;
+    uint64_t right = value & mask;
+    for (const uint64_t key : round_keys_) {
+      const uint64_t next = left ^ (scrambled(right + key) & mask);
+      left = right;
+      right = next;
+    }
+    value = left << half_bits_ | right;
+  } while (value >= size_);  // fewer than four times on average, as the set fills a quarter of the domain
+  return static_cast<int64_t>(value);
+}
 
 Sampler::Sampler(int64_t dataset_size, uint64_t seed) : dataset_size_(dataset_size), seed_(seed) {
   if (dataset_size < 1) throw std::logic_error("Sampler: the data set is empty");
@@ -28,11 +49,7 @@ Sampler::Sampler(int64_t dataset_size, uint64_t seed) : dataset_size_(dataset_si
 
 int64_t Sampler::index(int64_t position) const {
   if (position < 0) throw std::logic_error("Sampler: negative position");
-  const int64_t epoch = position / dataset_size_;
-  const std::lock_guard lock(mutex_);
-  Permutation& permutation = cache_[static_cast<size_t>(epoch % 2)];
-  if (permutation.epoch != epoch) permutation = {epoch, permutation_of_epoch(dataset_size_, seed_, epoch)};
-  return permutation.order[static_cast<size_t>(position % dataset_size_)];
+  return EpochOrder(dataset_size_, seed_, position / dataset_size_).index(position % dataset_size_);
 }
 
 }  // namespace sdp

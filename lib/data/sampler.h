@@ -5,31 +5,41 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
-#include <vector>
 
 namespace sdp {
 
-/// Position -> data-set index, a pure function of (dataset_size, seed, position). Thread-safe.
+/// The order of one epoch, computed place by place and without a table, which would take gigabytes for a
+/// large set of tokens: a Feistel network over the smallest power of 4 that holds the set, applied again
+/// where it leaves the set (Black, Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002, the
+/// cycle-walking and generalized-Feistel ciphers).
+class EpochOrder {
+ public:
+  /// Of `size` >= 1 samples; the round keys are the stream `epoch` of RandomPurpose::kShuffle.
+  EpochOrder(int64_t size, uint64_t seed, int64_t epoch);
+
+  /// A bijection of 0..size-1.
+  int64_t index(int64_t place) const;
+
+ private:
+  static constexpr int kRounds = 8;
+
+  uint64_t size_;
+  int half_bits_;  ///< of a place's two halves
+  std::array<uint64_t, kRounds> round_keys_;
+};
+
+/// Position -> data-set index, a pure function of (dataset_size, seed, position).
 class Sampler {
  public:
   /// Throws std::logic_error when dataset_size < 1.
   Sampler(int64_t dataset_size, uint64_t seed);
 
-  /// Index at `position` >= 0: entry position % dataset_size of the permutation of epoch position /
-  /// dataset_size.
+  /// Index at `position` >= 0: place position % dataset_size of the order of epoch position / dataset_size.
   int64_t index(int64_t position) const;
 
  private:
-  struct Permutation {
-    int64_t epoch = -1;
-    std::vector<int64_t> order;
-  };
-
   int64_t dataset_size_;
   uint64_t seed_;
-  mutable std::mutex mutex_;
-  mutable std::array<Permutation, 2> cache_;  // an epoch and its neighbour, by parity
 };
 
 /// How positions are shared out. Pass = replica * accumulate_steps + micro_batch, so that two replicas see

@@ -126,12 +126,12 @@ struct ModelSpec {
 struct DataSpec {
   DatasetName name = DatasetName::kCifar10;
   std::string path;
-  std::optional<std::string> train_files;
-  std::optional<std::string> test_files;
-  std::optional<std::string> index_dir;
+  std::optional<std::string> train_files = {};
+  std::optional<std::string> test_files = {};
+  std::optional<std::string> index_dir = {};
   bool svhn_extra = false;
-  std::optional<std::vector<Augmentation>> augment;
-  std::optional<int64_t> eval_resize;
+  std::optional<std::vector<Augmentation>> augment = {};
+  std::optional<int64_t> eval_resize = {};
   bool scaled_decoding = true;
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
@@ -146,7 +146,8 @@ struct DataSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("name", &DataSpec::name, "data set");
-    field("path", &DataSpec::path, "folder of the data set, in its official format (docs/data.md)", kRequired);
+    field("path", &DataSpec::path, "folder of the data set, in its official format (docs/data.md)",
+          kRequired);
     field("train_files", &DataSpec::train_files,
           "tokens and tar shards: names of the training files in `path`, with * and ?; unset: *train*");
     field("test_files", &DataSpec::test_files,
@@ -154,9 +155,11 @@ struct DataSpec {
     field("index_dir", &DataSpec::index_dir,
           "imagenet: folder for the list of its files, which saves reading it anew; unset: `path`");
     field("svhn_extra", &DataSpec::svhn_extra, "svhn: train on the set `extra` too");
-    field("augment", &DataSpec::augment,
-          "training augmentations: crop (4 pixels of zeros around, random position), resized_crop (random area "
-          "and aspect ratio), flip (horizontal); unset: [crop, flip], svhn [crop], imagenet [resized_crop, flip]");
+    field(
+        "augment", &DataSpec::augment,
+        "training augmentations: crop (4 pixels of zeros around, random position), resized_crop (random area "
+        "and aspect ratio), flip (horizontal); unset: [crop, flip], svhn [crop], imagenet [resized_crop, "
+        "flip]");
     field("eval_resize", &DataSpec::eval_resize,
           "imagenet: shorter side before the centre crop in evaluation; unset: 8/7 of model.image_size",
           at_least(1), "pixels");
@@ -175,9 +178,10 @@ struct DataSpec {
           "tokens");
     field("loader_threads", &DataSpec::loader_threads, "threads a process that prepare batches", at_least(1));
     field("prefetch_batches", &DataSpec::prefetch_batches, "batches prepared ahead", at_least(1), "batches");
-    field("location", &DataSpec::location,
-          "where images are kept and augmented: host, or all of them on the device (cifar10, cifar100, svhn); "
-          "auto: device on CUDA where it can");
+    field(
+        "location", &DataSpec::location,
+        "where images are kept and augmented: host, or all of them on the device (cifar10, cifar100, svhn); "
+        "auto: device on CUDA where it can");
     field("on_error", &DataSpec::on_error,
           "a damaged image: error, or skip it, take another in its place and count it");
   }

@@ -14,14 +14,14 @@ namespace {
 /// What a checkpoint's tensors and sample position depend on.
 constexpr auto kFixed = std::to_array<std::string_view>(
     {"seed", "model.", "data.name", "data.train_files", "data.svhn_extra", "data.augment",
-     "data.sequence_length", "data.mixup_alpha", "data.cutmix_alpha", "subnetwork.", "optimizer.name", "optimizer.momentum",
-     "train.batch_size_per_worker", "train.accumulate_steps", "train.precision"});
+     "data.sequence_length", "data.mixup_alpha", "data.cutmix_alpha", "subnetwork.", "optimizer.name",
+     "optimizer.momentum", "train.batch_size_per_worker", "train.accumulate_steps", "train.precision"});
 
 /// Where and how it runs, not what it computes.
 constexpr auto kFree = std::to_array<std::string_view>(
     {"name", "data.path", "data.index_dir", "data.loader_threads", "data.prefetch_batches", "data.location",
-     "data.on_error", "optimizer.shard", "train.device",
-     "train.bucket_megabytes", "train.log_every_steps", "checkpoint.", "eval.", "output."});
+     "data.on_error", "optimizer.shard", "train.device", "train.bucket_megabytes", "train.log_every_steps",
+     "checkpoint.", "eval.", "output."});
 
 template <size_t size>
 bool matches(const std::array<std::string_view, size>& patterns, const std::string& key) {

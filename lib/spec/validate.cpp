@@ -24,6 +24,9 @@ bool is_adamw(const ExperimentSpec& spec) {
 bool is_not_imagenet(const ExperimentSpec& spec) {
   return spec.data.name != DatasetName::kImageNet;
 }
+bool has_fixed_names(const ExperimentSpec& spec) {
+  return spec.data.name == DatasetName::kCifar100 || spec.data.name == DatasetName::kSvhn;
+}
 bool has_no_steps(const ExperimentSpec& spec) {
   return spec.schedule.name != ScheduleName::kStep;
 }
@@ -52,6 +55,9 @@ constexpr auto kAdvice = std::to_array<Advice>({
     {"data.index_dir", is_not_imagenet, "has no effect: only imagenet uses it"},
     {"data.eval_resize", is_not_imagenet, "has no effect: only imagenet uses it"},
     {"data.scaled_decoding", is_not_imagenet, "has no effect: only imagenet uses it"},
+    {"data.on_error", is_not_imagenet, "has no effect: only imagenet reads images while it trains"},
+    {"data.train_files", has_fixed_names, "has no effect: this data set's files have names of their own"},
+    {"data.test_files", has_fixed_names, "has no effect: this data set's files have names of their own"},
     {"data.svhn_extra", [](const ExperimentSpec& s) { return s.data.name != DatasetName::kSvhn; },
      "has no effect: only svhn uses it"},
     {"subnetwork.assignment",
@@ -181,8 +187,7 @@ void check_augmentation(const ExperimentSpec& spec, const Positions& positions) 
 
 /// Where images can be kept.
 void check_location(const ExperimentSpec& spec, const Positions& positions) {
-  const bool fits =
-      spec.data.name != DatasetName::kImageNet && spec.data.name != DatasetName::kTokens;
+  const bool fits = spec.data.name != DatasetName::kImageNet && spec.data.name != DatasetName::kTokens;
   if (spec.data.location == DataLocation::kDevice && !fits)
     fail_at(positions.of("data.location"), "data.location",
             "found device, expected host or auto: " + std::string(name_of(spec.data.name)) +

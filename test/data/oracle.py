@@ -3,7 +3,7 @@
     oracle.py DUMP_DATA EXAMPLE_DATA
 
 Readers: tarfile and Pillow; also the same images written as CIFAR-10's binary version and as shards with .cls.
-Order: Philox4x32-10 and Fisher-Yates in plain Python. Augmentation and mixing: torchvision.
+Order: Philox4x32-10 and the Feistel network in plain Python. Augmentation and mixing: torchvision.
 Tokens: shards written and cut into samples with numpy.
 """
 import io
@@ -109,11 +109,30 @@ def below(source, n):
             return product >> 64
 
 
+def scrambled(bits):
+    """SplitMix64's finalizer."""
+    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9 & MASK64
+    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB & MASK64
+    return bits ^ (bits >> 31)
+
+
 def permutation(size, seed, epoch):
-    order, source = list(range(size)), numbers(seed, SHUFFLE, epoch)
-    for last in range(size - 1, 0, -1):
-        other = below(source, last + 1)
-        order[last], order[other] = order[other], order[last]
+    """An 8-round Feistel network over the smallest power of 4 that holds the set; what falls outside goes round again."""
+    source = numbers(seed, SHUFFLE, epoch)
+    keys = [next(source) for _ in range(8)]
+    half = 1
+    while 4**half < size:
+        half += 1
+    order = []
+    for place in range(size):
+        while True:
+            left, right = divmod(place, 2**half)
+            for key in keys:
+                left, right = right, left ^ scrambled(right + key & MASK64) % 2**half
+            place = left * 2**half + right
+            if place < size:
+                break
+        order.append(place)
     return order
 
 

@@ -137,8 +137,9 @@ TEST_CASE("what the folder holds instead is said", "[data]") {
     CHECK(lacks(open_error(folder.write("file.bin", "x")), {"file.bin is not a folder"}) == "");
   }
   SECTION("no path") {
-    CHECK(lacks(message_of<UsageError>([] { open_dataset(DataSpec{}, resolved(ModelSpec{}), Split::kTrain); }), {"data.path"}) ==
-          "");
+    CHECK(
+        lacks(message_of<UsageError>([] { open_dataset(DataSpec{}, resolved(ModelSpec{}), Split::kTrain); }),
+              {"data.path"}) == "");
   }
 }
 

@@ -124,7 +124,8 @@ TEST_CASE("a wrong value is refused with its place, what was found and what was 
     CHECK(error.rfind(message, 0) == 0);
   }
   CHECK(spec_error("name: a\ndata:\n  path: .\n  augment: [crop, flop]\n") ==
-        "x.yaml:4:19: data.augment[1]: found 'flop', expected one of crop, resized_crop, flip; did you mean 'flip'?");
+        "x.yaml:4:19: data.augment[1]: found 'flop', expected one of crop, resized_crop, flip; did you mean "
+        "'flip'?");
 }
 
 TEST_CASE("an unknown key is refused at every level with the allowed ones and the nearest") {

@@ -36,12 +36,20 @@ const std::vector<std::string> kKeys = {"name",
                                         "model.stochastic_depth",
                                         "data.name",
                                         "data.path",
+                                        "data.train_files",
+                                        "data.test_files",
+                                        "data.index_dir",
+                                        "data.svhn_extra",
                                         "data.augment",
+                                        "data.eval_resize",
+                                        "data.scaled_decoding",
                                         "data.mixup_alpha",
                                         "data.cutmix_alpha",
                                         "data.sequence_length",
                                         "data.loader_threads",
                                         "data.prefetch_batches",
+                                        "data.location",
+                                        "data.on_error",
                                         "subnetwork.workers",
                                         "subnetwork.replicas",
                                         "subnetwork.coverage",
@@ -117,7 +125,16 @@ ExperimentSpec unusual() {
   spec.model.window_size = 19;
   spec.model.dropout = 0.125;
   spec.model.stochastic_depth = 0.2;
-  spec.data = {DatasetName::kTokens, ".", {Augmentation::kFlip}, 0, 0, 77, 3, 9};
+  spec.data = {.name = DatasetName::kTokens,
+               .path = ".",
+               .train_files = "a*.bin",
+               .test_files = "b?.bin",
+               .augment = std::vector{Augmentation::kFlip},
+               .sequence_length = 77,
+               .loader_threads = 3,
+               .prefetch_batches = 9,
+               .location = DataLocation::kHost,
+               .on_error = OnError::kSkip};
   spec.subnetwork.workers = 6;
   spec.subnetwork.replicas = 2;
   spec.subnetwork.coverage.text = "0.333333";
@@ -194,7 +211,7 @@ TEST_CASE("unset optionals are null, numbers are short") {
   CHECK(contains(text, "\n  image_size: null\n"));
   CHECK(contains(text, "\n  weight_decay: 5.0e-04\n"));
   CHECK(contains(text, "\n  milestones: [0.5, 0.75]\n"));
-  CHECK(contains(text, "\n  augment: [crop, flip]\n"));
+  CHECK(contains(text, "\n  augment: null\n"));
   CHECK(contains(text, "\n  coverage: 1\n"));
 }
 
@@ -276,9 +293,9 @@ TEST_CASE("the JSON Schema has every key with its type, limits and default") {
   CHECK(property("model", "image_size").at("type") == Json{"integer", "null"});
   CHECK(property("model", "image_size").at("default").is_null());
   CHECK(contains(property("model", "image_size").at("description").get<std::string>(), "[pixels]"));
-  CHECK(property("data", "augment").at("type") == "array");
-  CHECK(property("data", "augment").at("items").at("enum") == Json{"crop", "flip"});
-  CHECK(property("data", "augment").at("default") == Json{"crop", "flip"});
+  CHECK(property("data", "augment").at("type") == Json{"array", "null"});
+  CHECK(property("data", "augment").at("items").at("enum") == Json{"crop", "resized_crop", "flip"});
+  CHECK(property("data", "augment").at("default").is_null());
   CHECK(property("schedule", "milestones").at("items").at("type") == "number");
   CHECK(property("schedule", "milestones").at("items").at("exclusiveMaximum") == 1);
 }

@@ -142,6 +142,32 @@ TEST_CASE("a setting without effect is warned about, at its position, and only w
   }
 }
 
+TEST_CASE("data settings that the data set has no use for are warned about") {
+  const auto warning = [](const std::string& data) {
+    const auto warnings = parse_spec("name: a\ndata: {path: ., " + data + "}\n", "x.yaml").warnings;
+    return warnings.size() == 1 ? warnings[0] : std::to_string(warnings.size()) + " warnings";
+  };
+  for (const char* setting : {"index_dir: .", "eval_resize: 40", "scaled_decoding: false", "svhn_extra: true",
+                              "on_error: skip", "sequence_length: 7"})
+    CHECK(contains(warning(setting), ": data." + std::string(setting).substr(0, 5)));
+  for (const char* setting : {"train_files: '*.bin'", "test_files: '*.bin'"})
+    CHECK(contains(warning("name: svhn, " + std::string(setting)), ": data.t"));
+}
+
+TEST_CASE("images are cropped, and kept, as their data set can be") {
+  const auto error = [](const std::string& data) {
+    return spec_error("name: a\ndata: {path: ., " + data + "}\n");
+  };
+  CHECK(error("augment: [flip, resized_crop]") ==
+        "x.yaml:2:26: data.augment: found [flip, resized_crop], expected crop instead of resized_crop, which "
+        "is for imagenet");
+  CHECK(contains(error("name: imagenet, augment: [crop]"),
+                 "x.yaml:2:42: data.augment: found [crop], expected resized_crop instead of crop"));
+  CHECK(contains(error("name: imagenet, location: device"),
+                 "x.yaml:2:43: data.location: found device, expected host or auto: imagenet is read from"));
+  CHECK(error("location: device") == "no error");
+}
+
 TEST_CASE("settings with an effect are not warned about") {
   CHECK(warnings_of("").empty());
   CHECK(warnings_of("model: {name: mlp, depth: 3, hidden_width: 4}").empty());
@@ -170,12 +196,19 @@ TEST_CASE("what was left unset is resolved") {
   CHECK(load(half + "eval: {recalibrate_batches: 0}").eval.recalibrate_batches == 0);
   CHECK(load(half + "model: {name: mlp}").eval.recalibrate_batches == 0);
 
-  ExperimentSpec backward;  // not yet to be had from a file
-  backward.subnetwork.workers = 4;
-  backward.subnetwork.coverage.text = "2/4";
-  backward.subnetwork.masking = Masking::kBackward;
-  resolve(backward);
-  CHECK(backward.eval.recalibrate_batches == 0);
+  CHECK(load("subnetwork: {workers: 4, coverage: 2/4, masking: backward}\n").eval.recalibrate_batches == 0);
+
+  const auto data = [](const std::string& rest) {
+    return parse_spec("name: a\ndata: {path: ., " + rest + "}\n", "x.yaml").spec.data;
+  };
+  using enum Augmentation;
+  CHECK(data("name: cifar100").augment == std::vector{kCrop, kFlip});
+  CHECK(data("name: svhn").augment == std::vector{kCrop});
+  CHECK(data("name: imagenet").augment == std::vector{kResizedCrop, kFlip});
+  CHECK(data("name: imagenet, augment: []").augment == std::vector<Augmentation>{});
+  CHECK_FALSE(data("name: cifar100").eval_resize.has_value());
+  CHECK(data("name: imagenet}\nmodel: {stem: imagenet").eval_resize == 256);
+  CHECK(data("name: imagenet, eval_resize: 232}\nmodel: {stem: imagenet").eval_resize == 232);
 }
 
 }  // namespace
