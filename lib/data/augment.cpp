@@ -17,6 +17,19 @@ bool contains(std::span<const Augmentation> steps, Augmentation step) {
 
 }  // namespace
 
+CropFlip draw_crop_flip(std::span<const Augmentation> steps, uint64_t seed, int64_t position) {
+  const auto stream = static_cast<uint64_t>(position);
+  CropFlip choice;
+  if (contains(steps, Augmentation::kCrop)) {
+    CounterRandom random(seed, RandomPurpose::kCrop, stream);
+    choice.shift_y = static_cast<int64_t>(random.below(2 * kPadding + 1)) - kPadding;
+    choice.shift_x = static_cast<int64_t>(random.below(2 * kPadding + 1)) - kPadding;
+  }
+  if (contains(steps, Augmentation::kFlip))
+    choice.flip = CounterRandom(seed, RandomPurpose::kFlip, stream).below(2) == 1;
+  return choice;
+}
+
 ImageTransform::ImageTransform(ImageShape shape, const Normalization& normalization) : shape_(shape) {
   const auto channels = static_cast<size_t>(shape.channels);
   if (normalization.mean.size() != channels || normalization.stddev.size() != channels)
@@ -29,27 +42,17 @@ ImageTransform::ImageTransform(ImageShape shape, const Normalization& normalizat
 }
 
 void ImageTransform::normalize(std::span<const uint8_t> chw, std::span<float> out) const {
-  shift_and_normalize(chw, 0, 0, false, out);
+  crop_flip_and_normalize(chw, {}, out);
 }
 
 void ImageTransform::augment(std::span<const uint8_t> chw, std::span<const Augmentation> steps, uint64_t seed,
                              int64_t position, std::span<float> out) const {
-  const auto stream = static_cast<uint64_t>(position);
-  int64_t shift_y = 0;
-  int64_t shift_x = 0;
-  bool flip = false;
-  if (contains(steps, Augmentation::kCrop)) {
-    CounterRandom random(seed, RandomPurpose::kCrop, stream);
-    shift_y = static_cast<int64_t>(random.below(2 * kPadding + 1)) - kPadding;
-    shift_x = static_cast<int64_t>(random.below(2 * kPadding + 1)) - kPadding;
-  }
-  if (contains(steps, Augmentation::kFlip))
-    flip = CounterRandom(seed, RandomPurpose::kFlip, stream).below(2) == 1;
-  shift_and_normalize(chw, shift_y, shift_x, flip, out);
+  crop_flip_and_normalize(chw, draw_crop_flip(steps, seed, position), out);
 }
 
-void ImageTransform::shift_and_normalize(std::span<const uint8_t> chw, int64_t shift_y, int64_t shift_x,
-                                         bool flip, std::span<float> out) const {
+void ImageTransform::crop_flip_and_normalize(std::span<const uint8_t> chw, const CropFlip& choice,
+                                             std::span<float> out) const {
+  const auto [shift_y, shift_x, flip] = choice;
   const auto [channels, height, width] = shape_;
   if (static_cast<int64_t>(chw.size()) != shape_.numel() || out.size() != chw.size())
     throw std::logic_error("ImageTransform: a span does not fit an image");

@@ -40,6 +40,8 @@ struct Batch {
 
   std::vector<int64_t> tokens = {};  ///< [B, T + 1]: inputs are the first T of a row, targets the last T
 
+  std::vector<std::string> skipped = {};  ///< what is wrong with each image that was passed over
+
   bool operator==(const Batch&) const = default;
 };
 
@@ -86,6 +88,8 @@ struct Normalization {
 /// std::logic_error, an image that cannot be read DataError with its name.
 class ImageDataset : public Dataset {
  public:
+  explicit ImageDataset(OnError on_error = OnError::kError) : on_error_(on_error) {}
+
   /// Of every image as the network gets it.
   virtual ImageShape shape() const = 0;
   virtual int64_t num_classes() const = 0;
@@ -100,11 +104,20 @@ class ImageDataset : public Dataset {
 
   /// num_classes and image_size.
   void check_fits(const ModelSpec& model) const final;
-  /// Crops and flips (augment.h), then mixes (mixing.h).
+  /// Crops and flips (augment.h), then mixes (mixing.h). With on_error: skip a damaged image is replaced by
+  /// the next that is whole, up to kMostSkipped of them.
   Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
                        uint64_t seed, const std::stop_token& stop = {}) const final;
-  /// Normalised only.
+  /// Normalised only. With on_error: skip a damaged image is left out.
   Batch eval_batch(int64_t begin, int64_t end) const final;
+
+  /// Damaged images in a row that are no accident any more.
+  static constexpr size_t kMostSkipped = 100;
+
+ private:
+  bool reads(std::vector<std::string>& skipped, const std::function<void()>& read) const;
+
+  OnError on_error_;
 };
 
 enum class Split { kTrain, kTest };

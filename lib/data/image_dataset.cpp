@@ -43,6 +43,18 @@ void ImageDataset::read_for_training(int64_t index, std::span<const Augmentation
   read(index, chw);
 }
 
+/// Whether `read` found the image whole; under on_error: skip its complaint is kept, otherwise it goes on.
+bool ImageDataset::reads(std::vector<std::string>& skipped, const std::function<void()>& read) const {
+  try {
+    read();
+    return true;
+  } catch (const DataError& error) {
+    if (on_error_ == OnError::kError) throw;
+    skipped.emplace_back(error.what());
+    return false;
+  }
+}
+
 Batch ImageDataset::training_batch(std::span<const TrainingSample> samples,
                                    const ImageAugmentation& augmentation, uint64_t seed,
                                    const std::stop_token& stop) const {
@@ -51,10 +63,18 @@ Batch ImageDataset::training_batch(std::span<const TrainingSample> samples,
   std::vector<uint8_t> pixels(static_cast<size_t>(shape().numel()));
   for (size_t i = 0; i < samples.size(); ++i) {
     if (stop.stop_requested()) return batch;
-    const auto [position, index] = samples[i];
+    const int64_t position = samples[i].position;
+    int64_t index = samples[i].index;
+    const size_t skipped_before = batch.skipped.size();
+    while (!reads(batch.skipped,
+                  [&] { read_for_training(index, augmentation.steps, seed, position, pixels); })) {
+      if (batch.skipped.size() - skipped_before >= kMostSkipped)
+        throw DataError(fmt::format("{} images in a row are damaged (data.on_error: skip); the last: {}",
+                                    kMostSkipped, batch.skipped.back()));
+      index = (index + 1) % size();
+    }
     batch.samples[i] = index;
     batch.labels[i] = label(index);
-    read_for_training(index, augmentation.steps, seed, position, pixels);
     transform.augment(pixels, augmentation.steps, seed, position, image_of(batch, i));
   }
   if (!samples.empty()) mix_batch(batch, augmentation, seed, samples.front().position);
@@ -67,13 +87,17 @@ Batch ImageDataset::eval_batch(int64_t begin, int64_t end) const {
   const ImageTransform transform(shape(), normalization());
   Batch batch = empty_batch(static_cast<size_t>(end - begin), shape());
   std::vector<uint8_t> pixels(static_cast<size_t>(shape().numel()));
-  for (size_t i = 0; i < batch.samples.size(); ++i) {
-    const int64_t index = begin + static_cast<int64_t>(i);
-    batch.samples[i] = index;
-    batch.labels[i] = label(index);
-    read(index, pixels);
-    transform.normalize(pixels, image_of(batch, i));
+  size_t place = 0;
+  for (int64_t index = begin; index < end; ++index) {
+    if (!reads(batch.skipped, [&] { read(index, pixels); })) continue;
+    batch.samples[place] = index;
+    batch.labels[place] = label(index);
+    transform.normalize(pixels, image_of(batch, place));
+    ++place;
   }
+  batch.samples.resize(place);
+  batch.labels.resize(place);
+  batch.images.resize(place * static_cast<size_t>(shape().numel()));
   return batch;
 }
 

@@ -1,34 +1,27 @@
 #pragma once
 
-// Batches of a process's workers, prepared ahead by threads. What next() returns does not depend on how many.
+// Batches prepared ahead by threads. What next() returns does not depend on how many.
 
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <thread>
 #include <vector>
 
+#include "data/batches.h"
 #include "data/dataset.h"
-#include "data/sampler.h"
 
 namespace sdp {
 
-/// One worker in one replica.
-struct SlotId {
-  int64_t worker;
-  int64_t replica;
-};
+/// Makes batch `number` of a loader's order; called by several threads at once. A batch that was stopped
+/// half-way is of no use.
+using MakeBatch = std::function<Batch(int64_t number, const std::stop_token& stop)>;
 
-struct LoaderOptions {
-  BatchGeometry geometry;
-  std::vector<SlotId> slots;  ///< of this process
-  int64_t first_step;
-  int64_t last_step;  ///< one past the last
-  uint64_t seed;      ///< of the sampler and the augmentation
-  ImageAugmentation augment = {};
+struct LoaderThreads {
   int64_t threads;
   int64_t prefetch_batches;  ///< batches that are ready or in the making at any time, at most
 };
@@ -36,16 +29,18 @@ struct LoaderOptions {
 /// next(), done() and wait_ms() are for one thread.
 class BatchLoader {
  public:
-  /// Starts preparing at once. The data set must outlive the loader. Throws std::logic_error for options that
-  /// are out of range.
-  BatchLoader(const Dataset& dataset, LoaderOptions options);
+  /// Starts preparing at once: batches 0..count-1. Throws std::logic_error for numbers out of range.
+  BatchLoader(int64_t count, MakeBatch make, LoaderThreads threads);
+  /// The data set must outlive the loader.
+  BatchLoader(const Dataset& dataset, TrainingBatches batches, LoaderThreads threads);
+  BatchLoader(const Dataset& dataset, EvalBatches batches, LoaderThreads threads);
 
-  /// The next batch in the order: for each step, for each micro-batch, for each of options.slots as listed.
-  /// Waits for it if need be. Rethrows what reading it threw; throws std::logic_error when done().
+  /// The next batch in the order. Waits for it if need be. Rethrows what making it threw; throws
+  /// std::logic_error when done().
   Batch next();
 
   /// Whether all batches were taken.
-  bool done() const { return taken_ == total_; }
+  bool done() const { return taken_ == count_; }
 
   /// Time that next() has waited so far.
   double wait_ms() const { return wait_ms_; }
@@ -59,13 +54,10 @@ class BatchLoader {
   };
 
   void prepare_batches(const std::stop_token& stop);
-  /// Batch `number` of the order of next(); nothing when stopped half-way.
-  std::optional<Batch> make_batch(int64_t number, const std::stop_token& stop) const;
 
-  const Dataset& dataset_;
-  LoaderOptions options_;
-  Sampler sampler_;
-  int64_t total_;
+  int64_t count_;
+  MakeBatch make_;
+  LoaderThreads options_;
   double wait_ms_ = 0;
 
   std::mutex mutex_;  // guards what follows, except that only next() writes taken_

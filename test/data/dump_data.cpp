@@ -33,17 +33,17 @@ void dump_pixels(const sdp::ImageDataset& dataset) {
 
 /// The geometry that oracle.py repeats.
 void dump_batches(const sdp::Dataset& dataset, uint64_t seed, double mixup_alpha, double cutmix_alpha) {
-  sdp::BatchLoader loader(dataset,
-                          {.geometry = {.workers = 4, .replicas = 2, .accumulate_steps = 3, .batch_size = 16},
+  sdp::BatchLoader loader(
+      dataset,
+      sdp::TrainingBatches{.geometry = {.workers = 4, .replicas = 2, .accumulate_steps = 3, .batch_size = 16},
                            .slots = {{.worker = 1, .replica = 0}, {.worker = 3, .replica = 1}},
                            .first_step = 11,
                            .last_step = 15,
                            .seed = seed,
                            .augment = {.steps = {sdp::Augmentation::kCrop, sdp::Augmentation::kFlip},
                                        .mixup_alpha = mixup_alpha,
-                                       .cutmix_alpha = cutmix_alpha},
-                           .threads = 2,
-                           .prefetch_batches = 4});
+                                       .cutmix_alpha = cutmix_alpha}},
+      {.threads = 2, .prefetch_batches = 4});
   while (!loader.done()) {
     const sdp::Batch batch = loader.next();
     put<int64_t>(batch.samples);

@@ -62,7 +62,8 @@ std::string token_shard(const std::vector<uint16_t>& tokens);
 /// Image i is a fixed pattern of i, its label i % 10.
 class PatternDataset final : public ImageDataset {
  public:
-  explicit PatternDataset(int64_t size) : size_(size) {}
+  explicit PatternDataset(int64_t size, OnError on_error = OnError::kError)
+      : ImageDataset(on_error), size_(size) {}
 
   int64_t size() const override { return size_; }
   ImageShape shape() const override { return {.channels = 3, .height = 6, .width = 5}; }

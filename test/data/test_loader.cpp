@@ -13,19 +13,21 @@ using sdp::testing::PatternDataset;
 
 namespace {
 
-LoaderOptions options() {
+constexpr LoaderThreads kOneThread{.threads = 1, .prefetch_batches = 3};
+
+TrainingBatches some_batches() {
   return {.geometry = {.workers = 3, .replicas = 2, .accumulate_steps = 2, .batch_size = 4},
           .slots = {{.worker = 2, .replica = 0}, {.worker = 0, .replica = 1}},
           .first_step = 0,
           .last_step = 6,
           .seed = 11,
-          .augment = {.steps = {Augmentation::kCrop, Augmentation::kFlip}},
-          .threads = 1,
-          .prefetch_batches = 3};
+          .augment = {.steps = {Augmentation::kCrop, Augmentation::kFlip}}};
 }
 
-std::vector<Batch> all_batches(const Dataset& dataset, const LoaderOptions& of) {
-  BatchLoader loader(dataset, of);
+template <class Batches>
+std::vector<Batch> all_batches(const Dataset& dataset, const Batches& of,
+                               LoaderThreads threads = kOneThread) {
+  BatchLoader loader(dataset, of, threads);
   std::vector<Batch> batches;
   while (!loader.done())
     batches.push_back(loader.next());
@@ -36,7 +38,7 @@ std::vector<Batch> all_batches(const Dataset& dataset, const LoaderOptions& of) 
 
 TEST_CASE("batches come by step, micro-batch and slot, with the samples of their positions", "[data]") {
   const PatternDataset dataset(50);
-  const LoaderOptions of = options();
+  const TrainingBatches of = some_batches();
   const std::vector<Batch> batches = all_batches(dataset, of);
   REQUIRE(batches.size() == 6 * 2 * 2);
 
@@ -65,26 +67,22 @@ TEST_CASE("batches come by step, micro-batch and slot, with the samples of their
 
 TEST_CASE("the number of threads and the queue's length change nothing", "[data]") {
   PatternDataset dataset(50);
-  LoaderOptions one_thread = options();
-  one_thread.augment.mixup_alpha = 0.2;
-  one_thread.augment.cutmix_alpha = 1;
-  const std::vector<Batch> expected = all_batches(dataset, one_thread);
+  TrainingBatches of = some_batches();
+  of.augment.mixup_alpha = 0.2;
+  of.augment.cutmix_alpha = 1;
+  const std::vector<Batch> expected = all_batches(dataset, of);
   // Early images are slow, so that later batches are ready first.
   dataset.before_read = [](int64_t index) {
     std::this_thread::sleep_for(std::chrono::microseconds(index % 3 * 200));
   };
   for (const int64_t threads : {1, 2, 4})
-    for (const int64_t prefetch : {1, 2, 5}) {
-      LoaderOptions of = one_thread;
-      of.threads = threads;
-      of.prefetch_batches = prefetch;
-      CHECK(all_batches(dataset, of) == expected);
-    }
+    for (const int64_t prefetch : {1, 2, 5})
+      CHECK(all_batches(dataset, of, {.threads = threads, .prefetch_batches = prefetch}) == expected);
 }
 
 TEST_CASE("a batch is mixed by the place of its first sample, whoever makes it", "[data]") {
   const PatternDataset dataset(50);
-  LoaderOptions accumulated = options();
+  TrainingBatches accumulated = some_batches();
   accumulated.geometry = {.workers = 3, .replicas = 1, .accumulate_steps = 4, .batch_size = 4};
   accumulated.slots = {{.worker = 1, .replica = 0}};
   accumulated.augment.mixup_alpha = 0.2;
@@ -92,7 +90,7 @@ TEST_CASE("a batch is mixed by the place of its first sample, whoever makes it",
   const std::vector<Batch> all = all_batches(dataset, accumulated);
   REQUIRE(all.front().mixed_labels.size() == 4);
   for (const int64_t replica : {0, 1}) {
-    LoaderOptions replicated = accumulated;
+    TrainingBatches replicated = accumulated;
     replicated.geometry = {.workers = 3, .replicas = 2, .accumulate_steps = 2, .batch_size = 4};
     replicated.slots = {{.worker = 1, .replica = replica}};
     const std::vector<Batch> own = all_batches(dataset, replicated);
@@ -103,11 +101,10 @@ TEST_CASE("a batch is mixed by the place of its first sample, whoever makes it",
 
 TEST_CASE("a loader that starts at step s continues the order", "[data]") {
   const PatternDataset dataset(50);
-  const std::vector<Batch> all = all_batches(dataset, options());
-  LoaderOptions of = options();
+  const std::vector<Batch> all = all_batches(dataset, some_batches());
+  TrainingBatches of = some_batches();
   of.first_step = 4;
-  of.threads = 2;
-  const std::vector<Batch> rest = all_batches(dataset, of);
+  const std::vector<Batch> rest = all_batches(dataset, of, {.threads = 2, .prefetch_batches = 3});
   CHECK(rest == std::vector<Batch>(all.begin() + 4 * 2 * 2, all.end()));
 }
 
@@ -115,27 +112,24 @@ TEST_CASE("no more than prefetch_batches are prepared ahead", "[data]") {
   PatternDataset dataset(50);
   std::atomic<int64_t> reads = 0;
   dataset.before_read = [&](int64_t) { ++reads; };
-  LoaderOptions of = options();
-  of.threads = 4;
-  BatchLoader loader(dataset, of);
+  const TrainingBatches of = some_batches();
+  BatchLoader loader(dataset, of, {.threads = 4, .prefetch_batches = 3});
   for (int64_t taken = 1; taken <= 5; ++taken) {
     loader.next();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    CHECK(reads <= (taken + of.prefetch_batches) * of.geometry.batch_size);
+    CHECK(reads <= (taken + 3) * of.geometry.batch_size);
   }
 }
 
 TEST_CASE("what a thread throws comes out of next(), in its place in the order", "[data]") {
   PatternDataset dataset(50);
-  const LoaderOptions of = options();
+  const TrainingBatches of = some_batches();
   const int64_t bad = all_batches(dataset, of)[2].samples[1];
   dataset.before_read = [&](int64_t index) {
     if (index == bad) throw DataError("image " + std::to_string(index));
   };
   for (const int64_t threads : {1, 4}) {
-    LoaderOptions threaded = of;
-    threaded.threads = threads;
-    BatchLoader loader(dataset, threaded);
+    BatchLoader loader(dataset, of, {.threads = threads, .prefetch_batches = 3});
     loader.next();
     loader.next();
     const std::string expected = "image " + std::to_string(bad);
@@ -147,18 +141,17 @@ TEST_CASE("what a thread throws comes out of next(), in its place in the order",
 TEST_CASE("a loader in the middle of long batches is destroyed promptly", "[data]") {
   PatternDataset dataset(50);
   dataset.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
-  LoaderOptions of = options();
+  TrainingBatches of = some_batches();
   of.geometry.batch_size = 2000;  // ten seconds a batch
-  of.threads = 2;
   const auto start = std::chrono::steady_clock::now();
-  { const BatchLoader loader(dataset, of); }
+  { const BatchLoader loader(dataset, of, {.threads = 2, .prefetch_batches = 3}); }
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
 }
 
 TEST_CASE("wait_ms counts the time that next() waits", "[data]") {
   PatternDataset dataset(50);
   dataset.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
-  BatchLoader loader(dataset, options());
+  BatchLoader loader(dataset, some_batches(), kOneThread);
   CHECK(loader.wait_ms() == 0);
   loader.next();  // four images
   CHECK(loader.wait_ms() > 20);
@@ -166,18 +159,32 @@ TEST_CASE("wait_ms counts the time that next() waits", "[data]") {
 
 TEST_CASE("the end of the batches, and options out of range", "[data]") {
   const PatternDataset dataset(50);
-  LoaderOptions of = options();
+  TrainingBatches of = some_batches();
   of.last_step = 0;
-  BatchLoader nothing(dataset, of);
+  BatchLoader nothing(dataset, of, kOneThread);
   CHECK(nothing.done());
   CHECK_THROWS_AS(nothing.next(), std::logic_error);
 
-  of = options();
+  of = some_batches();
   of.slots.push_back({.worker = 3, .replica = 0});
-  CHECK_THROWS_AS(BatchLoader(dataset, of), std::logic_error);
-  of = options();
-  of.threads = 0;
-  CHECK_THROWS_AS(BatchLoader(dataset, of), std::logic_error);
+  CHECK_THROWS_AS(BatchLoader(dataset, of, kOneThread), std::logic_error);
+  of = some_batches();
+  CHECK_THROWS_AS(BatchLoader(dataset, of, {.threads = 0, .prefetch_batches = 3}), std::logic_error);
+}
+
+TEST_CASE("processes share a test set by its batches", "[data]") {
+  const PatternDataset dataset(50);
+  std::vector<std::vector<Batch>> shares;
+  for (const int64_t process : {0, 1, 2})
+    shares.push_back(all_batches(dataset, EvalBatches{.batch_size = 7, .first_batch = process, .stride = 3},
+                                 {.threads = 2, .prefetch_batches = 2}));
+  for (int64_t batch = 0; batch < 8; ++batch) {
+    const int64_t begin = batch * 7;
+    CHECK(shares[static_cast<size_t>(batch % 3)].at(static_cast<size_t>(batch / 3)) ==
+          dataset.eval_batch(begin, std::min<int64_t>(begin + 7, 50)));
+  }
+  CHECK(shares[0].size() + shares[1].size() + shares[2].size() == 8);
+  CHECK(all_batches(dataset, EvalBatches{.batch_size = 100, .first_batch = 1, .stride = 2}).empty());
 }
 
 TEST_CASE("eval_batch gives the data set's order, normalised only", "[data]") {
@@ -192,6 +199,36 @@ TEST_CASE("eval_batch gives the data set's order, normalised only", "[data]") {
   CHECK(batch.mixed_labels.empty());
   CHECK(batch.mix == 1);
   CHECK_THROWS_AS(dataset.eval_batch(48, 51), std::logic_error);
+}
+
+TEST_CASE("a damaged image is replaced in training and left out of evaluation, if asked for") {
+  PatternDataset dataset(10, OnError::kSkip);
+  dataset.before_read = [](int64_t index) {
+    if (index == 3 || index == 9) throw DataError("image " + std::to_string(index));
+  };
+  const std::vector<TrainingSample> samples = {{0, 3}, {1, 5}, {2, 9}};
+  const Batch training = dataset.training_batch(samples, {.steps = {Augmentation::kFlip}}, 7);
+  CHECK(training.samples == std::vector<int64_t>{4, 5, 0});
+  CHECK(training.skipped == std::vector<std::string>{"image 3", "image 9"});
+  // The replacement takes the place, and so the augmentation, of the image that it replaces.
+  const std::vector<TrainingSample> whole = {{0, 4}, {1, 5}, {2, 0}};
+  Batch expected = dataset.training_batch(whole, {.steps = {Augmentation::kFlip}}, 7);
+  expected.skipped = training.skipped;
+  CHECK(training == expected);
+
+  const Batch evaluation = dataset.eval_batch(2, 6);
+  CHECK(evaluation.samples == std::vector<int64_t>{2, 4, 5});
+  CHECK(evaluation.labels == std::vector<int64_t>{2, 4, 5});
+  CHECK(evaluation.images.size() == 3 * static_cast<size_t>(dataset.shape().numel()));
+  CHECK(evaluation.skipped == std::vector<std::string>{"image 3"});
+}
+
+TEST_CASE("where nothing is whole, skipping ends", "[data]") {
+  PatternDataset dataset(10, OnError::kSkip);
+  dataset.before_read = [](int64_t) { throw DataError("broken"); };
+  const std::vector<TrainingSample> samples = {{0, 3}};
+  const auto error = sdp::message_of<DataError>([&] { dataset.training_batch(samples, {}, 7); });
+  CHECK(testing::lacks(error, {"100 images in a row", "the last: broken"}) == "");
 }
 
 TEST_CASE("a model that does not fit the images is refused with what to set", "[data]") {

@@ -179,25 +179,23 @@ TEST_CASE("a loader of tokens gives the samples of its positions with any number
   const TempDir folder;
   write_shards(folder);
   const TokenDataset dataset(folder.path(), Split::kTrain, 8);
-  LoaderOptions options{.geometry = {.workers = 2, .replicas = 1, .accumulate_steps = 2, .batch_size = 3},
-                        .slots = {{.worker = 1, .replica = 0}, {.worker = 0, .replica = 0}},
-                        .first_step = 1,
-                        .last_step = 9,  // into the fourth epoch
-                        .seed = 5,
-                        .augment = {},
-                        .threads = 1,
-                        .prefetch_batches = 3};
-  const Sampler sampler(30, options.seed);
+  const TrainingBatches batches{
+      .geometry = {.workers = 2, .replicas = 1, .accumulate_steps = 2, .batch_size = 3},
+      .slots = {{.worker = 1, .replica = 0}, {.worker = 0, .replica = 0}},
+      .first_step = 1,
+      .last_step = 9,  // into the fourth epoch
+      .seed = 5,
+  };
+  const Sampler sampler(30, batches.seed);
   for (const int64_t threads : {1, 2, 4}) {
-    options.threads = threads;
-    BatchLoader loader(dataset, options);
+    BatchLoader loader(dataset, batches, {.threads = threads, .prefetch_batches = 3});
     for (int64_t step = 1; step < 9; ++step)
       for (int64_t micro_batch = 0; micro_batch < 2; ++micro_batch)
-        for (const SlotId& slot : options.slots) {
+        for (const SlotId& slot : batches.slots) {
           Batch expected;
           for (int64_t i = 0; i < 3; ++i) {
             const int64_t index =
-                sampler.index(options.geometry.position(step, slot.worker, slot.replica, micro_batch, i));
+                sampler.index(batches.geometry.position(step, slot.worker, slot.replica, micro_batch, i));
             expected.samples.push_back(index);
             // Shard index / 10 counts from 1000 times its number.
             for (int64_t token = 0; token < 9; ++token)
