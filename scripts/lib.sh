@@ -47,6 +47,7 @@ nlohmann-json3-dev  | header:nlohmann/json.hpp
 libxxhash-dev       | header:xxhash.h library:libxxhash.a
 libjpeg-dev         | header:jpeglib.h library:libjpeg.a
 libarchive-dev      | header:archive.h library:libarchive.a
+zlib1g-dev          | header:zlib.h library:libz.a
 '
 # shellcheck disable=SC2034
 TEST_PACKAGES='
@@ -201,7 +202,7 @@ check_test_python() {
   python=$(project_python) || die 2 "the tests need Python; PYTHON can name one"
   missing=$("$python" - <<'END'
 import importlib.util
-names = ["torch", "torchvision", "transformers", "numpy", "PIL", "safetensors", "pytest"]
+names = ["torch", "torchvision", "transformers", "numpy", "scipy", "PIL", "safetensors", "pytest"]
 print(" ".join(name for name in names if importlib.util.find_spec(name) is None))
 END
   )

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "data/cifar10.h"
+#include "data/cifar.h"
+#include "data/svhn.h"
 #include "data/tokens.h"
 #include "spec/error.h"
 
@@ -16,17 +17,19 @@ std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, Split split) {
                                  name_of(spec.name)));
   switch (spec.name) {
     case DatasetName::kCifar10:
-      return open_cifar10(spec.path, split);
+      return std::make_unique<ArrayDataset>(read_cifar10(spec.path, split, throw_problem));
+    case DatasetName::kCifar100:
+      return std::make_unique<ArrayDataset>(read_cifar100(spec.path, split, throw_problem));
+    case DatasetName::kSvhn:
+      return std::make_unique<ArrayDataset>(read_svhn(spec.path, split, spec.svhn_extra, throw_problem));
     case DatasetName::kTokens:
       return std::make_unique<TokenDataset>(spec.path, split, spec.sequence_length);
-    case DatasetName::kCifar100:
-    case DatasetName::kSvhn:
     case DatasetName::kImageNet:
       break;
   }
   throw UsageError(
-      fmt::format("data.name: {} can be planned with, but not be read by this version. Expected cifar10 or "
-                  "tokens.",
+      fmt::format("data.name: {} can be planned with, but not be read by this version. Expected cifar10, "
+                  "cifar100, svhn or tokens.",
                   name_of(spec.name)));
 }
 

@@ -1,5 +1,5 @@
 // Writes what lib/data makes of a folder to stdout, for oracle.py:
-//   dump_data FOLDER pixels train|test
+//   dump_data FOLDER pixels train|test cifar10|cifar100|svhn|svhn_extra
 //       per image: label (1 byte), pixels (3072 bytes)
 //   dump_data FOLDER batches SEED MIXUP_ALPHA CUTMIX_ALPHA
 //       per batch: samples, labels, mixed labels if it is mixed (int64), mix (float64), images (float32)
@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "data/cifar10.h"
+#include "data/cifar.h"
 #include "data/loader.h"
+#include "data/svhn.h"
 #include "data/tokens.h"
 #include "spec/error.h"
 
@@ -66,16 +67,23 @@ sdp::Split split_of(const std::string& name) {
   return name == "test" ? sdp::Split::kTest : sdp::Split::kTrain;
 }
 
+sdp::ArrayDataset open_images(const std::string& name, const std::string& folder, sdp::Split split) {
+  if (name == "cifar100") return sdp::ArrayDataset(sdp::read_cifar100(folder, split, sdp::throw_problem));
+  if (name.starts_with("svhn"))
+    return sdp::ArrayDataset(sdp::read_svhn(folder, split, name == "svhn_extra", sdp::throw_problem));
+  return sdp::ArrayDataset(sdp::read_cifar10(folder, split, sdp::throw_problem));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const std::string what = arguments.size() < 3 ? "" : arguments[1];
   try {
-    if (what == "pixels" && arguments.size() == 3) {
-      dump_pixels(*sdp::open_cifar10(arguments[0], split_of(arguments[2])));
+    if (what == "pixels" && arguments.size() == 4) {
+      dump_pixels(open_images(arguments[3], arguments[0], split_of(arguments[2])));
     } else if (what == "batches" && arguments.size() == 5) {
-      dump_batches(*sdp::open_cifar10(arguments[0], sdp::Split::kTrain), std::stoull(arguments[2]),
+      dump_batches(open_images("cifar10", arguments[0], sdp::Split::kTrain), std::stoull(arguments[2]),
                    std::stod(arguments[3]), std::stod(arguments[4]));
     } else if (what == "tokens" && arguments.size() == 4) {
       dump_tokens(sdp::TokenDataset(arguments[0], split_of(arguments[2]), std::stoll(arguments[3])));

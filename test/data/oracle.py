@@ -4,6 +4,7 @@
 
 Readers: tarfile and Pillow; also the same images written as CIFAR-10's binary version and as shards with .cls.
 Order: Philox4x32-10 and the Feistel network in plain Python. Augmentation and mixing: torchvision.
+CIFAR-100's binary version: written with numpy. SVHN's MAT-files: written and read with scipy.
 Tokens: shards written and cut into samples with numpy.
 """
 import io
@@ -16,6 +17,7 @@ import tempfile
 from unittest import mock
 
 import numpy as np
+import scipy.io
 import torch
 import torchvision.transforms.functional as transforms
 from PIL import Image
@@ -50,7 +52,7 @@ def records_of(blob):
 def check_example_data(program, folder):
     for split, per_class in (("train", 500), ("test", 100)):
         labels, images, _ = read_with_pillow(folder, split)
-        got_labels, got_images = records_of(dump(program, folder, "pixels", split))
+        got_labels, got_images = records_of(dump(program, folder, "pixels", split, "cifar10"))
         assert np.array_equal(got_labels, labels), split
         assert np.bincount(labels).tolist() == [per_class] * 10, split
         assert np.abs(got_images.astype(int) - images).max() <= 1, split
@@ -62,7 +64,7 @@ def check_binary_version(program, folder):
     with tempfile.TemporaryDirectory() as name:
         for batch in range(5):
             records[batch * 200 : (batch + 1) * 200].tofile(pathlib.Path(name) / f"data_batch_{batch + 1}.bin")
-        assert dump(program, name, "pixels", "train") == records.tobytes()
+        assert dump(program, name, "pixels", "train", "cifar10") == records.tobytes()
 
 
 def check_shards_with_cls(program, folder):
@@ -77,7 +79,53 @@ def check_shards_with_cls(program, folder):
                         member = tarfile.TarInfo(f"{key}.{extension}")
                         member.size = len(data)
                         tar.addfile(member, io.BytesIO(data))
-        assert dump(program, name, "pixels", "test") == dump(program, folder, "pixels", "test")
+        assert dump(program, name, "pixels", "test", "cifar10") == dump(program, folder, "pixels", "test", "cifar10")
+
+
+def random_images(count, classes, seed):
+    """Labels and images [N, 3, 32, 32], smooth enough to be compressed."""
+    random = np.random.default_rng(seed)
+    return random.integers(0, classes, count), (random.integers(0, 256, (count, 3, 32, 1)) + np.arange(32)).astype(np.uint8)
+
+
+def check_cifar100(program, _):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name) / "cifar-100-binary"
+        folder.mkdir()
+        for split, count in (("train", 150), ("test", 31)):
+            labels, images = random_images(count, 100, count)
+            coarse = np.random.default_rng(1).integers(0, 20, count)
+            pixels = images.reshape(count, 3072)
+            np.concatenate([coarse[:, None], labels[:, None], pixels], axis=1).astype(np.uint8).tofile(folder / f"{split}.bin")
+            got_labels, got_images = records_of(dump(program, name, "pixels", split, "cifar100"))
+            assert np.array_equal(got_labels, labels) and np.array_equal(got_images, images), split
+
+
+def check_svhn(program, _):
+    """X [32, 32, 3, N] and y [N, 1] with 10 for the digit 0, compressed as the official files are, and not."""
+    for compressed in (True, False):
+        for order in ("Xy", "yX"):
+            with tempfile.TemporaryDirectory() as name:
+                expected = {}
+                for seed, (split, count) in enumerate((("train", 77), ("test", 20), ("extra", 1))):
+                    labels, images = random_images(count, 10, seed)
+                    variables = {
+                        "X": images.transpose(2, 3, 1, 0),
+                        "y": np.where(labels == 0, 10, labels).astype(np.uint8)[:, None],
+                    }
+                    path = pathlib.Path(name) / f"{split}_32x32.mat"
+                    scipy.io.savemat(path, {key: variables[key] for key in order}, do_compression=compressed)
+                    back = scipy.io.loadmat(path)
+                    assert back["X"].shape == (32, 32, 3, count) and back["y"].dtype == np.uint8
+                    expected[split] = (
+                        np.where(back["y"] == 10, 0, back["y"]).ravel(),
+                        back["X"].transpose(3, 2, 0, 1),
+                    )
+                expected["both"] = [np.concatenate(pair) for pair in zip(expected["train"], expected["extra"])]
+                for split, which, key in (("train", "svhn", "train"), ("test", "svhn", "test"), ("train", "svhn_extra", "both")):
+                    labels, images = records_of(dump(program, name, "pixels", split, which))
+                    assert np.array_equal(labels, expected[key][0]) and set(labels) <= set(range(10)), (key, order)
+                    assert np.array_equal(images, expected[key][1]), (key, order, compressed)
 
 
 def philox(counter, key):
@@ -187,7 +235,7 @@ def check_batches(program, folder):
     Position 5000, the start of the second epoch, lies in step 13.
     """
     seed, batch_size = 2**40 + 5, 16
-    labels, images = records_of(dump(program, folder, "pixels", "train"))
+    labels, images = records_of(dump(program, folder, "pixels", "train", "cifar10"))
     order = permutation(len(labels), seed, 0) + permutation(len(labels), seed, 1)
     for alphas in ((0, 0), (0.2, 0), (0, 1), (0.8, 0.5)):
         blob = dump(program, folder, "batches", seed, *alphas)
@@ -250,7 +298,15 @@ def check_tokens(program, _):
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     torch.set_num_threads(1)
-    for check in (check_example_data, check_binary_version, check_shards_with_cls, check_batches, check_tokens):
+    for check in (
+        check_example_data,
+        check_binary_version,
+        check_shards_with_cls,
+        check_cifar100,
+        check_svhn,
+        check_batches,
+        check_tokens,
+    ):
         check(program, folder)
         print(f"{check.__name__}: ok")
 

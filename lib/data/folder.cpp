@@ -1,0 +1,42 @@
+#include "data/folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+#include <system_error>
+
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error))
+    throw DataError(fmt::format("data.path: {} is not a folder. Expected the folder that holds the data set.",
+                                folder.string()));
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  if (error)
+    throw DataError(fmt::format("data.path: {} can't be listed: {}.", folder.string(), error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string enumerate(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 8;
+  if (names.empty()) return "nothing";
+  const size_t shown = std::min(names.size(), kMost);
+  const std::string text = fmt::format("{}", fmt::join(std::span(names).first(shown), ", "));
+  return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
+}
+
+}  // namespace sdp

@@ -1,0 +1,28 @@
+#include "data/image_array.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace sdp {
+
+ArrayDataset::ArrayDataset(ImageArray array) : array_(std::move(array)) {
+  if (array_.pixels.size() != array_.labels.size() * static_cast<size_t>(array_.shape.numel()))
+    throw std::logic_error(
+        fmt::format("ArrayDataset: {} pixels for {} labels", array_.pixels.size(), array_.labels.size()));
+}
+
+void ArrayDataset::read(int64_t index, std::span<uint8_t> chw) const {
+  const auto numel = static_cast<size_t>(array_.shape.numel());
+  if (chw.size() != numel) throw std::logic_error("ArrayDataset::read: the span does not fit an image");
+  std::copy_n(array_.pixels.data() + checked(index) * numel, numel, chw.data());
+}
+
+size_t ArrayDataset::checked(int64_t index) const {
+  if (index < 0 || index >= size()) throw std::logic_error(fmt::format("ArrayDataset: no image {}", index));
+  return static_cast<size_t>(index);
+}
+
+}  // namespace sdp
