@@ -1,9 +1,13 @@
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
+#include <string_view>
 
-#include "checkpoint/safetensors.h"
 #include "commands.h"
+#include "feed/feed.h"
 #include "spec/error.h"
 #include "spec/load.h"
 #include "train/checkpointing.h"
@@ -11,6 +15,7 @@
 #include "train/evaluation.h"
 #include "train/export.h"
 #include "train/run_text.h"
+#include "train/tensor_file.h"
 
 namespace sdp {
 namespace {
@@ -23,16 +28,25 @@ ExperimentSpec spec_of(const RunArguments& run) {
     throw UsageError(
         "--run " + run.run_dir.string() +
         ": expected the folder of a run, which has a spec.yaml. Runs are under output.dir/name.");
+  constexpr auto kFree =
+      std::to_array<std::string_view>({"eval.", "data.path=", "data.index_dir=", "data.loader_threads=",
+                                       "data.location=", "data.on_error=", "train.device="});
   for (const std::string& assignment : run.overrides)
-    if (!assignment.starts_with("eval.") && !assignment.starts_with("data.path=") &&
-        !assignment.starts_with("train.device="))
-      throw UsageError("--set " + assignment +
-                       ": a finished run is what it is; expected a key of eval, data.path or train.device");
+    if (std::none_of(kFree.begin(), kFree.end(),
+                     [&](std::string_view key) { return assignment.starts_with(key); }))
+      throw UsageError(
+          fmt::format("--set {}: a finished run is what it is; expected a key of eval, data.path, "
+                      "data.index_dir, data.loader_threads, data.location, data.on_error or train.device",
+                      assignment));
   return load_spec({saved}, run.overrides, NamedFiles::kNotNeeded).spec;
 }
 
 Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run) {
   return make_experiment(spec, /*processes=*/1, run.run_dir / "plan.json");
+}
+
+void print_skipped(const std::string& message) {
+  std::fprintf(stderr, "warning: skipped: %s\n", message.c_str());
 }
 
 /// Accuracy of every worker's subnetwork.
@@ -48,16 +62,12 @@ std::vector<double> subnetwork_accuracies(const Experiment& experiment, const Ch
   return accuracies;
 }
 
-void write_logits(const std::filesystem::path& path, const at::Tensor& logits, const Dataset& test) {
-  const at::Tensor values = logits.to(at::kCPU, at::kFloat).contiguous();
-  std::vector<int64_t> labels;
-  for (int64_t i = 0; i < test.size(); ++i)
-    labels.push_back(test.eval_batch(i, i + 1).labels.front());
-  SafetensorsWriter writer(
-      path, {{"labels", DType::kI64, {test.size()}}, {"logits", DType::kF32, values.sizes().vec()}});
-  writer.write(std::as_bytes(std::span(labels)));
-  writer.write(std::span(static_cast<const std::byte*>(values.data_ptr()), values.nbytes()));
-  writer.finish();
+void write_predictions(const std::filesystem::path& path, const Predictions& predictions) {
+  TensorFile file;
+  file.add("labels", DType::kI64, predictions.labels.sizes().vec(), [&] { return predictions.labels; });
+  file.add("logits", DType::kF32, predictions.logits.sizes().vec(),
+           [&] { return predictions.logits.to(at::kFloat); });
+  file.write(path, {});
 }
 
 }  // namespace
@@ -75,12 +85,14 @@ int eval_command(const EvalArguments& arguments) {
   SavedFullModel model(experiment.plan, reader, experiment.spec, device);
   const auto train = open_dataset(experiment.spec.data, experiment.spec.model, Split::kTrain);
   const auto test = open_dataset(experiment.spec.data, experiment.spec.model, Split::kTest);
-  Evaluator evaluator(experiment, *train, *test, *comm);
+  const FeedSource train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
+  const FeedSource test_source(*test, experiment.spec.data, experiment.spec.train.precision, device);
+  Evaluator evaluator(experiment, train_source, test_source, *comm, print_skipped);
   EvalRecord record = evaluator.evaluate(model);
   record.step = reader.manifest().step;
   if (has_subnetworks(experiment.plan))
     record.subnetwork_accuracy = subnetwork_accuracies(experiment, reader, evaluator, device);
-  if (!arguments.logits.empty()) write_logits(arguments.logits, evaluator.logits(model), *test);
+  if (!arguments.logits.empty()) write_predictions(arguments.logits, evaluator.predict(model));
   std::printf("%s\n", (arguments.json ? to_json_line(record) : describe(record)).c_str());
   return 0;
 }
@@ -105,7 +117,8 @@ int export_command(const ExportArguments& arguments) {
                 static_cast<long long>(recalibrate_batches));
     const auto train = open_dataset(spec.data, spec.model, Split::kTrain);
     const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, kCollectiveTimeout);
-    Evaluator(experiment, *train, *train, *comm).recalibrate(model);
+    const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
+    Evaluator(experiment, source, source, *comm, print_skipped).recalibrate(model);
   }
   export_model(model, experiment, reader.manifest(), recalibrate_batches, arguments.out);
   std::printf("wrote %s\n", arguments.out.c_str());

@@ -19,6 +19,8 @@ std::string to_json_line(const TrainRecord& record) {
                       {"lr", record.lr},
                       {"samples_per_s", record.samples_per_s},
                       {"step_ms", record.step_ms},
+                      {"data_wait_ms", record.data_wait_ms},
+                      {"skipped_samples", record.skipped_samples},
                       {"peak_memory_bytes", record.peak_memory_bytes},
                       {"bytes_sent", record.bytes_sent}}
       .dump();
@@ -27,6 +29,7 @@ std::string to_json_line(const TrainRecord& record) {
 std::string to_json_line(const EvalRecord& record) {
   ordered_json json = {
       {"kind", "eval"}, {"step", record.step}, {"loss", record.loss}, {"accuracy", record.accuracy}};
+  if (record.skipped_samples > 0) json["skipped_samples"] = record.skipped_samples;
   if (record.loss_uncorrected) json["loss_uncorrected"] = *record.loss_uncorrected;
   if (record.accuracy_uncorrected) json["accuracy_uncorrected"] = *record.accuracy_uncorrected;
   if (!record.subnetwork_accuracy.empty()) json["subnetwork_accuracy"] = record.subnetwork_accuracy;

@@ -21,6 +21,8 @@ struct TrainRecord {
   double lr = 0;
   double samples_per_s = 0;  ///< of all workers together
   double step_ms = 0;
+  double data_wait_ms = 0;        ///< of a step, of the process that waited longest for its batches
+  int64_t skipped_samples = 0;    ///< damaged images since the line before (data.on_error: skip)
   int64_t peak_memory_bytes = 0;  ///< largest over the processes
   int64_t bytes_sent = 0;
 };
@@ -30,6 +32,9 @@ struct EvalRecord {
   int64_t step = 0;
   double loss = 0;
   double accuracy = 0;  ///< share in 0..1
+  /// Damaged images of the test set that were left out (data.on_error: skip); left out of the line where
+  /// none.
+  int64_t skipped_samples = 0;
   std::optional<double> loss_uncorrected =
       {};  ///< without BatchNorm recalibration and branch scale; unset: no correction
   std::optional<double> accuracy_uncorrected = {};

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 
-#include "data/loader.h"
-#include "train/batch.h"
-
 namespace sdp {
 
 namespace {
@@ -24,9 +21,9 @@ double branch_scale_of(const Experiment& experiment) {
   return experiment.spec.eval.branch_scale == BranchScale::kSurvival && is_scaled ? plan.coverage() : 1;
 }
 
-Evaluator::Evaluator(const Experiment& experiment, const Dataset& train, const Dataset& test,
-                     Communicator& comm)
-    : experiment_(experiment), train_(train), test_(test), comm_(comm) {}
+Evaluator::Evaluator(const Experiment& experiment, const FeedSource& train, const FeedSource& test,
+                     Communicator& comm, OnSkipped on_skipped)
+    : experiment_(experiment), train_(train), test_(test), comm_(comm), on_skipped_(std::move(on_skipped)) {}
 
 ForwardMode Evaluator::bind(Model& model, FullModel& full_model, bool training) const {
   ForwardMode mode{.training = training};
@@ -58,16 +55,26 @@ void Evaluator::walk_branches(const ForwardMode& mode) const {
   }
 }
 
-TensorBatch Evaluator::test_batch(int64_t begin) const {
-  const int64_t end = std::min(begin + *experiment_.spec.eval.batch_size, test_.size());
-  return to_tensors(test_.eval_batch(begin, end), experiment_.spec.train.precision, comm_.device());
+TensorBatch Evaluator::next(Feed& feed) const {
+  TensorBatch batch = feed.next();
+  for (const std::string& message : batch.skipped)
+    on_skipped_(message);
+  return batch;
 }
 
-at::Tensor Evaluator::summed_loss_and_hits(Model& model, const ForwardMode& mode, int64_t begin) const {
-  const TensorBatch batch = test_batch(begin);
+at::Tensor Evaluator::zero_sums() const {
+  return at::zeros({4}, at::TensorOptions(at::kDouble).device(comm_.device()));
+}
+
+at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch) const {
+  at::Tensor sums = zero_sums();
+  sums[3] = static_cast<double>(batch.skipped.size());
+  if (batch.samples.empty()) {  // all of them damaged
+    walk_branches(mode);
+    return sums;
+  }
   const at::Tensor logits = model.forward(batch.input, mode).flatten(0, -2);
   const at::Tensor labels = batch.labels.flatten();
-  at::Tensor sums = at::zeros({3}, at::TensorOptions(at::kDouble).device(comm_.device()));
   const at::ScalarType type = scalar_type(sum_type(experiment_.spec.train.precision));
   // Few rows at a time: a language model's are as wide as its vocabulary.
   for (int64_t row = 0; row < labels.numel(); row += kRowsAtATime) {
@@ -76,8 +83,8 @@ at::Tensor Evaluator::summed_loss_and_hits(Model& model, const ForwardMode& mode
     const at::Tensor wanted = labels.narrow(0, row, rows);
     const at::Tensor losses = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::None);
     const at::Tensor hits = predicted.argmax(1).eq(wanted);
-    sums.add_(at::stack({losses.sum(at::kDouble), hits.sum(at::kDouble),
-                         at::full({}, static_cast<double>(rows), sums.options())}));
+    sums.narrow(0, 0, 3).add_(at::stack({losses.sum(at::kDouble), hits.sum(at::kDouble),
+                                         at::full({}, static_cast<double>(rows), sums.options())}));
   }
   return sums;
 }
@@ -86,13 +93,14 @@ EvalResult Evaluator::run(FullModel& full_model) {
   const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
   const ForwardMode mode = bind(*model, full_model, /*training=*/false);
   const int64_t batch_size = *experiment_.spec.eval.batch_size;
-  const int64_t batches = (test_.size() + batch_size - 1) / batch_size;
-  at::Tensor sums = at::zeros({3}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  const int64_t batches = EvalBatches{.batch_size = batch_size}.count(test_.size());
+  const std::unique_ptr<Feed> feed =
+      test_.evaluation({.batch_size = batch_size, .first_batch = comm_.rank(), .stride = comm_.size()});
+  at::Tensor sums = zero_sums();
   // Every process makes the same number of passes, as streamed branches are collective.
   for (int64_t round = 0; round * comm_.size() < batches; ++round) {
-    const int64_t batch = round * comm_.size() + comm_.rank();
-    if (batch < batches) {
-      sums.add_(summed_loss_and_hits(*model, mode, batch * batch_size));
+    if (round * comm_.size() + comm_.rank() < batches) {
+      sums.add_(sums_of(*model, mode, next(*feed)));
     } else {
       walk_branches(mode);
     }
@@ -104,17 +112,26 @@ EvalResult Evaluator::run(FullModel& full_model) {
 EvalResult Evaluator::mean_of(const at::Tensor& sums) {
   const at::Tensor host = sums.cpu();
   const double predictions = host[2].item<double>();
-  return {host[0].item<double>() / predictions, host[1].item<double>() / predictions};
+  return {.loss = host[0].item<double>() / predictions,
+          .accuracy = host[1].item<double>() / predictions,
+          .skipped = static_cast<int64_t>(host[3].item<double>())};
 }
 
-at::Tensor Evaluator::logits(FullModel& full_model) {
+Predictions Evaluator::predict(FullModel& full_model) {
   const at::NoGradGuard no_grad;
   const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
   const ForwardMode mode = bind(*model, full_model, /*training=*/false);
-  std::vector<at::Tensor> parts;
-  for (int64_t begin = 0; begin < test_.size(); begin += *experiment_.spec.eval.batch_size)
-    parts.push_back(model->forward(test_batch(begin).input, mode));
-  return at::cat(parts);
+  const EvalBatches all{.batch_size = *experiment_.spec.eval.batch_size};
+  const std::unique_ptr<Feed> feed = test_.evaluation(all);
+  std::vector<at::Tensor> logits;
+  std::vector<at::Tensor> labels;
+  for (int64_t number = 0; number < all.count(test_.size()); ++number) {
+    const TensorBatch batch = next(*feed);
+    if (batch.samples.empty()) continue;
+    logits.push_back(model->forward(batch.input, mode));
+    labels.push_back(batch.labels);
+  }
+  return {.logits = at::cat(logits), .labels = at::cat(labels)};
 }
 
 /// BatchNorm statistics re-estimated as the plain average over training batches passed through the assembled
@@ -129,24 +146,20 @@ void Evaluator::recalibrate(FullModel& full_model) {
   ForwardMode mode = bind(*model, full_model, /*training=*/true);
 
   const int64_t mine = (batches - comm_.rank() + comm_.size() - 1) / comm_.size();
-  LoaderOptions options{
-      .geometry = {.workers = comm_.size(), .replicas = 1, .accumulate_steps = 1, .batch_size = batch_size},
-      .slots = {{.worker = comm_.rank(), .replica = 0}},
-      .first_step = 0,
-      .last_step = mine,
-      .seed = static_cast<uint64_t>(spec.seed),
-      .augment = {.steps = *spec.data.augment},  // unmixed, as the test images are
-      .threads = spec.data.loader_threads,
-      .prefetch_batches = spec.data.prefetch_batches};
-  BatchLoader loader(train_, options);
+  const std::unique_ptr<Feed> feed = train_.training(
+      {.geometry = {.workers = comm_.size(), .replicas = 1, .accumulate_steps = 1, .batch_size = batch_size},
+       .slots = {{.worker = comm_.rank(), .replica = 0}},
+       .first_step = 0,
+       .last_step = mine,
+       .seed = static_cast<uint64_t>(spec.seed),
+       .augment = {.steps = *spec.data.augment}});  // unmixed, as the test images are
   for (int64_t round = 0; round * comm_.size() < batches; ++round) {
     if (round >= mine) {
       walk_branches(mode);
       continue;
     }
     mode.batch_norm_momentum = 1.0 / static_cast<double>(round + 1);
-    const TensorBatch batch = to_tensors(loader.next(), spec.train.precision, comm_.device());
-    model->forward(batch.input, mode);
+    model->forward(next(*feed).input, mode);
   }
   for (auto& [name, buffer] : full_model.buffers()) {
     // A process without a batch still has the averages of training, which must not count.
@@ -170,15 +183,18 @@ EvalRecord Evaluator::evaluate(FullModel& full_model) {
   }
   record.loss = result.loss;
   record.accuracy = result.accuracy;
+  record.skipped_samples = result.skipped;
   return record;
 }
 
 EvalResult Evaluator::evaluate_subnetwork(Model& model) {
   const at::NoGradGuard no_grad;
   const ForwardMode mode{.training = false};
-  at::Tensor sums = at::zeros({3}, at::TensorOptions(at::kDouble).device(comm_.device()));
-  for (int64_t begin = 0; begin < test_.size(); begin += *experiment_.spec.eval.batch_size)
-    sums.add_(summed_loss_and_hits(model, mode, begin));
+  const EvalBatches all{.batch_size = *experiment_.spec.eval.batch_size};
+  const std::unique_ptr<Feed> feed = test_.evaluation(all);
+  at::Tensor sums = zero_sums();
+  for (int64_t number = 0; number < all.count(test_.size()); ++number)
+    sums.add_(sums_of(model, mode, next(*feed)));
   return mean_of(sums);
 }
 

@@ -2,8 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "feed/batch.h"
 #include "spec/experiment_spec.h"
-#include "train/batch.h"
 
 namespace sdp {
 

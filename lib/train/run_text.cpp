@@ -127,6 +127,7 @@ std::string describe(const EvalRecord& record) {
         std::minmax_element(record.subnetwork_accuracy.begin(), record.subnetwork_accuracy.end());
     text += fmt::format("; single subnetworks {} to {}", percent(*low), percent(*high));
   }
+  if (record.skipped_samples > 0) text += fmt::format("; without {} damaged images", record.skipped_samples);
   return text;
 }
 

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "data/random.h"
-#include "train/batch.h"
 #include "train/checkpointing.h"
 #include "train/device.h"
 #include "train/loss.h"
@@ -40,29 +39,17 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       threads_(threads),
       train_data_(open_dataset(experiment.spec.data, experiment.spec.model, Split::kTrain)),
       test_data_(open_dataset(experiment.spec.data, experiment.spec.model, Split::kTest)),
+      train_source_(*train_data_, experiment.spec.data, experiment.spec.train.precision, comm.device()),
+      test_source_(*test_data_, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       steps_(run_steps(experiment, train_data_->size())),
-      sampler_(train_data_->size(), static_cast<uint64_t>(experiment.spec.seed)),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),
       generator_(make_generator(comm.device())) {
   start_fresh_or_resume(resume);
   const ParameterStore& store = engine_.store();
-  LoaderOptions options{.geometry = geometry_of(experiment.spec),
-                        .slots = {},
-                        .first_step = first_step_,
-                        .last_step = steps_.length.total_steps,
-                        .seed = static_cast<uint64_t>(experiment.spec.seed),
-                        .augment = {.steps = *experiment.spec.data.augment,
-                                    .mixup_alpha = experiment.spec.data.mixup_alpha,
-                                    .cutmix_alpha = experiment.spec.data.cutmix_alpha},
-                        .threads = experiment.spec.data.loader_threads,
-                        .prefetch_batches = experiment.spec.data.prefetch_batches};
-  for (size_t s = 0; s < store.slots().size(); ++s) {
-    const Slot slot = store.slots()[s];
-    options.slots.push_back({slot.worker, slot.replica});
-    models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan, slot.worker,
+  for (size_t s = 0; s < store.slots().size(); ++s)
+    models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan, store.slots()[s].worker,
                                       store.slot(static_cast<int>(s))));
-  }
-  if (first_step_ < steps_.length.total_steps) loader_ = std::make_unique<BatchLoader>(*train_data_, options);
+  if (first_step_ < steps_.length.total_steps) feed_ = train_source_.training(batches_of_process());
   if (comm.rank() == 0) {
     log_.info(describe_length(experiment, steps_));
     if (steps_.length.warmup_steps >= steps_.length.total_steps)
@@ -106,6 +93,33 @@ void Trainer::start_fresh_or_resume(bool resume) {
   }
 }
 
+TrainingBatches Trainer::batches_of_process() const {
+  const ExperimentSpec& spec = experiment_.spec;
+  TrainingBatches batches{.geometry = geometry_of(spec),
+                          .slots = {},
+                          .first_step = first_step_,
+                          .last_step = steps_.length.total_steps,
+                          .seed = static_cast<uint64_t>(spec.seed),
+                          .augment = {.steps = *spec.data.augment,
+                                      .mixup_alpha = spec.data.mixup_alpha,
+                                      .cutmix_alpha = spec.data.cutmix_alpha}};
+  for (const Slot& slot : engine_.store().slots())
+    batches.slots.push_back({slot.worker, slot.replica});
+  return batches;
+}
+
+TensorBatch Trainer::next_batch() {
+  TensorBatch batch = feed_->next();
+  for (const std::string& message : batch.skipped)
+    report_skipped(message);
+  interval_.skipped += static_cast<int64_t>(batch.skipped.size());
+  return batch;
+}
+
+void Trainer::report_skipped(const std::string& message) {
+  if (reported_.insert(message).second) log_.warn(fmt::format("skipped: {}", message));
+}
+
 double Trainer::lr_of(int64_t step) const {
   return learning_rate(experiment_.spec.schedule, experiment_.spec.optimizer.lr, steps_.length, step);
 }
@@ -127,17 +141,19 @@ std::optional<at::Generator> Trainer::noise(int64_t step, int64_t micro_batch, s
 void Trainer::train_step(int64_t step) {
   const ExperimentSpec& spec = experiment_.spec;
   at::Tensor losses = zero_losses(models_.size(), comm_.device());
+  std::vector<int64_t> samples;
 
   // 1. Forward and backward of every local subnetwork, each on mini-batches of its own.
   for (int64_t micro_batch = 0; micro_batch < spec.train.accumulate_steps; ++micro_batch) {
     for (size_t slot = 0; slot < models_.size(); ++slot) {
-      const TensorBatch batch = to_tensors(loader_->next(), spec.train.precision, comm_.device());
+      const TensorBatch batch = next_batch();
       const at::Tensor logits = models_[slot]->forward(
           batch.input, {.training = true, .generator = noise(step, micro_batch, slot)});
       const at::Tensor loss = classification_loss(logits, batch, spec.train);
       loss.backward();
       losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(spec.train.accumulate_steps);
       engine_.absorb(static_cast<int>(slot));
+      samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
     }
   }
 
@@ -153,15 +169,17 @@ void Trainer::train_step(int64_t step) {
   // 5. Account.
   interval_.losses += losses;
   interval_.steps += 1;
-  if (spec.output.trace) trace_step(step, losses);
+  if (spec.output.trace) trace_step(step, losses, samples);
 }
 
 /// What all processes tell each other: losses of all slots in order of worker and replica, whether any
-/// process was asked to stop, and the largest peak memory.
+/// process was asked to stop, the largest peak memory and wait for data, and how many images were skipped.
 Trainer::Gathered Trainer::gather(const at::Tensor& losses) {
   const double stop = signals_.requested() ? 1 : 0;
   const double memory = static_cast<double>(peak_memory_bytes(comm_.device()));
-  const at::Tensor mine = at::cat({losses, at::tensor({stop, memory}, losses.options())});
+  const double wait_ms = feed_->wait_ms() - interval_.wait_ms;
+  const double skipped = static_cast<double>(interval_.skipped);
+  const at::Tensor mine = at::cat({losses, at::tensor({stop, memory, wait_ms, skipped}, losses.options())});
   at::Tensor all = at::empty({comm_.size() * mine.numel()}, mine.options());
   comm_.all_gather(all, mine);
   const at::Tensor host = all.cpu().view({comm_.size(), mine.numel()});
@@ -169,28 +187,36 @@ Trainer::Gathered Trainer::gather(const at::Tensor& losses) {
   for (int process = 0; process < comm_.size(); ++process) {
     const double* values = host[process].data_ptr<double>();
     gathered.losses.insert(gathered.losses.end(), values, values + losses.numel());
-    gathered.stop = gathered.stop || values[losses.numel()] > 0;
-    gathered.peak_memory_bytes =
-        std::max(gathered.peak_memory_bytes, static_cast<int64_t>(values[losses.numel() + 1]));
+    const double* others = values + losses.numel();
+    gathered.stop = gathered.stop || others[0] > 0;
+    gathered.peak_memory_bytes = std::max(gathered.peak_memory_bytes, static_cast<int64_t>(others[1]));
+    gathered.wait_ms = std::max(gathered.wait_ms, others[2]);
+    gathered.skipped += static_cast<int64_t>(others[3]);
   }
   return gathered;
 }
 
-void Trainer::trace_step(int64_t step, const at::Tensor& losses) {
-  const std::vector<double> all = gather(losses).losses;
+/// `samples`: of this process's batches, by micro-batch, then by slot.
+void Trainer::trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples) {
+  const std::vector<double> all_losses = gather(losses).losses;
+  const at::Tensor mine = at::tensor(samples, at::kLong).to(comm_.device());
+  at::Tensor all = at::empty({comm_.size() * mine.numel()}, mine.options());
+  comm_.all_gather(all, mine);
   if (!trace_) return;
   const BatchGeometry geometry = geometry_of(experiment_.spec);
-  for (size_t i = 0; i < all.size(); ++i) {
-    TraceRecord record{.step = step + 1,
-                       .worker = static_cast<int64_t>(i) / geometry.replicas,
-                       .replica = static_cast<int64_t>(i) % geometry.replicas,
-                       .loss = all[i],
-                       .samples = {}};
-    for (int64_t micro_batch = 0; micro_batch < geometry.accumulate_steps; ++micro_batch)
-      for (int64_t sample = 0; sample < geometry.batch_size; ++sample)
-        record.samples.push_back(
-            sampler_.index(geometry.position(step, record.worker, record.replica, micro_batch, sample)));
-    trace_->append(record);
+  const int64_t slots = static_cast<int64_t>(models_.size());
+  // [process, micro-batch, slot, sample] -> [worker and replica, micro-batch and sample]
+  const at::Tensor by_slot = all.cpu()
+                                 .view({comm_.size(), geometry.accumulate_steps, slots, geometry.batch_size})
+                                 .transpose(1, 2)
+                                 .reshape({comm_.size() * slots, -1});
+  for (int64_t i = 0; i < by_slot.size(0); ++i) {
+    const int64_t* first = by_slot[i].data_ptr<int64_t>();
+    trace_->append(TraceRecord{.step = step + 1,
+                               .worker = i / geometry.replicas,
+                               .replica = i % geometry.replicas,
+                               .loss = all_losses[static_cast<size_t>(i)],
+                               .samples = {first, first + by_slot.size(1)}});
   }
 }
 
@@ -203,6 +229,7 @@ bool Trainer::log_interval(int64_t done) {
   for (double sum : gathered.losses)
     loss += sum / steps / static_cast<double>(gathered.losses.size());
   if (!std::isfinite(loss)) stop_because_not_finite(done);
+  const double step_ms = seconds * 1e3 / steps;
   const int64_t bytes_sent = comm_.traffic().all_to_all_bytes;
   const double samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds;
   if (metrics_) {
@@ -211,16 +238,33 @@ bool Trainer::log_interval(int64_t done) {
                                  .loss = loss,
                                  .lr = lr_of(done - 1),
                                  .samples_per_s = samples_per_s,
-                                 .step_ms = seconds * 1e3 / steps,
+                                 .step_ms = step_ms,
+                                 .data_wait_ms = gathered.wait_ms / steps,
+                                 .skipped_samples = gathered.skipped,
                                  .peak_memory_bytes = gathered.peak_memory_bytes,
                                  .bytes_sent = (bytes_sent - interval_.bytes_sent) / interval_.steps});
     show_progress(done, loss, samples_per_s, gathered.peak_memory_bytes);
+    // The first interval waits for the first batch.
+    if (done - first_step_ > interval_.steps) warn_of_slow_data(step_ms, gathered.wait_ms / steps);
   }
   interval_ = {.losses = at::zeros_like(interval_.losses),
                .steps = 0,
                .bytes_sent = bytes_sent,
+               .wait_ms = feed_->wait_ms(),
+               .skipped = 0,
                .began = std::chrono::steady_clock::now()};
   return gathered.stop;
+}
+
+void Trainer::warn_of_slow_data(double step_ms, double wait_ms) {
+  constexpr double kMostWaiting = 0.2;
+  if (warned_of_slow_data_ || wait_ms < kMostWaiting * step_ms) return;
+  warned_of_slow_data_ = true;
+  progress_->clear();
+  log_.warn(fmt::format(
+      "the data is the bottleneck: of a step's {:.1f} ms, {:.1f} ms are waited for batches. Raise "
+      "data.loader_threads ({}), or data.prefetch_batches ({}) if only some steps wait.",
+      step_ms, wait_ms, experiment_.spec.data.loader_threads, experiment_.spec.data.prefetch_batches));
 }
 
 void Trainer::show_progress(int64_t done, double loss, double samples_per_s, int64_t memory_bytes) {
@@ -245,9 +289,14 @@ void Trainer::stop_because_not_finite(int64_t done) const {
                   done, saved ? fmt::format("of step {}", *saved) : "none"));
 }
 
+Evaluator Trainer::make_evaluator() {
+  return {experiment_, train_source_, test_source_, comm_,
+          [this](const std::string& message) { report_skipped(message); }};
+}
+
 /// Accuracy of every worker's own subnetwork (replica 0), each measured by the process that runs it.
 std::vector<double> Trainer::subnetwork_accuracies() {
-  Evaluator evaluator(experiment_, *train_data_, *test_data_, comm_);
+  Evaluator evaluator = make_evaluator();
   at::Tensor accuracies = zero_losses(static_cast<size_t>(experiment_.plan.workers), comm_.device());
   for (size_t s = 0; s < models_.size(); ++s) {
     const Slot slot = engine_.store().slots()[s];
@@ -259,7 +308,7 @@ std::vector<double> Trainer::subnetwork_accuracies() {
 }
 
 void Trainer::evaluate(int64_t done, bool final) {
-  Evaluator evaluator(experiment_, *train_data_, *test_data_, comm_);
+  Evaluator evaluator = make_evaluator();
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
   EvalRecord record = evaluator.evaluate(full_model);
   record.step = done;
@@ -286,6 +335,8 @@ ExitCode Trainer::run() {
   interval_ = {.losses = zero_losses(models_.size(), comm_.device()),
                .steps = 0,
                .bytes_sent = comm_.traffic().all_to_all_bytes,
+               .wait_ms = 0,
+               .skipped = 0,
                .began = std::chrono::steady_clock::now()};
   if (first_step_ >= total && comm_.rank() == 0)
     log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}", first_step_,

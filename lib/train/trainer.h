@@ -5,11 +5,13 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
-#include "data/loader.h"
 #include "engine/engine.h"
+#include "feed/feed.h"
 #include "report/log.h"
 #include "report/metrics.h"
 #include "report/progress.h"
@@ -38,6 +40,8 @@ class Trainer {
     at::Tensor losses;  ///< [local slots], fp64, on the device
     int64_t steps = 0;
     int64_t bytes_sent = 0;
+    double wait_ms = 0;   ///< of the feed when the interval began
+    int64_t skipped = 0;  ///< damaged images
     std::chrono::steady_clock::time_point began;
   };
 
@@ -45,6 +49,8 @@ class Trainer {
     std::vector<double> losses;
     bool stop = false;
     int64_t peak_memory_bytes = 0;
+    double wait_ms = 0;  ///< of the process that waited longest
+    int64_t skipped = 0;
   };
 
   void start_fresh_or_resume(bool resume);
@@ -53,9 +59,14 @@ class Trainer {
   double lr_of(int64_t step) const;
   /// Writes the interval's line; whether any process was asked to stop. Collective.
   bool log_interval(int64_t done);
-  void trace_step(int64_t step, const at::Tensor& losses);
+  void trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples);
+  TrainingBatches batches_of_process() const;
+  TensorBatch next_batch();
+  void report_skipped(const std::string& message);
+  void warn_of_slow_data(double step_ms, double wait_ms);
   Gathered gather(const at::Tensor& losses);
   [[noreturn]] void stop_because_not_finite(int64_t done) const;
+  Evaluator make_evaluator();
   void evaluate(int64_t done, bool final);
   std::vector<double> subnetwork_accuracies();
   void save(int64_t done);
@@ -68,17 +79,20 @@ class Trainer {
   const int threads_;
   std::unique_ptr<Dataset> train_data_;
   std::unique_ptr<Dataset> test_data_;
+  const FeedSource train_source_;
+  const FeedSource test_source_;
   RunSteps steps_;
-  Sampler sampler_;  ///< for trace.jsonl
   Engine engine_;
   at::Generator generator_;                     ///< of dropout and stochastic depth
   std::vector<std::unique_ptr<Model>> models_;  ///< one for each local slot
-  std::unique_ptr<BatchLoader> loader_;
+  std::unique_ptr<Feed> feed_;
   std::unique_ptr<JsonLines> metrics_;  ///< rank 0 only
   std::unique_ptr<JsonLines> trace_;    ///< rank 0 only, with output.trace
   std::unique_ptr<Progress> progress_;  ///< rank 0 only
   PreemptionSignals signals_;
   Interval interval_;
+  std::set<std::string> reported_;  ///< damaged images, each once
+  bool warned_of_slow_data_ = false;
   int64_t first_step_ = 0;
   int64_t first_batch_norm_updates_ = 0;  ///< at first_step_
 };

@@ -30,19 +30,22 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
                              .lr = 0.1,
                              .samples_per_s = 1000,
                              .step_ms = 1.5,
+                             .data_wait_ms = 0.25,
+                             .skipped_samples = 2,
                              .peak_memory_bytes = 1234567890123,
                              .bytes_sent = 42};
   CHECK(to_json_line(train) ==
         R"({"kind":"train","step":3,"epoch":0.5,"loss":2.0,"lr":0.1,"samples_per_s":1000.0,"step_ms":1.5,)"
-        R"("peak_memory_bytes":1234567890123,"bytes_sent":42})");
+        R"("data_wait_ms":0.25,"skipped_samples":2,"peak_memory_bytes":1234567890123,"bytes_sent":42})");
 
   EvalRecord eval = {.step = 3, .loss = 2.5, .accuracy = 0.75};
   CHECK(to_json_line(eval) == R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75})");
+  eval.skipped_samples = 4;
   eval.loss_uncorrected = 3;
   eval.accuracy_uncorrected = 0.5;
   eval.subnetwork_accuracy = {0.25, 0.5};
-  CHECK(to_json_line(eval) == R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"loss_uncorrected":3.0,)"
-                              R"("accuracy_uncorrected":0.5,"subnetwork_accuracy":[0.25,0.5]})");
+  CHECK(to_json_line(eval) == R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"skipped_samples":4,)"
+                              R"("loss_uncorrected":3.0,"accuracy_uncorrected":0.5,"subnetwork_accuracy":[0.25,0.5]})");
 
   CHECK(to_json_line(TraceRecord{.step = 3, .worker = 1, .replica = 0, .loss = 2.5, .samples = {7, 49999}}) ==
         R"({"step":3,"worker":1,"replica":0,"loss":2.5,"samples":[7,49999]})");

@@ -1,0 +1,57 @@
+#pragma once
+
+// Copies to a GPU beside its computation.
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "data/loader.h"
+#include "feed/feed.h"
+
+namespace sdp {
+
+/// A thread that takes batches from a loader, pins them and starts their copies in a stream of its own, some
+/// batches ahead. The device waits for a copy where the batch is first used; the host never does.
+class CopyAheadFeed final : public Feed {
+ public:
+  CopyAheadFeed(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device);
+
+  TensorBatch next() override;
+  double wait_ms() const override { return wait_ms_; }
+
+ private:
+  /// Copies that are ready or under way at any time, at most: each takes a batch's memory on the device.
+  static constexpr size_t kBatchesAhead = 2;
+
+  struct Copy {
+    TensorBatch batch = {};
+    std::optional<c10::Event> done = {};  ///< recorded after the copy; none on a CPU
+    std::exception_ptr error = {};
+  };
+
+  void copy_batches(const std::stop_token& stop);
+  Copy make_copy();
+
+  std::unique_ptr<BatchLoader> loader_;
+  Precision precision_;
+  at::Device device_;
+  std::optional<c10::Stream> stream_;  ///< none on a CPU
+  double wait_ms_ = 0;
+
+  std::mutex mutex_;  // guards copies_
+  std::condition_variable_any room_;
+  std::condition_variable ready_;
+  std::deque<Copy> copies_;
+
+  std::jthread thread_;  // last: stopped and joined before anything it uses goes
+};
+
+}  // namespace sdp

@@ -1,0 +1,58 @@
+#pragma once
+
+// The batches of a run on their way to the device.
+
+#include <cstdint>
+#include <memory>
+
+#include "data/loader.h"
+#include "feed/batch.h"
+#include "spec/experiment_spec.h"
+
+namespace sdp {
+
+/// Batches one after another, in the order they were asked for. For one thread.
+class Feed {
+ public:
+  virtual ~Feed() = default;
+  /// The next batch, which the current stream may use. Rethrows what reading it threw; throws
+  /// std::logic_error where none is left.
+  virtual TensorBatch next() = 0;
+  /// Time that next() has waited for data so far.
+  virtual double wait_ms() const = 0;
+};
+
+class ResidentImages;
+
+/// A data set and how its batches get to the device (data.location): through threads that read and augment
+/// ahead, or, for images in memory, all of them on the device, where they are augmented with the same choices
+/// and the same values.
+class FeedSource {
+ public:
+  /// Copies the images to the device where they are to live there. The data set must outlive the source.
+  FeedSource(const Dataset& dataset, const DataSpec& spec, Precision precision, at::Device device);
+  ~FeedSource();
+
+  int64_t size() const { return dataset_.size(); }
+  bool is_resident() const { return resident_ != nullptr; }
+
+  /// The source must outlive its feeds.
+  std::unique_ptr<Feed> training(const TrainingBatches& batches) const;
+  std::unique_ptr<Feed> evaluation(const EvalBatches& batches) const;
+
+ private:
+  const Dataset& dataset_;
+  LoaderThreads threads_;
+  Precision precision_;
+  at::Device device_;
+  std::unique_ptr<ResidentImages> resident_;
+};
+
+/// Images that are kept on the device under data.location: auto take at most so much of its memory.
+inline constexpr int64_t kMostResidentBytes = int64_t{1} << 30;
+
+/// Whether the data set is kept on the device: where data.location says device, or auto on CUDA. A data set
+/// that is not in memory as a whole (data/image_array.h) never is.
+bool is_kept_on_device(const Dataset& dataset, DataLocation location, at::Device device);
+
+}  // namespace sdp

@@ -1,0 +1,39 @@
+#pragma once
+
+// Images that live on the device and are augmented there, as the fastest trainers on small images do.
+//
+// Letters of shapes: N images, B of a batch, C channels, H height, W width.
+
+#include <span>
+
+#include "data/batches.h"
+#include "data/image_array.h"
+#include "feed/batch.h"
+
+namespace sdp {
+
+/// Gives the values that ImageDataset::training_batch and eval_batch give, to the bit on a CPU: the same
+/// choices, looked up in the same table of normalised values.
+class ResidentImages {
+ public:
+  ResidentImages(const ImageArray& array, Precision precision, at::Device device);
+
+  TensorBatch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
+                             uint64_t seed) const;
+  TensorBatch eval_batch(SampleRange range) const;
+
+ private:
+  /// Pixels of the chosen images, cropped, flipped and normalised, fp32 [B, C, H, W]. `choices`: int64
+  /// [4, B], on the device: image, shift_y, shift_x, flip (data/augment.h).
+  at::Tensor images(const at::Tensor& choices) const;
+  TensorBatch batch_of(std::vector<int64_t> samples, std::vector<int64_t> choices) const;
+
+  ImageShape shape_;
+  at::ScalarType type_;
+  at::Device device_;
+  at::Tensor pixels_;  ///< [N, C, H, W] uint8
+  at::Tensor labels_;  ///< [N] int64
+  at::Tensor values_;  ///< [C * 256] fp32: the normalised value of every pixel value
+};
+
+}  // namespace sdp
