@@ -11,7 +11,7 @@ namespace sdp {
 
 namespace {
 
-std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, Split split) {
+std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, const ModelSpec& model, Split split) {
   if (spec.path.empty())
     throw UsageError(fmt::format("data.path is not set. Expected the folder that holds the data set {}.",
                                  name_of(spec.name)));
@@ -23,7 +23,7 @@ std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, Split split) {
     case DatasetName::kSvhn:
       return std::make_unique<ArrayDataset>(read_svhn(spec.path, split, spec.svhn_extra, throw_problem));
     case DatasetName::kTokens:
-      return std::make_unique<TokenDataset>(spec.path, split, spec.sequence_length);
+      return std::make_unique<TokenDataset>(spec, split, *model.vocab_size);
     case DatasetName::kImageNet:
       break;
   }
@@ -40,7 +40,7 @@ void throw_problem(const std::string& message) {
 }
 
 std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split) {
-  std::unique_ptr<Dataset> dataset = open_unchecked(spec, split);
+  std::unique_ptr<Dataset> dataset = open_unchecked(spec, model, split);
   dataset->check_fits(model);
   return dataset;
 }

@@ -1,32 +1,35 @@
 #pragma once
 
-// Text as GPT-2 tokens, in the shards that llm.c and its FineWeb scripts write
-// (https://github.com/karpathy/llm.c, dev/data/data_common.py): a header of 256 int32 (magic number 20240520,
-// version 1, number of tokens, zeros), then the tokens as uint16; all little-endian.
+// Text as tokens, in the shards of token_shard.h.
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "data/dataset.h"
-#include "io/file.h"
+#include "data/token_shard.h"
 
 namespace sdp {
 
 /// Sample i is T + 1 tokens, of which inputs are the first T and targets the last T; sample i + 1 begins with
 /// the last token of sample i. Samples do not cross shards: what is left at a shard's end is not used.
+///
+/// Training reads windows in random order out of files that can be larger than memory, so the system is told
+/// to read only the pages that are touched. Without that it reads 128 KiB around each window that is not in
+/// memory: for windows of 2 KiB, 64 times the bytes.
 class TokenDataset final : public Dataset {
  public:
-  /// The shards of a split are the files *train*.bin or *val*.bin (test) in `folder`, in order of their
-  /// names. Throws DataError when there is none, one is damaged, or none holds a sample.
-  TokenDataset(const std::filesystem::path& folder, Split split, int64_t sequence_length);
+  /// Of the shards of `token_files`, with data.sequence_length tokens to a sample. Throws DataError when a
+  /// shard is damaged, two have tokens of different sizes, or none holds a sample. Samples that are read
+  /// throw DataError when a token is not below `vocab_size`.
+  TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size);
 
   int64_t size() const override { return size_; }
   int64_t sequence_length() const { return sequence_length_; }
 
-  /// Fills `tokens` with the T + 1 tokens of a sample. A span of another size throws std::logic_error.
-  void read(int64_t index, std::span<int64_t> tokens) const;
+  /// Appends the T + 1 tokens of a sample to `tokens`.
+  void append_sample(int64_t index, std::vector<int64_t>& tokens) const;
 
   struct Place {
     std::filesystem::path shard;
@@ -36,8 +39,8 @@ class TokenDataset final : public Dataset {
   /// The largest token of the first `most` tokens (of the shards in order), at its first place.
   Place largest_token(int64_t most) const;
 
-  /// Whether model.vocab_size has all tokens. Reads the first 2^29 tokens (1 GiB, a second once the file is
-  /// in memory); what comes after them is not looked at.
+  /// Whether model.vocab_size has all tokens. Reads the first 2^29 tokens (1 or 2 GiB, a second once the file
+  /// is in memory); those after them are looked at when they are read.
   void check_fits(const ModelSpec& model) const override;
 
   Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
@@ -46,20 +49,31 @@ class TokenDataset final : public Dataset {
 
  private:
   struct Shard {
-    std::filesystem::path path;
-    MappedFile file;
-    std::span<const uint16_t> tokens;  // in `file`
+    TokenShard tokens;
     int64_t first_sample;
   };
 
-  static Shard open_shard(const std::filesystem::path& path, int64_t first_sample);
-  int64_t samples_in(const Shard& shard) const;
+  int64_t samples_in(const TokenShard& shard) const;
+  [[noreturn]] void refuse_short_shards() const;
   Batch empty_batch(size_t size) const;
-  void read_into(Batch& batch, size_t place, int64_t index) const;
+  void add_to(Batch& batch, int64_t index) const;
 
+  MappedFile::Access access_;
   int64_t sequence_length_;
+  int64_t vocab_size_;
   std::vector<Shard> shards_;
   int64_t size_ = 0;
 };
+
+/// The shards of a split, in order of their names: the files in data.path that match data.train_files (unset:
+/// *train*.bin) or data.test_files (unset: *val*.bin or, in a folder without any, *test*.bin). Throws
+/// DataError when there is none or a default pattern does not say to which split a file belongs, and
+/// UsageError when both splits would have the same file by different patterns.
+std::vector<std::filesystem::path> token_files(const DataSpec& spec, Split split);
+
+/// scan_shard of all shards of a split, for `data check`; shards whose tokens have different sizes are a
+/// problem too. Throws what token_files throws.
+std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,
+                                   const OnProblem& on_problem);
 
 }  // namespace sdp

@@ -123,6 +123,15 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::advise(Access access) const {
+  if (bytes_.empty()) return;
+  const int how = access == Access::kRandom       ? MADV_RANDOM
+                  : access == Access::kSequential ? MADV_SEQUENTIAL
+                                                  : MADV_NORMAL;
+  // A file system that knows no advice reads as it always does.
+  (void)::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), how);
+}
+
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw_io_error("read", path, errno);

@@ -55,6 +55,11 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  /// How the bytes will be read, for what the system reads ahead: kNormal a little, kSequential far, kRandom
+  /// nothing but the pages that are touched. What is read is the same.
+  enum class Access { kNormal, kSequential, kRandom };
+  void advise(Access access) const;
+
  private:
   std::span<const std::byte> bytes_;
 };

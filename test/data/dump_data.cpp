@@ -3,8 +3,13 @@
 //       per image: label (1 byte), pixels (3072 bytes)
 //   dump_data FOLDER batches SEED MIXUP_ALPHA CUTMIX_ALPHA
 //       per batch: samples, labels, mixed labels if it is mixed (int64), mix (float64), images (float32)
-//   dump_data FOLDER tokens train|test SEQUENCE_LENGTH
+//   dump_data FOLDER tokens train|test SEQUENCE_LENGTH [TRAIN_FILES TEST_FILES]
 //       per sample: tokens (int64)
+//   dump_data FOLDER scan train|test VOCABULARY_SIZE
+//       per shard, as text: name, bits of a token, tokens, smallest, largest, tokens beyond the vocabulary;
+//       then the problems
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <span>
 #include <string>
@@ -17,6 +22,8 @@
 #include "spec/error.h"
 
 namespace {
+
+constexpr int64_t kAnyVocabulary = int64_t{1} << 32;
 
 template <class T>
 void put(std::span<const T> values) {
@@ -56,11 +63,30 @@ void dump_batches(const sdp::Dataset& dataset, uint64_t seed, double mixup_alpha
 }
 
 void dump_tokens(const sdp::TokenDataset& dataset) {
-  std::vector<int64_t> tokens(static_cast<size_t>(dataset.sequence_length() + 1));
-  for (int64_t index = 0; index < dataset.size(); ++index) {
-    dataset.read(index, tokens);
-    put<int64_t>(tokens);
+  for (int64_t index = 0; index < dataset.size(); ++index)
+    put<int64_t>(dataset.eval_batch(index, index + 1).tokens);
+}
+
+void dump_scan(const sdp::DataSpec& spec, sdp::Split split, int64_t vocab_size) {
+  std::vector<std::string> problems;
+  const auto scans = sdp::scan_tokens(spec, split, vocab_size,
+                                      [&](const std::string& message) { problems.push_back(message); });
+  for (const sdp::TokenScan& scan : scans)
+    fmt::print("{} {} {} {} {} {}\n", scan.path.filename().string(), 8 * scan.token_bytes, scan.tokens,
+               scan.smallest.value_or(-1), scan.largest.value_or(-1), scan.beyond_vocab);
+  for (const std::string& problem : problems)
+    fmt::print("{}\n", problem);
+}
+
+sdp::DataSpec tokens_of(const std::vector<std::string>& arguments) {
+  sdp::DataSpec spec;
+  spec.name = sdp::DatasetName::kTokens;
+  spec.path = arguments[0];
+  if (arguments.size() == 6) {
+    spec.train_files = arguments[4];
+    spec.test_files = arguments[5];
   }
+  return spec;
 }
 
 sdp::Split split_of(const std::string& name) {
@@ -85,8 +111,12 @@ int main(int argc, char** argv) {
     } else if (what == "batches" && arguments.size() == 5) {
       dump_batches(open_images("cifar10", arguments[0], sdp::Split::kTrain), std::stoull(arguments[2]),
                    std::stod(arguments[3]), std::stod(arguments[4]));
-    } else if (what == "tokens" && arguments.size() == 4) {
-      dump_tokens(sdp::TokenDataset(arguments[0], split_of(arguments[2]), std::stoll(arguments[3])));
+    } else if (what == "tokens" && (arguments.size() == 4 || arguments.size() == 6)) {
+      sdp::DataSpec spec = tokens_of(arguments);
+      spec.sequence_length = std::stoll(arguments[3]);
+      dump_tokens(sdp::TokenDataset(spec, split_of(arguments[2]), kAnyVocabulary));
+    } else if (what == "scan" && arguments.size() == 4) {
+      dump_scan(tokens_of(arguments), split_of(arguments[2]), std::stoll(arguments[3]));
     } else {
       return static_cast<int>(sdp::ExitCode::kUsage);
     }

@@ -34,22 +34,47 @@ TarWriter& TarWriter::add(const std::string& name, const std::string& data, char
   return *this;
 }
 
-std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic, int32_t version) {
+namespace {
+
+void put(std::string& bytes, uint32_t value, int size) {
+  for (int byte = 0; byte < size; ++byte)
+    bytes += static_cast<char>(value >> (8 * byte) & 0xff);
+}
+
+}  // namespace
+
+std::string token_header(uint32_t stated, int32_t magic, int32_t version) {
   std::string bytes;
-  const auto put = [&](uint32_t value, int size) {
-    for (int byte = 0; byte < size; ++byte)
-      bytes += static_cast<char>(value >> (8 * byte) & 0xff);
-  };
-  for (const int32_t word : {magic, version, stated})
-    put(static_cast<uint32_t>(word), 4);
+  for (const uint32_t word : {static_cast<uint32_t>(magic), static_cast<uint32_t>(version), stated})
+    put(bytes, word, 4);
   bytes.resize(1024, '\0');
+  return bytes;
+}
+
+std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic, int32_t version) {
+  std::string bytes = token_header(static_cast<uint32_t>(stated), magic, version);
   for (const uint16_t token : tokens)
-    put(token, 2);
+    put(bytes, token, 2);
   return bytes;
 }
 
 std::string token_shard(const std::vector<uint16_t>& tokens) {
   return token_shard(tokens, static_cast<int32_t>(tokens.size()));
+}
+
+std::string wide_token_shard(const std::vector<uint32_t>& tokens) {
+  std::string bytes = token_header(static_cast<uint32_t>(tokens.size()), 20240801, 7);
+  for (const uint32_t token : tokens)
+    put(bytes, token, 4);
+  return bytes;
+}
+
+DataSpec tokens_in(const std::filesystem::path& folder, int64_t sequence_length) {
+  DataSpec spec;
+  spec.name = DatasetName::kTokens;
+  spec.path = folder.string();
+  spec.sequence_length = sequence_length;
+  return spec;
 }
 
 std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour) {

@@ -58,6 +58,13 @@ std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour)
 std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic = 20240520,
                         int32_t version = 1);
 std::string token_shard(const std::vector<uint16_t>& tokens);
+/// The same of 32 bits.
+std::string wide_token_shard(const std::vector<uint32_t>& tokens);
+/// The 1024 bytes in front of the tokens.
+std::string token_header(uint32_t stated, int32_t magic, int32_t version);
+
+/// The data set `tokens` in a folder.
+DataSpec tokens_in(const std::filesystem::path& folder, int64_t sequence_length);
 
 /// Image i is a fixed pattern of i, its label i % 10.
 class PatternDataset final : public ImageDataset {

@@ -18,14 +18,21 @@ std::vector<uint16_t> counting(size_t size, uint16_t first) {
   return tokens;
 }
 
+constexpr int64_t kAnyVocabulary = int64_t{1} << 32;
+
+TokenDataset open(const TempDir& folder, Split split, int64_t sequence_length,
+                  int64_t vocab_size = kAnyVocabulary) {
+  return {tokens_in(folder.path(), sequence_length), split, vocab_size};
+}
+
 std::vector<int64_t> read(const TokenDataset& dataset, int64_t index) {
-  std::vector<int64_t> tokens(static_cast<size_t>(dataset.sequence_length() + 1));
-  dataset.read(index, tokens);
+  std::vector<int64_t> tokens;
+  dataset.append_sample(index, tokens);
   return tokens;
 }
 
 std::string open_error(const std::filesystem::path& folder, Split split = Split::kTrain) {
-  return message_of<DataError>([&] { TokenDataset(folder, split, 4); });
+  return message_of<DataError>([&] { TokenDataset(tokens_in(folder, 4), split, kAnyVocabulary); });
 }
 
 /// 30 samples of 8 tokens in three shards.
@@ -48,13 +55,13 @@ TEST_CASE("samples are the windows of each shard, in order of the shards' names"
   folder.write("train.txt", "not a shard");
   folder.write("other.bin", "neither split");
 
-  const TokenDataset train(folder.path(), Split::kTrain, 4);
+  const TokenDataset train = open(folder, Split::kTrain, 4);
   REQUIRE(train.size() == 4);
   CHECK(read(train, 0) == std::vector<int64_t>{100, 101, 102, 103, 104});
   CHECK(read(train, 1) == std::vector<int64_t>{104, 105, 106, 107, 108});
   CHECK(read(train, 2) == std::vector<int64_t>{300, 301, 302, 303, 304});
   CHECK(read(train, 3) == std::vector<int64_t>{65535, 0, 50256, 7, 8});
-  const TokenDataset test(folder.path(), Split::kTest, 4);
+  const TokenDataset test = open(folder, Split::kTest, 4);
   REQUIRE(test.size() == 1);
   CHECK(read(test, 0) == std::vector<int64_t>{900, 901, 902, 903, 904});
 }
@@ -62,10 +69,7 @@ TEST_CASE("samples are the windows of each shard, in order of the shards' names"
 TEST_CASE("open_dataset opens tokens with the spec's sequence length", "[data]") {
   const TempDir folder;
   write_shards(folder);
-  DataSpec spec;
-  spec.name = DatasetName::kTokens;
-  spec.path = folder.path().string();
-  spec.sequence_length = 5;
+  const DataSpec spec = tokens_in(folder.path(), 5);
   ModelSpec model;
   model.name = ModelName::kLlamaTiny;
   model = resolved(model);
@@ -76,20 +80,19 @@ TEST_CASE("open_dataset opens tokens with the spec's sequence length", "[data]")
   CHECK(batch.tokens == std::vector<int64_t>{75, 76, 77, 78, 79, 80, 1000, 1001, 1002, 1003, 1004, 1005});
   CHECK(batch.images.empty());
   CHECK(batch.labels.empty());
-  CHECK(message_of<DataError>([&] { open_dataset(spec, model, Split::kTest); }).find("*val*.bin") !=
-        std::string::npos);
+  CHECK(message_of<DataError>([&] {
+          open_dataset(spec, model, Split::kTest);
+        }).find("no *val*.bin or *test*.bin") != std::string::npos);
 }
 
 TEST_CASE("indices, spans and lengths that do not fit are refused", "[data]") {
   const TempDir folder;
   write_shards(folder);
-  const TokenDataset dataset(folder.path(), Split::kTrain, 8);
-  std::vector<int64_t> tokens(9);
-  CHECK_THROWS_AS(dataset.read(30, tokens), std::logic_error);
-  CHECK_THROWS_AS(dataset.read(-1, tokens), std::logic_error);
-  CHECK_THROWS_AS(dataset.read(0, std::span(tokens).first(8)), std::logic_error);
+  const TokenDataset dataset = open(folder, Split::kTrain, 8);
+  CHECK_THROWS_AS(read(dataset, 30), std::logic_error);
+  CHECK_THROWS_AS(read(dataset, -1), std::logic_error);
   CHECK_THROWS_AS(dataset.eval_batch(29, 31), std::logic_error);
-  CHECK_THROWS_AS(TokenDataset(folder.path(), Split::kTrain, 0), std::logic_error);
+  CHECK_THROWS_AS(open(folder, Split::kTrain, 0), std::logic_error);
 }
 
 TEST_CASE("damaged shards are named with what is wrong", "[data]") {
@@ -103,25 +106,32 @@ TEST_CASE("damaged shards are named with what is wrong", "[data]") {
   const std::vector<uint16_t> tokens = counting(100, 0);
   CHECK(lacks(error(""), {"x_train_1.bin: 0 bytes", "header of 1024 bytes"}) == "");
   CHECK(lacks(error(token_shard(tokens).substr(0, 1000)), {"x_train_1.bin: 1000 bytes"}) == "");
-  CHECK(lacks(error(token_shard(tokens, 100, 20240801)),
-              {"x_train_1.bin: magic number 20240801", "expected 20240520", "write it"}) == "");
+  CHECK(lacks(error(token_shard(tokens, 100, 20240522)),
+              {"x_train_1.bin: magic number 20240522 at offset 0", "20240520 (tokens of 16 bits)",
+               "20240801 (of 32 bits)", "write it"}) == "");
   CHECK(lacks(error(token_shard(tokens, 100, 20240520, 7)),
-              {"x_train_1.bin: version 7", "expected 1", "Write the shard"}) == "");
+              {"x_train_1.bin: version 7 at offset 4", "expected 1", "Write the shard"}) == "");
+  CHECK(lacks(error(token_shard(tokens, 100, 20240801, 1)),
+              {"x_train_1.bin: version 1", "expected 7 with magic number 20240801"}) == "");
+  CHECK(lacks(error(token_shard(tokens, 100, 20240801, 7)),
+              {"x_train_1.bin: 1224 bytes, expected 1424 for the 100 tokens"}) == "");
   CHECK(lacks(error(token_shard(tokens).substr(0, 1223)),
               {"x_train_1.bin: 1223 bytes, expected 1224 for the 100 tokens", "copy it again"}) == "");
   CHECK(lacks(error(token_shard(tokens) + "x"), {"x_train_1.bin: 1225 bytes, expected 1224"}) == "");
   CHECK(lacks(error(token_shard(tokens, 99)), {"x_train_1.bin: 1224 bytes, expected 1222"}) == "");
-  CHECK(lacks(error(token_shard({}, -1)), {"x_train_1.bin", "-1 tokens"}) == "");
+  CHECK(lacks(error(token_shard({}, -1)), {"x_train_1.bin: 1024 bytes", "4294967295 tokens"}) == "");
   CHECK(error(token_shard(tokens)).empty());
-  folder.write("dir_train.bin/inside", "");
-  CHECK(lacks(open_error(folder.path()), {"cannot read", "dir_train.bin", "directory"}) == "");
+  folder.write("dir_train.bin/inside", "a folder is no shard");
+  CHECK(open_error(folder.path()).empty());
+  std::filesystem::create_symlink("nowhere", folder.path() / "x_train_2.bin");
+  CHECK(lacks(open_error(folder.path()), {"cannot open", "x_train_2.bin", "No such file"}) == "");
 }
 
 TEST_CASE("folders without shards of the split, and unclear names", "[data]") {
   const TempDir folder;
   CHECK(lacks(open_error(folder.path()), {folder.path().string() + " holds no *train*.bin. Found 0 other"}) ==
         "");
-  CHECK(lacks(open_error(folder.path() / "absent"), {"absent can't be listed"}) == "");
+  CHECK(lacks(open_error(folder.path() / "absent"), {"cannot list", "absent"}) == "");
   folder.write("x_val_0.bin", token_shard(counting(9, 0)));
   CHECK(lacks(open_error(folder.path()), {"no *train*.bin. Found 1 other *.bin (x_val_0.bin, ..)"}) == "");
   folder.write("retrieval_train_0.bin", token_shard(counting(9, 0)));
@@ -145,7 +155,7 @@ TEST_CASE("a vocabulary smaller than a token is refused with the token's place",
   folder.write("x_train_0.bin", token_shard({5, 6, 90, 7, 8}));
   folder.write("x_train_1.bin", token_shard({5, 300, 8, 300, 299, 1}));
   folder.write("x_train_2.bin", token_shard({300, 1}));
-  const TokenDataset dataset(folder.path(), Split::kTrain, 2);
+  const TokenDataset dataset = open(folder, Split::kTrain, 2);
   const TokenDataset::Place largest = dataset.largest_token(1000);
   CHECK(largest.shard.filename() == "x_train_1.bin");
   CHECK(largest.position == 1);
@@ -167,7 +177,7 @@ TEST_CASE("a vocabulary smaller than a token is refused with the token's place",
 TEST_CASE("the largest token of 16 bits is beyond a vocabulary of 65535", "[data]") {
   const TempDir folder;
   folder.write("x_train_0.bin", token_shard({0, 65535}));
-  const TokenDataset dataset(folder.path(), Split::kTrain, 1);
+  const TokenDataset dataset = open(folder, Split::kTrain, 1);
   ModelSpec model;
   model.vocab_size = 65535;
   CHECK_THROWS_AS(dataset.check_fits(model), UsageError);
@@ -178,7 +188,7 @@ TEST_CASE("the largest token of 16 bits is beyond a vocabulary of 65535", "[data
 TEST_CASE("a loader of tokens gives the samples of its positions with any number of threads", "[data]") {
   const TempDir folder;
   write_shards(folder);
-  const TokenDataset dataset(folder.path(), Split::kTrain, 8);
+  const TokenDataset dataset = open(folder, Split::kTrain, 8);
   const TrainingBatches batches{
       .geometry = {.workers = 2, .replicas = 1, .accumulate_steps = 2, .batch_size = 3},
       .slots = {{.worker = 1, .replica = 0}, {.worker = 0, .replica = 0}},

@@ -1,0 +1,230 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <numeric>
+
+#include "catch.h"
+#include "data/tokens.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using namespace sdp::testing;
+
+namespace {
+
+constexpr int64_t kAnyVocabulary = int64_t{1} << 32;
+
+std::vector<int64_t> sample(const TokenDataset& dataset, int64_t index) {
+  std::vector<int64_t> tokens;
+  dataset.append_sample(index, tokens);
+  return tokens;
+}
+
+std::vector<std::string> names(const std::vector<std::filesystem::path>& files) {
+  std::vector<std::string> result;
+  for (const std::filesystem::path& file : files)
+    result.push_back(file.filename().string());
+  return result;
+}
+
+struct Checked {
+  std::vector<TokenScan> scans;
+  std::vector<std::string> problems;
+};
+
+Checked check(const DataSpec& spec, int64_t vocab_size) {
+  Checked checked;
+  checked.scans = scan_tokens(spec, Split::kTrain, vocab_size,
+                              [&](const std::string& message) { checked.problems.push_back(message); });
+  return checked;
+}
+
+}  // namespace
+
+TEST_CASE("tokens of 32 bits are read as those of 16 are", "[data]") {
+  const TempDir folder;
+  folder.write("x_train_0.bin", wide_token_shard({128255, 0, 65536, 4294967295, 7, 8}));
+  folder.write("x_train_1.bin", wide_token_shard({1, 2, 3}));
+  const TokenDataset dataset(tokens_in(folder.path(), 2), Split::kTrain, kAnyVocabulary);
+  REQUIRE(dataset.size() == 3);
+  CHECK(sample(dataset, 0) == std::vector<int64_t>{128255, 0, 65536});
+  CHECK(sample(dataset, 1) == std::vector<int64_t>{65536, 4294967295, 7});
+  CHECK(sample(dataset, 2) == std::vector<int64_t>{1, 2, 3});
+  CHECK(dataset.largest_token(100).token == 4294967295);
+  CHECK(dataset.largest_token(3).token == 128255);
+  const std::vector<TrainingSample> order = {{.position = 0, .index = 2}, {.position = 1, .index = 0}};
+  const Batch batch = dataset.training_batch(order, {}, 0);
+  CHECK(batch.samples == std::vector<int64_t>{2, 0});
+  CHECK(batch.tokens == std::vector<int64_t>{1, 2, 3, 128255, 0, 65536});
+}
+
+TEST_CASE("shards of a set have tokens of one size", "[data]") {
+  const TempDir folder;
+  folder.write("x_train_0.bin", token_shard({1, 2, 3}));
+  folder.write("x_train_1.bin", wide_token_shard({1, 2, 3}));
+  const DataSpec spec = tokens_in(folder.path(), 2);
+  CHECK(lacks(message_of<DataError>([&] { TokenDataset(spec, Split::kTrain, kAnyVocabulary); }),
+              {"x_train_1.bin: tokens of 32 bits", "x_train_0.bin has tokens of 16 bits",
+               "data.train_files"}) == "");
+  const Checked checked = check(spec, 10);
+  REQUIRE(checked.problems.size() == 1);
+  CHECK(lacks(checked.problems[0], {"x_train_1.bin: tokens of 32 bits"}) == "");
+}
+
+TEST_CASE("a token beyond the vocabulary is an error when it is read, wherever in the sample it is",
+          "[data]") {
+  const TempDir folder;
+  const int64_t length = 40;  // more than a vector register, and a rest
+  for (const int64_t vocab_size : {1, 300, 32767, 50257, 65535}) {
+    for (const int64_t place : {0, 1, 15, 31, 39, 40}) {
+      std::vector<uint16_t> tokens(2 * length + 1);
+      tokens[static_cast<size_t>(length + place)] = static_cast<uint16_t>(vocab_size);
+      folder.write("x_train_0.bin", token_shard(tokens));
+      const TokenDataset dataset(tokens_in(folder.path(), length), Split::kTrain, vocab_size);
+      CAPTURE(vocab_size, place);
+      CHECK(lacks(message_of<DataError>([&] { sample(dataset, 1); }),
+                  {"x_train_0.bin: token " + std::to_string(vocab_size) + " at position " +
+                       std::to_string(length + place) + " (offset " +
+                       std::to_string(1024 + 2 * (length + place)),
+                   "model.vocab_size: " + std::to_string(vocab_size), "data check"}) == "");
+      const std::vector<TrainingSample> order = {{.position = 0, .index = 1}};
+      CHECK_THROWS_AS(dataset.training_batch(order, {}, 0), DataError);
+      CHECK_THROWS_AS(dataset.eval_batch(0, 2), DataError);
+      if (place > 0) CHECK_NOTHROW(sample(dataset, 0));
+      const TokenDataset larger(tokens_in(folder.path(), length), Split::kTrain, vocab_size + 1);
+      CHECK(sample(larger, 1)[static_cast<size_t>(place)] == vocab_size);
+    }
+  }
+}
+
+TEST_CASE("the same with tokens of 32 bits, up to the largest there are", "[data]") {
+  const TempDir folder;
+  for (const int64_t vocab_size :
+       {int64_t{1}, int64_t{128256}, int64_t{1} << 31, (int64_t{1} << 31) + 1, (int64_t{1} << 32) - 1})
+    for (const int64_t token : {vocab_size, (int64_t{1} << 31) - 1, int64_t{1} << 31,
+                                (int64_t{1} << 31) + 128255, (int64_t{1} << 32) - 1}) {
+      CAPTURE(vocab_size, token);
+      std::vector<uint32_t> tokens(12, static_cast<uint32_t>(vocab_size - 1));
+      tokens[9] = static_cast<uint32_t>(token);
+      folder.write("x_train_0.bin", wide_token_shard(tokens));
+      const TokenDataset dataset(tokens_in(folder.path(), 11), Split::kTrain, vocab_size);
+      const std::string error = message_of<DataError>([&] { sample(dataset, 0); });
+      if (token < vocab_size)
+        CHECK(error.empty());
+      else
+        CHECK(lacks(error, {"token " + std::to_string(token) + " at position 9 (offset 1060)"}) == "");
+    }
+}
+
+TEST_CASE("shards with more than 2^32 tokens state their number modulo 2^32", "[data]") {
+  const TempDir folder;
+  const std::filesystem::path path = folder.path() / "x_train_0.bin";
+  const int64_t tokens = (int64_t{1} << 32) + 9;
+  const auto write = [&](uint32_t stated, int64_t size) {
+    folder.write("x_train_0.bin", token_header(stated, 20240520, 1));
+    std::filesystem::resize_file(path, static_cast<uintmax_t>(1024 + 2 * size));  // takes no space
+    const std::vector<uint16_t> last = {11, 12, 13, 14, 15};
+    const int file = ::open(path.c_str(), O_WRONLY);
+    REQUIRE(::pwrite(file, last.data(), 10, 1024 + 2 * (tokens - 5)) == 10);
+    ::close(file);
+  };
+  write(9, tokens);
+  const TokenDataset dataset(tokens_in(folder.path(), 4), Split::kTrain, 16);
+  REQUIRE(dataset.size() == (tokens - 1) / 4);
+  CHECK(sample(dataset, dataset.size() - 1) == std::vector<int64_t>{11, 12, 13, 14, 15});
+  CHECK(sample(dataset, dataset.size() - 2) == std::vector<int64_t>{0, 0, 0, 0, 11});
+  const TokenDataset small(tokens_in(folder.path(), 4), Split::kTrain, 14);
+  CHECK(lacks(message_of<DataError>([&] { sample(small, small.size() - 1); }),
+              {"token 14 at position 4294967303 (offset 8589935630)"}) == "");
+
+  write(8, tokens);
+  CHECK(lacks(message_of<DataError>([&] { TokenDataset(tokens_in(folder.path(), 4), Split::kTrain, 16); }),
+              {"8589935634 bytes, expected 8589935632 for the 4294967304 tokens", "(modulo 2^32)"}) == "");
+}
+
+TEST_CASE("shards are found by the patterns of the data set", "[data]") {
+  const TempDir folder;
+  const auto add = [&](const char* name) { folder.write(name, token_shard({1, 2, 3})); };
+  for (const char* name : {"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_test_0.bin", "whole.bin"})
+    add(name);
+  DataSpec spec = tokens_in(folder.path(), 2);
+  using Names = std::vector<std::string>;
+  CHECK(names(token_files(spec, Split::kTrain)) == Names{"a_train_0.bin", "a_train_1.bin", "b_train_0.bin"});
+  CHECK(names(token_files(spec, Split::kTest)) == Names{"c_test_0.bin"});
+  add("c_val_0.bin");
+  CHECK(names(token_files(spec, Split::kTest)) == Names{"c_val_0.bin"});
+
+  spec.train_files = "a_*_?.bin";
+  CHECK(names(token_files(spec, Split::kTrain)) == Names{"a_train_0.bin", "a_train_1.bin"});
+  CHECK(names(token_files(spec, Split::kTest)) == Names{"c_val_0.bin"});
+  spec.test_files = "b*.bin";
+  CHECK(names(token_files(spec, Split::kTest)) == Names{"b_train_0.bin"});
+  CHECK(TokenDataset(spec, Split::kTest, 10).size() == 1);
+
+  spec.train_files = "*.bin";
+  for (const Split split : {Split::kTrain, Split::kTest})
+    CHECK(lacks(message_of<UsageError>([&] { token_files(spec, split); }),
+                {"data.train_files and data.test_files both have", "b_train_0.bin", "trained on"}) == "");
+  spec.test_files = spec.train_files = "whole*";
+  CHECK(names(token_files(spec, Split::kTrain)) == names(token_files(spec, Split::kTest)));
+  spec.test_files = "z*.bin";
+  CHECK(lacks(message_of<DataError>([&] { token_files(spec, Split::kTest); }),
+              {"data.test_files: no file in " + folder.path().string() + " matches 'z*.bin'"}) == "");
+  spec.train_files = "inner/*.bin";
+  CHECK(lacks(message_of<UsageError>([&] { token_files(spec, Split::kTrain); }),
+              {"data.train_files: 'inner/*.bin' has a folder in it"}) == "");
+
+  add("latest_train_0.bin");
+  CHECK_NOTHROW(token_files(tokens_in(folder.path(), 2), Split::kTrain));
+  std::filesystem::remove(folder.path() / "c_val_0.bin");
+  for (const Split split : {Split::kTrain, Split::kTest})
+    CHECK(lacks(message_of<DataError>([&] { token_files(tokens_in(folder.path(), 2), split); }),
+                {"latest_train_0.bin", "both 'train' and 'test'", "data.train_files"}) == "");
+}
+
+TEST_CASE("a scan reads all tokens of all shards and names every problem", "[data]") {
+  const TempDir folder;
+  std::vector<uint16_t> many((size_t{1} << 20) + 100, 7);  // more than is scanned at once
+  many[3] = 2;
+  many[(size_t{1} << 20) + 50] = 900;
+  many[(size_t{1} << 20) + 60] = 500;
+  folder.write("x_train_0.bin", token_shard(many));
+  folder.write("x_train_1.bin", token_shard({5, 6}));
+  folder.write("x_train_2.bin", token_shard({}));
+  folder.write("x_train_3.bin", "short");
+  folder.write("x_train_4.bin", token_shard({8, 9, 1000}).substr(0, 1024 + 5));
+  folder.write("x_train_5.bin", token_shard({8, 9, 10}, 3, 1));
+  std::filesystem::create_symlink("nowhere", folder.path() / "x_train_6.bin");
+
+  const Checked checked = check(tokens_in(folder.path(), 2), 500);
+  REQUIRE(checked.scans.size() == 7);
+  const auto is = [&](size_t shard, int64_t token_bytes, int64_t tokens, std::optional<int64_t> smallest,
+                      std::optional<int64_t> largest, int64_t beyond) {
+    const TokenScan& scan = checked.scans[shard];
+    CHECK(scan.path.filename() == "x_train_" + std::to_string(shard) + ".bin");
+    CHECK(scan.token_bytes == token_bytes);
+    CHECK(scan.tokens == tokens);
+    CHECK(scan.smallest == smallest);
+    CHECK(scan.largest == largest);
+    CHECK(scan.beyond_vocab == beyond);
+  };
+  is(0, 2, static_cast<int64_t>(many.size()), 2, 900, 2);
+  CHECK(checked.scans[0].first_beyond_vocab == (int64_t{1} << 20) + 50);
+  is(1, 2, 2, 5, 6, 0);
+  is(2, 2, 0, {}, {}, 0);
+  is(3, 0, 0, {}, {}, 0);
+  is(4, 2, 2, 8, 9, 0);
+  is(5, 0, 0, {}, {}, 0);
+  is(6, 0, 0, {}, {}, 0);
+
+  REQUIRE(checked.problems.size() == 5);
+  CHECK(lacks(checked.problems[0],
+              {"x_train_0.bin: 2 of 1048676 tokens are not below the vocabulary size 500",
+               "position 1048626 (offset 2098276)", "largest is 900", "901 or more"}) == "");
+  CHECK(lacks(checked.problems[1], {"x_train_3.bin: 5 bytes"}) == "");
+  CHECK(lacks(checked.problems[2], {"x_train_4.bin: 1029 bytes, expected 1030"}) == "");
+  CHECK(lacks(checked.problems[3], {"x_train_5.bin: magic number 1"}) == "");
+  CHECK(lacks(checked.problems[4], {"cannot open", "x_train_6.bin"}) == "");
+  CHECK_THROWS_AS(scan_tokens(tokens_in(folder.path(), 2), Split::kTrain, 500, throw_problem), DataError);
+}
