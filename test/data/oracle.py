@@ -5,11 +5,12 @@
 Readers: tarfile and Pillow; also the same images written as CIFAR-10's binary version and as shards with .cls.
 Order: Philox4x32-10 and the Feistel network in plain Python. Augmentation and mixing: torchvision.
 CIFAR-100's binary version: written with numpy. SVHN's MAT-files: written and read with scipy.
-Tokens: shards written and cut into samples with numpy.
+Tokens: shards written, cut into samples and scanned with numpy.
 """
 import io
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -272,27 +273,63 @@ def check_batches(program, folder):
         assert (mixups > 0, cutmixes > 0) == (alphas[0] > 0, alphas[1] > 0)
 
 
+def write_tokens(path, tokens):
+    """As llm.c's write_datafile does it for its models gpt-2 (uint16) and llama-3 (uint32)."""
+    header = np.zeros(256, np.int32)
+    header[:3] = *{2: (20240520, 1), 4: (20240801, 7)}[tokens.itemsize], len(tokens)
+    path.write_bytes(header.tobytes() + tokens.tobytes())
+
+
+def windows(tokens, length):
+    """Samples of length + 1 tokens, of which the next begins with the last."""
+    if len(tokens) <= length:
+        return np.empty(0, np.int64)
+    return np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length].astype(np.int64).ravel()
+
+
 def check_tokens(program, _):
-    """Shards as llm.c's write_datafile writes them; samples do not cross them."""
+    """Shards of both formats; samples do not cross them."""
     random, length = np.random.default_rng(0), 64
-    with tempfile.TemporaryDirectory() as name:
-        expected = {"train": [], "test": []}
-        for split, file, size in (
-            ("train", "fineweb_train_000001.bin", 10_000),
-            ("train", "fineweb_train_000002.bin", 64),
-            ("train", "fineweb_train_000003.bin", 10 * length + 1),
-            ("test", "fineweb_val_000000.bin", 777),
-        ):
-            tokens = random.integers(0, 2**16, size).astype(np.uint16)
-            header = np.zeros(256, np.int32)
-            header[:3] = 20240520, 1, size
-            with open(pathlib.Path(name) / file, "wb") as out:
-                out.write(header.tobytes() + tokens.tobytes())
-            windows = np.lib.stride_tricks.sliding_window_view(tokens, length + 1) if size > length else tokens[:0, None]
-            expected[split].append(windows[::length].astype(np.int64).ravel())
-        for split, parts in expected.items():
-            got = np.frombuffer(dump(program, name, "tokens", split, length), np.int64)
-            assert np.array_equal(got, np.concatenate(parts)), split
+    for dtype in (np.uint16, np.uint32):
+        with tempfile.TemporaryDirectory() as name:
+            folder, expected = pathlib.Path(name), {"train": [], "test": [], "a": [], "b": []}
+            for kinds, file, size in (
+                ("train a", "fineweb_train_000001.bin", 10_000),
+                ("train b", "fineweb_train_000002.bin", 64),
+                ("train b", "fineweb_train_000003.bin", 10 * length + 1),
+                ("test", "fineweb_val_000000.bin", 777),
+            ):
+                tokens = random.integers(0, np.iinfo(dtype).max, size, dtype, endpoint=True)
+                write_tokens(folder / file, tokens)
+                for kind in kinds.split():
+                    expected[kind].append(windows(tokens, length))
+            for split, kind, patterns in (
+                ("train", "train", ()),
+                ("test", "test", ()),
+                ("train", "a", ("fine*1.bin", "*00000[23].bin")),
+                ("test", "b", ("fine*1.bin", "*00000[23].bin")),
+            ):
+                got = np.frombuffer(dump(program, name, "tokens", split, length, *patterns), np.int64)
+                assert np.array_equal(got, np.concatenate(expected[kind])), (dtype, split, patterns)
+
+
+def check_token_scan(program, _):
+    random, vocab_size = np.random.default_rng(1), 50257
+    for dtype, largest in ((np.uint16, 50300), (np.uint32, 60000)):
+        with tempfile.TemporaryDirectory() as name:
+            expected = []
+            for shard, size in enumerate((3_000_000, 1 << 20, 5, 0)):
+                tokens = random.integers(3, largest if size > 5 else vocab_size, size, dtype)
+                write_tokens(pathlib.Path(name) / f"x_train_{shard}.bin", tokens)
+                extremes = f"{tokens.min()} {tokens.max()}" if size else "-1 -1"
+                beyond = np.flatnonzero(tokens >= vocab_size)
+                expected.append(f"x_train_{shard}.bin {8 * tokens.itemsize} {size} {extremes} {len(beyond)}")
+                if len(beyond):
+                    expected.append(f"{len(beyond)} of {size} tokens .* position {beyond[0]} ")
+            got = dump(program, name, "scan", "train", vocab_size).decode().splitlines()
+            assert len(got) == len(expected)
+            for line, want in zip(got, [e for e in expected if e[0] == "x"] + [e for e in expected if e[0] != "x"]):
+                assert line == want or re.search(want, line), (line, want)
 
 
 def main():
@@ -306,6 +343,7 @@ def main():
         check_svhn,
         check_batches,
         check_tokens,
+        check_token_scan,
     ):
         check(program, folder)
         print(f"{check.__name__}: ok")
