@@ -1,0 +1,384 @@
+#!/usr/bin/env python3
+"""Writes text as the token shards that sdp-train and llm.c read.
+
+    prepare_tokens.py INPUT... --out DIR --name NAME [--val-tokens N] ...
+    prepare_tokens.py --dataset HuggingFaceFW/fineweb --subset sample-10BT --out DIR --name fineweb
+
+An INPUT is a file, a folder or - (standard input). *.jsonl has a document a line, *.parquet one a row; any other file
+is plain text, one document as a whole (--document divides it). *.gz of text and JSON is unpacked.
+
+DIR gets NAME_val_000000.bin with the first tokens and NAME_train_000001.bin, .._000002.bin, .. with the others. In front
+of every document is the end-of-text token. Tokens have 16 bits if the vocabulary fits and 32 if not. A shard gets its
+name when it is complete, and NAME.state.json says where the next one begins: --resume goes on there. The same input and
+options give the same bytes, with any number of processes.
+
+Exit status: 0 all is written, 2 the call is wrong or a package is missing, 3 the input cannot be read.
+"""
+import argparse
+import collections
+import concurrent.futures
+import dataclasses
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import pathlib
+import sys
+import threading
+import time
+
+import text_documents
+from text_documents import InputError, MissingPackage, need
+
+HEADER_BYTES = 1024
+FORMATS = {2: (20240520, 1), 4: (20240801, 7)}  # bytes of a token: magic number, version (lib/data/token_shard.h)
+BATCH_CHARACTERS = 1 << 20  # of documents that a process tokenises at a time
+BATCHES_AHEAD = 4  # for each process: what bounds the memory
+END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"]
+
+
+class UsageError(Exception):
+    """A wrong option, with its name."""
+
+
+# --- tokenizers -------------------------------------------------------------------------------------------------
+
+
+class Tiktoken:
+    def __init__(self, name):
+        tiktoken = need("tiktoken", f"--tokenizer {name}")
+        try:
+            self.encoding = tiktoken.get_encoding(name)
+        except ValueError as error:
+            raise UsageError(f"--tokenizer {name}: neither a file nor one of tiktoken's encodings ({error})") from error
+        except OSError as error:  # what requests throws
+            raise UsageError(
+                f"--tokenizer {name}: tiktoken cannot download its files ({error}). Download them where there is a "
+                "network and name their folder in TIKTOKEN_CACHE_DIR, or give a tokenizer.json."
+            ) from error
+        self.vocab_size = self.encoding.n_vocab
+        self.fingerprint = f"tiktoken {name}"
+
+    def id_of(self, token):
+        return self.encoding.encode_single_token(token) if token in self.encoding.special_tokens_set else None
+
+    def encode(self, texts):
+        return [self.encoding.encode_ordinary(text) for text in texts]
+
+
+class TokenizersFile:
+    """A tokenizer.json of Hugging Face's library. Special tokens that stand in a text are text."""
+
+    def __init__(self, path):
+        tokenizers = need("tokenizers", f"--tokenizer {path}")
+        content = pathlib.Path(path).read_text()
+        try:
+            self.tokenizer = tokenizers.Tokenizer.from_str(content)
+        except Exception as error:  # the library throws nothing more special
+            raise UsageError(f"--tokenizer {path}: not a tokenizer.json ({error})") from error
+        self.tokenizer.encode_special_tokens = True
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        self.vocab_size = max(self.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        self.fingerprint = f"tokenizer.json {hashlib.sha256(content.encode()).hexdigest()}"
+
+    def id_of(self, token):
+        return self.tokenizer.token_to_id(token)
+
+    def encode(self, texts):
+        return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+
+def open_tokenizer(name):
+    return TokenizersFile(name) if name.endswith(".json") or os.path.exists(name) else Tiktoken(name)
+
+
+def end_of_text(tokenizer, wanted):
+    """Its id."""
+    names = [wanted] if wanted else [name for name in END_OF_TEXT if tokenizer.id_of(name) is not None]
+    if len(names) != 1 or tokenizer.id_of(names[0]) is None:
+        found = f"has {', '.join(names)}" if len(names) > 1 else f"has no {wanted or ', '.join(END_OF_TEXT)}"
+        raise UsageError(f"--end-of-text: the vocabulary {found}. Name the token that begins a document.")
+    return tokenizer.id_of(names[0])
+
+
+# --- tokenising, in this process or several -----------------------------------------------------------------------
+
+worker = None  # of a process of the pool: what makes batches of documents into tokens
+
+
+class Worker:
+    def __init__(self, tokenizer_name, end_of_text_name):
+        self.tokenizer = open_tokenizer(tokenizer_name)
+        self.end = end_of_text(self.tokenizer, end_of_text_name)
+        self.token_bytes = 2 if self.tokenizer.vocab_size <= 1 << 16 else 4
+
+    def tokens_of(self, texts):
+        """All tokens, each document's after an end-of-text token, and the number of every document's."""
+        numpy = need("numpy", "prepare_tokens.py")
+        documents = [[self.end, *ids] for ids in self.tokenizer.encode(texts)]
+        flat = numpy.fromiter(itertools.chain.from_iterable(documents), f"<u{self.token_bytes}")
+        return flat, [len(ids) for ids in documents]
+
+
+def start_worker(*arguments):
+    global worker
+    # A process of the pool would outlive a parent that was killed.
+    threading.Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()
+    worker = Worker(*arguments)
+
+
+def run_worker(texts):
+    return worker.tokens_of(texts)
+
+
+def batches_of(documents):
+    texts, characters = [], 0
+    for text, _ in documents:
+        texts.append(text)
+        characters += len(text)
+        if characters >= BATCH_CHARACTERS:
+            yield texts
+            texts, characters = [], 0
+    if texts:
+        yield texts
+
+
+def tokenised(documents, own_worker, processes, arguments):
+    """Worker.tokens_of batches, in the order of the documents, never more than a few ahead."""
+    if processes == 1:
+        yield from map(own_worker.tokens_of, batches_of(documents))
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(processes, context, start_worker, arguments) as pool:
+        pending = collections.deque()
+        try:
+            for texts in batches_of(documents):
+                pending.append(pool.submit(run_worker, texts))
+                if len(pending) >= BATCHES_AHEAD * processes:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+# --- shards -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class State:
+    """Where the next shard begins. In NAME.state.json, written after every shard."""
+
+    settings: dict  # on which the bytes of the shards depend
+    shard_tokens: list = dataclasses.field(default_factory=list)  # of the shards that are complete
+    documents: int = 0  # before the one in which the next shard begins
+    tokens_of_document: int = 0  # of that one, in shards that are complete
+    complete: bool = False
+
+
+def shard_path(options, number):
+    return options.out / f"{options.name}_{'train' if number else 'val'}_{number:06d}.bin"
+
+
+class Output:
+    """Takes documents and writes shards."""
+
+    def __init__(self, options, state, token_bytes):
+        self.options, self.state, self.token_bytes = options, state, token_bytes
+        self.file, self.written = None, 0
+        self.document, self.skipped = state.documents, state.tokens_of_document
+        self.started, self.tokens = time.monotonic(), 0
+
+    def number(self):
+        """Of the shard that is next or being written. 0 is the validation shard."""
+        return len(self.state.shard_tokens) + (self.options.val_tokens == 0)
+
+    def room(self):
+        return (self.options.shard_tokens if self.number() else self.options.val_tokens) - self.written
+
+    def add(self, tokens):
+        """All tokens of the next document."""
+        done, self.skipped = self.skipped, 0
+        while done < len(tokens):
+            part = tokens[done : done + self.room()]
+            self.write(part)
+            done += len(part)
+            if self.room() == 0:
+                self.finish_shard(done)
+        self.document += 1
+
+    def write(self, tokens):
+        if self.file is None:
+            path = shard_path(self.options, self.number())
+            self.file = open(path.with_name(path.name + ".part"), "wb")
+            self.file.write(bytes(HEADER_BYTES))
+        self.file.write(tokens.tobytes())
+        self.written += len(tokens)
+
+    def finish_shard(self, tokens_of_document):
+        path = shard_path(self.options, self.number())
+        self.file.seek(0)
+        for word in (*FORMATS[self.token_bytes], self.written % 2**32):
+            self.file.write(word.to_bytes(4, "little"))
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        os.replace(self.file.name, path)
+        self.tokens += self.written
+        speed = self.tokens / (time.monotonic() - self.started)
+        print(f"{path}: {self.written} tokens ({1e-6 * speed:.2f} M tokens/s so far)", flush=True)
+        self.state.shard_tokens.append(self.written)
+        self.state.documents, self.state.tokens_of_document = self.document, tokens_of_document
+        self.file, self.written = None, 0
+        write_state(self.options, self.state)
+
+    def finish(self):
+        if self.number() == 0:
+            raise InputError(
+                f"the input has {self.written} tokens, fewer than --val-tokens {self.options.val_tokens}: nothing is left "
+                "to train on. Lower --val-tokens."
+            )
+        if self.written:
+            self.finish_shard(0)
+        if self.options.val_tokens and len(self.state.shard_tokens) == 1:
+            raise InputError(f"the input has no more than --val-tokens {self.options.val_tokens}. Lower --val-tokens.")
+        if not self.state.shard_tokens:
+            raise InputError("the input has no text")
+        self.state.complete = True
+        write_state(self.options, self.state)
+
+
+# --- going on after an interruption ---------------------------------------------------------------------------------
+
+
+def state_path(options):
+    return options.out / f"{options.name}.state.json"
+
+
+def write_state(options, state):
+    path = state_path(options)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(dataclasses.asdict(state), indent=1) + "\n")
+    os.replace(part, path)
+
+
+def settings_of(options, worker):
+    """What another call has to have in common to go on with the shards."""
+    source = {"dataset": [options.dataset, options.subset, options.split]}
+    if not options.dataset:
+        files = text_documents.files_of(options.inputs)
+        source = {"inputs": [[str(path), path.stat().st_size] if path else ["-", None] for path, _ in files]}
+    return source | {
+        "tokenizer": worker.tokenizer.fingerprint,
+        "end_of_text": worker.end,
+        "document": options.document,
+        "text_key": options.text_key,
+        "shard_tokens": options.shard_tokens,
+        "val_tokens": options.val_tokens,
+    }
+
+
+def read_state(options, settings, token_bytes):
+    """That of an earlier call, whose shards are checked, or a new one."""
+    state, path = State(settings), state_path(options)
+    if options.resume and path.exists():
+        state = State(**json.loads(path.read_text()))
+        for key in {**state.settings, **settings}:
+            if state.settings.get(key) != settings.get(key):
+                raise UsageError(
+                    f"--resume: {key} is another than in {path}. Give the same input and options, or remove the shards "
+                    "and the state to begin anew."
+                )
+    first = 0 if options.val_tokens else 1
+    for number, tokens in enumerate(state.shard_tokens, first):
+        shard = shard_path(options, number)
+        if not shard.exists() or shard.stat().st_size != HEADER_BYTES + tokens * token_bytes:
+            raise UsageError(f"--resume: {shard} is missing or has another size than {path} says. Remove {path} to begin anew.")
+    others = [p for p in options.out.glob(f"{options.name}_*.bin") if not options.resume]
+    if others:
+        raise UsageError(f"--out: {others[0]} is there already. --resume goes on with it; or remove it, or choose another --name.")
+    return state
+
+
+# --- the program ----------------------------------------------------------------------------------------------------
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files, folders or -")
+    parser.add_argument("--dataset", metavar="REPO", help="a data set of the Hugging Face hub, as a stream")
+    parser.add_argument("--subset", metavar="NAME", help="with --dataset: its configuration")
+    parser.add_argument("--split", metavar="NAME", default="train", help="with --dataset (train)")
+    parser.add_argument("--out", metavar="DIR", type=pathlib.Path, required=True, help="folder for the shards")
+    parser.add_argument("--name", default="tokens", help="what the names of the shards begin with (tokens)")
+    parser.add_argument(
+        "--tokenizer", default="gpt2", metavar="NAME|FILE", help="an encoding of tiktoken or a tokenizer.json (gpt2)"
+    )
+    parser.add_argument("--end-of-text", metavar="TOKEN", help=f"begins a document (the one there is of {END_OF_TEXT})")
+    parser.add_argument("--document", choices=["file", "paragraph", "line"], default="file", help="plain text: what one is")
+    parser.add_argument("--text-key", default="text", metavar="KEY", help="JSON, Parquet and --dataset (text)")
+    parser.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="(100000000)")
+    parser.add_argument("--val-tokens", type=int, metavar="N", help="of the validation shard, 0: none (as --shard-tokens)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="(all cores)")
+    parser.add_argument("--resume", action="store_true", help="go on after the shards that are complete")
+    options = parser.parse_args(arguments)
+    if options.val_tokens is None:
+        options.val_tokens = options.shard_tokens
+    if bool(options.inputs) == bool(options.dataset):
+        parser.error("either INPUT or --dataset is needed")
+    if options.shard_tokens < 1 or options.val_tokens < 0 or options.processes < 1:
+        parser.error("--shard-tokens and --processes are at least 1, --val-tokens at least 0")
+    if options.resume and "-" in options.inputs:
+        parser.error("--resume cannot go on with standard input, of which what was read is gone")
+    if any(part in options.name for part in ("/", "train", "val")):
+        parser.error("--name is the beginning of file names, to which _train and _val are added")
+    return options
+
+
+def documents_from(options, first):
+    if options.dataset:
+        return text_documents.dataset_documents(options.dataset, options.subset, options.split, options.text_key, first)
+    documents = text_documents.file_documents(options.inputs, options.document, options.text_key)
+    return itertools.islice(documents, first, None)
+
+
+def prepare(options):
+    own_worker = Worker(options.tokenizer, options.end_of_text)
+    options.out.mkdir(parents=True, exist_ok=True)
+    state = read_state(options, settings_of(options, own_worker), own_worker.token_bytes)
+    if state.complete:
+        print(f"{options.out}: complete")
+        return
+    output = Output(options, state, own_worker.token_bytes)
+    batches = tokenised(
+        documents_from(options, state.documents), own_worker, options.processes, (options.tokenizer, options.end_of_text)
+    )
+    for tokens, lengths in batches:
+        at = 0
+        for length in lengths:
+            output.add(tokens[at : at + length])
+            at += length
+    output.finish()
+    print(f"{options.out}: complete, {sum(state.shard_tokens)} tokens of {8 * own_worker.token_bytes} bits")
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    try:
+        need("numpy", "prepare_tokens.py")
+        prepare(options)
+    except (UsageError, MissingPackage) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (InputError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
