@@ -4,6 +4,7 @@ ILSVRC2012_img_train.tar holds one tar file a class, WNID.tar. ILSVRC2012_img_va
 classes: those are lines of ILSVRC2012_validation_ground_truth.txt in the development kit, as numbers (ILSVRC2012_ID)
 that the kit's meta.mat gives the WNIDs of. Standard library only.
 """
+
 import pathlib
 import re
 import shutil

@@ -202,7 +202,8 @@ check_test_python() {
   python=$(project_python) || die 2 "the tests need Python; PYTHON can name one"
   missing=$("$python" - <<'END'
 import importlib.util
-names = ["torch", "torchvision", "transformers", "numpy", "scipy", "PIL", "safetensors", "tokenizers", "pyarrow", "pytest"]
+names = ["torch", "torchvision", "transformers", "numpy", "scipy", "PIL", "safetensors", "tokenizers", "pyarrow", "tiktoken",
+         "pytest"]
 print(" ".join(name for name in names if importlib.util.find_spec(name) is None))
 END
   )

@@ -7,13 +7,14 @@
 An INPUT is a file, a folder or - (standard input). *.jsonl has a document a line, *.parquet one a row; any other file
 is plain text, one document as a whole (--document divides it). *.gz of text and JSON is unpacked.
 
-DIR gets NAME_val_000000.bin with the first tokens and NAME_train_000001.bin, .._000002.bin, .. with the others. In front
-of every document is the end-of-text token. Tokens have 16 bits if the vocabulary fits and 32 if not. A shard gets its
-name when it is complete, and NAME.state.json says where the next one begins: --resume goes on there. The same input and
-options give the same bytes, with any number of processes.
+DIR gets NAME_val_000000.bin with the first tokens and NAME_train_000001.bin, .._000002.bin, .. with the others. In
+front of every document is the end-of-text token. Tokens have 16 bits if the vocabulary fits and 32 if not. A shard gets
+its name when it is complete, and NAME.state.json says where the next one begins: --resume goes on there. The same input
+and options give the same bytes, with any number of processes.
 
 Exit status: 0 all is written, 2 the call is wrong or a package is missing, 3 the input cannot be read.
 """
+
 import argparse
 import collections
 import concurrent.futures
@@ -238,8 +239,8 @@ class Output:
     def finish(self):
         if self.number() == 0:
             raise InputError(
-                f"the input has {self.written} tokens, fewer than --val-tokens {self.options.val_tokens}: nothing is left "
-                "to train on. Lower --val-tokens."
+                f"the input has {self.written} tokens, fewer than --val-tokens {self.options.val_tokens}: nothing is "
+                "left to train on. Lower --val-tokens."
             )
         if self.written:
             self.finish_shard(0)
@@ -296,10 +297,14 @@ def read_state(options, settings, token_bytes):
     for number, tokens in enumerate(state.shard_tokens, first):
         shard = shard_path(options, number)
         if not shard.exists() or shard.stat().st_size != HEADER_BYTES + tokens * token_bytes:
-            raise UsageError(f"--resume: {shard} is missing or has another size than {path} says. Remove {path} to begin anew.")
+            raise UsageError(
+                f"--resume: {shard} is missing or has another size than {path} says. Remove {path} to begin anew."
+            )
     others = [p for p in options.out.glob(f"{options.name}_*.bin") if not options.resume]
     if others:
-        raise UsageError(f"--out: {others[0]} is there already. --resume goes on with it; or remove it, or choose another --name.")
+        raise UsageError(
+            f"--out: {others[0]} is there already. --resume goes on with it; or remove it, or choose another --name."
+        )
     return state
 
 
@@ -318,10 +323,14 @@ def parse(arguments):
         "--tokenizer", default="gpt2", metavar="NAME|FILE", help="an encoding of tiktoken or a tokenizer.json (gpt2)"
     )
     parser.add_argument("--end-of-text", metavar="TOKEN", help=f"begins a document (the one there is of {END_OF_TEXT})")
-    parser.add_argument("--document", choices=["file", "paragraph", "line"], default="file", help="plain text: what one is")
+    parser.add_argument(
+        "--document", choices=["file", "paragraph", "line"], default="file", help="plain text: what one is"
+    )
     parser.add_argument("--text-key", default="text", metavar="KEY", help="JSON, Parquet and --dataset (text)")
     parser.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="(100000000)")
-    parser.add_argument("--val-tokens", type=int, metavar="N", help="of the validation shard, 0: none (as --shard-tokens)")
+    parser.add_argument(
+        "--val-tokens", type=int, metavar="N", help="of the validation shard, 0: none (as --shard-tokens)"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="(all cores)")
     parser.add_argument("--resume", action="store_true", help="go on after the shards that are complete")
     options = parser.parse_args(arguments)
@@ -354,7 +363,10 @@ def prepare(options):
         return
     output = Output(options, state, own_worker.token_bytes)
     batches = tokenised(
-        documents_from(options, state.documents), own_worker, options.processes, (options.tokenizer, options.end_of_text)
+        documents_from(options, state.documents),
+        own_worker,
+        options.processes,
+        (options.tokenizer, options.end_of_text),
     )
     for tokens, lengths in batches:
         at = 0

@@ -3,6 +3,7 @@
 A source is an iterator of (text, place); the place is for messages. The order is always the same: files as they are
 named, those of a folder sorted by path, and within a file from the front.
 """
+
 import gzip
 import json
 import pathlib
@@ -111,7 +112,9 @@ def checked_text(text, key, place):
     try:
         text.isascii() or text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{place}: {key!r} has half a surrogate pair at character {error.start}, which is no text") from error
+        raise InputError(
+            f"{place}: {key!r} has half a surrogate pair at character {error.start}, which is no text"
+        ) from error
     return text
 
 
@@ -139,7 +142,9 @@ def parquet_documents(path, key):
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             if key not in file.schema_arrow.names:
-                raise InputError(f"{path}: no column {key!r} ({', '.join(file.schema_arrow.names)}); --text-key names another")
+                raise InputError(
+                    f"{path}: no column {key!r} ({', '.join(file.schema_arrow.names)}); --text-key names another"
+                )
             row = 0
             for batch in file.iter_batches(columns=[key]):
                 for text in batch.column(0).to_pylist():

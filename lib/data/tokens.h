@@ -16,8 +16,9 @@ namespace sdp {
 /// the last token of sample i. Samples do not cross shards: what is left at a shard's end is not used.
 ///
 /// Training reads windows in random order out of files that can be larger than memory, so the system is told
-/// to read only the pages that are touched. Without that it reads 128 KiB around each window that is not in
-/// memory: for windows of 2 KiB, 64 times the bytes.
+/// to read only the pages that are touched. Otherwise it reads around each of them what it reads ahead of a
+/// sequential reader: for windows of 2 KiB that are not in memory, 1 MiB each instead of 6 KiB, and 15 times as
+/// long (measured on a local disk).
 class TokenDataset final : public Dataset {
  public:
   /// Of the shards of `token_files`, with data.sequence_length tokens to a sample. Throws DataError when a

@@ -123,7 +123,7 @@ DAMAGED = {
     "cut off": (shard_of(VALUES)[:-100], [1024 + 1000 - 100, 1024 + 1000, 500]),
     "cut off in a token": (shard_of(VALUES)[:-1], [2023, 2024, 500]),
     "longer than stated": (shard_of(VALUES, stated=400), [1024 + 1000, 1024 + 800, 400]),
-    "negative": (shard_of(VALUES, stated=-500), [2024, -500]),
+    "negative": (shard_of(VALUES, stated=-500), [2024, 2**32 - 500]),  # the number is meant modulo 2^32
     "cut off in the header": (shard_of(VALUES)[:1000], [1000, 1024]),
     "empty": (b"", [0, 1024]),
 }

@@ -34,14 +34,18 @@ def tar_of(files, links=()):
 
 
 BATCH = random.Random(0).randbytes(300_000)
-TAR_FILES = {"cifar-10-batches-bin": None, "cifar-10-batches-bin/data_batch_1.bin": BATCH, "cifar-10-batches-bin/a.txt": b"x"}
+TAR_FILES = {
+    "cifar-10-batches-bin": None,
+    "cifar-10-batches-bin/data_batch_1.bin": BATCH,
+    "cifar-10-batches-bin/a.txt": b"x",
+}
 TAR = tar_of(TAR_FILES)
 MAT = random.Random(1).randbytes(200_000)
 
 
 class Server:
-    """Serves `files`; says what was asked for in `ranges`. With `ranged` off it sends whole files; `cuts` are numbers of
-    bytes after which it hangs up, one a request."""
+    """Serves `files`; says what was asked for in `ranges`. With `ranged` off it sends whole files; `cuts` are numbers
+    of bytes after which it hangs up, one a request."""
 
     def __init__(self, files):
         self.files, self.ranges, self.ranged, self.cuts, self.status = files, [], True, [], None
@@ -73,7 +77,9 @@ class Server:
 
 
 def archive(name, content, folder=None):
-    return fetch_data.Archive(f"https://example.invalid/{name}", len(content), hashlib.sha256(content).hexdigest(), folder)
+    return fetch_data.Archive(
+        f"https://example.invalid/{name}", len(content), hashlib.sha256(content).hexdigest(), folder
+    )
 
 
 @pytest.fixture
@@ -261,7 +267,10 @@ def imagenet(tmp_path, monkeypatch):
     source.mkdir()
     images = {w: {f"{w}_{i}.JPEG": f"{w} {i}".encode() * 300 for i in range(3)} for _, w, n in SYNSETS if n == 0}
     validation = {f"ILSVRC2012_val_{i + 1:08d}.JPEG": f"val {i}".encode() * 300 for i in range(len(TRUTH))}
-    kit = {imagenet_folders.META: meta_mat(True), imagenet_folders.GROUND_TRUTH: "".join(f"{n}\n" for n in TRUTH).encode()}
+    kit = {
+        imagenet_folders.META: meta_mat(True),
+        imagenet_folders.GROUND_TRUTH: "".join(f"{n}\n" for n in TRUTH).encode(),
+    }
     files = {
         "ILSVRC2012_img_train.tar": tar_of({f"{w}.tar": tar_of(files) for w, files in images.items()}),
         "ILSVRC2012_img_val.tar": tar_of(dict(reversed(validation.items()))),

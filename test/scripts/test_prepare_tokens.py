@@ -1,4 +1,4 @@
-"""scripts/prepare_tokens.py: the shards against the tokenizer called directly, and against what lib/data reads of them."""
+"""scripts/prepare_tokens.py: the shards against the tokenizer called directly, and what lib/data reads of them."""
 
 import gzip
 import itertools
@@ -119,6 +119,25 @@ def test_a_vocabulary_beyond_16_bits_gives_tokens_of_32(tokenizer, tmp_path):
     assert line == f"{name} 32 {len(tokens)} {tokens.min()} {tokens.max()} 0\n"
 
 
+def test_an_encoding_of_tiktoken(tokenizer, tmp_path, monkeypatch):
+    """One that is added the way tiktoken finds encodings of other packages: bytes, and some pairs of them."""
+    (tmp_path / "tiktoken_ext").mkdir()
+    (tmp_path / "tiktoken_ext" / "toy.py").write_text(
+        "def toy():\n"
+        "    ranks = {bytes([i]): i for i in range(256)} | {b'th': 256, b'the': 257, b' q': 258}\n"
+        "    return {'name': 'toy', 'pat_str': r' ?\\S+|\\s+', 'mergeable_ranks': ranks,\n"
+        "            'special_tokens': {'<|endoftext|>': 259}}\n"
+        "ENCODING_CONSTRUCTORS = {'toy': toy}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "a.txt").write_text("the quick\n<|endoftext|>é")
+    arguments = [tmp_path / "a.txt", "--val-tokens", 0, "--tokenizer", "toy"]
+    run(tokenizer, tmp_path / "out", *arguments, "--processes", 2)
+    expected = [259, 257, 258, *b"uick", *b"\n<|endoftext|>", *"é".encode()]
+    assert shards(tmp_path / "out")["toy_train_000001.bin"].tolist() == expected
+    assert "tiktoken's encodings" in run(tokenizer, tmp_path / "out", *arguments[:-1], "absent", expect=2)
+
+
 def test_kinds_of_input(tokenizer, tmp_path):
     folder = tmp_path / "in"
     (folder / "b").mkdir(parents=True)
@@ -131,7 +150,16 @@ def test_kinds_of_input(tokenizer, tmp_path):
     (folder / "f.bin").write_bytes(b"\xff not looked at")
     (tmp_path / "alone.unknown").write_text("alone")
     expected = ["one\r\n\r\nte¼xt\n", *DOCUMENTS[:3], "packed", *DOCUMENTS[3:8], "alone", "from stdin\n\nrest"]
-    run(tokenizer, tmp_path / "out", folder, tmp_path / "alone.unknown", "-", "--val-tokens", 0, stdin=b"from stdin\n\nrest")
+    run(
+        tokenizer,
+        tmp_path / "out",
+        folder,
+        tmp_path / "alone.unknown",
+        "-",
+        "--val-tokens",
+        0,
+        stdin=b"from stdin\n\nrest",
+    )
     assert np.concatenate(list(shards(tmp_path / "out").values())).tolist() == tokens_of(tokenizer, expected)
 
 
@@ -226,7 +254,9 @@ def test_going_on_needs_the_same_input_and_options(tokenizer, tmp_path):
     changed.save(str(other))
     assert "tokenizer is another" in run((other,), out, *arguments, "--resume", expect=2)
     (out / "toy_train_000002.bin").write_bytes(b"short")
-    assert "toy_train_000002.bin is missing or has another size" in run(tokenizer, out, *arguments, "--resume", expect=2)
+    assert "toy_train_000002.bin is missing or has another size" in run(
+        tokenizer, out, *arguments, "--resume", expect=2
+    )
     with open(source, "a") as file:
         file.write('{"text": "more"}\n')
     assert "inputs is another" in run(tokenizer, out, *arguments, "--resume", expect=2)
@@ -241,7 +271,11 @@ def test_going_on_needs_the_same_input_and_options(tokenizer, tmp_path):
         ("a.txt", b"fine\n" * 1000 + b"caf\xe9 au lait", ["a.txt: byte 0xe9 at offset 5003 is not UTF-8", "iconv"]),
         ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', ["a.jsonl: byte 0xff at offset 24 is not UTF-8"]),
         ("a.jsonl", b'{"text": "x"}\n\n{"text": \n', ["a.jsonl: line 3: not JSON"]),
-        ("a.jsonl", b'{"text": "x"}\n{"content": "y", "id": 1}\n', ["a.jsonl: line 2: no 'text' (keys content, id)", "--text-key"]),
+        (
+            "a.jsonl",
+            b'{"text": "x"}\n{"content": "y", "id": 1}\n',
+            ["a.jsonl: line 2: no 'text' (keys content, id)", "--text-key"],
+        ),
         ("a.jsonl", b'["x"]\n', ["a.jsonl: line 1: no 'text' (list)"]),
         ("a.jsonl", b'{"text": null}\n', ["a.jsonl: line 1: the value of 'text' is NoneType, expected text"]),
         ("a.jsonl", b'{"text": "ab\\ud800"}\n', ["a.jsonl: line 1: 'text' has half a surrogate pair at character 2"]),
