@@ -41,3 +41,12 @@ function(sdp_test name)
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endfunction()
+
+# sdp_sanitize(TARGET): compiles the target's own sources with AddressSanitizer, UBSan and the standard library's
+# assertions, which also see an index outside a span of a mapped file. Any report ends the program.
+function(sdp_sanitize target)
+  target_compile_options(${target} PRIVATE
+    -O1 -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fno-omit-frame-pointer -fsanitize=address,undefined
+    -fno-sanitize-recover=all)
+  target_link_options(${target} PRIVATE -fsanitize=address,undefined)
+endfunction()

@@ -101,6 +101,8 @@ json HeaderParser::parse() {
     return json::parse(text, refuse_repeated_keys);
   } catch (const json::parse_error& error) {
     fail("the header is not valid JSON at its byte " + std::to_string(error.byte));
+  } catch (const json::out_of_range&) {  // 1e999
+    fail("the header holds a number beyond every type");
   }
 }
 

@@ -106,6 +106,7 @@ def files():
         "negative size": (pack({"a": tensor(shape=[-1], offsets=(0, 0))}), False),
         "negative offset": (pack({"a": tensor(offsets=(-4, 0))}), False),
         "float size": (pack({"a": tensor(shape=[1.0])}, four), False),
+        "huge float size": (pack(b'{"a":{"dtype":"F32","shape":[1e999],"data_offsets":[0,4]}}', four), False),
         "three offsets": (pack({"a": tensor(offsets=(0, 4, 4))}, four), False),
         "unknown type": (pack({"a": tensor(dtype="Q9")}, four), False),
         "no type": (pack({"a": {"shape": [1], "data_offsets": [0, 4]}}, four), False),

@@ -164,5 +164,7 @@ TEST_CASE("damaged files are refused with the file, the tensor and what is wrong
   CHECK(contains(refusal(R"({"a":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", ""),
                  "too large"));
   CHECK(contains(refusal(R"({"a":{"dtype":"U8","data_offsets":[0,1]}})", "1"), "\"shape\" is missing"));
+  CHECK(contains(refusal(R"({"a":{"dtype":"U8","shape":[1e999],"data_offsets":[0,1]}})", "1"),
+                 "beyond every type"));
   CHECK(contains(refusal("nonsense", ""), "does not start with '{'"));
 }

@@ -96,6 +96,11 @@ inline ModelSpec resolved(ModelSpec model) {
   return model;
 }
 
+/// A reader's problems as a list, in place of an error.
+inline OnProblem collect_into(std::vector<std::string>& problems) {
+  return [&](const std::string& message) { problems.push_back(message); };
+}
+
 /// The parts that `text` does not contain, with the text; empty when it contains all.
 inline std::string lacks(const std::string& text, const std::vector<std::string>& parts) {
   std::string missing;

@@ -1,0 +1,32 @@
+#pragma once
+
+// The formats that the program reads, each with small whole files of it.
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sdp::fuzz {
+
+struct Format {
+  std::string_view name;
+  /// What a file of the format is called in its folder.
+  std::string_view file_name;
+  /// In front of a file; damaged more often than the rest.
+  size_t header_bytes;
+  /// Whole files, which `read` reads.
+  std::vector<std::string> (*seeds)();
+  /// Reads the file the way the program does and looks at all that came out. Throws DataError or UsageError
+  /// for a file that is refused, and std::logic_error for a result that breaks the reader's word.
+  void (*read)(const std::filesystem::path& file);
+  /// Makes checksums and the like right again, so that damage reaches what they cover; null: there are none.
+  std::string (*repair)(std::string bytes) = nullptr;
+};
+
+/// As CMakeLists.txt names them.
+std::span<const Format> formats();
+
+}  // namespace sdp::fuzz

@@ -1,0 +1,127 @@
+#include "mutate.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <random>
+
+namespace sdp::fuzz {
+
+namespace {
+
+constexpr size_t kMostBlockBytes = 600;
+
+/// Standard's generator, but not its distributions, which differ from library to library.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : generator_(seed) {}
+  /// In 0..n-1; n is at least 1.
+  size_t below(size_t n) { return generator_() % n; }
+  bool coin() { return below(2) == 0; }
+  uint64_t bits() { return generator_(); }
+
+ private:
+  std::mt19937_64 generator_;
+};
+
+struct Mutation {
+  std::span<const std::string> seeds;
+  size_t header_bytes;
+  Random& random;
+  std::string& bytes;  // not empty
+
+  size_t position() const {
+    return random.below(random.coin() ? std::min(bytes.size(), header_bytes) : bytes.size());
+  }
+  size_t block_at(size_t at) const {
+    const size_t most = random.coin() ? 8 : kMostBlockBytes;
+    return 1 + random.below(std::min(most, bytes.size() - at));
+  }
+};
+
+void flip_bits(const Mutation& m) {
+  for (size_t flips = 1 + m.random.below(8); flips > 0; --flips) {
+    const size_t at = m.position();
+    m.bytes[at] = static_cast<char>(m.bytes[at] ^ (1 << m.random.below(8)));
+  }
+}
+
+/// A number of 1, 2, 4 or 8 bytes at a multiple of 4 or anywhere: bounds of types, the file's size, small
+/// ones.
+void set_number(const Mutation& m) {
+  const uint64_t size = m.bytes.size();
+  const std::array<uint64_t, 16> numbers = {0,    1,          2,          0x7f,           0x80,       0xff,
+                                            4,    0x7fffffff, 0x80000000, 0xffffffff,     0x40000000, size,
+                                            ~0UL, size - 1,   size + 1,   m.random.bits()};
+  const uint64_t number = numbers[m.random.below(numbers.size())];
+  const size_t width = size_t{1} << m.random.below(4);
+  const bool little = m.random.below(4) != 0;
+  size_t at = m.position();
+  if (m.random.coin()) at = at / 4 * 4;
+  for (size_t byte = 0; byte < width && at + byte < m.bytes.size(); ++byte)
+    m.bytes[at + byte] = static_cast<char>(number >> (8 * (little ? byte : width - 1 - byte)));
+}
+
+/// A number in digits, in place of one that is there and follows the position.
+void set_digits(const Mutation& m) {
+  constexpr std::array numbers = {"0",   "9", "77777777777", "18446744073709551616", "-1", "1e999",
+                                  "0.5", "",  "4294967296"};
+  const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
+  const auto from = m.bytes.begin() + static_cast<std::ptrdiff_t>(m.position());
+  const auto begin = std::find_if(from, m.bytes.end(), is_digit);
+  const auto end = std::find_if_not(begin, m.bytes.end(), is_digit);
+  const std::string number = numbers[m.random.below(numbers.size())];
+  if (m.random.coin())
+    m.bytes.replace(begin, end, number);
+  else  // the rest stays where it is
+    std::copy_n(number.begin(), std::min<std::ptrdiff_t>(std::ssize(number), end - begin), begin);
+}
+
+void zero_block(const Mutation& m) {
+  size_t at = m.position();
+  if (m.random.coin()) at = at / 512 * 512;
+  std::fill_n(m.bytes.begin() + static_cast<std::ptrdiff_t>(at), m.block_at(at), '\0');
+}
+
+void insert_block(const Mutation& m) {
+  std::string block(1 + m.random.below(m.random.coin() ? 8 : kMostBlockBytes), '\0');
+  const bool same = m.random.coin();
+  const auto letter = static_cast<char>(m.random.bits());
+  for (char& byte : block)
+    byte = same ? letter : static_cast<char>(m.random.bits());
+  m.bytes.insert(m.position(), block);
+}
+
+void remove_block(const Mutation& m) {
+  const size_t at = m.position();
+  m.bytes.erase(at, m.block_at(at));
+}
+
+void repeat_block(const Mutation& m) {
+  const size_t at = m.position();
+  const std::string block = m.bytes.substr(at, m.block_at(at));
+  m.bytes.insert(m.position(), block);
+}
+
+void cut_end(const Mutation& m) {
+  m.bytes.resize(m.position());
+}
+
+void splice(const Mutation& m) {
+  const std::string& other = m.seeds[m.random.below(m.seeds.size())];
+  m.bytes = m.bytes.substr(0, m.position()) + other.substr(m.random.below(other.size()));
+}
+
+}  // namespace
+
+std::string mutate(std::span<const std::string> seeds, size_t header_bytes, uint64_t number) {
+  constexpr std::array kinds = {flip_bits,    set_number,   set_digits, zero_block, insert_block,
+                                remove_block, repeat_block, cut_end,    splice};
+  Random random(number);
+  std::string bytes = seeds[random.below(seeds.size())];
+  for (size_t damages = 1 + random.below(3); damages > 0 && !bytes.empty(); --damages)
+    kinds[random.below(kinds.size())]({seeds, header_bytes, random, bytes});
+  return bytes;
+}
+
+}  // namespace sdp::fuzz
