@@ -61,10 +61,10 @@ void Mat5Stream::inflate_into(std::span<uint8_t> bytes) {
   inflater_->next_out = bytes.data();
   inflater_->avail_out = static_cast<uInt>(bytes.size());
   const int result = inflate(inflater_.get(), Z_SYNC_FLUSH);
-  if (inflater_->avail_out == 0 && (result == Z_OK || result == Z_STREAM_END)) return;
-  const char* reason = result == Z_STREAM_END || result == Z_BUF_ERROR || result == Z_OK ? "it ends too early"
-                       : inflater_->msg                                                  ? inflater_->msg
-                                        : "zlib gives no reason";
+  // An error that comes with the last byte is one of the checksum behind it, which expect_end() tells.
+  if (inflater_->avail_out == 0) return;
+  const bool ended = result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR;
+  const char* reason = ended || inflater_->msg == nullptr ? "it ends too early" : inflater_->msg;
   throw Mat5Damage(
       fmt::format("its compressed data is damaged after {} of its bytes: {}", inflater_->total_in, reason));
 }
@@ -73,8 +73,8 @@ Mat5Tag Mat5Stream::read_tag() {
   std::array<uint8_t, 4> word;
   read(word);
   const uint32_t first = load_uint32(word);
-  if (const uint32_t small_bytes = first >> 16;
-      small_bytes != 0) {  // up to 4 bytes of data in the tag itself
+  const uint32_t small_bytes = first >> 16;
+  if (small_bytes != 0) {  // up to 4 bytes of data in the tag itself
     if (small_bytes > 4)
       throw Mat5Damage(
           fmt::format("it has a tag of a small element with {} bytes, expected 1..4", small_bytes));

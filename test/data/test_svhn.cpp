@@ -189,10 +189,13 @@ TEST_CASE("SVHN: all problems are reported, and what can be read is read", "[dat
       CHECK(images.labels == std::vector<uint8_t>{1, 0, 9, 5, 0, 4});
       CHECK(images.pixels.size() == 6 * 3072);
     }
-    SECTION("that are damaged on the way") {
-      x.replace(x.size() / 2, 8, 8, '\xff');
+    SECTION("of which the end is missing") {
+      const size_t left = x.size() - 8 - 12;  // without the checksum and 8 more bytes
+      x = x.substr(0, 4) + static_cast<char>(left & 0xff) + static_cast<char>(left >> 8) +
+          std::string(2, '\0') + x.substr(8, left);
       folder.write("train_32x32.mat", mat_header() + x + mat_compressed(y_of(kLabels)));
       const ImageArray images = read();
+      CHECK(images.labels.size() > 1);
       CHECK(images.labels.size() < 6);
       CHECK(images.labels.back() == 4);
       CHECK(images.pixels.size() == images.labels.size() * 3072);
