@@ -1,14 +1,76 @@
 #pragma once
 
+// JPEG files to RGB pixels, with libjpeg-turbo. Grey is repeated in all channels; CMYK and YCCK are converted
+// as Pillow's convert("RGB") does (values stored inverted, Adobe's convention). The EXIF orientation is
+// ignored, as torchvision does.
+//
+// Errors are DataError with the reason alone: the caller adds the file. What libjpeg warns of is an error
+// where pixels are missing or damaged; it is accepted where the pixels are whole (bytes between two markers,
+// an unknown revision of JFIF or of Adobe's marker, a damaged colour profile).
+
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "data/box.h"
+
 namespace sdp {
 
-/// Decodes a JPEG of exactly height x width pixels to [3, height, width] RGB; grey is converted.
-/// Throws DataError with the reason alone (no file name) when it has another size or colour space, does not
-/// decode, or decodes with a warning such as missing data.
+/// Bytes of a decoded pixel: R, G, B and one without meaning. A vector register then holds whole pixels.
+constexpr int64_t kPixelBytes = 4;
+
+/// Decoded pixels of a box. Row y begins at row(y).
+class Pixels {
+ public:
+  Pixels(int64_t stored_width, int64_t skipped_columns, int64_t width, int64_t height);
+
+  int64_t width() const { return width_; }
+  int64_t height() const { return height_; }
+  int64_t stride_bytes() const { return stride_bytes_; }
+  const uint8_t* row(int64_t y) const { return bytes_.get() + y * stride_bytes_ + skipped_bytes_; }
+
+ private:
+  friend class JpegImage;
+
+  int64_t width_;
+  int64_t height_;
+  int64_t stride_bytes_;
+  int64_t skipped_bytes_;  // decoded columns at the left of the box
+  std::unique_ptr<uint8_t[]> bytes_;
+};
+
+/// One JPEG file in memory, which must outlive the object.
+class JpegImage {
+ public:
+  /// Reads the header.
+  explicit JpegImage(std::span<const uint8_t> file);
+  ~JpegImage();
+  JpegImage(const JpegImage&) = delete;
+  JpegImage& operator=(const JpegImage&) = delete;
+
+  int64_t width() const;
+  int64_t height() const;
+
+  /// The image scaled by eighths / 8 (1..8) has `length` * eighths / 8 rows or columns, rounded up, where the
+  /// file has `length`; the scaling is part of the inverse transform and saves the time for the pixels left
+  /// out.
+  static int64_t scaled(int64_t length, int eighths) { return (length * eighths + 7) / 8; }
+
+  /// Pixels of `box`, in columns and rows of the scaled image. They are what decoding the whole image gives
+  /// there; rows below are not decoded. Callable once. Throws std::logic_error for a box outside the image.
+  Pixels decode(const Box& box, int eighths = 8);
+
+  /// Decodes the whole file and drops the pixels, to find what is wrong with it. Callable once.
+  void check();
+
+ private:
+  struct Decoder;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+/// Decodes a JPEG of exactly height x width pixels to [3, height, width].
 std::vector<uint8_t> decode_jpeg(std::span<const uint8_t> jpeg, int64_t height, int64_t width);
 
 }  // namespace sdp

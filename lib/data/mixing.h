@@ -13,19 +13,10 @@
 #include <cstdint>
 #include <optional>
 
+#include "data/box.h"
 #include "data/dataset.h"
 
 namespace sdp {
-
-/// Columns left..right-1 of rows top..bottom-1.
-struct Box {
-  int64_t left;
-  int64_t top;
-  int64_t right;
-  int64_t bottom;
-
-  int64_t area() const { return (right - left) * (bottom - top); }
-};
 
 /// How one batch is mixed.
 struct Mixing {

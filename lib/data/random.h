@@ -12,7 +12,14 @@ namespace sdp {
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 /// What numbers are drawn for. The values are part of what a seed means: append, never renumber.
-enum class RandomPurpose : uint32_t { kShuffle = 0, kCrop = 1, kFlip = 2, kMix = 3, kDropout = 4 };
+enum class RandomPurpose : uint32_t {
+  kShuffle = 0,
+  kCrop = 1,
+  kFlip = 2,
+  kMix = 3,
+  kDropout = 4,
+  kResizedCrop = 5
+};
 
 /// One stream of numbers. Key: the seed. Counter: (block of the stream, purpose, stream), 32 + 32 + 64 bits,
 /// so that no two streams of a seed ever share a block.

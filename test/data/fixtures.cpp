@@ -77,7 +77,9 @@ DataSpec tokens_in(const std::filesystem::path& folder, int64_t sequence_length)
   return spec;
 }
 
-std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour) {
+std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixels,
+                        const JpegOptions& options) {
+  const size_t components = pixels.size() / (static_cast<size_t>(width) * static_cast<size_t>(height));
   jpeg_compress_struct info{};
   jpeg_error_mgr errors{};
   info.err = jpeg_std_error(&errors);
@@ -87,23 +89,35 @@ std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour)
   jpeg_mem_dest(&info, &bytes, &size);
   info.image_width = static_cast<JDIMENSION>(width);
   info.image_height = static_cast<JDIMENSION>(height);
-  info.input_components = static_cast<int>(colour.size());
-  info.in_color_space = colour.size() == 1 ? JCS_GRAYSCALE : colour.size() == 3 ? JCS_RGB : JCS_CMYK;
+  info.input_components = static_cast<int>(components);
+  info.in_color_space = components == 1 ? JCS_GRAYSCALE : components == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&info);
-  jpeg_set_quality(&info, 100, TRUE);
+  if (options.ycck) jpeg_set_colorspace(&info, JCS_YCCK);
+  jpeg_set_quality(&info, options.quality, TRUE);
+  for (int i = 0; i < info.num_components; ++i) {
+    const bool sampled_in_full = i == 0 || i == 3;
+    info.comp_info[i].h_samp_factor = sampled_in_full ? options.across : 1;
+    info.comp_info[i].v_samp_factor = sampled_in_full ? options.down : 1;
+  }
+  if (options.progressive) jpeg_simple_progression(&info);
   jpeg_start_compress(&info, TRUE);
-
-  std::vector<uint8_t> row;
-  for (int x = 0; x < width; ++x)
-    row.insert(row.end(), colour.begin(), colour.end());
-  JSAMPROW rows = row.data();
-  for (int y = 0; y < height; ++y)
-    jpeg_write_scanlines(&info, &rows, 1);
+  const size_t stride = static_cast<size_t>(width) * components;
+  for (size_t y = 0; y < static_cast<size_t>(height); ++y) {
+    JSAMPROW row = const_cast<JSAMPROW>(pixels.data() + y * stride);
+    jpeg_write_scanlines(&info, &row, 1);
+  }
   jpeg_finish_compress(&info);
   jpeg_destroy_compress(&info);
   std::string result(reinterpret_cast<char*>(bytes), size);
   std::free(bytes);
   return result;
+}
+
+std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour) {
+  std::vector<uint8_t> pixels;
+  for (int i = 0; i < width * height; ++i)
+    pixels.insert(pixels.end(), colour.begin(), colour.end());
+  return encode_jpeg(width, height, pixels);
 }
 
 }  // namespace sdp::testing

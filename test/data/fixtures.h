@@ -51,7 +51,19 @@ class TarWriter {
   std::string bytes_;
 };
 
-/// A JPEG whose pixels all have `colour`: 1 (grey), 3 (RGB) or 4 (CMYK) components.
+struct JpegOptions {
+  int across = 1;  ///< pixels of a colour sample: 2 and 2 for 4:2:0, 2 and 1 for 4:2:2
+  int down = 1;
+  bool progressive = false;
+  bool ycck = false;  ///< of 4 components
+  int quality = 100;
+};
+
+/// A JPEG of pixels [height, width, components] with 1 (grey), 3 (RGB) or 4 (CMYK) components.
+std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixels,
+                        const JpegOptions& options = {});
+
+/// A JPEG whose pixels all have `colour`.
 std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour);
 
 /// A shard of tokens as llm.c writes it; `stated` is the number of tokens in the header.

@@ -213,7 +213,7 @@ TEST_CASE("shards that are missing, misnamed or hold a bad image are named", "[d
   SECTION("no JPEG") {
     folder.write("train-000001.tar", TarWriter().add("a.jpg", "GIF89a").add("a.cls", "1").finish());
     CHECK(lacks(open_error(folder.path()),
-                {"train-000001.tar: member a.jpg at offset 0: not a JPEG that decodes"}) == "");
+                {"train-000001.tar: member a.jpg at offset 0: this is a GIF, not a JPEG"}) == "");
   }
 }
 

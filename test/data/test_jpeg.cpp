@@ -1,0 +1,135 @@
+#include "catch.h"
+#include "data/jpeg.h"
+#include "data/random.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using namespace sdp::testing;
+
+namespace {
+
+std::span<const uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+std::string noise_jpeg(int width, int height, int components, const JpegOptions& options) {
+  CounterRandom random(1, RandomPurpose::kShuffle, 0);
+  std::vector<uint8_t> pixels;
+  for (int i = 0; i < width * height * components; ++i)
+    pixels.push_back(static_cast<uint8_t>(random.below(256)));
+  return encode_jpeg(width, height, pixels, options);
+}
+
+/// [height, width, 3]
+std::vector<uint8_t> decoded(const std::string& jpeg, const Box& box, int eighths) {
+  const Pixels pixels = JpegImage(bytes_of(jpeg)).decode(box, eighths);
+  std::vector<uint8_t> rgb;
+  for (int64_t y = 0; y < pixels.height(); ++y)
+    for (int64_t x = 0; x < pixels.width(); ++x)
+      rgb.insert(rgb.end(), pixels.row(y) + x * kPixelBytes, pixels.row(y) + x * kPixelBytes + 3);
+  return rgb;
+}
+
+std::vector<uint8_t> cut_out(const std::vector<uint8_t>& rgb, int64_t width, const Box& box) {
+  std::vector<uint8_t> part;
+  for (int64_t y = box.top; y < box.bottom; ++y)
+    part.insert(part.end(), rgb.begin() + (y * width + box.left) * 3,
+                rgb.begin() + (y * width + box.right) * 3);
+  return part;
+}
+
+std::string error_of(const std::string& jpeg) {
+  return message_of<DataError>([&] { JpegImage(bytes_of(jpeg)).check(); });
+}
+
+}  // namespace
+
+TEST_CASE("decoding a box gives the pixels that decoding the whole image gives there", "[data]") {
+  struct Kind {
+    int components;
+    JpegOptions options;
+  };
+  const std::vector<Kind> kinds = {{3, {}},
+                                   {3, {.across = 2}},
+                                   {3, {.down = 2}},
+                                   {3, {.across = 2, .down = 2}},
+                                   {3, {.across = 4, .down = 1}},
+                                   {3, {.across = 2, .down = 2, .progressive = true}},
+                                   {1, {}},
+                                   {4, {}},
+                                   {4, {.across = 2, .down = 2, .ycck = true}}};
+  constexpr int kWidth = 83;
+  constexpr int kHeight = 61;
+  for (const auto& [components, options] : kinds) {
+    const std::string jpeg = noise_jpeg(kWidth, kHeight, components, options);
+    for (int eighths = 1; eighths <= 8; ++eighths) {
+      const int64_t width = JpegImage::scaled(kWidth, eighths);
+      const int64_t height = JpegImage::scaled(kHeight, eighths);
+      const auto whole = decoded(jpeg, {.left = 0, .top = 0, .right = width, .bottom = height}, eighths);
+      CounterRandom random(2, RandomPurpose::kCrop, static_cast<uint64_t>(eighths));
+      for (int draw = 0; draw < 150; ++draw) {
+        const auto below = [&](int64_t n) {
+          return static_cast<int64_t>(random.below(static_cast<uint64_t>(n)));
+        };
+        const int64_t left = below(width);
+        const int64_t top = below(height);
+        const Box box{.left = left,
+                      .top = top,
+                      .right = left + 1 + below(width - left),
+                      .bottom = top + 1 + below(height - top)};
+        INFO(components << " components, " << options.across << "x" << options.down << ", " << eighths
+                        << "/8, box " << box.left << " " << box.top << " " << box.right << " " << box.bottom);
+        REQUIRE(decoded(jpeg, box, eighths) == cut_out(whole, width, box));
+      }
+    }
+  }
+}
+
+TEST_CASE("CMYK is converted as Pillow does it: c * k / 255 of the stored values", "[data]") {
+  const std::string jpeg = flat_jpeg(8, 8, {200, 100, 0, 128});
+  CHECK(decoded(jpeg, {.left = 3, .top = 3, .right = 4, .bottom = 4}, 8) == std::vector<uint8_t>{100, 50, 0});
+}
+
+TEST_CASE("warnings about missing or damaged pixels are errors, others are not", "[data]") {
+  const std::string good = noise_jpeg(64, 64, 3, {});
+  REQUIRE(error_of(good).empty());
+  // Three bytes that belong to nothing, before the marker that ends the image.
+  CHECK(error_of(good.substr(0, good.size() - 2) + "abc" + good.substr(good.size() - 2)).empty());
+  CHECK(lacks(error_of(good.substr(0, good.size() / 2)), {"not a JPEG that decodes", "Premature end"}) == "");
+  const std::string cut_short = good.substr(0, good.size() / 2) + "\xff\xd9";
+  CHECK(lacks(error_of(cut_short), {"premature end of data segment"}) == "");
+}
+
+TEST_CASE("what is no JPEG is named, and what to do about it", "[data]") {
+  CHECK(lacks(error_of(""), {"empty"}) == "");
+  CHECK(lacks(error_of("\x89PNG\r\n\x1a\n and more"), {"this is a PNG, not a JPEG", "Convert it"}) == "");
+  CHECK(lacks(error_of("GIF89a"), {"this is a GIF"}) == "");
+  CHECK(lacks(error_of("<html>"), {"not a JPEG that decodes", "0x3c 0x68"}) == "");
+  std::string two_components = flat_jpeg(8, 8, {77});
+  const size_t frame = two_components.find("\xff\xc0");
+  // Length 14, 8 bits, 8 x 8, 2 components of which the second is the first again under another name.
+  two_components.replace(
+      frame + 2, 11, std::string("\0\x0e\x08\0\x08\0\x08\x02\x01\x11\0", 11) + std::string("\x02\x11\0", 3));
+  CHECK(lacks(error_of(two_components), {"2 colour components"}) == "");
+  std::string huge = flat_jpeg(8, 8, {77});
+  huge.replace(huge.find("\xff\xc0") + 5, 4, "\xff\xdc\xff\xdc");
+  CHECK(lacks(error_of(huge), {"65500 x 65500 pixels"}) == "");
+}
+
+TEST_CASE("a crop does not need what is below it, the whole image does", "[data]") {
+  const std::string jpeg = noise_jpeg(64, 64, 3, {});
+  const std::string half = jpeg.substr(0, jpeg.size() / 2);
+  CHECK(decoded(half, {.left = 0, .top = 0, .right = 64, .bottom = 8}, 8) ==
+        decoded(jpeg, {.left = 0, .top = 0, .right = 64, .bottom = 8}, 8));
+  CHECK_THROWS_AS(decoded(half, {.left = 0, .top = 0, .right = 64, .bottom = 64}, 8), DataError);
+}
+
+TEST_CASE("boxes outside the image are refused", "[data]") {
+  const std::string jpeg = flat_jpeg(16, 8, {1, 2, 3});
+  const auto decode = [&](const Box& box, int eighths) { decoded(jpeg, box, eighths); };
+  CHECK_THROWS_AS(decode({.left = 0, .top = 0, .right = 17, .bottom = 8}, 8), std::logic_error);
+  CHECK_THROWS_AS(decode({.left = 0, .top = 0, .right = 16, .bottom = 8}, 4), std::logic_error);
+  CHECK_THROWS_AS(decode({.left = 3, .top = 0, .right = 3, .bottom = 8}, 8), std::logic_error);
+  CHECK_THROWS_AS(decode({.left = 0, .top = 0, .right = 1, .bottom = 1}, 9), std::logic_error);
+}
