@@ -91,7 +91,7 @@ Crop center_crop(int64_t width, int64_t height, int64_t resize, int64_t size) {
 
 int eighths_for(const Crop& crop, int64_t size) {
   const double shorter = std::min(crop.window.right - crop.window.left, crop.window.bottom - crop.window.top);
-  for (int eighths = 1; eighths < 8; ++eighths)
+  for (const int eighths : {1, 2, 4})
     if (shorter * eighths >= static_cast<double>(8 * size)) return eighths;
   return 8;
 }

@@ -79,25 +79,29 @@ AxisWeights axis_weights(double begin, double end, int64_t size, int64_t source_
   return axis;
 }
 
-// The lanes of a vector register: a pixel of one row, then the pixel of another row.
-using Lanes = int32_t __attribute__((vector_size(32)));
-using LaneBytes = uint8_t __attribute__((vector_size(8)));
+// The lanes of a vector register: a pixel of one row, then the pixel below it.
+constexpr int64_t kLanes = 2 * kPixelBytes;
+using Lanes = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
 
-/// Two rows at once, to rows of planes [3, size].
+/// Two rows at once, to rows of planes [3, size]. `wide` has room for kLanes numbers a pixel of the row.
 SDP_ALSO_FOR_AVX2
-void resize_two_rows(const uint8_t* upper, const uint8_t* lower, const AxisWeights& axis, uint8_t* upper_out,
-                     uint8_t* lower_out) {
+void resize_two_rows(const uint8_t* __restrict upper, const uint8_t* __restrict lower, int64_t width,
+                     const AxisWeights& axis, int32_t* __restrict wide, uint8_t* __restrict upper_out,
+                     uint8_t* __restrict lower_out) {
+  for (int64_t x = 0; x < width; ++x)
+    for (int64_t lane = 0; lane < kPixelBytes; ++lane) {
+      wide[x * kLanes + lane] = upper[x * kPixelBytes + lane];
+      wide[x * kLanes + kPixelBytes + lane] = lower[x * kPixelBytes + lane];
+    }
   const auto size = static_cast<int64_t>(axis.first.size());
   const int32_t* weight = axis.weights.data();
   for (int64_t i = 0; i < size; ++i) {
-    const int64_t offset = axis.first[static_cast<size_t>(i)] * kPixelBytes;
+    const int32_t* source = wide + axis.first[static_cast<size_t>(i)] * kLanes;
     Lanes sum = Lanes{} + kHalf;
     for (int64_t t = 0; t < axis.taps; ++t) {
-      LaneBytes bytes;
-      std::memcpy(&bytes, upper + offset + t * kPixelBytes, kPixelBytes);
-      std::memcpy(reinterpret_cast<char*>(&bytes) + kPixelBytes, lower + offset + t * kPixelBytes,
-                  kPixelBytes);
-      sum += __builtin_convertvector(bytes, Lanes) * *weight++;
+      Lanes pixels;
+      std::memcpy(&pixels, source + t * kLanes, sizeof pixels);
+      sum += pixels * *weight++;
     }
     sum >>= kWeightBits;
     for (int channel = 0; channel < 3; ++channel) {
@@ -138,10 +142,11 @@ void resize_bilinear(const Pixels& source, const Window& window, int64_t size, s
   const int64_t rows = down.end() - down.begin();
   // [rows, 3, size]; an odd last row is computed twice.
   const auto narrow = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(rows * row_bytes));
+  std::vector<int32_t> wide(static_cast<size_t>(source.width() * kLanes));
   for (int64_t y = 0; y < rows; y += 2) {
     const int64_t next = std::min(y + 1, rows - 1);
-    resize_two_rows(source.row(down.begin() + y), source.row(down.begin() + next), across,
-                    narrow.get() + y * row_bytes, narrow.get() + next * row_bytes);
+    resize_two_rows(source.row(down.begin() + y), source.row(down.begin() + next), source.width(), across,
+                    wide.data(), narrow.get() + y * row_bytes, narrow.get() + next * row_bytes);
   }
 
   std::vector<int32_t> sums(static_cast<size_t>(row_bytes));
