@@ -1,21 +1,28 @@
 #include "data/tar_shard.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string_view>
 
 #include <archive.h>
 #include <archive_entry.h>
 
+#include "io/file.h"
 #include "spec/error.h"
 
 namespace sdp {
 
 namespace {
+
+constexpr std::string_view kDoubled = ": a member of this key came before. Keys must be unique in a shard.";
 
 struct ArchiveDeleter {
   void operator()(archive* handle) const { archive_read_free(handle); }
@@ -50,7 +57,8 @@ ArchiveHandle open_tar(const std::filesystem::path& shard) {
   archive_read_support_format_tar(handle.get());
   // Otherwise a zeroed block inside the file would silently end it.
   archive_read_set_options(handle.get(), "tar:read_concatenated_archives");
-  constexpr size_t kBlockBytes = 1 << 20;
+  // Small, so that members are skipped instead of read.
+  constexpr size_t kBlockBytes = 1 << 13;
   if (archive_read_open_filename(handle.get(), shard.c_str(), kBlockBytes) != ARCHIVE_OK)
     fail_at_position(shard, handle.get());
   return handle;
@@ -100,28 +108,59 @@ std::optional<int64_t> parse_number(std::string_view text) {
   return value;
 }
 
-/// `where` says what the text belongs to.
-int64_t label_from(std::string_view text, int64_t num_classes, const std::string& where) {
+/// Of samples in a shard, by their keys.
+using LabelOfKey = std::map<std::string, int64_t, std::less<>>;
+
+/// `place` says what the text belongs to. Nothing after a problem.
+std::optional<int64_t> label_from(std::string_view text, int64_t num_classes, const std::string& place,
+                                  const OnProblem& on_problem) {
   const std::optional<int64_t> label = parse_number(text);
-  if (!label || *label < 0 || *label >= num_classes)
-    throw DataError(where + ": label '" + std::string(text.substr(0, 40)) + "', expected a number in 0.." +
-                    std::to_string(num_classes - 1) + ".");
-  return *label;
+  if (label && *label >= 0 && *label < num_classes) return label;
+  on_problem(
+      fmt::format("{}: label '{}', expected a number in 0..{}.", place, text.substr(0, 40), num_classes - 1));
+  return std::nullopt;
+}
+
+std::string text_of(const InputFile& file, const TarEntry& member) {
+  constexpr int64_t kMostBytes = 64;  // of a label that is one
+  std::string text(static_cast<size_t>(std::min(member.size_bytes, kMostBytes)), '\0');
+  file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+/// What all KEY.cls of a shard say; none: no such member. A key whose label is a problem has the label -1.
+LabelOfKey labels_in(const std::filesystem::path& shard, const std::vector<TarEntry>& members,
+                     int64_t num_classes, const OnProblem& on_problem) {
+  const InputFile file(shard);
+  LabelOfKey labels;
+  for (const TarEntry& member : members) {
+    const auto [key, extension] = split_name(member.name);
+    if (extension != "cls") continue;
+    const std::string place = place_of(shard, member);
+    const std::optional<int64_t> label = label_from(text_of(file, member), num_classes, place, on_problem);
+    if (!labels.emplace(key, label.value_or(-1)).second) on_problem(place + std::string(kDoubled));
+  }
+  return labels;
+}
+
+void read_data(const InputFile& file, TarMember& member) {
+  member.data.resize(static_cast<size_t>(member.size_bytes));
+  file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(member.data)));
 }
 
 }  // namespace
 
-std::string place_of(const std::filesystem::path& shard, const TarMember& member) {
-  return shard.string() + ": member " + member.name + " at offset " + std::to_string(member.offset_bytes);
+std::string place_of(const std::filesystem::path& shard, const TarEntry& member) {
+  return fmt::format("{}: member {} at offset {}", shard.string(), member.name, member.offset_bytes);
 }
 
-std::vector<TarMember> read_tar(const std::filesystem::path& shard) {
+std::vector<TarEntry> list_tar(const std::filesystem::path& shard) {
   std::error_code error;
   const auto size_bytes = static_cast<int64_t>(std::filesystem::file_size(shard, error));
   if (error) throw DataError(shard.string() + ": can't be read: " + error.message() + ".");
 
   const ArchiveHandle handle = open_tar(shard);
-  std::vector<TarMember> members;
+  std::vector<TarEntry> members;
   archive_entry* entry = nullptr;
   for (;;) {
     const int result = archive_read_next_header(handle.get(), &entry);
@@ -129,58 +168,69 @@ std::vector<TarMember> read_tar(const std::filesystem::path& shard) {
     if (result != ARCHIVE_OK && result != ARCHIVE_WARN) fail_at_position(shard, handle.get());
     if (archive_entry_filetype(entry) != AE_IFREG) continue;
 
-    TarMember member{name_of(entry), archive_read_header_position(handle.get()), {}};
-    const int64_t member_bytes = archive_entry_size(entry);
-    if (member_bytes > size_bytes - member.offset_bytes)
-      throw DataError(place_of(shard, member) + ": broken tar file: the member has " +
-                      std::to_string(member_bytes) + " bytes, but the file ends at " +
-                      std::to_string(size_bytes) + ". Write or copy it again.");
-    member.data.resize(static_cast<size_t>(member_bytes));
-    if (archive_read_data(handle.get(), member.data.data(), member.data.size()) != member_bytes)
-      fail_at_position(shard, handle.get());
+    TarEntry member{.name = name_of(entry),
+                    .offset_bytes = archive_read_header_position(handle.get()),
+                    .data_offset_bytes = archive_filter_bytes(handle.get(), 0),
+                    .size_bytes = archive_entry_size(entry)};
+    if (member.size_bytes > size_bytes - member.data_offset_bytes)
+      throw DataError(fmt::format(
+          "{}: broken tar file: the member has {} bytes, but the file ends at {}. Write or copy it again.",
+          place_of(shard, member), member.size_bytes, size_bytes));
     members.push_back(std::move(member));
   }
   check_end_mark(shard, size_bytes);
   return members;
 }
 
-std::vector<LabelledJpeg> read_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes) {
-  std::vector<TarMember> members = read_tar(shard);
+std::vector<TarMember> read_tar(const std::filesystem::path& shard) {
+  std::vector<TarMember> members;
+  for (TarEntry& entry : list_tar(shard))
+    members.push_back({std::move(entry), {}});
+  const InputFile file(shard);
+  for (TarMember& member : members)
+    read_data(file, member);
+  return members;
+}
 
-  std::map<std::string, int64_t, std::less<>> label_of_key;
-  std::map<std::string, int64_t, std::less<>> offset_of_image;
-  for (const TarMember& member : members) {
-    const auto [key, extension] = split_name(member.name);
-    bool is_new = true;
-    if (extension == "cls") {
-      const std::string_view text(reinterpret_cast<const char*>(member.data.data()), member.data.size());
-      is_new = label_of_key.emplace(key, label_from(text, num_classes, place_of(shard, member))).second;
-    } else if (is_jpeg(extension)) {
-      is_new = offset_of_image.emplace(key, member.offset_bytes).second;
-    }
-    if (!is_new)
-      throw DataError(place_of(shard, member) +
-                      ": a member of this key came before. Keys must be unique in a shard.");
-  }
-  if (offset_of_image.empty())
-    throw DataError(shard.string() + ": no member named KEY.jpg among " + std::to_string(members.size()) +
-                    " members. Expected images KEY.jpg with their labels in KEY.cls.");
-
-  std::vector<LabelledJpeg> samples;
-  samples.reserve(offset_of_image.size());
-  for (TarMember& member : members) {
+std::vector<JpegEntry> list_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes,
+                                       const OnProblem& on_problem) {
+  std::vector<TarEntry> members = list_tar(shard);
+  const LabelOfKey label_of_key = labels_in(shard, members, num_classes, on_problem);
+  std::set<std::string, std::less<>> keys;
+  std::vector<JpegEntry> samples;
+  for (TarEntry& member : members) {
     const auto [key, extension] = split_name(member.name);
     if (!is_jpeg(extension)) continue;
-    int64_t label = 0;
+    const std::string place = place_of(shard, member);
+    if (!keys.emplace(key).second) {
+      on_problem(place + std::string(kDoubled));
+      continue;
+    }
+    std::optional<int64_t> label;
     if (const auto found = label_of_key.find(key); found != label_of_key.end())
       label = found->second;
     else if (label_of_key.empty() && parse_number(folder_of(member.name)))
-      label = label_from(folder_of(member.name), num_classes, place_of(shard, member));
+      label = label_from(folder_of(member.name), num_classes, place, on_problem).value_or(-1);
     else
-      throw DataError(place_of(shard, member) + ": no label. Expected a member " + std::string(key) +
-                      ".cls with the class as a number.");
-    samples.push_back({std::move(member), label});
+      on_problem(
+          fmt::format("{}: no label. Expected a member {}.cls with the class as a number.", place, key));
+    if (label.value_or(-1) >= 0) samples.push_back({std::move(member), *label});
   }
+  if (keys.empty())
+    on_problem(fmt::format(
+        "{}: no member named KEY.jpg among {} members. Expected images KEY.jpg with their labels in "
+        "KEY.cls.",
+        shard.string(), members.size()));
+  return samples;
+}
+
+std::vector<LabelledJpeg> read_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes) {
+  std::vector<LabelledJpeg> samples;
+  for (JpegEntry& entry : list_jpeg_shard(shard, num_classes, throw_problem))
+    samples.push_back({.jpeg = {std::move(entry.jpeg), {}}, .label = entry.label});
+  const InputFile file(shard);
+  for (LabelledJpeg& sample : samples)
+    read_data(file, sample.jpeg);
   return samples;
 }
 

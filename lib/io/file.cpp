@@ -100,6 +100,44 @@ void OutputFile::write_all(std::span<const std::byte> data) {
   }
 }
 
+InputFile::InputFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) throw_io_error("open", path_, errno);
+}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+int64_t InputFile::size_bytes() const {
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) != 0) throw_io_error("read", path_, errno);
+  return status.st_size;
+}
+
+void InputFile::read_at(int64_t offset_bytes, std::span<std::byte> data) const {
+  while (!data.empty()) {
+    const ssize_t got = ::pread(descriptor_, data.data(), data.size(), offset_bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_io_error("read", path_, errno);
+    if (got == 0)
+      throw DataError(path_.string() + ": the file ends at offset " + std::to_string(offset_bytes) +
+                      ", where " + std::to_string(data.size()) +
+                      " more bytes are expected. Write or copy it again.");
+    data = data.subspan(static_cast<size_t>(got));
+    offset_bytes += got;
+  }
+}
+
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const ScopedDescriptor file(path, O_RDONLY | O_CLOEXEC);
   struct stat status = {};

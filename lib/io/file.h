@@ -45,6 +45,23 @@ class OutputFile {
   std::vector<std::byte> buffer_;
 };
 
+/// A file that several threads may read at once, each at its place.
+class InputFile {
+ public:
+  explicit InputFile(std::filesystem::path path);
+  ~InputFile();
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&& other) noexcept;
+
+  int64_t size_bytes() const;
+  /// Fills `data` from `offset_bytes` on. A file that ends before that is an error too.
+  void read_at(int64_t offset_bytes, std::span<std::byte> data) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
 /// The whole of a file, mapped read-only.
 class MappedFile {
  public:
