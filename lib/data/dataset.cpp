@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 #include "data/cifar.h"
+#include "data/imagenet.h"
 #include "data/svhn.h"
 #include "data/tokens.h"
 #include "spec/error.h"
@@ -22,15 +25,12 @@ std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, const ModelSpec& m
       return std::make_unique<ArrayDataset>(read_cifar100(spec.path, split, throw_problem));
     case DatasetName::kSvhn:
       return std::make_unique<ArrayDataset>(read_svhn(spec.path, split, spec.svhn_extra, throw_problem));
+    case DatasetName::kImageNet:
+      return open_imagenet(spec, model, split);
     case DatasetName::kTokens:
       return std::make_unique<TokenDataset>(spec, split, *model.vocab_size);
-    case DatasetName::kImageNet:
-      break;
   }
-  throw UsageError(
-      fmt::format("data.name: {} can be planned with, but not be read by this version. Expected cifar10, "
-                  "cifar100, svhn or tokens.",
-                  name_of(spec.name)));
+  throw std::logic_error("open_dataset: no such data set");
 }
 
 }  // namespace

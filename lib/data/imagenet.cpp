@@ -1,0 +1,182 @@
+#include "data/imagenet.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "data/crops.h"
+#include "data/jpeg.h"
+#include "io/glob.h"
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kExpected =
+    "Expected class folders of JPEG images, train/CLASS/*.JPEG and val/CLASS/*.JPEG, or tar shards of them, "
+    "*train*.tar and *val*.tar.";
+
+// ---- what the folder holds ----
+
+std::vector<fs::path> shards_of(const DataSpec& spec, Split split) {
+  const std::optional<std::string>& named = split == Split::kTrain ? spec.train_files : spec.test_files;
+  if (named) return files_matching(spec.path, *named);
+  if (split == Split::kTrain) return files_matching(spec.path, "*train*.tar");
+  std::vector<fs::path> shards = files_matching(spec.path, "*val*.tar");
+  for (fs::path& shard : files_matching(spec.path, "*test*.tar"))
+    shards.push_back(std::move(shard));
+  std::sort(shards.begin(), shards.end());
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  return shards;
+}
+
+std::vector<fs::path> checked_shards(const DataSpec& spec, Split split) {
+  const bool is_train = split == Split::kTrain;
+  std::vector<fs::path> shards = shards_of(spec, split);
+  const std::optional<std::string>& named = is_train ? spec.train_files : spec.test_files;
+  if (shards.empty() && named)
+    throw UsageError(fmt::format("data.{}: no file in {} matches {}.",
+                                 is_train ? "train_files" : "test_files", spec.path, *named));
+  if (shards.empty())
+    throw DataError(fmt::format("data.path: {} holds no shards {}. {}", spec.path,
+                                is_train ? "*train*.tar" : "*val*.tar or *test*.tar", kExpected));
+  for (const fs::path& other : shards_of(spec, is_train ? Split::kTest : Split::kTrain))
+    if (std::binary_search(shards.begin(), shards.end(), other))
+      throw DataError(
+          fmt::format("{}: the name is one of a training shard and of a test shard. Rename it, or set "
+                      "data.train_files and data.test_files.",
+                      other.string()));
+  return shards;
+}
+
+bool has_folders(const DataSpec& spec) {
+  std::error_code error;
+  return fs::is_directory(fs::path(spec.path) / "train", error) ||
+         fs::is_directory(fs::path(spec.path) / "val", error);
+}
+
+/// Whether to read shards rather than folders. Throws where it is neither, or both.
+bool holds_shards(const DataSpec& spec) {
+  std::error_code error;
+  if (!fs::is_directory(spec.path, error))
+    throw DataError(fmt::format("data.path: {} is not a folder. {}", spec.path, kExpected));
+  if (spec.train_files || spec.test_files) return true;
+  const bool shards = !shards_of(spec, Split::kTrain).empty() || !shards_of(spec, Split::kTest).empty();
+  const bool folders = has_folders(spec);
+  if (shards && folders)
+    throw DataError(fmt::format(
+        "data.path: {} holds both class folders and tar shards, so it is unclear which to read. Move one "
+        "of them to another folder, or set data.train_files and data.test_files to the shards' names.",
+        spec.path));
+  if (shards || folders) return shards;
+  const fs::path kaggle = fs::path(spec.path) / "ILSVRC/Data/CLS-LOC";
+  if (fs::is_directory(kaggle, error))
+    throw DataError(fmt::format("data.path: {} holds ImageNet below itself. Set data.path: {}", spec.path,
+                                kaggle.string()));
+  throw DataError(fmt::format("data.path: {} holds no ImageNet. {}", spec.path, kExpected));
+}
+
+/// In a folder that other data sets may use too, the name tells whose index it is.
+fs::path index_path(const DataSpec& spec, Split split) {
+  const std::string_view name = split == Split::kTrain ? "train" : "test";
+  if (!spec.index_dir) return fs::path(spec.path) / fmt::format("{}.sdp-index", name);
+  std::error_code error;
+  const std::string path = fs::weakly_canonical(spec.path, error).string();
+  return fs::path(*spec.index_dir) /
+         fmt::format("{}-{:016x}.sdp-index", name, XXH3_64bits(path.data(), path.size()));
+}
+
+ImageNet::Sizes sizes_of(const DataSpec& spec, const ModelSpec& model) {
+  const int64_t image_size = model.image_size.value();
+  const int64_t eval_resize = spec.eval_resize.value_or(image_size * 8 / 7);
+  if (eval_resize < image_size)
+    throw UsageError(
+        fmt::format("data.eval_resize: {} is smaller than model.image_size: {}, the crop that is cut out "
+                    "of it. Set data.eval_resize to {} or more.",
+                    eval_resize, image_size, image_size));
+  return {.image_size = image_size, .eval_resize = eval_resize, .scaled_decoding = spec.scaled_decoding};
+}
+
+/// Calls `use` with the image; what is wrong with it is thrown with its place.
+template <class Use>
+void with_image(const ImageFiles& files, int64_t index, Use use) {
+  const std::vector<uint8_t> file = files.read(index);
+  try {
+    JpegImage image(file);
+    use(image);
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}. Replace it, or set data.on_error: skip to go on without it.",
+                                files.place(index), error.what()));
+  }
+}
+
+}  // namespace
+
+ImageNet::ImageNet(std::unique_ptr<ImageFiles> files, const Sizes& sizes, std::string index_note)
+    : files_(std::move(files)), sizes_(sizes), index_note_(std::move(index_note)) {}
+
+int64_t ImageNet::checked(int64_t index) const {
+  if (index < 0 || index >= size()) throw std::logic_error(fmt::format("ImageNet: no image {}", index));
+  return index;
+}
+
+void ImageNet::check_span(std::span<const uint8_t> chw) const {
+  if (static_cast<int64_t>(chw.size()) != shape().numel())
+    throw std::logic_error("ImageNet: the span does not fit an image");
+}
+
+void ImageNet::read(int64_t index, std::span<uint8_t> chw) const {
+  check_span(chw);
+  with_image(*files_, checked(index), [&](JpegImage& image) {
+    const Crop crop = center_crop(image.width(), image.height(), sizes_.eval_resize, sizes_.image_size);
+    decode_crop(image, crop, 8, sizes_.image_size, chw);
+  });
+}
+
+void ImageNet::read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed,
+                                 int64_t position, std::span<uint8_t> chw) const {
+  if (std::find(steps.begin(), steps.end(), Augmentation::kResizedCrop) == steps.end())
+    return read(index, chw);
+  check_span(chw);
+  with_image(*files_, checked(index), [&](JpegImage& image) {
+    const Crop crop = crop_of(random_resized_crop(image.width(), image.height(), seed, position));
+    const int eighths = sizes_.scaled_decoding ? eighths_for(crop, sizes_.image_size) : 8;
+    decode_crop(image, crop, eighths, sizes_.image_size, chw);
+  });
+}
+
+std::optional<ImageShape> ImageNet::check_image(int64_t index, const OnProblem& on_problem) const {
+  std::optional<ImageShape> original;
+  std::string problem;
+  try {
+    with_image(*files_, checked(index), [&](JpegImage& image) {
+      image.check();
+      original = {.channels = 3, .height = image.height(), .width = image.width()};
+    });
+  } catch (const DataError& error) {
+    problem = error.what();
+  }
+  if (!problem.empty()) on_problem(problem);
+  return original;
+}
+
+std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& model, Split split,
+                                        const OnProblem& on_problem) {
+  const ImageNet::Sizes sizes = sizes_of(spec, model);
+  std::string note;
+  const IndexOptions index{.path = index_path(spec, split), .note = note};
+  std::unique_ptr<ImageFiles> files =
+      holds_shards(spec) ? open_shards(checked_shards(spec, split), model.num_classes, index, on_problem)
+                         : open_class_folders(spec.path, split, index, on_problem);
+  if (files->index().size() == 0) throw DataError(fmt::format("data.path: {} holds no images.", spec.path));
+  return std::make_unique<ImageNet>(std::move(files), sizes, std::move(note));
+}
+
+}  // namespace sdp

@@ -1,0 +1,178 @@
+"""Decodes, crops and resizes JPEG images a second time and compares with what lib/data makes of them.
+
+    oracle_images.py DUMP_IMAGES [FOLDER]
+
+Decoding: Pillow. Crops and resizing: torchvision's RandomResizedCrop (fed with lib/data's random numbers), Resize
+and CenterCrop. Order: torchvision's ImageFolder, tarfile. Images: drawn here, or those of FOLDER/train.
+"""
+import io
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+from unittest import mock
+
+import numpy as np
+import torch
+import torchvision.transforms.functional as transforms
+from oracle import below, numbers, uniform
+from PIL import Image, ImageDraw
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import RandomResizedCrop
+
+RESIZED_CROP = 5
+SEED = 2**40 + 5
+SIZE, RESIZE = 64, 73
+
+
+def dump(program, *arguments):
+    return subprocess.run([program, *map(str, arguments)], check=True, stdout=subprocess.PIPE).stdout
+
+
+def drawn(width, height, random):
+    """Gradients, noise, and letters with hard edges."""
+    y, x = np.mgrid[0:height, 0:width]
+    phase = random.uniform(0, 6, (3, 1, 1))
+    waves = 128 + 60 * np.sin(x / 37 + phase) + 60 * np.cos(y / 23 - phase)
+    noisy = waves + random.normal(0, 12, waves.shape)
+    image = Image.fromarray(noisy.clip(0, 255).astype(np.uint8).transpose(1, 2, 0))
+    draw = ImageDraw.Draw(image)
+    for i in range(6):
+        place = random.integers(0, [max(width - 40, 1), max(height - 12, 1)])
+        draw.text(tuple(map(int, place)), f"edge {i}", fill=tuple(map(int, random.integers(0, 256, 3))))
+    return image
+
+
+def write_images(folder):
+    """Class folders of every kind of JPEG; half of each class is the test split."""
+    random = np.random.default_rng(0)
+    kinds = [("RGB", {"subsampling": s, "progressive": p}) for s in (0, 1, 2) for p in (False, True)]
+    kinds += [("L", {}), ("L", {"progressive": True}), ("CMYK", {}), ("CMYK", {"subsampling": 2})]
+    sizes = [(500, 375), (333, 499), (64, 64), (47, 31), (130, 1001), (1200, 901)]
+    for number, (mode, options) in enumerate(kinds):
+        for i, (width, height) in enumerate(sizes):
+            path = folder / ("train" if i % 2 else "val") / f"n{number % 5:02d}" / f"{number}_{i}.JPEG"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            drawn(width, height, random).convert(mode).save(path, "JPEG", quality=int(random.integers(60, 98)), **options)
+
+
+def write_shards(folder, shards):
+    """The same images in shards of 7, in the same order, as tarfile's pax format has them; some names are long."""
+    for split in ("train", "val"):
+        samples = ImageFolder(folder / split).samples
+        for first in range(0, len(samples), 7):
+            with tarfile.open(shards / f"set-{split}-{first:06d}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+                for i, (path, label) in enumerate(samples[first : first + 7]):
+                    key = ("long" * 60 + "/" if i % 3 == 0 else "") + pathlib.Path(path).stem
+                    for extension, data in (("cls", str(label).encode()), ("JPEG", pathlib.Path(path).read_bytes())):
+                        member = tarfile.TarInfo(f"{key}.{extension}")
+                        member.size = len(data)
+                        tar.addfile(member, io.BytesIO(data))
+
+
+def difference(got, expected):
+    return np.abs(got.astype(int) - expected.astype(int))
+
+
+def check_decoding(program, folder):
+    worst = 0
+    for path in sorted(folder.glob("*/*/*")):
+        expected = np.asarray(Image.open(path).convert("RGB"))
+        blob = dump(program, "decode", path)
+        assert np.frombuffer(blob, np.int64, 2).tolist() == list(expected.shape[:2]), path
+        got = np.frombuffer(blob, np.uint8, offset=16).reshape(expected.shape)
+        worst = max(worst, difference(got, expected).max())
+        assert worst <= 1, path
+    print(f"decoding: within {worst} of Pillow")
+
+
+def random_box(width, height, position):
+    """torchvision's top, left, height and width with lib/data's random numbers."""
+    source = numbers(SEED, RESIZED_CROP, position)
+
+    class Empty:
+        def uniform_(self, low, high):
+            return torch.tensor(float(low) + (float(high) - float(low)) * uniform(source), dtype=torch.float64)
+
+    with mock.patch("torch.empty", lambda *_: Empty()), mock.patch(
+        "torch.randint", lambda low, high, size: torch.tensor([low + below(source, high - low)])
+    ):
+        return RandomResizedCrop.get_params(Image.new("L", (width, height)), (0.08, 1.0), (3 / 4, 4 / 3))
+
+
+def check_boxes(program, _):
+    for width, height in ((500, 375), (375, 500), (31, 47), (1000, 60), (60, 1000), (1, 1), (2, 5)):
+        got = np.frombuffer(dump(program, "boxes", width, height, SEED, 300), np.int64).reshape(-1, 4)
+        for position, (left, top, right, bottom) in enumerate(got.tolist()):
+            expected = random_box(width, height, position)
+            assert (top, left, bottom - top, right - left) == expected, (width, height, position)
+    print("boxes: those of torchvision")
+
+
+def images_of(blob):
+    records = np.frombuffer(blob, np.dtype([("label", np.int64), ("pixels", np.uint8, (3, SIZE, SIZE))]))
+    return records["label"], records["pixels"]
+
+
+def expected_images(folder, split):
+    """Labels and images [N, 3, SIZE, SIZE] of a split by torchvision alone."""
+    dataset = ImageFolder(folder / split)
+    labels, images = [], []
+    for index, (path, label) in enumerate(dataset.samples):
+        image = Image.open(path).convert("RGB")
+        if split == "train":
+            image = transforms.resized_crop(image, *random_box(*image.size, 1000 + index), [SIZE, SIZE])
+        else:
+            image = transforms.center_crop(transforms.resize(image, [RESIZE]), [SIZE, SIZE])
+        labels.append(label)
+        images.append(np.asarray(image).transpose(2, 0, 1))
+    return np.array(labels), np.stack(images)
+
+
+def check_dataset(program, folder):
+    with tempfile.TemporaryDirectory() as name:
+        write_shards(folder, pathlib.Path(name))
+        for split, ours in (("train", "train"), ("val", "test")):
+            labels, expected = expected_images(folder, split)
+            blob = dump(program, "imagenet", folder, ours, SIZE, RESIZE, 0, SEED)
+            got_labels, got = images_of(blob)
+            assert np.array_equal(got_labels, labels), split
+            off = difference(got, expected)
+            print(f"{split}: within {off.max()} of torchvision, {np.mean(off > 0):.2e} of the values differ")
+            assert off.max() <= 2, split
+            assert dump(program, "imagenet", name, ours, SIZE, RESIZE, 0, SEED) == blob, f"shards of {split}"
+
+
+def check_scaled_decoding(program, folder):
+    """It averages 2, 4 or 8 pixels with a box before the triangle, and leaves evaluation as it is."""
+    _, plain = images_of(dump(program, "imagenet", folder, "train", SIZE, RESIZE, 0, SEED))
+    _, scaled = images_of(dump(program, "imagenet", folder, "train", SIZE, RESIZE, 1, SEED))
+    off = difference(scaled, plain)
+    changed = off.reshape(len(off), -1).mean(1)
+    changed = changed[changed > 0]
+    print(f"scaled decoding: {len(changed)} of {len(off)} images differ, mean {changed.mean():.2f}, worst image {changed.max():.2f}")
+    assert len(changed) > len(off) / 10
+    assert changed.mean() < 2 and changed.max() < 4
+    evaluation = [dump(program, "imagenet", folder, "test", SIZE, RESIZE, scaled, SEED) for scaled in (0, 1)]
+    assert evaluation[0] == evaluation[1]
+
+
+def main():
+    global SIZE, RESIZE
+    program = sys.argv[1]
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        if len(sys.argv) > 2:
+            SIZE, RESIZE = 224, 256
+            for split in ("train", "val"):
+                (folder / split).symlink_to(pathlib.Path(sys.argv[2]).resolve() / "train")
+        else:
+            write_images(folder)
+        for check in (check_decoding, check_boxes, check_dataset, check_scaled_decoding):
+            check(program, folder)
+
+
+if __name__ == "__main__":
+    main()
