@@ -2,7 +2,6 @@
 #include <array>
 #include <cstdio>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <jpeglib.h>
@@ -35,18 +34,14 @@ std::vector<fs::path> jpegs_below(const fs::path& folder) {
   return paths;
 }
 
-std::span<const uint8_t> bytes_of(const std::string& file) {
-  return {reinterpret_cast<const uint8_t*>(file.data()), file.size()};
-}
-
 /// What training does to one file.
 class TrainingPath {
  public:
   explicit TrainingPath(bool scaled) : scaled_(scaled) {}
 
   void operator()(const fs::path& path) {
-    const std::string file = read_text(path);
-    JpegImage image(bytes_of(file));
+    const std::vector<uint8_t> file = read_bytes(path);
+    JpegImage image(file);
     const Crop crop = crop_of(random_resized_crop(image.width(), image.height(), 1, position_));
     decode_crop(image, crop, scaled_ ? eighths_for(crop, kSize) : 8, kSize, chw_);
     transform_.augment(chw_, kSteps, 1, position_, out_);
@@ -86,9 +81,9 @@ void bare_decode(std::span<const uint8_t> jpeg, std::vector<uint8_t>& rgb) {
 void bench_jpeg(const fs::path& folder, double seconds) {
   const std::vector<fs::path> paths = jpegs_below(folder);
   const auto count = static_cast<int64_t>(paths.size());
-  std::vector<std::string> files;
+  std::vector<std::vector<uint8_t>> files;
   for (const fs::path& path : paths)
-    files.push_back(read_text(path));
+    files.push_back(read_bytes(path));
 
   for (const bool scaled : {false, true}) {
     TrainingPath train(scaled);
@@ -96,15 +91,15 @@ void bench_jpeg(const fs::path& folder, double seconds) {
             [&] { std::for_each(paths.begin(), paths.end(), std::ref(train)); });
   }
   measure("decode", count, seconds, [&] {
-    for (const std::string& file : files) {
-      JpegImage image(bytes_of(file));
+    for (const std::vector<uint8_t>& file : files) {
+      JpegImage image(file);
       image.decode({.left = 0, .top = 0, .right = image.width(), .bottom = image.height()});
     }
   });
   std::vector<uint8_t> rgb;
   measure("bare decode", count, seconds, [&] {
-    for (const std::string& file : files)
-      bare_decode(bytes_of(file), rgb);
+    for (const std::vector<uint8_t>& file : files)
+      bare_decode(file, rgb);
   });
 }
 

@@ -148,12 +148,7 @@ class ClassFolders final : public ImageFiles {
 
   int64_t num_classes() const override { return num_classes_; }
   std::string place(int64_t image) const override { return path(image).string(); }
-  std::vector<uint8_t> read(int64_t image) const override {
-    const InputFile file(path(image));
-    std::vector<uint8_t> bytes(static_cast<size_t>(file.size_bytes()));
-    file.read_at(0, std::as_writable_bytes(std::span(bytes)));
-    return bytes;
-  }
+  std::vector<uint8_t> read(int64_t image) const override { return read_bytes(path(image)); }
 
  private:
   fs::path path(int64_t image) const {

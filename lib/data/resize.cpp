@@ -52,8 +52,9 @@ AxisWeights axis_weights(double begin, double end, int64_t size, int64_t source_
   int64_t taps = 0;
   for (int64_t i = 0; i < size; ++i) {
     const double center = begin + (static_cast<double>(i) + 0.5) * scale;
-    const auto low = std::max<int64_t>(static_cast<int64_t>(center - reach + 0.5), 0);
-    const auto high = std::min<int64_t>(static_cast<int64_t>(center + reach + 0.5), source_length);
+    const auto low = std::max<int64_t>(static_cast<int64_t>(std::floor(center - reach + 0.5)), 0);
+    const auto high =
+        std::min<int64_t>(static_cast<int64_t>(std::floor(center + reach + 0.5)), source_length);
     outputs.push_back({.center = center, .low = low, .high = high});
     taps = std::max(taps, high - low);
   }

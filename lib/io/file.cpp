@@ -179,6 +179,13 @@ std::string read_text(const std::filesystem::path& path) {
   return std::move(text).str();
 }
 
+std::vector<uint8_t> read_bytes(const std::filesystem::path& path) {
+  const InputFile file(path);
+  std::vector<uint8_t> bytes(static_cast<size_t>(file.size_bytes()));
+  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
 void sync_folder(const std::filesystem::path& folder) {
   const ScopedDescriptor file(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Some network file systems cannot sync a folder and say so with EINVAL; their names are durable at once.

@@ -83,6 +83,9 @@ class MappedFile {
 
 std::string read_text(const std::filesystem::path& path);
 
+/// The whole of a file of bytes, without a copy on the way.
+std::vector<uint8_t> read_bytes(const std::filesystem::path& path);
+
 /// Makes names created, renamed or removed in a folder durable.
 void sync_folder(const std::filesystem::path& folder);
 

@@ -31,8 +31,8 @@ void put_numbers(const std::vector<int64_t>& values) {
 }
 
 void dump_decoded(const std::string& path) {
-  const std::string file = sdp::read_text(path);
-  sdp::JpegImage image({reinterpret_cast<const uint8_t*>(file.data()), file.size()});
+  const std::vector<uint8_t> file = sdp::read_bytes(path);
+  sdp::JpegImage image(file);
   const sdp::Pixels pixels =
       image.decode({.left = 0, .top = 0, .right = image.width(), .bottom = image.height()});
   put_numbers({image.height(), image.width()});
