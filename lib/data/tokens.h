@@ -17,8 +17,8 @@ namespace sdp {
 ///
 /// Training reads windows in random order out of files that can be larger than memory, so the system is told
 /// to read only the pages that are touched. Otherwise it reads around each of them what it reads ahead of a
-/// sequential reader: for windows of 2 KiB that are not in memory, 1 MiB each instead of 6 KiB, and 15 times as
-/// long (measured on a local disk).
+/// sequential reader: for windows of 2 KiB that are not in memory, 1 MiB each instead of 6 KiB, at a
+/// fifteenth of the speed (measured on a local disk).
 class TokenDataset final : public Dataset {
  public:
   /// Of the shards of `token_files`, with data.sequence_length tokens to a sample. Throws DataError when a
