@@ -83,9 +83,9 @@ int64_t product_of(std::span<const int64_t> dimensions) {
 std::vector<int64_t> read_dimensions(Mat5Stream& stream) {
   const Mat5Tag tag = stream.read_tag();
   expect_tag(tag, "sizes", kMatInt32, 2 * 4, kMostDimensions * 4);
-  std::vector<uint8_t> bytes(tag.bytes / 4 * 4);
+  if (tag.bytes % 4 != 0) throw Mat5Damage(fmt::format("its sizes are {} bytes", tag.bytes));
+  std::vector<uint8_t> bytes(tag.bytes);
   stream.read(bytes);
-  if (bytes.size() != tag.bytes) throw Mat5Damage(fmt::format("its sizes are {} bytes", tag.bytes));
   stream.skip(tag.padding);
   std::vector<int64_t> dimensions;
   for (size_t at = 0; at < bytes.size(); at += 4)

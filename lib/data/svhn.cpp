@@ -95,7 +95,8 @@ void append_file(const fs::path& path, const OnProblem& on_problem, ImageArray& 
   if (!file) return;
   auto variables = attempt(on_problem, [&] { return open_variables(*file); });
   if (!variables) return;
-  auto& [x, y] = *variables;
+  Mat5Array& x = variables->pixels;
+  Mat5Array& y = variables->labels;
   const auto labels = attempt(on_problem, [&] { return read_labels(y); });
   if (!labels) return;
 

@@ -23,7 +23,7 @@
 #include "spec/error.h"
 
 extern "C" const char* __asan_default_options() {
-  return "max_allocation_size_mb=1024:hard_rss_limit_mb=2048:quarantine_size_mb=16";
+  return "max_allocation_size_mb=1024:hard_rss_limit_mb=2048:quarantine_size_mb=16:handle_abort=1";
 }
 
 namespace {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <random>
 
 namespace sdp::fuzz {
@@ -62,19 +61,33 @@ void set_number(const Mutation& m) {
     m.bytes[at + byte] = static_cast<char>(number >> (8 * (little ? byte : width - 1 - byte)));
 }
 
-/// A number in digits, in place of one that is there and follows the position.
+/// A byte that is a little more or less.
+void add_number(const Mutation& m) {
+  const size_t at = m.position();
+  const auto by = static_cast<int>(1 + m.random.below(m.random.coin() ? 1 : 32));
+  m.bytes[at] = static_cast<char>(m.random.coin() ? m.bytes[at] + by : m.bytes[at] - by);
+}
+
+/// Another number in digits, in place of one that is there: as long as that, so that all else stays where it
+/// is, or not.
 void set_digits(const Mutation& m) {
-  constexpr std::array numbers = {"0",   "9", "77777777777", "18446744073709551616", "-1", "1e999",
-                                  "0.5", "",  "4294967296"};
+  constexpr std::array numbers = {
+      "0", "9", "77777777777", "18446744073709551616", "4294967296", "-1", "1e999", "0.5", ""};
   const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
-  const auto from = m.bytes.begin() + static_cast<std::ptrdiff_t>(m.position());
-  const auto begin = std::find_if(from, m.bytes.end(), is_digit);
-  const auto end = std::find_if_not(begin, m.bytes.end(), is_digit);
-  const std::string number = numbers[m.random.below(numbers.size())];
-  if (m.random.coin())
-    m.bytes.replace(begin, end, number);
-  else  // the rest stays where it is
-    std::copy_n(number.begin(), std::min<std::ptrdiff_t>(std::ssize(number), end - begin), begin);
+  size_t begin = m.position();
+  while (begin < m.bytes.size() && !is_digit(m.bytes[begin]))
+    ++begin;
+  while (begin > 0 && begin <= m.bytes.size() && is_digit(m.bytes[begin - 1]))
+    --begin;
+  size_t end = begin;
+  while (end < m.bytes.size() && is_digit(m.bytes[end]))
+    ++end;
+  std::string number = numbers[m.random.below(numbers.size())];
+  if (m.random.coin()) {
+    number.insert(0, std::max(number.size(), end - begin) - number.size(), '0');
+    number.resize(end - begin);
+  }
+  m.bytes.replace(begin, end - begin, number);
 }
 
 void zero_block(const Mutation& m) {
@@ -115,8 +128,8 @@ void splice(const Mutation& m) {
 }  // namespace
 
 std::string mutate(std::span<const std::string> seeds, size_t header_bytes, uint64_t number) {
-  constexpr std::array kinds = {flip_bits,    set_number,   set_digits, zero_block, insert_block,
-                                remove_block, repeat_block, cut_end,    splice};
+  constexpr std::array kinds = {flip_bits,    set_number,   add_number,   set_digits, zero_block,
+                                insert_block, remove_block, repeat_block, cut_end,    splice};
   Random random(number);
   std::string bytes = seeds[random.below(seeds.size())];
   for (size_t damages = 1 + random.below(3); damages > 0 && !bytes.empty(); --damages)
