@@ -220,15 +220,33 @@ void read_safetensors(const fs::path& path) {
   }
 }
 
+// Offsets in the first seed's header, of which the other seeds share most.
+constexpr std::array<size_t, 2> kCifarFields = {0, 1};                                       // labels
+constexpr std::array<size_t, 9> kMatFields = {124, 126, 128, 132, 136, 140, 144, 160, 192};  // tags, sizes
+constexpr std::array<size_t, 4> kTarFields = {0, 124, 124, 156};  // name, size, type
+constexpr std::array<size_t, 3> kTokenFields = {0, 4, 8};
+constexpr std::array<size_t, 1> kSafetensorsFields = {0};
+
 constexpr std::array kFormats = {
-    Format{"cifar10", "test_batch.bin", 16, cifar10_seeds, read_images<read_cifar10>},
-    Format{"cifar100", "test.bin", 16, cifar100_seeds, read_images<read_cifar100>},
-    Format{"svhn", "test_32x32.mat", 200, svhn_seeds, read_svhn_test},
-    Format{"svhn_inflated", "test_32x32.mat", 200, svhn_plain_seeds, read_svhn_test, compress_variables},
-    Format{"tar_shard", "test-000000.tar", 512, tar_seeds, read_images<read_cifar10>, repair_tar},
-    Format{"jpeg", "image.jpg", 700, jpeg_seeds, read_jpeg},
-    Format{"tokens", "val.bin", 16, token_seeds, read_tokens},
-    Format{"safetensors", "model.safetensors", 320, safetensors_seeds, read_safetensors, repair_safetensors},
+    Format{"cifar10", "test_batch.bin", {16, kCifarFields}, cifar10_seeds, read_images<read_cifar10>},
+    Format{"cifar100", "test.bin", {16, kCifarFields}, cifar100_seeds, read_images<read_cifar100>},
+    Format{"svhn", "test_32x32.mat", {200, kMatFields}, svhn_seeds, read_svhn_test},
+    Format{"svhn_inflated",
+           "test_32x32.mat",
+           {200, kMatFields},
+           svhn_plain_seeds,
+           read_svhn_test,
+           compress_variables},
+    Format{
+        "tar_shard", "test-000000.tar", {512, kTarFields}, tar_seeds, read_images<read_cifar10>, repair_tar},
+    Format{"jpeg", "image.jpg", {700, {}}, jpeg_seeds, read_jpeg},
+    Format{"tokens", "val.bin", {16, kTokenFields}, token_seeds, read_tokens},
+    Format{"safetensors",
+           "model.safetensors",
+           {320, kSafetensorsFields},
+           safetensors_seeds,
+           read_safetensors,
+           repair_safetensors},
 };
 static_assert(kFormats.size() == SDP_FUZZ_FORMATS, "CMakeLists.txt names other formats");
 

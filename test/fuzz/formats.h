@@ -2,12 +2,13 @@
 
 // The formats that the program reads, each with small whole files of it.
 
-#include <cstddef>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "mutate.h"
 
 namespace sdp::fuzz {
 
@@ -15,8 +16,7 @@ struct Format {
   std::string_view name;
   /// What a file of the format is called in its folder.
   std::string_view file_name;
-  /// In front of a file; damaged more often than the rest.
-  size_t header_bytes;
+  Targets targets;
   /// Whole files, which `read` reads.
   std::vector<std::string> (*seeds)();
   /// Reads the file the way the program does and looks at all that came out. Throws DataError or UsageError

@@ -75,8 +75,9 @@ int fuzz(const sdp::fuzz::Format& format, uint64_t first, uint64_t count) {
   for (uint64_t number = first; number < first + count; ++number) {
     std::snprintf(current_file, sizeof current_file, "%s: file %llu", format.name.data(),
                   static_cast<unsigned long long>(number));
-    std::string bytes = sdp::fuzz::mutate(seeds, format.header_bytes, number);
+    std::string bytes = sdp::fuzz::mutate(seeds, format.targets, number);
     if (format.repair && number % 4 != 0) bytes = format.repair(std::move(bytes));
+    std::filesystem::remove(folder.path() / name);  // a file written over would go to the disk at once
     read += reads(format, folder.write(name, bytes));
   }
   ::alarm(0);

@@ -25,12 +25,14 @@ class Random {
 
 struct Mutation {
   std::span<const std::string> seeds;
-  size_t header_bytes;
+  const Targets& targets;
   Random& random;
   std::string& bytes;  // not empty
 
   size_t position() const {
-    return random.below(random.coin() ? std::min(bytes.size(), header_bytes) : bytes.size());
+    if (!targets.fields.empty() && random.below(4) == 0)
+      return std::min(bytes.size() - 1, targets.fields[random.below(targets.fields.size())]);
+    return random.below(random.coin() ? std::min(bytes.size(), targets.header_bytes) : bytes.size());
   }
   size_t block_at(size_t at) const {
     const size_t most = random.coin() ? 8 : kMostBlockBytes;
@@ -71,8 +73,17 @@ void add_number(const Mutation& m) {
 /// Another number in digits, in place of one that is there: as long as that, so that all else stays where it
 /// is, or not.
 void set_digits(const Mutation& m) {
-  constexpr std::array numbers = {
-      "0", "9", "77777777777", "18446744073709551616", "4294967296", "-1", "1e999", "0.5", ""};
+  constexpr std::array numbers = {"0",
+                                  "9",
+                                  "17777777777",
+                                  "37777777777",
+                                  "77777777777",
+                                  "18446744073709551616",
+                                  "4294967296",
+                                  "-1",
+                                  "1e999",
+                                  "0.5",
+                                  ""};
   const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
   size_t begin = m.position();
   while (begin < m.bytes.size() && !is_digit(m.bytes[begin]))
@@ -127,13 +138,13 @@ void splice(const Mutation& m) {
 
 }  // namespace
 
-std::string mutate(std::span<const std::string> seeds, size_t header_bytes, uint64_t number) {
+std::string mutate(std::span<const std::string> seeds, const Targets& targets, uint64_t number) {
   constexpr std::array kinds = {flip_bits,    set_number,   add_number,   set_digits, zero_block,
                                 insert_block, remove_block, repeat_block, cut_end,    splice};
   Random random(number);
   std::string bytes = seeds[random.below(seeds.size())];
   for (size_t damages = 1 + random.below(3); damages > 0 && !bytes.empty(); --damages)
-    kinds[random.below(kinds.size())]({seeds, header_bytes, random, bytes});
+    kinds[random.below(kinds.size())]({seeds, targets, random, bytes});
   return bytes;
 }
 
