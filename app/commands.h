@@ -32,6 +32,13 @@ struct PlanArguments {
 };
 int plan_command(const PlanArguments& arguments);
 
+struct DataCheckArguments {
+  SpecArguments spec;
+  bool json = false;
+};
+/// Throws DataError where the data set has a problem, after what was found is printed.
+int data_check_command(const DataCheckArguments& arguments);
+
 struct ImportArguments {
   SpecArguments spec;
   std::filesystem::path from;

@@ -66,6 +66,14 @@ int run(int argc, char** argv) {
   add_spec_options(*import_app, imported.spec, /*required=*/true);
   import_app->add_option("--from", imported.from, "safetensors file with the library's names")->required();
 
+  sdp::DataCheckArguments data_check;
+  CLI::App* data_app = app.add_subcommand("data", "the data set of an experiment");
+  data_app->require_subcommand(1);
+  CLI::App* data_check_app = data_app->add_subcommand(
+      "check", "read all of it: counts, classes, sizes, token range, and every damaged member");
+  add_spec_options(*data_check_app, data_check.spec, /*required=*/true);
+  data_check_app->add_flag("--json", data_check.json, "print what was found as JSON");
+
   bool schema = false;
   CLI::App* spec_app = app.add_subcommand("spec", "every option with type, default and unit");
   spec_app->add_flag("--schema", schema, "print a JSON Schema");
@@ -76,6 +84,7 @@ int run(int argc, char** argv) {
     const int code = app.exit(error);
     return code == 0 ? 0 : static_cast<int>(sdp::ExitCode::kUsage);
   }
+  if (*data_check_app) return sdp::data_check_command(data_check);
   if (*plan_app) return sdp::plan_command(plan);
   if (*eval_app) return sdp::eval_command(eval);
   if (*export_app) return sdp::export_command(exported);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "data/buffer.h"
 #include "spec/experiment_spec.h"
 
 namespace sdp {
@@ -31,14 +32,14 @@ struct Batch {
   std::vector<int64_t> samples = {};  ///< [B], indices in the data set
 
   ImageShape image_shape = {};
-  std::vector<float> images = {};    ///< [B, C, H, W], normalised
+  Buffer<float> images = {};         ///< [B, C, H, W], normalised
   std::vector<int64_t> labels = {};  ///< [B]
   /// [B], empty where nothing was mixed (mixing.h): sample b has labels[b] to the share `mix` and
   /// mixed_labels[b] to the share 1 - mix.
   std::vector<int64_t> mixed_labels = {};
   double mix = 1;
 
-  std::vector<int64_t> tokens = {};  ///< [B, T + 1]: inputs are the first T of a row, targets the last T
+  Buffer<int64_t> tokens = {};  ///< [B, T + 1]: inputs are the first T of a row, targets the last T
 
   std::vector<std::string> skipped = {};  ///< what is wrong with each image that was passed over
 
@@ -65,6 +66,9 @@ class Dataset {
   virtual ~Dataset() = default;
 
   virtual int64_t size() const = 0;
+
+  /// What a user should know of how it was opened; empty where there is nothing.
+  virtual std::string note() const { return {}; }
 
   /// Throws UsageError that names the key where the model's sizes are not the data set's.
   virtual void check_fits(const ModelSpec& model) const = 0;

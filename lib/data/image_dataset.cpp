@@ -14,7 +14,7 @@ namespace {
 Batch empty_batch(size_t size, const ImageShape& shape) {
   return {.samples = std::vector<int64_t>(size),
           .image_shape = shape,
-          .images = std::vector<float>(size * static_cast<size_t>(shape.numel())),
+          .images = Buffer<float>(size * static_cast<size_t>(shape.numel())),
           .labels = std::vector<int64_t>(size)};
 }
 

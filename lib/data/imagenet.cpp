@@ -93,15 +93,18 @@ fs::path index_path(const DataSpec& spec, Split split) {
          fmt::format("{}-{:016x}.sdp-index", name, XXH3_64bits(path.data(), path.size()));
 }
 
-ImageNet::Sizes sizes_of(const DataSpec& spec, const ModelSpec& model) {
+ImageNet::Options options_of(const DataSpec& spec, const ModelSpec& model) {
   const int64_t image_size = model.image_size.value();
-  const int64_t eval_resize = spec.eval_resize.value_or(image_size * 8 / 7);
+  const int64_t eval_resize = spec.eval_resize.value();
   if (eval_resize < image_size)
     throw UsageError(
         fmt::format("data.eval_resize: {} is smaller than model.image_size: {}, the crop that is cut out "
                     "of it. Set data.eval_resize to {} or more.",
                     eval_resize, image_size, image_size));
-  return {.image_size = image_size, .eval_resize = eval_resize, .scaled_decoding = spec.scaled_decoding};
+  return {.image_size = image_size,
+          .eval_resize = eval_resize,
+          .scaled_decoding = spec.scaled_decoding,
+          .on_error = spec.on_error};
 }
 
 /// Calls `use` with the image; what is wrong with it is thrown with its place.
@@ -119,8 +122,11 @@ void with_image(const ImageFiles& files, int64_t index, Use use) {
 
 }  // namespace
 
-ImageNet::ImageNet(std::unique_ptr<ImageFiles> files, const Sizes& sizes, std::string index_note)
-    : files_(std::move(files)), sizes_(sizes), index_note_(std::move(index_note)) {}
+ImageNet::ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note)
+    : ImageDataset(options.on_error),
+      files_(std::move(files)),
+      options_(options),
+      index_note_(std::move(index_note)) {}
 
 int64_t ImageNet::checked(int64_t index) const {
   if (index < 0 || index >= size()) throw std::logic_error(fmt::format("ImageNet: no image {}", index));
@@ -135,8 +141,8 @@ void ImageNet::check_span(std::span<const uint8_t> chw) const {
 void ImageNet::read(int64_t index, std::span<uint8_t> chw) const {
   check_span(chw);
   with_image(*files_, checked(index), [&](JpegImage& image) {
-    const Crop crop = center_crop(image.width(), image.height(), sizes_.eval_resize, sizes_.image_size);
-    decode_crop(image, crop, 8, sizes_.image_size, chw);
+    const Crop crop = center_crop(image.width(), image.height(), options_.eval_resize, options_.image_size);
+    decode_crop(image, crop, 8, options_.image_size, chw);
   });
 }
 
@@ -147,8 +153,8 @@ void ImageNet::read_for_training(int64_t index, std::span<const Augmentation> st
   check_span(chw);
   with_image(*files_, checked(index), [&](JpegImage& image) {
     const Crop crop = crop_of(random_resized_crop(image.width(), image.height(), seed, position));
-    const int eighths = sizes_.scaled_decoding ? eighths_for(crop, sizes_.image_size) : 8;
-    decode_crop(image, crop, eighths, sizes_.image_size, chw);
+    const int eighths = options_.scaled_decoding ? eighths_for(crop, options_.image_size) : 8;
+    decode_crop(image, crop, eighths, options_.image_size, chw);
   });
 }
 
@@ -169,14 +175,14 @@ std::optional<ImageShape> ImageNet::check_image(int64_t index, const OnProblem& 
 
 std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& model, Split split,
                                         const OnProblem& on_problem) {
-  const ImageNet::Sizes sizes = sizes_of(spec, model);
+  const ImageNet::Options options = options_of(spec, model);
   std::string note;
   const IndexOptions index{.path = index_path(spec, split), .note = note};
   std::unique_ptr<ImageFiles> files =
       holds_shards(spec) ? open_shards(checked_shards(spec, split), model.num_classes, index, on_problem)
                          : open_class_folders(spec.path, split, index, on_problem);
   if (files->index().size() == 0) throw DataError(fmt::format("data.path: {} holds no images.", spec.path));
-  return std::make_unique<ImageNet>(std::move(files), sizes, std::move(note));
+  return std::make_unique<ImageNet>(std::move(files), options, std::move(note));
 }
 
 }  // namespace sdp

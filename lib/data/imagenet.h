@@ -16,16 +16,17 @@ namespace sdp {
 
 class ImageNet final : public ImageDataset {
  public:
-  struct Sizes {
+  struct Options {
     int64_t image_size;
     int64_t eval_resize;
     bool scaled_decoding;  ///< in training alone: an evaluation's result is not to depend on it
+    OnError on_error;
   };
-  ImageNet(std::unique_ptr<ImageFiles> files, const Sizes& sizes, std::string index_note);
+  ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note);
 
   int64_t size() const override { return files_->index().size(); }
   ImageShape shape() const override {
-    return {.channels = 3, .height = sizes_.image_size, .width = sizes_.image_size};
+    return {.channels = 3, .height = options_.image_size, .width = options_.image_size};
   }
   int64_t num_classes() const override { return files_->num_classes(); }
   int64_t label(int64_t index) const override { return files_->index().label(checked(index)); }
@@ -38,14 +39,14 @@ class ImageNet final : public ImageDataset {
   std::optional<ImageShape> check_image(int64_t index, const OnProblem& on_problem) const;
 
   /// Why the list of the images could not be saved; empty where it was.
-  const std::string& index_note() const { return index_note_; }
+  std::string note() const override { return index_note_; }
 
  private:
   int64_t checked(int64_t index) const;
   void check_span(std::span<const uint8_t> chw) const;
 
   std::unique_ptr<ImageFiles> files_;
-  Sizes sizes_;
+  Options options_;
   std::string index_note_;
   // Over the pixels of the training set, as everyone who trains on it has them.
   Normalization normalization_{.mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.229F, 0.224F, 0.225F}};

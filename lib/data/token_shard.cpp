@@ -151,8 +151,7 @@ void TokenShard::check_positions(int64_t begin, int64_t count) const {
     throw std::logic_error(fmt::format("TokenShard: no {} tokens from {}", count, begin));
 }
 
-void TokenShard::append(int64_t begin, int64_t count, int64_t vocab_size,
-                        std::vector<int64_t>& tokens) const {
+void TokenShard::append(int64_t begin, int64_t count, int64_t vocab_size, Buffer<int64_t>& tokens) const {
   visit(begin, count, [&](auto window) {
     const size_t first = tokens.size();
     tokens.resize(first + window.size());

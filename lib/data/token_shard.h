@@ -50,7 +50,7 @@ class TokenShard {
 
   /// Appends the tokens begin..begin+count-1 to `tokens`. Throws DataError that names the position of the
   /// first one that is not below `vocab_size`.
-  void append(int64_t begin, int64_t count, int64_t vocab_size, std::vector<int64_t>& tokens) const;
+  void append(int64_t begin, int64_t count, int64_t vocab_size, Buffer<int64_t>& tokens) const;
 
  private:
   void check_positions(int64_t begin, int64_t count) const;

@@ -60,7 +60,7 @@ int64_t TokenDataset::samples_in(const TokenShard& shard) const {
   return std::max<int64_t>(shard.size() - 1, 0) / sequence_length_;
 }
 
-void TokenDataset::append_sample(int64_t index, std::vector<int64_t>& tokens) const {
+void TokenDataset::append_sample(int64_t index, Buffer<int64_t>& tokens) const {
   if (index < 0 || index >= size_) throw std::logic_error(fmt::format("TokenDataset: no sample {}", index));
   // The last shard that begins at or before the sample: one without samples begins where the next does.
   const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,

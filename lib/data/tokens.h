@@ -30,7 +30,7 @@ class TokenDataset final : public Dataset {
   int64_t sequence_length() const { return sequence_length_; }
 
   /// Appends the T + 1 tokens of a sample to `tokens`.
-  void append_sample(int64_t index, std::vector<int64_t>& tokens) const;
+  void append_sample(int64_t index, Buffer<int64_t>& tokens) const;
 
   struct Place {
     std::filesystem::path shard;

@@ -12,9 +12,10 @@ namespace sdp {
 namespace {
 
 /// The values on the device, in the given type.
-template <class T>
-at::Tensor moved(std::vector<T> values, at::IntArrayRef shape, at::ScalarType type, at::Device device) {
-  const auto owner = std::make_shared<std::vector<T>>(std::move(values));
+template <class T, class Allocator>
+at::Tensor moved(std::vector<T, Allocator> values, at::IntArrayRef shape, at::ScalarType type,
+                 at::Device device) {
+  const auto owner = std::make_shared<std::vector<T, Allocator>>(std::move(values));
   const at::Tensor host = at::from_blob(
       owner->data(), shape, [owner](void*) {}, c10::CppTypeToScalarType<T>::value);
   if (device.is_cuda()) return host.pin_memory().to(device, /*non_blocking=*/true).to(type);

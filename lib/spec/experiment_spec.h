@@ -149,9 +149,12 @@ struct DataSpec {
     field("path", &DataSpec::path, "folder of the data set, in its official format (docs/data.md)",
           kRequired);
     field("train_files", &DataSpec::train_files,
-          "tokens and tar shards: names of the training files in `path`, with * and ?; unset: *train*");
+          "tokens, imagenet's shards: names of the training files in `path`, with * and ?; unset: "
+          "*train*.bin and "
+          "*train*.tar");
     field("test_files", &DataSpec::test_files,
-          "the same of the files that are evaluated on; unset: *val* and *test*");
+          "the same of the files that are evaluated on; unset: *val*.bin or *test*.bin, *val*.tar and "
+          "*test*.tar");
     field("index_dir", &DataSpec::index_dir,
           "imagenet: folder for the list of its files, which saves reading it anew; unset: `path`");
     field("svhn_extra", &DataSpec::svhn_extra, "svhn: train on the set `extra` too");

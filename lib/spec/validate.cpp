@@ -25,7 +25,7 @@ bool is_not_imagenet(const ExperimentSpec& spec) {
   return spec.data.name != DatasetName::kImageNet;
 }
 bool has_fixed_names(const ExperimentSpec& spec) {
-  return spec.data.name == DatasetName::kCifar100 || spec.data.name == DatasetName::kSvhn;
+  return spec.data.name != DatasetName::kImageNet && spec.data.name != DatasetName::kTokens;
 }
 bool has_no_steps(const ExperimentSpec& spec) {
   return spec.schedule.name != ScheduleName::kStep;

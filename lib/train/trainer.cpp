@@ -52,6 +52,8 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
   if (first_step_ < steps_.length.total_steps) feed_ = train_source_.training(batches_of_process());
   if (comm.rank() == 0) {
     log_.info(describe_length(experiment, steps_));
+    for (const Dataset* data : {train_data_.get(), test_data_.get()})
+      if (const std::string note = data->note(); !note.empty()) log_.warn(note);
     if (steps_.length.warmup_steps >= steps_.length.total_steps)
       log_.warn(fmt::format(
           "the warm-up of {} steps is as long as the run of {}: the peak learning rate is not reached",

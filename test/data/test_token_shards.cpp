@@ -16,9 +16,9 @@ namespace {
 constexpr int64_t kAnyVocabulary = int64_t{1} << 32;
 
 std::vector<int64_t> sample(const TokenDataset& dataset, int64_t index) {
-  std::vector<int64_t> tokens;
+  Buffer<int64_t> tokens;
   dataset.append_sample(index, tokens);
-  return tokens;
+  return {tokens.begin(), tokens.end()};
 }
 
 std::vector<std::string> names(const std::vector<std::filesystem::path>& files) {
@@ -56,7 +56,7 @@ TEST_CASE("tokens of 32 bits are read as those of 16 are", "[data]") {
   const std::vector<TrainingSample> order = {{.position = 0, .index = 2}, {.position = 1, .index = 0}};
   const Batch batch = dataset.training_batch(order, {}, 0);
   CHECK(batch.samples == std::vector<int64_t>{2, 0});
-  CHECK(batch.tokens == std::vector<int64_t>{1, 2, 3, 128255, 0, 65536});
+  CHECK(batch.tokens == Buffer<int64_t>{1, 2, 3, 128255, 0, 65536});
 }
 
 TEST_CASE("shards of a set have tokens of one size", "[data]") {

@@ -26,9 +26,9 @@ TokenDataset open(const TempDir& folder, Split split, int64_t sequence_length,
 }
 
 std::vector<int64_t> read(const TokenDataset& dataset, int64_t index) {
-  std::vector<int64_t> tokens;
+  Buffer<int64_t> tokens;
   dataset.append_sample(index, tokens);
-  return tokens;
+  return {tokens.begin(), tokens.end()};
 }
 
 std::string open_error(const std::filesystem::path& folder, Split split = Split::kTrain) {
@@ -77,7 +77,7 @@ TEST_CASE("open_dataset opens tokens with the spec's sequence length", "[data]")
   CHECK(dataset->size() == 3 * 16);
   const Batch batch = dataset->eval_batch(15, 17);
   CHECK(batch.samples == std::vector<int64_t>{15, 16});
-  CHECK(batch.tokens == std::vector<int64_t>{75, 76, 77, 78, 79, 80, 1000, 1001, 1002, 1003, 1004, 1005});
+  CHECK(batch.tokens == Buffer<int64_t>{75, 76, 77, 78, 79, 80, 1000, 1001, 1002, 1003, 1004, 1005});
   CHECK(batch.images.empty());
   CHECK(batch.labels.empty());
   CHECK(message_of<DataError>([&] {

@@ -1,0 +1,128 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "comm/cores.h"
+#include "commands.h"
+#include "data/check.h"
+#include "report/table.h"
+#include "spec/error.h"
+#include "spec/load.h"
+
+namespace sdp {
+namespace {
+
+using nlohmann::ordered_json;
+
+const char* name_of_split(Split split) {
+  return split == Split::kTrain ? "train" : "test";
+}
+
+std::string text_of(const std::optional<int64_t>& number) {
+  return number ? std::to_string(*number) : "-";
+}
+
+/// "224 x 224", or the range of the sizes and the most frequent.
+std::string describe_sizes(const SplitReport& report) {
+  const auto& sizes = report.images_of_size;
+  const auto text = [](const auto& size) { return fmt::format("{} x {}", size.second, size.first); };
+  if (sizes.size() == 1) return text(sizes.begin()->first);
+  const auto [least, most] =
+      std::minmax_element(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) {
+        return a.first.first * a.first.second < b.first.first * b.first.second;
+      });
+  const auto usual = std::max_element(sizes.begin(), sizes.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return fmt::format("{} sizes from {} to {} pixels, {} of them {}", sizes.size(), text(least->first),
+                     text(most->first), usual->second, text(usual->first));
+}
+
+/// How many images each class has; one number where all have as many.
+std::string describe_classes(const std::vector<int64_t>& images_of_class) {
+  constexpr size_t kColumns = 10;
+  const auto [least, most] = std::minmax_element(images_of_class.begin(), images_of_class.end());
+  if (*least == *most) return fmt::format("  {} images in each class\n", *least);
+  std::vector<std::string> header{"class"};
+  for (size_t column = 0; column < std::min(kColumns, images_of_class.size()); ++column)
+    header.push_back(fmt::format("+{}", column));
+  TextTable table(header);
+  for (size_t first = 0; first < images_of_class.size(); first += kColumns) {
+    std::vector<std::string> row{std::to_string(first)};
+    for (size_t column = first; column < first + header.size() - 1; ++column)
+      row.push_back(column < images_of_class.size() ? std::to_string(images_of_class[column]) : "");
+    table.add_row(row);
+  }
+  return table.str();
+}
+
+std::string describe_shards(const std::vector<TokenScan>& shards) {
+  TextTable table({"shard", "tokens", "bits", "smallest", "largest"});
+  for (const TokenScan& shard : shards)
+    table.add_row({shard.path.filename().string(), std::to_string(shard.tokens),
+                   std::to_string(8 * shard.token_bytes), text_of(shard.smallest), text_of(shard.largest)});
+  return table.str();
+}
+
+std::string describe(const SplitReport& report, const DataSpec& spec) {
+  std::string text;
+  if (!report.shards.empty())
+    text = fmt::format("{}: {} samples of {} tokens\n{}", name_of_split(report.split), report.samples,
+                       spec.sequence_length, describe_shards(report.shards));
+  else if (!report.images_of_size.empty())
+    text = fmt::format("{}: {} images in {} classes, {}\n{}", name_of_split(report.split), report.samples,
+                       report.images_of_class.size(), describe_sizes(report),
+                       describe_classes(report.images_of_class));
+  else
+    text = fmt::format("{}: nothing that can be read\n", name_of_split(report.split));
+  for (const std::string& problem : report.problems)
+    text += fmt::format("problem: {}\n", problem);
+  return text;
+}
+
+ordered_json json_of(const SplitReport& report) {
+  ordered_json json = {{"samples", report.samples}, {"problems", report.problems}};
+  if (!report.shards.empty()) {
+    json["shards"] = ordered_json::array();
+    for (const TokenScan& shard : report.shards) {
+      ordered_json line = {{"path", shard.path.string()}, {"token_bytes", shard.token_bytes},
+                           {"tokens", shard.tokens},      {"smallest", nullptr},
+                           {"largest", nullptr},          {"beyond_vocab", shard.beyond_vocab}};
+      if (shard.smallest) line["smallest"] = *shard.smallest;
+      if (shard.largest) line["largest"] = *shard.largest;
+      json["shards"].push_back(line);
+    }
+    return json;
+  }
+  json["images_of_class"] = report.images_of_class;
+  json["sizes"] = ordered_json::array();
+  for (const auto& [size, images] : report.images_of_size)
+    json["sizes"].push_back({{"height", size.first}, {"width", size.second}, {"images", images}});
+  return json;
+}
+
+}  // namespace
+
+int data_check_command(const DataCheckArguments& arguments) {
+  const ExperimentSpec spec =
+      load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kMustExist).spec;
+  ordered_json json = {{"name", name_of(spec.data.name)}, {"path", spec.data.path}};
+  if (!arguments.json)
+    std::printf("%s in %s\n", json["name"].get<std::string>().c_str(), spec.data.path.c_str());
+  size_t problems = 0;
+  for (const Split split : {Split::kTrain, Split::kTest}) {
+    const SplitReport report = check_split(spec.data, spec.model, split, available_cores());
+    problems += report.problems.size();
+    json[name_of_split(split)] = json_of(report);
+    if (!arguments.json) std::fputs(describe(report, spec.data).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  if (arguments.json) std::printf("%s\n", json.dump(2).c_str());
+  if (problems > 0)
+    throw DataError(fmt::format("data check found {} problem{}.", problems, problems == 1 ? "" : "s"));
+  if (!arguments.json) std::printf("no problem found\n");
+  return 0;
+}
+
+}  // namespace sdp

@@ -1,0 +1,128 @@
+#include "data/check.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "data/cifar.h"
+#include "data/imagenet.h"
+#include "data/svhn.h"
+#include "data/tokens.h"
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace {
+
+/// Runs `check`; what it throws for is a problem.
+void attempt(std::vector<std::string>& problems, const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    problems.emplace_back(error.what());
+  }
+}
+
+void count(SplitReport& report, int64_t label, std::pair<int64_t, int64_t> size) {
+  ++report.samples;
+  ++report.images_of_class.at(static_cast<size_t>(label));
+  ++report.images_of_size[size];
+}
+
+void check_array(SplitReport& report, const ModelSpec& model,
+                 const std::function<ImageArray(const OnProblem&)>& read) {
+  attempt(report.problems, [&] {
+    const ArrayDataset images(read([&](const std::string& problem) { report.problems.push_back(problem); }));
+    report.images_of_class.resize(static_cast<size_t>(images.num_classes()));
+    for (int64_t i = 0; i < images.size(); ++i)
+      count(report, images.label(i), {images.shape().height, images.shape().width});
+    images.check_fits(model);
+  });
+}
+
+/// What was found of one image.
+struct ImageFinding {
+  std::optional<ImageShape> shape;
+  std::vector<std::string> problems;
+};
+
+/// Images begin..end-1, decoded by several threads.
+std::vector<ImageFinding> decode(const ImageNet& images, int64_t begin, int64_t end, int64_t threads) {
+  std::vector<ImageFinding> findings(static_cast<size_t>(end - begin));
+  std::atomic<int64_t> next = begin;
+  const auto work = [&] {
+    for (int64_t index = next++; index < end; index = next++) {
+      ImageFinding& finding = findings[static_cast<size_t>(index - begin)];
+      finding.shape =
+          images.check_image(index, [&](const std::string& problem) { finding.problems.push_back(problem); });
+    }
+  };
+  std::vector<std::jthread> pool;
+  for (int64_t thread = 0; thread < threads; ++thread)
+    pool.emplace_back(work);
+  return findings;
+}
+
+void check_imagenet(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split,
+                    int64_t threads) {
+  constexpr int64_t kImagesAtATime = 4096;
+  attempt(report.problems, [&] {
+    const std::unique_ptr<ImageNet> images = open_imagenet(
+        spec, model, split, [&](const std::string& problem) { report.problems.push_back(problem); });
+    report.images_of_class.resize(static_cast<size_t>(images->num_classes()));
+    for (int64_t begin = 0; begin < images->size(); begin += kImagesAtATime) {
+      const int64_t end = std::min(begin + kImagesAtATime, images->size());
+      const std::vector<ImageFinding> findings = decode(*images, begin, end, threads);
+      for (int64_t index = begin; index < end; ++index) {
+        const ImageFinding& finding = findings[static_cast<size_t>(index - begin)];
+        report.problems.insert(report.problems.end(), finding.problems.begin(), finding.problems.end());
+        if (finding.shape) count(report, images->label(index), {finding.shape->height, finding.shape->width});
+      }
+    }
+    images->check_fits(model);
+  });
+}
+
+void check_tokens(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split) {
+  attempt(report.problems, [&] {
+    report.shards = scan_tokens(spec, split, *model.vocab_size,
+                                [&](const std::string& problem) { report.problems.push_back(problem); });
+    for (const TokenScan& shard : report.shards)
+      report.samples += std::max<int64_t>(shard.tokens - 1, 0) / spec.sequence_length;
+    if (report.samples == 0 && report.problems.empty())
+      report.problems.emplace_back("no shard is longer than data.sequence_length; lower it.");
+  });
+}
+
+}  // namespace
+
+SplitReport check_split(const DataSpec& spec, const ModelSpec& model, Split split, int64_t threads) {
+  SplitReport report{.split = split};
+  const auto array_by = [&](auto read) {
+    check_array(report, model, [&](const OnProblem& on_problem) { return read(on_problem); });
+  };
+  switch (spec.name) {
+    case DatasetName::kCifar10:
+      array_by([&](const OnProblem& on_problem) { return read_cifar10(spec.path, split, on_problem); });
+      break;
+    case DatasetName::kCifar100:
+      array_by([&](const OnProblem& on_problem) { return read_cifar100(spec.path, split, on_problem); });
+      break;
+    case DatasetName::kSvhn:
+      array_by([&](const OnProblem& on_problem) {
+        return read_svhn(spec.path, split, spec.svhn_extra, on_problem);
+      });
+      break;
+    case DatasetName::kImageNet:
+      check_imagenet(report, spec, model, split, threads);
+      break;
+    case DatasetName::kTokens:
+      check_tokens(report, spec, model, split);
+      break;
+  }
+  return report;
+}
+
+}  // namespace sdp

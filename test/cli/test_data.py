@@ -1,0 +1,285 @@
+"""Data as a run sees it: every sample of an epoch exactly once, whatever the processes and wherever a run was cut; images
+that live on the device; damaged images; `data check`."""
+
+import io
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image
+from safetensors.torch import load_file
+
+import harness
+from test_transformers import VOCABULARY, write_tokens
+
+MLP = {"name": "mlp", "width": 4, "depth": 2, "hidden_width": 8}
+LLAMA = {"name": "llama_tiny", "width": 16, "depth": 2, "hidden_width": 16, "heads": 4, "vocab_size": VOCABULARY}
+NO_EVAL = {"recalibrate_batches": 0, "batch_size": 200}
+
+
+def used_samples(run_dir):
+    """Samples of all workers, step by step."""
+    steps = {}
+    for (step, _, _), samples in harness.trace_samples(run_dir).items():
+        steps.setdefault(step, []).extend(samples)
+    return [steps[step] for step in sorted(steps)]
+
+
+def check_exactly_once(steps, size):
+    """Epochs are consecutive: at every step, each sample was used as often as any other, or once more."""
+    uses = Counter()
+    for samples in steps:
+        uses.update(samples)
+        most = -(-sum(uses.values()) // size)
+        counts = [uses[i] for i in range(size)]
+        assert set(uses) <= set(range(size))
+        assert max(counts) <= most and min(counts) >= most - 1 - (len(samples) > size), "a sample before its turn"
+    return uses
+
+
+# 200 training images and 30 to 96 samples a step: no epoch ends with a step.
+GEOMETRIES = {
+    "n=3": ({"workers": 3, "coverage": "2/3"}, {"batch_size_per_worker": 10}, 3, 1),
+    "n=4, two replicas": ({"workers": 4, "replicas": 2}, {"batch_size_per_worker": 7}, 8, 4),
+    "n=4, accumulated": ({"workers": 4}, {"batch_size_per_worker": 5, "accumulate_steps": 3}, 2, 4),
+    "n=8": ({"workers": 8, "coverage": "3/8"}, {"batch_size_per_worker": 9}, 4, 2),
+    "n=8, two replicas": ({"workers": 8, "replicas": 2}, {"batch_size_per_worker": 6}, 2, 8),
+}
+
+
+@pytest.mark.parametrize("case", GEOMETRIES)
+def test_every_image_of_an_epoch_is_used_exactly_once(tmp_path, data, case):
+    subnetwork, batch, processes, resumed_with = GEOMETRIES[case]
+    sections = {
+        "model": MLP,
+        "subnetwork": subnetwork,
+        "train": {"epochs": 3, "max_steps": None, "precision": "fp32"} | batch,
+        "checkpoint": {"at_start": False, "every_steps": 4, "keep_last": 100},
+        "eval": NO_EVAL,
+    }
+    whole = harness.train(tmp_path, "whole", data, processes, **sections)
+    steps = used_samples(whole)
+    uses = check_exactly_once(steps, 200)
+    per_step = len(steps[0])
+    assert min(uses.values()) >= 3 and sum(uses.values()) == -(-600 // per_step) * per_step
+
+    # Cut in the middle of an epoch and continued by another number of processes.
+    cut = tmp_path / "runs" / "cut"
+    config = harness.write_config(tmp_path, "cut", data, **sections)
+    harness.run("--config", config, "--nproc", processes, "--set", "train.max_steps=4")
+    assert 4 * per_step % 200 != 0
+    harness.run("--config", config, "--nproc", resumed_with, "--resume")
+    assert used_samples(cut) == steps
+
+
+@pytest.mark.parametrize("cut_at", [None, 7])
+def test_every_window_of_tokens_is_used_exactly_once(tmp_path, tmp_path_factory, cut_at):
+    tokens = write_tokens(tmp_path_factory.mktemp("tokens"))
+    sections = {
+        "model": LLAMA,
+        "data": {"name": "tokens", "sequence_length": 48},
+        "subnetwork": {"workers": 3, "coverage": "2/3"},
+        "train": {"epochs": 2, "max_steps": None, "batch_size_per_worker": 2, "precision": "fp32"},
+        "checkpoint": {"at_start": False, "every_steps": 7, "keep_last": 100},
+        "eval": {"batch_size": 64},
+    }
+    sections["data"]["augment"] = []
+    config = harness.write_config(tmp_path, "run", tokens, **sections)
+    if cut_at:
+        harness.run("--config", config, "--nproc", 3, "--set", f"train.max_steps={cut_at}")
+    harness.run("--config", config, "--nproc", 1, "--resume")
+    # By hand: windows of 48 + 1 tokens that share their ends, in each shard.
+    size = sum((np.fromfile(file, np.uint16).size - 512 - 1) // 48 for file in sorted(tokens.glob("*train*.bin")))
+    uses = check_exactly_once(used_samples(tmp_path / "runs" / "run"), size)
+    assert len(uses) == size and min(uses.values()) >= 2
+
+
+@pytest.mark.parametrize("mixing", [{}, {"mixup_alpha": 0.8, "cutmix_alpha": 1.0}])
+def test_images_on_the_device_train_to_the_same_weights(tmp_path, data, mixing):
+    hashes = []
+    for location in ("host", "device"):
+        run_dir = harness.train(
+            tmp_path, location, data, 2, model=MLP, train={"precision": "fp32"}, eval=NO_EVAL,
+            data={"location": location, "augment": ["crop", "flip"]} | mixing,
+        )
+        out = run_dir / "model.safetensors"
+        harness.run("export", "--run", run_dir, "--out", out)
+        evaluation = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"]
+        hashes.append((harness.sha256(out), harness.trace_losses(run_dir), evaluation))
+    assert hashes[0] == hashes[1]
+
+
+def test_the_wait_for_data_is_measured_and_warned_of(tmp_path):
+    folder = write_imagenet(tmp_path / "imagenet", per_class=6, size=(900, 700))
+    slow = imagenet_run(tmp_path, "slow", folder, train={"max_steps": 12, "log_every_steps": 4})
+    result = harness.run("--config", slow, "--nproc", 1)
+    lines = [x for x in harness.json_lines(tmp_path / "runs" / "slow" / "metrics.jsonl") if x["kind"] == "train"]
+    waits = [line["data_wait_ms"] / line["step_ms"] for line in lines]
+    assert all(0.2 < wait < 1.01 for wait in waits), waits
+    assert result.stderr.count("the data is the bottleneck") == 1
+    assert "data.loader_threads (1)" in result.stderr
+
+
+# ---- ImageNet ----
+
+
+def write_imagenet(folder, per_class, size=(60, 50)):
+    """Class folders of noisy JPEGs around a colour of each class."""
+    rng = np.random.default_rng(5)
+    for split in ("train", "val"):
+        for label, name in enumerate(["n01440764", "n01443537", "n02102040"]):
+            (folder / split / name).mkdir(parents=True)
+            for i in range(per_class):
+                width, height = size[0] + 3 * i, size[1] + i
+                pixels = rng.normal(60 + 70 * label, 25, (height, width, 3)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / split / name / f"{split}_{i}.JPEG", quality=90)
+    return folder
+
+
+def imagenet_run(tmp_path, name, folder, **sections):
+    sections["data"] = {"name": "imagenet", "augment": ["resized_crop", "flip"]} | sections.get("data", {})
+    sections["train"] = {"max_steps": 9, "precision": "fp32", "batch_size_per_worker": 2} | sections.get("train", {})
+    small = {"model": MLP | {"num_classes": 3, "image_size": 32}, "eval": NO_EVAL}
+    return harness.write_config(tmp_path, name, folder, **(small | sections))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_imagenet_is_evaluated_as_torchvision_would(tmp_path, damaged):
+    """The exported weights in torchvision's model, on torchvision's ImageFolder and transforms."""
+    folder = write_imagenet(tmp_path / "imagenet", per_class=5, size=(90, 80))
+    broken = folder / "val" / "n01443537" / "val_2.JPEG"
+    if damaged:
+        broken.write_bytes(broken.read_bytes()[:400])
+    config = imagenet_run(
+        tmp_path, "run", folder,
+        model={"name": "resnet18", "stem": "imagenet", "width": 64, "num_classes": 3, "image_size": 56},
+        train={"max_steps": 2}, data={"on_error": "skip" if damaged else "error"}, eval=NO_EVAL,
+    )
+    result = harness.run("--config", config, "--nproc", 2)
+    run_dir = tmp_path / "runs" / "run"
+    out, logits = tmp_path / "model.safetensors", tmp_path / "logits.safetensors"
+    harness.run("export", "--run", run_dir, "--out", out)
+    harness.run("eval", "--run", run_dir, "--logits", logits)
+    record = harness.json_lines(run_dir / "metrics.jsonl")[-1]
+    assert record.get("skipped_samples", 0) == damaged
+    if damaged:
+        assert f"skipped: {broken}" in result.stderr
+        broken.unlink()
+
+    transform = torchvision.transforms.Compose([
+        torchvision.transforms.Resize(64), torchvision.transforms.CenterCrop(56), torchvision.transforms.ToTensor(),
+        torchvision.transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ])
+    images, labels = zip(*torchvision.datasets.ImageFolder(folder / "val", transform))
+    model = torchvision.models.resnet18(num_classes=3)
+    model.load_state_dict(load_file(out))
+    with torch.no_grad():
+        expected, labels = model.eval()(torch.stack(images)), torch.tensor(labels)
+    ours = load_file(logits)
+    assert torch.equal(ours["labels"], labels)
+    assert (ours["logits"] - expected).abs().max() < 0.02 * expected.abs().max()
+    assert record["loss"] == pytest.approx(torch.nn.functional.cross_entropy(expected, labels).item(), rel=0.02)
+    assert record["accuracy"] == pytest.approx((ours["logits"].argmax(1) == labels).float().mean().item())
+
+
+def test_a_damaged_image_ends_training_with_its_name_or_is_skipped_and_counted(tmp_path):
+    folder = write_imagenet(tmp_path / "imagenet", per_class=5)
+    broken = folder / "train" / "n02102040" / "train_3.JPEG"
+    broken.write_bytes(broken.read_bytes()[:300])
+    message = harness.run("--config", imagenet_run(tmp_path, "error", folder), "--nproc", 1, expect=3).stderr
+    assert str(broken) in message
+
+    # 15 images, 8 a step: the damaged one comes up at least 4 times in 9 steps, and its neighbour stands in.
+    skipping = imagenet_run(tmp_path, "skip", folder, data={"on_error": "skip"}, train={"log_every_steps": 3})
+    result = harness.run("--config", skipping, "--nproc", 2)
+    assert result.stderr.count(str(broken)) >= 1
+    run_dir = tmp_path / "runs" / "skip"
+    skipped = sum(x.get("skipped_samples", 0) for x in harness.json_lines(run_dir / "metrics.jsonl") if x["kind"] == "train")
+    used = Counter(sample for samples in used_samples(run_dir) for sample in samples)
+    assert used[13] == 0 and sum(used.values()) == 72
+    assert skipped in (4, 5) and used[14] == skipped + min(used.values()) or used[14] == skipped + max(used[i] for i in range(13))
+
+
+# ---- data check ----
+
+
+def check(config, expect=0):
+    result = harness.run("data", "check", "--config", config, "--json", expect=expect)
+    return json.loads(result.stdout), result.stderr
+
+
+def test_data_check_of_cifar10(tmp_path, data):
+    config = harness.write_config(tmp_path, "run", data)
+    report, _ = check(config)
+    for split, size in (("train", 200), ("test", 40)):
+        _, labels = harness.read_cifar10(data, split)
+        assert report[split]["samples"] == size
+        assert report[split]["images_of_class"] == torch.bincount(labels, minlength=10).tolist()
+        assert report[split]["sizes"] == [{"height": 32, "width": 32, "images": size}]
+        assert report[split]["problems"] == []
+    text = harness.run("data", "check", "--config", config).stdout
+    assert "train: 200 images in 10 classes, 32 x 32" in text and "no problem found" in text
+
+
+def test_data_check_names_every_damaged_record(tmp_path, data):
+    folder = tmp_path / "damaged"
+    shutil.copytree(data, folder)
+    blob = bytearray((folder / "data_batch_2.bin").read_bytes())
+    blob[3073 * 5], blob[3073 * 9] = 10, 200
+    (folder / "data_batch_2.bin").write_bytes(blob)
+    (folder / "test_batch.bin").write_bytes((folder / "test_batch.bin").read_bytes()[:-100])
+    config = harness.write_config(tmp_path, "run", folder)
+    report, message = check(config, expect=3)
+    first, second = report["train"]["problems"]
+    assert f"offset {3073 * 5}" in first and f"offset {3073 * 9}" in second and "data_batch_2.bin" in first
+    assert report["train"]["samples"] == 198
+    assert len(report["test"]["problems"]) == 1 and "test_batch.bin" in report["test"]["problems"][0]
+    assert "3 problems" in message
+
+
+def test_data_check_of_imagenet(tmp_path):
+    folder = write_imagenet(tmp_path / "imagenet", per_class=4)
+    truncated = folder / "train" / "n01440764" / "train_1.JPEG"
+    truncated.write_bytes(truncated.read_bytes()[:500])
+    png = folder / "val" / "n02102040" / "val_0.JPEG"
+    buffer = io.BytesIO()
+    Image.open(png).save(buffer, format="PNG")
+    png.write_bytes(buffer.getvalue())
+    report, _ = check(imagenet_run(tmp_path, "run", folder), expect=3)
+    assert report["train"]["images_of_class"] == [3, 4, 4]
+    assert report["test"]["images_of_class"] == [4, 4, 3]
+    assert len(report["train"]["problems"]) == 1 and str(truncated) in report["train"]["problems"][0]
+    assert len(report["test"]["problems"]) == 1 and "PNG" in report["test"]["problems"][0]
+    sizes = {(s["width"], s["height"]): s["images"] for s in report["train"]["sizes"]}
+    assert sizes == {(60, 50): 3, (63, 51): 2, (66, 52): 3, (69, 53): 3}
+
+
+def test_data_check_of_tokens(tmp_path):
+    tokens = write_tokens(tmp_path / "tokens")
+    config = harness.write_config(
+        tmp_path, "run", tokens, model=LLAMA, data={"name": "tokens", "sequence_length": 48, "augment": []}
+    )
+    report, _ = check(config)
+    for split, pattern in (("train", "*train*.bin"), ("test", "*val*.bin")):
+        for shard, file in zip(report[split]["shards"], sorted(tokens.glob(pattern)), strict=True):
+            values = np.fromfile(file, np.uint16)[512:]
+            assert (shard["tokens"], shard["smallest"], shard["largest"]) == (values.size, values.min(), values.max())
+    file = sorted(tokens.glob("*train*.bin"))[0]
+    blob = bytearray(file.read_bytes())
+    blob[1024 + 2 * 77 : 1024 + 2 * 78] = (VOCABULARY + 5).to_bytes(2, "little")
+    file.write_bytes(blob)
+    report, _ = check(config, expect=3)
+    (problem,) = report["train"]["problems"]
+    assert str(file) in problem and "77" in problem and str(VOCABULARY + 5) in problem
+
+
+def test_data_check_of_nothing(tmp_path):
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    report, message = check(harness.write_config(tmp_path, "run", folder), expect=3)
+    assert report["train"]["samples"] == 0 and "CIFAR-10" in report["train"]["problems"][0]
+    assert "2 problems" in message
