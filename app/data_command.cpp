@@ -78,6 +78,7 @@ std::string describe(const SplitReport& report, const DataSpec& spec) {
     text = fmt::format("{}: nothing that can be read\n", name_of_split(report.split));
   for (const std::string& problem : report.problems)
     text += fmt::format("problem: {}\n", problem);
+  if (!report.note.empty()) text += fmt::format("note: {}\n", report.note);
   return text;
 }
 

@@ -10,7 +10,7 @@
 
 namespace sdp {
 
-inline constexpr int kManifestVersion = 1;
+inline constexpr int kManifestVersion = 2;
 
 struct ManifestFile {
   std::string name;  ///< within the checkpoint's folder

@@ -16,8 +16,8 @@ namespace sdp {
 
 namespace {
 
-/// Runs `check`; what it throws for is a problem.
-void attempt(std::vector<std::string>& problems, const std::function<void()>& check) {
+/// Runs `check`; what ends it is a problem.
+void run_to_first_error(std::vector<std::string>& problems, const std::function<void()>& check) {
   try {
     check();
   } catch (const Error& error) {
@@ -33,7 +33,7 @@ void count(SplitReport& report, int64_t label, std::pair<int64_t, int64_t> size)
 
 void check_array(SplitReport& report, const ModelSpec& model,
                  const std::function<ImageArray(const OnProblem&)>& read) {
-  attempt(report.problems, [&] {
+  run_to_first_error(report.problems, [&] {
     const ArrayDataset images(read([&](const std::string& problem) { report.problems.push_back(problem); }));
     report.images_of_class.resize(static_cast<size_t>(images.num_classes()));
     for (int64_t i = 0; i < images.size(); ++i)
@@ -68,7 +68,7 @@ std::vector<ImageFinding> decode(const ImageNet& images, int64_t begin, int64_t 
 void check_imagenet(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split,
                     int64_t threads) {
   constexpr int64_t kImagesAtATime = 4096;
-  attempt(report.problems, [&] {
+  run_to_first_error(report.problems, [&] {
     const std::unique_ptr<ImageNet> images = open_imagenet(
         spec, model, split, [&](const std::string& problem) { report.problems.push_back(problem); });
     report.images_of_class.resize(static_cast<size_t>(images->num_classes()));
@@ -82,11 +82,12 @@ void check_imagenet(SplitReport& report, const DataSpec& spec, const ModelSpec& 
       }
     }
     images->check_fits(model);
+    report.note = images->note();
   });
 }
 
 void check_tokens(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split) {
-  attempt(report.problems, [&] {
+  run_to_first_error(report.problems, [&] {
     report.shards = scan_tokens(spec, split, *model.vocab_size,
                                 [&](const std::string& problem) { report.problems.push_back(problem); });
     for (const TokenScan& shard : report.shards)

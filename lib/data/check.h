@@ -25,6 +25,7 @@ struct SplitReport {
   std::vector<TokenScan> shards = {};
 
   std::vector<std::string> problems = {};  ///< with file, member and offset
+  std::string note = {};                   ///< Dataset::note()
 };
 
 /// Reads a split from end to end, with as many threads as told where images have to be decoded. Whatever is

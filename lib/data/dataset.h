@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "data/buffer.h"
+#include "spec/error.h"
 #include "spec/experiment_spec.h"
 
 namespace sdp {
@@ -59,6 +60,20 @@ struct TrainingSample {
   int64_t index;
 };
 
+/// What tells a data set from another, the same for copies on other machines.
+struct DataIdentity {
+  int64_t samples = 0;
+  std::string hash = {};  ///< of the images in memory, or of the names and sizes of files
+
+  bool operator==(const DataIdentity&) const = default;
+};
+
+/// An image that is there but does not decode, which data.on_error lets a run skip.
+class DamagedImageError : public DataError {
+ public:
+  using DataError::DataError;
+};
+
 /// All methods are const and may be called by several threads at once. An index outside 0..size()-1 throws
 /// std::logic_error.
 class Dataset {
@@ -66,6 +81,8 @@ class Dataset {
   virtual ~Dataset() = default;
 
   virtual int64_t size() const = 0;
+
+  virtual DataIdentity identity() const = 0;
 
   /// What a user should know of how it was opened; empty where there is nothing.
   virtual std::string note() const { return {}; }
@@ -89,7 +106,7 @@ struct Normalization {
 };
 
 /// Labelled images in the data set's official file order. A span of another size than shape().numel() throws
-/// std::logic_error, an image that cannot be read DataError with its name.
+/// std::logic_error, an image that cannot be read DataError with its name, a damaged one DamagedImageError.
 class ImageDataset : public Dataset {
  public:
   explicit ImageDataset(OnError on_error = OnError::kError) : on_error_(on_error) {}
@@ -112,10 +129,11 @@ class ImageDataset : public Dataset {
   /// the next that is whole, up to kMostSkipped of them.
   Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
                        uint64_t seed, const std::stop_token& stop = {}) const final;
-  /// Normalised only. With on_error: skip a damaged image is left out.
+  /// Normalised only. With on_error: skip a damaged image is left out, as far as they are no more than
+  /// kMostSkipped in a batch.
   Batch eval_batch(int64_t begin, int64_t end) const final;
 
-  /// Damaged images in a row that are no accident any more.
+  /// So many damaged images in a row are no accident any more.
   static constexpr size_t kMostSkipped = 100;
 
  private:

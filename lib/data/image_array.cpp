@@ -1,6 +1,9 @@
 #include "data/image_array.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -18,6 +21,12 @@ void ArrayDataset::read(int64_t index, std::span<uint8_t> chw) const {
   const auto numel = static_cast<size_t>(array_.shape.numel());
   if (chw.size() != numel) throw std::logic_error("ArrayDataset::read: the span does not fit an image");
   std::copy_n(array_.pixels.data() + checked(index) * numel, numel, chw.data());
+}
+
+DataIdentity ArrayDataset::identity() const {
+  const uint64_t labels = XXH3_64bits(array_.labels.data(), array_.labels.size());
+  const uint64_t all = XXH3_64bits_withSeed(array_.pixels.data(), array_.pixels.size(), labels);
+  return {.samples = size(), .hash = fmt::format("{:016x}", all)};
 }
 
 size_t ArrayDataset::checked(int64_t index) const {

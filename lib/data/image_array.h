@@ -29,6 +29,7 @@ class ArrayDataset final : public ImageDataset {
   const ImageArray& array() const { return array_; }
 
   int64_t size() const override { return array_.size(); }
+  DataIdentity identity() const override;
   ImageShape shape() const override { return array_.shape; }
   int64_t num_classes() const override { return array_.num_classes; }
   int64_t label(int64_t index) const override { return array_.labels[checked(index)]; }

@@ -24,6 +24,11 @@ std::span<float> image_of(Batch& batch, size_t place) {
   return std::span(batch.images).subspan(place * numel, numel);
 }
 
+[[noreturn]] void refuse_to_skip_on(const std::string& last) {
+  throw DataError(fmt::format("{} images are damaged, more than data.on_error: skip is for; the last: {}",
+                              ImageDataset::kMostSkipped, last));
+}
+
 }  // namespace
 
 void ImageDataset::check_fits(const ModelSpec& model) const {
@@ -48,7 +53,7 @@ bool ImageDataset::reads(std::vector<std::string>& skipped, const std::function<
   try {
     read();
     return true;
-  } catch (const DataError& error) {
+  } catch (const DamagedImageError& error) {
     if (on_error_ == OnError::kError) throw;
     skipped.emplace_back(error.what());
     return false;
@@ -68,9 +73,7 @@ Batch ImageDataset::training_batch(std::span<const TrainingSample> samples,
     const size_t skipped_before = batch.skipped.size();
     while (!reads(batch.skipped,
                   [&] { read_for_training(index, augmentation.steps, seed, position, pixels); })) {
-      if (batch.skipped.size() - skipped_before >= kMostSkipped)
-        throw DataError(fmt::format("{} images in a row are damaged (data.on_error: skip); the last: {}",
-                                    kMostSkipped, batch.skipped.back()));
+      if (batch.skipped.size() - skipped_before >= kMostSkipped) refuse_to_skip_on(batch.skipped.back());
       index = (index + 1) % size();
     }
     batch.samples[i] = index;
@@ -89,7 +92,10 @@ Batch ImageDataset::eval_batch(int64_t begin, int64_t end) const {
   std::vector<uint8_t> pixels(static_cast<size_t>(shape().numel()));
   size_t place = 0;
   for (int64_t index = begin; index < end; ++index) {
-    if (!reads(batch.skipped, [&] { read(index, pixels); })) continue;
+    if (!reads(batch.skipped, [&] { read(index, pixels); })) {
+      if (batch.skipped.size() >= kMostSkipped) refuse_to_skip_on(batch.skipped.back());
+      continue;
+    }
     batch.samples[place] = index;
     batch.labels[place] = label(index);
     transform.normalize(pixels, image_of(batch, place));

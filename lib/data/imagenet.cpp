@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -115,8 +116,8 @@ void with_image(const ImageFiles& files, int64_t index, Use use) {
     JpegImage image(file);
     use(image);
   } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}. Replace it, or set data.on_error: skip to go on without it.",
-                                files.place(index), error.what()));
+    throw DamagedImageError(fmt::format("{}: {}. Replace it, or set data.on_error: skip to go on without it.",
+                                        files.place(index), error.what()));
   }
 }
 
@@ -127,6 +128,20 @@ ImageNet::ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, st
       files_(std::move(files)),
       options_(options),
       index_note_(std::move(index_note)) {}
+
+DataIdentity ImageNet::identity() const {
+  const ImageIndex& index = files_->index();
+  const std::unique_ptr<XXH3_state_t, void (*)(XXH3_state_t*)> state(
+      XXH3_createState(), [](XXH3_state_t* of) { XXH3_freeState(of); });
+  XXH3_64bits_reset(state.get());
+  for (int64_t image = 0; image < index.size(); ++image) {
+    const std::string_view name = index.name(image);
+    const int64_t image_label = index.label(image);
+    XXH3_64bits_update(state.get(), name.data(), name.size());
+    XXH3_64bits_update(state.get(), &image_label, sizeof image_label);
+  }
+  return {.samples = index.size(), .hash = fmt::format("{:016x}", XXH3_64bits_digest(state.get()))};
+}
 
 int64_t ImageNet::checked(int64_t index) const {
   if (index < 0 || index >= size()) throw std::logic_error(fmt::format("ImageNet: no image {}", index));

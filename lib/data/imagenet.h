@@ -25,6 +25,8 @@ class ImageNet final : public ImageDataset {
   ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note);
 
   int64_t size() const override { return files_->index().size(); }
+  /// Of the names and labels of the images.
+  DataIdentity identity() const override;
   ImageShape shape() const override {
     return {.channels = 3, .height = options_.image_size, .width = options_.image_size};
   }

@@ -40,6 +40,11 @@ BatchLoader::BatchLoader(const Dataset& dataset, TrainingBatches batches, Loader
 BatchLoader::BatchLoader(const Dataset& dataset, EvalBatches batches, LoaderThreads threads)
     : BatchLoader(batches.count(dataset.size()), maker_of(dataset, batches), threads) {}
 
+BatchLoader::~BatchLoader() {
+  for (std::jthread& thread : threads_)
+    thread.request_stop();  // all, before the first is waited for
+}
+
 Batch BatchLoader::next() {
   if (done()) throw std::logic_error("BatchLoader: no batch is left");
   std::unique_lock lock(mutex_);

@@ -34,6 +34,7 @@ class BatchLoader {
   /// The data set must outlive the loader.
   BatchLoader(const Dataset& dataset, TrainingBatches batches, LoaderThreads threads);
   BatchLoader(const Dataset& dataset, EvalBatches batches, LoaderThreads threads);
+  ~BatchLoader();
 
   /// The next batch in the order. Waits for it if need be. Rethrows what making it threw; throws
   /// std::logic_error when done().

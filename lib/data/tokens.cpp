@@ -1,6 +1,7 @@
 #include "data/tokens.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <limits>
@@ -97,6 +98,13 @@ void TokenDataset::check_fits(const ModelSpec& model) const {
         fmt::format("model.vocab_size: {} is smaller than a token: {} has token {} at position {}. "
                     "Set model.vocab_size: {} or more (GPT-2 has 50257 tokens).",
                     vocab_size, largest.shard.string(), largest.token, largest.position, largest.token + 1));
+}
+
+DataIdentity TokenDataset::identity() const {
+  std::string text = std::to_string(sequence_length_);
+  for (const Shard& shard : shards_)
+    text += fmt::format("\n{} {}", shard.tokens.path().filename().string(), shard.tokens.size());
+  return {.samples = size_, .hash = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()))};
 }
 
 Batch TokenDataset::empty_batch(size_t size) const {

@@ -27,6 +27,8 @@ class TokenDataset final : public Dataset {
   TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size);
 
   int64_t size() const override { return size_; }
+  /// Of the shards' names and sizes and the samples' length.
+  DataIdentity identity() const override;
   int64_t sequence_length() const { return sequence_length_; }
 
   /// Appends the T + 1 tokens of a sample to `tokens`.

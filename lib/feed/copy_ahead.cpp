@@ -9,20 +9,17 @@
 
 namespace sdp {
 
-namespace {
-
-std::optional<c10::Stream> copy_stream(at::Device device) {
+std::optional<c10::Stream> make_copy_stream(at::Device device) {
   if (device.is_cpu()) return std::nullopt;
   return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
 }
 
-}  // namespace
-
-CopyAheadFeed::CopyAheadFeed(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device)
+CopyAheadFeed::CopyAheadFeed(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device,
+                             std::optional<c10::Stream> stream)
     : loader_(std::move(loader)),
       precision_(precision),
       device_(device),
-      stream_(copy_stream(device)),
+      stream_(stream),
       thread_([this](const std::stop_token& stop) { copy_batches(stop); }) {}
 
 CopyAheadFeed::Copy CopyAheadFeed::make_copy() {
@@ -41,11 +38,14 @@ CopyAheadFeed::Copy CopyAheadFeed::make_copy() {
 }
 
 void CopyAheadFeed::copy_batches(const std::stop_token& stop) {
-  while (!loader_->done() && !stop.stop_requested()) {
-    Copy copy = make_copy();
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (!room_.wait(lock, stop, [&] { return copies_.size() < kBatchesAhead; })) return;
+    }
+    Copy copy = make_copy();  // past the loader's last batch, its std::logic_error
     const bool failed = copy.error != nullptr;
-    std::unique_lock lock(mutex_);
-    if (!room_.wait(lock, stop, [&] { return copies_.size() < kBatchesAhead; })) return;
+    const std::lock_guard lock(mutex_);
     copies_.push_back(std::move(copy));
     ready_.notify_one();
     if (failed) return;

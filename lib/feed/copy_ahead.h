@@ -18,17 +18,25 @@
 
 namespace sdp {
 
-/// A thread that takes batches from a loader, pins them and starts their copies in a stream of its own, some
-/// batches ahead. The device waits for a copy where the batch is first used; the host never does.
+/// A stream for copies to the device; none on a CPU.
+std::optional<c10::Stream> make_copy_stream(at::Device device);
+
+/// A thread that takes batches from a loader, pins them and starts their copies in a stream beside the
+/// computation's, some batches ahead. The device waits for a copy where the batch is first used; the host
+/// never does.
 class CopyAheadFeed final : public Feed {
  public:
-  CopyAheadFeed(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device);
+  /// `stream`: for the copies; none on a CPU. Feeds one after another should share it, as the allocator keeps
+  /// the memory of each stream apart.
+  CopyAheadFeed(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device,
+                std::optional<c10::Stream> stream);
 
   TensorBatch next() override;
   double wait_ms() const override { return wait_ms_; }
 
  private:
-  /// Copies that are ready or under way at any time, at most: each takes a batch's memory on the device.
+  /// Copies that are ready or under way at any time, at most. Each takes a batch's memory on the device, as
+  /// do those that were taken until the device is through with them.
   static constexpr size_t kBatchesAhead = 2;
 
   struct Copy {
@@ -43,7 +51,7 @@ class CopyAheadFeed final : public Feed {
   std::unique_ptr<BatchLoader> loader_;
   Precision precision_;
   at::Device device_;
-  std::optional<c10::Stream> stream_;  ///< none on a CPU
+  std::optional<c10::Stream> stream_;
   double wait_ms_ = 0;
 
   std::mutex mutex_;  // guards copies_

@@ -45,11 +45,6 @@ class ResidentFeed final : public Feed {
   int64_t taken_ = 0;
 };
 
-std::unique_ptr<Feed> feed_of(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device) {
-  if (device.is_cpu()) return std::make_unique<LoaderFeed>(std::move(loader), precision);
-  return std::make_unique<CopyAheadFeed>(std::move(loader), precision, device);
-}
-
 }  // namespace
 
 bool is_kept_on_device(const Dataset& dataset, DataLocation location, at::Device device) {
@@ -63,7 +58,8 @@ FeedSource::FeedSource(const Dataset& dataset, const DataSpec& spec, Precision p
     : dataset_(dataset),
       threads_{.threads = spec.loader_threads, .prefetch_batches = spec.prefetch_batches},
       precision_(precision),
-      device_(device) {
+      device_(device),
+      copy_stream_(make_copy_stream(device)) {
   if (is_kept_on_device(dataset, spec.location, device))
     resident_ = std::make_unique<ResidentImages>(dynamic_cast<const ArrayDataset&>(dataset).array(),
                                                  precision, device);
@@ -71,9 +67,13 @@ FeedSource::FeedSource(const Dataset& dataset, const DataSpec& spec, Precision p
 
 FeedSource::~FeedSource() = default;
 
+std::unique_ptr<Feed> FeedSource::feed_of(std::unique_ptr<BatchLoader> loader) const {
+  if (device_.is_cpu()) return std::make_unique<LoaderFeed>(std::move(loader), precision_);
+  return std::make_unique<CopyAheadFeed>(std::move(loader), precision_, device_, copy_stream_);
+}
+
 std::unique_ptr<Feed> FeedSource::training(const TrainingBatches& batches) const {
-  if (!resident_)
-    return feed_of(std::make_unique<BatchLoader>(dataset_, batches, threads_), precision_, device_);
+  if (!resident_) return feed_of(std::make_unique<BatchLoader>(dataset_, batches, threads_));
   batches.check();
   return std::make_unique<ResidentFeed>(batches.count(), [this, batches](int64_t number) {
     return resident_->training_batch(batches.samples(number, dataset_.size()), batches.augment, batches.seed);
@@ -81,8 +81,7 @@ std::unique_ptr<Feed> FeedSource::training(const TrainingBatches& batches) const
 }
 
 std::unique_ptr<Feed> FeedSource::evaluation(const EvalBatches& batches) const {
-  if (!resident_)
-    return feed_of(std::make_unique<BatchLoader>(dataset_, batches, threads_), precision_, device_);
+  if (!resident_) return feed_of(std::make_unique<BatchLoader>(dataset_, batches, threads_));
   return std::make_unique<ResidentFeed>(batches.count(dataset_.size()), [this, batches](int64_t number) {
     return resident_->eval_batch(batches.range(number, dataset_.size()));
   });

@@ -2,8 +2,11 @@
 
 // The batches of a run on their way to the device.
 
+#include <c10/core/Stream.h>
+
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "data/loader.h"
 #include "feed/batch.h"
@@ -41,10 +44,13 @@ class FeedSource {
   std::unique_ptr<Feed> evaluation(const EvalBatches& batches) const;
 
  private:
+  std::unique_ptr<Feed> feed_of(std::unique_ptr<BatchLoader> loader) const;
+
   const Dataset& dataset_;
   LoaderThreads threads_;
   Precision precision_;
   at::Device device_;
+  std::optional<c10::Stream> copy_stream_;
   std::unique_ptr<ResidentImages> resident_;
 };
 

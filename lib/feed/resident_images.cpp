@@ -55,7 +55,9 @@ ResidentImages::ResidentImages(const ImageArray& array, Precision precision, at:
     return at::from_blob(const_cast<uint8_t*>(bytes.data()), shape, at::kByte);  // only read
   };
   const auto [channels, height, width] = shape_;
-  pixels_ = on_device(blob(array.pixels, {array.size(), channels, height, width}), device);
+  // Not through pinned memory, which the allocator would keep for the rest of the run.
+  pixels_ = blob(array.pixels, {array.size(), channels, height, width})
+                .to(device, at::kByte, /*non_blocking=*/false, /*copy=*/true);
   labels_ = on_device(blob(array.labels, {array.size()}), device).to(at::kLong);
   values_ = on_device(normalized_values(array), device);
 }

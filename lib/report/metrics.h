@@ -21,7 +21,9 @@ struct TrainRecord {
   double lr = 0;
   double samples_per_s = 0;  ///< of all workers together
   double step_ms = 0;
-  double data_wait_ms = 0;        ///< of a step, of the process that waited longest for its batches
+  /// How long a step waited for its batches, on the process that waited longest. On CUDA the host's wait:
+  /// while the device still has work queued it costs nothing.
+  double data_wait_ms = 0;
   int64_t skipped_samples = 0;    ///< damaged images since the line before (data.on_error: skip)
   int64_t peak_memory_bytes = 0;  ///< largest over the processes
   int64_t bytes_sent = 0;

@@ -19,8 +19,7 @@ constexpr auto kFixed = std::to_array<std::string_view>(
 
 /// Where and how it runs, not what it computes.
 constexpr auto kFree = std::to_array<std::string_view>(
-    {"name", "data.path", "data.index_dir", "data.loader_threads", "data.prefetch_batches", "data.location",
-     "data.on_error", "optimizer.shard", "train.device", "train.bucket_megabytes", "train.log_every_steps",
+    {"name", "data.path", "data.index_dir", "data.loader_threads", "data.prefetch_batches", "data.location", "optimizer.shard", "train.device", "train.bucket_megabytes", "train.log_every_steps",
      "checkpoint.", "eval.", "output."});
 
 template <size_t size>

@@ -53,7 +53,25 @@ Manifest manifest_of(const Experiment& experiment, const RunProgress& progress) 
   manifest.program_version = kProgramVersion;
   manifest.state["updates"] = progress.step;
   manifest.state["batch_norm_updates"] = progress.batch_norm_updates;
+  manifest.state["training_samples"] = progress.training_data.samples;
+  manifest.state["training_data_hash"] = progress.training_data.hash;
   return manifest;
+}
+
+std::string check_training_data(const Manifest& manifest, const DataIdentity& now) {
+  const DataIdentity saved{.samples = manifest.state.at("training_samples"),
+                           .hash = manifest.state.at("training_data_hash")};
+  if (saved == DataIdentity() || saved == now) return {};
+  if (saved.samples != now.samples)
+    throw DataError(
+        fmt::format("data.path: the training data has {} samples, but had {} when the checkpoint of step {} "
+                    "was saved; the order of samples depends on it. Bring the data back as it was, or start "
+                    "a run under another name.",
+                    now.samples, saved.samples, manifest.step));
+  return fmt::format(
+      "the training data has as many samples ({}) as when the checkpoint was saved, but is "
+      "not the same (hash {}, was {})",
+      now.samples, now.hash, saved.hash);
 }
 
 void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,

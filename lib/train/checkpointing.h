@@ -12,6 +12,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/store.h"
+#include "data/dataset.h"
 #include "engine/engine.h"
 #include "train/checkpoint_keys.h"
 #include "train/experiment.h"
@@ -25,10 +26,16 @@ struct RunProgress {
   int64_t step = 0;  ///< updates done
   int64_t batch_norm_updates =
       0;  ///< torchvision's num_batches_tracked, with what imported weights brought along
+  DataIdentity training_data = {};  ///< none where nothing was read yet
 };
 
 /// A manifest without its files, for the processes of the experiment.
 Manifest manifest_of(const Experiment& experiment, const RunProgress& progress);
+
+/// Whether a run may go on with this training data: its order of samples depends on how many there are.
+/// DataError where that is another number than the checkpoint's; otherwise a warning where the data is other
+/// data, and empty where it is the same.
+std::string check_training_data(const Manifest& manifest, const DataIdentity& now);
 
 /// Writes one process's file into the folder of a checkpoint that is being made.
 ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path& folder, int process,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 
 #include <nlohmann/json.hpp>
 
@@ -17,15 +18,32 @@
 namespace sdp {
 namespace {
 
-BatchGeometry geometry_of(const ExperimentSpec& spec) {
-  return {.workers = spec.subnetwork.workers,
-          .replicas = spec.subnetwork.replicas,
-          .accumulate_steps = spec.train.accumulate_steps,
-          .batch_size = spec.train.batch_size_per_worker};
-}
-
 at::Tensor zero_losses(size_t slots, at::Device device) {
   return at::zeros({static_cast<int64_t>(slots)}, at::TensorOptions(at::kDouble).device(device));
+}
+
+std::string text_of(const DataIdentity& identity) {
+  return fmt::format("{} samples, hash {}", identity.samples, identity.hash);
+}
+
+/// Rank 0 first where it saves the list of the images, so that the others find it.
+std::unique_ptr<Dataset> open_in_turn(const ExperimentSpec& spec, Split split, Communicator& comm) {
+  const auto open = [&] { return open_dataset(spec.data, spec.model, split); };
+  if (spec.data.name != DatasetName::kImageNet) return open();
+  if (comm.rank() > 0) {
+    comm.barrier();
+    return open();
+  }
+  std::unique_ptr<Dataset> dataset;
+  std::exception_ptr error;
+  try {
+    dataset = open();
+  } catch (...) {
+    error = std::current_exception();  // which the others find by themselves
+  }
+  comm.barrier();
+  if (error) std::rethrow_exception(error);
+  return dataset;
 }
 
 }  // namespace
@@ -37,13 +55,16 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       folder_(std::move(folder)),
       log_(std::move(log)),
       threads_(threads),
-      train_data_(open_dataset(experiment.spec.data, experiment.spec.model, Split::kTrain)),
-      test_data_(open_dataset(experiment.spec.data, experiment.spec.model, Split::kTest)),
+      train_data_(open_in_turn(experiment.spec, Split::kTrain, comm)),
+      test_data_(open_in_turn(experiment.spec, Split::kTest, comm)),
       train_source_(*train_data_, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       test_source_(*test_data_, experiment.spec.data, experiment.spec.train.precision, comm.device()),
+      training_data_(train_data_->identity()),
       steps_(run_steps(experiment, train_data_->size())),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),
       generator_(make_generator(comm.device())) {
+  check_same_everywhere(comm, "The training data", text_of(training_data_));
+  check_same_everywhere(comm, "The test data", text_of(test_data_->identity()));
   start_fresh_or_resume(resume);
   const ParameterStore& store = engine_.store();
   for (size_t s = 0; s < store.slots().size(); ++s)
@@ -54,6 +75,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
     log_.info(describe_length(experiment, steps_));
     for (const Dataset* data : {train_data_.get(), test_data_.get()})
       if (const std::string note = data->note(); !note.empty()) log_.warn(note);
+    if (train_source_.is_resident()) log_.info("images are kept and augmented on the device (data.location)");
     if (steps_.length.warmup_steps >= steps_.length.total_steps)
       log_.warn(fmt::format(
           "the warm-up of {} steps is as long as the run of {}: the peak learning rate is not reached",
@@ -72,6 +94,8 @@ void Trainer::start_fresh_or_resume(bool resume) {
   if (has_checkpoint) reader.emplace(folder_.dir, std::nullopt, /*verify_hashes=*/comm_.rank() == 0);
   check_same_everywhere(comm_, "The checkpoint to start from", reader ? reader->identity() : "none");
   if (reader) {
+    const std::string note = check_training_data(reader->manifest(), training_data_);
+    if (!note.empty() && comm_.rank() == 0) log_.warn(note);
     restore(*reader, experiment_, engine_);
     first_step_ = reader->manifest().step;
     first_batch_norm_updates_ = reader->manifest().state.at("batch_norm_updates");
@@ -95,9 +119,17 @@ void Trainer::start_fresh_or_resume(bool resume) {
   }
 }
 
+BatchGeometry Trainer::geometry() const {
+  const ExperimentSpec& spec = experiment_.spec;
+  return {.workers = spec.subnetwork.workers,
+          .replicas = spec.subnetwork.replicas,
+          .accumulate_steps = spec.train.accumulate_steps,
+          .batch_size = spec.train.batch_size_per_worker};
+}
+
 TrainingBatches Trainer::batches_of_process() const {
   const ExperimentSpec& spec = experiment_.spec;
-  TrainingBatches batches{.geometry = geometry_of(spec),
+  TrainingBatches batches{.geometry = geometry(),
                           .slots = {},
                           .first_step = first_step_,
                           .last_step = steps_.length.total_steps,
@@ -119,7 +151,9 @@ TensorBatch Trainer::next_batch() {
 }
 
 void Trainer::report_skipped(const std::string& message) {
-  if (reported_.insert(message).second) log_.warn(fmt::format("skipped: {}", message));
+  if (!reported_.insert(message).second) return;
+  if (progress_) progress_->clear();
+  log_.warn(fmt::format("skipped: {}", message));
 }
 
 double Trainer::lr_of(int64_t step) const {
@@ -132,8 +166,7 @@ std::optional<at::Generator> Trainer::noise(int64_t step, int64_t micro_batch, s
   const ModelSpec& model = experiment_.spec.model;
   if (model.dropout == 0 && model.stochastic_depth == 0) return std::nullopt;
   const Slot slot = engine_.store().slots()[local_slot];
-  const BatchGeometry geometry = geometry_of(experiment_.spec);
-  const int64_t pass = geometry.position(step, slot.worker, slot.replica, micro_batch, 0);
+  const int64_t pass = geometry().position(step, slot.worker, slot.replica, micro_batch, 0);
   CounterRandom seeds(static_cast<uint64_t>(experiment_.spec.seed), RandomPurpose::kDropout,
                       static_cast<uint64_t>(pass));
   generator_.set_current_seed(seeds.next());
@@ -174,123 +207,6 @@ void Trainer::train_step(int64_t step) {
   if (spec.output.trace) trace_step(step, losses, samples);
 }
 
-/// What all processes tell each other: losses of all slots in order of worker and replica, whether any
-/// process was asked to stop, the largest peak memory and wait for data, and how many images were skipped.
-Trainer::Gathered Trainer::gather(const at::Tensor& losses) {
-  const double stop = signals_.requested() ? 1 : 0;
-  const double memory = static_cast<double>(peak_memory_bytes(comm_.device()));
-  const double wait_ms = feed_->wait_ms() - interval_.wait_ms;
-  const double skipped = static_cast<double>(interval_.skipped);
-  const at::Tensor mine = at::cat({losses, at::tensor({stop, memory, wait_ms, skipped}, losses.options())});
-  at::Tensor all = at::empty({comm_.size() * mine.numel()}, mine.options());
-  comm_.all_gather(all, mine);
-  const at::Tensor host = all.cpu().view({comm_.size(), mine.numel()});
-  Gathered gathered;
-  for (int process = 0; process < comm_.size(); ++process) {
-    const double* values = host[process].data_ptr<double>();
-    gathered.losses.insert(gathered.losses.end(), values, values + losses.numel());
-    const double* others = values + losses.numel();
-    gathered.stop = gathered.stop || others[0] > 0;
-    gathered.peak_memory_bytes = std::max(gathered.peak_memory_bytes, static_cast<int64_t>(others[1]));
-    gathered.wait_ms = std::max(gathered.wait_ms, others[2]);
-    gathered.skipped += static_cast<int64_t>(others[3]);
-  }
-  return gathered;
-}
-
-/// `samples`: of this process's batches, by micro-batch, then by slot.
-void Trainer::trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples) {
-  const std::vector<double> all_losses = gather(losses).losses;
-  const at::Tensor mine = at::tensor(samples, at::kLong).to(comm_.device());
-  at::Tensor all = at::empty({comm_.size() * mine.numel()}, mine.options());
-  comm_.all_gather(all, mine);
-  if (!trace_) return;
-  const BatchGeometry geometry = geometry_of(experiment_.spec);
-  const int64_t slots = static_cast<int64_t>(models_.size());
-  // [process, micro-batch, slot, sample] -> [worker and replica, micro-batch and sample]
-  const at::Tensor by_slot = all.cpu()
-                                 .view({comm_.size(), geometry.accumulate_steps, slots, geometry.batch_size})
-                                 .transpose(1, 2)
-                                 .reshape({comm_.size() * slots, -1});
-  for (int64_t i = 0; i < by_slot.size(0); ++i) {
-    const int64_t* first = by_slot[i].data_ptr<int64_t>();
-    trace_->append(TraceRecord{.step = step + 1,
-                               .worker = i / geometry.replicas,
-                               .replica = i % geometry.replicas,
-                               .loss = all_losses[static_cast<size_t>(i)],
-                               .samples = {first, first + by_slot.size(1)}});
-  }
-}
-
-bool Trainer::log_interval(int64_t done) {
-  const Gathered gathered = gather(interval_.losses);
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - interval_.began).count();
-  const double steps = static_cast<double>(interval_.steps);
-  double loss = 0;
-  for (double sum : gathered.losses)
-    loss += sum / steps / static_cast<double>(gathered.losses.size());
-  if (!std::isfinite(loss)) stop_because_not_finite(done);
-  const double step_ms = seconds * 1e3 / steps;
-  const int64_t bytes_sent = comm_.traffic().all_to_all_bytes;
-  const double samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds;
-  if (metrics_) {
-    metrics_->append(TrainRecord{.step = done,
-                                 .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
-                                 .loss = loss,
-                                 .lr = lr_of(done - 1),
-                                 .samples_per_s = samples_per_s,
-                                 .step_ms = step_ms,
-                                 .data_wait_ms = gathered.wait_ms / steps,
-                                 .skipped_samples = gathered.skipped,
-                                 .peak_memory_bytes = gathered.peak_memory_bytes,
-                                 .bytes_sent = (bytes_sent - interval_.bytes_sent) / interval_.steps});
-    show_progress(done, loss, samples_per_s, gathered.peak_memory_bytes);
-    // The first interval waits for the first batch.
-    if (done - first_step_ > interval_.steps) warn_of_slow_data(step_ms, gathered.wait_ms / steps);
-  }
-  interval_ = {.losses = at::zeros_like(interval_.losses),
-               .steps = 0,
-               .bytes_sent = bytes_sent,
-               .wait_ms = feed_->wait_ms(),
-               .skipped = 0,
-               .began = std::chrono::steady_clock::now()};
-  return gathered.stop;
-}
-
-void Trainer::warn_of_slow_data(double step_ms, double wait_ms) {
-  constexpr double kMostWaiting = 0.2;
-  if (warned_of_slow_data_ || wait_ms < kMostWaiting * step_ms) return;
-  warned_of_slow_data_ = true;
-  progress_->clear();
-  log_.warn(fmt::format(
-      "the data is the bottleneck: of a step's {:.1f} ms, {:.1f} ms are waited for batches. Raise "
-      "data.loader_threads ({}), or data.prefetch_batches ({}) if only some steps wait.",
-      step_ms, wait_ms, experiment_.spec.data.loader_threads, experiment_.spec.data.prefetch_batches));
-}
-
-void Trainer::show_progress(int64_t done, double loss, double samples_per_s, int64_t memory_bytes) {
-  progress_->update({.step = done,
-                     .total_steps = steps_.length.total_steps,
-                     .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
-                     .total_epochs = steps_.epochs,
-                     .loss = loss,
-                     .samples_per_s = samples_per_s,
-                     .seconds_left = std::nullopt,
-                     .memory_bytes = memory_bytes});
-}
-
-/// Every process has the same losses and throws. Nothing is saved: the last checkpoint stays the last good
-/// one.
-void Trainer::stop_because_not_finite(int64_t done) const {
-  const std::optional<int64_t> saved = CheckpointStore(folder_.dir).latest_step();
-  throw Error(
-      ExitCode::kInternal,
-      fmt::format("the loss is not finite at step {}. Lower optimizer.lr, lengthen the warm-up or set "
-                  "optimizer.clip_norm. The last checkpoint is {}.",
-                  done, saved ? fmt::format("of step {}", *saved) : "none"));
-}
-
 Evaluator Trainer::make_evaluator() {
   return {experiment_, train_source_, test_source_, comm_,
           [this](const std::string& message) { report_skipped(message); }};
@@ -327,7 +243,10 @@ void Trainer::evaluate(int64_t done, bool final) {
 
 void Trainer::save(int64_t done) {
   const int64_t passes = (done - first_step_) * experiment_.spec.train.accumulate_steps;
-  save_checkpoint(folder_.dir, experiment_, engine_, comm_, {done, first_batch_norm_updates_ + passes},
+  save_checkpoint(folder_.dir, experiment_, engine_, comm_,
+                  {.step = done,
+                   .batch_norm_updates = first_batch_norm_updates_ + passes,
+                   .training_data = training_data_},
                   threads_);
 }
 

@@ -60,6 +60,7 @@ class Trainer {
   /// Writes the interval's line; whether any process was asked to stop. Collective.
   bool log_interval(int64_t done);
   void trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples);
+  BatchGeometry geometry() const;
   TrainingBatches batches_of_process() const;
   TensorBatch next_batch();
   void report_skipped(const std::string& message);
@@ -81,6 +82,7 @@ class Trainer {
   std::unique_ptr<Dataset> test_data_;
   const FeedSource train_source_;
   const FeedSource test_source_;
+  const DataIdentity training_data_;
   RunSteps steps_;
   Engine engine_;
   at::Generator generator_;                     ///< of dropout and stochastic depth

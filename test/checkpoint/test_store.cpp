@@ -66,8 +66,8 @@ TEST_CASE("a manifest that is not one is refused with the reason", "[manifest]")
     return message_of<DataError>([&] { parse_manifest(json.dump(), "where"); });
   };
   CHECK(refusal([](auto&) {}).empty());
-  CHECK(contains(refusal([](auto& json) { json["format_version"] = 2; }),
-                 "format_version is 2, this program reads 1"));
+  CHECK(contains(refusal([](auto& json) { json["format_version"] = 1; }),
+                 "format_version is 1, this program reads 2"));
   for (const char* key : {"format_version", "step", "files", "plan_hash", "spec_hash", "workers", "replicas",
                           "processes", "threads", "libtorch_version", "program_version", "state"})
     CHECK(refusal([&](auto& json) { json.erase(key); }) ==

@@ -85,6 +85,7 @@ class PatternDataset final : public ImageDataset {
       : ImageDataset(on_error), size_(size) {}
 
   int64_t size() const override { return size_; }
+  DataIdentity identity() const override { return {.samples = size_}; }
   ImageShape shape() const override { return {.channels = 3, .height = 6, .width = 5}; }
   int64_t num_classes() const override { return 10; }
   int64_t label(int64_t index) const override { return index % 10; }

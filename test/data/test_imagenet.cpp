@@ -19,6 +19,7 @@ DataSpec spec_of(const fs::path& folder) {
   DataSpec spec;
   spec.name = DatasetName::kImageNet;
   spec.path = folder.string();
+  spec.eval_resize = kSize * 8 / 7;
   return spec;
 }
 
@@ -283,7 +284,7 @@ TEST_CASE("a folder that did not change is not listed again", "[data]") {
   const TempDir folder;
   write_folders(folder);
   REQUIRE(open(folder.path())->size() == 4);
-  CHECK(open(folder.path())->index_note().empty());
+  CHECK(open(folder.path())->note().empty());
   // A change that hides behind the old time shows that only the time was looked at.
   const auto time = fs::last_write_time(folder.path() / "train/cat");
   folder.write("train/cat/hidden.JPEG", jpeg_of(1));
@@ -369,7 +370,7 @@ TEST_CASE("an index that cannot be saved is done without, with a note", "[data]"
   spec.index_dir = (folder.path() / "none").string();
   const auto dataset = open_imagenet(spec, model_of(2), Split::kTrain);
   CHECK(dataset->size() == 4);
-  CHECK(lacks(dataset->index_note(), {"none/train-", "No such file or directory"}) == "");
+  CHECK(lacks(dataset->note(), {"none/train-", "No such file or directory"}) == "");
   // Where it can be, the names of two data sets differ.
   const TempDir indices;
   const TempDir other;
@@ -377,7 +378,7 @@ TEST_CASE("an index that cannot be saved is done without, with a note", "[data]"
   for (const fs::path& path : {folder.path(), other.path()}) {
     spec = spec_of(path);
     spec.index_dir = indices.path().string();
-    CHECK(open_imagenet(spec, model_of(2), Split::kTrain)->index_note().empty());
+    CHECK(open_imagenet(spec, model_of(2), Split::kTrain)->note().empty());
   }
   CHECK(std::distance(fs::directory_iterator(indices.path()), fs::directory_iterator()) == 2);
 }

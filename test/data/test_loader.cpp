@@ -204,7 +204,7 @@ TEST_CASE("eval_batch gives the data set's order, normalised only", "[data]") {
 TEST_CASE("a damaged image is replaced in training and left out of evaluation, if asked for") {
   PatternDataset dataset(10, OnError::kSkip);
   dataset.before_read = [](int64_t index) {
-    if (index == 3 || index == 9) throw DataError("image " + std::to_string(index));
+    if (index == 3 || index == 9) throw DamagedImageError("image " + std::to_string(index));
   };
   const std::vector<TrainingSample> samples = {{0, 3}, {1, 5}, {2, 9}};
   const Batch training = dataset.training_batch(samples, {.steps = {Augmentation::kFlip}}, 7);
@@ -225,10 +225,23 @@ TEST_CASE("a damaged image is replaced in training and left out of evaluation, i
 
 TEST_CASE("where nothing is whole, skipping ends", "[data]") {
   PatternDataset dataset(10, OnError::kSkip);
-  dataset.before_read = [](int64_t) { throw DataError("broken"); };
+  dataset.before_read = [](int64_t) { throw DamagedImageError("broken"); };
   const std::vector<TrainingSample> samples = {{0, 3}};
   const auto error = sdp::message_of<DataError>([&] { dataset.training_batch(samples, {}, 7); });
-  CHECK(testing::lacks(error, {"100 images in a row", "the last: broken"}) == "");
+  CHECK(testing::lacks(error, {"100 images", "the last: broken"}) == "");
+
+  PatternDataset large(200, OnError::kSkip);
+  large.before_read = dataset.before_read;
+  CHECK(testing::lacks(sdp::message_of<DataError>([&] { large.eval_batch(50, 199); }), {"100 images"}) == "");
+  CHECK(large.eval_batch(50, 140).samples.empty());
+}
+
+TEST_CASE("a file that cannot be read is no damaged image", "[data]") {
+  PatternDataset dataset(10, OnError::kSkip);
+  dataset.before_read = [](int64_t) { throw DataError("the disk is gone"); };
+  const std::vector<TrainingSample> samples = {{0, 3}};
+  CHECK(sdp::message_of<DataError>([&] { dataset.training_batch(samples, {}, 7); }) == "the disk is gone");
+  CHECK(sdp::message_of<DataError>([&] { dataset.eval_batch(0, 5); }) == "the disk is gone");
 }
 
 TEST_CASE("a model that does not fit the images is refused with what to set", "[data]") {

@@ -2,9 +2,9 @@
 //
 //   token_epoch FOLDER [GIBIBYTES]
 //
-// writes a sparse shard to FOLDER, reads every sample of it once in a scattered order through TokenDataset,
-// and removes the shard. Fails when a marked token is not found exactly once, or when the process's own
-// memory (RssAnon in /proc/self/status: all but the file's pages in the system's cache) grew by 200 MB.
+// writes a sparse shard to FOLDER, reads every sample of it once as training does, and removes the shard.
+// Fails when a marked token is not found exactly once, or when the process's own memory (RssAnon in
+// /proc/self/status: all but the file's pages in the system's cache) grew by 200 MB.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,11 +13,11 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "data/loader.h"
 #include "data/tokens.h"
 
 namespace {
@@ -51,38 +51,35 @@ void write_shard(const std::filesystem::path& path, int64_t tokens, int64_t samp
   if (!written) throw std::runtime_error(path.string() + " cannot be written");
 }
 
-/// A step through 0..size-1 that reaches all, far from 1 and from any power of two.
-int64_t scattered_step(int64_t size) {
-  int64_t step = static_cast<int64_t>(0.6180339887 * static_cast<double>(size)) | 1;
-  while (std::gcd(step, size) != 1)
-    step += 2;
-  return step;
-}
-
 struct Epoch {
   std::vector<int64_t> found = std::vector<int64_t>(kMarkedTokens + 1);  // by marked token
   int64_t tokens = 0;
   double most_megabytes = 0;
 };
 
+/// In the order of training, through the loader; what its last batch has of the next epoch is left out.
 Epoch read_all(const sdp::TokenDataset& dataset) {
   Epoch epoch;
-  const int64_t size = dataset.size(), step = scattered_step(size);
-  int64_t index = 0;
-  for (int64_t position = 0; position < size; position += kBatchSize) {
-    std::vector<sdp::TrainingSample> samples;
-    for (int64_t i = position; i < std::min(position + kBatchSize, size); ++i) {
-      samples.push_back({.position = i, .index = index});
-      index = (index + step) % size;
-    }
-    const sdp::Batch batch = dataset.training_batch(samples, {}, 0);
-    for (size_t row = 0; row < samples.size(); ++row)
+  const int64_t size = dataset.size();
+  const int64_t batches = (size + kBatchSize - 1) / kBatchSize;
+  sdp::BatchLoader loader(
+      dataset,
+      sdp::TrainingBatches{
+          .geometry = {.workers = 1, .replicas = 1, .accumulate_steps = 1, .batch_size = kBatchSize},
+          .slots = {{.worker = 0, .replica = 0}},
+          .first_step = 0,
+          .last_step = batches,
+          .seed = 1},
+      {.threads = 2, .prefetch_batches = 8});
+  for (int64_t number = 0; number < batches; ++number) {
+    const sdp::Batch batch = loader.next();
+    const auto rows = static_cast<size_t>(std::min(kBatchSize, size - number * kBatchSize));
+    for (size_t row = 0; row < rows; ++row)
       for (const int64_t token :
            std::span(batch.tokens).subspan(row * (kSequenceLength + 1), kSequenceLength))
         if (token > 0) ++epoch.found.at(static_cast<size_t>(token));
-    epoch.tokens += static_cast<int64_t>(samples.size()) * kSequenceLength;
-    if (position / kBatchSize % 1024 == 0)
-      epoch.most_megabytes = std::max(epoch.most_megabytes, own_megabytes());
+    epoch.tokens += static_cast<int64_t>(rows) * kSequenceLength;
+    if (number % 1024 == 0) epoch.most_megabytes = std::max(epoch.most_megabytes, own_megabytes());
   }
   epoch.most_megabytes = std::max(epoch.most_megabytes, own_megabytes());
   return epoch;

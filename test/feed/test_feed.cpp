@@ -42,14 +42,19 @@ DataSpec data_at(DataLocation location) {
   return spec;
 }
 
-/// To the bit.
+/// The GPU where there is one, so that copies are real.
+at::Device some_device() {
+  return at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+}
+
+/// To the bit, on whatever devices they are.
 void check_equal(const TensorBatch& batch, const TensorBatch& expected) {
   CHECK(batch.samples == expected.samples);
   CHECK(batch.input.scalar_type() == expected.input.scalar_type());
-  CHECK(at::equal(batch.input, expected.input));
-  CHECK(at::equal(batch.labels, expected.labels));
+  CHECK(at::equal(batch.input.cpu(), expected.input.cpu()));
+  CHECK(at::equal(batch.labels.cpu(), expected.labels.cpu()));
   REQUIRE(batch.mixed_labels.defined() == expected.mixed_labels.defined());
-  if (batch.mixed_labels.defined()) CHECK(at::equal(batch.mixed_labels, expected.mixed_labels));
+  if (batch.mixed_labels.defined()) CHECK(at::equal(batch.mixed_labels.cpu(), expected.mixed_labels.cpu()));
   CHECK(batch.mix == expected.mix);
 }
 
@@ -64,7 +69,7 @@ TEST_CASE("images that live on the device are the images that the loader makes, 
   for (const Precision precision : {Precision::kFp32, Precision::kFp64, Precision::kBf16})
     for (const ImageAugmentation& augmentation : augmentations) {
       const TrainingBatches batches = batches_with(augmentation);
-      const FeedSource resident(dataset, data_at(DataLocation::kDevice), precision, at::kCPU);
+      const FeedSource resident(dataset, data_at(DataLocation::kDevice), precision, some_device());
       const FeedSource loaded(dataset, data_at(DataLocation::kHost), precision, at::kCPU);
       REQUIRE(resident.is_resident());
       REQUIRE_FALSE(loaded.is_resident());
@@ -80,6 +85,25 @@ TEST_CASE("images that live on the device are the images that the loader makes, 
       for (int64_t number = 0; number < all.count(40); ++number)
         check_equal(test_feed->next(), expected_test->next());
     }
+}
+
+TEST_CASE("batches that a slow device takes are those of the loader") {
+  const ArrayDataset dataset = noise_images(40);
+  const TrainingBatches batches = batches_with({.steps = {Augmentation::kFlip}});
+  const at::Device device = some_device();
+  const FeedSource source(dataset, data_at(DataLocation::kHost), Precision::kFp32, device);
+  const FeedSource loaded(dataset, data_at(DataLocation::kHost), Precision::kFp32, at::kCPU);
+  const auto feed = source.training(batches);
+  const auto expected = loaded.training(batches);
+  at::Tensor work = at::ones({512, 512}, device);
+  std::vector<at::Tensor> taken;  // computed from the batch while the device is behind
+  for (int64_t number = 0; number < batches.count(); ++number) {
+    for (int i = 0; i < 20; ++i)
+      work = work.matmul(work).div(work.sum());
+    taken.push_back(feed->next().input.mul(2));
+  }
+  for (const at::Tensor& twice : taken)
+    CHECK(at::equal(twice.cpu(), expected->next().input.mul(2)));
 }
 
 TEST_CASE("images are kept on the device where they can be, and where they were told to be") {
@@ -103,8 +127,9 @@ std::unique_ptr<BatchLoader> counting_loader(int64_t count, int64_t bad, std::at
 }
 
 TEST_CASE("copying ahead keeps the order and passes an error on in its place") {
+  const at::Device device = some_device();
   std::atomic<int64_t> made = 0;
-  CopyAheadFeed feed(counting_loader(20, 13, made), Precision::kFp32, at::kCPU);
+  CopyAheadFeed feed(counting_loader(20, 13, made), Precision::kFp32, device, make_copy_stream(device));
   for (int64_t number = 0; number < 13; ++number) {
     const TensorBatch batch = feed.next();
     CHECK(batch.samples == std::vector<int64_t>{number});
@@ -116,18 +141,20 @@ TEST_CASE("copying ahead keeps the order and passes an error on in its place") {
 }
 
 TEST_CASE("copying ahead stays within its places, and ends without being emptied") {
+  const at::Device device = some_device();
   std::atomic<int64_t> made = 0;
   {
-    CopyAheadFeed feed(counting_loader(1000, -1, made), Precision::kFp32, at::kCPU);
+    CopyAheadFeed feed(counting_loader(1000, -1, made), Precision::kFp32, device, make_copy_stream(device));
     feed.next();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    CHECK(made <= 1 + 2 + 1 + 3);  // taken, copied, in the thread's hands, read ahead
+    CHECK(made <= 1 + 2 + 3);  // taken, copied, read ahead
   }
   std::atomic<int64_t> all = 0;
-  CopyAheadFeed feed(counting_loader(5, -1, all), Precision::kFp32, at::kCPU);
+  CopyAheadFeed feed(counting_loader(5, -1, all), Precision::kFp32, device, make_copy_stream(device));
   for (int64_t number = 0; number < 5; ++number)
     feed.next();
   CHECK(all == 5);
+  CHECK_THROWS_AS(feed.next(), std::logic_error);
 }
 
 TEST_CASE("values that need no conversion are not copied") {

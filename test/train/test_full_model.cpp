@@ -20,11 +20,12 @@ class Colours : public ImageDataset {
       : ImageDataset(OnError::kSkip), damaged_(std::move(damaged)) {}
 
   int64_t size() const override { return 6; }
+  DataIdentity identity() const override { return {.samples = 6}; }
   ImageShape shape() const override { return {3, 4, 4}; }
   int64_t num_classes() const override { return 10; }
   int64_t label(int64_t index) const override { return index; }
   void read(int64_t index, std::span<uint8_t> chw) const override {
-    if (damaged_.contains(index)) throw DataError("image " + std::to_string(index));
+    if (damaged_.contains(index)) throw DamagedImageError("image " + std::to_string(index));
     std::fill(chw.begin(), chw.end(), static_cast<uint8_t>(40 * index));
   }
   const Normalization& normalization() const override { return normalization_; }
