@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "train/checkpointing.h"
 #include "train/device.h"
 #include "train/trainer.h"
 

@@ -114,8 +114,10 @@ def test_images_on_the_device_train_to_the_same_weights(tmp_path, data, mixing):
 
 
 def test_the_wait_for_data_is_measured_and_warned_of(tmp_path):
-    folder = write_imagenet(tmp_path / "imagenet", per_class=6, size=(900, 700))
-    slow = imagenet_run(tmp_path, "slow", folder, train={"max_steps": 12, "log_every_steps": 4})
+    folder = write_imagenet(tmp_path / "imagenet", per_class=3, size=(2000, 1500))
+    slow = imagenet_run(
+        tmp_path, "slow", folder, train={"max_steps": 12, "log_every_steps": 4}, data={"scaled_decoding": False}
+    )
     result = harness.run("--config", slow, "--nproc", 1)
     lines = [x for x in harness.json_lines(tmp_path / "runs" / "slow" / "metrics.jsonl") if x["kind"] == "train"]
     waits = [line["data_wait_ms"] / line["step_ms"] for line in lines]
