@@ -18,29 +18,21 @@ Exit status: 0 all is written, 2 the call is wrong or a package is missing, 3 th
 import argparse
 import collections
 import concurrent.futures
-import dataclasses
 import hashlib
 import itertools
-import json
 import multiprocessing
 import os
 import pathlib
 import sys
 import threading
-import time
 
 import text_documents
 from text_documents import InputError, MissingPackage, need
+from token_shards import Output, State, UsageError, read_state, write_state
 
-HEADER_BYTES = 1024
-FORMATS = {2: (20240520, 1), 4: (20240801, 7)}  # bytes of a token: magic number, version (lib/data/token_shard.h)
 BATCH_CHARACTERS = 1 << 20  # of documents that a process tokenises at a time
 BATCHES_AHEAD = 4  # for each process: what bounds the memory
 END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"]
-
-
-class UsageError(Exception):
-    """A wrong option, with its name."""
 
 
 # --- tokenizers -------------------------------------------------------------------------------------------------
@@ -166,104 +158,15 @@ def tokenised(documents, own_worker, processes, arguments):
                 future.cancel()
 
 
-# --- shards -----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class State:
-    """Where the next shard begins. In NAME.state.json, written after every shard."""
-
-    settings: dict  # on which the bytes of the shards depend
-    shard_tokens: list = dataclasses.field(default_factory=list)  # of the shards that are complete
-    documents: int = 0  # before the one in which the next shard begins
-    tokens_of_document: int = 0  # of that one, in shards that are complete
-    complete: bool = False
-
-
-def shard_path(options, number):
-    return options.out / f"{options.name}_{'train' if number else 'val'}_{number:06d}.bin"
-
-
-class Output:
-    """Takes documents and writes shards."""
-
-    def __init__(self, options, state, token_bytes):
-        self.options, self.state, self.token_bytes = options, state, token_bytes
-        self.file, self.written = None, 0
-        self.document, self.skipped = state.documents, state.tokens_of_document
-        self.started, self.tokens = time.monotonic(), 0
-
-    def number(self):
-        """Of the shard that is next or being written. 0 is the validation shard."""
-        return len(self.state.shard_tokens) + (self.options.val_tokens == 0)
-
-    def room(self):
-        return (self.options.shard_tokens if self.number() else self.options.val_tokens) - self.written
-
-    def add(self, tokens):
-        """All tokens of the next document."""
-        done, self.skipped = self.skipped, 0
-        while done < len(tokens):
-            part = tokens[done : done + self.room()]
-            self.write(part)
-            done += len(part)
-            if self.room() == 0:
-                self.finish_shard(done)
-        self.document += 1
-
-    def write(self, tokens):
-        if self.file is None:
-            path = shard_path(self.options, self.number())
-            self.file = open(path.with_name(path.name + ".part"), "wb")
-            self.file.write(bytes(HEADER_BYTES))
-        self.file.write(tokens.tobytes())
-        self.written += len(tokens)
-
-    def finish_shard(self, tokens_of_document):
-        path = shard_path(self.options, self.number())
-        self.file.seek(0)
-        for word in (*FORMATS[self.token_bytes], self.written % 2**32):
-            self.file.write(word.to_bytes(4, "little"))
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-        os.replace(self.file.name, path)
-        self.tokens += self.written
-        speed = self.tokens / (time.monotonic() - self.started)
-        print(f"{path}: {self.written} tokens ({1e-6 * speed:.2f} M tokens/s so far)", flush=True)
-        self.state.shard_tokens.append(self.written)
-        self.state.documents, self.state.tokens_of_document = self.document, tokens_of_document
-        self.file, self.written = None, 0
-        write_state(self.options, self.state)
-
-    def finish(self):
-        if self.number() == 0:
-            raise InputError(
-                f"the input has {self.written} tokens, fewer than --val-tokens {self.options.val_tokens}: nothing is "
-                "left to train on. Lower --val-tokens."
-            )
-        if self.written:
-            self.finish_shard(0)
-        if self.options.val_tokens and len(self.state.shard_tokens) == 1:
-            raise InputError(f"the input has no more than --val-tokens {self.options.val_tokens}. Lower --val-tokens.")
-        if not self.state.shard_tokens:
-            raise InputError("the input has no text")
-        self.state.complete = True
-        write_state(self.options, self.state)
-
-
 # --- going on after an interruption ---------------------------------------------------------------------------------
 
 
-def state_path(options):
-    return options.out / f"{options.name}.state.json"
-
-
-def write_state(options, state):
-    path = state_path(options)
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(dataclasses.asdict(state), indent=1) + "\n")
-    os.replace(part, path)
+def of_file(path):
+    """Path, size and time of change of a file; of standard input, which has none, its name."""
+    if path is None:
+        return ["-"]
+    status = path.stat()
+    return [str(path), status.st_size, status.st_mtime_ns]
 
 
 def settings_of(options, worker):
@@ -271,7 +174,7 @@ def settings_of(options, worker):
     source = {"dataset": [options.dataset, options.subset, options.split]}
     if not options.dataset:
         files = text_documents.files_of(options.inputs)
-        source = {"inputs": [[str(path), path.stat().st_size] if path else ["-", None] for path, _ in files]}
+        source = {"inputs": [of_file(path) for path, _ in files]}
     return source | {
         "tokenizer": worker.tokenizer.fingerprint,
         "end_of_text": worker.end,
@@ -282,29 +185,11 @@ def settings_of(options, worker):
     }
 
 
-def read_state(options, settings, token_bytes):
-    """That of an earlier call, whose shards are checked, or a new one."""
-    state, path = State(settings), state_path(options)
-    if options.resume and path.exists():
-        state = State(**json.loads(path.read_text()))
-        for key in {**state.settings, **settings}:
-            if state.settings.get(key) != settings.get(key):
-                raise UsageError(
-                    f"--resume: {key} is another than in {path}. Give the same input and options, or remove the shards "
-                    "and the state to begin anew."
-                )
-    first = 0 if options.val_tokens else 1
-    for number, tokens in enumerate(state.shard_tokens, first):
-        shard = shard_path(options, number)
-        if not shard.exists() or shard.stat().st_size != HEADER_BYTES + tokens * token_bytes:
-            raise UsageError(
-                f"--resume: {shard} is missing or has another size than {path} says. Remove {path} to begin anew."
-            )
-    others = [p for p in options.out.glob(f"{options.name}_*.bin") if not options.resume]
-    if others:
-        raise UsageError(
-            f"--out: {others[0]} is there already. --resume goes on with it; or remove it, or choose another --name."
-        )
+def begin(options, settings):
+    """The state of a call that goes on with nothing."""
+    revision = text_documents.dataset_revision(options.dataset) if options.dataset else None
+    state = State(settings, revision)
+    write_state(options, state)
     return state
 
 
@@ -347,9 +232,12 @@ def parse(arguments):
     return options
 
 
-def documents_from(options, first):
+def documents_from(options, state):
+    first = state.documents
     if options.dataset:
-        return text_documents.dataset_documents(options.dataset, options.subset, options.split, options.text_key, first)
+        return text_documents.dataset_documents(
+            options.dataset, options.subset, options.split, options.text_key, state.revision, first
+        )
     documents = text_documents.file_documents(options.inputs, options.document, options.text_key)
     return itertools.islice(documents, first, None)
 
@@ -357,13 +245,20 @@ def documents_from(options, first):
 def prepare(options):
     own_worker = Worker(options.tokenizer, options.end_of_text)
     options.out.mkdir(parents=True, exist_ok=True)
-    state = read_state(options, settings_of(options, own_worker), own_worker.token_bytes)
+    settings = settings_of(options, own_worker)
+    state = read_state(options, settings, own_worker.token_bytes) or begin(options, settings)
     if state.complete:
         print(f"{options.out}: complete")
         return
+    if options.dataset and state.revision is None:
+        print(
+            f"warning: the revision of --dataset {options.dataset} is unknown, so --resume does not notice when the "
+            "data set changes",
+            file=sys.stderr,
+        )
     output = Output(options, state, own_worker.token_bytes)
     batches = tokenised(
-        documents_from(options, state.documents),
+        documents_from(options, state),
         own_worker,
         options.processes,
         (options.tokenizer, options.end_of_text),

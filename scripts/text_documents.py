@@ -168,10 +168,22 @@ def file_documents(inputs, division, key):
             raise InputError(f"{path}: {error}") from error
 
 
-def dataset_documents(name, subset, split, key, skip):
-    """A data set of the Hugging Face hub as a stream; `skip` documents are left out."""
+def dataset_revision(name):
+    """The commit that a data set of the Hugging Face hub is at, or None, with why on standard error."""
+    need("datasets", "--dataset")
+    hub = need("huggingface_hub", "--dataset")
+    try:
+        return hub.HfApi().dataset_info(name).sha
+    except Exception as error:  # of requests or httpx, by the version, or what it says of a name that is not the hub's
+        print(f"warning: --dataset {name}: the hub does not tell its revision ({error})", file=sys.stderr)
+        return None
+
+
+def dataset_documents(name, subset, split, key, revision, skip):
+    """A data set of the Hugging Face hub as a stream; `revision` is a commit or None, and `skip` documents are left
+    out."""
     datasets = need("datasets", "--dataset")
-    stream = datasets.load_dataset(name, name=subset, split=split, streaming=True)
+    stream = datasets.load_dataset(name, name=subset, split=split, revision=revision, streaming=True)
     for number, record in enumerate(stream.skip(skip) if skip else stream, skip):
         place = f"{name}: document {number}"
         if key not in record:

@@ -1,14 +1,10 @@
 """scripts/prepare_tokens.py: the shards against the tokenizer called directly, and what lib/data reads of them."""
 
 import gzip
-import itertools
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pyarrow
@@ -16,71 +12,8 @@ import pyarrow.parquet
 import pytest
 import tokenizers
 
-from conftest import SCRIPTS, load_script
-
-prepare_tokens = load_script("prepare_tokens.py")
-import text_documents
-
-PROGRAM = [sys.executable, SCRIPTS / "prepare_tokens.py"]
-WORDS = "the quick brown fox jumps over the lazy dog über Ωmega 漢字 naïve\tx  2026 <|endoftext|> \n".split(" ")
-END = "<|endoftext|>"
-
-
-def document(number, words=60):
-    chosen = random.Random(number)
-    return " ".join(chosen.choice(WORDS) for _ in range(chosen.randrange(1, words)))
-
-
-DOCUMENTS = [document(i) for i in range(400)]
-
-
-@pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory):
-    """(file, encode) of a byte-level BPE tokenizer; encode makes a text the ids without special tokens."""
-    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
-    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=350, initial_alphabet=alphabet, show_progress=False)
-    bpe.train_from_iterator(DOCUMENTS, trainer)
-    plain = tokenizers.Tokenizer.from_str(bpe.to_str())  # knows no special token
-    bpe.add_special_tokens([END])
-    file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    bpe.save(str(file))
-    return file, lambda text: plain.encode(text).ids, bpe.token_to_id(END)
-
-
-def tokens_of(tokenizer, documents):
-    _, encode, end = tokenizer
-    return list(itertools.chain.from_iterable([end, *encode(text)] for text in documents))
-
-
-def run(tokenizer, out, *arguments, expect=0, stdin=None, program=PROGRAM):
-    command = [*program, "--tokenizer", tokenizer[0], "--out", out, "--name", "toy", *arguments]
-    result = subprocess.run(list(map(str, command)), input=stdin, capture_output=True, timeout=300)
-    assert result.returncode == expect, result.stderr.decode()
-    return result.stderr.decode()
-
-
-def read_shard(path):
-    """Its tokens, by llm.c's description of the format."""
-    content = path.read_bytes()
-    header = np.frombuffer(content, np.int32, 256)
-    dtype = {20240520: np.uint16, 20240801: np.uint32}[header[0]]
-    assert header[1] == {20240520: 1, 20240801: 7}[header[0]] and not header[3:].any()
-    tokens = np.frombuffer(content, dtype, offset=1024)
-    assert len(tokens) == header[2]
-    return tokens
-
-
-def shards(folder):
-    """Names and tokens in the order of the numbers."""
-    found = sorted(folder.glob("*.bin"), key=lambda path: path.stem[-6:])
-    return {path.name: read_shard(path) for path in found}
-
-
-def write_jsonl(path, documents):
-    path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(documents)))
-    return path
+from conftest import SCRIPTS
+from toy_tokens import DOCUMENTS, END, run, shards, tokenizer, tokens_of, write_jsonl
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -179,89 +112,6 @@ def test_plain_text_is_divided(tokenizer, tmp_path, division, expected):
     assert shards(tmp_path / "out")["toy_train_000001.bin"].tolist() == tokens_of(tokenizer, expected)
 
 
-# --- interrupted and gone on with -------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def long_input(tokenizer, tmp_path_factory):
-    """A file that takes seconds, and the shards of a call that was not interrupted."""
-    folder = tmp_path_factory.mktemp("long")
-    source = write_jsonl(folder / "a.jsonl", [document(i, 2000) for i in range(1500)])
-    run(tokenizer, folder / "whole", source, "--val-tokens", 5000, "--shard-tokens", 30_000, "--processes", 2)
-    return source, {p.name: p.read_bytes() for p in (folder / "whole").glob("*.bin")}
-
-
-@pytest.mark.parametrize("kind, shards_before", [(signal.SIGKILL, 2), (signal.SIGTERM, 9), (signal.SIGKILL, 20)])
-def test_a_resumed_call_writes_what_an_uninterrupted_one_does(tokenizer, long_input, tmp_path, kind, shards_before):
-    source, whole = long_input
-    arguments = [source, "--val-tokens", 5000, "--shard-tokens", 30_000, "--processes", 2, "--resume"]
-    command = [*PROGRAM, "--tokenizer", tokenizer[0], "--out", tmp_path, "--name", "toy", *arguments]
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while len(list(tmp_path.glob("*.bin"))) < shards_before and process.poll() is None:
-            time.sleep(0.001)
-        process.send_signal(kind)
-    state = json.loads((tmp_path / "toy.state.json").read_text())
-    assert not state["complete"] and len(state["shard_tokens"]) >= shards_before - 1
-    assert len(whole) > len(list(tmp_path.glob("*.bin"))) >= shards_before
-    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.bin")}
-    run(tokenizer, tmp_path, *arguments)
-    assert {p.name: p.read_bytes() for p in tmp_path.glob("*.bin")} == whole
-    assert not list(tmp_path.glob("*.part"))
-    again = [name for name, changed in kept.items() if (tmp_path / name).stat().st_mtime_ns != changed]
-    assert len(again) <= 1  # one whose state was not written yet
-    run(tokenizer, tmp_path, *arguments)
-    assert {p.name: p.read_bytes() for p in tmp_path.glob("*.bin")} == whole
-
-
-@pytest.mark.parametrize("shard_tokens", [1, 7, 64])
-def test_shards_may_begin_anywhere_in_a_document(tokenizer, tmp_path, shard_tokens):
-    """Of every state that a call passes through, going on gives the same shards."""
-    documents = ["", "the quick brown fox", "x", "", "über the lazy dog", ""]
-    source = write_jsonl(tmp_path / "a.jsonl", documents)
-    arguments = [source, "--val-tokens", 3, "--shard-tokens", shard_tokens, "--processes", 1]
-    arguments += ["--tokenizer", tokenizer[0], "--name", "toy"]
-    out, states = tmp_path / "out", []
-    original = prepare_tokens.write_state
-
-    def write_state(options, state):
-        original(options, state)
-        states.append(((out / "toy.state.json").read_text(), len(state.shard_tokens)))
-
-    prepare_tokens.write_state = write_state
-    try:
-        assert prepare_tokens.main(list(map(str, [*arguments, "--out", out]))) == 0
-        expected = {p.name: p.read_bytes() for p in out.glob("*.bin")}
-        assert np.concatenate(list(shards(out).values())).tolist() == tokens_of(tokenizer, documents)
-        for text, complete in list(states):
-            for path in list(shards(out))[complete:]:
-                (out / path).unlink()
-            (out / "toy.state.json").write_text(text)
-            assert prepare_tokens.main(list(map(str, [*arguments, "--out", out, "--resume"]))) == 0
-            assert {p.name: p.read_bytes() for p in out.glob("*.bin")} == expected
-    finally:
-        prepare_tokens.write_state = original
-
-
-def test_going_on_needs_the_same_input_and_options(tokenizer, tmp_path):
-    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
-    arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--processes", 1]
-    run(tokenizer, out, *arguments)
-    assert "toy_" in (error := run(tokenizer, out, *arguments, expect=2)) and "--resume goes on" in error
-    assert "val_tokens is another" in run(tokenizer, out, *arguments, "--resume", "--val-tokens", 701, expect=2)
-    other = tmp_path / "other.json"
-    changed = tokenizers.Tokenizer.from_file(str(tokenizer[0]))
-    changed.add_tokens(["more"])
-    changed.save(str(other))
-    assert "tokenizer is another" in run((other,), out, *arguments, "--resume", expect=2)
-    (out / "toy_train_000002.bin").write_bytes(b"short")
-    assert "toy_train_000002.bin is missing or has another size" in run(
-        tokenizer, out, *arguments, "--resume", expect=2
-    )
-    with open(source, "a") as file:
-        file.write('{"text": "more"}\n')
-    assert "inputs is another" in run(tokenizer, out, *arguments, "--resume", expect=2)
-
-
 # --- what is wrong is named -------------------------------------------------------------------------------------
 
 
@@ -344,32 +194,3 @@ def test_a_missing_package_is_named_with_what_installs_it(tokenizer, tmp_path, p
     error = run(tokenizer, tmp_path / "out", *arguments, "--processes", 1, expect=2, program=program)
     assert f"needs the Python package {package}" in error
     assert "-m pip install -r scripts/requirements-data.txt" in error
-
-
-def test_a_stream_of_the_hub_is_gone_on_with_where_it_stopped(monkeypatch):
-    """The part of `datasets` that is called: a stream of records that can be skipped."""
-
-    class Stream:
-        def __init__(self, records):
-            self.records = records
-
-        def skip(self, count):
-            return Stream(self.records[count:])
-
-        def __iter__(self):
-            return iter(self.records)
-
-    calls = []
-
-    class Datasets:
-        @staticmethod
-        def load_dataset(*arguments, **options):
-            calls.append((arguments, options))
-            return Stream([{"text": text} for text in DOCUMENTS[:5]] + [{"body": "x"}])
-
-    monkeypatch.setitem(sys.modules, "datasets", Datasets)
-    got = text_documents.dataset_documents("some/set", "sample", "train", "text", 2)
-    assert list(itertools.islice(got, 3)) == [(DOCUMENTS[i], f"some/set: document {i}") for i in (2, 3, 4)]
-    with pytest.raises(text_documents.InputError, match="document 5: no 'text' .body."):
-        next(got)
-    assert calls == [(("some/set",), {"name": "sample", "split": "train", "streaming": True})]

@@ -1,0 +1,279 @@
+"""scripts/prepare_tokens.py --resume: what goes on is the same as what was not interrupted, or it is refused."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+import tokenizers
+
+from conftest import load_script
+from toy_tokens import DOCUMENTS, PROGRAM, document, run, shards, tokenizer, tokens_of, write_jsonl
+
+prepare_tokens = load_script("prepare_tokens.py")
+import text_documents
+import token_shards
+
+
+def main(*arguments):
+    return prepare_tokens.main(list(map(str, arguments)))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="session")
+def long_input(tokenizer, tmp_path_factory):
+    """A file that takes seconds, and the shards of a call that was not interrupted."""
+    folder = tmp_path_factory.mktemp("long")
+    source = write_jsonl(folder / "a.jsonl", [document(i, 2000) for i in range(1500)])
+    run(tokenizer, folder / "whole", source, "--val-tokens", 5000, "--shard-tokens", 30_000, "--processes", 2)
+    return source, {p.name: p.read_bytes() for p in (folder / "whole").glob("*.bin")}
+
+
+@pytest.mark.parametrize("kind, shards_before", [(signal.SIGKILL, 2), (signal.SIGTERM, 9), (signal.SIGKILL, 20)])
+def test_a_resumed_call_writes_what_an_uninterrupted_one_does(tokenizer, long_input, tmp_path, kind, shards_before):
+    source, whole = long_input
+    arguments = [source, "--val-tokens", 5000, "--shard-tokens", 30_000, "--processes", 2, "--resume"]
+    command = [*PROGRAM, "--tokenizer", tokenizer[0], "--out", tmp_path, "--name", "toy", *arguments]
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while len(list(tmp_path.glob("*.bin"))) < shards_before and process.poll() is None:
+            time.sleep(0.001)
+        process.send_signal(kind)
+    state = json.loads((tmp_path / "toy.state.json").read_text())
+    assert not state["complete"] and len(state["shard_tokens"]) >= shards_before - 1
+    assert len(whole) > len(list(tmp_path.glob("*.bin"))) >= shards_before
+    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.bin")}
+    run(tokenizer, tmp_path, *arguments)
+    assert {p.name: p.read_bytes() for p in tmp_path.glob("*.bin")} == whole
+    assert not list(tmp_path.glob("*.part"))
+    again = [name for name, changed in kept.items() if (tmp_path / name).stat().st_mtime_ns != changed]
+    assert len(again) <= 1  # one whose state was not written yet
+    run(tokenizer, tmp_path, *arguments)
+    assert {p.name: p.read_bytes() for p in tmp_path.glob("*.bin")} == whole
+
+
+@pytest.mark.parametrize("shard_tokens", [1, 7, 64])
+def test_shards_may_begin_anywhere_in_a_document(tokenizer, tmp_path, monkeypatch, shard_tokens):
+    """Of every state that a call passes through, going on gives the same shards."""
+    documents = ["", "the quick brown fox", "x", "", "über the lazy dog", ""]
+    source = write_jsonl(tmp_path / "a.jsonl", documents)
+    arguments = [source, "--val-tokens", 3, "--shard-tokens", shard_tokens, "--processes", 1]
+    arguments += ["--tokenizer", tokenizer[0], "--name", "toy"]
+    out, states = tmp_path / "out", []
+    original = token_shards.write_state
+
+    def write_state(options, state):
+        original(options, state)
+        states.append(((out / "toy.state.json").read_text(), len(state.shard_tokens)))
+
+    for module in (prepare_tokens, token_shards):
+        monkeypatch.setattr(module, "write_state", write_state)
+    assert main(*arguments, "--out", out) == 0
+    expected = {p.name: p.read_bytes() for p in out.glob("*.bin")}
+    assert np.concatenate(list(shards(out).values())).tolist() == tokens_of(tokenizer, documents)
+    assert [complete for _, complete in states][:3] == [0, 1, 2]
+    for text, complete in list(states):
+        for path in list(shards(out))[complete:]:
+            (out / path).unlink()
+        (out / "toy.state.json").write_text(text)
+        assert main(*arguments, "--out", out, "--resume") == 0
+        assert {p.name: p.read_bytes() for p in out.glob("*.bin")} == expected
+
+
+def test_going_on_needs_the_same_input_and_options(tokenizer, tmp_path):
+    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
+    arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--processes", 1]
+    run(tokenizer, out, *arguments)
+    assert "toy_" in (error := run(tokenizer, out, *arguments, expect=2)) and "--resume goes on" in error
+    assert "val_tokens is another" in run(tokenizer, out, *arguments, "--resume", "--val-tokens", 701, expect=2)
+    other = tmp_path / "other.json"
+    changed = tokenizers.Tokenizer.from_file(str(tokenizer[0]))
+    changed.add_tokens(["more"])
+    changed.save(str(other))
+    assert "tokenizer is another" in run((other,), out, *arguments, "--resume", expect=2)
+    (out / "toy_train_000002.bin").write_bytes(b"short")
+    assert "toy_train_000002.bin is missing or has another size" in run(
+        tokenizer, out, *arguments, "--resume", expect=2
+    )
+    status = source.stat()
+    with open(source, "a") as file:
+        file.write('{"text": "more"}\n')
+    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert "inputs is another" in run(tokenizer, out, *arguments, "--resume", expect=2)
+    write_jsonl(source, DOCUMENTS[:5] + [DOCUMENTS[5][::-1]] + DOCUMENTS[6:])
+    assert source.stat().st_size == status.st_size
+    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert "inputs is another" in run(tokenizer, out, *arguments, "--resume", expect=2)
+
+
+# --- shards and states that do not belong together ----------------------------------------------------------------
+
+
+def test_shards_without_a_state_are_not_gone_on_with(tokenizer, tmp_path):
+    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
+    arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--processes", 1, "--resume"]
+    run(tokenizer, out, *arguments)
+    (out / "toy.state.json").unlink()
+    before = contents(out)
+    error = run(tokenizer, out, *arguments, expect=2)
+    assert "toy_train_000001.bin is there, but" in error and "toy.state.json is not" in error
+    assert contents(out) == before
+    # Those of another name, though it begins in the same way, are no concern of this one.
+    for path in out.iterdir():
+        path.rename(out / path.name.replace("toy_", "toy_old_"))
+    run(tokenizer, out, *arguments)
+
+
+def test_shards_beyond_those_of_the_state_are_refused(tokenizer, tmp_path):
+    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
+    arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--processes", 1, "--resume"]
+    run(tokenizer, out, *arguments)
+    whole = contents(out)
+    last = len(shards(out)) - 1
+    (out / f"toy_train_{last + 1:06d}.bin").write_bytes(b"of another call")
+    assert f"toy_train_{last + 1:06d}.bin is none of the" in run(tokenizer, out, *arguments, expect=2)
+    (out / f"toy_train_{last + 1:06d}.bin").unlink()
+    state = json.loads(whole["toy.state.json"])
+    del state["shard_tokens"][2:]
+    (out / "toy.state.json").write_text(json.dumps(state | {"complete": False}))
+    assert "toy_train_000003.bin is none of the" in run(tokenizer, out, *arguments, expect=2)
+
+
+def test_a_torn_state_is_a_clear_error(tokenizer, tmp_path, capsys):
+    source = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:20])
+    arguments = [source, "--val-tokens", 0, "--processes", 1, "--tokenizer", tokenizer[0], "--name", "toy"]
+    arguments += ["--out", tmp_path / "out", "--resume"]
+    assert main(*arguments) == 0
+    path = tmp_path / "out" / "toy.state.json"
+    good = path.read_bytes()
+    torn = [good[:size] for size in range(0, len(good.strip()), 40)] + [bytes(len(good)), good[:50] + b"\xff"]
+    for state in (*torn, b"[]", b"{}", b'{"settings": {}, "documents": "x"}', b'{"settings": {}, "more": 1}'):
+        path.write_bytes(state)
+        assert main(*arguments) == 2, state
+        assert f"--resume: {path} is damaged (" in capsys.readouterr().err
+
+
+def test_a_state_is_on_the_disk_before_it_has_its_name(tokenizer, tmp_path, monkeypatch):
+    """And its name is before the next shard is begun: calls of the system in their order."""
+    calls, fsync, replace = [], os.fsync, os.replace
+
+    def note_fsync(descriptor):
+        calls.append(("sync", os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))))
+        fsync(descriptor)
+
+    def note_replace(source, target):
+        calls.append(("name", os.path.basename(target)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    source = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:5])
+    arguments = [source, "--val-tokens", 0, "--processes", 1, "--tokenizer", tokenizer[0], "--name", "toy"]
+    assert main(*arguments, "--out", tmp_path / "out") == 0
+    state = [("sync", "toy.state.json.part"), ("name", "toy.state.json"), ("sync", "out")]
+    shard = [("sync", "toy_train_000001.bin.part"), ("name", "toy_train_000001.bin")]
+    assert calls == [*state, *shard, *state, *state]
+
+
+# --- data sets of the hub -----------------------------------------------------------------------------------------
+
+
+class Stream:
+    """The part of `datasets` that is called: a stream of records that can be skipped."""
+
+    def __init__(self, records):
+        self.records = records
+
+    def skip(self, count):
+        return Stream(self.records[count:])
+
+    def __iter__(self):
+        for record in self.records:
+            if isinstance(record, Exception):
+                raise record
+            yield record
+
+
+class Hub:
+    """A data set at several commits; the last is what it is at now."""
+
+    def __init__(self, monkeypatch, commits):
+        self.commits, self.reachable, self.loaded = commits, True, []
+        monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=self.load_dataset))
+        monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(HfApi=lambda: self))
+
+    def dataset_info(self, name):
+        assert name == "some/set"
+        if not self.reachable:
+            raise RuntimeError("no network")
+        return types.SimpleNamespace(sha=list(self.commits)[-1])
+
+    def load_dataset(self, *_, revision, **options):
+        self.loaded.append(revision)
+        return Stream(self.commits[revision or list(self.commits)[-1]])
+
+
+def records(documents):
+    return [{"text": text} for text in documents]
+
+
+def stream_arguments(tokenizer, out):
+    arguments = ["--dataset", "some/set", "--val-tokens", 100, "--shard-tokens", 500, "--processes", 1]
+    return [*arguments, "--tokenizer", tokenizer[0], "--name", "toy", "--out", out]
+
+
+def test_a_data_set_is_gone_on_with_at_the_commit_it_was_begun_at(tokenizer, tmp_path, monkeypatch, capsys):
+    cut = [*records(DOCUMENTS[:300]), OSError("the connection is lost")]
+    hub = Hub(monkeypatch, {"c0ffee": cut})
+    monkeypatch.setattr(prepare_tokens, "BATCH_CHARACTERS", 1000)
+    arguments = stream_arguments(tokenizer, tmp_path)
+    assert main(*arguments) == 3
+    assert "the connection is lost" in capsys.readouterr().err
+    assert 2 < len(shards(tmp_path)) < 60 and json.loads((tmp_path / "toy.state.json").read_text())["documents"] > 50
+    hub.commits = {"c0ffee": records(DOCUMENTS), "decade": records(DOCUMENTS[::-1])}
+    hub.reachable = False  # it is not asked again
+    assert main(*arguments, "--resume") == 0
+    assert np.concatenate(list(shards(tmp_path).values())).tolist() == tokens_of(tokenizer, DOCUMENTS)
+    assert hub.loaded == ["c0ffee", "c0ffee"]
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_where_the_commit_cannot_be_known_it_is_said(tokenizer, tmp_path, monkeypatch, capsys):
+    hub = Hub(monkeypatch, {"c0ffee": [*records(DOCUMENTS[:300]), OSError("lost")]})
+    monkeypatch.setattr(prepare_tokens, "BATCH_CHARACTERS", 1000)
+    hub.reachable = False
+    arguments = stream_arguments(tokenizer, tmp_path)
+    assert main(*arguments) == 3
+    error = capsys.readouterr().err
+    assert "some/set: the hub does not tell its revision (no network)" in error
+    assert "--resume does not notice when the data set changes" in error
+    hub.commits, hub.reachable = {"c0ffee": records(DOCUMENTS)}, True
+    assert main(*arguments, "--resume") == 0
+    assert "--resume does not notice when the data set changes" in capsys.readouterr().err
+    assert hub.loaded == [None, None]
+    assert np.concatenate(list(shards(tmp_path).values())).tolist() == tokens_of(tokenizer, DOCUMENTS)
+
+
+def test_a_stream_of_the_hub_is_gone_on_with_where_it_stopped(monkeypatch):
+    calls = []
+
+    class Datasets:
+        @staticmethod
+        def load_dataset(*arguments, **options):
+            calls.append((arguments, options))
+            return Stream([{"text": text} for text in DOCUMENTS[:5]] + [{"body": "x"}])
+
+    monkeypatch.setitem(sys.modules, "datasets", Datasets)
+    got = text_documents.dataset_documents("some/set", "sample", "train", "text", "c0ffee", 2)
+    assert list(itertools.islice(got, 3)) == [(DOCUMENTS[i], f"some/set: document {i}") for i in (2, 3, 4)]
+    with pytest.raises(text_documents.InputError, match="document 5: no 'text' .body."):
+        next(got)
+    assert calls == [(("some/set",), {"name": "sample", "split": "train", "revision": "c0ffee", "streaming": True})]

@@ -1,0 +1,74 @@
+"""What the tests of scripts/prepare_tokens.py call it with, and the shards it writes by the format's description."""
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tokenizers
+
+from conftest import SCRIPTS
+
+PROGRAM = [sys.executable, SCRIPTS / "prepare_tokens.py"]
+WORDS = "the quick brown fox jumps over the lazy dog über Ωmega 漢字 naïve\tx  2026 <|endoftext|> \n".split(" ")
+END = "<|endoftext|>"
+
+
+def document(number, words=60):
+    chosen = random.Random(number)
+    return " ".join(chosen.choice(WORDS) for _ in range(chosen.randrange(1, words)))
+
+
+DOCUMENTS = [document(i) for i in range(400)]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory):
+    """(file, encode) of a byte-level BPE tokenizer; encode makes a text the ids without special tokens."""
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=350, initial_alphabet=alphabet, show_progress=False)
+    bpe.train_from_iterator(DOCUMENTS, trainer)
+    plain = tokenizers.Tokenizer.from_str(bpe.to_str())  # knows no special token
+    bpe.add_special_tokens([END])
+    file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    bpe.save(str(file))
+    return file, lambda text: plain.encode(text).ids, bpe.token_to_id(END)
+
+
+def tokens_of(tokenizer, documents):
+    _, encode, end = tokenizer
+    return list(itertools.chain.from_iterable([end, *encode(text)] for text in documents))
+
+
+def run(tokenizer, out, *arguments, expect=0, stdin=None, program=PROGRAM):
+    command = [*program, "--tokenizer", tokenizer[0], "--out", out, "--name", "toy", *arguments]
+    result = subprocess.run(list(map(str, command)), input=stdin, capture_output=True, timeout=300)
+    assert result.returncode == expect, result.stderr.decode()
+    return result.stderr.decode()
+
+
+def read_shard(path):
+    """Its tokens, by llm.c's description of the format."""
+    content = path.read_bytes()
+    header = np.frombuffer(content, np.int32, 256)
+    dtype = {20240520: np.uint16, 20240801: np.uint32}[header[0]]
+    assert header[1] == {20240520: 1, 20240801: 7}[header[0]] and not header[3:].any()
+    tokens = np.frombuffer(content, dtype, offset=1024)
+    assert len(tokens) == header[2]
+    return tokens
+
+
+def shards(folder):
+    """Names and tokens in the order of the numbers."""
+    found = sorted(folder.glob("*.bin"), key=lambda path: path.stem[-6:])
+    return {path.name: read_shard(path) for path in found}
+
+
+def write_jsonl(path, documents):
+    path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(documents)))
+    return path
