@@ -11,7 +11,7 @@
 
 #include "data/crops.h"
 #include "data/jpeg.h"
-#include "io/glob.h"
+#include "data/split_files.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -24,38 +24,9 @@ constexpr std::string_view kExpected =
     "Expected class folders of JPEG images, train/CLASS/*.JPEG and val/CLASS/*.JPEG, or tar shards of them, "
     "*train*.tar and *val*.tar.";
 
+constexpr ShardNames kShardNames{.extension = ".tar", .val_and_test = true, .expected = kExpected};
+
 // ---- what the folder holds ----
-
-std::vector<fs::path> shards_of(const DataSpec& spec, Split split) {
-  const std::optional<std::string>& named = split == Split::kTrain ? spec.train_files : spec.test_files;
-  if (named) return files_matching(spec.path, *named);
-  if (split == Split::kTrain) return files_matching(spec.path, "*train*.tar");
-  std::vector<fs::path> shards = files_matching(spec.path, "*val*.tar");
-  for (fs::path& shard : files_matching(spec.path, "*test*.tar"))
-    shards.push_back(std::move(shard));
-  std::sort(shards.begin(), shards.end());
-  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
-  return shards;
-}
-
-std::vector<fs::path> checked_shards(const DataSpec& spec, Split split) {
-  const bool is_train = split == Split::kTrain;
-  std::vector<fs::path> shards = shards_of(spec, split);
-  const std::optional<std::string>& named = is_train ? spec.train_files : spec.test_files;
-  if (shards.empty() && named)
-    throw UsageError(fmt::format("data.{}: no file in {} matches {}.",
-                                 is_train ? "train_files" : "test_files", spec.path, *named));
-  if (shards.empty())
-    throw DataError(fmt::format("data.path: {} holds no shards {}. {}", spec.path,
-                                is_train ? "*train*.tar" : "*val*.tar or *test*.tar", kExpected));
-  for (const fs::path& other : shards_of(spec, is_train ? Split::kTest : Split::kTrain))
-    if (std::binary_search(shards.begin(), shards.end(), other))
-      throw DataError(
-          fmt::format("{}: the name is one of a training shard and of a test shard. Rename it, or set "
-                      "data.train_files and data.test_files.",
-                      other.string()));
-  return shards;
-}
 
 bool has_folders(const DataSpec& spec) {
   std::error_code error;
@@ -69,7 +40,8 @@ bool holds_shards(const DataSpec& spec) {
   if (!fs::is_directory(spec.path, error))
     throw DataError(fmt::format("data.path: {} is not a folder. {}", spec.path, kExpected));
   if (spec.train_files || spec.test_files) return true;
-  const bool shards = !shards_of(spec, Split::kTrain).empty() || !shards_of(spec, Split::kTest).empty();
+  const bool shards = !default_files(spec.path, Split::kTrain, kShardNames).empty() ||
+                      !default_files(spec.path, Split::kTest, kShardNames).empty();
   const bool folders = has_folders(spec);
   if (shards && folders)
     throw DataError(fmt::format(
@@ -194,8 +166,9 @@ std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& m
   std::string note;
   const IndexOptions index{.path = index_path(spec, split), .note = note};
   std::unique_ptr<ImageFiles> files =
-      holds_shards(spec) ? open_shards(checked_shards(spec, split), model.num_classes, index, on_problem)
-                         : open_class_folders(spec.path, split, index, on_problem);
+      holds_shards(spec)
+          ? open_shards(files_of_split(spec, split, kShardNames), model.num_classes, index, on_problem)
+          : open_class_folders(spec.path, split, index, on_problem);
   if (files->index().size() == 0) throw DataError(fmt::format("data.path: {} holds no images.", spec.path));
   return std::make_unique<ImageNet>(std::move(files), options, std::move(note));
 }

@@ -58,7 +58,7 @@ class ImageNet final : public ImageDataset {
 ///
 /// - folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG, see open_class_folders().
 /// - uncompressed tar shards in WebDataset's naming, see tar_shard.h: the files that data.train_files and
-///   data.test_files match, by default *train*.tar, and *val*.tar and *test*.tar, in order of their names.
+///   data.test_files match, by default *train*.tar, and *val*.tar and *test*.tar, see split_files.h.
 ///
 /// The list of the images is saved in data.index_dir and made anew where folders or shards have changed.
 /// Problems of single classes, shards and samples go to `on_problem`. Throws DataError and UsageError where

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "data/split_files.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -16,6 +17,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr ShardNames kShardNames{
+    .extension = ".bin",
+    .val_and_test = false,
+    .expected =
+        "Expected shards of tokens as scripts/prepare_tokens.py or llm.c's scripts write them: "
+        "*train*.bin and *val*.bin, or others that data.train_files and data.test_files name."};
 constexpr int64_t kScannedTokens = int64_t{1} << 29;
 
 void check_same_size(const fs::path& shard, int64_t token_bytes, const fs::path& first,
@@ -35,7 +42,7 @@ TokenDataset::TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size
       sequence_length_(spec.sequence_length),
       vocab_size_(vocab_size) {
   if (sequence_length_ < 1) throw std::logic_error("TokenDataset: no tokens in a sample");
-  for (const fs::path& path : token_files(spec, split)) {
+  for (const fs::path& path : files_of_split(spec, split, kShardNames)) {
     shards_.push_back({.tokens = TokenShard(path, MappedFile(path)), .first_sample = size_});
     const TokenShard& shard = shards_.back().tokens;
     const TokenShard& first = shards_.front().tokens;
@@ -139,7 +146,7 @@ Batch TokenDataset::eval_batch(int64_t begin, int64_t end) const {
 std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,
                                    const OnProblem& on_problem) {
   std::vector<TokenScan> scans;
-  for (const fs::path& path : token_files(spec, split))
+  for (const fs::path& path : files_of_split(spec, split, kShardNames))
     scans.push_back(scan_shard(path, vocab_size, on_problem));
   const auto is_known = [](const TokenScan& scan) { return scan.token_bytes != 0; };
   const auto first = std::find_if(scans.begin(), scans.end(), is_known);

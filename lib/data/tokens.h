@@ -21,9 +21,9 @@ namespace sdp {
 /// fifteenth of the speed (measured on a local disk).
 class TokenDataset final : public Dataset {
  public:
-  /// Of the shards of `token_files`, with data.sequence_length tokens to a sample. Throws DataError when a
-  /// shard is damaged, two have tokens of different sizes, or none holds a sample. Samples that are read
-  /// throw DataError when a token is not below `vocab_size`.
+  /// Of the shards of a split (split_files.h), with data.sequence_length tokens to a sample. Throws DataError
+  /// when a shard is damaged, two have tokens of different sizes, or none holds a sample. Samples that are
+  /// read throw DataError when a token is not below `vocab_size`.
   TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size);
 
   int64_t size() const override { return size_; }
@@ -68,14 +68,8 @@ class TokenDataset final : public Dataset {
   int64_t size_ = 0;
 };
 
-/// The shards of a split, in order of their names: the files in data.path that match data.train_files (unset:
-/// *train*.bin) or data.test_files (unset: *val*.bin or, in a folder without any, *test*.bin). Throws
-/// DataError when there is none or a default pattern does not say to which split a file belongs, and
-/// UsageError when both splits would have the same file by different patterns.
-std::vector<std::filesystem::path> token_files(const DataSpec& spec, Split split);
-
 /// scan_shard of all shards of a split, for `data check`; shards whose tokens have different sizes are a
-/// problem too. Throws what token_files throws.
+/// problem too. Throws what files_of_split() throws.
 std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,
                                    const OnProblem& on_problem);
 

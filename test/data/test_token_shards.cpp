@@ -21,13 +21,6 @@ std::vector<int64_t> sample(const TokenDataset& dataset, int64_t index) {
   return {tokens.begin(), tokens.end()};
 }
 
-std::vector<std::string> names(const std::vector<std::filesystem::path>& files) {
-  std::vector<std::string> result;
-  for (const std::filesystem::path& file : files)
-    result.push_back(file.filename().string());
-  return result;
-}
-
 struct Checked {
   std::vector<TokenScan> scans;
   std::vector<std::string> problems;
@@ -141,46 +134,6 @@ TEST_CASE("shards with more than 2^32 tokens state their number modulo 2^32", "[
   write(8, tokens);
   CHECK(lacks(message_of<DataError>([&] { TokenDataset(tokens_in(folder.path(), 4), Split::kTrain, 16); }),
               {"8589935634 bytes, expected 8589935632 for the 4294967304 tokens", "(modulo 2^32)"}) == "");
-}
-
-TEST_CASE("shards are found by the patterns of the data set", "[data]") {
-  const TempDir folder;
-  const auto add = [&](const char* name) { folder.write(name, token_shard({1, 2, 3})); };
-  for (const char* name : {"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_test_0.bin", "whole.bin"})
-    add(name);
-  DataSpec spec = tokens_in(folder.path(), 2);
-  using Names = std::vector<std::string>;
-  CHECK(names(token_files(spec, Split::kTrain)) == Names{"a_train_0.bin", "a_train_1.bin", "b_train_0.bin"});
-  CHECK(names(token_files(spec, Split::kTest)) == Names{"c_test_0.bin"});
-  add("c_val_0.bin");
-  CHECK(names(token_files(spec, Split::kTest)) == Names{"c_val_0.bin"});
-
-  spec.train_files = "a_*_?.bin";
-  CHECK(names(token_files(spec, Split::kTrain)) == Names{"a_train_0.bin", "a_train_1.bin"});
-  CHECK(names(token_files(spec, Split::kTest)) == Names{"c_val_0.bin"});
-  spec.test_files = "b*.bin";
-  CHECK(names(token_files(spec, Split::kTest)) == Names{"b_train_0.bin"});
-  CHECK(TokenDataset(spec, Split::kTest, 10).size() == 1);
-
-  spec.train_files = "*.bin";
-  for (const Split split : {Split::kTrain, Split::kTest})
-    CHECK(lacks(message_of<UsageError>([&] { token_files(spec, split); }),
-                {"data.train_files and data.test_files both have", "b_train_0.bin", "trained on"}) == "");
-  spec.test_files = spec.train_files = "whole*";
-  CHECK(names(token_files(spec, Split::kTrain)) == names(token_files(spec, Split::kTest)));
-  spec.test_files = "z*.bin";
-  CHECK(lacks(message_of<DataError>([&] { token_files(spec, Split::kTest); }),
-              {"data.test_files: no file in " + folder.path().string() + " matches 'z*.bin'"}) == "");
-  spec.train_files = "inner/*.bin";
-  CHECK(lacks(message_of<UsageError>([&] { token_files(spec, Split::kTrain); }),
-              {"data.train_files: 'inner/*.bin' has a folder in it"}) == "");
-
-  add("latest_train_0.bin");
-  CHECK_NOTHROW(token_files(tokens_in(folder.path(), 2), Split::kTrain));
-  std::filesystem::remove(folder.path() / "c_val_0.bin");
-  for (const Split split : {Split::kTrain, Split::kTest})
-    CHECK(lacks(message_of<DataError>([&] { token_files(tokens_in(folder.path(), 2), split); }),
-                {"latest_train_0.bin", "both 'train' and 'test'", "data.train_files"}) == "");
 }
 
 TEST_CASE("a scan reads all tokens of all shards and names every problem", "[data]") {

@@ -1,0 +1,115 @@
+#include <array>
+
+#include "catch.h"
+#include "data/split_files.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using namespace sdp::testing;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// A folder of empty files, and the data set in it.
+struct Fixture {
+  explicit Fixture(const Names& files) {
+    spec.path = folder.path().string();
+    for (const std::string& name : files)
+      folder.write(name, "");
+  }
+
+  Names names(Split split, bool val_and_test = false) const {
+    Names result;
+    for (const std::filesystem::path& file :
+         files_of_split(spec, split, {".bin", val_and_test, "Expected shards."})) {
+      CHECK(file.parent_path() == folder.path());
+      result.push_back(file.filename().string());
+    }
+    return result;
+  }
+  template <class ErrorType>
+  std::string error(Split split) const {
+    return message_of<ErrorType>([&] { names(split); });
+  }
+
+  TempDir folder;
+  DataSpec spec;
+};
+
+constexpr std::array<Split, 2> kSplits = {Split::kTrain, Split::kTest};
+
+}  // namespace
+
+TEST_CASE("by default *train* is trained on, and *val* or *test*, or both, evaluated on", "[data]") {
+  const Fixture set(
+      {"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_test_0.bin", "whole.bin", "train.tar"});
+  CHECK(set.names(Split::kTrain) == Names{"a_train_0.bin", "a_train_1.bin", "b_train_0.bin"});
+  CHECK(set.names(Split::kTest) == Names{"c_test_0.bin"});
+  set.folder.write("c_val_0.bin", "");
+  CHECK(set.names(Split::kTest) == Names{"c_val_0.bin"});
+  set.folder.write("a_val_test.bin", "");
+  CHECK(set.names(Split::kTest, true) == Names{"a_val_test.bin", "c_test_0.bin", "c_val_0.bin"});
+}
+
+TEST_CASE("data.train_files and data.test_files name other files", "[data]") {
+  Fixture set({"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_val_0.bin", "whole.tar"});
+  set.spec.train_files = "a_*_?.bin";
+  CHECK(set.names(Split::kTrain) == Names{"a_train_0.bin", "a_train_1.bin"});
+  CHECK(set.names(Split::kTest) == Names{"c_val_0.bin"});
+  set.spec.test_files = "b*.bin";
+  CHECK(set.names(Split::kTest) == Names{"b_train_0.bin"});
+  // The same pattern for both is meant; what the names say by default does not matter then.
+  set.spec.train_files = set.spec.test_files = "*_[01].bin";
+  for (const Split split : kSplits)
+    CHECK(set.names(split) == Names{"a_train_0.bin", "a_train_1.bin", "b_train_0.bin", "c_val_0.bin"});
+  set.spec.train_files = set.spec.test_files = "whole*";
+  CHECK(set.names(Split::kTrain) == Names{"whole.tar"});
+}
+
+TEST_CASE("a pattern that matches nothing is a wrong setting, no file by default wrong data", "[data]") {
+  Fixture set({"a.bin", "b.bin", "inner/c.bin"});
+  CHECK(lacks(set.error<DataError>(Split::kTrain),
+              {"data.path: " + set.spec.path +
+               " holds no *train*.bin. Found 2 other *.bin (a.bin, ..). Expected"}) == "");
+  CHECK(lacks(set.error<DataError>(Split::kTest), {"holds no *val*.bin or *test*.bin. Found 2 other"}) == "");
+  set.spec.train_files = "a.bin";
+  set.spec.test_files = "z*.bin";
+  CHECK(set.names(Split::kTrain) == Names{"a.bin"});  // what is wrong with the other split is its own error
+  CHECK(set.error<UsageError>(Split::kTest) ==
+        "data.test_files: no file in " + set.spec.path + " matches z*.bin.");
+  set.spec.train_files = "inner/*.bin";
+  CHECK(lacks(set.error<UsageError>(Split::kTrain), {"data.train_files: inner/*.bin has a folder in it"}) ==
+        "");
+  set.spec.path += "/absent";
+  CHECK(lacks(set.error<DataError>(Split::kTest), {"cannot list", "absent"}) == "");
+}
+
+TEST_CASE("a file of both splits is refused, whichever is opened", "[data]") {
+  Fixture set({"a_train_0.bin", "a_train_1.bin", "c_test_0.bin"});
+  const std::string problem = "a_train_1.bin: the name is one of a training shard and of a test shard";
+  const auto check_refused = [&] {
+    for (const Split split : kSplits)
+      CHECK(lacks(set.error<UsageError>(split),
+                  {"data.train_files and data.test_files: ", problem, "trained on"}) == "");
+  };
+  set.spec.test_files = "*_1.bin";
+  check_refused();
+  set.spec.train_files = "a*.bin";
+  check_refused();
+  set.spec.test_files.reset();
+  set.spec.train_files = "*_0.bin";
+  for (const Split split : kSplits)
+    CHECK(lacks(set.error<UsageError>(split), {"c_test_0.bin: the name is one of"}) == "");
+
+  set.spec.train_files.reset();
+  set.folder.write("latest_train_0.bin", "");
+  for (const Split split : kSplits)
+    CHECK(lacks(set.error<DataError>(split),
+                {"latest_train_0.bin: the name is one of a training shard and of a test shard",
+                 "both 'train' and 'test'", "Rename it", "data.train_files"}) == "");
+  set.folder.write("c_val_0.bin", "");  // then *test* is not looked for
+  for (const Split split : kSplits)
+    CHECK_NOTHROW(set.names(split));
+}
