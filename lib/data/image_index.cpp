@@ -7,6 +7,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <map>
 #include <random>
@@ -15,6 +16,7 @@
 
 #include "io/atomic_file.h"
 #include "io/file.h"
+#include "io/glob.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -101,6 +103,39 @@ ImageGroup settled(ImageGroup group, int64_t listed_ns) {
   constexpr int64_t kTickNs = 2'000'000'000;
   if (group.changed_ns > listed_ns - kTickNs) group.changed_ns = std::numeric_limits<int64_t>::min();
   return group;
+}
+
+/// A file that is removed at the end of a scope, if it still has its name then.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(fs::path path) : path_(std::move(path)) {}
+  ~TemporaryFile() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// Removes what processes left that were killed while they saved `index`. No save takes an hour.
+void remove_leftovers(const fs::path& index) {
+  constexpr std::string_view kDigit = "[0-9a-f]";
+  std::string pattern = index.filename().string() + ".";
+  for (int digit = 0; digit < 8; ++digit)
+    pattern += kDigit;
+  const fs::path folder = index.has_parent_path() ? index.parent_path() : ".";
+  for (const std::string_view ending : {"", ".tmp"})
+    for (const fs::path& file : files_matching(folder, pattern + std::string(ending))) {
+      std::error_code ignored;
+      const auto changed = fs::last_write_time(file, ignored);
+      if (!ignored && changed < fs::file_time_type::clock::now() - std::chrono::hours(1))
+        fs::remove(file, ignored);
+    }
 }
 
 int64_t now_ns() {
@@ -232,11 +267,12 @@ void IndexFile::save(const ImageIndex& index) const {
   writer.put_all(index.members_);
 
   // Processes of a run save at the same time: each under a name of its own, the last one stays.
-  const fs::path own = fmt::format("{}.{:08x}", path_.string(), std::random_device()());
-  write_file_atomically(own, framed(writer.bytes()));
+  const TemporaryFile own(fmt::format("{}.{:08x}", path_.string(), std::random_device()()));
+  write_file_atomically(own.path(), framed(writer.bytes()));
   std::error_code error;
-  fs::rename(own, path_, error);
+  fs::rename(own.path(), path_, error);
   if (error) throw_io_error("write", path_, error.value());
+  remove_leftovers(path_);
 }
 
 ImageIndex update_index(const IndexFile& file, const std::vector<ImageGroup>& groups,
@@ -261,7 +297,7 @@ ImageIndex update_index(const IndexFile& file, const std::vector<ImageGroup>& gr
   if (!whole) return index;
   try {
     file.save(index);
-  } catch (const DataError& error) {
+  } catch (const std::exception& error) {  // whatever it is: the index is there
     note = error.what();
   }
   return index;

@@ -79,7 +79,8 @@ class IndexFile {
 
   /// Nothing where the file is missing, damaged, another version's or of other contents.
   std::optional<ImageIndex> load() const;
-  /// Replaces the file whole; several processes may. Throws DataError where it cannot be written.
+  /// Replaces the file whole; several processes may. Throws DataError where it cannot be written, and leaves
+  /// no other file behind: what a process left that was killed, a later call removes.
   void save(const ImageIndex& index) const;
 
  private:

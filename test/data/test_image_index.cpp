@@ -1,0 +1,82 @@
+#include <algorithm>
+
+#include "catch.h"
+#include "data/image_index.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using namespace sdp::testing;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+ImageIndex index_of(const std::vector<std::string>& names) {
+  ImageIndex index;
+  index.begin_group({.name = "group", .size_bytes = 0, .changed_ns = 1});
+  for (const std::string& name : names)
+    index.add_file(name, 3);
+  return index;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("a saved index is loaded again, and no other file is left", "[data]") {
+  const TempDir folder;
+  const IndexFile file(folder.path() / "train.sdp-index", "contents");
+  CHECK(file.load() == std::nullopt);
+  for (const ImageIndex& index : {index_of({"a", "bc"}), index_of({})}) {
+    file.save(index);
+    CHECK(file.load() == index);
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"train.sdp-index"});
+  }
+  CHECK(IndexFile(folder.path() / "train.sdp-index", "others").load() == std::nullopt);
+}
+
+TEST_CASE("an index that gets no name leaves no file, and its images are there all the same", "[data]") {
+  const TempDir folder;
+  folder.write("train.sdp-index/file", "");  // a folder where the index would be
+  const IndexFile file(folder.path() / "train.sdp-index", "contents");
+  CHECK(lacks(message_of<DataError>([&] { file.save(index_of({"a"})); }),
+              {"cannot write", "train.sdp-index: Is a directory"}) == "");
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"train.sdp-index"});
+
+  std::string note;
+  const auto list = [](const ImageGroup&, ImageIndex& index) {
+    index.add_file("a", 0);
+    return true;
+  };
+  const std::vector<ImageGroup> groups = {{.name = "group", .size_bytes = 0, .changed_ns = 1}};
+  CHECK(update_index(file, groups, list, note).size() == 1);
+  CHECK(lacks(note, {"train.sdp-index: Is a directory"}) == "");
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"train.sdp-index"});
+}
+
+TEST_CASE("what a killed process left is removed once it is old", "[data]") {
+  const TempDir folder;
+  const auto left = [&](const std::string& name, int minutes) {
+    fs::last_write_time(folder.write(name, "part"),
+                        fs::file_time_type::clock::now() - std::chrono::minutes(minutes));
+  };
+  left("train.sdp-index.0123abcd", 90);
+  left("train.sdp-index.89abcdef.tmp", 90);
+  left("train.sdp-index.fedcba98", 30);  // may be another process's, at work
+  left("train.sdp-index.fedcba98.tmp", 30);
+  left("train.sdp-index.backup99", 90);
+  left("train.sdp-index.0123abcd.old", 90);
+  left("test.sdp-index.0123abcd", 90);
+  IndexFile(folder.path() / "train.sdp-index", "contents").save(index_of({"a"}));
+  CHECK(names_in(folder.path()) ==
+        std::vector<std::string>{"test.sdp-index.0123abcd", "train.sdp-index", "train.sdp-index.0123abcd.old",
+                                 "train.sdp-index.backup99", "train.sdp-index.fedcba98",
+                                 "train.sdp-index.fedcba98.tmp"});
+}
