@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <span>
 #include <string_view>
 #include <utility>
 
+#include "data/folder.h"
 #include "data/image_files.h"
+#include "data/jpeg.h"
 #include "io/file.h"
+#include "io/listing.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -21,55 +23,35 @@ namespace {
 constexpr std::string_view kTrain = "train";
 constexpr std::string_view kVal = "val";
 
-/// The sorted names in a folder, those that begin with a dot left out: no data set has any, but a Mac adds
-/// some.
-struct Listing {
+/// The names in a folder, those that begin with a dot left out: no data set has any, but a Mac adds some.
+struct ClassListing {
+  explicit ClassListing(const fs::path& folder) {
+    for (FolderEntry& entry : list_folder(folder))
+      if (!entry.name.starts_with(".")) (entry.is_folder ? folders : files).push_back(std::move(entry.name));
+  }
+
   std::vector<std::string> folders;
   std::vector<std::string> files;
 };
 
-Listing list_folder(const fs::path& folder) {
-  Listing listing;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::string name = it->path().filename().string();
-    if (name.starts_with(".")) continue;
-    std::error_code unknown;  // of a link that leads nowhere: reading the file says so
-    (it->is_directory(unknown) ? listing.folders : listing.files).push_back(std::move(name));
-  }
-  if (error) throw_io_error("list", folder, error.value());
-  std::sort(listing.folders.begin(), listing.folders.end());
-  std::sort(listing.files.begin(), listing.files.end());
-  return listing;
-}
-
-bool has_extension(std::string_view name, std::span<const std::string_view> extensions) {
-  return std::any_of(extensions.begin(), extensions.end(),
-                     [name](std::string_view extension) { return name.ends_with(extension); });
+/// Behind the last dot.
+std::string_view extension_of(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
 }
 
 bool is_jpeg(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kExtensions = {".JPEG", ".jpeg", ".jpg", ".JPG"};
-  return has_extension(name, kExtensions);
+  return is_jpeg_extension(extension_of(name));
 }
 
 /// What torchvision's ImageFolder takes as well.
 bool is_other_image(std::string_view name) {
-  constexpr std::array<std::string_view, 7> kExtensions = {".png", ".PNG", ".bmp", ".ppm",
-                                                           ".pgm", ".tif", ".webp"};
-  return has_extension(name, kExtensions);
-}
-
-/// "a, b, c and 5 more"
-std::string enumerate(const std::vector<std::string>& names) {
-  constexpr size_t kMost = 5;
-  const size_t shown = std::min(names.size(), kMost);
-  const std::string text = fmt::format("{}", fmt::join(std::span(names).first(shown), ", "));
-  return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
+  constexpr std::array<std::string_view, 7> kExtensions = {"png", "PNG", "bmp", "ppm", "pgm", "tif", "webp"};
+  return std::find(kExtensions.begin(), kExtensions.end(), extension_of(name)) != kExtensions.end();
 }
 
 /// Why a folder has no class folders, and what to do.
-[[noreturn]] void fail_without_classes(const fs::path& folder, const Listing& listing) {
+[[noreturn]] void fail_without_classes(const fs::path& folder, const ClassListing& listing) {
   const auto count = [&](auto is) { return std::count_if(listing.files.begin(), listing.files.end(), is); };
   if (const auto images = count(is_jpeg); images > 0)
     throw DataError(fmt::format(
@@ -88,7 +70,7 @@ std::string enumerate(const std::vector<std::string>& names) {
 }
 
 std::vector<std::string> class_names(const fs::path& folder) {
-  Listing listing = list_folder(folder);
+  ClassListing listing(folder);
   if (listing.folders.empty()) fail_without_classes(folder, listing);
   return std::move(listing.folders);
 }
@@ -120,7 +102,7 @@ std::vector<std::string> checked_classes(const fs::path& folder, const std::vect
 
 /// Adds the images of one class; false where there was a problem.
 bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const OnProblem& on_problem) {
-  const Listing listing = list_folder(folder);
+  const ClassListing listing(folder);
   int64_t images = 0;
   int64_t problems = 0;
   for (const std::string& name : listing.files) {

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <span>
 #include <system_error>
+#include <utility>
 
+#include "io/listing.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -19,11 +21,8 @@ std::vector<std::string> names_in(const fs::path& folder) {
     throw DataError(fmt::format("data.path: {} is not a folder. Expected the folder that holds the data set.",
                                 folder.string()));
   std::vector<std::string> names;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    names.push_back(it->path().filename().string());
-  if (error)
-    throw DataError(fmt::format("data.path: {} can't be listed: {}.", folder.string(), error.message()));
-  std::sort(names.begin(), names.end());
+  for (FolderEntry& entry : list_folder(folder))
+    names.push_back(std::move(entry.name));
   return names;
 }
 

@@ -15,6 +15,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 
+#include "data/jpeg.h"
 #include "io/file.h"
 #include "spec/error.h"
 
@@ -81,10 +82,6 @@ KeyAndExtension split_name(std::string_view name) {
   const size_t dot = name.find('.', slash == std::string_view::npos ? 0 : slash + 1);
   if (dot == std::string_view::npos) return {name, {}};
   return {name.substr(0, dot), name.substr(dot + 1)};
-}
-
-bool is_jpeg(std::string_view extension) {
-  return extension == "jpg" || extension == "jpeg" || extension == "JPEG" || extension == "JPG";
 }
 
 /// The innermost folder of a member's name; empty where there is none.
@@ -200,7 +197,7 @@ std::vector<JpegEntry> list_jpeg_shard(const std::filesystem::path& shard, int64
   std::vector<JpegEntry> samples;
   for (TarEntry& member : members) {
     const auto [key, extension] = split_name(member.name);
-    if (!is_jpeg(extension)) continue;
+    if (!is_jpeg_extension(extension)) continue;
     const std::string place = place_of(shard, member);
     if (!keys.emplace(key).second) {
       on_problem(place + std::string(kDoubled));

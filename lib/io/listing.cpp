@@ -1,0 +1,25 @@
+#include "io/listing.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "io/file.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+std::vector<FolderEntry> list_folder(const fs::path& folder) {
+  std::vector<FolderEntry> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code unknown;
+    entries.push_back({.name = it->path().filename().string(), .is_folder = it->is_directory(unknown)});
+  }
+  if (error) throw_io_error("list", folder, error.value());
+  std::sort(entries.begin(), entries.end(),
+            [](const FolderEntry& a, const FolderEntry& b) { return a.name < b.name; });
+  return entries;
+}
+
+}  // namespace sdp

@@ -1,0 +1,20 @@
+#pragma once
+
+// What a folder holds.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace sdp {
+
+struct FolderEntry {
+  std::string name;
+  bool is_folder;  ///< also of a link to one. A link that leads nowhere is none: opening it says what is
+                   ///< wrong.
+};
+
+/// All that is in `folder`, sorted by name, byte by byte. Throws DataError when it cannot be listed.
+std::vector<FolderEntry> list_folder(const std::filesystem::path& folder);
+
+}  // namespace sdp
