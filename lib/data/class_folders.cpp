@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "data/attempt.h"
 #include "data/folder.h"
 #include "data/image_files.h"
 #include "data/jpeg.h"
@@ -102,10 +103,11 @@ std::vector<std::string> checked_classes(const fs::path& folder, const std::vect
 
 /// Adds the images of one class; false where there was a problem.
 bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const OnProblem& on_problem) {
-  const ClassListing listing(folder);
+  const auto listing = attempt(on_problem, [&] { return ClassListing(folder); });
+  if (!listing) return false;
   int64_t images = 0;
   int64_t problems = 0;
-  for (const std::string& name : listing.files) {
+  for (const std::string& name : listing->files) {
     if (is_jpeg(name)) {
       index.add_file(name, label);
       ++images;
@@ -119,7 +121,7 @@ bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const 
   on_problem(fmt::format(
       "{}: a class without images: no *.JPEG{}. Unpack the class again, or remove the folder.",
       folder.string(),
-      listing.folders.empty() ? "" : fmt::format(", but the folder {}", listing.folders.front())));
+      listing->folders.empty() ? "" : fmt::format(", but the folder {}", listing->folders.front())));
   return false;
 }
 
@@ -156,7 +158,8 @@ std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split spl
   std::vector<ImageGroup> groups;
   groups.reserve(listed.size());
   for (const std::string& name : listed)
-    groups.push_back(group_of(own_folder, name));
+    if (auto group = attempt(on_problem, [&] { return group_of(own_folder, name); }))
+      groups.push_back(std::move(*group));
   const auto list = [&](const ImageGroup& group, ImageIndex& index) {
     const auto at = std::lower_bound(classes.begin(), classes.end(), group.name);
     return list_class(own_folder / group.name, at - classes.begin(), index, on_problem);

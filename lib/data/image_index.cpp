@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
@@ -178,10 +179,7 @@ void ImageIndex::add_file(std::string_view name, int64_t label) {
 }
 
 void ImageIndex::add_member(const TarEntry& member, int64_t label) {
-  if (member.size_bytes > std::numeric_limits<uint32_t>::max())
-    throw DataError(
-        fmt::format("{}: member {} at offset {}: {} bytes, expected an image below 4 GiB. Remove it.",
-                    groups_.back().name, member.name, member.offset_bytes, member.size_bytes));
+  if (member.size_bytes > kMostMemberBytes) throw std::logic_error("ImageIndex: the member is too large");
   add(member.name, label);
   members_.push_back({.data_offset_bytes = member.data_offset_bytes,
                       .header_bytes = static_cast<uint32_t>(member.data_offset_bytes - member.offset_bytes),

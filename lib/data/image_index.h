@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,7 +36,8 @@ class ImageIndex {
   void begin_group(const ImageGroup& group);
   /// An image that is a file of its own.
   void add_file(std::string_view name, int64_t label);
-  /// An image in a shard. An index has files or members, not both.
+  static constexpr int64_t kMostMemberBytes = std::numeric_limits<uint32_t>::max();
+  /// An image in a shard, of at most kMostMemberBytes. An index has files or members, not both.
   void add_member(const TarEntry& member, int64_t label);
   /// A group of another index, with its images.
   void add_group(const ImageIndex& other, size_t group);

@@ -3,6 +3,7 @@
 #include <span>
 #include <utility>
 
+#include "data/attempt.h"
 #include "data/image_files.h"
 #include "io/file.h"
 #include "spec/error.h"
@@ -27,8 +28,13 @@ bool list_shard(const fs::path& shard, int64_t num_classes, ImageIndex& index, c
     if (!whole) throw;  // on_problem's own
     note_problem(error.what());
   }
-  for (const auto& [jpeg, label] : samples)
-    index.add_member(jpeg, label);
+  for (const auto& [jpeg, label] : samples) {
+    if (jpeg.size_bytes <= ImageIndex::kMostMemberBytes)
+      index.add_member(jpeg, label);
+    else
+      note_problem(fmt::format("{}: {} bytes, expected an image below 4 GiB. Remove it.",
+                               place_of(shard, jpeg), jpeg.size_bytes));
+  }
   return whole;
 }
 
@@ -69,16 +75,20 @@ class Shards final : public ImageFiles {
 
 std::unique_ptr<ImageFiles> open_shards(const std::vector<fs::path>& shards, int64_t num_classes,
                                         const IndexOptions& options, const OnProblem& on_problem) {
+  std::vector<fs::path> listed;  // of `groups`
   std::vector<ImageGroup> groups;
-  groups.reserve(shards.size());
   for (const fs::path& shard : shards)
-    groups.push_back(group_of(shard.parent_path(), shard.filename().string()));
+    if (auto group =
+            attempt(on_problem, [&] { return group_of(shard.parent_path(), shard.filename().string()); })) {
+      listed.push_back(shard);
+      groups.push_back(std::move(*group));
+    }
   const auto list = [&](const ImageGroup& group, ImageIndex& index) {
     return list_shard(shards.front().parent_path() / group.name, num_classes, index, on_problem);
   };
   const IndexFile file(options.path, fmt::format("shards of {} classes", num_classes));
   ImageIndex index = update_index(file, groups, list, options.note);
-  return std::make_unique<Shards>(shards, num_classes, std::move(index));
+  return std::make_unique<Shards>(std::move(listed), num_classes, std::move(index));
 }
 
 }  // namespace sdp

@@ -1,0 +1,120 @@
+#include <unistd.h>
+
+#include "catch.h"
+#include "data/image_files.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+using namespace sdp;
+using namespace sdp::testing;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What a reader gives that goes on after problems, without a saved index.
+struct Opened {
+  std::unique_ptr<ImageFiles> files;
+  std::vector<std::string> problems;
+
+  std::vector<std::string> places() const {
+    std::vector<std::string> places;
+    for (int64_t image = 0; image < files->index().size(); ++image)
+      places.push_back(files->place(image));
+    return places;
+  }
+};
+
+Opened open_shards_in(const fs::path& folder, const std::vector<std::string>& names) {
+  std::vector<fs::path> shards;
+  for (const std::string& name : names)
+    shards.push_back(folder / name);
+  std::string note;
+  Opened opened;
+  opened.files =
+      open_shards(shards, 10, {.path = folder / "none/index", .note = note}, collect_into(opened.problems));
+  return opened;
+}
+
+/// Root may read everything; who else runs the tests may not.
+class WithoutPrivileges {
+ public:
+  WithoutPrivileges() : is_root_(geteuid() == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (is_root_) REQUIRE(seteuid(kNobody) == 0);
+  }
+  ~WithoutPrivileges() {
+    if (is_root_ && seteuid(0) != 0) std::abort();
+  }
+  WithoutPrivileges(const WithoutPrivileges&) = delete;
+  WithoutPrivileges& operator=(const WithoutPrivileges&) = delete;
+
+ private:
+  bool is_root_;
+};
+
+}  // namespace
+
+TEST_CASE("a member beyond 4 GiB is a problem like others, and the rest is read", "[data]") {
+  const TempDir folder;
+  const auto shard =
+      folder.write("train-0.tar", TarWriter().add("1/a.jpg", "A").add("2/b.jpg", "B").without_end());
+  // The last header says 2^32 bytes; those and the end mark are a hole in the file.
+  std::string header = TarWriter().add("3/c.jpg", "").without_end();
+  header.replace(124, 11, "40000000000");
+  unsigned sum = 0;
+  for (size_t i = 0; i < header.size(); ++i)
+    sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(header[i]);
+  char octal[8];
+  std::snprintf(octal, sizeof octal, "%06o", sum);
+  header.replace(148, 6, octal, 6);
+  std::ofstream(shard, std::ios::binary | std::ios::app) << header;
+  fs::resize_file(shard, fs::file_size(shard) + (uintmax_t{1} << 32) + 1024);
+  folder.write("train-1.tar", TarWriter().add("4/d.jpg", "D").finish());
+
+  const Opened opened = open_shards_in(folder.path(), {"train-0.tar", "train-1.tar"});
+  REQUIRE(opened.problems.size() == 1);
+  CHECK(lacks(opened.problems[0],
+              {"train-0.tar: member 3/c.jpg at offset 2048: 4294967296 bytes, expected an image below"}) ==
+        "");
+  const std::string path = folder.path().string();
+  CHECK(opened.places() == std::vector<std::string>{path + "/train-0.tar: member 1/a.jpg at offset 0",
+                                                    path + "/train-0.tar: member 2/b.jpg at offset 1024",
+                                                    path + "/train-1.tar: member 4/d.jpg at offset 0"});
+}
+
+TEST_CASE("a shard that is not there is a problem, and the images of the others are their own", "[data]") {
+  const TempDir folder;
+  fs::create_symlink("nowhere", folder.path() / "train-0.tar");
+  folder.write("train-1.tar", TarWriter().add("4/d.jpg", "D").finish());
+  const Opened opened = open_shards_in(folder.path(), {"train-0.tar", "train-1.tar"});
+  REQUIRE(opened.problems.size() == 1);
+  CHECK(lacks(opened.problems[0], {"train-0.tar: No such file"}) == "");
+  CHECK(opened.places() ==
+        std::vector<std::string>{(folder.path() / "train-1.tar").string() + ": member 4/d.jpg at offset 0"});
+  CHECK(opened.files->read(0) == std::vector<uint8_t>{'D'});
+}
+
+TEST_CASE("a class folder that cannot be listed is a problem, and the other classes are read", "[data]") {
+  const TempDir folder;
+  folder.write("train/bat/a.jpg", "A");
+  folder.write("train/cat/b.jpg", "B");
+  folder.write("train/dog/c.jpg", "C");
+  for (const char* name : {"", "train", "train/bat", "train/dog"})
+    fs::permissions(folder.path() / name, fs::perms{0755});
+  fs::permissions(folder.path() / "train/cat", fs::perms::none);
+  Opened opened;
+  std::string note;
+  {
+    const WithoutPrivileges scope;
+    opened.files =
+        open_class_folders(folder.path(), Split::kTrain, {.path = folder.path() / "none/index", .note = note},
+                           collect_into(opened.problems));
+  }
+  fs::permissions(folder.path() / "train/cat", fs::perms::owner_all);
+  REQUIRE(opened.problems.size() == 1);
+  CHECK(lacks(opened.problems[0], {"cannot list", "train/cat: Permission denied"}) == "");
+  const std::string path = folder.path().string();
+  CHECK(opened.places() == std::vector<std::string>{path + "/train/bat/a.jpg", path + "/train/dog/c.jpg"});
+  CHECK(opened.files->index().label(1) == 2);
+}
