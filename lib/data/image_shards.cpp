@@ -55,7 +55,11 @@ class Shards final : public ImageFiles {
   }
   std::vector<uint8_t> read(int64_t image) const override {
     const size_t shard = index().group(image);
-    return files_.empty() ? read_from(InputFile(shards_[shard]), image) : read_from(files_[shard], image);
+    try {
+      return files_.empty() ? read_from(InputFile(shards_[shard]), image) : read_from(files_[shard], image);
+    } catch (const DataError& error) {  // which knows the shard alone
+      throw DataError(fmt::format("{}: {}", place(image), error.what()));
+    }
   }
 
  private:

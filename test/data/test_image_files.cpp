@@ -118,3 +118,20 @@ TEST_CASE("a class folder that cannot be listed is a problem, and the other clas
   CHECK(opened.places() == std::vector<std::string>{path + "/train/bat/a.jpg", path + "/train/dog/c.jpg"});
   CHECK(opened.files->index().label(1) == 2);
 }
+
+TEST_CASE("an image that a shard has no more is named with its member", "[data]") {
+  const TempDir folder;
+  for (const int shards : {1, 300}) {  // kept open, and opened for every image
+    std::vector<std::string> names;
+    for (int i = 0; i < shards; ++i) {
+      names.push_back("train-" + std::to_string(i) + ".tar");
+      folder.write(names.back(), TarWriter().add("1/a.jpg", "A").add("2/b.jpg", "B").finish());
+    }
+    const Opened opened = open_shards_in(folder.path(), names);
+    REQUIRE(opened.problems.empty());
+    fs::resize_file(folder.path() / "train-0.tar", 1200);
+    CHECK(opened.files->read(0) == std::vector<uint8_t>{'A'});
+    CHECK(lacks(message_of<DataError>([&] { opened.files->read(1); }),
+                {"train-0.tar: member 2/b.jpg at offset 1024: ", "the file ends at offset 1536"}) == "");
+  }
+}
