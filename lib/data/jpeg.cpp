@@ -107,14 +107,32 @@ struct JpegImage::Decoder {
 
   bool is_cmyk() const { return info.num_components == 4; }
 
+  /// Colours sampled once where brightness (and black) is sampled in full, as 4:4:4, 4:2:2 and 4:2:0 are. Of
+  /// others libjpeg-turbo 2.1 gives wrong pixels when it crops and scales at once.
+  bool has_usual_sampling() const {
+    const std::span components(info.comp_info, static_cast<size_t>(info.num_components));
+    return std::all_of(components.begin(), components.end(), [&](const jpeg_component_info& component) {
+      const bool is_colour = component.component_index == 1 || component.component_index == 2;
+      return component.h_samp_factor == (is_colour ? 1 : info.max_h_samp_factor) &&
+             component.v_samp_factor == (is_colour ? 1 : info.max_v_samp_factor);
+    });
+  }
+
   /// Columns begin..end-1 of the scaled image, at least; sets them to those that are decoded.
   bool start(int eighths, int64_t& begin, int64_t& end) {
     if (setjmp(errors.on_error)) return false;
     info.scale_num = static_cast<unsigned>(eighths);
     info.scale_denom = 8;
+    // Where the last scans of a progressive image are missing, smoothing (Pillow has it on) looks at blocks
+    // beside the box, and rows that are skipped are not there for it.
+    info.do_block_smoothing = FALSE;
     jpeg_start_decompress(&info);
     auto first = static_cast<JDIMENSION>(begin);
     auto width = static_cast<JDIMENSION>(end - begin);
+    if (!has_usual_sampling()) {
+      first = 0;
+      width = info.output_width;
+    }
     if (width < info.output_width) jpeg_crop_scanline(&info, &first, &width);
     begin = first;
     end = first + width;

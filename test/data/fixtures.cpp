@@ -99,6 +99,10 @@ std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixel
     info.comp_info[i].h_samp_factor = sampled_in_full ? options.across : 1;
     info.comp_info[i].v_samp_factor = sampled_in_full ? options.down : 1;
   }
+  if (options.odd_sampling) {
+    info.comp_info[0].h_samp_factor = 2;
+    info.comp_info[1].v_samp_factor = 4;
+  }
   if (options.progressive) jpeg_simple_progression(&info);
   jpeg_start_compress(&info, TRUE);
   const size_t stride = static_cast<size_t>(width) * components;

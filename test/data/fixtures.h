@@ -54,6 +54,7 @@ class TarWriter {
 struct JpegOptions {
   int across = 1;  ///< pixels of a colour sample: 2 and 2 for 4:2:0, 2 and 1 for 4:2:2
   int down = 1;
+  bool odd_sampling = false;  ///< of 3 components: 2x1, 1x4 and 1x1 samples in 2x4 pixels
   bool progressive = false;
   bool ycck = false;  ///< of 4 components
   int quality = 100;

@@ -55,6 +55,7 @@ TEST_CASE("decoding a box gives the pixels that decoding the whole image gives t
                                    {3, {.down = 2}},
                                    {3, {.across = 2, .down = 2}},
                                    {3, {.across = 4, .down = 1}},
+                                   {3, {.odd_sampling = true}},
                                    {3, {.across = 2, .down = 2, .progressive = true}},
                                    {1, {}},
                                    {4, {}},
@@ -83,6 +84,23 @@ TEST_CASE("decoding a box gives the pixels that decoding the whole image gives t
         REQUIRE(decoded(jpeg, box, eighths) == cut_out(whole, width, box));
       }
     }
+  }
+}
+
+TEST_CASE("a box of a progressive image without its last scans has the pixels of the whole one too",
+          "[data]") {
+  const std::string whole = noise_jpeg(83, 61, 3, {.across = 2, .down = 2, .progressive = true});
+  const std::string jpeg = whole.substr(0, whole.rfind("\xff\xda")) + "\xff\xd9";
+  REQUIRE(error_of(jpeg).empty());
+  const auto rgb = decoded(jpeg, {.left = 0, .top = 0, .right = 83, .bottom = 61}, 8);
+  CounterRandom random(3, RandomPurpose::kCrop, 0);
+  for (int draw = 0; draw < 50; ++draw) {
+    const Box box{.left = static_cast<int64_t>(random.below(60)),
+                  .top = static_cast<int64_t>(random.below(50)),
+                  .right = 83 - static_cast<int64_t>(random.below(20)),
+                  .bottom = 61 - static_cast<int64_t>(random.below(10))};
+    INFO("box " << box.left << " " << box.top << " " << box.right << " " << box.bottom);
+    REQUIRE(decoded(jpeg, box, 8) == cut_out(rgb, 83, box));
   }
 }
 
