@@ -105,6 +105,14 @@ std::optional<int64_t> parse_number(std::string_view text) {
   return value;
 }
 
+/// For messages: bytes of a damaged file that are no printable characters as '?'.
+std::string printable(std::string_view text) {
+  std::string shown(text.substr(0, 40));
+  std::replace_if(
+      shown.begin(), shown.end(), [](char letter) { return letter < ' ' || letter > '~'; }, '?');
+  return shown;
+}
+
 /// Of samples in a shard, by their keys.
 using LabelOfKey = std::map<std::string, int64_t, std::less<>>;
 
@@ -114,7 +122,7 @@ std::optional<int64_t> label_from(std::string_view text, int64_t num_classes, co
   const std::optional<int64_t> label = parse_number(text);
   if (label && *label >= 0 && *label < num_classes) return label;
   on_problem(
-      fmt::format("{}: label '{}', expected a number in 0..{}.", place, text.substr(0, 40), num_classes - 1));
+      fmt::format("{}: label '{}', expected a number in 0..{}.", place, printable(text), num_classes - 1));
   return std::nullopt;
 }
 

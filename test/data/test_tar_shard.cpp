@@ -40,6 +40,12 @@ TEST_CASE("read_tar gives the files with their offsets", "[data]") {
   CHECK(members[2].data.empty());
 }
 
+TEST_CASE("a label that is no text is shown as a line of text", "[data]") {
+  const std::string label("\0\n\x1b[1m\xff", 7);
+  CHECK(lacks(shard_error(TarWriter().add("a.jpg", "A").add("a.cls", label).finish()),
+              {"member a.cls at offset 1024: label '???[1m?', expected a number in 0..9."}) == "");
+}
+
 TEST_CASE("samples come in order of their images, labels from .cls in any place", "[data]") {
   const TempDir folder;
   const auto shard = folder.write("train-000000.tar", TarWriter()
