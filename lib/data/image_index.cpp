@@ -215,6 +215,24 @@ size_t ImageIndex::group(int64_t image) const {
   return static_cast<size_t>(after - first_images_.begin()) - 1;
 }
 
+bool ImageIndex::is_consistent() const {
+  const size_t images = labels_.size();
+  const bool groups_begin_in_order =
+      first_images_.size() == groups_.size() && std::is_sorted(first_images_.begin(), first_images_.end()) &&
+      (groups_.empty() ? images == 0 : first_images_.front() == 0 && first_images_.back() <= size());
+  const bool names_end_in_order = name_ends_.size() == images &&
+                                  std::is_sorted(name_ends_.begin(), name_ends_.end()) &&
+                                  names_.size() == (images == 0 ? 0 : name_ends_.back());
+  const auto is_shard = [](const ImageGroup& group) { return group.size_bytes > 0; };
+  const auto shards = static_cast<size_t>(std::count_if(groups_.begin(), groups_.end(), is_shard));
+  const bool has_places =
+      (shards == 0 || shards == groups_.size()) && members_.size() == (shards == 0 ? 0 : images) &&
+      std::all_of(members_.begin(), members_.end(),
+                  [](const Member& member) { return member.data_offset_bytes >= member.header_bytes; });
+  return groups_begin_in_order && names_end_in_order && has_places &&
+         std::all_of(labels_.begin(), labels_.end(), [](int32_t label) { return label >= 0; });
+}
+
 // ---- on disk ----
 
 IndexFile::IndexFile(fs::path path, std::string contents)
@@ -243,7 +261,7 @@ std::optional<ImageIndex> IndexFile::load() const {
     reader.get_all(index.name_ends_);
     reader.get_all(index.labels_);
     reader.get_all(index.members_);
-    return reader.at_end() ? std::optional(std::move(index)) : std::nullopt;
+    return reader.at_end() && index.is_consistent() ? std::optional(std::move(index)) : std::nullopt;
   } catch (const DataError&) {  // missing, unreadable or too short: as good as none
     return std::nullopt;
   }

@@ -64,6 +64,8 @@ class ImageIndex {
   };
 
   void add(std::string_view name, int64_t label);
+  /// Whether the vectors below belong together, so that each image has all that it can be asked for.
+  bool is_consistent() const;
 
   std::vector<ImageGroup> groups_;
   std::vector<int64_t> first_images_;  // of the groups
