@@ -3,7 +3,6 @@
 // The formats that the program reads, each with small whole files of it.
 
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +25,10 @@ struct Format {
   std::string (*repair)(std::string bytes) = nullptr;
 };
 
-/// As CMakeLists.txt names them.
-std::span<const Format> formats();
+std::vector<Format> array_formats();        ///< images that are kept in memory: CIFAR, SVHN
+std::vector<Format> jpeg_formats();         ///< JPEG, and tar shards of it
+std::vector<Format> image_index_formats();  ///< the saved list of images
+std::vector<Format> token_formats();
+std::vector<Format> safetensors_formats();
 
 }  // namespace sdp::fuzz

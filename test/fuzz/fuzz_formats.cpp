@@ -44,6 +44,16 @@ extern "C" void fail_at_alarm(int) {
   ::_exit(1);
 }
 
+std::vector<sdp::fuzz::Format> all_formats() {
+  using namespace sdp::fuzz;
+  std::vector<Format> all;
+  for (const auto formats :
+       {array_formats, jpeg_formats, image_index_formats, token_formats, safetensors_formats})
+    for (const Format& format : formats())
+      all.push_back(format);
+  return all;
+}
+
 /// Whether a file is read; false: refused. Ends the program where it is neither.
 bool reads(const sdp::fuzz::Format& format, const std::filesystem::path& file) {
   ::alarm(kLimitS);
@@ -91,7 +101,7 @@ int fuzz(const sdp::fuzz::Format& format, uint64_t first, uint64_t count) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const auto all = sdp::fuzz::formats();
+  const std::vector<sdp::fuzz::Format> all = all_formats();
   const auto format = std::find_if(all.begin(), all.end(), [&](const sdp::fuzz::Format& candidate) {
     return !arguments.empty() && candidate.name == arguments[0];
   });
@@ -100,6 +110,10 @@ int main(int argc, char** argv) {
     for (const sdp::fuzz::Format& known : all)
       std::fprintf(stderr, "  %s\n", known.name.data());
     return static_cast<int>(sdp::ExitCode::kUsage);
+  }
+  if (all.size() != SDP_FUZZ_FORMATS) {
+    std::fprintf(stderr, "CMakeLists.txt names %d formats, there are %zu\n", SDP_FUZZ_FORMATS, all.size());
+    return 1;
   }
   __sanitizer_set_death_callback(say_which_file);
   ::signal(SIGALRM, fail_at_alarm);

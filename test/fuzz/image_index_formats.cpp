@@ -1,0 +1,155 @@
+#include <xxhash.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "data/image_index.h"
+#include "fixtures.h"
+#include "formats.h"
+#include "io/file.h"
+#include "oracle.h"
+
+namespace sdp::fuzz {
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace sdp::testing;
+
+/// The clock of files begins in 2174, and what changed just now would be listed anew.
+constexpr int64_t kLongAgo = -8'000'000'000'000'000'000;
+
+/// A data set as it is now.
+struct Listed {
+  std::string contents;
+  std::vector<ImageGroup> groups;
+};
+
+Listed folders() {
+  return {.contents = "class folders cat/dog",
+          .groups = {{.name = "cat", .size_bytes = 0, .changed_ns = kLongAgo + 1},
+                     {.name = "dog", .size_bytes = 0, .changed_ns = kLongAgo + 2}}};
+}
+
+Listed shards() {
+  return {.contents = "shards of 10 classes",
+          .groups = {{.name = "train-0.tar", .size_bytes = 9216, .changed_ns = kLongAgo + 3},
+                     {.name = "train-1.tar", .size_bytes = 10240, .changed_ns = kLongAgo + 4},
+                     {.name = "train-2.tar", .size_bytes = 1024, .changed_ns = kLongAgo + 5}}};
+}
+
+bool holds_members(const ImageGroup& group) {
+  return group.size_bytes > 0;
+}
+
+/// Adds three images, of which names and labels depend on the group.
+void list_group(const ImageGroup& group, ImageIndex& index) {
+  for (int64_t image = 0; image < 3; ++image) {
+    const std::string name = group.name + std::string(static_cast<size_t>(image), 'x') + ".jpg";
+    const int64_t label = group.changed_ns - kLongAgo + image;
+    const TarEntry member{
+        .name = name, .offset_bytes = 2048 * image, .data_offset_bytes = 2048 * image + 512, .size_bytes = 7};
+    holds_members(group) ? index.add_member(member, label) : index.add_file(name, label);
+  }
+}
+
+ImageIndex list_all(const Listed& listed) {
+  ImageIndex index;
+  for (const ImageGroup& group : listed.groups) {
+    index.begin_group(group);
+    list_group(group, index);
+  }
+  return index;
+}
+
+std::string saved(const Listed& listed) {
+  const TempDir folder;
+  IndexFile(folder.path() / "train.sdp-index", listed.contents).save(list_all(listed));
+  return read_text(folder.path() / "train.sdp-index");
+}
+
+std::vector<std::string> index_seeds() {
+  Listed older = shards();
+  older.groups[1].changed_ns = kLongAgo;
+  return {saved(folders()), saved(shards()), saved(older)};
+}
+
+/// All that the rest of the program asks an index. One that is wrong must still be whole in itself.
+void look_at(const ImageIndex& index) {
+  for (int64_t image = 0; image < index.size(); ++image) {
+    require(index.group(image) < index.groups().size(), "an image outside of the groups");
+    use(std::as_bytes(std::span(index.name(image))));
+    require(index.label(image) >= 0, "a negative label");
+    if (!holds_members(index.groups()[index.group(image)])) continue;
+    const TarEntry member = index.member(image);
+    require(member.offset_bytes >= 0 && member.data_offset_bytes >= member.offset_bytes,
+            "no place in a file");
+  }
+}
+
+/// The index of a data set, and whether it is in part the saved one. Not saved again.
+struct Updated {
+  ImageIndex index;
+  bool from_file;
+};
+
+Updated update(const fs::path& file, const Listed& listed) {
+  size_t groups = 0;
+  std::string note;
+  const auto list = [&](const ImageGroup& group, ImageIndex& index) {
+    list_group(group, index);
+    ++groups;
+    return false;  // a problem: nothing is saved
+  };
+  ImageIndex index = update_index(IndexFile(file, listed.contents), listed.groups, list, note);
+  return {.index = std::move(index), .from_file = groups < listed.groups.size()};
+}
+
+/// A damaged index is made anew; used or not, the list is the one that there is without any.
+void read_index(const fs::path& file) {
+  bool used = false;
+  for (const Listed& listed : {folders(), shards()}) {
+    const Updated updated = update(file, listed);
+    require(updated.index == list_all(listed), "a damaged index is believed");
+    used |= updated.from_file;
+  }
+  if (!used) throw DataError("made anew");
+}
+
+std::string repair_index(std::string bytes) {
+  constexpr size_t kMagicBytes = 8;
+  constexpr size_t kFrameBytes = kMagicBytes + sizeof(uint64_t);
+  if (bytes.size() < kFrameBytes) return bytes;
+  const uint64_t hash = XXH3_64bits(bytes.data() + kFrameBytes, bytes.size() - kFrameBytes);
+  std::memcpy(bytes.data() + kMagicBytes, &hash, sizeof hash);
+  return bytes;
+}
+
+/// One whose checksum was made right again may say something else, but nothing that reads outside of it.
+void read_forged_index(const fs::path& file) {
+  bool used = false;
+  for (const Listed& listed : {folders(), shards()}) {
+    if (const std::optional<ImageIndex> index = IndexFile(file, listed.contents).load()) {
+      look_at(*index);
+      used = true;
+    }
+    look_at(update(file, listed).index);
+  }
+  if (!used) throw DataError("not an index");
+}
+
+// Of the first seed: checksum, length of the contents, number of groups, length of the first group's name.
+constexpr std::array<size_t, 4> kFields = {8, 16, 45, 53};
+
+}  // namespace
+
+std::vector<Format> image_index_formats() {
+  return {
+      {"image_index", "train.sdp-index", {90, kFields}, index_seeds, read_index},
+      {"image_index_forged", "train.sdp-index", {90, kFields}, index_seeds, read_forged_index, repair_index},
+  };
+}
+
+}  // namespace sdp::fuzz

@@ -1,0 +1,205 @@
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "data/crops.h"
+#include "data/imagenet.h"
+#include "data/jpeg.h"
+#include "data/random.h"
+#include "fixtures.h"
+#include "formats.h"
+#include "io/file.h"
+#include "oracle.h"
+#include "tar_repair.h"
+
+namespace sdp::fuzz {
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace sdp::testing;
+
+std::string smooth_jpeg(int width, int height, int components, JpegOptions options = {}) {
+  const std::string pixels = pixels_of(0, static_cast<size_t>(width * height * components));
+  options.quality = 85;
+  return encode_jpeg(width, height, {pixels.begin(), pixels.end()}, options);
+}
+
+// ---- one JPEG ----
+
+std::vector<std::string> jpeg_seeds() {
+  return {smooth_jpeg(40, 24, 3),
+          smooth_jpeg(83, 61, 3, {.across = 2, .down = 2}),
+          smooth_jpeg(17, 33, 1),
+          smooth_jpeg(64, 48, 3, {.across = 2, .down = 2, .progressive = true}),
+          smooth_jpeg(45, 20, 3, {.across = 2}),
+          smooth_jpeg(50, 30, 3, {.odd_sampling = true}),
+          smooth_jpeg(21, 19, 4),
+          smooth_jpeg(30, 31, 4, {.across = 2, .down = 2, .ycck = true}),
+          flat_jpeg(32, 32, {200, 100, 50})};
+}
+
+/// [height, width, 3]
+std::vector<uint8_t> decoded(std::span<const uint8_t> jpeg, const Box& box, int eighths) {
+  const Pixels pixels = JpegImage(jpeg).decode(box, eighths);
+  require(pixels.width() == box.width() && pixels.height() == box.height(), "pixels of another box");
+  std::vector<uint8_t> rgb;
+  rgb.reserve(static_cast<size_t>(box.area() * 3));
+  for (int64_t y = 0; y < box.height(); ++y)
+    for (int64_t x = 0; x < box.width(); ++x)
+      rgb.insert(rgb.end(), pixels.row(y) + x * kPixelBytes, pixels.row(y) + x * kPixelBytes + 3);
+  return rgb;
+}
+
+std::vector<uint8_t> cut_out(std::span<const uint8_t> rgb, int64_t width, const Box& box) {
+  std::vector<uint8_t> part;
+  for (int64_t y = box.top; y < box.bottom; ++y) {
+    const auto row =
+        rgb.subspan(static_cast<size_t>((y * width + box.left) * 3), static_cast<size_t>(box.width() * 3));
+    part.insert(part.end(), row.begin(), row.end());
+  }
+  return part;
+}
+
+/// Random choices that are a function of the file alone.
+class Choices {
+ public:
+  explicit Choices(std::span<const uint8_t> file)
+      : random_(XXH3_64bits(file.data(), file.size()), RandomPurpose::kCrop, 0) {}
+  int64_t below(int64_t n) { return static_cast<int64_t>(random_.below(static_cast<uint64_t>(n))); }
+  Box box(int64_t width, int64_t height) {
+    const int64_t left = below(width), top = below(height);
+    return {.left = left,
+            .top = top,
+            .right = left + 1 + below(width - left),
+            .bottom = top + 1 + below(height - top)};
+  }
+
+ private:
+  CounterRandom random_;
+};
+
+/// A box has the pixels of the whole image. Of a damaged one it may be whole, or refused.
+void check_box(std::span<const uint8_t> file, bool whole, Choices& choices) {
+  const JpegImage image(file);
+  const int eighths = static_cast<int>(1 + choices.below(8));
+  const int64_t width = JpegImage::scaled(image.width(), eighths);
+  const int64_t height = JpegImage::scaled(image.height(), eighths);
+  const Box box = choices.box(width, height);
+  std::vector<uint8_t> part;
+  const std::string refused = message_of<DataError>([&] { part = decoded(file, box, eighths); });
+  use(std::as_bytes(std::span(part)));
+  if (!whole) return;
+  require(refused.empty(), "a box of a whole image is refused");
+  require(part == cut_out(decoded(file, {.left = 0, .top = 0, .right = width, .bottom = height}, eighths),
+                          width, box),
+          "a box has other pixels than the whole image");
+}
+
+/// The two ways to the network's input.
+void check_crops(std::span<const uint8_t> file, bool whole, Choices& choices) {
+  const int64_t size = 1 + choices.below(16);
+  std::vector<uint8_t> chw(static_cast<size_t>(3 * size * size));
+  const std::string refused = message_of<DataError>([&] {
+    JpegImage image(file);
+    decode_crop(image, center_crop(image.width(), image.height(), size + choices.below(9), size), 8, size,
+                chw);
+    JpegImage again(file);
+    const Crop crop = crop_of(random_resized_crop(again.width(), again.height(), 1, choices.below(100)));
+    decode_crop(again, crop, eighths_for(crop, size), size, chw);
+  });
+  require(!whole || refused.empty(), "a crop of a whole image is refused");
+  use(std::as_bytes(std::span(chw)));
+}
+
+void read_jpeg(const fs::path& path) {
+  const std::vector<uint8_t> file = read_bytes(path);
+  const int64_t width = JpegImage(file).width();
+  const int64_t height = JpegImage(file).height();
+  const std::string problem = message_of<DataError>([&] { JpegImage(file).check(); });
+  require(problem == message_of<DataError>([&] { decode_jpeg(file, height, width); }),
+          "a check and decoding find something else");
+  Choices choices(file);
+  for (int draw = 0; draw < 3; ++draw)
+    check_box(file, problem.empty(), choices);
+  check_crops(file, problem.empty(), choices);
+  if (!problem.empty()) throw DataError(problem);
+}
+
+// ---- ImageNet's tar shards ----
+
+constexpr int64_t kClasses = 10;
+
+std::vector<std::string> shard_seeds() {
+  const std::string colour = smooth_jpeg(12, 10, 3, {.across = 2, .down = 2});
+  const std::string grey = smooth_jpeg(9, 30, 1);
+  const std::string progressive = smooth_jpeg(20, 11, 3, {.progressive = true});
+  return {TarWriter().add("a.jpg", colour).add("a.cls", "7\n").add("b.cls", "0").add("b.jpg", grey).finish(),
+          TarWriter().add("dir/", "", '5').add("3/a.jpg", progressive).add("9/b.JPEG", colour).finish(),
+          TarWriter()
+              .add("PaxHeader", "19 path=5/long.jpg\n", 'x')
+              .add("short", grey)
+              .add("././@LongLink", std::string("4/") + std::string(120, 'n') + ".jpg", 'L')
+              .add("cut", colour)
+              .finish()};
+}
+
+/// An image that a check finds whole is read in evaluation and training; what is damaged may be outside of
+/// what they look at. The first problem is thrown.
+void look_at(const ImageNet& images) {
+  const std::vector<Augmentation> steps = {Augmentation::kResizedCrop};
+  std::vector<uint8_t> chw(static_cast<size_t>(images.shape().numel()));
+  std::vector<std::string> problems;
+  for (int64_t index = 0; index < images.size(); ++index) {
+    require(images.label(index) >= 0 && images.label(index) < kClasses, "a label outside the classes");
+    const bool whole = images.check_image(index, collect_into(problems)).has_value();
+    const std::string refused = message_of<DataError>([&] {
+      images.read(index, chw);
+      use(std::as_bytes(std::span(chw)));
+      for (int64_t position = 0; position < 2; ++position)
+        images.read_for_training(index, steps, 1, position, chw);
+      use(std::as_bytes(std::span(chw)));
+    });
+    require(!whole || refused.empty(), "an image that a check finds whole is refused");
+  }
+  if (!problems.empty()) throw DataError(problems.front());
+}
+
+void read_imagenet_shard(const fs::path& file) {
+  DataSpec spec;
+  spec.name = DatasetName::kImageNet;
+  spec.path = file.parent_path().string();
+  spec.train_files = "shard-?.tar";
+  spec.test_files = "none-*.tar";
+  spec.index_dir = (file.parent_path() / "none").string();  // nothing is saved: see image_index
+  spec.eval_resize = 9;
+  ModelSpec model;
+  model.num_classes = kClasses;
+  model.image_size = 8;
+  const auto open = [&](const OnProblem& on_problem) {
+    return open_imagenet(spec, model, Split::kTrain, on_problem);
+  };
+  std::vector<std::string> damaged;
+  read_with_and_without_problems(open, [&](const std::unique_ptr<ImageNet>& images) {
+    const std::string problem = message_of<DataError>([&] { look_at(*images); });
+    if (!problem.empty()) damaged.push_back(problem);
+  });
+  if (!damaged.empty()) throw DataError(damaged.front());
+}
+
+// Offsets in the second seed, 4:2:0: its frame's length, height, width, components, and their sampling.
+constexpr std::array<size_t, 7> kJpegFields = {158, 160, 163, 165, 167, 169, 172};
+
+}  // namespace
+
+std::vector<Format> jpeg_formats() {
+  return {
+      {"jpeg", "image.jpg", {700, kJpegFields}, jpeg_seeds, read_jpeg},
+      {"imagenet_shard", "shard-0.tar", {512, kTarFields}, shard_seeds, read_imagenet_shard, repair_tar},
+  };
+}
+
+}  // namespace sdp::fuzz

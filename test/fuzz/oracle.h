@@ -1,0 +1,52 @@
+#pragma once
+
+// What readers are held to.
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "fixtures.h"
+#include "spec/error.h"
+
+namespace sdp::fuzz {
+
+inline void require(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+/// Keeps the compiler from leaving out the reads, which are the point.
+inline void use(std::span<const std::byte> bytes) {
+  unsigned sum = 0;
+  for (const std::byte byte : bytes)
+    sum += std::to_integer<unsigned>(byte);
+  [[maybe_unused]] static volatile unsigned sink;
+  sink = sum;
+}
+
+/// `read(on_problem)` twice: where the first problem ends the reading, it has to be the first of all
+/// problems. Throws it at the end, after `look` at what was read in spite of problems.
+template <class Read, class Look>
+void read_with_and_without_problems(const Read& read, const Look& look) {
+  std::vector<std::string> problems;
+  const std::string last = message_of<Error>([&] { look(read(testing::collect_into(problems))); });
+  if (!last.empty()) problems.push_back(last);
+  const std::string first = message_of<Error>([&] { read(throw_problem); });
+  require(first == (problems.empty() ? "" : problems.front()),
+          "the first problem depends on what is done with it");
+  if (!first.empty()) throw DataError(first);
+}
+
+/// A smooth image, so that formats that compress have something to do.
+inline std::string pixels_of(int image, size_t bytes = 3072) {
+  std::string pixels;
+  for (size_t at = 0; at < bytes; ++at)
+    pixels += static_cast<char>(static_cast<size_t>(image) * 37 + at / 32 + at % 32);
+  return pixels;
+}
+
+}  // namespace sdp::fuzz
