@@ -184,9 +184,10 @@ struct DataSpec {
     field(
         "location", &DataSpec::location,
         "where images are kept and augmented: host, or all of them on the device (cifar10, cifar100, svhn); "
-        "auto: device on CUDA where it can");
-    field("on_error", &DataSpec::on_error,
-          "a damaged image: error, or skip it, take another in its place and count it");
+        "auto: device on CUDA, up to 1 GiB of pixels");
+    field(
+        "on_error", &DataSpec::on_error,
+        "imagenet: a damaged image is an error, or skipped and counted: in training another takes its place");
   }
 };
 

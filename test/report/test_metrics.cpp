@@ -44,8 +44,9 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
   eval.loss_uncorrected = 3;
   eval.accuracy_uncorrected = 0.5;
   eval.subnetwork_accuracy = {0.25, 0.5};
-  CHECK(to_json_line(eval) == R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"skipped_samples":4,)"
-                              R"("loss_uncorrected":3.0,"accuracy_uncorrected":0.5,"subnetwork_accuracy":[0.25,0.5]})");
+  CHECK(to_json_line(eval) ==
+        R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"skipped_samples":4,)"
+        R"("loss_uncorrected":3.0,"accuracy_uncorrected":0.5,"subnetwork_accuracy":[0.25,0.5]})");
 
   CHECK(to_json_line(TraceRecord{.step = 3, .worker = 1, .replica = 0, .loss = 2.5, .samples = {7, 49999}}) ==
         R"({"step":3,"worker":1,"replica":0,"loss":2.5,"samples":[7,49999]})");
