@@ -107,9 +107,10 @@ struct JpegImage::Decoder {
 
   bool is_cmyk() const { return info.num_components == 4; }
 
-  /// Colours sampled once where brightness (and black) is sampled in full, as 4:4:4, 4:2:2 and 4:2:0 are. Of
-  /// others libjpeg-turbo 2.1 gives wrong pixels when it crops and scales at once.
+  /// 4:4:4, 4:2:2, 4:4:0 or 4:2:0: colours are sampled once where brightness (and black) is sampled in full.
+  /// Of others libjpeg-turbo 2.1 gives wrong pixels when it crops and scales at once.
   bool has_usual_sampling() const {
+    if (info.max_h_samp_factor > 2 || info.max_v_samp_factor > 2) return false;
     const std::span components(info.comp_info, static_cast<size_t>(info.num_components));
     return std::all_of(components.begin(), components.end(), [&](const jpeg_component_info& component) {
       const bool is_colour = component.component_index == 1 || component.component_index == 2;

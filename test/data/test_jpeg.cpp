@@ -55,6 +55,7 @@ TEST_CASE("decoding a box gives the pixels that decoding the whole image gives t
                                    {3, {.down = 2}},
                                    {3, {.across = 2, .down = 2}},
                                    {3, {.across = 4, .down = 1}},
+                                   {3, {.across = 4, .down = 2}},
                                    {3, {.odd_sampling = true}},
                                    {3, {.across = 2, .down = 2, .progressive = true}},
                                    {1, {}},
@@ -90,7 +91,9 @@ TEST_CASE("decoding a box gives the pixels that decoding the whole image gives t
 TEST_CASE("a box of a progressive image without its last scans has the pixels of the whole one too",
           "[data]") {
   const std::string whole = noise_jpeg(83, 61, 3, {.across = 2, .down = 2, .progressive = true});
-  const std::string jpeg = whole.substr(0, whole.rfind("\xff\xda")) + "\xff\xd9";
+  // The first scan has the mean of each block alone, which libjpeg would smooth.
+  const size_t first_scan = whole.find("\xff\xda");
+  const std::string jpeg = whole.substr(0, whole.find("\xff\xda", first_scan + 2)) + "\xff\xd9";
   REQUIRE(error_of(jpeg).empty());
   const auto rgb = decoded(jpeg, {.left = 0, .top = 0, .right = 83, .bottom = 61}, 8);
   CounterRandom random(3, RandomPurpose::kCrop, 0);
