@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 using namespace sdp::testing;
 
 std::string smooth_jpeg(int width, int height, int components, JpegOptions options = {}) {
-  const std::string pixels = pixels_of(0, static_cast<size_t>(width * height * components));
+  const auto values = int64_t{width} * height * components;
+  const std::string pixels = pixels_of(0, static_cast<size_t>(values));
   options.quality = 85;
   return encode_jpeg(width, height, {pixels.begin(), pixels.end()}, options);
 }
