@@ -94,12 +94,19 @@ def test_more_slices_than_heads_are_as_many_as_heads(tmp_path, data, tokens):
     assert of_branch("mlp") == [(2 * i, 2 * i + 2) for i in range(16)]
 
 
-@pytest.mark.parametrize("name", ["cifar100", "svhn"])
-def test_data_sets_to_plan_with_only(tmp_path, data, name):
+EXPECTED_FILES = {
+    "cifar100": ["CIFAR-100", "train.bin", "cifar-100-binary.tar.gz"],
+    "svhn": ["train_32x32.mat", "missing"],
+    "imagenet": ["ImageNet", "train/CLASS/*.JPEG", "*train*.tar"],
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED_FILES)
+def test_a_folder_of_another_data_set(tmp_path, data, name):
     config = harness.write_config(tmp_path, "run", data, data={"name": name})
-    harness.run("plan", "--config", config)
+    harness.run("plan", "--config", config)  # which reads no data
     for processes in (1, 2):
-        refused(tmp_path, ["--config", config, "--nproc", processes], ["data.name", name, "cifar10", "tokens"], code=2)
+        refused(tmp_path, ["--config", config, "--nproc", processes], [str(data), *EXPECTED_FILES[name]], code=3)
 
 
 def test_images_of_another_size(tmp_path, data):
