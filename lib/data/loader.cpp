@@ -8,9 +8,9 @@ namespace sdp {
 
 namespace {
 
-MakeBatch maker_of(const Dataset& dataset, TrainingBatches batches) {
+MakeBatch maker_of(const Dataset& dataset, const TrainingBatches& batches) {
   batches.check();
-  return [&dataset, batches = std::move(batches)](int64_t number, const std::stop_token& stop) {
+  return [&dataset, batches](int64_t number, const std::stop_token& stop) {
     return dataset.training_batch(batches.samples(number, dataset.size()), batches.augment, batches.seed,
                                   stop);
   };
@@ -34,7 +34,7 @@ BatchLoader::BatchLoader(int64_t count, MakeBatch make, LoaderThreads threads)
     threads_.emplace_back([this](const std::stop_token& stop) { prepare_batches(stop); });
 }
 
-BatchLoader::BatchLoader(const Dataset& dataset, TrainingBatches batches, LoaderThreads threads)
+BatchLoader::BatchLoader(const Dataset& dataset, const TrainingBatches& batches, LoaderThreads threads)
     : BatchLoader(batches.count(), maker_of(dataset, batches), threads) {}
 
 BatchLoader::BatchLoader(const Dataset& dataset, EvalBatches batches, LoaderThreads threads)

@@ -32,7 +32,7 @@ class BatchLoader {
   /// Starts preparing at once: batches 0..count-1. Throws std::logic_error for numbers out of range.
   BatchLoader(int64_t count, MakeBatch make, LoaderThreads threads);
   /// The data set must outlive the loader.
-  BatchLoader(const Dataset& dataset, TrainingBatches batches, LoaderThreads threads);
+  BatchLoader(const Dataset& dataset, const TrainingBatches& batches, LoaderThreads threads);
   BatchLoader(const Dataset& dataset, EvalBatches batches, LoaderThreads threads);
   ~BatchLoader();
 
