@@ -109,8 +109,7 @@ int data_check_command(const DataCheckArguments& arguments) {
   const ExperimentSpec spec =
       load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kMustExist).spec;
   ordered_json json = {{"name", name_of(spec.data.name)}, {"path", spec.data.path}};
-  if (!arguments.json)
-    std::printf("%s in %s\n", json["name"].get<std::string>().c_str(), spec.data.path.c_str());
+  if (!arguments.json) fmt::print("{} in {}\n", name_of(spec.data.name), spec.data.path);
   size_t problems = 0;
   for (const Split split : {Split::kTrain, Split::kTest}) {
     const SplitReport report = check_split(spec.data, spec.model, split, available_cores());

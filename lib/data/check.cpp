@@ -6,15 +6,19 @@
 #include <optional>
 #include <thread>
 
-#include "data/cifar.h"
+#include "data/image_array.h"
 #include "data/imagenet.h"
-#include "data/svhn.h"
 #include "data/tokens.h"
 #include "spec/error.h"
 
 namespace sdp {
 
 namespace {
+
+/// Appends what it is told to `problems`, which must outlive it.
+OnProblem collect_in(std::vector<std::string>& problems) {
+  return [&problems](const std::string& problem) { problems.push_back(problem); };
+}
 
 /// Runs `check`; what ends it is a problem.
 void run_to_first_error(std::vector<std::string>& problems, const std::function<void()>& check) {
@@ -31,10 +35,9 @@ void count(SplitReport& report, int64_t label, std::pair<int64_t, int64_t> size)
   ++report.images_of_size[size];
 }
 
-void check_array(SplitReport& report, const ModelSpec& model,
-                 const std::function<ImageArray(const OnProblem&)>& read) {
+void check_array(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split) {
   run_to_first_error(report.problems, [&] {
-    const ArrayDataset images(read([&](const std::string& problem) { report.problems.push_back(problem); }));
+    const ArrayDataset images(read_image_array(spec, split, collect_in(report.problems)));
     report.images_of_class.resize(static_cast<size_t>(images.num_classes()));
     for (int64_t i = 0; i < images.size(); ++i)
       count(report, images.label(i), {images.shape().height, images.shape().width});
@@ -55,8 +58,7 @@ std::vector<ImageFinding> decode(const ImageNet& images, int64_t begin, int64_t 
   const auto work = [&] {
     for (int64_t index = next++; index < end; index = next++) {
       ImageFinding& finding = findings[static_cast<size_t>(index - begin)];
-      finding.shape =
-          images.check_image(index, [&](const std::string& problem) { finding.problems.push_back(problem); });
+      finding.shape = images.check_image(index, collect_in(finding.problems));
     }
   };
   std::vector<std::jthread> pool;
@@ -69,8 +71,7 @@ void check_imagenet(SplitReport& report, const DataSpec& spec, const ModelSpec& 
                     int64_t threads) {
   constexpr int64_t kImagesAtATime = 4096;
   run_to_first_error(report.problems, [&] {
-    const std::unique_ptr<ImageNet> images = open_imagenet(
-        spec, model, split, [&](const std::string& problem) { report.problems.push_back(problem); });
+    const std::unique_ptr<ImageNet> images = open_imagenet(spec, model, split, collect_in(report.problems));
     report.images_of_class.resize(static_cast<size_t>(images->num_classes()));
     for (int64_t begin = 0; begin < images->size(); begin += kImagesAtATime) {
       const int64_t end = std::min(begin + kImagesAtATime, images->size());
@@ -88,8 +89,7 @@ void check_imagenet(SplitReport& report, const DataSpec& spec, const ModelSpec& 
 
 void check_tokens(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split) {
   run_to_first_error(report.problems, [&] {
-    report.shards = scan_tokens(spec, split, *model.vocab_size,
-                                [&](const std::string& problem) { report.problems.push_back(problem); });
+    report.shards = scan_tokens(spec, split, *model.vocab_size, collect_in(report.problems));
     for (const TokenScan& shard : report.shards)
       report.samples += std::max<int64_t>(shard.tokens - 1, 0) / spec.sequence_length;
     if (report.samples == 0 && report.problems.empty())
@@ -101,20 +101,11 @@ void check_tokens(SplitReport& report, const DataSpec& spec, const ModelSpec& mo
 
 SplitReport check_split(const DataSpec& spec, const ModelSpec& model, Split split, int64_t threads) {
   SplitReport report{.split = split};
-  const auto array_by = [&](auto read) {
-    check_array(report, model, [&](const OnProblem& on_problem) { return read(on_problem); });
-  };
   switch (spec.name) {
     case DatasetName::kCifar10:
-      array_by([&](const OnProblem& on_problem) { return read_cifar10(spec.path, split, on_problem); });
-      break;
     case DatasetName::kCifar100:
-      array_by([&](const OnProblem& on_problem) { return read_cifar100(spec.path, split, on_problem); });
-      break;
     case DatasetName::kSvhn:
-      array_by([&](const OnProblem& on_problem) {
-        return read_svhn(spec.path, split, spec.svhn_extra, on_problem);
-      });
+      check_array(report, spec, model, split);
       break;
     case DatasetName::kImageNet:
       check_imagenet(report, spec, model, split, threads);

@@ -4,9 +4,8 @@
 
 #include <stdexcept>
 
-#include "data/cifar.h"
+#include "data/image_array.h"
 #include "data/imagenet.h"
-#include "data/svhn.h"
 #include "data/tokens.h"
 #include "spec/error.h"
 
@@ -20,11 +19,9 @@ std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, const ModelSpec& m
                                  name_of(spec.name)));
   switch (spec.name) {
     case DatasetName::kCifar10:
-      return std::make_unique<ArrayDataset>(read_cifar10(spec.path, split, throw_problem));
     case DatasetName::kCifar100:
-      return std::make_unique<ArrayDataset>(read_cifar100(spec.path, split, throw_problem));
     case DatasetName::kSvhn:
-      return std::make_unique<ArrayDataset>(read_svhn(spec.path, split, spec.svhn_extra, throw_problem));
+      return std::make_unique<ArrayDataset>(read_image_array(spec, split, throw_problem));
     case DatasetName::kImageNet:
       return open_imagenet(spec, model, split);
     case DatasetName::kTokens:

@@ -3,13 +3,29 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
 
+#include "data/cifar.h"
+#include "data/svhn.h"
+
 namespace sdp {
+
+ImageArray read_image_array(const DataSpec& spec, Split split, const OnProblem& on_problem) {
+  switch (spec.name) {
+    case DatasetName::kCifar10:
+      return read_cifar10(spec.path, split, on_problem);
+    case DatasetName::kCifar100:
+      return read_cifar100(spec.path, split, on_problem);
+    case DatasetName::kSvhn:
+      return read_svhn(spec.path, split, spec.svhn_extra, on_problem);
+    case DatasetName::kImageNet:
+    case DatasetName::kTokens:
+      break;
+  }
+  throw std::logic_error("read_image_array: not a data set that is held in memory");
+}
 
 ArrayDataset::ArrayDataset(ImageArray array) : array_(std::move(array)) {
   if (array_.pixels.size() != array_.labels.size() * static_cast<size_t>(array_.shape.numel()))

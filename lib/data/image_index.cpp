@@ -238,6 +238,15 @@ bool ImageIndex::is_consistent() const {
 IndexFile::IndexFile(fs::path path, std::string contents)
     : path_(std::move(path)), contents_(std::move(contents)) {}
 
+template <class Index, class Use>
+void IndexFile::visit_arrays(Index& index, const Use& use) {
+  use(index.first_images_);
+  use(index.names_);
+  use(index.name_ends_);
+  use(index.labels_);
+  use(index.members_);
+}
+
 std::optional<ImageIndex> IndexFile::load() const {
   try {
     const std::string file = read_text(path_);
@@ -256,11 +265,7 @@ std::optional<ImageIndex> IndexFile::load() const {
       reader.get(group.size_bytes);
       reader.get(group.changed_ns);
     }
-    reader.get_all(index.first_images_);
-    reader.get_all(index.names_);
-    reader.get_all(index.name_ends_);
-    reader.get_all(index.labels_);
-    reader.get_all(index.members_);
+    visit_arrays(index, [&](auto& array) { reader.get_all(array); });
     return reader.at_end() && index.is_consistent() ? std::optional(std::move(index)) : std::nullopt;
   } catch (const DataError&) {  // missing, unreadable or too short: as good as none
     return std::nullopt;
@@ -276,11 +281,7 @@ void IndexFile::save(const ImageIndex& index) const {
     writer.put(group.size_bytes);
     writer.put(group.changed_ns);
   }
-  writer.put_all(index.first_images_);
-  writer.put_all(index.names_);
-  writer.put_all(index.name_ends_);
-  writer.put_all(index.labels_);
-  writer.put_all(index.members_);
+  visit_arrays(index, [&](const auto& array) { writer.put_all(array); });
 
   // Processes of a run save at the same time: each under a name of its own, the last one stays.
   const TemporaryFile own(fmt::format("{}.{:08x}", path_.string(), std::random_device()()));

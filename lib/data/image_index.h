@@ -88,6 +88,10 @@ class IndexFile {
   void save(const ImageIndex& index) const;
 
  private:
+  /// use(array) with each of an index's arrays behind its groups, in the order of the file.
+  template <class Index, class Use>
+  static void visit_arrays(Index& index, const Use& use);
+
   std::filesystem::path path_;
   std::string contents_;
 };

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "data/attempt.h"
 #include "data/crops.h"
 #include "data/jpeg.h"
 #include "data/split_files.h"
@@ -146,18 +147,14 @@ void ImageNet::read_for_training(int64_t index, std::span<const Augmentation> st
 }
 
 std::optional<ImageShape> ImageNet::check_image(int64_t index, const OnProblem& on_problem) const {
-  std::optional<ImageShape> original;
-  std::string problem;
-  try {
+  return attempt(on_problem, [&] {
+    ImageShape original{};
     with_image(*files_, checked(index), [&](JpegImage& image) {
       image.check();
       original = {.channels = 3, .height = image.height(), .width = image.width()};
     });
-  } catch (const DataError& error) {
-    problem = error.what();
-  }
-  if (!problem.empty()) on_problem(problem);
-  return original;
+    return original;
+  });
 }
 
 std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& model, Split split,

@@ -30,8 +30,6 @@ class Mat5Array {
   const std::string& name() const { return name_; }
   const std::vector<int64_t>& dimensions() const { return dimensions_; }
   int64_t numel() const;
-  /// Of the variable's tag in the file.
-  int64_t offset_bytes() const { return offset_bytes_; }
   /// Where the variable is, for messages: "FILE: variable X at offset 128".
   std::string place() const;
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "data/attempt.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -169,13 +170,8 @@ void TokenShard::append(int64_t begin, int64_t count, int64_t vocab_size, Buffer
 
 TokenScan scan_shard(const fs::path& path, int64_t vocab_size, const OnProblem& on_problem) {
   TokenScan scan{.path = path};
-  std::optional<MappedFile> file;
-  try {
-    file.emplace(path);
-  } catch (const DataError& error) {
-    on_problem(error.what());
-    return scan;
-  }
+  auto file = attempt(on_problem, [&] { return MappedFile(path); });
+  if (!file) return scan;
   const TokenShard shard(path, std::move(*file), on_problem);
   scan.token_bytes = shard.token_bytes();
   scan.tokens = shard.size();

@@ -29,7 +29,6 @@ class TokenDataset final : public Dataset {
   int64_t size() const override { return size_; }
   /// Of the shards' names and sizes and the samples' length.
   DataIdentity identity() const override;
-  int64_t sequence_length() const { return sequence_length_; }
 
   /// Appends the T + 1 tokens of a sample to `tokens`.
   void append_sample(int64_t index, Buffer<int64_t>& tokens) const;

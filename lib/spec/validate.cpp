@@ -201,6 +201,21 @@ void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
             "found '" + spec.data.path + "', expected a folder that exists");
 }
 
+std::vector<Augmentation> usual_augmentation(DatasetName name) {
+  switch (name) {
+    case DatasetName::kCifar10:
+    case DatasetName::kCifar100:
+      return {Augmentation::kCrop, Augmentation::kFlip};
+    case DatasetName::kSvhn:
+      return {Augmentation::kCrop};
+    case DatasetName::kImageNet:
+      return {Augmentation::kResizedCrop, Augmentation::kFlip};
+    case DatasetName::kTokens:
+      break;
+  }
+  return {};
+}
+
 }  // namespace
 
 void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files) {
@@ -227,25 +242,6 @@ std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positio
   }
   return warnings;
 }
-
-namespace {
-
-std::vector<Augmentation> usual_augmentation(DatasetName name) {
-  switch (name) {
-    case DatasetName::kCifar10:
-    case DatasetName::kCifar100:
-      return {Augmentation::kCrop, Augmentation::kFlip};
-    case DatasetName::kSvhn:
-      return {Augmentation::kCrop};
-    case DatasetName::kImageNet:
-      return {Augmentation::kResizedCrop, Augmentation::kFlip};
-    case DatasetName::kTokens:
-      break;
-  }
-  return {};
-}
-
-}  // namespace
 
 void resolve(ExperimentSpec& spec) {
   constexpr int64_t kRecalibrateBatches = 100;

@@ -211,7 +211,6 @@ TEST_CASE("a MAT-file's values are read once, in pieces", "[data]") {
       folder.write("a.mat", mat_header() + mat_compressed(mat_variable("abc", {2, 3}, "uvwxyz"))));
   Mat5Array array = file.open("abc");
   CHECK(array.dimensions() == std::vector<int64_t>{2, 3});
-  CHECK(array.offset_bytes() == 128);
   std::vector<uint8_t> values(4);
   array.read(values);
   CHECK(values == std::vector<uint8_t>{'u', 'v', 'w', 'x'});
