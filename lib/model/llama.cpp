@@ -85,7 +85,7 @@ void Llama::prepare_rotary(const at::Tensor& x) {
   if (!fits) rotary_ = rotary_table(x.size(1), head_size_, spec_.rope_theta, x);
 }
 
-at::Tensor Llama::forward(const at::Tensor& tokens, const ForwardMode& mode) {
+at::Tensor Llama::features(const at::Tensor& tokens, const ForwardMode& mode) {
   at::Tensor x = at::embedding(embedding_, tokens);  // [B, T, W]
   prepare_rotary(x);
   const int branches = static_cast<int>(branches_.size());
@@ -97,7 +97,7 @@ at::Tensor Llama::forward(const at::Tensor& tokens, const ForwardMode& mode) {
     }
     if (mode.after_branch) mode.after_branch(i);
   }
-  return at::linear(rms_norm(x, norm_, spec_.norm_eps), head_);  // [B, T, V]
+  return rms_norm(x, norm_, spec_.norm_eps);
 }
 
 }  // namespace sdp

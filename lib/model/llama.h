@@ -18,7 +18,8 @@ class Llama : public Model {
   void bind_shared(const TensorSource& source) override;
   void bind_branch(int branch, const TensorSource& source) override;
   void unbind_branch(int branch) override { branches_.at(branch).reset(); }
-  at::Tensor forward(const at::Tensor& tokens, const ForwardMode& mode) override;
+  at::Tensor features(const at::Tensor& tokens, const ForwardMode& mode) override;
+  Head head() const override { return {.weight = head_, .bias = {}}; }
 
  private:
   struct AttentionPart {

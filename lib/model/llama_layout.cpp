@@ -80,7 +80,8 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
   kept.neuron_frozen.elements += static_cast<double>(s.tokens * s.width);  // the norm's result
 }
 
-/// The end: norm, head and cross-entropy, whose log-probabilities are fp32 (fp64 in fp64 runs).
+/// The end: norm, and head with cross-entropy, which keep a gradient instead of logits
+/// (model/linear_cross_entropy.h).
 void add_head(LayoutBuilder& builder, const ModelSpec& spec, const Sizes& s) {
   builder.norm_weight("model.norm", s.width, {});
   if (spec.tied_embeddings)
@@ -88,8 +89,8 @@ void add_head(LayoutBuilder& builder, const ModelSpec& spec, const Sizes& s) {
   else
     builder.linear("lm_head", s.width, *spec.vocab_size, s.tokens, {}, without_bias(kInitDeviation));
   builder.kept() +=
-      {.elements = 2.0 * static_cast<double>(s.tokens * s.width),  // the norm's input and result
-       .bytes = kStatisticBytes * static_cast<double>(s.tokens * (1 + *spec.vocab_size))};
+      {.elements = 2.0 * static_cast<double>(s.tokens * s.width),  // norm's input, that gradient
+       .bytes = kStatisticBytes * static_cast<double>(s.tokens)};
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ at::Tensor Mlp::branch_forward(const Branch& branch, const at::Tensor& x) const 
   return sum;
 }
 
-at::Tensor Mlp::forward(const at::Tensor& images, const ForwardMode& mode) {
+at::Tensor Mlp::features(const at::Tensor& images, const ForwardMode& mode) {
   at::Tensor x = at::linear(images.flatten(1), stem_weight_, stem_bias_);  // [B, W]
   const int branches = static_cast<int>(branches_.size());
   for (int i = 0; i < branches; ++i) {
@@ -58,7 +58,7 @@ at::Tensor Mlp::forward(const at::Tensor& images, const ForwardMode& mode) {
     }
     if (mode.after_branch) mode.after_branch(i);
   }
-  return at::linear(x, head_weight_, head_bias_);
+  return x;
 }
 
 }  // namespace sdp

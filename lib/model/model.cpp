@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include <ATen/ATen.h>
+
 #include "model/llama.h"
 #include "model/mlp.h"
 #include "model/resnet.h"
@@ -7,6 +9,12 @@
 #include "spec/model_defaults.h"
 
 namespace sdp {
+
+at::Tensor Model::forward(const at::Tensor& input, const ForwardMode& mode) {
+  const at::Tensor x = features(input, mode);
+  const auto [weight, bias] = head();
+  return at::linear(x, weight, bias);
+}
 
 std::unique_ptr<Model> make_model(const ModelSpec& spec) {
   if (spec.name == ModelName::kMlp) return std::make_unique<Mlp>(spec);

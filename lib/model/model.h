@@ -31,6 +31,12 @@ struct ForwardMode {
   std::function<void(int branch)> after_branch = {};
 };
 
+/// The last layer: logits = linear(features, weight, bias).
+struct Head {
+  at::Tensor weight;  ///< [K, W], K classes or tokens of the vocabulary
+  at::Tensor bias;    ///< [K]; undefined: none
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -38,9 +44,13 @@ class Model {
   virtual void bind_branch(int branch, const TensorSource& source) = 0;
   virtual void unbind_branch(int branch) = 0;
 
-  /// images [B, 3, S, S] in the type of the weights -> logits [B, num_classes], or
-  /// tokens [B, T] int64 -> logits [B, T, vocab_size].
-  virtual at::Tensor forward(const at::Tensor& input, const ForwardMode& mode) = 0;
+  /// images [B, 3, S, S] in the type of the weights -> [B, W], or tokens [B, T] int64 -> [B, T, W]: what the
+  /// head turns into logits.
+  virtual at::Tensor features(const at::Tensor& input, const ForwardMode& mode) = 0;
+  virtual Head head() const = 0;
+
+  /// Logits [B, num_classes] or [B, T, vocab_size].
+  at::Tensor forward(const at::Tensor& input, const ForwardMode& mode);
 };
 
 /// The model the spec names, with nothing bound.

@@ -114,7 +114,7 @@ bool ResNet18::is_kept(size_t next) const {
   return next < blocks_.size() && blocks_[next].trains_on_input();
 }
 
-at::Tensor ResNet18::forward(const at::Tensor& images, const ForwardMode& mode) {
+at::Tensor ResNet18::features(const at::Tensor& images, const ForwardMode& mode) {
   const bool imagenet = spec_.stem == Stem::kImageNet;
   at::Tensor x = conv2d(images, conv1_, imagenet ? 2 : 1, imagenet ? 3 : 1);  // [B, W, S, S]
   x = apply(bn1_, x, mode);
@@ -122,8 +122,7 @@ at::Tensor ResNet18::forward(const at::Tensor& images, const ForwardMode& mode) 
   if (imagenet) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = block_forward(i, x, mode);
-  x = at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);  // [B, 8 W]
-  return at::linear(x, fc_weight_, fc_bias_);
+  return at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);  // [B, 8 W]
 }
 
 }  // namespace sdp

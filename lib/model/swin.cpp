@@ -264,7 +264,7 @@ at::Tensor SwinT::add_branch(int branch, const at::Tensor& x, const ForwardMode&
   return sum;
 }
 
-at::Tensor SwinT::forward(const at::Tensor& images, const ForwardMode& mode) {
+at::Tensor SwinT::features(const at::Tensor& images, const ForwardMode& mode) {
   const int64_t patch = *spec_.patch_size;
   at::Tensor x = at::conv2d(images, patch_weight_, patch_bias_, {patch, patch}).permute({0, 2, 3, 1});
   x = layer_norm(x, patch_norm_);  // [B, S, S, C]
@@ -275,8 +275,7 @@ at::Tensor SwinT::forward(const at::Tensor& images, const ForwardMode& mode) {
     if (i < mergings_.size())
       x = at::linear(layer_norm(merge_patches(x), mergings_[i].norm), mergings_[i].reduction);
   }
-  x = layer_norm(x, norm_).mean(at::IntArrayRef({1, 2}));  // [B, C] of the last stage
-  return at::linear(x, head_weight_, head_bias_);
+  return layer_norm(x, norm_).mean(at::IntArrayRef({1, 2}));  // [B, C] of the last stage
 }
 
 }  // namespace sdp

@@ -26,7 +26,8 @@ class SwinT : public Model {
   void bind_shared(const TensorSource& source) override;
   void bind_branch(int branch, const TensorSource& source) override;
   void unbind_branch(int branch) override;
-  at::Tensor forward(const at::Tensor& images, const ForwardMode& mode) override;
+  at::Tensor features(const at::Tensor& images, const ForwardMode& mode) override;
+  Head head() const override { return {.weight = head_weight_, .bias = head_bias_}; }
 
  private:
   struct Norm {

@@ -4,13 +4,9 @@
 
 #include <algorithm>
 
+#include "model/linear_cross_entropy.h"
+
 namespace sdp {
-
-namespace {
-
-constexpr int64_t kRowsAtATime = 512;
-
-}  // namespace
 
 double branch_scale_of(const Experiment& experiment) {
   const SubnetPlan& plan = experiment.plan;
@@ -73,13 +69,14 @@ at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const Tenso
     walk_branches(mode);
     return sums;
   }
-  const at::Tensor logits = model.forward(batch.input, mode).flatten(0, -2);
+  const at::Tensor features = model.features(batch.input, mode).flatten(0, -2);  // [N, W]
+  const auto [weight, bias] = model.head();
   const at::Tensor labels = batch.labels.flatten();
   const at::ScalarType type = scalar_type(sum_type(experiment_.spec.train.precision));
-  // Few rows at a time: a language model's are as wide as its vocabulary.
-  for (int64_t row = 0; row < labels.numel(); row += kRowsAtATime) {
-    const int64_t rows = std::min(kRowsAtATime, labels.numel() - row);
-    const at::Tensor predicted = logits.narrow(0, row, rows).to(type);
+  const int64_t rows_at_a_time = logit_rows_at_a_time(weight.size(0));
+  for (int64_t row = 0; row < labels.numel(); row += rows_at_a_time) {
+    const int64_t rows = std::min(rows_at_a_time, labels.numel() - row);
+    const at::Tensor predicted = at::linear(features.narrow(0, row, rows), weight, bias).to(type);  // [R, K]
     const at::Tensor wanted = labels.narrow(0, row, rows);
     const at::Tensor losses = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::None);
     const at::Tensor hits = predicted.argmax(1).eq(wanted);

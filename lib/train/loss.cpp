@@ -2,14 +2,21 @@
 
 #include <ATen/ATen.h>
 
+#include "model/linear_cross_entropy.h"
 #include "model/tensor_source.h"
 
 namespace sdp {
 
-at::Tensor classification_loss(const at::Tensor& logits, const TensorBatch& batch, const TrainSpec& spec) {
-  const at::Tensor rows = logits.flatten(0, -2).to(scalar_type(sum_type(spec.precision)));
+at::Tensor training_loss(const at::Tensor& features, const Head& head, const TensorBatch& batch,
+                         const TrainSpec& spec) {
+  const bool is_language_model = features.dim() == 3;
+  if (is_language_model)
+    return linear_cross_entropy(features.flatten(0, 1), head.weight, batch.labels.flatten(),
+                                spec.label_smoothing, logit_rows_at_a_time(head.weight.size(0)));
+  const at::Tensor logits =
+      at::linear(features, head.weight, head.bias).to(scalar_type(sum_type(spec.precision)));
   const auto loss_of = [&](const at::Tensor& labels) {
-    return at::cross_entropy_loss(rows, labels.flatten(), /*weight=*/{}, at::Reduction::Mean,
+    return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,
                                   /*ignore_index=*/-100, spec.label_smoothing);
   };
   const at::Tensor loss = loss_of(batch.labels);

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <exception>
 
 #include <nlohmann/json.hpp>
@@ -182,9 +180,9 @@ void Trainer::train_step(int64_t step) {
   for (int64_t micro_batch = 0; micro_batch < spec.train.accumulate_steps; ++micro_batch) {
     for (size_t slot = 0; slot < models_.size(); ++slot) {
       const TensorBatch batch = next_batch();
-      const at::Tensor logits = models_[slot]->forward(
+      const at::Tensor features = models_[slot]->features(
           batch.input, {.training = true, .generator = noise(step, micro_batch, slot)});
-      const at::Tensor loss = classification_loss(logits, batch, spec.train);
+      const at::Tensor loss = training_loss(features, models_[slot]->head(), batch, spec.train);
       loss.backward();
       losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(spec.train.accumulate_steps);
       engine_.absorb(static_cast<int>(slot));

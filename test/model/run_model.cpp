@@ -7,8 +7,9 @@
 //
 // OUT: `logits`; `loss`, their mean cross-entropy; units|BRANCH|PART and hidden|BRANCH|PART, the units and
 // the hidden units of each part; `kept_bytes`, what a forward pass and its loss leave behind for the backward
-// pass, the input included and the labels not; `planned_kept_bytes`, the same by the plan; `planned_flops` of
-// one sample in training; and in training grad|NAME|PART of everything owned.
+// pass, the input included, the labels and a language model's head gradient not; `planned_kept_bytes`, the
+// same by the plan; `planned_flops` of one sample in training; and in training grad|NAME|PART of everything
+// owned.
 
 #include <ATen/ATen.h>
 #include <c10/core/Allocator.h>
@@ -30,8 +31,10 @@
 #include "model/slices.h"
 #include "spec/error.h"
 #include "spec/load.h"
+#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "train/checkpoint_keys.h"
+#include "train/loss.h"
 
 namespace sdp {
 namespace {
@@ -169,11 +172,6 @@ class CutTensors : public TensorSource {
   std::map<std::pair<std::string, int>, at::Tensor> tensors_;
 };
 
-at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, Precision precision) {
-  const at::Tensor rows = logits.flatten(0, -2).to(scalar_type(sum_type(precision)));
-  return at::cross_entropy_loss(rows, labels.flatten());
-}
-
 at::Tensor int64s(const std::vector<int64_t>& values) {
   return at::tensor(values, at::kLong);
 }
@@ -202,8 +200,11 @@ void run(const Arguments& arguments) {
   const at::AutoGradMode with_gradients(arguments.is_training);
 
   const int64_t bytes_before = counter.bytes();
-  const at::Tensor loss = mean_cross_entropy(model->forward(input.clone(), mode), labels, precision);
-  const int64_t kept_bytes = counter.bytes() - bytes_before;
+  const at::Tensor loss = training_loss(model->features(input.clone(), mode), model->head(),
+                                        TensorBatch{.labels = labels}, spec.train);
+  int64_t kept_bytes = counter.bytes() - bytes_before;
+  if (is_llama(spec.model.name) && arguments.is_training)  // the head's gradient is there with the loss
+    kept_bytes -= model->head().weight.numel() * bytes_of(sum_type(precision));
   std::map<std::string, at::Tensor> results;
   if (arguments.is_training) {
     loss.backward();

@@ -6,6 +6,11 @@
 namespace sdp {
 namespace {
 
+/// A head whose logits are the features.
+Head identity_head() {
+  return {.weight = at::eye(7, at::kDouble), .bias = at::zeros({7}, at::kDouble)};
+}
+
 TEST_CASE("label smoothing mixes in the uniform distribution") {
   TrainSpec spec;
   spec.label_smoothing = 0.1;
@@ -16,7 +21,7 @@ TEST_CASE("label smoothing mixes in the uniform distribution") {
   const at::Tensor expected =
       -(0.9 * log_p.gather(1, labels.unsqueeze(1)).squeeze(1) + 0.1 * log_p.mean(1)).mean();
   const TensorBatch batch{.labels = labels};
-  CHECK(classification_loss(logits, batch, spec).item<double>() ==
+  CHECK(training_loss(logits, identity_head(), batch, spec).item<double>() ==
         Approx(expected.item<double>()).epsilon(1e-12));
 }
 
@@ -29,7 +34,7 @@ TEST_CASE("the loss of a mixed batch is that of its soft labels") {
   const at::Tensor soft = 0.3 * at::one_hot(batch.labels, 7).to(at::kDouble) +
                           0.7 * at::one_hot(batch.mixed_labels, 7).to(at::kDouble);
   const at::Tensor expected = at::cross_entropy_loss(logits, soft, {}, at::Reduction::Mean, -100, 0.1);
-  CHECK(classification_loss(logits, batch, spec).item<double>() ==
+  CHECK(training_loss(logits, identity_head(), batch, spec).item<double>() ==
         Approx(expected.item<double>()).epsilon(1e-12));
 }
 
@@ -42,7 +47,7 @@ TEST_CASE("every token of a batch predicts the one after it") {
   CHECK(at::equal(batch.labels, at::tensor({2, 3, 4, 6, 0, 1}, at::kLong).view({2, 3})));
   const at::Tensor logits = at::randn({2, 3, 7}, at::kDouble);
   const at::Tensor expected = -at::log_softmax(logits, 2).gather(2, batch.labels.unsqueeze(2)).mean();
-  CHECK(classification_loss(logits, batch, spec).item<double>() ==
+  CHECK(training_loss(logits, identity_head(), batch, spec).item<double>() ==
         Approx(expected.item<double>()).epsilon(1e-12));
 }
 

@@ -1,0 +1,76 @@
+#include <torch/torch.h>
+
+#include "catch.h"
+#include "model/linear_cross_entropy.h"
+
+namespace sdp {
+namespace {
+
+constexpr int64_t kRows = 10;
+constexpr int64_t kWidth = 6;
+constexpr int64_t kVocabulary = 13;
+
+struct Result {
+  at::Tensor loss, x_gradient, weight_gradient;
+};
+
+/// The gradients are those of 3 times the loss.
+template <class Loss>
+Result result_of(const at::Tensor& x, const at::Tensor& weight, Loss loss_of) {
+  const at::Tensor own_x = x.detach().clone().requires_grad_();
+  const at::Tensor own_weight = weight.detach().clone().requires_grad_();
+  const at::Tensor loss = loss_of(own_x, own_weight);
+  (3 * loss).backward();
+  return {.loss = loss.detach(), .x_gradient = own_x.grad(), .weight_gradient = own_weight.grad()};
+}
+
+TEST_CASE("the chunked loss and its gradients are ATen's") {
+  for (const double smoothing : {0.0, 0.1})
+    for (const int64_t rows_at_a_time : {1, 3, 5, 10, 64}) {
+      INFO("smoothing " << smoothing << ", rows " << rows_at_a_time);
+      const at::Tensor x = at::randn({kRows, kWidth}, at::kDouble);
+      const at::Tensor weight = at::randn({kVocabulary, kWidth}, at::kDouble) * 4;
+      const at::Tensor labels = at::randint(kVocabulary, {kRows}, at::kLong);
+      const Result ours = result_of(x, weight, [&](const at::Tensor& own_x, const at::Tensor& own_weight) {
+        return linear_cross_entropy(own_x, own_weight, labels, smoothing, rows_at_a_time);
+      });
+      const Result atens = result_of(x, weight, [&](const at::Tensor& own_x, const at::Tensor& own_weight) {
+        return at::cross_entropy_loss(at::linear(own_x, own_weight), labels, {}, at::Reduction::Mean, -100,
+                                      smoothing);
+      });
+      CHECK(at::allclose(ours.loss, atens.loss, 1e-12, 1e-12));
+      CHECK(at::allclose(ours.x_gradient, atens.x_gradient, 1e-12, 1e-12));
+      CHECK(at::allclose(ours.weight_gradient, atens.weight_gradient, 1e-12, 1e-12));
+    }
+}
+
+TEST_CASE("bf16 weights have a bf16 gradient of an fp32 sum") {
+  const at::Tensor x = at::randn({512, kWidth}).to(at::kBFloat16);
+  const at::Tensor weight = at::randn({kVocabulary, kWidth}).to(at::kBFloat16);
+  const at::Tensor labels = at::randint(kVocabulary, {512}, at::kLong);
+  const auto loss_of = [&](const at::Tensor& own_x, const at::Tensor& own_weight) {
+    return linear_cross_entropy(own_x, own_weight, labels, 0, 16);
+  };
+  const Result narrow = result_of(x, weight, loss_of);
+  const Result wide = result_of(x.to(at::kFloat), weight.to(at::kFloat), loss_of);
+  CHECK(narrow.loss.scalar_type() == at::kFloat);
+  CHECK(narrow.weight_gradient.scalar_type() == at::kBFloat16);
+  CHECK(narrow.x_gradient.scalar_type() == at::kBFloat16);
+  const double norm = wide.weight_gradient.norm().item<double>();
+  CHECK((narrow.weight_gradient.to(at::kFloat) - wide.weight_gradient).norm().item<double>() < 0.01 * norm);
+  CHECK(narrow.loss.item<double>() == Approx(wide.loss.item<double>()).epsilon(0.01));
+}
+
+TEST_CASE("without gradients the loss is the same, and so many rows stay small") {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::randn({kRows, kWidth}, at::kDouble);
+  const at::Tensor weight = at::randn({kVocabulary, kWidth}, at::kDouble);
+  const at::Tensor labels = at::randint(kVocabulary, {kRows}, at::kLong);
+  CHECK(linear_cross_entropy(x, weight, labels, 0, 4).item<double>() ==
+        Approx(at::cross_entropy_loss(at::linear(x, weight), labels).item<double>()).epsilon(1e-12));
+  CHECK(logit_rows_at_a_time(50304) == 333);
+  CHECK(logit_rows_at_a_time(1 << 30) == 64);
+}
+
+}  // namespace
+}  // namespace sdp
