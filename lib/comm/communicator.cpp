@@ -116,6 +116,12 @@ void Pending::wait() {
   exchange->comm->guarded("all-to-all", [&] { wait_for(*exchange->work); });
 }
 
+std::optional<std::chrono::steady_clock::time_point> Pending::completed_at() const {
+  const Clock::rep ticks = completed_ ? completed_->load() : 0;
+  if (ticks == 0) return std::nullopt;
+  return Clock::time_point(Clock::duration(ticks));
+}
+
 void Communicator::check_tensor(const char* name, const at::Tensor& tensor) const {
   check(tensor.defined() && tensor.is_contiguous(), name, "a contiguous tensor");
   check(tensor.device() == device(), name, "a tensor on " + device().str());
@@ -154,6 +160,12 @@ Pending Communicator::all_to_all(const at::Tensor& recv, const at::Tensor& send,
   exchange->work = guarded(kName, [&] {
     return connection_->backend->alltoall_base(exchange->recv, exchange->send, recv_bytes, send_bytes);
   });
+  if (device().is_cpu()) {
+    pending.completed_ = std::make_shared<std::atomic<Pending::Clock::rep>>(0);
+    exchange->work->getFuture()->addCallback([completed = pending.completed_](c10::ivalue::Future&) {
+      completed->store(Pending::Clock::now().time_since_epoch().count());
+    });
+  }
   pending.exchange_ = std::move(exchange);
   return pending;
 }

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -37,11 +38,17 @@ class Pending {
   /// CPU: returns when the exchange is complete. CUDA: the current stream waits, the host does not. Does
   /// nothing the second time, or where nothing is under way. Throws PeerLostError.
   void wait();
+  /// Whether there is something to wait for.
+  bool is_under_way() const { return exchange_ != nullptr; }
+  /// When the exchange was complete, once wait() has returned; none on CUDA, and where there was nothing.
+  std::optional<std::chrono::steady_clock::time_point> completed_at() const;
 
  private:
   friend class Communicator;
   struct Exchange;
+  using Clock = std::chrono::steady_clock;
   std::shared_ptr<Exchange> exchange_;
+  std::shared_ptr<std::atomic<Clock::rep>> completed_;  ///< ticks; 0: not yet
 };
 
 /// The connection of one process to all others. Every collective is called by all ranks in the same order,

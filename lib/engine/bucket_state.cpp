@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "memory/allocations.h"
+
 namespace sdp {
 
 Engine::BucketState Engine::BucketState::make(const Schedule& schedule, int bucket_index, int process,
@@ -27,6 +29,7 @@ Engine::BucketState Engine::BucketState::make(const Schedule& schedule, int buck
   }
   if (schedule.options.shard) state.segments = state.shares;
 
+  const MemoryScope scope(MemoryKind::kOptimizer);
   for (int m = 0; m < moment_count; ++m)
     state.moments.push_back(at::zeros({state.updated_elements()}, sum_options));
   if (bytes_of(bucket.type) < bytes_of(sum_type(schedule.options.precision)))
@@ -40,6 +43,31 @@ int64_t Engine::BucketState::updated_elements() const {
 
 void Engine::BucketState::allocate_accumulator() {
   accumulator = at::zeros({held_elements}, sum_options);
+}
+
+at::Tensor Engine::BucketState::update_gradient() const {
+  return gradient_full.defined() ? gradient_full.to(sum_options) : gradient_share;
+}
+
+Engine::InFlight Engine::prepare(int bucket, ElementType type,
+                                 const std::function<int64_t(int from, int to)>& elements) const {
+  InFlight flight;
+  flight.bucket = bucket;
+  int64_t sent = 0;
+  int64_t received = 0;
+  for (int other = 0; other < comm_.size(); ++other) {
+    sent += flight.send_splits.emplace_back(elements(comm_.rank(), other));
+    received += flight.receive_splits.emplace_back(elements(other, comm_.rank()));
+  }
+  const at::TensorOptions wire = at::TensorOptions(scalar_type(type)).device(comm_.device());
+  flight.send = at::empty({sent}, wire);
+  flight.receive = at::empty({received}, wire);
+  return flight;
+}
+
+void Engine::send_off(InFlight& flight, ExchangeClock& clock) {
+  flight.start = clock.start(static_cast<int64_t>(flight.send.nbytes()));
+  flight.pending = comm_.all_to_all(flight.receive, flight.send, flight.receive_splits, flight.send_splits);
 }
 
 }  // namespace sdp

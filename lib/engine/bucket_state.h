@@ -30,20 +30,18 @@ struct Engine::BucketState {
 
   std::vector<at::Tensor> moments;  ///< sum type
   at::Tensor master;                ///< sum type; undefined where the values themselves have that type
-  at::Tensor updated;               ///< master, or new values of the sum type; from step to publish
-  at::Tensor accumulator;           ///< sum type, [held]; from the first absorb to reduce
-  at::Tensor gradient_share;        ///< sum type, [share]; from reduce to step
-  at::Tensor gradient_full;         ///< sum type, [held]; from reduce to step, without shard
+  at::Tensor updated;         ///< master, or new values of the sum type; from step until they are published
+  at::Tensor accumulator;     ///< sum type, [held]; from the first gradient until they are sent
+  at::Tensor gradient_share;  ///< sum type, [share]; from reduce to step
+  at::Tensor gradient_full;   ///< the bucket's type, [held]; from reduce to step, without shard
 
   /// Elements that the optimizer updates here.
   int64_t updated_elements() const;
   static BucketState make(const Schedule& schedule, int bucket, int process, int moment_count,
                           const at::TensorOptions& sum_options);
   void allocate_accumulator();
-  /// The gradient `segments` index into.
-  const at::Tensor& update_gradient() const {
-    return gradient_full.defined() ? gradient_full : gradient_share;
-  }
+  /// The gradient `segments` index into, of the sum type.
+  at::Tensor update_gradient() const;
 };
 
 /// One exchange under way, with the buffers that it reads and writes.
@@ -54,6 +52,7 @@ struct Engine::InFlight {
   std::vector<int64_t> send_splits;
   std::vector<int64_t> receive_splits;
   at::Tensor own;  ///< this process's contribution to its own shares, sum type
+  ExchangeClock::Start start;
   Pending pending;
 };
 

@@ -1,19 +1,22 @@
 #pragma once
 
 // The engine turns the gradients of subnetworks into new values, bucket by bucket, over a Schedule. It knows
-// nothing of models. With every unit owned by every worker it is data parallelism: ZeRO-1 with `shard`, plain
-// DDP without.
+// nothing of models. With every unit owned by every worker it is data parallelism: ZeRO-1 with `shard`,
+// ZeRO-2 with released gradients too, plain DDP without.
 //
-// A step: after each backward pass `absorb`; then `reduce`, `step`, `publish`. Every process of the world
-// calls them in the same order; they exchange in the schedule's order whatever this process holds.
+// A step: around each backward pass `begin_backward` and `end_backward`; then `reduce`, `step`, `publish`; in
+// the next forward pass `await_values` before each branch. Every process of the world calls them in the same
+// order; they exchange in the schedule's order whatever this process holds and whatever order its gradients
+// come in.
 
+#include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "engine/exchange_clock.h"
 #include "engine/optimizer.h"
 #include "engine/parameter_store.h"
 
@@ -35,6 +38,8 @@ class Engine {
   Engine(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer,
          Communicator& comm);
   ~Engine();
+  Engine(const Engine&) = delete;  // the leaves' hooks point to it
+  Engine& operator=(const Engine&) = delete;
 
   ParameterStore& store() { return store_; }
   const ParameterStore& store() const { return store_; }
@@ -43,26 +48,40 @@ class Engine {
   /// Every parameter as drawn from its own seed (model/tensor_source.h).
   void initialize(uint64_t seed);
 
-  /// Takes in what a slot's backward pass of one micro-batch left. With one slot and one micro-batch a step
-  /// the gradients stay where autograd put them; otherwise they are added to fp32 buffers and released.
-  void absorb(int local_slot);
+  /// Stand around a slot's backward pass of one micro-batch; `last`: no other pass of this step follows on
+  /// this process. With one slot and one micro-batch a step, gradients stay where autograd puts them until
+  /// they are sent; otherwise they are added to buffers of the sum type.
+  /// With `release_gradients` (schedule options) each gradient is taken when autograd has it: added up at
+  /// once, and in the last pass a bucket whose gradients are all there is exchanged while the backward pass
+  /// goes on, and its gradients' memory given back. Otherwise all of that happens after the pass.
+  void begin_backward(int local_slot, bool last);
+  void end_backward();
   /// Sums gradients over micro-batches, slots and processes in worker order and divides by the number of
-  /// summands; clips by the global norm, in which every parameter counts once. Without `shard`, every holder
-  /// then gets the whole averaged gradient.
+  /// summands, in all buckets that were not exchanged during the backward pass; gradients that did not come
+  /// count as zeros. Clips by the global norm, in which every parameter counts once. Without `shard`, every
+  /// holder then gets the whole averaged gradient.
   void reduce();
   /// Updates this process's share (without `shard`: all it holds) at learning rate `lr`.
   void step(double lr);
-  /// Writes the updated values and sends them to all other processes that have them: the holders and, under
-  /// backward masking, all.
+  /// Begins to send the updated values to all other processes that have them: the holders and, under backward
+  /// masking, all. The exchanges go on during the next forward pass.
   void publish();
+  /// Returns when everything that the forward pass reads up to this branch, it included, has its new values;
+  /// -1: what stands before the first branch. On CUDA the current stream waits.
+  void await_values(int branch);
+  /// The same for everything. What reads values outside of the forward pass has to call it.
+  void await_all_values();
 
   /// Global gradient norm of the last reduce (one element, sum type); defined when clipping is on.
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
   int64_t optimizer_bytes() const;
-  /// Gradients and their accumulation buffers standing now.
+  /// Gradients, accumulated and averaged ones too, standing now.
   int64_t gradient_bytes() const;
   /// Updates done, which AdamW's bias correction depends on.
   int64_t step_count() const { return steps_; }
+  /// Since the engine was made; publishing is booked when its values are awaited.
+  const ExchangeTotals& reduce_totals() { return reduce_clock_.totals(); }
+  const ExchangeTotals& publish_totals() { return publish_clock_.totals(); }
 
   /// What this process saves: every element of every parameter once over the world.
   std::vector<StateRange> owned_state();
@@ -74,24 +93,46 @@ class Engine {
  private:
   struct BucketState;
   struct InFlight;
+  class Hook;
 
-  /// Buffers of an exchange in which process i sends elements(i, j) to process j.
-  template <class Elements>
-  InFlight prepare(int bucket, Elements elements) const;
-  void send_off(InFlight& flight);
-  InFlight begin_reduce(int bucket);
+  /// A backward pass under way.
+  struct Pass {
+    int slot = -1;  ///< none is under way
+    bool last = false;
+    std::vector<char> arrived;  ///< by parameter
+    std::vector<int> missing;   ///< by bucket: parameters whose gradient has not come
+  };
+
+  // backward.cpp
+  void add_hooks();
+  void on_gradient(int local_slot, int parameter);
+  void take(int parameter);
+  void accumulate(int parameter);
+  void exchange_complete_buckets();
+
+  // reduce.cpp
+  void begin_reduce(int bucket);
   void finish_reduce(InFlight& flight);
   void clip();
+
+  // spread.cpp
   /// Exchange that carries the updated shares back: averaged gradients (no shard) or new values.
   enum class Spread { kGradients, kValues };
   Audience audience_of(Spread what) const;
   InFlight begin_spread(int bucket, Spread what);
-  void finish_spread(InFlight& flight, Spread what);
-  void finish_values(InFlight& flight);
   void finish_gradients(InFlight& flight);
-  void spread_all(Spread what);
+  void finish_values(InFlight& flight);
+  void spread_gradients();
+  void begin_publishing();
+  void finish_publishing_one();
 
-  at::Tensor absorbed_gradients(int bucket, int segment);
+  /// Buffers of an exchange of type `type` in which process i sends elements(i, j) to process j.
+  InFlight prepare(int bucket, ElementType type,
+                   const std::function<int64_t(int from, int to)>& elements) const;
+  void send_off(InFlight& flight, ExchangeClock& clock);
+
+  /// Flat gradients of the segment's pieces on this process.
+  std::vector<at::Tensor> flat_gradients(int bucket, int segment);
   void release_packed(int bucket);
   /// Copy of the values that the optimizer updates here, in the order of the state's segments.
   at::Tensor read_updated(int bucket) const;
@@ -106,11 +147,21 @@ class Engine {
   Communicator& comm_;
   ParameterStore store_;
   std::vector<BucketState> states_;
-  /// By bucket: the parameters of which it has the first piece, so that their gradients are packed with it.
-  std::vector<std::vector<int>> first_of_;
+  std::vector<int> needed_before_;          ///< by bucket: the branch whose place reads it first; -1: earlier
+  std::vector<std::vector<int>> first_of_;  ///< by bucket: the parameters of which it has the first piece
+  std::vector<std::vector<int>> buckets_of_;  ///< by parameter: buckets that have a piece of it, ascending
+
+  Pass pass_;
+  int next_reduce_ = -1;           ///< bucket to be exchanged next, from the deepest to 0
+  std::deque<InFlight> reducing_;  ///< oldest first
+  int next_publish_ = 0;           ///< from 0 to the deepest
+  std::deque<InFlight> publishing_;
+
   at::Tensor step_tensor_;  ///< steps_ on the device, fp32
   at::Tensor gradient_norm_;
   int64_t steps_ = 0;
+  ExchangeClock reduce_clock_;
+  ExchangeClock publish_clock_;
 };
 
 }  // namespace sdp

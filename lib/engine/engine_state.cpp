@@ -8,6 +8,7 @@
 namespace sdp {
 
 std::vector<StateRange> Engine::owned_state() {
+  await_all_values();
   const std::vector<std::string> names = moment_names(optimizer_);
   std::vector<StateRange> ranges;
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
@@ -50,7 +51,9 @@ void Engine::load_state(const std::function<void(const StateRange& range)>& read
       for (const Piece& piece : segment.pieces)
         read({"value", piece.parameter, segment.unit, 0, piece.elements,
               values.narrow(0, piece.offset, piece.elements)});
-      store_.write_segment(segment, values);
+      FlatCopies copies;
+      store_.add_segment_writes(copies, segment, values);
+      copies.run();
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 
+#include "memory/allocations.h"
 #include "model/slices.h"
 
 namespace sdp {
@@ -36,6 +37,7 @@ at::Tensor SlotTensors::find_buffer(const std::string& name, int part) const {
 ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule, int process,
                                at::Device device)
     : plan_(plan), schedule_(schedule), device_(device), slots_(schedule.placement.slots_of(process)) {
+  const MemoryScope scope(MemoryKind::kWeights);
   for (const StoredPart& part : stored_parts(plan, slots_)) {
     const ParameterLayout& parameter = plan.layout.parameters[part.parameter];
     const at::ScalarType type = scalar_type(element_type(parameter, schedule.options.precision));
@@ -86,10 +88,11 @@ at::Tensor ParameterStore::read_segment(const Segment& segment, int64_t begin, i
   return at::cat(ranges);
 }
 
-void ParameterStore::write_segment(const Segment& segment, const at::Tensor& values) {
+void ParameterStore::add_segment_writes(FlatCopies& copies, const Segment& segment,
+                                        const at::Tensor& values) {
   for (const Piece& piece : segment.pieces)
     for (const at::Tensor& view : pieces_.at({piece.parameter, segment.unit}))
-      view.copy_(values.narrow(0, piece.offset, piece.elements).view(view.sizes()));
+      copies.add(view, values.narrow(0, piece.offset, piece.elements).view(view.sizes()));
 }
 
 void ParameterStore::write_parameter(int parameter, const at::Tensor& full) {
@@ -104,19 +107,19 @@ void ParameterStore::write_parameter(int parameter, const at::Tensor& full) {
   }
 }
 
-at::Tensor ParameterStore::piece_gradient(const SlotTensors::OwnedPart& part,
-                                          const ParameterLayout& parameter, int unit) const {
-  const at::Tensor& gradient = part.leaf.grad();
-  if (gradient.defined()) return piece_view(gradient, parameter.slice, plan_, part.units, unit).reshape({-1});
-  return at::zeros({plan_.elements_of(parameter, unit)}, part.leaf.options());
+std::vector<int> ParameterStore::owned_parameters(int local_slot) const {
+  std::vector<int> parameters;
+  for (const auto& [parameter, part] : slot(local_slot).owned_)
+    parameters.push_back(parameter);
+  return parameters;
 }
 
-at::Tensor ParameterStore::segment_gradients(int local_slot, const Segment& segment) const {
-  std::vector<at::Tensor> gradients;
-  for (const Piece& piece : segment.pieces)
-    gradients.push_back(piece_gradient(slot(local_slot).owned_.at(piece.parameter),
-                                       plan_.layout.parameters[piece.parameter], segment.unit));
-  return gradients.size() == 1 ? gradients.front() : at::cat(gradients);
+at::Tensor ParameterStore::piece_gradient(int local_slot, int parameter, int unit) const {
+  const SlotTensors::OwnedPart& part = slot(local_slot).owned_.at(parameter);
+  const ParameterLayout& layout = plan_.layout.parameters[parameter];
+  const at::Tensor& gradient = part.leaf.grad();
+  if (gradient.defined()) return piece_view(gradient, layout.slice, plan_, part.units, unit).reshape({-1});
+  return at::zeros({plan_.elements_of(layout, unit)}, part.leaf.options());
 }
 
 void ParameterStore::release_gradients(int local_slot, int parameter) {

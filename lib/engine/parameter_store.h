@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/flat_copies.h"
 #include "model/tensor_source.h"
 #include "subnet/schedule.h"
 #include "subnet/storage.h"
@@ -62,14 +63,19 @@ class ParameterStore {
   at::Tensor piece(int parameter, int unit) const;
   /// Flat copy of elements [begin, begin + elements) of a segment.
   at::Tensor read_segment(const Segment& segment, int64_t begin, int64_t elements) const;
-  /// Sets a segment, [segment.elements] of any type, wherever this process stores it.
-  void write_segment(const Segment& segment, const at::Tensor& values);
+  /// Adds the copies that set a segment, [segment.elements] of any type, wherever this process stores it.
+  void add_segment_writes(FlatCopies& copies, const Segment& segment, const at::Tensor& values);
   /// Sets a parameter, in the full model's shape and any type, wherever this process stores something of it.
   void write_parameter(int parameter, const at::Tensor& full);
 
-  /// Gradients that the slot's backward pass left for the segment, flat, zeros where none;
-  /// [segment.elements].
-  at::Tensor segment_gradients(int local_slot, const Segment& segment) const;
+  /// Parameters of which the slot owns some, ascending.
+  std::vector<int> owned_parameters(int local_slot) const;
+  /// What the slot owns of the parameter.
+  const at::Tensor& leaf(int local_slot, int parameter) const {
+    return slot(local_slot).owned_.at(parameter).leaf;
+  }
+  /// Gradient that the slot's backward pass left for a unit's piece of the parameter, flat; zeros where none.
+  at::Tensor piece_gradient(int local_slot, int parameter, int unit) const;
   /// Forgets the parameter's gradient, if the slot owns some of it, which gives its memory back.
   void release_gradients(int local_slot, int parameter);
 
@@ -81,8 +87,6 @@ class ParameterStore {
 
  private:
   void make_slot(Slot slot);
-  at::Tensor piece_gradient(const SlotTensors::OwnedPart& part, const ParameterLayout& parameter,
-                            int unit) const;
 
   const SubnetPlan& plan_;
   const Schedule& schedule_;

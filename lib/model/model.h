@@ -25,8 +25,9 @@ struct ForwardMode {
   double batch_norm_momentum = 0.1;
   /// Source of dropout and stochastic depth in training; none: nothing is dropped.
   std::optional<at::Generator> generator = {};
-  /// Called before and after each branch's place, for models whose branches come and go (streamed
-  /// evaluation).
+  /// Called before and after each branch's place in the model, also of branches that are not bound: for
+  /// models whose branches come and go (streamed evaluation), or whose values are still on their way. What is
+  /// read between two branches' places stands, in the layout, behind the parameters of the first of them.
   std::function<void(int branch)> before_branch = {};
   std::function<void(int branch)> after_branch = {};
 };

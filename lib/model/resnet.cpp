@@ -91,11 +91,11 @@ at::Tensor ResNet18::branch_forward(const Block& block, const at::Tensor& x, int
 
 at::Tensor ResNet18::block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode) {
   Block& block = blocks_[index];
+  const int branch = static_cast<int>(index);
+  if (mode.before_branch) mode.before_branch(branch);
   at::Tensor out = x;  // P(x)
   if (block.has_projection)
     out = apply(block.projection_bn, conv2d(x, block.projection, block.stride, 0), mode);
-  const int branch = static_cast<int>(index);
-  if (mode.before_branch) mode.before_branch(branch);
   // x comes out of a relu: without a branch and a projection, relu(P(x)) is x.
   const bool is_identity = !block.branch && !block.has_projection;
   if (block.branch) {

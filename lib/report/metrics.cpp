@@ -12,6 +12,8 @@ namespace sdp {
 using nlohmann::ordered_json;
 
 std::string to_json_line(const TrainRecord& record) {
+  const ExchangeRecord& exchange = record.exchange;
+  const MemoryRecord& memory = record.memory;
   return ordered_json{{"kind", "train"},
                       {"step", record.step},
                       {"epoch", record.epoch},
@@ -22,7 +24,23 @@ std::string to_json_line(const TrainRecord& record) {
                       {"data_wait_ms", record.data_wait_ms},
                       {"skipped_samples", record.skipped_samples},
                       {"peak_memory_bytes", record.peak_memory_bytes},
-                      {"bytes_sent", record.bytes_sent}}
+                      {"bytes_sent", record.bytes_sent},
+                      {"overlap", record.overlap},
+                      {"slowest_rank", record.slowest_rank},
+                      {"exchange",
+                       {{"reduce_bytes", exchange.reduce_bytes},
+                        {"publish_bytes", exchange.publish_bytes},
+                        {"reduce_ms", exchange.reduce_ms},
+                        {"publish_ms", exchange.publish_ms},
+                        {"reduce_wait_ms", exchange.reduce_wait_ms},
+                        {"publish_wait_ms", exchange.publish_wait_ms},
+                        {"busy_ms", exchange.busy_ms}}},
+                      {"memory",
+                       {{"activations_bytes", memory.activations_bytes},
+                        {"weights_bytes", memory.weights_bytes},
+                        {"gradients_bytes", memory.gradients_bytes},
+                        {"optimizer_bytes", memory.optimizer_bytes},
+                        {"buckets_bytes", memory.buckets_bytes}}}}
       .dump();
 }
 

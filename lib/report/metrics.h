@@ -13,6 +13,27 @@
 
 namespace sdp {
 
+/// What each process spent on exchanges, a step; one entry a rank.
+struct ExchangeRecord {
+  std::vector<int64_t> reduce_bytes;  ///< gradients sent to other processes
+  std::vector<int64_t>
+      publish_bytes;              ///< new values sent (without optimizer.shard none: reduce_bytes has it all)
+  std::vector<double> reduce_ms;  ///< some exchange of gradients was under way
+  std::vector<double> publish_ms;
+  std::vector<double> reduce_wait_ms;  ///< nothing but waiting for one was done
+  std::vector<double> publish_wait_ms;
+  std::vector<double> busy_ms;  ///< the step without waiting for exchanges and data
+};
+
+/// Tensors by kind when the most of them stood, on the process that had most.
+struct MemoryRecord {
+  int64_t activations_bytes = 0;  ///< and batches and workspace
+  int64_t weights_bytes = 0;
+  int64_t gradients_bytes = 0;
+  int64_t optimizer_bytes = 0;
+  int64_t buckets_bytes = 0;
+};
+
 /// Averages since the line before, at the logging interval. `kind` is "train".
 struct TrainRecord {
   int64_t step = 0;
@@ -26,7 +47,12 @@ struct TrainRecord {
   double data_wait_ms = 0;
   int64_t skipped_samples = 0;    ///< damaged images since the line before (data.on_error: skip)
   int64_t peak_memory_bytes = 0;  ///< largest over the processes
-  int64_t bytes_sent = 0;
+  int64_t bytes_sent = 0;         ///< by rank 0, a step
+  /// Share of the exchanges' time during which something else was done; null where there were none.
+  double overlap = 0;
+  int64_t slowest_rank = 0;  ///< the largest busy_ms
+  ExchangeRecord exchange = {};
+  MemoryRecord memory = {};
 };
 
 /// The assembled full model on the test set. `kind` is "eval".

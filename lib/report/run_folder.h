@@ -13,6 +13,9 @@ struct RunFolder {
   std::filesystem::path plan() const { return dir / "plan.json"; }
   std::filesystem::path metrics() const { return dir / "metrics.jsonl"; }
   std::filesystem::path trace() const { return dir / "trace.jsonl"; }
+  std::filesystem::path profile(int rank) const {
+    return dir / ("profile-rank-" + std::to_string(rank) + ".json");
+  }
   std::filesystem::path log() const { return dir / "log.txt"; }
 };
 

@@ -29,6 +29,7 @@ enum class OptimizerName { kSgd, kAdamW };
 enum class ScheduleName { kConstant, kCosine, kStep, kLinear };
 enum class Budget { kEpochs, kFlops, kCoverage };
 enum class Precision { kFp64, kFp32, kBf16 };
+enum class WireType { kFp32, kBf16 };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class EvalMode { kFull, kStreamed };
 enum class BranchScale { kNone, kSurvival };
@@ -57,6 +58,7 @@ SDP_ENUM_NAMES(ScheduleName, {ScheduleName::kConstant, "constant"}, {ScheduleNam
 SDP_ENUM_NAMES(Budget, {Budget::kEpochs, "epochs"}, {Budget::kFlops, "flops"},
                {Budget::kCoverage, "coverage"})
 SDP_ENUM_NAMES(Precision, {Precision::kFp64, "fp64"}, {Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"})
+SDP_ENUM_NAMES(WireType, {WireType::kFp32, "fp32"}, {WireType::kBf16, "bf16"})
 SDP_ENUM_NAMES(DeviceKind, {DeviceKind::kAuto, "auto"}, {DeviceKind::kCpu, "cpu"},
                {DeviceKind::kCuda, "cuda"})
 SDP_ENUM_NAMES(EvalMode, {EvalMode::kFull, "full"}, {EvalMode::kStreamed, "streamed"})
@@ -296,6 +298,10 @@ struct TrainSpec {
   Precision precision = Precision::kFp32;
   DeviceKind device = DeviceKind::kAuto;
   double bucket_megabytes = 25;
+  std::optional<WireType> reduce_dtype;
+  bool release_gradients = true;
+  bool checkpoint_activations = false;
+  int64_t profile_steps = 0;
   int64_t log_every_steps = 10;
   double label_smoothing = 0;
 
@@ -317,6 +323,18 @@ struct TrainSpec {
           "weights, activations and gradients; bf16 keeps sums, master values and moments in fp32");
     field("device", &TrainSpec::device, "auto: CUDA where there is one");
     field("bucket_megabytes", &TrainSpec::bucket_megabytes, "largest gradient bucket", positive(), "MB");
+    field("reduce_dtype", &TrainSpec::reduce_dtype,
+          "type in which gradients are sent (sums are fp32); unset: the gradients' own");
+    field(
+        "release_gradients", &TrainSpec::release_gradients,
+        "exchange a bucket as soon as the backward pass has its gradients, and give their memory back; with "
+        "several workers a process or accumulate_steps, add each gradient up at once");
+    field("checkpoint_activations", &TrainSpec::checkpoint_activations,
+          "keep only the input of every residual branch for the backward pass, and compute the branch again");
+    field("profile_steps", &TrainSpec::profile_steps,
+          "steps to record as profile-rank-N.json (Chrome's trace format) in the run's folder, from the "
+          "fourth step on",
+          at_least(0), "steps");
     field("log_every_steps", &TrainSpec::log_every_steps, "distance of training lines in the metrics",
           at_least(1), "steps");
     field("label_smoothing", &TrainSpec::label_smoothing, "cross-entropy label smoothing", in_range(0, 1));

@@ -14,18 +14,21 @@ void add_bucket(Cost& cost, const Bucket& bucket, const Schedule& schedule, int 
   const int64_t sum_bytes = bytes_of(sum_type(schedule.options.precision));
   const int64_t held = bucket.held_elements(process);
   const bool shard = schedule.options.shard;
-  const int64_t updated = shard ? bucket.share_elements(process) : held;
+  const int64_t share = bucket.share_elements(process);
+  const int64_t updated = shard ? share : held;
+  const int64_t wire_bytes = bytes_of(schedule.wire_type(bucket));
   for (const Segment& segment : bucket.segments)
     if (segment.is_read_by(process)) cost.parameters += segment.elements;
+  cost.averaged_gradient_bytes += shard ? share * sum_bytes : held * type_bytes;
   if (schedule.accumulates()) cost.gradient_bytes += held * sum_bytes;
   const int master = type_bytes < sum_bytes ? 1 : 0;
   cost.optimizer_bytes += updated * (moments + master) * sum_bytes;
   for (int other = 0; other < schedule.placement.processes; ++other) {
-    cost.reduce_bytes_per_step += bucket.reduce_elements(process, other) * type_bytes;
-    const int64_t spread = shard ? bucket.spread_elements(process, other, Audience::kReaders)
-                                 : bucket.spread_elements(process, other, Audience::kHolders) +
-                                       bucket.spread_elements(process, other, Audience::kOtherReaders);
-    cost.publish_bytes_per_step += spread * type_bytes;
+    cost.reduce_bytes_per_step += bucket.reduce_elements(process, other) * wire_bytes;
+    const auto spread = [&](Audience audience) { return bucket.spread_elements(process, other, audience); };
+    cost.publish_bytes_per_step +=
+        shard ? spread(Audience::kReaders) * type_bytes
+              : spread(Audience::kHolders) * wire_bytes + spread(Audience::kOtherReaders) * type_bytes;
   }
 }
 
@@ -73,7 +76,8 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
                  kept.elements * static_cast<double>(bytes_of(compute_type(precision))) + kept.bytes);
   }
   cost.units.assign(units.begin(), units.end());
-  cost.gradient_bytes += largest_gradient;
+  if (!schedule.options.release_gradients) cost.gradient_bytes += largest_gradient;
+  cost.gradient_bytes = std::max(cost.gradient_bytes, cost.averaged_gradient_bytes);
   cost.activation_bytes = std::llround(largest_activation_bytes * static_cast<double>(batch_size));
   return cost;
 }
@@ -85,6 +89,10 @@ ScheduleOptions schedule_options(const ExperimentSpec& spec) {
   options.decay_norms_and_biases = spec.optimizer.decay_norms_and_biases;
   options.shard = spec.optimizer.shard;
   options.accumulate_steps = spec.train.accumulate_steps;
+  options.release_gradients = spec.train.release_gradients;
+  if (spec.train.reduce_dtype)
+    options.reduce_type =
+        *spec.train.reduce_dtype == WireType::kBf16 ? ElementType::kBf16 : ElementType::kF32;
   return options;
 }
 

@@ -14,14 +14,17 @@ namespace sdp {
 
 /// Cost of one process (or of one worker that has a process to itself).
 struct Cost {
-  std::vector<int> units;             ///< owned by any worker of the process
-  int64_t parameters = 0;             ///< held values, each counted once
-  double flops_per_sample = 0;        ///< training FLOPs of one sample, mean over the process's slots
-  int64_t parameter_bytes = 0;        ///< values, in the type the forward pass uses
-  int64_t gradient_bytes = 0;         ///< at the end of the backward pass, before any bucket is reduced
-  int64_t optimizer_bytes = 0;        ///< moments, and master values where they differ from the parameters
-  int64_t activation_bytes = 0;       ///< kept for backward at the micro-batch size (largest slot)
-  int64_t reduce_bytes_per_step = 0;  ///< sent to other processes: gradients
+  std::vector<int> units;       ///< owned by any worker of the process
+  int64_t parameters = 0;       ///< held values, each counted once
+  double flops_per_sample = 0;  ///< training FLOPs of one sample, mean over the process's slots
+  int64_t parameter_bytes = 0;  ///< values, in the type the forward pass uses
+  /// The most that stands of gradients, besides those that wait for the rest of their bucket: averaged ones,
+  /// or buffers they are added up in; all of them where they are not released.
+  int64_t gradient_bytes = 0;
+  int64_t averaged_gradient_bytes = 0;  ///< from the exchanges to the update
+  int64_t optimizer_bytes = 0;          ///< moments, and master values where they differ from the parameters
+  int64_t activation_bytes = 0;         ///< kept for backward at the micro-batch size (largest slot)
+  int64_t reduce_bytes_per_step = 0;    ///< sent to other processes: gradients
   int64_t publish_bytes_per_step =
       0;  ///< sent to other processes: new values, or averaged gradients (no shard)
 

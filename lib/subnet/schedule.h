@@ -8,6 +8,7 @@
 // back with new values to all who read them: the holders, under backward masking all processes.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "subnet/placement.h"
@@ -21,6 +22,9 @@ struct ScheduleOptions {
   bool decay_norms_and_biases = true;
   bool shard = true;  ///< optimizer state split over the holders; false: every holder keeps all of it
   int64_t accumulate_steps = 1;
+  std::optional<ElementType> reduce_type = {};  ///< of gradients on the wire; none: their own
+  /// Gradients are taken as autograd has them, not at the end of the backward pass.
+  bool release_gradients = true;
 };
 
 /// What one unit has of a parameter: `elements` of its row-major values, at `offset` of the segment.
@@ -87,6 +91,8 @@ struct Schedule {
   ScheduleOptions options;
   std::vector<Bucket> buckets;  ///< in order of depth
 
+  /// Type of the bucket's gradients on the wire.
+  ElementType wire_type(const Bucket& bucket) const { return options.reduce_type.value_or(bucket.type); }
   /// Micro-batches times local slots: above 1, gradients are added up in buffers of the sum type.
   bool accumulates() const { return placement.slots_per_process() * options.accumulate_steps > 1; }
 };

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "comm/cores.h"
+#include "memory/allocations.h"
 #include "report/memory.h"
 #include "spec/error.h"
 
@@ -44,6 +45,7 @@ void prepare_device([[maybe_unused]] c10::Device device) {
   if (device.is_cuda()) c10::cuda::set_device(device.index());
 #endif
   at::globalContext().setAllowTF32CuDNN(false);
+  count_allocations(device);
 }
 
 int use_cores_of_one_process(int local_world) {

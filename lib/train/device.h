@@ -22,7 +22,8 @@ inline constexpr std::chrono::minutes kCollectiveTimeout{10};
 /// than local processes.
 c10::Device choose_device(DeviceKind kind, const Ranks& ranks);
 
-/// Makes the device current. fp32 is fp32: cuDNN's TF32 convolutions, LibTorch's default, are off.
+/// Makes the device current and counts what is allocated on it. fp32 is fp32: cuDNN's TF32 convolutions,
+/// LibTorch's default, are off.
 void prepare_device(c10::Device device);
 
 /// GPUs that processes of this host may use; 0 for a run on the CPU.

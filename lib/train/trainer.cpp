@@ -16,10 +16,6 @@
 namespace sdp {
 namespace {
 
-at::Tensor zero_losses(size_t slots, at::Device device) {
-  return at::zeros({static_cast<int64_t>(slots)}, at::TensorOptions(at::kDouble).device(device));
-}
-
 std::string text_of(const DataIdentity& identity) {
   return fmt::format("{} samples, hash {}", identity.samples, identity.hash);
 }
@@ -117,6 +113,10 @@ void Trainer::start_fresh_or_resume(bool resume) {
   }
 }
 
+at::Tensor Trainer::fp64_zeros(size_t size) const {
+  return at::zeros({static_cast<int64_t>(size)}, at::TensorOptions(at::kDouble).device(comm_.device()));
+}
+
 BatchGeometry Trainer::geometry() const {
   const ExperimentSpec& spec = experiment_.spec;
   return {.workers = spec.subnetwork.workers,
@@ -173,30 +173,37 @@ std::optional<at::Generator> Trainer::noise(int64_t step, int64_t micro_batch, s
 
 void Trainer::train_step(int64_t step) {
   const ExperimentSpec& spec = experiment_.spec;
-  at::Tensor losses = zero_losses(models_.size(), comm_.device());
+  at::Tensor losses = fp64_zeros(models_.size());
   std::vector<int64_t> samples;
 
   // 1. Forward and backward of every local subnetwork, each on mini-batches of its own.
+  // New values of the step before come in while the first forward pass goes on, and gradients go out during
+  // the last backward pass.
   for (int64_t micro_batch = 0; micro_batch < spec.train.accumulate_steps; ++micro_batch) {
     for (size_t slot = 0; slot < models_.size(); ++slot) {
+      const bool is_last = micro_batch + 1 == spec.train.accumulate_steps && slot + 1 == models_.size();
       const TensorBatch batch = next_batch();
-      const at::Tensor features = models_[slot]->features(
-          batch.input, {.training = true, .generator = noise(step, micro_batch, slot)});
+      engine_.await_values(-1);
+      const at::Tensor features =
+          models_[slot]->features(batch.input, {.training = true,
+                                                .generator = noise(step, micro_batch, slot),
+                                                .before_branch = [&](int b) { engine_.await_values(b); }});
       const at::Tensor loss = training_loss(features, models_[slot]->head(), batch, spec.train);
+      engine_.begin_backward(static_cast<int>(slot), is_last);
       loss.backward();
+      engine_.end_backward();
       losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(spec.train.accumulate_steps);
-      engine_.absorb(static_cast<int>(slot));
       samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
     }
   }
 
-  // 2. Average every gradient over the workers that own it.
+  // 2. Average every gradient over the workers that own it, as far as that is not done.
   engine_.reduce();
 
   // 3. Update this process's share.
   engine_.step(lr_of(step));
 
-  // 4. Give the new values to all others that have them.
+  // 4. Begin to give the new values to all others that have them.
   engine_.publish();
 
   // 5. Account.
@@ -213,7 +220,7 @@ Evaluator Trainer::make_evaluator() {
 /// Accuracy of every worker's own subnetwork (replica 0), each measured by the process that runs it.
 std::vector<double> Trainer::subnetwork_accuracies() {
   Evaluator evaluator = make_evaluator();
-  at::Tensor accuracies = zero_losses(static_cast<size_t>(experiment_.plan.workers), comm_.device());
+  at::Tensor accuracies = fp64_zeros(static_cast<size_t>(experiment_.plan.workers));
   for (size_t s = 0; s < models_.size(); ++s) {
     const Slot slot = engine_.store().slots()[s];
     if (slot.replica == 0) accuracies[slot.worker] = evaluator.evaluate_subnetwork(*models_[s]).accuracy;
@@ -224,6 +231,7 @@ std::vector<double> Trainer::subnetwork_accuracies() {
 }
 
 void Trainer::evaluate(int64_t done, bool final) {
+  engine_.await_all_values();
   Evaluator evaluator = make_evaluator();
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
   EvalRecord record = evaluator.evaluate(full_model);
@@ -251,17 +259,16 @@ void Trainer::save(int64_t done) {
 ExitCode Trainer::run() {
   const int64_t total = steps_.length.total_steps;
   if (experiment_.spec.checkpoint.at_start && first_step_ == 0) save(0);
-  interval_ = {.losses = zero_losses(models_.size(), comm_.device()),
-               .steps = 0,
-               .bytes_sent = comm_.traffic().all_to_all_bytes,
-               .wait_ms = 0,
-               .skipped = 0,
-               .began = std::chrono::steady_clock::now()};
+  profiler_ = std::make_unique<StepProfiler>(first_step_, experiment_.spec.train.profile_steps,
+                                             folder_.profile(comm_.rank()));
+  begin_interval();
   if (first_step_ >= total && comm_.rank() == 0)
     log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}", first_step_,
                           total));
   for (int64_t step = first_step_; step < total; ++step) {
+    profiler_->before_step(step, comm_.device().is_cuda());
     train_step(step);
+    profiler_->after_step(step);
     const int64_t done = step + 1;
     const bool last = done == total;
     bool stop = false;

@@ -20,6 +20,8 @@
 #include "train/evaluation.h"
 #include "train/experiment.h"
 #include "train/preemption.h"
+#include "train/process_report.h"
+#include "train/profiler.h"
 
 namespace sdp {
 
@@ -39,18 +41,12 @@ class Trainer {
   struct Interval {
     at::Tensor losses;  ///< [local slots], fp64, on the device
     int64_t steps = 0;
-    int64_t bytes_sent = 0;
-    double wait_ms = 0;   ///< of the feed when the interval began
     int64_t skipped = 0;  ///< damaged images
     std::chrono::steady_clock::time_point began;
-  };
-
-  struct Gathered {
-    std::vector<double> losses;
-    bool stop = false;
-    int64_t peak_memory_bytes = 0;
-    double wait_ms = 0;  ///< of the process that waited longest
-    int64_t skipped = 0;
+    // What had been counted when the interval began.
+    double data_wait_ms = 0;
+    ExchangeTotals reduce;
+    ExchangeTotals publish;
   };
 
   void start_fresh_or_resume(bool resume);
@@ -60,12 +56,14 @@ class Trainer {
   /// Writes the interval's line; whether any process was asked to stop. Collective.
   bool log_interval(int64_t done);
   void trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples);
+  at::Tensor fp64_zeros(size_t size) const;
   BatchGeometry geometry() const;
   TrainingBatches batches_of_process() const;
   TensorBatch next_batch();
   void report_skipped(const std::string& message);
   void warn_of_slow_data(double step_ms, double wait_ms);
-  Gathered gather(const at::Tensor& losses);
+  void begin_interval();
+  ProcessReport report();
   [[noreturn]] void stop_because_not_finite(int64_t done) const;
   Evaluator make_evaluator();
   void evaluate(int64_t done, bool final);
@@ -93,6 +91,7 @@ class Trainer {
   std::unique_ptr<Progress> progress_;  ///< rank 0 only
   PreemptionSignals signals_;
   Interval interval_;
+  std::unique_ptr<StepProfiler> profiler_;
   std::set<std::string> reported_;  ///< damaged images, each once
   bool warned_of_slow_data_ = false;
   int64_t first_step_ = 0;

@@ -12,33 +12,41 @@
 
 namespace sdp {
 
-/// What all processes tell each other: losses of all slots in order of worker and replica, whether any
-/// process was asked to stop, the largest peak memory and wait for data, and how many images were skipped.
-Trainer::Gathered Trainer::gather(const at::Tensor& losses) {
-  const double stop = signals_.requested() ? 1 : 0;
-  const double memory = static_cast<double>(peak_memory_bytes(comm_.device()));
-  const double wait_ms = feed_->wait_ms() - interval_.wait_ms;
-  const double skipped = static_cast<double>(interval_.skipped);
-  const at::Tensor mine = at::cat({losses, at::tensor({stop, memory, wait_ms, skipped}, losses.options())});
-  at::Tensor all = at::empty({comm_.size() * mine.numel()}, mine.options());
-  comm_.all_gather(all, mine);
-  const at::Tensor host = all.cpu().view({comm_.size(), mine.numel()});
-  Gathered gathered;
-  for (int process = 0; process < comm_.size(); ++process) {
-    const double* values = host[process].data_ptr<double>();
-    gathered.losses.insert(gathered.losses.end(), values, values + losses.numel());
-    const double* others = values + losses.numel();
-    gathered.stop = gathered.stop || others[0] > 0;
-    gathered.peak_memory_bytes = std::max(gathered.peak_memory_bytes, static_cast<int64_t>(others[1]));
-    gathered.wait_ms = std::max(gathered.wait_ms, others[2]);
-    gathered.skipped += static_cast<int64_t>(others[3]);
-  }
-  return gathered;
+void Trainer::begin_interval() {
+  interval_ = {.losses = fp64_zeros(models_.size()),
+               .steps = 0,
+               .skipped = 0,
+               .began = std::chrono::steady_clock::now(),
+               .data_wait_ms = feed_ ? feed_->wait_ms() : 0,
+               .reduce = engine_.reduce_totals(),
+               .publish = engine_.publish_totals()};
+  reset_peak();
+}
+
+ProcessReport Trainer::report() {
+  const double ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - interval_.began).count();
+  const ExchangeTotals reduce = engine_.reduce_totals() - interval_.reduce;
+  const ExchangeTotals publish = engine_.publish_totals() - interval_.publish;
+  ProcessReport report{.stop_requested = signals_.requested() ? 1.0 : 0.0,
+                       .peak_memory_bytes = static_cast<double>(peak_memory_bytes(comm_.device())),
+                       .data_wait_ms = feed_->wait_ms() - interval_.data_wait_ms,
+                       .skipped_samples = static_cast<double>(interval_.skipped),
+                       .reduce_bytes = static_cast<double>(reduce.bytes_sent),
+                       .reduce_ms = reduce.in_flight_ms,
+                       .reduce_wait_ms = reduce.waited_ms,
+                       .publish_bytes = static_cast<double>(publish.bytes_sent),
+                       .publish_ms = publish.in_flight_ms,
+                       .publish_wait_ms = publish.waited_ms};
+  report.busy_ms = ms - report.data_wait_ms - report.reduce_wait_ms - report.publish_wait_ms;
+  const MemoryByKind peak = allocated_at_peak();
+  std::copy(peak.bytes.begin(), peak.bytes.end(), report.peak_tensor_bytes.begin());
+  return report;
 }
 
 /// `samples`: of this process's batches, by micro-batch, then by slot.
 void Trainer::trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples) {
-  const std::vector<double> all_losses = gather(losses).losses;
+  const std::vector<double> all_losses = gather(comm_, {}, losses).losses;
   const at::Tensor mine = at::tensor(samples, at::kLong).to(comm_.device());
   at::Tensor all = at::empty({comm_.size() * mine.numel()}, mine.options());
   comm_.all_gather(all, mine);
@@ -61,7 +69,9 @@ void Trainer::trace_step(int64_t step, const at::Tensor& losses, const std::vect
 }
 
 bool Trainer::log_interval(int64_t done) {
-  const Gathered gathered = gather(interval_.losses);
+  // What was sent in the interval's steps is counted with it.
+  engine_.await_all_values();
+  const GatheredReports gathered = gather(comm_, report(), interval_.losses);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - interval_.began).count();
   const double steps = static_cast<double>(interval_.steps);
@@ -69,31 +79,23 @@ bool Trainer::log_interval(int64_t done) {
   for (double sum : gathered.losses)
     loss += sum / steps / static_cast<double>(gathered.losses.size());
   if (!std::isfinite(loss)) stop_because_not_finite(done);
-  const double step_ms = seconds * 1e3 / steps;
-  const int64_t bytes_sent = comm_.traffic().all_to_all_bytes;
-  const double samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds;
   if (metrics_) {
-    metrics_->append(TrainRecord{.step = done,
-                                 .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
-                                 .loss = loss,
-                                 .lr = lr_of(done - 1),
-                                 .samples_per_s = samples_per_s,
-                                 .step_ms = step_ms,
-                                 .data_wait_ms = gathered.wait_ms / steps,
-                                 .skipped_samples = gathered.skipped,
-                                 .peak_memory_bytes = gathered.peak_memory_bytes,
-                                 .bytes_sent = (bytes_sent - interval_.bytes_sent) / interval_.steps});
-    show_progress(done, loss, samples_per_s, gathered.peak_memory_bytes);
+    TrainRecord record{
+        .step = done,
+        .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+        .loss = loss,
+        .lr = lr_of(done - 1),
+        .samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds,
+        .step_ms = seconds * 1e3 / steps};
+    add_reports(record, gathered.processes, interval_.steps);
+    metrics_->append(record);
+    show_progress(done, loss, record.samples_per_s, record.peak_memory_bytes);
     // The first interval waits for the first batch.
-    if (done - first_step_ > interval_.steps) warn_of_slow_data(step_ms, gathered.wait_ms / steps);
+    if (done - first_step_ > interval_.steps) warn_of_slow_data(record.step_ms, record.data_wait_ms);
   }
-  interval_ = {.losses = at::zeros_like(interval_.losses),
-               .steps = 0,
-               .bytes_sent = bytes_sent,
-               .wait_ms = feed_->wait_ms(),
-               .skipped = 0,
-               .began = std::chrono::steady_clock::now()};
-  return gathered.stop;
+  begin_interval();
+  return std::any_of(gathered.processes.begin(), gathered.processes.end(),
+                     [](const ProcessReport& process) { return process.stop_requested > 0; });
 }
 
 void Trainer::warn_of_slow_data(double step_ms, double wait_ms) {

@@ -3,7 +3,11 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
@@ -28,6 +32,7 @@ struct Case {
   ModelName model = ModelName::kResNet18;
   Construction construction = Construction::kBlock;
   Masking masking = Masking::kForward;
+  bool release_gradients = true;
 };
 
 ExperimentSpec spec_of(const Case& c) {
@@ -54,6 +59,7 @@ ExperimentSpec spec_of(const Case& c) {
   spec.optimizer.shard = c.shard;
   spec.train.precision = c.precision;
   spec.train.accumulate_steps = c.accumulate_steps;
+  spec.train.release_gradients = c.release_gradients;
   spec.train.batch_size_per_worker = 2;
   spec.train.bucket_megabytes = 0.1;
   return spec;
@@ -68,9 +74,12 @@ void expect_equal(int64_t actual, int64_t planned, const std::string& what) {
   expect(actual == planned, what + ": " + std::to_string(actual) + ", planned " + std::to_string(planned));
 }
 
-/// Forward and backward of every local slot on noise.
-void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan, int step) {
-  for (size_t s = 0; s < engine.store().slots().size(); ++s) {
+/// Forward and backward of every local slot on noise, with the step's last passes unless a micro-batch is to
+/// follow. `look` is called at the end of each pass, before the engine takes what is left.
+void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan, int step,
+              bool more_follow = false, const std::function<void(int slot)>& look = {}) {
+  const size_t slots = engine.store().slots().size();
+  for (size_t s = 0; s < slots; ++s) {
     const Slot slot = engine.store().slots()[s];
     const std::unique_ptr<Model> model =
         make_subnetwork(spec.model, plan, slot.worker, engine.store().slot(static_cast<int>(s)));
@@ -79,8 +88,22 @@ void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan
         is_llama(spec.model.name)
             ? at::randint(*spec.model.vocab_size, {2, 6}, noise, at::kLong)
             : at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
-    model->forward(input, {.training = true}).to(at::kFloat).square().mean().backward();
+    engine.await_values(-1);
+    const ForwardMode mode{.training = true, .before_branch = [&](int b) { engine.await_values(b); }};
+    const at::Tensor loss = model->forward(input, mode).to(at::kFloat).square().mean();
+    expect(at::isfinite(loss).item<bool>(), "values were read before they came");
+    engine.begin_backward(static_cast<int>(s), !more_follow && s + 1 == slots);
+    loss.backward();
+    if (look) look(static_cast<int>(s));
+    engine.end_backward();
   }
+}
+
+/// No value is readable until it has come.
+void spoil_values(Engine& engine, const SubnetPlan& plan) {
+  const at::NoGradGuard no_grad;
+  for (int p = 0; p < static_cast<int>(plan.layout.parameters.size()); ++p)
+    engine.store().write_parameter(p, at::full(plan.layout.parameters[p].shape, NAN));
 }
 
 /// All processes that have a segment's values have the same bits.
@@ -113,29 +136,37 @@ void check_case(const Case& c) {
     engine.initialize(3);
     expect_equal(engine.store().parameter_bytes(), planned.parameter_bytes, "parameter bytes");
     expect_equal(engine.optimizer_bytes(), planned.optimizer_bytes, "optimizer bytes");
-    for (int step = 0; step < 3; ++step) {
-      for (int64_t micro_batch = 0; micro_batch < c.accumulate_steps; ++micro_batch) {
-        int64_t largest_gradient = 0;
-        backward(engine, spec, plan, step);
-        for (size_t s = 0; s < engine.store().slots().size(); ++s) {
-          largest_gradient =
-              std::max(largest_gradient, engine.store().slot_gradient_bytes(static_cast<int>(s)));
-          engine.absorb(static_cast<int>(s));
-        }
-        // What stands at the end of a slot's backward pass: its own gradients, and the sums where there are
-        // any.
-        const int64_t standing = engine.gradient_bytes() + (schedule.accumulates() ? largest_gradient : 0);
+    constexpr int kSteps = 3;
+    for (int step = 0; step < kSteps; ++step) {
+      int64_t largest_gradient = 0;
+      int64_t accumulated = 0;
+      for (int64_t micro_batch = 0; micro_batch < c.accumulate_steps; ++micro_batch)
+        backward(engine, spec, plan, step, micro_batch + 1 < c.accumulate_steps, [&](int s) {
+          const int64_t gradient = engine.store().slot_gradient_bytes(s);
+          largest_gradient = std::max(largest_gradient, gradient);
+          // The last pass sends what has been added up, if gradients are released.
+          accumulated = std::max(accumulated, engine.gradient_bytes() - gradient);
+        });
+      const int64_t standing = largest_gradient + accumulated;
+      if (c.release_gradients) {
+        expect_equal(largest_gradient, 0, "gradient bytes at the end of a pass");
+        expect(standing <= planned.gradient_bytes, "more gradients stand than planned");
+        if (c.accumulate_steps > 1 && c.workers == c.processes)
+          expect_equal(standing, planned.gradient_bytes, "accumulated gradient bytes");
+      } else {
         expect_equal(standing, planned.gradient_bytes, "gradient bytes");
       }
-      const int64_t sent_before = comm.traffic().all_to_all_bytes;
       engine.reduce();
-      expect_equal(engine.gradient_bytes(), 0, "gradient bytes after reduce");
+      expect_equal(engine.gradient_bytes(), planned.averaged_gradient_bytes, "averaged gradient bytes");
       engine.step(spec.optimizer.lr);
+      expect_equal(engine.gradient_bytes(), 0, "gradient bytes after the update");
+      spoil_values(engine, plan);
       engine.publish();
-      expect_equal(comm.traffic().all_to_all_bytes - sent_before, planned.bytes_sent_per_step(),
-                   "bytes sent");
+      if (step == 1) continue;  // values come in during the next forward pass
+      engine.await_all_values();
       expect_readers_agree(engine, schedule, comm);
     }
+    expect_equal(comm.traffic().all_to_all_bytes, kSteps * planned.bytes_sent_per_step(), "bytes sent");
     expect_equal(engine.optimizer_bytes(), planned.optimizer_bytes, "optimizer bytes after steps");
   });
 }
@@ -145,7 +176,12 @@ TEST_CASE("bytes held and sent are the plan's, and all who have a value have the
     for (const Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16}) {
       for (const OptimizerName optimizer : {OptimizerName::kSgd, OptimizerName::kAdamW}) {
         const ModelName model = precision == Precision::kBf16 ? ModelName::kMlp : ModelName::kResNet18;
-        check_case({.precision = precision, .optimizer = optimizer, .shard = shard, .model = model});
+        for (const bool release : {true, false})
+          check_case({.precision = precision,
+                      .optimizer = optimizer,
+                      .shard = shard,
+                      .model = model,
+                      .release_gradients = release});
       }
     }
   }
@@ -161,7 +197,8 @@ TEST_CASE("the same in every regime") {
   for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
     for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
       for (const bool shard : {true, false})
-        check_case({.shard = shard, .construction = construction, .masking = masking});
+        check_case(
+            {.shard = shard, .construction = construction, .masking = masking, .release_gradients = !shard});
       check_case({.processes = 2, .construction = construction, .masking = masking});
       check_case({.workers = 3,
                   .processes = 3,
@@ -198,7 +235,8 @@ TEST_CASE("the same for several workers a process, replicas and accumulation") {
   check_case({.processes = 1, .precision = Precision::kBf16, .model = ModelName::kMlp});
   check_case({.replicas = 2, .processes = 8, .model = ModelName::kMlp});
   check_case({.replicas = 2, .processes = 2, .precision = Precision::kBf16, .model = ModelName::kMlp});
-  check_case({.accumulate_steps = 3, .model = ModelName::kMlp});
+  for (const bool release : {true, false})
+    check_case({.accumulate_steps = 3, .model = ModelName::kMlp, .release_gradients = release});
   check_case({.processes = 2, .shard = false, .accumulate_steps = 2, .model = ModelName::kMlp});
 }
 
@@ -207,6 +245,7 @@ TEST_CASE("a worker whose backward pass left nothing counts as zero gradients") 
     ExperimentSpec s = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = ModelName::kMlp});
     s.optimizer.momentum = 0;
     s.optimizer.weight_decay = 0;
+    s.train.release_gradients = false;
     return s;
   }();
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
@@ -217,12 +256,17 @@ TEST_CASE("a worker whose backward pass left nothing counts as zero gradients") 
     at::Tensor gradient;
     const std::string name = "head.weight";
     const at::Tensor before = engine.store().slot(0).parameter(name).detach().clone();
-    if (comm.rank() == 0) backward(engine, spec, plan, 0);
-    if (comm.rank() == 0) gradient = engine.store().slot(0).parameter(name).grad().clone();
-    engine.absorb(0);
+    if (comm.rank() == 0) {
+      backward(engine, spec, plan, 0, /*more_follow=*/false,
+               [&](int) { gradient = engine.store().slot(0).parameter(name).grad().clone(); });
+    } else {
+      engine.begin_backward(0, /*last=*/true);
+      engine.end_backward();
+    }
     engine.reduce();
     engine.step(0.5);
     engine.publish();
+    engine.await_all_values();
     at::Tensor expected = comm.rank() == 0 ? (before - 0.5 * gradient / 2) : at::empty_like(before);
     comm.broadcast(expected, 0);
     expect(at::allclose(engine.store().slot(0).parameter(name), expected, 0, 1e-7),
@@ -244,8 +288,6 @@ TEST_CASE("the clipped norm counts every parameter once, whoever holds it") {
       Engine engine(plan, schedule, spec.optimizer, comm);
       engine.initialize(3);
       backward(engine, spec, plan, 0);
-      for (size_t s = 0; s < engine.store().slots().size(); ++s)
-        engine.absorb(static_cast<int>(s));
       engine.reduce();
       of_rank[comm.rank()] = engine.gradient_norm().item<double>();
     });
@@ -277,12 +319,104 @@ TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32")
     expect_moved_by(0);
     // In bf16 256 + 1 is 256 again.
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
+    engine.begin_backward(0, /*last=*/true);
     leaf.mutable_grad() = at::full_like(leaf.detach(), comm.rank() == 0 ? 256 : 1);
-    engine.absorb(0);
+    engine.end_backward();
     engine.reduce();
     engine.step(1.0 / 64);
     engine.publish();
+    engine.await_all_values();
     expect_moved_by(259.0 / 4 / 64);
+  });
+}
+
+/// The values after two steps in which each rank's gradients come in an order of its own and some do not come
+/// at all. A gradient is a constant of the parameter, the worker and the step, or missing.
+std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_seed) {
+  ExperimentSpec spec = spec_of(c);
+  spec.train.bucket_megabytes = 0.002;
+  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
+  const Schedule schedule =
+      make_schedule(plan, make_placement(c.workers, c.replicas, c.processes), schedule_options(spec));
+  expect(schedule.buckets.size() > 8, "too few buckets");
+  std::vector<at::Tensor> values;
+  run_thread_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
+    Engine engine(plan, schedule, spec.optimizer, comm);
+    engine.initialize(3);
+    std::mt19937_64 random(order_seed * 100 + static_cast<uint64_t>(comm.rank()));
+    for (int step = 0; step < 2; ++step) {
+      const int slots = static_cast<int>(engine.store().slots().size());
+      for (int s = 0; s < slots; ++s) {
+        const Slot slot = engine.store().slots()[s];
+        std::vector<int> order = engine.store().owned_parameters(s);
+        std::shuffle(order.begin(), order.end(), random);
+        // Autograd runs the node that was made last first.
+        at::Tensor sum = at::zeros({}, at::kDouble);
+        for (int parameter : order) {
+          const uint64_t kind = std::hash<int>{}(31 * parameter + 7 * slot.worker + step) % 5;
+          if (kind == 0) continue;  // no gradient
+          sum = sum + engine.store().leaf(s, parameter).sum() * static_cast<double>(kind);
+        }
+        engine.begin_backward(s, s + 1 == slots);
+        sum.backward();
+        engine.end_backward();
+      }
+      engine.reduce();
+      engine.step(0.1);
+      engine.publish();
+      engine.await_all_values();
+    }
+    for (const StateRange& range : engine.owned_state())
+      if (comm.rank() == 0 && range.kind == "value") values.push_back(range.values.clone());
+  });
+  return values;
+}
+
+TEST_CASE("the order in which gradients come, and whether they come, changes nothing but time") {
+  for (Case c : {Case{.precision = Precision::kFp64, .model = ModelName::kMlp},
+                 Case{.processes = 2, .precision = Precision::kFp64, .model = ModelName::kMlp},
+                 Case{.precision = Precision::kFp64,
+                 .optimizer = OptimizerName::kAdamW,
+                 .model = ModelName::kLlamaTiny,
+                 .construction = Construction::kNeuron,
+                 .masking = Masking::kBackward}}) {
+    c.release_gradients = false;
+    const std::vector<at::Tensor> expected = values_after_wild_steps(c, 0);
+    CHECK(!expected.empty());
+    c.release_gradients = true;
+    for (uint64_t order = 1; order <= 10; ++order) {
+      const std::vector<at::Tensor> values = values_after_wild_steps(c, order);
+      REQUIRE(values.size() == expected.size());
+      for (size_t i = 0; i < values.size(); ++i)
+        CHECK(at::equal(values[i], expected[i]));
+    }
+  }
+}
+
+TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
+  ExperimentSpec spec = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = ModelName::kMlp});
+  spec.optimizer.momentum = 0;
+  spec.optimizer.weight_decay = 0;
+  spec.train.reduce_dtype = WireType::kBf16;
+  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
+  const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec));
+  run_thread_ranks(2, [&](Communicator& comm) {
+    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), 2);
+    const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank(), 2);
+    expect_equal(2 * planned.reduce_bytes_per_step, other.publish_bytes_per_step, "half the bytes");
+    Engine engine(plan, schedule, spec.optimizer, comm);
+    engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });
+    const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
+    engine.begin_backward(0, /*last=*/true);
+    leaf.mutable_grad() = at::full_like(leaf.detach(), 1 + 1.0 / 1024);  // 1 in bf16
+    engine.end_backward();
+    engine.reduce();
+    engine.step(1);
+    engine.publish();
+    engine.await_all_values();
+    expect_equal(comm.traffic().all_to_all_bytes, planned.bytes_sent_per_step(), "bytes sent");
+    // The own contribution is exact, the other's is rounded.
+    expect(at::allclose(leaf, at::full_like(leaf, -(1 + 0.5 / 1024)), 0, 1e-7), "mean of both");
   });
 }
 

@@ -1,0 +1,99 @@
+// Gradients as autograd produces them: added up, and exchanged bucket by bucket while the backward pass goes
+// on.
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/bucket_state.h"
+#include "memory/allocations.h"
+
+namespace sdp {
+
+/// Called by autograd when a leaf's gradient is complete; on CUDA in a thread of autograd's own, while the
+/// one that began the pass waits.
+class Engine::Hook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  Hook(Engine& engine, int slot, int parameter) : engine_(engine), slot_(slot), parameter_(parameter) {}
+  void operator()(const at::Tensor& leaf) override {
+    book(leaf.grad(), MemoryKind::kGradients);
+    engine_.on_gradient(slot_, parameter_);
+  }
+
+ private:
+  Engine& engine_;
+  const int slot_;
+  const int parameter_;
+};
+
+void Engine::add_hooks() {
+  for (int s = 0; s < static_cast<int>(store_.slots().size()); ++s)
+    for (int p : store_.owned_parameters(s))
+      torch::autograd::impl::set_post_acc_grad_hooks(store_.leaf(s, p), std::make_unique<Hook>(*this, s, p));
+}
+
+void Engine::begin_backward(int local_slot, bool last) {
+  if (pass_.slot >= 0) throw std::logic_error("a backward pass is under way");
+  pass_ = {.slot = local_slot,
+           .last = last,
+           .arrived = std::vector<char>(plan_.layout.parameters.size(), 0),
+           .missing = std::vector<int>(states_.size(), 0)};
+  for (int parameter : store_.owned_parameters(local_slot))
+    for (int bucket : buckets_of_[parameter])
+      ++pass_.missing[bucket];
+}
+
+void Engine::on_gradient(int local_slot, int parameter) {
+  if (!schedule_.options.release_gradients || local_slot != pass_.slot) return;
+  take(parameter);
+  if (pass_.last) exchange_complete_buckets();
+}
+
+void Engine::take(int parameter) {
+  const bool is_first = !pass_.arrived[parameter];
+  if (schedule_.accumulates()) accumulate(parameter);
+  if (!is_first) return;  // the graph has leaves twice where a pass runs parts of it again
+  pass_.arrived[parameter] = 1;
+  for (int bucket : buckets_of_[parameter])
+    --pass_.missing[bucket];
+}
+
+/// Adds the slot's gradient of the parameter to the buffers of the sum type, and gives it back.
+void Engine::accumulate(int parameter) {
+  const at::NoGradGuard no_grad;
+  const MemoryScope scope(MemoryKind::kGradients);
+  const int worker = store_.slots()[pass_.slot].worker;
+  for (int b : buckets_of_[parameter]) {
+    if (b > next_reduce_ && pass_.last)
+      throw std::logic_error("a gradient came after its bucket was exchanged");
+    BucketState& state = states_[b];
+    if (!state.accumulator.defined()) state.allocate_accumulator();
+    const std::vector<Segment>& segments = schedule_.buckets[b].segments;
+    for (size_t r = 0; r < segments.size(); ++r) {
+      if (plan_.holding(worker, segments[r].unit) != Holding::kOwned) continue;
+      for (const Piece& piece : segments[r].pieces)
+        if (piece.parameter == parameter)
+          state.accumulator.narrow(0, state.held_offsets[r] + piece.offset, piece.elements)
+              .add_(store_.piece_gradient(pass_.slot, parameter, segments[r].unit));
+    }
+  }
+  store_.release_gradients(pass_.slot, parameter);
+}
+
+void Engine::exchange_complete_buckets() {
+  while (next_reduce_ >= 0 && pass_.missing[next_reduce_] == 0)
+    begin_reduce(next_reduce_--);
+}
+
+void Engine::end_backward() {
+  if (schedule_.accumulates())
+    for (int parameter : store_.owned_parameters(pass_.slot))
+      if (!pass_.arrived[parameter] && store_.leaf(pass_.slot, parameter).grad().defined())
+        accumulate(parameter);
+  pass_.slot = -1;
+}
+
+}  // namespace sdp

@@ -1,0 +1,59 @@
+#pragma once
+
+// How long exchanges are under way, and how long the process, or on CUDA its stream, waits for them: what is
+// left of an exchange when as much computing as possible goes on beside it.
+
+#include <c10/core/Event.h>
+
+#include <chrono>
+#include <deque>
+#include <optional>
+
+#include "comm/communicator.h"
+
+namespace sdp {
+
+/// Sums over exchanges.
+struct ExchangeTotals {
+  int64_t bytes_sent = 0;
+  double in_flight_ms = 0;  ///< some exchange was under way
+  double waited_ms = 0;     ///< nothing but waiting was done
+
+  ExchangeTotals operator-(const ExchangeTotals& earlier) const {
+    return {.bytes_sent = bytes_sent - earlier.bytes_sent,
+            .in_flight_ms = in_flight_ms - earlier.in_flight_ms,
+            .waited_ms = waited_ms - earlier.waited_ms};
+  }
+};
+
+class ExchangeClock {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  struct Start {
+    TimePoint time;
+    std::optional<c10::Event> event = {};  ///< CUDA
+  };
+
+  explicit ExchangeClock(at::Device device) : device_(device) {}
+
+  /// An exchange that sends so much to other processes begins.
+  Start start(int64_t bytes_sent);
+  /// Waits for the exchange and books it. Exchanges of a clock are waited for in the order they began in.
+  /// On CUDA an exchange counts as under way until its wait is over on the stream.
+  void wait(Start start, Pending& pending);
+  /// Since the clock was made; on CUDA what the device is done with.
+  const ExchangeTotals& totals();
+
+ private:
+  struct OnDevice {
+    c10::Event began, before, after;
+  };
+  c10::Event record() const;
+
+  at::Device device_;
+  ExchangeTotals totals_;
+  TimePoint busy_until_;
+  std::deque<OnDevice> on_device_;
+};
+
+}  // namespace sdp

@@ -1,0 +1,185 @@
+#include "memory/allocations.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#ifdef USE_C10D_NCCL
+#include <c10/cuda/CUDACachingAllocator.h>
+#endif
+
+#include <mutex>
+#include <unordered_map>
+
+namespace sdp {
+namespace {
+
+thread_local MemoryKind current_kind = MemoryKind::kActivations;
+
+/// Memory comes and goes in all threads of the process.
+class Ledger {
+ public:
+  void add(const void* data, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    blocks_[data] = {.bytes = bytes, .kind = current_kind};
+    at(now_, current_kind) += bytes;
+    total_ += bytes;
+    if (total_ <= peak_total_) return;
+    peak_total_ = total_;
+    peak_ = now_;
+  }
+
+  void remove(const void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return;  // given out before counting began
+    at(now_, found->second.kind) -= found->second.bytes;
+    total_ -= found->second.bytes;
+    blocks_.erase(found);
+  }
+
+  void move(const void* data, MemoryKind kind) {
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return;
+    at(now_, found->second.kind) -= found->second.bytes;
+    at(now_, kind) += found->second.bytes;
+    found->second.kind = kind;
+  }
+
+  MemoryByKind now() const {
+    const std::lock_guard lock(mutex_);
+    return now_;
+  }
+  MemoryByKind peak() const {
+    const std::lock_guard lock(mutex_);
+    return peak_;
+  }
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    peak_ = now_;
+    peak_total_ = total_;
+  }
+
+ private:
+  struct Block {
+    int64_t bytes = 0;
+    MemoryKind kind = MemoryKind::kActivations;
+  };
+  static int64_t& at(MemoryByKind& memory, MemoryKind kind) {
+    return memory.bytes[static_cast<size_t>(kind)];
+  }
+
+  mutable std::mutex mutex_;
+  std::unordered_map<const void*, Block> blocks_;
+  MemoryByKind now_;
+  MemoryByKind peak_;
+  int64_t total_ = 0;
+  int64_t peak_total_ = 0;
+};
+
+/// One for the process, as its allocators are, and never destroyed: memory comes back even after main.
+Ledger& ledger() {
+  static auto* const instance = new Ledger;
+  return *instance;
+}
+
+/// LibTorch's CPU allocator with entries in the ledger. Memory comes back through a plain function, and c10
+/// wants a DataPtr's context to be its data: hence the one instance.
+class CountingCpuAllocator : public c10::Allocator {
+ public:
+  static void install() {
+    static auto* const instance = new CountingCpuAllocator(*c10::GetAllocator(c10::kCPU));
+    inner_deleter = instance->inner_.raw_deleter();
+    c10::SetAllocator(c10::kCPU, instance);
+  }
+
+  c10::DataPtr allocate(size_t size) override {
+    c10::DataPtr block = inner_.allocate(size);
+    void* const data = block.release_context();
+    if (data) ledger().add(data, static_cast<int64_t>(size));
+    return {data, data, &give_back, c10::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, size_t size) const override {
+    default_copy_data(to, from, size);
+  }
+
+ private:
+  explicit CountingCpuAllocator(c10::Allocator& inner) : inner_(inner) {}
+  static void give_back(void* data) {
+    if (data) ledger().remove(data);
+    inner_deleter(data);
+  }
+
+  static inline c10::DeleterFnPtr inner_deleter = nullptr;
+  c10::Allocator& inner_;
+};
+
+#ifdef USE_C10D_NCCL
+void count_cuda(c10::Device device) {
+  using c10::cuda::CUDACachingAllocator::TraceEntry;
+  c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([device](const TraceEntry& entry) {
+    if (entry.device_ != device.index()) return;
+    const auto* const data = reinterpret_cast<const void*>(entry.addr_);
+    if (entry.action_ == TraceEntry::ALLOC) ledger().add(data, static_cast<int64_t>(entry.size_));
+    if (entry.action_ == TraceEntry::FREE_REQUESTED) ledger().remove(data);
+  });
+}
+#endif
+
+}  // namespace
+
+std::string_view name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kActivations:
+      return "activations";
+    case MemoryKind::kWeights:
+      return "weights";
+    case MemoryKind::kGradients:
+      return "gradients";
+    case MemoryKind::kOptimizer:
+      return "optimizer";
+    case MemoryKind::kBuckets:
+      return "buckets";
+  }
+  return "";
+}
+
+int64_t MemoryByKind::total() const {
+  int64_t sum = 0;
+  for (int64_t kind : bytes)
+    sum += kind;
+  return sum;
+}
+
+void count_allocations(c10::Device device) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    if (device.is_cpu()) CountingCpuAllocator::install();
+#ifdef USE_C10D_NCCL
+    if (device.is_cuda()) count_cuda(device);
+#endif
+  });
+}
+
+MemoryByKind allocated_now() {
+  return ledger().now();
+}
+MemoryByKind allocated_at_peak() {
+  return ledger().peak();
+}
+void reset_peak() {
+  ledger().reset_peak();
+}
+
+MemoryScope::MemoryScope(MemoryKind kind) : outer_(current_kind) {
+  current_kind = kind;
+}
+MemoryScope::~MemoryScope() {
+  current_kind = outer_;
+}
+
+void book(const at::Tensor& tensor, MemoryKind kind) {
+  if (tensor.defined()) ledger().move(tensor.storage().data(), kind);
+}
+
+}  // namespace sdp

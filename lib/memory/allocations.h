@@ -1,0 +1,64 @@
+#pragma once
+
+// What the tensors of this process take, by kind and at the step's peak. Counted where memory is given out
+// and comes back, so that nothing is forgotten and nothing counted twice: a layer around LibTorch's CPU
+// allocator, and the trace of its CUDA allocator.
+//
+// The kind of an allocation is that of the innermost MemoryScope of its thread; tensors that somebody else
+// allocates, as autograd does gradients, can be booked over.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace sdp {
+
+enum class MemoryKind {
+  kActivations,  ///< everything else of a step: activations, batches, workspace
+  kWeights,      ///< values that the forward pass uses, BatchNorm statistics
+  kGradients,    ///< as autograd leaves them, accumulated, averaged
+  kOptimizer,    ///< master values and moments
+  kBuckets,      ///< what is packed, sent and received
+};
+inline constexpr int kMemoryKinds = 5;
+
+/// "activations", "weights", ...
+std::string_view name_of(MemoryKind kind);
+
+/// Bytes asked for; the CUDA allocator rounds them up to multiples of 512.
+struct MemoryByKind {
+  std::array<int64_t, kMemoryKinds> bytes = {};
+
+  int64_t operator[](MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
+  int64_t total() const;
+};
+
+/// Begins to count what is allocated on the device from now on, for good. Once a process, before the tensors
+/// that are to be counted. A second call does nothing.
+void count_allocations(c10::Device device);
+
+/// Standing now, and when the most stood since the last reset_peak(). All zeros where nothing is counted.
+MemoryByKind allocated_now();
+MemoryByKind allocated_at_peak();
+/// The peak is what stands now.
+void reset_peak();
+
+/// While it lives, this thread's allocations are of the kind.
+class MemoryScope {
+ public:
+  explicit MemoryScope(MemoryKind kind);
+  ~MemoryScope();
+  MemoryScope(const MemoryScope&) = delete;
+  MemoryScope& operator=(const MemoryScope&) = delete;
+
+ private:
+  const MemoryKind outer_;
+};
+
+/// The tensor's memory is of this kind from now on. Does nothing where it is not counted.
+void book(const at::Tensor& tensor, MemoryKind kind);
+
+}  // namespace sdp

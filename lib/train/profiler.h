@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace sdp {
+
+/// Records some steps of this process: every operator, and on CUDA every kernel and exchange, in Chrome's
+/// trace format (chrome://tracing, ui.perfetto.dev).
+class StepProfiler {
+ public:
+  /// Records `steps` steps from the fourth step after `first_step` on, when caches and allocators have
+  /// settled; 0: none. The file is written when the last of them is done, or the profiler goes.
+  StepProfiler(int64_t first_step, int64_t steps, std::filesystem::path file);
+  ~StepProfiler();
+  StepProfiler(const StepProfiler&) = delete;
+  StepProfiler& operator=(const StepProfiler&) = delete;
+
+  void before_step(int64_t step, bool is_cuda);
+  void after_step(int64_t step);
+
+ private:
+  void write();
+
+  const int64_t begin_, end_;
+  const std::filesystem::path file_;
+  bool is_recording_ = false;
+};
+
+}  // namespace sdp

@@ -1,0 +1,111 @@
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "catch.h"
+#include "memory/allocations.h"
+
+namespace sdp {
+namespace {
+
+constexpr int64_t kMega = 1 << 20;
+
+at::Tensor megabytes(int64_t count) {
+  return at::empty({count * kMega}, at::kByte);
+}
+
+/// What a kind has more than before.
+class Difference {
+ public:
+  Difference() : before_(allocated_now()) {}
+  int64_t now(MemoryKind kind) const { return allocated_now()[kind] - before_[kind]; }
+
+ private:
+  MemoryByKind before_;
+};
+
+TEST_CASE("allocations are counted by kind from the first to the last byte") {
+  count_allocations(at::kCPU);
+  count_allocations(at::kCPU);  // does nothing
+  const Difference difference;
+  at::Tensor activations = megabytes(3);
+  CHECK(difference.now(MemoryKind::kActivations) == 3 * kMega);
+  at::Tensor weights, buckets;
+  {
+    const MemoryScope outer(MemoryKind::kWeights);
+    weights = megabytes(2);
+    {
+      const MemoryScope inner(MemoryKind::kBuckets);
+      buckets = megabytes(5);
+    }
+    weights = at::cat({weights, weights});
+  }
+  CHECK(difference.now(MemoryKind::kWeights) == 4 * kMega);
+  CHECK(difference.now(MemoryKind::kBuckets) == 5 * kMega);
+  CHECK(difference.now(MemoryKind::kActivations) == 3 * kMega);
+
+  book(activations, MemoryKind::kGradients);
+  CHECK(difference.now(MemoryKind::kActivations) == 0);
+  CHECK(difference.now(MemoryKind::kGradients) == 3 * kMega);
+  const at::Tensor view = activations.view({3, kMega})[1];
+  activations = at::Tensor();
+  CHECK(difference.now(MemoryKind::kGradients) == 3 * kMega);
+  book(view, MemoryKind::kOptimizer);  // by its storage
+  CHECK(difference.now(MemoryKind::kOptimizer) == 3 * kMega);
+  book(at::Tensor(), MemoryKind::kOptimizer);
+}
+
+TEST_CASE("the peak is that of all kinds together") {
+  count_allocations(at::kCPU);
+  const at::Tensor stays = megabytes(1);
+  reset_peak();
+  const int64_t before = allocated_now().total();
+  CHECK(allocated_at_peak().total() == before);
+  {
+    const MemoryScope scope(MemoryKind::kBuckets);
+    const at::Tensor most = megabytes(6);
+  }
+  {
+    const MemoryScope scope(MemoryKind::kGradients);
+    const at::Tensor less = megabytes(4);
+  }
+  const MemoryByKind peak = allocated_at_peak();
+  CHECK(peak.total() == before + 6 * kMega);
+  CHECK(peak[MemoryKind::kBuckets] - allocated_now()[MemoryKind::kBuckets] == 6 * kMega);
+  CHECK(peak[MemoryKind::kGradients] == allocated_now()[MemoryKind::kGradients]);
+  CHECK(allocated_now().total() == before);
+  reset_peak();
+  CHECK(allocated_at_peak().total() == before);
+}
+
+TEST_CASE("memory may come back in another thread, and scopes are a thread's own") {
+  count_allocations(at::kCPU);
+  const Difference difference;
+  const MemoryScope scope(MemoryKind::kWeights);
+  at::Tensor tensor = megabytes(2);
+  CHECK(difference.now(MemoryKind::kWeights) == 2 * kMega);
+  std::thread([&] {
+    tensor = at::Tensor();
+    tensor = megabytes(1);
+  }).join();
+  CHECK(difference.now(MemoryKind::kWeights) == 0);
+  CHECK(difference.now(MemoryKind::kActivations) == kMega);
+}
+
+TEST_CASE("the gradients of a small network are found, and nothing is left behind") {
+  count_allocations(at::kCPU);
+  const int64_t before = allocated_now().total();
+  {
+    const at::Tensor weight = at::ones({64, 64}, at::kFloat).requires_grad_();
+    const at::Tensor x = at::ones({16, 64});
+    reset_peak();
+    at::linear(x, weight).relu().sum().backward();
+    book(weight.grad(), MemoryKind::kGradients);
+    CHECK(allocated_now()[MemoryKind::kGradients] == 64 * 64 * 4);
+    CHECK(allocated_at_peak().total() > before + 2 * 64 * 64 * 4);
+  }
+  CHECK(allocated_now().total() == before);
+}
+
+}  // namespace
+}  // namespace sdp
