@@ -12,24 +12,30 @@ namespace {
 void add_bucket(Cost& cost, const Bucket& bucket, const Schedule& schedule, int moments, int process) {
   const int64_t type_bytes = bytes_of(bucket.type);
   const int64_t sum_bytes = bytes_of(sum_type(schedule.options.precision));
-  const int64_t held = bucket.held_elements(process);
-  const bool shard = schedule.options.shard;
-  const int64_t share = bucket.share_elements(process);
-  const int64_t updated = shard ? share : held;
   const int64_t wire_bytes = bytes_of(schedule.wire_type(bucket));
-  for (const Segment& segment : bucket.segments)
-    if (segment.is_read_by(process)) cost.parameters += segment.elements;
+  const bool shard = schedule.options.shard;
+  int64_t held = 0;
+  int64_t share = 0;
+  for (const Segment& segment : bucket.segments) {
+    if (!segment.is_read_by(process)) continue;
+    cost.parameters += segment.elements;
+    if (!segment.is_held_by(process)) continue;
+    const int64_t mine = segment.share_elements(process);
+    const auto other_holders = static_cast<int64_t>(segment.holders.size() - 1);
+    const auto other_readers = static_cast<int64_t>(segment.readers.size() - 1) - other_holders;
+    held += segment.elements;
+    share += mine;
+    // Gradients go to the holder that updates them; what is updated here goes to all other readers, without
+    // `shard` as gradients to those that hold the segment too.
+    cost.reduce_bytes_per_step += (segment.elements - mine) * wire_bytes;
+    cost.publish_bytes_per_step +=
+        mine * (other_holders * (shard ? type_bytes : wire_bytes) + other_readers * type_bytes);
+  }
+  const int64_t updated = shard ? share : held;
   cost.averaged_gradient_bytes += shard ? share * sum_bytes : held * type_bytes;
   if (schedule.accumulates()) cost.gradient_bytes += held * sum_bytes;
   const int master = type_bytes < sum_bytes ? 1 : 0;
   cost.optimizer_bytes += updated * (moments + master) * sum_bytes;
-  for (int other = 0; other < schedule.placement.processes; ++other) {
-    cost.reduce_bytes_per_step += bucket.reduce_elements(process, other) * wire_bytes;
-    const auto spread = [&](Audience audience) { return bucket.spread_elements(process, other, audience); };
-    cost.publish_bytes_per_step +=
-        shard ? spread(Audience::kReaders) * type_bytes
-              : spread(Audience::kHolders) * wire_bytes + spread(Audience::kOtherReaders) * type_bytes;
-  }
 }
 
 /// Bytes of the gradients one worker's backward pass leaves.

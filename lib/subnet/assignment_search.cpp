@@ -91,9 +91,9 @@ AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const std::vector<O
     squares_ += count * count;
 }
 
-void AssignmentSearch::apply(const Replacement& replacement) {
-  const auto [group, in, out] = replacement;
-  int* list = workers_of(group);
+void AssignmentSearch::change_co_ownership(const Replacement& replacement) {
+  const auto& [group, in, out, of_whole_sets] = replacement;
+  const int* list = workers_of(group);
   const int leaving = list[in];
   const int joining = list[out];
   int64_t* shared_leaving = &shared_[static_cast<size_t>(leaving) * n_];
@@ -108,6 +108,14 @@ void AssignmentSearch::apply(const Replacement& replacement) {
     ++shared_[static_cast<size_t>(other) * n_ + joining];
   }
   squares_ += change;
+}
+
+void AssignmentSearch::apply(const Replacement& replacement) {
+  if (!replacement.of_whole_sets) change_co_ownership(replacement);
+  const auto& [group, in, out, of_whole_sets] = replacement;
+  int* list = workers_of(group);
+  const int leaving = list[in];
+  const int joining = list[out];
   flops_[leaving] -= loads_->flops[group];
   bytes_[leaving] -= loads_->bytes[group];
   flops_[joining] += loads_->flops[group];
@@ -118,8 +126,8 @@ void AssignmentSearch::apply(const Replacement& replacement) {
   position(group, leaving) = out;
 }
 
-void AssignmentSearch::replace(int group, int worker, int other) {
-  pending_.push_back({group, position(group, worker), position(group, other)});
+void AssignmentSearch::replace(int group, int worker, int other, bool of_whole_sets) {
+  pending_.push_back({group, position(group, worker), position(group, other), of_whole_sets});
   apply(pending_.back());
 }
 
@@ -192,8 +200,8 @@ void AssignmentSearch::propose_set_exchange() {
     if (!owns(workers_of(second)[place], first)) only_second.push_back(workers_of(second)[place]);
   }
   for (size_t i = 0; i < only_first.size(); ++i) {
-    replace(first, only_first[i], only_second[i]);
-    replace(second, only_second[i], only_first[i]);
+    replace(first, only_first[i], only_second[i], /*of_whole_sets=*/true);
+    replace(second, only_second[i], only_first[i], /*of_whole_sets=*/true);
   }
 }
 

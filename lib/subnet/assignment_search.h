@@ -72,6 +72,8 @@ class AssignmentSearch {
     int group;
     int in;
     int out;
+    /// Part of an exchange of two groups' whole sets, which leaves co-ownership as it was.
+    bool of_whole_sets;
   };
 
   int* workers_of(int group) { return &order_[static_cast<size_t>(group) * n_]; }
@@ -80,7 +82,8 @@ class AssignmentSearch {
   bool owns(int worker, int group) const { return position_[static_cast<size_t>(group) * n_ + worker] < p_; }
 
   void apply(const Replacement& replacement);
-  void replace(int group, int worker, int other);
+  void change_co_ownership(const Replacement& replacement);
+  void replace(int group, int worker, int other, bool of_whole_sets = false);
   void undo(std::vector<Replacement>& replacements);
   void propose();
   void propose_replacement();

@@ -183,9 +183,8 @@ bool SubnetPlan::is_divided(const std::optional<int>& branch, const std::optiona
 std::vector<int> SubnetPlan::units_of(const std::optional<int>& branch,
                                       const std::optional<SliceRule>& slice) const {
   if (!is_divided(branch, slice)) return {kSharedUnit};
-  std::vector<int> result;
-  for (size_t u = 0; u < units.size(); ++u)
-    if (units[u].branch == *branch) result.push_back(static_cast<int>(u));
+  std::vector<int> result(first_unit_of(*branch + 1) - first_unit_of(*branch));
+  std::iota(result.begin(), result.end(), first_unit_of(*branch));
   return result;
 }
 
@@ -204,16 +203,15 @@ int64_t SubnetPlan::elements_of(const ParameterLayout& parameter, int unit) cons
 }
 
 bool SubnetPlan::owns_any_of(int worker, int branch) const {
-  for (int u = 0; u < static_cast<int>(units.size()); ++u)
-    if (units[u].branch == branch && holding(worker, u) == Holding::kOwned) return true;
+  for (int u = first_unit_of(branch); u < first_unit_of(branch + 1); ++u)
+    if (holding(worker, u) == Holding::kOwned) return true;
   return false;
 }
 
 std::vector<BranchPart> SubnetPlan::parts_of(int worker, int branch) const {
   BranchPart owned{.frozen = false, .units = {}};
   BranchPart frozen{.frozen = true, .units = {}};
-  for (int u = 0; u < static_cast<int>(units.size()); ++u) {
-    if (units[u].branch != branch) continue;
+  for (int u = first_unit_of(branch); u < first_unit_of(branch + 1); ++u) {
     const Holding has = holding(worker, u);
     if (has == Holding::kOwned) owned.units.push_back(u);
     if (has == Holding::kFrozen) frozen.units.push_back(u);
@@ -318,6 +316,10 @@ SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint
   plan.everyone_.resize(plan.workers);
   std::iota(plan.everyone_.begin(), plan.everyone_.end(), 0);
   plan.units = units_of_layout(layout, spec);
+  plan.first_unit_.assign(layout.branches.size() + 1, 0);
+  for (const Unit& unit : plan.units)
+    ++plan.first_unit_[unit.branch + 1];
+  std::partial_sum(plan.first_unit_.begin(), plan.first_unit_.end(), plan.first_unit_.begin());
   assign(plan, spec, seed);
   check_invariants(plan);
   return plan;

@@ -46,6 +46,8 @@ struct SubnetPlan {
   Holding holding(int worker, int unit) const;
   const OwnerSet& owners(int unit) const;  ///< all workers for kSharedUnit
 
+  /// The units of a branch are first_unit_of(branch) up to, not including, first_unit_of(branch + 1).
+  int first_unit_of(int branch) const { return first_unit_.at(branch); }
   /// Units a parameter (or buffer) divides into, in order of its branch's hidden width; {kSharedUnit} for a
   /// shared one.
   std::vector<int> units_of(const ParameterLayout& parameter) const;
@@ -83,6 +85,7 @@ struct SubnetPlan {
                                    const std::optional<SliceRule>& slice) const;
 
   OwnerSet everyone_;
+  std::vector<int> first_unit_;  ///< by branch, and the number of units
   friend SubnetPlan make_plan(const ModelLayout&, const SubnetworkSpec&, uint64_t);
 };
 
