@@ -28,6 +28,7 @@ int train_command(const TrainArguments& arguments);
 struct PlanArguments {
   SpecArguments spec;
   std::optional<int64_t> processes;
+  std::optional<int64_t> processes_per_node;
   bool json = false;
 };
 int plan_command(const PlanArguments& arguments);

@@ -14,10 +14,12 @@ int plan_command(const PlanArguments& arguments) {
       load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kNotNeeded);
   const SubnetworkSpec& subnetwork = loaded.spec.subnetwork;
   const Experiment experiment =
-      make_experiment(loaded.spec, arguments.processes.value_or(subnetwork.workers * subnetwork.replicas));
+      make_experiment(loaded.spec, arguments.processes.value_or(subnetwork.workers * subnetwork.replicas),
+                      /*saved_plan=*/std::nullopt, arguments.processes_per_node);
   const std::string text =
-      arguments.json ? plan_json(experiment.plan, experiment.schedule, experiment.spec).dump(2) + "\n"
-                     : describe_plan(experiment);
+      arguments.json
+          ? plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n"
+          : describe_plan(experiment);
   std::fputs(text.c_str(), stdout);
   return 0;
 }

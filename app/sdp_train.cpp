@@ -44,6 +44,8 @@ int run(int argc, char** argv) {
       app.add_subcommand("plan", "units, memory, FLOPs, balance and traffic, without running");
   add_spec_options(*plan_app, plan.spec, /*required=*/true);
   plan_app->add_option("--nproc", plan.processes, "processes to place the workers on (default: one each)");
+  plan_app->add_option("--processes-per-node", plan.processes_per_node,
+                       "processes of one node (default: all), to tell what passes between nodes");
   plan_app->add_flag("--json", plan.json, "print plan.json");
 
   sdp::EvalArguments eval;

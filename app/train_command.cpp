@@ -57,8 +57,9 @@ LoadedSpec load_for_run(const SpecArguments& arguments) {
 
 void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) {
   write_file_atomically(folder.spec(), to_yaml(experiment.spec));
-  write_file_atomically(folder.plan(),
-                        plan_json(experiment.plan, experiment.schedule, experiment.spec).dump(2) + "\n");
+  write_file_atomically(
+      folder.plan(),
+      plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n");
 }
 
 int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const RunFolder& folder,
@@ -74,10 +75,12 @@ int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, 
 }
 
 /// This process's share of the job. `warnings` are for rank 0 to print.
-int run_rank(const ExperimentSpec& spec, const Ranks& ranks, bool resume, std::vector<std::string> warnings) {
+int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
+             std::vector<std::string> warnings) {
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
   const auto plan = resume ? saved_plan(folder, spec, warnings) : std::nullopt;
-  const Experiment experiment = make_experiment(spec, ranks.world, plan);
+  const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
+  const Ranks ranks = placed_ranks(started, experiment);
   const at::Device device = choose_device(spec.train.device, ranks);
   prepare_device(device);
   use_cores_of_one_process(ranks.local_world);

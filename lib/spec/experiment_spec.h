@@ -25,6 +25,7 @@ enum class Construction { kBlock, kNeuron };
 enum class Masking { kForward, kBackward };
 enum class UnitKind { kBlock, kBranch };
 enum class Assignment { kBalanced, kWindow, kRandom, kFile };
+enum class NodePlacement { kInOrder, kPack, kSpread };
 enum class OptimizerName { kSgd, kAdamW };
 enum class ScheduleName { kConstant, kCosine, kStep, kLinear };
 enum class Budget { kEpochs, kFlops, kCoverage };
@@ -52,6 +53,8 @@ SDP_ENUM_NAMES(Masking, {Masking::kForward, "forward"}, {Masking::kBackward, "ba
 SDP_ENUM_NAMES(UnitKind, {UnitKind::kBlock, "block"}, {UnitKind::kBranch, "branch"})
 SDP_ENUM_NAMES(Assignment, {Assignment::kBalanced, "balanced"}, {Assignment::kWindow, "window"},
                {Assignment::kRandom, "random"}, {Assignment::kFile, "file"})
+SDP_ENUM_NAMES(NodePlacement, {NodePlacement::kInOrder, "in_order"}, {NodePlacement::kPack, "pack"},
+               {NodePlacement::kSpread, "spread"})
 SDP_ENUM_NAMES(OptimizerName, {OptimizerName::kSgd, "sgd"}, {OptimizerName::kAdamW, "adamw"})
 SDP_ENUM_NAMES(ScheduleName, {ScheduleName::kConstant, "constant"}, {ScheduleName::kCosine, "cosine"},
                {ScheduleName::kStep, "step"}, {ScheduleName::kLinear, "linear"})
@@ -203,6 +206,7 @@ struct SubnetworkSpec {
   std::optional<int64_t> slices_per_branch;
   Assignment assignment = Assignment::kBalanced;
   std::string assignment_file;
+  NodePlacement placement = NodePlacement::kInOrder;
 
   bool operator==(const SubnetworkSpec&) const = default;
 
@@ -227,6 +231,10 @@ struct SubnetworkSpec {
     field("assignment", &SubnetworkSpec::assignment, "how owner sets are chosen");
     field("assignment_file", &SubnetworkSpec::assignment_file,
           "assignment file: a plan.json with owner sets");
+    field("placement", &SubnetworkSpec::placement,
+          "which processes share a node, where there are several: neighbours by worker (in_order), workers "
+          "that own the same units, so that the fewest bytes pass between nodes (pack), or workers that do "
+          "not, so that a unit's owners sit in different nodes (spread); results are the same");
   }
 };
 

@@ -17,12 +17,12 @@ constexpr auto kFixed = std::to_array<std::string_view>(
      "data.sequence_length", "data.mixup_alpha", "data.cutmix_alpha", "subnetwork.", "optimizer.name",
      "optimizer.momentum", "train.batch_size_per_worker", "train.accumulate_steps", "train.precision"});
 
-/// Where and how it runs, not what it computes.
+/// Where and how it runs, not what it computes. Comes before what is fixed.
 constexpr auto kFree = std::to_array<std::string_view>(
     {"name", "data.path", "data.index_dir", "data.loader_threads", "data.prefetch_batches", "data.location",
-     "optimizer.shard", "train.device", "train.bucket_megabytes", "train.release_gradients",
-     "train.checkpoint_activations", "train.profile_steps", "train.log_every_steps", "checkpoint.", "eval.",
-     "output."});
+     "subnetwork.placement", "optimizer.shard", "train.device", "train.bucket_megabytes",
+     "train.release_gradients", "train.checkpoint_activations", "train.profile_steps",
+     "train.log_every_steps", "checkpoint.", "eval.", "output."});
 
 template <size_t size>
 bool matches(const std::array<std::string_view, size>& patterns, const std::string& key) {
@@ -62,9 +62,10 @@ std::vector<std::string> check_resumable(const ExperimentSpec& saved, const Expe
   std::string refused;
   std::vector<std::string> warnings;
   for (const Change& change : changes) {
+    if (matches(kFree, change.key)) continue;
     if (matches(kFixed, change.key)) {
       refused += (refused.empty() ? "" : ", ") + change.text();
-    } else if (!matches(kFree, change.key)) {
+    } else {
       warnings.push_back(change.text() + ": the rest of the run follows the new value");
     }
   }

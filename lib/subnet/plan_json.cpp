@@ -68,12 +68,60 @@ std::vector<Cost> costs(const SubnetPlan& plan, const Schedule& schedule, const 
   return result;
 }
 
-Json dense_json(const SubnetPlan& plan, const ExperimentSpec& spec) {
-  const SubnetPlan dense = dense_plan(plan);
+/// The same of workers that have a process each. `per_process`: of the schedule, which may be that already.
+std::vector<Cost> costs_alone(const SubnetPlan& plan, const Schedule& schedule, const ExperimentSpec& spec,
+                              const std::vector<Cost>& per_process) {
+  if (schedule.placement.processes == plan.workers && schedule.placement.replicas == 1) return per_process;
+  const Placement alone = make_placement(plan.workers, 1, plan.workers);
+  return costs(plan, make_schedule(plan, alone, schedule_options(spec)), spec);
+}
+
+/// Plain data parallelism by the same engine.
+Schedule dense_schedule(const SubnetPlan& dense, const Placement& placement, const ExperimentSpec& spec) {
   ScheduleOptions options = schedule_options(spec);
   options.shard = false;
-  const Schedule schedule = make_schedule(dense, make_placement(plan.workers, 1, plan.workers), options);
+  return make_schedule(dense, placement, options);
+}
+
+Json dense_json(const SubnetPlan& dense, const ExperimentSpec& spec) {
+  const Schedule schedule = dense_schedule(dense, make_placement(dense.workers, 1, dense.workers), spec);
   return cost_json(cost_of(dense, schedule, spec.optimizer, 0, spec.train.batch_size_per_worker));
+}
+
+Json traffic_json(const NodeTraffic& traffic) {
+  return {{"inside_bytes_per_step", traffic.inside},
+          {"between_bytes_per_step", traffic.between},
+          {"largest_inside_bytes_per_step", traffic.largest_inside},
+          {"largest_between_bytes_per_step", traffic.largest_between}};
+}
+
+/// Bytes of the gradients that data parallelism reduces.
+int64_t dense_gradient_bytes(const Schedule& dense) {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : dense.buckets)
+    bytes += bucket.held_elements(0) * bytes_of(bucket.type);
+  return bytes;
+}
+
+/// Adds what each process, and data parallelism's largest on as many processes, sends to other nodes.
+void add_nodes(Json& json, const SubnetPlan& plan, const SubnetPlan& dense, const Schedule& schedule,
+               const NodeMap& nodes, const ExperimentSpec& spec) {
+  const std::vector<int64_t> traffic = traffic_of(schedule);
+  const std::vector<int64_t> sent = sent_between_nodes(traffic, nodes);
+  for (size_t process = 0; process < sent.size(); ++process) {
+    json["per_process"][process]["node"] = nodes.node_of[process];
+    json["per_process"][process]["bytes_sent_between_nodes_per_step"] = sent[process];
+  }
+  const Schedule ddp = dense_schedule(dense, schedule.placement, spec);
+  const NodeTraffic of_ddp = node_traffic(traffic_of(ddp), nodes);
+  json["dense"]["bytes_sent_between_nodes_per_step"] = of_ddp.largest_between;
+  json["nodes"] = {{"placement", name_of(nodes.placement)},
+                   {"nodes", nodes.nodes()},
+                   {"processes_per_node", nodes.processes_per_node},
+                   {"units_in_one_node", units_in_one_node(plan, schedule.placement, nodes)},
+                   {"sdp", traffic_json(node_traffic(traffic, nodes))},
+                   {"ddp", traffic_json(of_ddp)},
+                   {"ddp_ring", traffic_json(ring_traffic(dense_gradient_bytes(ddp), nodes))}};
 }
 
 }  // namespace
@@ -97,17 +145,16 @@ std::string plan_hash(const SubnetPlan& plan) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-Json plan_json(const SubnetPlan& plan, const Schedule& schedule, const ExperimentSpec& spec) {
+Json plan_json(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
+               const ExperimentSpec& spec) {
   std::vector<double> one(plan.units.size(), 1), parameters, flops;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     parameters.push_back(static_cast<double>(plan.unit_parameters(u)));
     flops.push_back(plan.unit_flops(u).training());
   }
   const Json by_unit = spectrum_json(plan, one);
-  const Schedule alone =
-      make_schedule(plan, make_placement(plan.workers, 1, plan.workers), schedule_options(spec));
-  const std::vector<Cost> per_worker = costs(plan, alone, spec);
   const std::vector<Cost> per_process = costs(plan, schedule, spec);
+  const std::vector<Cost> per_worker = costs_alone(plan, schedule, spec, per_process);
 
   Json json = plan_identity_json(plan);
   json["hash"] = plan_hash(plan);
@@ -128,7 +175,9 @@ Json plan_json(const SubnetPlan& plan, const Schedule& schedule, const Experimen
     json["per_worker"].push_back(cost_json(cost));
   for (const Cost& cost : per_process)
     json["per_process"].push_back(cost_json(cost));
-  json["dense"] = dense_json(plan, spec);
+  const SubnetPlan dense = dense_plan(plan);
+  json["dense"] = dense_json(dense, spec);
+  add_nodes(json, plan, dense, schedule, nodes, spec);
   return json;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "subnet/nodes.h"
 #include "subnet/plan.h"
 #include "subnet/schedule.h"
 
@@ -17,8 +18,9 @@ nlohmann::ordered_json plan_identity_json(const SubnetPlan& plan);
 std::string plan_hash(const SubnetPlan& plan);
 
 /// All figures of plan.json: the plan's identity, balance and spectrum, cost per worker (n processes), per
-/// process (this schedule's placement) and of data parallelism on the full model (`dense`).
-nlohmann::ordered_json plan_json(const SubnetPlan& plan, const Schedule& schedule,
+/// process (this schedule's placement) and of data parallelism on the full model (`dense`), and what passes
+/// inside and between nodes, beside data parallelism's on as many processes.
+nlohmann::ordered_json plan_json(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
                                  const ExperimentSpec& spec);
 
 }  // namespace sdp

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "model/layouts.h"
+#include "spec/error.h"
 
 namespace sdp {
 namespace {
@@ -23,7 +26,8 @@ double budget_factor(const Experiment& experiment) {
 }  // namespace
 
 Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
-                           const std::optional<std::filesystem::path>& saved_plan) {
+                           const std::optional<std::filesystem::path>& saved_plan,
+                           std::optional<int64_t> processes_per_node) {
   SubnetworkSpec subnetwork = spec.subnetwork;
   if (saved_plan) {
     subnetwork.assignment = Assignment::kFile;
@@ -33,7 +37,23 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
   SubnetPlan plan = make_plan(layout_of(spec.model, spec.data.sequence_length), subnetwork,
                               static_cast<uint64_t>(spec.seed));
   Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
-  return {spec, std::move(plan), std::move(schedule)};
+  NodeMap nodes = place_on_nodes(schedule, subnetwork.placement, processes_per_node.value_or(processes));
+  return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
+}
+
+Ranks placed_ranks(const Ranks& started, const Experiment& experiment) {
+  if (experiment.nodes.placement == NodePlacement::kInOrder) return started;
+  if (started.world % started.local_world != 0 || started.rank % started.local_world != started.local_rank)
+    throw UsageError(fmt::format(
+        "subnetwork.placement: found {}, but rank {} of {} is number {} of {} on its node ({}). Expected "
+        "ranks "
+        "numbered node by node, as many in each: start them so (srun --distribution=block, mpirun --map-by "
+        "slot), or set in_order.",
+        name_of(experiment.nodes.placement), started.rank, started.world, started.local_rank,
+        started.local_world, started.source));
+  Ranks placed = started;
+  placed.rank = experiment.nodes.process_of_rank(started.rank);
+  return placed;
 }
 
 bool has_subnetworks(const SubnetPlan& plan) {

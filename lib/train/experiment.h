@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <optional>
 
+#include "comm/ranks.h"
 #include "engine/lr_schedule.h"
 #include "spec/experiment_spec.h"
 #include "subnet/accounting.h"
+#include "subnet/nodes.h"
 #include "subnet/plan.h"
 #include "subnet/schedule.h"
 
@@ -17,12 +19,22 @@ struct Experiment {
   ExperimentSpec spec;
   SubnetPlan plan;
   Schedule schedule;  ///< with the placement on the processes
+  NodeMap nodes;      ///< of the processes
 };
 
 /// With `saved_plan`, the plan.json of a run, the owners are that run's; otherwise they are assigned as the
-/// spec says. Throws UsageError where the number of processes does not divide the workers.
+/// spec says. Without `processes_per_node` all processes are in one node. Throws UsageError where the number
+/// of processes does not divide the workers, or there are more processes a node than processes.
 Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
-                           const std::optional<std::filesystem::path>& saved_plan = std::nullopt);
+                           const std::optional<std::filesystem::path>& saved_plan = std::nullopt,
+                           std::optional<int64_t> processes_per_node = std::nullopt);
+
+/// The ranks under which this process joins the others: `started` as the launcher numbered it, with the rank
+/// that subnet/nodes.h gives to its place. Rank i then runs the slots of process i, so that everything that
+/// goes in order of processes goes in order of workers, wherever they are. Rank 0 stays what it is, as the
+/// others look for it at its address. Throws UsageError where a placement other than in_order is asked for
+/// and the launcher did not number the ranks node by node, as many in each.
+Ranks placed_ranks(const Ranks& started, const Experiment& experiment);
 
 /// Whether workers train models of their own, smaller than the full one: forward masking below full coverage.
 bool has_subnetworks(const SubnetPlan& plan);

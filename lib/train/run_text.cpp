@@ -72,6 +72,49 @@ double share_of_dense(const Json& plan, const std::vector<const char*>& keys) {
   return dense > 0 ? sum / dense : 1;
 }
 
+constexpr size_t kMostProcesses = 64;
+
+/// "0 1 | 2 3", or nothing where that is too long to read.
+std::string processes_by_node(const NodeMap& nodes) {
+  if (nodes.node_of.size() > kMostProcesses) return "";
+  std::vector<std::string> texts;
+  for (int node = 0; node < nodes.nodes(); ++node)
+    texts.push_back(fmt::format("{}", fmt::join(nodes.processes_in(node), " ")));
+  return fmt::format(" ({})", fmt::join(texts, " | "));
+}
+
+/// What passes inside and between nodes, where there are several.
+std::string node_table(const Json& plan, const NodeMap& nodes) {
+  if (nodes.nodes() == 1)
+    return nodes.placement == NodePlacement::kInOrder
+               ? ""
+               : fmt::format("placement {} has no effect: all processes are in one node\n\n",
+                             name_of(nodes.placement));
+  const Json& json = plan["nodes"];
+  TextTable table({"sent/step", "inside nodes", "between nodes", "largest process inside", "between"});
+  const auto add = [&](const std::string& name, const Json& traffic) {
+    std::vector<std::string> row = {name};
+    for (const char* key : {"inside_bytes_per_step", "between_bytes_per_step",
+                            "largest_inside_bytes_per_step", "largest_between_bytes_per_step"})
+      row.push_back(format_bytes(traffic[key].get<int64_t>()));
+    table.add_row(row);
+  };
+  add("this plan", json["sdp"]);
+  add("DDP, the same exchange", json["ddp"]);
+  add("DDP, a ring all-reduce", json["ddp_ring"]);
+  std::string text =
+      fmt::format("{} nodes of {} processes, placement {}{}; units with all owners in one node: {} of {}\n{}",
+                  nodes.nodes(), nodes.processes_per_node, name_of(nodes.placement), processes_by_node(nodes),
+                  json["units_in_one_node"].get<int>(), plan["units"].size(), table.str());
+  const double ring = json["ddp_ring"]["between_bytes_per_step"].get<double>();
+  const double ours = json["sdp"]["between_bytes_per_step"].get<double>();
+  if (ring < ours)
+    text += fmt::format(
+        "Between nodes, a ring all-reduce of the full model would send {} of this plan's bytes.\n",
+        percent(ring / ours));
+  return text + "\n";
+}
+
 std::string summary(const Json& plan) {
   const double state = share_of_dense(plan, {"parameter_bytes", "gradient_bytes", "optimizer_bytes"});
   const double sent = share_of_dense(plan, {"bytes_sent_per_step"});
@@ -134,13 +177,18 @@ std::string describe(const EvalRecord& record) {
 std::string describe_start(const Experiment& experiment, const std::string& device) {
   const SubnetPlan& plan = experiment.plan;
   const Placement& placement = experiment.schedule.placement;
+  const NodeMap& nodes = experiment.nodes;
+  const std::string on_nodes = nodes.nodes() == 1
+                                   ? ""
+                                   : fmt::format(", {} nodes of {} (placement {}),", nodes.nodes(),
+                                                 nodes.processes_per_node, name_of(nodes.placement));
   return fmt::format(
       "{}: {} parameters, {} workers of coverage {}/{} ({} construction, {} masking), {} FLOPs of the full "
       "model\n"
-      "{} process{} on {}, {} worker{} each, {} replica{}, {}",
+      "{} process{}{} on {}, {} worker{} each, {} replica{}, {}",
       plan.layout.name, format_count(static_cast<double>(plan.layout.parameter_count())), plan.workers,
       plan.owners_per_unit, plan.workers, name_of(plan.construction), name_of(plan.masking),
-      percent(flops_share(plan)), placement.processes, placement.processes == 1 ? "" : "es", device,
+      percent(flops_share(plan)), placement.processes, placement.processes == 1 ? "" : "es", on_nodes, device,
       placement.slots_per_process(), placement.slots_per_process() == 1 ? "" : "s", placement.replicas,
       placement.replicas == 1 ? "" : "s", name_of(experiment.spec.train.precision));
 }
@@ -156,7 +204,7 @@ std::string describe_length(const Experiment& experiment, const RunSteps& steps)
 }
 
 std::string describe_plan(const Experiment& experiment) {
-  const Json plan = plan_json(experiment.plan, experiment.schedule, experiment.spec);
+  const Json plan = plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec);
   std::string text =
       fmt::format("{}: {} workers, {} owners a unit, coverage {:.3f}, {} construction, {} masking\n\n",
                   plan["model"].get<std::string>(), plan["workers"].get<int>(),
@@ -170,7 +218,7 @@ std::string describe_plan(const Experiment& experiment) {
   if (placement.processes != placement.workers)
     text += fmt::format("on {} processes:\n{}\n", placement.processes,
                         cost_table("process", plan["per_process"], nullptr));
-  return text + summary(plan);
+  return text + node_table(plan, experiment.nodes) + summary(plan);
 }
 
 }  // namespace sdp

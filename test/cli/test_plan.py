@@ -1,6 +1,9 @@
 """`plan` against PyTorch's own counts and closed formulas."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -89,6 +92,117 @@ def test_bytes_sent(tmp_path, n, coverage, p):
     expected = 4 * (units * (p - 1) + shared * (n - 1)) / n
     for key in ("reduce_bytes_per_step", "publish_bytes_per_step"):
         assert sum(cost[key] for cost in result["per_worker"]) / n == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("n,coverage,p", [(8, "4/8", 4), (8, "6/8", 6), (3, "2/3", 2)])
+def test_bytes_sent_under_backward_masking(tmp_path, n, coverage, p):
+    """(p - 1) / n of the units' gradients, (n - 1) / n of all values; units at p = 4, n = 8: 5/7 of DDP's."""
+    subnetwork = {"workers": n, "coverage": coverage, "masking": "backward"}
+    result = plan(tmp_path, subnetwork=subnetwork, train={"precision": "fp32"})
+    units = sum(unit["parameters"] for unit in result["units"])
+    shared = result["dense"]["parameters"] - units
+    mean = lambda key: sum(cost[key] for cost in result["per_worker"]) / n
+    assert mean("reduce_bytes_per_step") == pytest.approx(4 * (units * (p - 1) + shared * (n - 1)) / n, rel=1e-12)
+    assert mean("publish_bytes_per_step") == pytest.approx(4 * (units + shared) * (n - 1) / n, rel=1e-12)
+    if (n, p) == (8, 4):
+        of_units = mean("bytes_sent_per_step") - 2 * 4 * shared * (n - 1) / n
+        assert of_units / (2 * 4 * units * (n - 1) / n) == pytest.approx(5 / 7, rel=1e-9)
+
+
+@pytest.mark.parametrize("placement", ["in_order", "pack", "spread"])
+@pytest.mark.parametrize("processes,per_node", [(8, 4), (8, 2), (4, 2), (8, 8), (8, 1)])
+def test_bytes_between_nodes(tmp_path, placement, processes, per_node):
+    """
+    A holder of a unit gets its share's gradients from the others and gives them its new values: twice the share
+    for each holder on another node, where shares are even but for 64 bytes.
+    """
+    subnetwork = {"workers": 8, "coverage": "4/8", "placement": placement}
+    result = plan(
+        tmp_path, "--nproc", str(processes), "--processes-per-node", str(per_node), model={"width": 32},
+        subnetwork=subnetwork, train={"precision": "fp32"},
+    )
+    nodes = result["nodes"]
+    node = [process["node"] for process in result["per_process"]]
+    assert sorted(node) == [i // per_node for i in range(processes)] and node[0] == 0
+    assert nodes["nodes"] == processes // per_node and nodes["placement"] == placement
+    workers_a_process = 8 // processes
+    units = [
+        (4 * unit["parameters"], sorted({owner // workers_a_process for owner in unit["owners"]}))
+        for unit in result["units"]
+    ]
+    all_bytes = 4 * result["dense"]["parameters"]
+    shared = (all_bytes - sum(size for size, _ in units), list(range(processes)))
+    sent = lambda size, holders, process, elsewhere: sum(
+        size / len(holders) * ((process in holders) + (process in holders))
+        for other in holders
+        if other != process and (node[other] != node[process]) == elsewhere
+    )
+    total = lambda parts, process, elsewhere: sum(sent(*part, process, elsewhere) for part in parts)
+    for process, cost in enumerate(result["per_process"]):
+        expected = total([*units, shared], process, True)
+        assert cost["bytes_sent_between_nodes_per_step"] == pytest.approx(expected, rel=1e-3)
+    for name, parts in (("sdp", [*units, shared]), ("ddp", [(all_bytes, list(range(processes)))])):
+        for key, elsewhere in (("inside", False), ("between", True)):
+            figures = [total(parts, process, elsewhere) for process in range(processes)]
+            assert nodes[name][f"{key}_bytes_per_step"] == pytest.approx(sum(figures), rel=1e-3)
+            assert nodes[name][f"largest_{key}_bytes_per_step"] == pytest.approx(max(figures), rel=1e-3)
+    assert result["dense"]["bytes_sent_between_nodes_per_step"] == nodes["ddp"]["largest_between_bytes_per_step"]
+    a_process = 2 * (processes - 1) / processes * all_bytes
+    ring_between = nodes["nodes"] * a_process if nodes["nodes"] > 1 else 0
+    assert nodes["ddp_ring"]["between_bytes_per_step"] == pytest.approx(ring_between, rel=1e-6)
+    assert nodes["ddp_ring"]["inside_bytes_per_step"] == pytest.approx(processes * a_process - ring_between, rel=1e-6)
+    together = [holders for _, holders in units if len({node[holder] for holder in holders}) == 1]
+    assert nodes["units_in_one_node"] == len(together)
+
+
+def test_placement_in_the_plans_text(tmp_path):
+    text = lambda *arguments: harness.run(
+        "plan", "--config", harness.write_config(tmp_path, "plan", tmp_path), "--set", "subnetwork.placement=spread",
+        *arguments,
+    ).stdout
+    two_nodes = text("--processes-per-node", 2)
+    assert "2 nodes of 2 processes, placement spread (0 " in two_nodes
+    for word in ("between nodes", "DDP, the same exchange", "DDP, a ring all-reduce", "units with all owners in one node"):
+        assert word in two_nodes
+    assert "placement spread has no effect: all processes are in one node" in text()
+    refused = harness.run(
+        "plan", "--config", harness.write_config(tmp_path, "plan", tmp_path), "--processes-per-node", 5, expect=2
+    )
+    assert "5 processes a node: expected 1 to 4" in refused.stderr
+
+
+# A process's peak memory counts that of the one it was forked from: started from a small one.
+MEASURE = """
+import os, sys
+out = os.open(os.devnull, os.O_WRONLY)
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, out, 1)])
+_, status, usage = os.wait4(pid, 0)
+assert status == 0
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+"""
+
+
+def measured(*arguments):
+    """Processor time in seconds and peak memory in bytes of the program."""
+    command = [sys.executable, "-S", "-E", "-c", MEASURE, harness.BINARY, *map(str, arguments)]
+    result = subprocess.run(command, env=harness.environment(), capture_output=True, text=True, check=True)
+    seconds, memory = result.stdout.split()
+    return float(seconds), int(memory)
+
+
+@pytest.mark.parametrize("construction", ["block", "neuron"])
+@pytest.mark.parametrize("p", [16, 32, 48])
+def test_a_large_plan_is_cheap(construction, p):
+    """LLaMA 1B on 64 workers: less than a second and 100 MB beyond a program that prints its version."""
+    config = os.path.join(os.path.dirname(__file__), "..", "..", "configs", "llama_1b_fineweb.yaml")
+    overrides = ["workers=64", f"coverage={p}/64", f"construction={construction}", "placement=pack"]
+    settings = [word for override in overrides for word in ("--set", f"subnetwork.{override}")]
+    base_seconds, base_memory = measured("--version")
+    arguments = ["plan", "--config", config, *settings, "--processes-per-node", 8, "--json"]
+    # The least of two: what else runs on the processor makes either take longer.
+    seconds = min(measured(*arguments)[0] for _ in range(2)) - base_seconds
+    memory = measured(*arguments)[1] - base_memory
+    assert seconds < 1 and memory < 100e6, f"{seconds:.2f} s, {memory / 1e6:.1f} MB"
 
 
 @pytest.mark.parametrize("processes", [4, 2, 1])

@@ -14,6 +14,7 @@ TEST_CASE("an unchanged spec, or one that only runs elsewhere, resumes silently"
   now.checkpoint.keep_last = 7;
   now.eval.branch_scale = BranchScale::kSurvival;
   now.optimizer.shard = false;
+  now.subnetwork.placement = NodePlacement::kPack;
   CHECK(check_resumable(saved, now).empty());
 }
 

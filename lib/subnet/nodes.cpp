@@ -1,0 +1,248 @@
+#include "subnet/nodes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "spec/error.h"
+#include "subnet/random_bits.h"
+
+namespace sdp {
+namespace {
+
+/// Processes on nodes, changed in place so that the total weight of the pairs inside nodes grows. Integers
+/// throughout: the result does not depend on how a machine rounds.
+class NodeSearch {
+ public:
+  /// `weights`: symmetric [W, W], 0 on the diagonal.
+  NodeSearch(const std::vector<int64_t>& weights, int processes_per_node, std::vector<int> node_of)
+      : weights_(&weights),
+        processes_(static_cast<int>(node_of.size())),
+        nodes_((processes_ + processes_per_node - 1) / processes_per_node),
+        first_(processes_ % processes_per_node == 0 ? 0 : 1),
+        node_of_(std::move(node_of)),
+        to_node_(static_cast<size_t>(processes_) * nodes_, 0) {
+    for (int process = 0; process < processes_; ++process)
+      for (int other = 0; other < processes_; ++other)
+        to_node(process, node_of_[other]) += weight(process, other);
+    for (int process = 0; process < processes_; ++process)
+      inside_ += to_node(process, node_of_[process]);
+  }
+
+  /// Of all pairs inside nodes, each counted twice.
+  int64_t inside() const { return inside_; }
+  const std::vector<int>& node_of() const { return node_of_; }
+
+  /// Exchanges pairs while that helps.
+  void descend() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (int a = first_; a < processes_; ++a) {
+        for (int b = a + 1; b < processes_; ++b) {
+          if (gain(a, b) <= 0) continue;
+          exchange(a, b);
+          changed = true;
+        }
+      }
+    }
+  }
+
+  void shake(int times, RandomBits& random) {
+    for (int i = 0; i < times; ++i)
+      exchange(first_ + random.below(processes_ - first_), first_ + random.below(processes_ - first_));
+  }
+
+ private:
+  int64_t weight(int a, int b) const { return (*weights_)[static_cast<size_t>(a) * processes_ + b]; }
+  int64_t& to_node(int process, int node) { return to_node_[static_cast<size_t>(process) * nodes_ + node]; }
+
+  /// Growth of inside() / 2 when a and b change places.
+  int64_t gain(int a, int b) {
+    const int at_a = node_of_[a];
+    const int at_b = node_of_[b];
+    if (at_a == at_b) return 0;
+    return to_node(a, at_b) - to_node(a, at_a) + to_node(b, at_a) - to_node(b, at_b) - 2 * weight(a, b);
+  }
+
+  void exchange(int a, int b) {
+    inside_ += 2 * gain(a, b);
+    const int at_a = node_of_[a];
+    const int at_b = node_of_[b];
+    for (int process = 0; process < processes_; ++process) {
+      const int64_t moved = weight(process, a) - weight(process, b);
+      to_node(process, at_a) -= moved;
+      to_node(process, at_b) += moved;
+    }
+    std::swap(node_of_[a], node_of_[b]);
+  }
+
+  const std::vector<int64_t>* weights_;
+  int processes_;
+  int nodes_;
+  int first_;  ///< that may move: process 0 stays in node 0 where the nodes have two sizes
+  std::vector<int> node_of_;
+  std::vector<int64_t> to_node_;  ///< [W, nodes]: weight between a process and all of a node
+  int64_t inside_ = 0;
+};
+
+std::vector<int> in_order(int processes, int processes_per_node) {
+  std::vector<int> node_of(processes);
+  for (int process = 0; process < processes; ++process)
+    node_of[process] = process / processes_per_node;
+  return node_of;
+}
+
+/// Fills one node after the other: the first process that is left, then always the one of the greatest weight
+/// with those already there.
+std::vector<int> filled_greedily(const std::vector<int64_t>& weights, int processes, int processes_per_node) {
+  std::vector<int> node_of(processes, -1);
+  std::vector<int64_t> with_node(processes, 0);
+  for (int placed = 0; placed < processes; ++placed) {
+    if (placed % processes_per_node == 0) std::fill(with_node.begin(), with_node.end(), 0);
+    int best = -1;
+    for (int process = 0; process < processes; ++process)
+      if (node_of[process] < 0 && (best < 0 || with_node[process] > with_node[best])) best = process;
+    node_of[best] = placed / processes_per_node;
+    for (int process = 0; process < processes; ++process)
+      with_node[process] += weights[static_cast<size_t>(best) * processes + process];
+  }
+  return node_of;
+}
+
+/// The heaviest pairs inside nodes that the search finds.
+std::vector<int> search_nodes(const std::vector<int64_t>& weights, int processes, int processes_per_node) {
+  constexpr int64_t kMostRestarts = 32;
+  constexpr int64_t kPairs = 4'000'000;  // that restarts may look at in one round of exchanges
+  const int64_t pairs = int64_t{processes} * processes;
+  RandomBits random(0);
+  NodeSearch best(weights, processes_per_node, in_order(processes, processes_per_node));
+  const auto offer = [&](NodeSearch search) {
+    search.descend();
+    if (search.inside() > best.inside()) best = std::move(search);
+  };
+  offer(best);
+  offer(NodeSearch(weights, processes_per_node, filled_greedily(weights, processes, processes_per_node)));
+  for (int64_t i = 0; i < std::min(kMostRestarts, kPairs / pairs); ++i) {
+    NodeSearch shaken = best;
+    shaken.shake(2 + random.below(4), random);
+    offer(std::move(shaken));
+  }
+  return best.node_of();
+}
+
+/// Gives the node of process 0 the number 0. It has as many processes as node 0.
+void renumber(std::vector<int>& node_of) {
+  const int first = node_of.front();
+  for (int& node : node_of)
+    if (node == first || node == 0) node = first - node;
+}
+
+}  // namespace
+
+int NodeMap::nodes() const {
+  return (static_cast<int>(node_of.size()) + processes_per_node - 1) / processes_per_node;
+}
+
+std::vector<int> NodeMap::processes_in(int node) const {
+  std::vector<int> result;
+  for (int process = 0; process < static_cast<int>(node_of.size()); ++process)
+    if (node_of[process] == node) result.push_back(process);
+  return result;
+}
+
+int NodeMap::process_of_rank(int rank) const {
+  return processes_in(rank / processes_per_node).at(rank % processes_per_node);
+}
+
+std::vector<int64_t> traffic_of(const Schedule& schedule) {
+  const auto processes = static_cast<size_t>(schedule.placement.processes);
+  std::vector<int64_t> traffic(processes * processes, 0);
+  for (const Bucket& bucket : schedule.buckets) {
+    const int64_t gradient_bytes = bytes_of(schedule.wire_type(bucket));
+    const int64_t value_bytes = bytes_of(bucket.type);
+    for (const Segment& segment : bucket.segments) {
+      for (int updater : segment.holders) {
+        const int64_t share = segment.share_elements(updater);
+        for (int holder : segment.holders)
+          if (holder != updater) traffic[holder * processes + updater] += share * gradient_bytes;
+        // With `shard` the new values; without, averaged gradients to holders and values to other readers.
+        for (int reader : segment.readers) {
+          const bool gets_gradients = !schedule.options.shard && segment.is_held_by(reader);
+          if (reader != updater)
+            traffic[updater * processes + reader] += share * (gets_gradients ? gradient_bytes : value_bytes);
+        }
+      }
+    }
+  }
+  return traffic;
+}
+
+NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_t processes_per_node) {
+  const int processes = schedule.placement.processes;
+  if (processes_per_node < 1 || processes_per_node > processes)
+    throw UsageError(fmt::format("{} processes a node: expected 1 to {}, the number of processes",
+                                 processes_per_node, processes));
+  const int per_node = static_cast<int>(processes_per_node);
+  NodeMap nodes{
+      .placement = placement, .processes_per_node = per_node, .node_of = in_order(processes, per_node)};
+  if (placement == NodePlacement::kInOrder || per_node == 1 || per_node == processes) return nodes;
+  const std::vector<int64_t> traffic = traffic_of(schedule);
+  const int64_t sign = placement == NodePlacement::kPack ? 1 : -1;
+  std::vector<int64_t> weights(traffic.size());
+  for (size_t i = 0; i < static_cast<size_t>(processes); ++i)
+    for (size_t j = 0; j < static_cast<size_t>(processes); ++j)
+      weights[i * processes + j] = sign * (traffic[i * processes + j] + traffic[j * processes + i]);
+  nodes.node_of = search_nodes(weights, processes, per_node);
+  renumber(nodes.node_of);
+  return nodes;
+}
+
+std::vector<int64_t> sent_between_nodes(const std::vector<int64_t>& traffic, const NodeMap& nodes) {
+  const size_t processes = nodes.node_of.size();
+  std::vector<int64_t> sent(processes, 0);
+  for (size_t from = 0; from < processes; ++from)
+    for (size_t to = 0; to < processes; ++to)
+      if (nodes.node_of[from] != nodes.node_of[to]) sent[from] += traffic[from * processes + to];
+  return sent;
+}
+
+NodeTraffic node_traffic(const std::vector<int64_t>& traffic, const NodeMap& nodes) {
+  const auto processes = static_cast<std::ptrdiff_t>(nodes.node_of.size());
+  const std::vector<int64_t> sent = sent_between_nodes(traffic, nodes);
+  NodeTraffic result;
+  for (std::ptrdiff_t process = 0; process < processes; ++process) {
+    const auto row = traffic.begin() + process * processes;
+    const int64_t between = sent[process];
+    const int64_t inside = std::accumulate(row, row + processes, int64_t{0}) - between;
+    result.inside += inside;
+    result.between += between;
+    result.largest_inside = std::max(result.largest_inside, inside);
+    result.largest_between = std::max(result.largest_between, between);
+  }
+  return result;
+}
+
+NodeTraffic ring_traffic(int64_t bytes, const NodeMap& nodes) {
+  const auto processes = static_cast<int64_t>(nodes.node_of.size());
+  const int64_t sent = std::llround(2.0 * static_cast<double>(bytes) * static_cast<double>(processes - 1) /
+                                    static_cast<double>(processes));
+  const int64_t between = nodes.nodes() > 1 ? nodes.nodes() : 0;
+  return {.inside = (processes - between) * sent,
+          .between = between * sent,
+          .largest_inside = processes > between ? sent : 0,
+          .largest_between = between > 0 ? sent : 0};
+}
+
+int units_in_one_node(const SubnetPlan& plan, const Placement& placement, const NodeMap& nodes) {
+  int count = 0;
+  for (const Unit& unit : plan.units) {
+    const std::vector<int> holders = placement.processes_of(unit.owners);
+    const int node = nodes.node_of[holders.front()];
+    if (std::all_of(holders.begin(), holders.end(), [&](int p) { return nodes.node_of[p] == node; })) ++count;
+  }
+  return count;
+}
+
+}  // namespace sdp

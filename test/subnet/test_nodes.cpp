@@ -1,0 +1,256 @@
+#include <algorithm>
+#include <ctime>
+#include <numeric>
+
+#include "catch.h"
+#include "model/layouts.h"
+#include "spec/error.h"
+#include "spec/model_defaults.h"
+#include "subnet/accounting.h"
+#include "subnet/nodes.h"
+#include "subnet/random_bits.h"
+
+namespace sdp {
+namespace {
+
+SubnetPlan plan_of(int64_t workers, int64_t owners, uint64_t seed,
+                   Construction construction = Construction::kBlock, Masking masking = Masking::kForward,
+                   int64_t depth = 6) {
+  ModelSpec model;
+  model.name = ModelName::kMlp;
+  model.width = 20;
+  model.hidden_width = 36;
+  model.depth = depth;
+  model.image_size = 4;
+  resolve_model(model);
+  SubnetworkSpec spec;
+  spec.construction = construction;
+  spec.masking = masking;
+  spec.workers = workers;
+  spec.coverage.text = std::to_string(owners) + "/" + std::to_string(workers);
+  spec.assignment = Assignment::kRandom;
+  return make_plan(layout_of(model), spec, seed);
+}
+
+Schedule schedule_of(const SubnetPlan& plan, int64_t processes, bool shard = true, int64_t replicas = 1) {
+  ScheduleOptions options;
+  options.precision = Precision::kBf16;
+  options.bucket_bytes = 5000;
+  options.shard = shard;
+  return make_schedule(plan, make_placement(plan.workers, replicas, processes), options);
+}
+
+/// Pair by pair, from the functions that the engine packs by.
+std::vector<int64_t> traffic_by_pairs(const Schedule& schedule) {
+  const int processes = schedule.placement.processes;
+  std::vector<int64_t> traffic(static_cast<size_t>(processes) * processes, 0);
+  for (const Bucket& bucket : schedule.buckets) {
+    for (int from = 0; from < processes; ++from) {
+      for (int to = 0; to < processes; ++to) {
+        int64_t elements = bucket.reduce_elements(from, to);
+        if (schedule.options.shard) {
+          elements += bucket.spread_elements(from, to, Audience::kReaders);
+        } else {
+          elements += bucket.spread_elements(from, to, Audience::kHolders);
+          elements += bucket.spread_elements(from, to, Audience::kOtherReaders);
+        }
+        traffic[from * processes + to] += elements * bytes_of(bucket.type);
+      }
+    }
+  }
+  return traffic;
+}
+
+int64_t bytes_between(const Schedule& schedule, const std::vector<int>& node_of) {
+  const std::vector<int64_t> traffic = traffic_by_pairs(schedule);
+  const size_t processes = node_of.size();
+  int64_t bytes = 0;
+  for (size_t from = 0; from < processes; ++from)
+    for (size_t to = 0; to < processes; ++to)
+      if (node_of[from] != node_of[to]) bytes += traffic[from * processes + to];
+  return bytes;
+}
+
+TEST_CASE("bytes inside and between nodes are those of the schedule, pair by pair") {
+  int64_t seen_between = 0;
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    const SubnetPlan plan = plan_of(6, 1 + static_cast<int64_t>(seed % 6), seed,
+                                    seed % 3 == 0 ? Construction::kNeuron : Construction::kBlock,
+                                    seed % 2 == 0 ? Masking::kBackward : Masking::kForward);
+    for (const auto& [processes, replicas] : {std::pair{6, 1}, {3, 1}, {12, 2}}) {
+      const Schedule schedule = schedule_of(plan, processes, seed % 4 < 2, replicas);
+      const std::vector<int64_t> traffic = traffic_by_pairs(schedule);
+      REQUIRE(traffic_of(schedule) == traffic);
+      for (const NodePlacement placement :
+           {NodePlacement::kInOrder, NodePlacement::kPack, NodePlacement::kSpread}) {
+        const NodeMap nodes = place_on_nodes(schedule, placement, 2);
+        const std::vector<int64_t> sent_between = sent_between_nodes(traffic, nodes);
+        NodeTraffic expected;
+        for (int from = 0; from < processes; ++from) {
+          int64_t inside = 0;
+          int64_t between = 0;
+          for (int to = 0; to < processes; ++to)
+            (nodes.node_of[from] == nodes.node_of[to] ? inside : between) += traffic[from * processes + to];
+          CHECK(sent_between[from] == between);
+          const Cost cost = cost_of(plan, schedule, {}, from, 1);
+          CHECK(inside + between == cost.bytes_sent_per_step());
+          expected.inside += inside;
+          expected.between += between;
+          expected.largest_inside = std::max(expected.largest_inside, inside);
+          expected.largest_between = std::max(expected.largest_between, between);
+        }
+        const NodeTraffic found = node_traffic(traffic, nodes);
+        CHECK(found.inside == expected.inside);
+        CHECK(found.between == expected.between);
+        CHECK(found.largest_inside == expected.largest_inside);
+        CHECK(found.largest_between == expected.largest_between);
+        seen_between += found.between;
+      }
+    }
+  }
+  CHECK(seen_between > 0);
+}
+
+TEST_CASE("with one owner a unit only shared parameters travel, and placement changes nothing") {
+  const SubnetPlan plan = plan_of(8, 1, 0);
+  const Schedule schedule = schedule_of(plan, 8);
+  const int64_t in_order =
+      bytes_between(schedule, place_on_nodes(schedule, NodePlacement::kInOrder, 4).node_of);
+  CHECK(bytes_between(schedule, place_on_nodes(schedule, NodePlacement::kPack, 4).node_of) == in_order);
+  CHECK(place_on_nodes(schedule, NodePlacement::kPack, 4).node_of ==
+        place_on_nodes(schedule, NodePlacement::kInOrder, 4).node_of);
+}
+
+/// Bytes between nodes of every way to put the processes on nodes of `per_node`: smallest and largest.
+std::pair<int64_t, int64_t> extremes(const Schedule& schedule, int per_node) {
+  std::vector<int> node_of(schedule.placement.processes);
+  for (size_t process = 0; process < node_of.size(); ++process)
+    node_of[process] = static_cast<int>(process) / per_node;
+  std::pair<int64_t, int64_t> found = {INT64_MAX, 0};
+  do {
+    const int64_t bytes = bytes_between(schedule, node_of);
+    found = {std::min(found.first, bytes), std::max(found.second, bytes)};
+  } while (std::next_permutation(node_of.begin(), node_of.end()));
+  return found;
+}
+
+TEST_CASE("pack and spread are the best of all, found by trying each") {
+  int better_packed = 0;
+  int better_spread = 0;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const SubnetPlan plan = plan_of(6, 2 + static_cast<int64_t>(seed % 3), seed);
+    const Schedule schedule = schedule_of(plan, 6);
+    for (int per_node : {2, 3, 4}) {  // 4: the last node has 2
+      const auto [fewest, most] = extremes(schedule, per_node);
+      const auto placed = [&](NodePlacement placement) {
+        const NodeMap nodes = place_on_nodes(schedule, placement, per_node);
+        CHECK(nodes.node_of.front() == 0);
+        return bytes_between(schedule, nodes.node_of);
+      };
+      const int64_t in_order = placed(NodePlacement::kInOrder);
+      const int64_t packed = placed(NodePlacement::kPack);
+      const int64_t spread = placed(NodePlacement::kSpread);
+      CHECK(packed <= in_order);
+      CHECK(spread >= in_order);
+      if (6 % per_node == 0) {  // with nodes of two sizes, process 0 cannot be in the smaller one
+        CHECK(packed == fewest);
+        CHECK(spread == most);
+      }
+      better_packed += packed < in_order ? 1 : 0;
+      better_spread += spread > in_order ? 1 : 0;
+    }
+  }
+  CHECK(better_packed > 12);
+  CHECK(better_spread > 12);
+}
+
+/// Units owned by members of one cluster only. Cluster c: the workers that are c modulo `clusters`.
+SubnetPlan clustered(int workers, int owners, int clusters, int64_t depth) {
+  SubnetPlan plan = plan_of(workers, owners, 0, Construction::kBlock, Masking::kForward, depth);
+  RandomBits random(1);
+  for (size_t unit = 0; unit < plan.units.size(); ++unit) {
+    OwnerSet members;
+    for (int worker = static_cast<int>(unit) % clusters; worker < workers; worker += clusters)
+      members.push_back(worker);
+    for (size_t i = members.size(); i > 1; --i)
+      std::swap(members[i - 1], members[random.below(static_cast<int>(i))]);
+    members.resize(static_cast<size_t>(owners));
+    std::sort(members.begin(), members.end());
+    plan.units[unit].owners = members;
+  }
+  return plan;
+}
+
+TEST_CASE("64 workers in eight clusters: pack finds them, spread takes them apart, in little time") {
+  const SubnetPlan plan = clustered(64, 6, 8, 200);
+  const Schedule schedule = schedule_of(plan, 64);
+  const std::clock_t start = std::clock();
+  const NodeMap packed = place_on_nodes(schedule, NodePlacement::kPack, 8);
+  const NodeMap spread = place_on_nodes(schedule, NodePlacement::kSpread, 8);
+  CHECK(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC < 1);
+  for (int worker = 0; worker < 64; ++worker)
+    CHECK(packed.node_of[worker] == packed.node_of[worker % 8]);
+  CHECK(units_in_one_node(plan, schedule.placement, packed) == 200);
+  CHECK(units_in_one_node(plan, schedule.placement, spread) == 0);
+  // One of each cluster on every node: no two owners of a unit meet, which is the most there can be.
+  for (int node = 0; node < 8; ++node) {
+    std::vector<int> clusters;
+    for (int process : spread.processes_in(node))
+      clusters.push_back(process % 8);
+    std::sort(clusters.begin(), clusters.end());
+    CHECK(clusters == std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7});
+  }
+  CHECK(place_on_nodes(schedule, NodePlacement::kPack, 8).node_of == packed.node_of);
+}
+
+TEST_CASE("ranks of a node become its processes, and rank 0 process 0") {
+  const Schedule schedule = schedule_of(clustered(12, 3, 3, 30), 12);
+  const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kPack, 4);
+  CHECK(nodes.nodes() == 3);
+  CHECK(nodes.processes_in(0) == std::vector<int>{0, 3, 6, 9});
+  std::vector<int> processes;
+  for (int rank = 0; rank < 12; ++rank) {
+    processes.push_back(nodes.process_of_rank(rank));
+    CHECK(nodes.node_of[processes.back()] == rank / 4);
+    if (rank % 4 > 0) CHECK(processes[rank] > processes[rank - 1]);
+  }
+  CHECK(processes.front() == 0);
+  std::sort(processes.begin(), processes.end());
+  std::vector<int> all(12);
+  std::iota(all.begin(), all.end(), 0);
+  CHECK(processes == all);
+}
+
+TEST_CASE("a node a process, or one node: placement has no effect; impossible nodes are refused") {
+  const Schedule schedule = schedule_of(clustered(8, 3, 2, 20), 8);
+  for (int64_t per_node : {1, 8})
+    for (const NodePlacement placement : {NodePlacement::kPack, NodePlacement::kSpread})
+      for (int process = 0; process < 8; ++process)
+        CHECK(place_on_nodes(schedule, placement, per_node).process_of_rank(process) == process);
+  CHECK_THROWS_WITH(place_on_nodes(schedule, NodePlacement::kInOrder, 0),
+                    Catch::Matchers::Contains("expected 1 to 8"));
+  CHECK_THROWS_AS(place_on_nodes(schedule, NodePlacement::kPack, 9), UsageError);
+  CHECK(place_on_nodes(schedule, NodePlacement::kInOrder, 3).nodes() == 3);
+  CHECK(place_on_nodes(schedule, NodePlacement::kInOrder, 3).processes_in(2) == std::vector<int>{6, 7});
+}
+
+TEST_CASE("a ring all-reduce, chunk by chunk") {
+  const Schedule schedule = schedule_of(plan_of(12, 1, 0), 12);
+  for (int per_node : {1, 3, 4, 12}) {
+    const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, per_node);
+    constexpr int64_t kChunk = 1000;  // of 12
+    NodeTraffic expected;
+    for (int step = 0; step < 2 * 11; ++step)
+      for (int process = 0; process < 12; ++process)
+        (nodes.node_of[process] == nodes.node_of[(process + 1) % 12] ? expected.inside : expected.between) +=
+            kChunk;
+    const NodeTraffic found = ring_traffic(12 * kChunk, nodes);
+    CHECK(found.inside == expected.inside);
+    CHECK(found.between == expected.between);
+    CHECK(found.largest_between == (per_node == 12 ? 0 : 22 * kChunk));
+    CHECK(found.largest_inside == (per_node == 1 ? 0 : 22 * kChunk));
+  }
+}
+
+}  // namespace
+}  // namespace sdp
