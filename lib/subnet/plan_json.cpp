@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "subnet/accounting.h"
 #include "subnet/assignment.h"
@@ -47,6 +48,13 @@ Json spectrum_json(const SubnetPlan& plan, const std::vector<double>& weights) {
           {"spectral_gap", spectrum.spectral_gap},
           {"lambda2_bound", spectrum.lambda2_bound},
           {"lambda2_normalized", spectrum.lambda2_normalized}};
+}
+
+int workers_with_units(const SubnetPlan& plan) {
+  std::set<int> workers;
+  for (const Unit& unit : plan.units)
+    workers.insert(unit.owners.begin(), unit.owners.end());
+  return static_cast<int>(workers.size());
 }
 
 /// Largest over mean of a figure over the workers.
@@ -160,14 +168,17 @@ Json plan_json(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& 
   json["hash"] = plan_hash(plan);
   json["lambda2"] = by_unit["lambda2"];
   json["spectral_gap"] = by_unit["spectral_gap"];
-  json["spectrum"] = {{"by_unit", by_unit},
-                      {"by_parameters", spectrum_json(plan, parameters)},
-                      {"by_flops", spectrum_json(plan, flops)}};
+  json["spectrum"] = {
+      {"by_unit", by_unit},
+      {"by_parameters", spectrum_json(plan, parameters)},
+      {"by_flops", spectrum_json(plan, flops)},
+      {"lambda2_normalized_bound", lambda2_normalized_bound(workers_with_units(plan), plan.owners_per_unit)}};
   json["balance"] = {
       {"flops_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.flops_per_sample; })},
       {"parameters_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.parameters; })},
-      {"state_bytes_max_over_mean",
-       max_over_mean(per_worker, [](const Cost& c) { return c.state_bytes(); })}};
+      {"state_bytes_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.state_bytes(); })},
+      {"bytes_sent_max_over_mean",
+       max_over_mean(per_worker, [](const Cost& c) { return c.bytes_sent_per_step(); })}};
   json["flops_share"] = flops_share(plan);
   json["replicas"] = schedule.placement.replicas;
   json["processes"] = schedule.placement.processes;

@@ -146,6 +146,11 @@ std::vector<double> degree_normalised(const std::vector<double>& k, int workers)
 
 }  // namespace
 
+double lambda2_normalized_bound(int workers, int owners) {
+  return workers < 2 ? 0
+                     : static_cast<double>(workers - owners) / (static_cast<double>(owners) * (workers - 1));
+}
+
 std::vector<double> co_ownership(const std::vector<OwnerSet>& owners, const std::vector<double>& weights,
                                  int workers) {
   if (owners.size() != weights.size()) throw std::logic_error("co_ownership: one weight for every owner set");

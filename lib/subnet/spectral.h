@@ -16,9 +16,13 @@ struct Spectrum {
   double spectral_gap = 1;   ///< 1 - lambda2
   double lambda2_bound = 0;  ///< lambda2 >= max(0, (tr K - l1) / ((n-1) l1)), for any K
   /// Second largest eigenvalue of D^-1/2 K D^-1/2, D = row sums of K, whose largest is 1. With p owners for
-  /// every unit it is at least (n-p) / (p (n-1)), however unequal the workers' loads are.
+  /// every unit it is at least (n-p) / (p (n-1)), however unequal the workers' loads are, where n counts the
+  /// workers that own a unit.
   double lambda2_normalized = 0;
 };
+
+/// (n-p) / (p (n-1)), 0 for one worker: what lambda2_normalized is at least. n: workers that own a unit.
+double lambda2_normalized_bound(int workers, int owners);
 
 /// K, row-major [workers, workers]. `weights[u]` is w_u of `owners[u]`; a worker without units has a zero
 /// row. Throws std::logic_error when the sizes differ or an owner is not in 0..workers-1.

@@ -125,18 +125,20 @@ std::string summary(const Json& plan) {
       percent(flops), percent(state), percent(share_of_dense(plan, {"activation_bytes"})), percent(sent));
   const Json& balance = plan["balance"];
   text += fmt::format(
-      "balance (max/mean over workers): FLOPs {:.3f}, parameters {:.3f}, state bytes {:.3f}\n",
+      "balance (max/mean over workers): FLOPs {:.3f}, parameters {:.3f}, state bytes {:.3f}, sent bytes "
+      "{:.3f}\n",
       balance["flops_max_over_mean"].get<double>(), balance["parameters_max_over_mean"].get<double>(),
-      balance["state_bytes_max_over_mean"].get<double>());
-  TextTable spectrum(
-      {"units weighted by", "lambda2", "spectral gap", "bound on lambda2", "lambda2 normalized"});
+      balance["state_bytes_max_over_mean"].get<double>(), balance["bytes_sent_max_over_mean"].get<double>());
+  TextTable spectrum({"units weighted by", "lambda2", "spectral gap", "bound on lambda2", "normalized",
+                      "bound on normalized"});
   for (const auto& [key, label] :
        {std::pair{"by_unit", "1"}, {"by_parameters", "parameters"}, {"by_flops", "FLOPs"}}) {
     const Json& values = plan["spectrum"][key];
     spectrum.add_row({label, fmt::format("{:.3f}", values["lambda2"].get<double>()),
                       fmt::format("{:.3f}", values["spectral_gap"].get<double>()),
                       fmt::format("{:.3f}", values["lambda2_bound"].get<double>()),
-                      fmt::format("{:.3f}", values["lambda2_normalized"].get<double>())});
+                      fmt::format("{:.3f}", values["lambda2_normalized"].get<double>()),
+                      fmt::format("{:.3f}", plan["spectrum"]["lambda2_normalized_bound"].get<double>())});
   }
   text += fmt::format("\n{}\n", spectrum.str());
   const double imbalance = balance["flops_max_over_mean"].get<double>();

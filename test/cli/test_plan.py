@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 import torchvision
@@ -92,6 +93,36 @@ def test_bytes_sent(tmp_path, n, coverage, p):
     expected = 4 * (units * (p - 1) + shared * (n - 1)) / n
     for key in ("reduce_bytes_per_step", "publish_bytes_per_step"):
         assert sum(cost[key] for cost in result["per_worker"]) / n == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("n,coverage,p", [(8, "3/8", 3), (8, "4/8", 4), (5, "4/5", 4)])
+def test_balance_and_mixing(tmp_path, n, coverage, p):
+    """Largest over mean of the workers' own figures, and numpy's eigenvalues of the co-ownership matrix."""
+    result = plan(tmp_path, model={"width": 16}, subnetwork={"workers": n, "coverage": coverage})
+    figures = {
+        "flops": lambda cost: cost["flops_per_sample"],
+        "parameters": lambda cost: cost["parameters"],
+        "state_bytes": lambda cost: sum(cost[f"{kind}_bytes"] for kind in ("parameter", "gradient", "optimizer")),
+        "bytes_sent": lambda cost: cost["bytes_sent_per_step"],
+    }
+    for name, figure in figures.items():
+        values = [figure(cost) for cost in result["per_worker"]]
+        assert result["balance"][f"{name}_max_over_mean"] == pytest.approx(max(values) / np.mean(values), rel=1e-12)
+    owns = np.array([[worker in unit["owners"] for unit in result["units"]] for worker in range(n)], dtype=float)
+    weights = {"by_unit": np.ones(len(result["units"]))}
+    weights |= {f"by_{key}": np.array([unit[key] for unit in result["units"]]) for key in ("parameters", "flops")}
+    assert (owns.sum(axis=1) > 0).all()
+    assert result["spectrum"]["lambda2_normalized_bound"] == pytest.approx((n - p) / (p * (n - 1)), rel=1e-12)
+    for name, weight in weights.items():
+        k = owns * weight @ owns.T
+        largest, second = np.linalg.eigvalsh(k)[:-3:-1]
+        found = result["spectrum"][name]
+        assert found["lambda2"] == pytest.approx(second / largest, rel=1e-9)
+        assert found["spectral_gap"] == pytest.approx(1 - second / largest, rel=1e-9)
+        assert found["lambda2_bound"] == pytest.approx((np.trace(k) - largest) / ((n - 1) * largest), rel=1e-9)
+        root = np.sqrt(k.sum(axis=1))
+        normalized = np.linalg.eigvalsh(k / np.outer(root, root))[-2]
+        assert found["lambda2_normalized"] == pytest.approx(normalized, rel=1e-9)
 
 
 @pytest.mark.parametrize("n,coverage,p", [(8, "4/8", 4), (8, "6/8", 6), (3, "2/3", 2)])

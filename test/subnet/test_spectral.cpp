@@ -185,6 +185,9 @@ TEST_CASE("lambda2 is never below its bounds") {
 }
 
 TEST_CASE("the general bound by hand, and that unequal workers can beat (n-p)/(p(n-1))") {
+  CHECK(lambda2_normalized_bound(8, 4) == Approx(1.0 / 7));
+  CHECK(lambda2_normalized_bound(5, 5) == 0);
+  CHECK(lambda2_normalized_bound(1, 1) == 0);
   // Four of eight workers own everything: K is 1 on a 4 x 4 block, eigenvalues 4 m, 0, ..
   const Spectrum spectrum = spectrum_of({{0, 1, 2, 3}, {0, 1, 2, 3}}, {1, 1}, 8);
   CHECK(spectrum.lambda2 == Approx(0).margin(1e-14));

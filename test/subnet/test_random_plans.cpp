@@ -1,0 +1,300 @@
+// Invariants over many plans: random layouts, any n up to 64, any p, every regime and assignment.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "subnet/plan.h"
+#include "subnet/plan_json.h"
+#include "subnet/random_bits.h"
+#include "subnet/schedule.h"
+#include "subnet/spectral.h"
+
+namespace sdp {
+namespace {
+
+constexpr int kPlans = 1000;
+
+/// One to eight branches of two or three sliced parameters and one that is not, with shared ones in between.
+ModelLayout random_layout(RandomBits& random) {
+  ModelLayout layout;
+  layout.name = "random";
+  const auto add = [&](std::vector<int64_t> shape, std::optional<int> branch, std::optional<SliceRule> slice,
+                       ParameterRole role = ParameterRole::kWeight) {
+    ParameterLayout parameter;
+    parameter.name = "p" + std::to_string(layout.parameters.size());
+    parameter.shape = std::move(shape);
+    parameter.role = role;
+    parameter.branch = branch;
+    parameter.slice = slice;
+    layout.parameters.push_back(parameter);
+  };
+  const int64_t width = 1 + random.below(24);
+  add({width, 3}, std::nullopt, std::nullopt);
+  const int branches = 1 + random.below(8);
+  for (int b = 0; b < branches; ++b) {
+    BranchLayout branch;
+    branch.name = "b" + std::to_string(b);
+    branch.block = b / (1 + random.below(2));
+    const bool has_heads = random.below(4) == 0;
+    branch.granularity = has_heads ? 1 : 8;
+    branch.hidden_width = has_heads ? 1 + random.below(12) : 64 + 8 * random.below(24);
+    branch.flops = {.forward = 1.0 + random.below(1000),
+                    .weight_gradient = 1.0 + random.below(1000),
+                    .input_gradient = 1.0 + random.below(1000)};
+    const int64_t head = has_heads ? 4 : 1;
+    const int64_t hidden = branch.hidden_width * head;
+    add({width}, b, std::nullopt, ParameterRole::kNorm);
+    add({3 * hidden, width}, b, SliceRule{.dim = 0, .blocks = 3, .elements_per_hidden = head});
+    if (random.below(2) == 0)
+      add({hidden}, b, SliceRule{.dim = 0, .blocks = 1, .elements_per_hidden = head}, ParameterRole::kNorm);
+    add({width, hidden}, b, SliceRule{.dim = 1, .blocks = 1, .elements_per_hidden = head});
+    if (random.below(3) == 0) add({width, width}, std::nullopt, std::nullopt);
+    layout.branches.push_back(branch);
+  }
+  add({7, width}, std::nullopt, std::nullopt);
+  return layout;
+}
+
+template <class T>
+T one_of(RandomBits& random, std::initializer_list<T> values) {
+  return values.begin()[random.below(static_cast<int>(values.size()))];
+}
+
+SubnetworkSpec random_subnetwork(RandomBits& random) {
+  SubnetworkSpec spec;
+  spec.workers = 1 + random.below(64);
+  spec.coverage.text =
+      std::to_string(1 + random.below(static_cast<int>(spec.workers))) + "/" + std::to_string(spec.workers);
+  spec.construction = one_of(random, {Construction::kBlock, Construction::kNeuron});
+  spec.masking = one_of(random, {Masking::kForward, Masking::kBackward});
+  spec.unit = one_of(random, {UnitKind::kBlock, UnitKind::kBranch});
+  spec.assignment =
+      one_of(random, {Assignment::kBalanced, Assignment::kWindow, Assignment::kRandom, Assignment::kFile});
+  // The search for whole branches takes a good part of a second by design: some of them, with fewer workers.
+  if (spec.assignment == Assignment::kBalanced && spec.construction == Construction::kBlock) {
+    if (random.below(8) > 0) spec.assignment = Assignment::kRandom;
+    if (random.below(4) > 0) spec.workers = std::min<int64_t>(spec.workers, 12);
+    spec.coverage.text =
+        std::to_string(1 + random.below(static_cast<int>(spec.workers))) + "/" + std::to_string(spec.workers);
+  }
+  return spec;
+}
+
+/// What assignment: file reads, made by somebody else: random owner sets in any order.
+class PublishedPlan {
+ public:
+  PublishedPlan(const ModelLayout& layout, SubnetworkSpec spec, RandomBits& random) {
+    spec.assignment = Assignment::kWindow;
+    const SubnetPlan plan = make_plan(layout, spec, 0);
+    nlohmann::json units = nlohmann::json::array();
+    for (const Unit& unit : plan.units) {
+      std::vector<int> workers(plan.workers);
+      for (int k = 0; k < plan.workers; ++k)
+        workers[k] = k;
+      for (int k = plan.workers - 1; k > 0; --k)
+        std::swap(workers[k], workers[random.below(k + 1)]);
+      workers.resize(plan.owners_per_unit);
+      units.push_back({{"branch", layout.branches[unit.branch].name},
+                       {"begin", unit.begin},
+                       {"end", unit.end},
+                       {"owners", workers}});
+    }
+    std::ofstream(path) << nlohmann::json{{"units", units}};
+  }
+  ~PublishedPlan() { std::remove(path.c_str()); }
+
+  const std::string path = "test_random_plans.json";
+};
+
+SubnetPlan random_plan(RandomBits& random) {
+  const ModelLayout layout = random_layout(random);
+  SubnetworkSpec spec = random_subnetwork(random);
+  if (spec.assignment != Assignment::kFile) return make_plan(layout, spec, random.next());
+  const PublishedPlan published(layout, spec, random);
+  spec.assignment_file = published.path;
+  return make_plan(layout, spec, random.next());
+}
+
+/// Exactly p different owners for every unit, and every hidden unit of every branch in one unit.
+bool has_p_owners_everywhere(const SubnetPlan& plan) {
+  std::vector<std::vector<int>> covered;
+  for (const BranchLayout& branch : plan.layout.branches)
+    covered.emplace_back(branch.hidden_width, 0);
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    int owners = 0;
+    for (int worker = 0; worker < plan.workers; ++worker)
+      owners += plan.holding(worker, u) == Holding::kOwned ? 1 : 0;
+    if (owners != plan.owners_per_unit) return false;
+    for (int64_t h = plan.units[u].begin; h < plan.units[u].end; ++h)
+      ++covered[plan.units[u].branch][h];
+  }
+  return std::all_of(covered.begin(), covered.end(), [](const std::vector<int>& branch) {
+    return std::all_of(branch.begin(), branch.end(), [](int times) { return times == 1; });
+  });
+}
+
+/// Whether a process runs a worker that owns the unit: by the definition of both, not by the schedule.
+class Holders {
+ public:
+  Holders(const SubnetPlan& plan, const Placement& placement) : plan_(plan) {
+    for (int process = 0; process < placement.processes; ++process) {
+      workers_.emplace_back();
+      for (const Slot& slot : placement.slots_of(process))
+        workers_.back().push_back(slot.worker);
+    }
+  }
+  bool holds(int process, int unit) const {
+    return std::any_of(workers_[process].begin(), workers_[process].end(), [&](int worker) {
+      return unit == kSharedUnit || plan_.holding(worker, unit) == Holding::kOwned;
+    });
+  }
+
+ private:
+  const SubnetPlan& plan_;
+  std::vector<std::vector<int>> workers_;
+};
+
+/// Every element of a segment is updated by exactly one process, which holds it.
+bool is_divided_over_holders(const Segment& segment, const Holders& holders, int processes) {
+  int64_t next = 0;
+  for (int process = 0; process < processes; ++process) {
+    const int64_t share = segment.share_elements(process);
+    if (share == 0) continue;
+    if (!holders.holds(process, segment.unit) || segment.share_begin(process) != next) return false;
+    next += share;
+  }
+  return next == segment.elements;
+}
+
+/// What `from` sends to `to` is what `to` expects of it, at every bucket, when gradients are reduced and when
+/// what was updated is spread. The receiver's side: it updates a share and needs the gradients of all who
+/// hold the segment; it has values and needs the shares that others update.
+bool exchanges_agree(const SubnetPlan& plan, const Bucket& bucket, const Holders& holders, int from, int to) {
+  int64_t gradients = 0;
+  int64_t values_of_holder = 0;
+  int64_t values_of_others = 0;
+  for (const Segment& segment : bucket.segments) {
+    const bool holds = holders.holds(to, segment.unit);
+    if (holders.holds(from, segment.unit)) gradients += segment.share_elements(to);
+    if (holds) values_of_holder += segment.share_elements(from);
+    if (!holds && plan.masking == Masking::kBackward) values_of_others += segment.share_elements(from);
+  }
+  return bucket.reduce_elements(from, to) == gradients &&
+         bucket.spread_elements(from, to, Audience::kHolders) == values_of_holder &&
+         bucket.spread_elements(from, to, Audience::kOtherReaders) == values_of_others &&
+         bucket.spread_elements(from, to, Audience::kReaders) == values_of_holder + values_of_others;
+}
+
+bool schedules_agree(const SubnetPlan& plan, RandomBits& random) {
+  std::vector<int64_t> divisors;
+  for (int64_t w = 1; w <= plan.workers; ++w)
+    if (plan.workers % w == 0) divisors.push_back(w);
+  // A process a worker in half of the cases.
+  const int64_t processes =
+      random.below(2) == 0 ? plan.workers : divisors[random.below(static_cast<int>(divisors.size()))];
+  const Placement placement = make_placement(plan.workers, 1, processes);
+  ScheduleOptions options;
+  options.precision = one_of(random, {Precision::kFp32, Precision::kBf16});
+  options.bucket_bytes = 2000 + random.below(100'000);
+  options.decay_norms_and_biases = random.below(2) == 0;
+  const Schedule schedule = make_schedule(plan, placement, options);
+  const Holders holders(plan, placement);
+  int64_t elements = 0;
+  for (const Bucket& bucket : schedule.buckets) {
+    for (const Segment& segment : bucket.segments) {
+      elements += segment.elements;
+      if (!is_divided_over_holders(segment, holders, placement.processes)) return false;
+    }
+    for (int i = 0; i < 3; ++i) {  // three senders to everybody
+      const int from = random.below(placement.processes);
+      for (int to = 0; to < placement.processes; ++to)
+        if (to != from && !exchanges_agree(plan, bucket, holders, from, to)) return false;
+    }
+  }
+  return elements == plan.layout.parameter_count();
+}
+
+/// Largest eigenvalue of a positive semidefinite matrix without negative entries, from below, by power
+/// iteration.
+double largest_eigenvalue(const std::vector<double>& matrix, int size) {
+  std::vector<double> vector(size, 1.0 / std::sqrt(size));
+  double quotient = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    std::vector<double> next(size, 0);
+    double squares = 0;
+    const double before = quotient;
+    quotient = 0;
+    for (int row = 0; row < size; ++row) {
+      for (int column = 0; column < size; ++column)
+        next[row] += matrix[static_cast<size_t>(row) * size + column] * vector[column];
+      quotient += vector[row] * next[row];
+      squares += next[row] * next[row];
+    }
+    if (squares == 0 || quotient - before < 1e-9 * quotient) break;
+    for (int row = 0; row < size; ++row)
+      vector[row] = next[row] / std::sqrt(squares);
+  }
+  return quotient;
+}
+
+/// lambda2 >= (tr K - l1) / ((n - 1) l1) and, normalised by degree, >= (n - p) / (p (n - 1)) over the workers
+/// that own something.
+bool respects_bounds(const SubnetPlan& plan) {
+  const int n = plan.workers;
+  if (n == 1) return true;
+  std::vector<OwnerSet> owners;
+  std::vector<double> one;
+  std::vector<double> parameters;
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    owners.push_back(plan.units[u].owners);
+    one.push_back(1);
+    parameters.push_back(static_cast<double>(plan.unit_parameters(u)));
+  }
+  for (const std::vector<double>& weights : {one, parameters}) {
+    const std::vector<double> k = co_ownership(owners, weights, n);
+    double trace = 0;
+    int active = 0;
+    for (int worker = 0; worker < n; ++worker) {
+      trace += k[static_cast<size_t>(worker) * n + worker];
+      active += k[static_cast<size_t>(worker) * n + worker] > 0 ? 1 : 0;
+    }
+    const double largest = largest_eigenvalue(k, n);
+    const Spectrum spectrum = spectrum_of(owners, weights, n);
+    const double p = plan.owners_per_unit;
+    // Power iteration may stay below the eigenvalue by a little, which raises the bound.
+    constexpr double kConvergence = 1e-4;
+    if (spectrum.lambda2 < (trace - largest) / ((n - 1) * largest) - kConvergence) return false;
+    if (spectrum.lambda2 < spectrum.lambda2_bound - 1e-12 || spectrum.lambda2 > 1 + 1e-12) return false;
+    if (std::abs(spectrum.lambda2_bound - std::max(0.0, (trace - largest) / ((n - 1) * largest))) >
+        kConvergence)
+      return false;
+    if (active > 1 && spectrum.lambda2_normalized < (active - p) / (p * (active - 1)) - 1e-12) return false;
+  }
+  return true;
+}
+
+TEST_CASE("1,000 random plans: p owners everywhere, schedules that agree, lambda2 within its bounds") {
+  RandomBits random(2507);
+  int64_t units = 0;
+  int large = 0;
+  for (int i = 0; i < kPlans; ++i) {
+    const SubnetPlan plan = random_plan(random);
+    INFO("plan " << i << ": n = " << plan.workers << ", p = " << plan.owners_per_unit << ", "
+                 << name_of(plan.construction) << ", " << name_of(plan.masking) << ", " << plan.units.size()
+                 << " units");
+    REQUIRE(has_p_owners_everywhere(plan));
+    REQUIRE(schedules_agree(plan, random));
+    REQUIRE(respects_bounds(plan));
+    units += static_cast<int64_t>(plan.units.size());
+    large += plan.workers > 48 && plan.owners_per_unit > 1 ? 1 : 0;
+  }
+  CHECK(units > 20 * kPlans);
+  CHECK(large > kPlans / 8);
+}
+
+}  // namespace
+}  // namespace sdp
