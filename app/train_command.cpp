@@ -100,6 +100,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
     return train(experiment, ranks, *comm, folder, log, resume);
   } catch (const Error& error) {
     log.error(error.what());
+    comm->abandon();
     return static_cast<int>(error.code());
   }
 }

@@ -1,6 +1,7 @@
 #include "comm/communicator.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,7 +17,10 @@ namespace sdp {
 namespace {
 
 constexpr std::chrono::seconds kLeaveTimeout{10};
+constexpr std::chrono::milliseconds kLeaveTimeoutAfterError{500};
 constexpr std::chrono::milliseconds kLeavePoll{5};
+/// For the watch to see who is lost, after a collective has failed.
+constexpr std::chrono::seconds kBlameTimeout{1};
 
 /// The elements of a contiguous tensor as bytes, [bytes]: one path for every type.
 at::Tensor bytes_of(const at::Tensor& tensor) {
@@ -42,11 +46,25 @@ void wait_for(c10d::Work& work) {
 }
 
 /// Returns when the counter has reached the number of ranks, or at the time-out.
-void wait_for_all(c10d::Store& store, const std::string& counter, int size) {
-  const auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
+void wait_for_all(c10d::Store& store, const std::string& counter, int size,
+                  std::chrono::milliseconds timeout = kLeaveTimeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (store.add(counter, 0) < size && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(kLeavePoll);
 }
+
+/// Holds a name while it exists.
+class Named {
+ public:
+  Named(std::atomic<const char*>& place, const char* name) : place_(place), outer_(place.exchange(name)) {}
+  ~Named() { place_ = outer_; }
+  Named(const Named&) = delete;
+  Named& operator=(const Named&) = delete;
+
+ private:
+  std::atomic<const char*>& place_;
+  const char* outer_;
+};
 
 }  // namespace
 
@@ -71,14 +89,22 @@ Communicator::~Communicator() {
 void Communicator::leave() {
   c10d::Store& store = *connection_->store;
   c10::intrusive_ptr<c10d::Backend>& backend = connection_->backend;
-  const bool clean = !failed_ && std::uncaught_exceptions() == exceptions_at_start_;
+  std::unique_ptr<PeerWatch>& watch = connection_->watch;
+  const bool own_error = abandoned_ || std::uncaught_exceptions() > exceptions_at_start_;
+  const bool clean = !failed_ && !own_error;
+  if (watch && !clean) watch->leave(Departure::kError);  // unless it has said that it lost a peer
   // A connection that is closed while its peer still reads from it would be an error there.
-  if (clean && size() > 1) {
+  if (!failed_ && size() > 1) {
     store.add("finished", 1);
-    wait_for_all(store, "finished", size());
+    wait_for_all(store, "finished", size(), clean ? kLeaveTimeout : kLeaveTimeoutAfterError);
   }
+  if (watch && clean) watch->leave(Departure::kFinished);
   if (backend && device().is_cuda()) clean ? backend->shutdown() : backend->abort();
+  // ~ProcessGroupGloo waits for the exchanges under way, and gloo does not always notice that their peers are
+  // gone. This process ends soon, and its connections with it.
+  if (backend && !clean && connection_->is_process) backend.release();
   backend.reset();
+  watch.reset();
   if (clean && size() > 1) {
     store.add("left", 1);
     if (connection_->serves_store) wait_for_all(store, "left", size());
@@ -97,6 +123,7 @@ at::Device Communicator::device() const {
 
 template <class Operation>
 auto Communicator::guarded(const char* name, Operation&& operation) const {
+  const Named named(connection_->operation, name);
   try {
     if (device().is_cuda() && connection_->backend->getError() != c10d::ErrorType::SUCCESS)
       throw std::runtime_error("NCCL reported an earlier failure; its message is in the log");
@@ -104,9 +131,14 @@ auto Communicator::guarded(const char* name, Operation&& operation) const {
   } catch (const std::exception& error) {
     failed_ = true;
     if (!may_come_from_peers(error, size())) throw;
-    throw PeerLostError("Rank " + std::to_string(rank()) + " lost the other processes during " + name + ": " +
-                        first_line(error) +
-                        ". Another process has ended or does not answer; the reason is in its log.");
+    Loss loss = describe_loss({});
+    if (PeerWatch* watch = connection_->watch.get()) {
+      loss = describe_loss(watch->after_failure(kBlameTimeout));
+      watch->leave(Departure::kPeerLost);
+    }
+    connection_->threw_loss = true;
+    throw PeerLostError(fmt::format("Rank {} lost {}{}: {}. {}", rank(), loss.who,
+                                    during(connection_->phase, name), first_line(error), loss.why));
   }
 }
 
@@ -234,6 +266,13 @@ std::vector<std::string> Communicator::all_gather_strings(const std::string& tex
     texts.emplace_back(static_cast<const char*>(all.const_data_ptr()) + r * longest,
                        static_cast<size_t>(lengths[r].item<int64_t>()));
   return texts;
+}
+
+PhaseScope::PhaseScope(const Communicator& comm, const char* name)
+    : comm_(comm), outer_(comm.connection_->phase.exchange(name)) {}
+
+PhaseScope::~PhaseScope() {
+  comm_.connection_->phase = outer_;
 }
 
 void check_same_everywhere(Communicator& comm, const std::string& what, const std::string& value) {

@@ -54,9 +54,12 @@ class Pending {
 /// The connection of one process to all others. Every collective is called by all ranks in the same order,
 /// with contiguous tensors on device(), from one thread at a time. World of one on CPU: plain copies.
 ///
-/// Every failure of communication is a PeerLostError that names the rank, the operation and c10d's reason.
-/// With Gloo a process that ends is noticed at once, one that hangs after the time-out. NCCL notices either
-/// asynchronously: its collectives throw at the next call after the failure was seen.
+/// Every failure of communication is a PeerLostError that names the rank, the lost ones, the operation and
+/// c10d's reason. With Gloo a process that ends is noticed at once, one that hangs after the time-out. NCCL
+/// notices either asynchronously: its collectives throw at the next call after the failure was seen.
+/// Every process also watches the others (peer_watch.h): when one has ended, and this one has not noticed or
+/// not left within 2 s as it computes, writes or waits for its device, it says so on stderr and ends with
+/// exit code 4 (after connect(); threads, for tests, go on).
 /// What is not communication goes through as it is: any error in a world of one, a failure of the device and
 /// a lack of memory in every world.
 /// Tensors that do not fit the call are std::logic_error.
@@ -65,8 +68,8 @@ class Communicator {
   struct Connection;  ///< c10d's objects; defined in comm/connection.h
 
   explicit Communicator(std::unique_ptr<Connection> connection);
-  /// Leaves the world. When it goes without an error, the process that serves the store waits up to 10 s for
-  /// the others, which may still read from it.
+  /// Leaves the world. When it goes without an error, it waits up to 10 s for the others to do so too, which
+  /// may still read from it; after an error of its own, up to half a second, as all may have the same.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -92,10 +95,15 @@ class Communicator {
   /// Every rank's text, in order of rank. On CUDA the host waits.
   std::vector<std::string> all_gather_strings(const std::string& text);
 
+  /// This process goes because of an error of its own, which has been handled: the others need not wait for
+  /// it. An exception that passes the Communicator says so by itself.
+  void abandon() { abandoned_ = true; }
+
   Traffic traffic() const { return traffic_; }
 
  private:
   friend class Pending;
+  friend class PhaseScope;
   /// Runs a c10d call, turning a failure that others may have caused into a PeerLostError.
   template <class Operation>
   auto guarded(const char* name, Operation&& operation) const;
@@ -105,7 +113,22 @@ class Communicator {
   std::unique_ptr<Connection> connection_;
   Traffic traffic_;
   mutable bool failed_ = false;
+  bool abandoned_ = false;
   int exceptions_at_start_;
+};
+
+/// What a process does while this exists, for messages about lost processes: "evaluation". They may nest.
+/// `name` must outlive it.
+class PhaseScope {
+ public:
+  PhaseScope(const Communicator& comm, const char* name);
+  ~PhaseScope();
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  const Communicator& comm_;
+  const char* outer_;
 };
 
 /// Meets the other processes of `ranks`. `timeout` limits meeting and every collective. On CPU it makes the

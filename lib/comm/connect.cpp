@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -106,6 +107,30 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int si
 }
 #endif
 
+/// Ends this process, which has not noticed by itself that others were lost: it computes, writes, waits for a
+/// device that waits for them, or is in an exchange of Gloo's that does not see that its connection broke.
+[[noreturn]] void end_process(const Communicator::Connection& connection,
+                              const std::vector<Departure>& departures) {
+  if (connection.threw_loss) _exit(static_cast<int>(ExitCode::kPeerLost));
+  const Loss loss = describe_loss(departures);
+  const std::string text =
+      fmt::format("error: Rank {} lost {}{}. {} Nothing else noticed within {} s; this process ends now.\n",
+                  connection.rank, loss.who, during(connection.phase, connection.operation), loss.why,
+                  PeerWatch::kPatience.count());
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  _exit(static_cast<int>(ExitCode::kPeerLost));
+}
+
+std::unique_ptr<PeerWatch> make_watch(Communicator::Connection& connection, const Membership& member) {
+  PeerWatch::Options options = {.rank = member.rank, .size = member.size, .timeout = member.timeout};
+  if (!member.single_host) options.master = member.master_address;
+  if (member.is_process)
+    options.unnoticed = [&connection](const std::vector<Departure>& departures) {
+      end_process(connection, departures);
+    };
+  return std::make_unique<PeerWatch>(*connection.store, std::move(options));
+}
+
 [[noreturn]] void cannot_connect(const Ranks& ranks, std::chrono::milliseconds timeout,
                                  const std::exception& error) {
   const std::string reason = first_line(error);
@@ -119,6 +144,12 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int si
 
 }  // namespace
 
+std::string during(const char* phase, const char* operation) {
+  if (!phase && !operation) return "";
+  return fmt::format(" during {}{}{}", phase ? phase : "", phase && operation ? ", " : "",
+                     operation ? operation : "");
+}
+
 bool may_come_from_peers(const std::exception& error, int size) {
   return size > 1 && !dynamic_cast<const c10::AcceleratorError*>(&error) &&
          !dynamic_cast<const c10::OutOfMemoryError*>(&error) && !dynamic_cast<const std::bad_alloc*>(&error);
@@ -130,24 +161,28 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-std::unique_ptr<Communicator::Connection> connect_over(Store store, int rank, int size, at::Device device,
-                                                       std::chrono::milliseconds timeout, bool single_host) {
+std::unique_ptr<Communicator::Connection> connect_over(Store store, const Membership& member) {
   auto connection = std::make_unique<Communicator::Connection>();
-  connection->rank = rank;
-  connection->size = size;
-  connection->device = device;
+  connection->rank = member.rank;
+  connection->size = member.size;
+  connection->device = member.device;
+  connection->is_process = member.is_process;
   connection->store = c10::make_intrusive<c10d::PrefixStore>("sdp", store);
+  // Before the backend: a process that is killed closes its descriptors in order, and is seen to end before
+  // the others' collectives fail.
+  if (member.size > 1) connection->watch = make_watch(*connection, member);
   const Store backend_store = c10::make_intrusive<c10d::PrefixStore>("backend", store);
-  if (device.is_cuda()) {
+  if (member.device.is_cuda()) {
 #ifdef USE_C10D_NCCL
-    connection->backend = make_nccl(backend_store, rank, size, device, timeout);
+    connection->backend = make_nccl(backend_store, member.rank, member.size, member.device, member.timeout);
 #else
     throw UsageError(
         "This build of sdp-train has no NCCL, which training on CUDA needs. Build it against a "
         "LibTorch with CUDA, or set train.device to cpu.");
 #endif
-  } else if (size > 1) {
-    connection->backend = make_gloo(backend_store, rank, size, timeout, single_host);
+  } else if (member.size > 1) {
+    connection->backend =
+        make_gloo(backend_store, member.rank, member.size, member.timeout, member.single_host);
   }
   return connection;
 }
@@ -161,8 +196,12 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device,
   try {
     Store store =
         ranks.world == 1 ? Store(c10::make_intrusive<c10d::HashStore>()) : meet(ranks, serves, timeout);
-    auto connection =
-        connect_over(std::move(store), ranks.rank, ranks.world, device, timeout, ranks.single_host);
+    auto connection = connect_over(std::move(store), {.rank = ranks.rank,
+                                                      .size = ranks.world,
+                                                      .device = device,
+                                                      .timeout = timeout,
+                                                      .single_host = ranks.single_host,
+                                                      .master_address = ranks.master_address});
     connection->serves_store = serves;
     return std::make_unique<Communicator>(std::move(connection));
   } catch (const Error&) {

@@ -5,10 +5,13 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "comm/communicator.h"
+#include "comm/peer_watch.h"
 
 namespace sdp {
 
@@ -19,12 +22,29 @@ struct Communicator::Connection {
   c10::intrusive_ptr<c10d::Store> store;      ///< rendezvous; within the process for a world of one
   c10::intrusive_ptr<c10d::Backend> backend;  ///< null for a world of one on CPU
   bool serves_store = false;                  ///< the store ends with this process
+  bool is_process = false;                    ///< ends with this process; a thread's does not
+  /// Read by the watch's thread too:
+  std::atomic<const char*> phase = nullptr;      ///< see PhaseScope
+  std::atomic<const char*> operation = nullptr;  ///< of a collective that the host is in
+  std::atomic<bool> threw_loss = false;          ///< a PeerLostError tells of the loss
+  std::unique_ptr<PeerWatch> watch;              ///< null for a world of one
 };
 
-/// Makes the backend of rank `rank` of `size` processes, or threads, that share `store`.
-std::unique_ptr<Communicator::Connection> connect_over(c10::intrusive_ptr<c10d::Store> store, int rank,
-                                                       int size, at::Device device,
-                                                       std::chrono::milliseconds timeout, bool single_host);
+/// " during evaluation, all-reduce", of which either may be missing, and all is then "".
+std::string during(const char* phase, const char* operation);
+
+/// One rank's place among processes, or threads, that share a store.
+struct Membership {
+  int rank = 0;
+  int size = 1;
+  at::Device device = at::kCPU;
+  std::chrono::milliseconds timeout = {};
+  bool single_host = true;
+  std::string master_address = {};  ///< rank 0's host; used on several hosts only
+  bool is_process = true;           ///< not a thread: it ends itself when others are lost and it goes on
+};
+std::unique_ptr<Communicator::Connection> connect_over(c10::intrusive_ptr<c10d::Store> store,
+                                                       const Membership& member);
 
 /// Whether c10d's error may have its reason in another process: not in a world of one, and never where the
 /// device failed or memory is short.

@@ -50,7 +50,8 @@ void run_thread_ranks(int world, const std::function<void(Communicator&)>& body)
     threads.emplace_back([&, rank] {
       try {
         at::set_num_threads(1);
-        Communicator comm(connect_over(store, rank, world, at::kCPU, kTimeout, true));
+        Communicator comm(
+            connect_over(store, {.rank = rank, .size = world, .timeout = kTimeout, .is_process = false}));
         body(comm);
       } catch (const PeerLostError&) {
         first.keep(true);

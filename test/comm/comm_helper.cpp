@@ -101,12 +101,27 @@ int exchange(const Call& call, const sdp::Ranks& ranks) {
   return 0;
 }
 
+/// lone RANK sleep|fail: after a first exchange, that rank sleeps for a minute or fails; the others go on.
+int leave_alone(const Call& call, const sdp::Ranks& ranks) {
+  const auto comm = sdp::connect(ranks, at::kCPU, std::chrono::seconds(30));
+  const sdp::PhaseScope phase(*comm, "the test");
+  comm->barrier();
+  leave_ready(call, comm->rank());
+  if (std::stoi(call.arguments.at(0)) == comm->rank()) {
+    if (call.arguments.at(1) == "fail") throw sdp::DataError("nothing to read");
+    std::this_thread::sleep_for(std::chrono::minutes(1));
+  }
+  for (;;)
+    comm->barrier();
+}
+
 int run_rank(const Call& call, const sdp::Ranks& ranks) {
   if (call.mode == "codes") return end_with_code(call, ranks.rank);
   if (call.mode == "signals") return record_signals(call, ranks.rank);
   if (call.mode == "save") return save_when_told(call, ranks.rank);
   if (call.mode == "sleep") return sleep_long(call, ranks.rank);
   if (call.mode == "exchange") return exchange(call, ranks);
+  if (call.mode == "lone") return leave_alone(call, ranks);
   throw sdp::UsageError("unknown mode " + call.mode);
 }
 

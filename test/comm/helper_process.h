@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,29 @@ class HelperProcess {
   pid_t pid_ = -1;
   bool running_ = true;
 };
+
+/// A socket that listens on a port of its own, which is free again once the socket is closed.
+class Listener {
+ public:
+  Listener();
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  int port() const { return port_; }
+
+ private:
+  int socket_;
+  int port_ = 0;
+};
+
+/// A port that was free a moment ago.
+int free_port();
+
+/// Ranks of comm_helper with torchrun's variables, each with its console in FOLDER/console-RANK.
+std::vector<std::unique_ptr<HelperProcess>> start_ranks(const ScratchFolder& folder, int world,
+                                                        const std::vector<std::string>& mode,
+                                                        int master_port = free_port(),
+                                                        const Environment& additional = {});
 
 /// Waits up to `limit` until no such process exists (or only its zombie).
 bool disappears(pid_t pid, std::chrono::milliseconds limit);

@@ -1,12 +1,6 @@
 // Real processes that meet without our launcher, over TCP.
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <csignal>
 #include <fstream>
-#include <memory>
 #include <set>
 #include <sstream>
 
@@ -18,36 +12,10 @@
 namespace sdp {
 namespace {
 
-using test::HelperProcess;
+using test::free_port;
+using test::Listener;
 using test::ScratchFolder;
-
-/// A socket that listens on a port of its own, which is free again once the socket is closed.
-class Listener {
- public:
-  Listener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    socklen_t length = sizeof(address);
-    if (bind(socket_, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(socket_, 1) != 0 ||
-        getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-      throw std::runtime_error("no port");
-    port_ = ntohs(address.sin_port);
-  }
-  ~Listener() { close(socket_); }
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
-  int port() const { return port_; }
-
- private:
-  int socket_;
-  int port_ = 0;
-};
-
-/// A port that was free a moment ago.
-int free_port() {
-  const Listener listener;
-  return listener.port();
-}
+using test::start_ranks;
 
 /// The local addresses on which a port is listened on, as the kernel writes them.
 std::set<std::string> listening_addresses(int port) {
@@ -64,26 +32,6 @@ std::set<std::string> listening_addresses(int port) {
     }
   }
   return addresses;
-}
-
-std::vector<std::unique_ptr<HelperProcess>> start_ranks(const ScratchFolder& folder, int world,
-                                                        const std::vector<std::string>& mode,
-                                                        int master_port = free_port(),
-                                                        const Environment& additional = {}) {
-  const std::string port = std::to_string(master_port);
-  std::vector<std::string> arguments = {"0", folder.path(), "-"};
-  arguments.insert(arguments.end(), mode.begin(), mode.end());
-  std::vector<std::unique_ptr<HelperProcess>> ranks;
-  for (int rank = 0; rank < world; ++rank) {
-    Environment environment = {{"RANK", std::to_string(rank)},
-                               {"WORLD_SIZE", std::to_string(world)},
-                               {"MASTER_ADDR", "127.0.0.1"},
-                               {"MASTER_PORT", port}};
-    for (const auto& [name, value] : additional)
-      environment[name] = value;
-    ranks.push_back(std::make_unique<HelperProcess>(folder, std::to_string(rank), arguments, environment));
-  }
-  return ranks;
 }
 
 }  // namespace
@@ -115,20 +63,6 @@ TEST_CASE("the store listens on loopback only, unless there are several hosts") 
       addresses({{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}, {"GLOO_SOCKET_IFNAME", "lo"}});
   REQUIRE(several.size() == 1);
   CHECK(several.begin()->find_first_not_of('0') == std::string::npos);
-}
-
-TEST_CASE("the loss of the rank that serves the store is an error at once") {
-  const ScratchFolder folder;
-  const auto ranks = start_ranks(folder, 3, {"exchange"});
-  for (int rank = 0; rank < 3; ++rank)
-    folder.await("ready-" + std::to_string(rank));
-  const auto begin = std::chrono::steady_clock::now();
-  kill(ranks[0]->pid(), SIGKILL);
-  CHECK(ranks[1]->wait() == 4);
-  CHECK(ranks[2]->wait() == 4);
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
-  CHECK(folder.read("console-1").find("Rank 1 lost the other processes during all-to-all: ") !=
-        std::string::npos);
 }
 
 TEST_CASE("a port that is taken, and peers that never come") {

@@ -150,8 +150,8 @@ TEST_CASE("a killed rank is named, and ends the others") {
   CHECK(since(begin) < seconds(5));
   const std::string console = folder.read("console-launcher");
   CHECK(contains(console, "rank 1 was killed by signal 9 (Killed)"));
-  CHECK(contains(console, "Rank 0 lost the other processes during all-to-all: "));
-  CHECK(contains(folder.read("rank-2.txt"), "Rank 2 lost the other processes during all-to-all: "));
+  CHECK(contains(console, "Rank 0 lost rank 1 during all-to-all: "));
+  CHECK(contains(folder.read("rank-2.txt"), "Rank 2 lost rank 1 during all-to-all: "));
 }
 
 TEST_CASE("ranks that do not notice are ended after the grace") {

@@ -1,0 +1,177 @@
+#include "comm/sockets.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+namespace sdp {
+namespace {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+Addresses resolve(const std::string& host, int port, int type) {
+  addrinfo hints{};
+  hints.ai_socktype = type;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) throw std::runtime_error(fmt::format("no address of {}: {}", host, gai_strerror(error)));
+  return {found, &freeaddrinfo};
+}
+
+/// The local address from which the kernel would send to that host.
+sockaddr_storage local_address_towards(const std::string& host) {
+  const Addresses addresses = resolve(host, /*port=*/9, SOCK_DGRAM);  // nothing is sent
+  for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
+    const Socket probe(socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage local{};
+    socklen_t length = sizeof(local);
+    if (probe.is_open() && connect(probe.descriptor(), one->ai_addr, one->ai_addrlen) == 0 &&
+        getsockname(probe.descriptor(), reinterpret_cast<sockaddr*>(&local), &length) == 0)
+      return local;
+  }
+  fail(fmt::format("no way to {}", host));
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET)
+    return (ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+/// Waits for events; false at the deadline.
+bool poll_before(int descriptor, short events, Deadline deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd polled = {.fd = descriptor, .events = events, .revents = 0};
+    const int ready = poll(&polled, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) fail("poll");
+    if (left.count() <= 0) return false;
+  }
+}
+
+/// Not open when that does not work; errno says why.
+Socket try_connect(const addrinfo& address, Deadline deadline) {
+  Socket made(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made.is_open()) return {};
+  if (connect(made.descriptor(), address.ai_addr, address.ai_addrlen) == 0) return made;
+  if (errno != EINPROGRESS) return {};
+  if (!poll_before(made.descriptor(), POLLOUT, deadline)) {
+    errno = ETIMEDOUT;
+    return {};
+  }
+  int error = 0;
+  socklen_t length = sizeof(error);
+  getsockopt(made.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
+  errno = error;
+  return error == 0 ? std::move(made) : Socket();
+}
+
+}  // namespace
+
+Socket::Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+Socket::~Socket() {
+  if (is_open()) close(descriptor_);
+}
+
+std::string address_towards(const std::string& host) {
+  const sockaddr_storage local = local_address_towards(host);
+  if (is_loopback(local)) return "";
+  char text[NI_MAXHOST];
+  const auto* address = reinterpret_cast<const sockaddr*>(&local);
+  if (const int error = getnameinfo(address, sizeof(local), text, sizeof(text), nullptr, 0, NI_NUMERICHOST))
+    throw std::runtime_error(fmt::format("no text of the own address: {}", gai_strerror(error)));
+  return text;
+}
+
+Socket listen_on_free_port(const std::string& towards, bool loopback_only) {
+  sockaddr_storage address{};
+  address.ss_family = loopback_only ? AF_INET : local_address_towards(towards).ss_family;
+  if (loopback_only) reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  Socket listener(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const socklen_t length = address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  if (!listener.is_open() ||
+      bind(listener.descriptor(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(listener.descriptor(), SOMAXCONN) != 0)
+    fail("cannot listen");
+  return listener;
+}
+
+int port_of(const Socket& listener) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    fail("no port");
+  return ntohs(address.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in&>(address).sin_port
+                                            : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+}
+
+Socket accept_before(const Socket& listener, Deadline deadline) {
+  while (poll_before(listener.descriptor(), POLLIN, deadline)) {
+    Socket accepted(accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (accepted.is_open()) return accepted;
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) fail("cannot accept a connection");
+  }
+  return {};
+}
+
+Socket connect_before(const std::string& host, int port, Deadline deadline) {
+  const Addresses addresses = resolve(host, port, SOCK_STREAM);
+  for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next)
+    if (Socket connected = try_connect(*one, deadline); connected.is_open()) return connected;
+  fail(fmt::format("cannot connect to {}:{}", host, port));
+}
+
+void send_all(const Socket& socket, const std::string& text) {
+  // So little that it fits the kernel's buffer.
+  if (send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size()))
+    fail("cannot send");
+}
+
+std::string receive_before(const Socket& socket, size_t bytes, Deadline deadline) {
+  std::string text(bytes, '\0');
+  size_t done = 0;
+  while (done < bytes && poll_before(socket.descriptor(), POLLIN, deadline)) {
+    const ssize_t received = recv(socket.descriptor(), text.data() + done, bytes - done, 0);
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (received <= 0) break;
+    done += static_cast<size_t>(received);
+  }
+  text.resize(done);
+  return text;
+}
+
+void notice_lost_host(const Socket& socket) {
+  const auto set = [&](int level, int option, int value) {
+    if (setsockopt(socket.descriptor(), level, option, &value, sizeof(value)) != 0) fail("setsockopt");
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+}
+
+}  // namespace sdp

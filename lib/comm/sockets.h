@@ -1,0 +1,46 @@
+#pragma once
+
+// TCP connections between processes. Internal to comm/, free of LibTorch. Errors are std::runtime_error.
+
+#include <chrono>
+#include <string>
+
+namespace sdp {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// A file descriptor that is closed with it.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept;
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket();
+  int descriptor() const { return descriptor_; }
+  bool is_open() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// The address of this host on the way to another one, by its name or address; "" where that is this host.
+std::string address_towards(const std::string& host);
+
+/// Listens on a free port: of the loopback interface, or of all interfaces with the family of that host's
+/// address.
+Socket listen_on_free_port(const std::string& towards, bool loopback_only);
+int port_of(const Socket& listener);
+
+/// Accepts a connection; not open at the deadline.
+Socket accept_before(const Socket& listener, Deadline deadline);
+Socket connect_before(const std::string& host, int port, Deadline deadline);
+
+void send_all(const Socket& socket, const std::string& text);
+/// Receives exactly so many bytes; less when the other side closes or at the deadline.
+std::string receive_before(const Socket& socket, size_t bytes, Deadline deadline);
+
+/// The kernel closes the connection about 30 s after the other host has stopped answering.
+void notice_lost_host(const Socket& socket);
+
+}  // namespace sdp

@@ -1,0 +1,208 @@
+// Processes that end while others go on: who is named, and how soon all have ended.
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <sstream>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "catch.h"
+#include "comm/peer_watch.h"
+#include "comm/sockets.h"
+#include "helper_process.h"
+
+namespace sdp {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::ScratchFolder;
+using Clock = std::chrono::steady_clock;
+constexpr seconds kLimit{5};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// One for each departure; "." for who is still there.
+std::string letters(const std::vector<Departure>& departures) {
+  std::string text;
+  for (const Departure departure : departures)
+    text += departure == Departure::kNone ? '.' : static_cast<char>(departure);
+  return text;
+}
+
+/// Three or more ranks that were started by hand and have met.
+struct World {
+  World(int size, const std::vector<std::string>& mode) : ranks(test::start_ranks(folder, size, mode)) {
+    for (int rank = 0; rank < size; ++rank)
+      folder.await("ready-" + std::to_string(rank));
+  }
+  void send(int rank, int signal) const { kill(ranks[static_cast<size_t>(rank)]->pid(), signal); }
+  int code(int rank) { return ranks[static_cast<size_t>(rank)]->wait(); }
+  std::string console(int rank) const { return folder.read("console-" + std::to_string(rank)); }
+
+  ScratchFolder folder;
+  std::vector<std::unique_ptr<test::HelperProcess>> ranks;
+};
+
+/// The watches of a world of threads; the store is theirs.
+std::vector<std::unique_ptr<PeerWatch>> watches(int size) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::unique_ptr<PeerWatch>> made(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      made[static_cast<size_t>(rank)] = std::make_unique<PeerWatch>(
+          *store, PeerWatch::Options{.rank = rank, .size = size, .timeout = seconds(10)});
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("who is to blame, by how the others have left") {
+  using D = Departure;
+  const auto who = [](const std::vector<D>& departures) { return describe_loss(departures).who; };
+  const auto why = [](const std::vector<D>& departures) { return describe_loss(departures).why; };
+  CHECK(who({D::kNone, D::kSilent, D::kNone}) == "rank 1");
+  CHECK(who({D::kPeerLost, D::kSilent, D::kPeerLost}) == "rank 1");
+  CHECK(who({D::kSilent, D::kNone, D::kError}) == "ranks 0 and 2");
+  CHECK(who({D::kSilent, D::kSilent, D::kError, D::kSilent}) == "ranks 0, 1, 2 and 3");
+  CHECK(who({D::kNone, D::kPeerLost, D::kFinished}) == "the other processes");
+  CHECK(who({}) == "the other processes");
+  CHECK(why({D::kNone, D::kSilent}) == "Rank 1 ended without a word, as after a kill or a crash.");
+  CHECK(why({D::kError, D::kNone, D::kError}) == "Ranks 0 and 2 ended with an error, which is in their log.");
+  CHECK(
+      why({D::kError, D::kSilent}) ==
+      "Rank 1 ended without a word, as after a kill or a crash. Rank 0 ended with an error, which is in its "
+      "log.");
+  CHECK(contains(why({D::kNone, D::kNone}), "None of them was seen to end"));
+}
+
+TEST_CASE("every way of leaving is told from the others") {
+  auto world = watches(5);
+  world[1]->leave(Departure::kFinished);
+  world[2]->leave(Departure::kPeerLost);
+  world[3]->leave(Departure::kError);
+  world[3]->leave(Departure::kFinished);  // too late
+  for (const size_t gone : {1, 2, 3})
+    world[gone].reset();
+  world[4].reset();
+  const std::string expected = ".fpes";
+  std::string seen;
+  for (const auto limit = Clock::now() + kLimit; seen != expected && Clock::now() < limit;)
+    seen = letters(world[0]->after_failure(seconds(1)));
+  CHECK(seen == expected);
+}
+
+TEST_CASE("where nobody has left, the wait for who did ends") {
+  const auto world = watches(2);
+  const auto begin = Clock::now();
+  CHECK(letters(world[0]->after_failure(milliseconds(200))) == "..");
+  CHECK(Clock::now() - begin >= milliseconds(200));
+  CHECK(Clock::now() - begin < seconds(2));
+}
+
+TEST_CASE("strangers who connect are turned away") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::unique_ptr<PeerWatch> first;
+  std::thread thread([&] {
+    first =
+        std::make_unique<PeerWatch>(*store, PeerWatch::Options{.rank = 0, .size = 2, .timeout = seconds(20)});
+  });
+  std::istringstream words(store->get_to_str("watch/0"));
+  std::string host, token;
+  int port = 0;
+  words >> host >> port >> token;
+  CHECK(host == "127.0.0.1");
+  for (const std::string& hello : {std::string("GET / HTTP/1.1\r\nHost: a.very.long.name\r\n"),
+                                   std::string(token.size(), '0') + " 00000001", token + " 00000000",
+                                   token + " 00000002", token + " -0000001", token + " 1xxxxxxx"}) {
+    const Socket stranger = connect_before(host, port, Clock::now() + seconds(1));
+    send_all(stranger, hello);
+    CHECK(receive_before(stranger, 1, Clock::now() + seconds(5)).empty());
+  }
+  PeerWatch second(*store, {.rank = 1, .size = 2, .timeout = seconds(5)});
+  thread.join();
+  second.leave(Departure::kError);
+  CHECK(letters(first->after_failure(seconds(5))) == ".e");
+}
+
+TEST_CASE("a process that does not come is an error at the time-out") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto begin = Clock::now();
+  CHECK_THROWS_WITH(PeerWatch(*store, {.rank = 0, .size = 3, .timeout = milliseconds(300)}),
+                    Catch::Contains("2 processes did not come"));
+  CHECK(Clock::now() - begin < seconds(3));
+}
+
+TEST_CASE("a killed process is named by all others, whoever it is") {
+  const int lost = GENERATE(0, 1, 2);  // 0 serves the store
+  World world(3, {"exchange"});
+  const auto begin = Clock::now();
+  world.send(lost, SIGKILL);
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == lost) continue;
+    CHECK(world.code(rank) == 4);
+    CHECK(contains(world.console(rank), "Rank " + std::to_string(rank) + " lost rank " +
+                                            std::to_string(lost) + " during all-to-all: "));
+    CHECK(contains(world.console(rank), "Rank " + std::to_string(lost) + " ended without a word"));
+  }
+  CHECK(Clock::now() - begin < kLimit);
+}
+
+TEST_CASE("two processes that are killed together are both named") {
+  World world(4, {"exchange"});
+  const auto begin = Clock::now();
+  world.send(0, SIGKILL);
+  world.send(2, SIGKILL);
+  for (const int rank : {1, 3}) {
+    CHECK(world.code(rank) == 4);
+    CHECK(contains(world.console(rank), "lost ranks 0 and 2 during all-to-all: "));
+  }
+  CHECK(Clock::now() - begin < kLimit);
+}
+
+TEST_CASE("a process that is busy ends too, and names who was lost first") {
+  World world(3, {"lone", "2", "sleep"});
+  const auto begin = Clock::now();
+  world.send(1, SIGKILL);
+  CHECK(world.code(0) == 4);
+  CHECK(world.code(2) == 4);
+  CHECK(Clock::now() - begin < kLimit);
+  CHECK(contains(world.console(0), "Rank 0 lost rank 1 during the test, barrier: "));
+  CHECK(contains(world.console(2), "Rank 2 lost rank 1 during the test. Rank 1 ended without a word"));
+}
+
+TEST_CASE("a process that was stopped meanwhile ends once it goes on, and names who was lost first") {
+  World world(3, {"exchange"});
+  world.send(2, SIGSTOP);
+  world.send(1, SIGKILL);
+  CHECK(world.code(0) == 4);
+  CHECK(contains(world.console(0), "Rank 0 lost rank 1 during all-to-all: "));
+  const auto begin = Clock::now();
+  world.send(2, SIGCONT);
+  CHECK(world.code(2) == 4);
+  CHECK(Clock::now() - begin < kLimit);
+  CHECK(contains(world.console(2), "Rank 2 lost rank 1 during all-to-all: "));
+}
+
+TEST_CASE("a process that ends with an error of its own is named as such, at once") {
+  World world(3, {"lone", "1", "fail"});
+  const auto begin = Clock::now();
+  CHECK(world.code(1) == 3);
+  for (const int rank : {0, 2}) {
+    CHECK(world.code(rank) == 4);
+    CHECK(contains(world.console(rank), "lost rank 1 during the test, barrier: "));
+    CHECK(contains(world.console(rank), "Rank 1 ended with an error, which is in its log."));
+  }
+  CHECK(world.console(1) == "nothing to read\n");
+  CHECK(Clock::now() - begin < kLimit);
+}
+
+}  // namespace sdp
