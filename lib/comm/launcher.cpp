@@ -293,16 +293,21 @@ class Group {
     const auto cause =
         std::find_if(failed_.begin(), failed_.end(), [](const Child* child) { return child->is_cause(); });
     const Child& blamed = cause == failed_.end() ? *failed_.front() : **cause;
-    describe(blamed);
+    for (const Child* child : failed_)
+      if (child == &blamed || (child->killed() && child->is_cause())) describe_end(*child);
+    show_log(blamed);
     return blamed.exit_code();
   }
 
-  void describe(const Child& child) const {
+  static void describe_end(const Child& child) {
     if (child.killed())
       std::fprintf(stderr, "sdp-train: rank %d was killed by signal %d (%s)\n", child.rank,
                    WTERMSIG(child.status), strsignal(WTERMSIG(child.status)));
     else
       std::fprintf(stderr, "sdp-train: rank %d ended with exit code %d\n", child.rank, child.exit_code());
+  }
+
+  void show_log(const Child& child) const {
     if (child.rank == 0) return;
     const std::deque<std::string> lines = tail(child.log);
     if (lines.empty()) return;

@@ -15,8 +15,9 @@ namespace sdp {
 /// FileStore (SDP_RENDEZVOUS_FILE, see comm/ranks.h), so that no port is needed.
 ///
 /// Output: rank 0 writes to the console. The others append stdout and stderr to log_folder/rank-N.txt,
-/// removed again where they wrote nothing; without a `log_folder` to temporary files. The last lines of the
-/// rank that is to blame for a failure are shown. The log folder must exist.
+/// removed again where they wrote nothing; without a `log_folder` to temporary files. The rank that is to
+/// blame for a failure is named and its last lines are shown; others that were killed are named too. The log
+/// folder must exist.
 ///
 /// Signals: every SIGINT, SIGTERM, SIGUSR1 and SIGHUP (unless ignored, as under nohup) is passed on once to
 /// each process that still runs; every process is in a process group of its own, so that a terminal's Ctrl-C

@@ -154,6 +154,21 @@ TEST_CASE("a killed rank is named, and ends the others") {
   CHECK(contains(folder.read("rank-2.txt"), "Rank 2 lost rank 1 during all-to-all: "));
 }
 
+TEST_CASE("ranks that are killed together are all named") {
+  const ScratchFolder folder;
+  HelperProcess helper(folder, "launcher", {"4", folder.path(), folder.path(), "exchange"});
+  for (int rank = 0; rank < 4; ++rank)
+    folder.await("ready-" + std::to_string(rank));
+  kill(folder.process_of(0), SIGKILL);
+  kill(folder.process_of(3), SIGKILL);
+  CHECK(helper.wait() == 4);
+  const std::string console = folder.read("console-launcher");
+  for (const int rank : {0, 3})
+    CHECK(contains(console, "sdp-train: rank " + std::to_string(rank) + " was killed by signal 9 (Killed)"));
+  CHECK_FALSE(contains(console, "rank 1 "));
+  CHECK(contains(folder.read("rank-1.txt"), "Rank 1 lost ranks 0 and 3 during all-to-all: "));
+}
+
 TEST_CASE("ranks that do not notice are ended after the grace") {
   const ScratchFolder folder;
   const auto begin = std::chrono::steady_clock::now();
