@@ -1,0 +1,229 @@
+"""A process that is killed, in every phase of a run: the others end within 5 s with exit code 4, and name it.
+
+Phases are told by what can be seen from outside. A process that is stopped (SIGSTOP) stays in its phase while the test
+makes sure which one that is; then it is killed. Reduce and publish are told by the bytes that the process has written
+(/proc/PID/io) since the last line of metrics.jsonl: at coverage 1 it sends as many in each."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import harness
+
+WORLD = 3
+LIMIT_S = 5
+WIDE = {"name": "mlp", "width": 64, "hidden_width": 65536, "depth": 3}
+TRAFFIC = {
+    "model": WIDE,
+    "subnetwork": {"workers": WORLD, "coverage": 1},
+    "optimizer": {"shard": True},
+    "train": {"max_steps": 100000, "batch_size_per_worker": 1, "precision": "fp32", "log_every_steps": 1},
+    "eval": {"recalibrate_batches": 0},
+    "output": {"trace": False},
+}
+CHECKPOINTS = TRAFFIC | {
+    "train": TRAFFIC["train"] | {"precision": "fp64"},
+    "checkpoint": {"at_start": False, "every_steps": 1},
+}
+EVALUATION = TRAFFIC | {
+    "model": {"name": "resnet18", "width": 16},
+    "train": TRAFFIC["train"] | {"batch_size_per_worker": 16},
+    "eval": {"every_epochs": 0.1, "recalibrate_batches": 1000},
+}
+
+
+def await_(condition, what, limit_s=60):
+    """What the condition returns once it is true."""
+    deadline = time.monotonic() + limit_s
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"no {what} within {limit_s} s"
+        time.sleep(0.001)
+    return result
+
+
+def is_running(pid):
+    """Not where only its parent has not asked for its exit code yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def environment_of(pid):
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return dict(entry.decode().split("=", 1) for entry in entries if b"=" in entry)
+
+
+class Launched:
+    """Ranks of sdp-train's own launcher."""
+
+    def __init__(self, config, run_dir):
+        self.run_dir = run_dir
+        self.console = run_dir.parent.parent / "console.txt"
+        with self.console.open("w") as console:
+            self.launcher = harness.start("--config", config, "--nproc", WORLD, stdout=console, stderr=console)
+        self.pids = await_(self.find_ranks, "ranks")
+
+    def find_ranks(self):
+        assert self.launcher.poll() is None, self.console.read_text()
+        children = Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split()
+        ranks = {environment_of(pid).get("RANK"): int(pid) for pid in children}
+        ranks.pop(None, None)  # not started yet
+        return [ranks[str(rank)] for rank in range(WORLD)] if len(ranks) == WORLD else None
+
+    def log(self, rank):
+        return (self.run_dir / f"rank-{rank}.txt" if rank else self.console).read_text()
+
+    def check_codes(self, lost):
+        """The launcher's is that of the run."""
+        assert self.launcher.wait(LIMIT_S) == 4
+        console = self.console.read_text()
+        assert f"sdp-train: rank {lost} was killed by signal 9 (Killed)" in console
+        assert "still runs" not in console
+
+    def stop(self):
+        self.launcher.kill()
+        self.launcher.wait()
+
+
+class ByHand:
+    """Ranks with the variables that torchrun sets."""
+
+    def __init__(self, config, run_dir):
+        folder = run_dir.parent.parent
+        place = {"WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.free_port())}
+        self.logs = [folder / f"by-hand-{rank}.txt" for rank in range(WORLD)]
+        self.ranks = []
+        for rank, path in enumerate(self.logs):
+            with path.open("w") as log:
+                env = place | {"RANK": str(rank)}
+                self.ranks.append(harness.start("--config", config, env=env, stdout=log, stderr=log))
+        self.pids = [rank.pid for rank in self.ranks]
+
+    def log(self, rank):
+        return self.logs[rank].read_text()
+
+    def check_codes(self, lost):
+        for rank, process in enumerate(self.ranks):
+            assert process.wait(LIMIT_S) == (-signal.SIGKILL if rank == lost else 4), self.log(rank)
+
+    def stop(self):
+        for process in self.ranks:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def running(start, config, run_dir):
+    ranks = start(config, run_dir)
+    try:
+        yield ranks
+    finally:
+        ranks.stop()
+
+
+def lines(run_dir, kind):
+    path = run_dir / "metrics.jsonl"
+    return [line for line in harness.json_lines(path) if line["kind"] == kind] if path.exists() else []
+
+
+def written_bytes(pid):
+    return int(re.search(r"wchar: (\d+)", Path(f"/proc/{pid}/io").read_text())[1])
+
+
+def stop_in_exchange(pid, run_dir, first_share, last_share):
+    """Stops a process when it has sent between these shares of a step's bytes. Steps in which it was not seen there are
+    let go."""
+    await_(lambda: lines(run_dir, "train"), "step")
+    rank = int(environment_of(pid)["RANK"])
+    per_step = json.loads((run_dir / "plan.json").read_text())["per_process"][rank]["bytes_sent_per_step"]
+    for _ in range(50):
+        step = len(lines(run_dir, "train"))
+        step = await_(lambda: (now := len(lines(run_dir, "train"))) > step and now, "step")
+        before = written_bytes(pid)
+        share = lambda: (written_bytes(pid) - before) / per_step
+        await_(lambda: share() >= first_share, "traffic")
+        os.kill(pid, signal.SIGSTOP)
+        if share() <= last_share and len(lines(run_dir, "train")) == step:
+            return
+        os.kill(pid, signal.SIGCONT)
+    raise AssertionError("never seen in that exchange")
+
+
+def stop_in_reduce(pid, run_dir):
+    stop_in_exchange(pid, run_dir, 0.05, 0.45)
+
+
+def stop_in_publish(pid, run_dir):
+    stop_in_exchange(pid, run_dir, 0.55, 0.95)
+
+
+def stop_in_evaluation(pid, run_dir):
+    """After the line of a step comes its evaluation."""
+    await_(lambda: lines(run_dir, "train"), "step")
+    time.sleep(0.5)
+    os.kill(pid, signal.SIGSTOP)
+    assert not lines(run_dir, "eval")
+
+
+def stop_in_checkpoint(pid, run_dir):
+    """Its own file is being written; the checkpoint is complete only when all files are."""
+    await_(run_dir.is_dir, "run folder")
+    partial = run_dir / "checkpoints" / ".step-00000001.partial"
+    own = f"process-{int(environment_of(pid)['RANK']):05d}-of-{WORLD:05d}.safetensors"
+    await_((partial / own).exists, "checkpoint")
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.5)  # for the others to write theirs
+    assert partial.is_dir(), "the checkpoint was complete before"
+
+
+PHASES = {
+    "reduce": (TRAFFIC, stop_in_reduce, " during all-to-all"),
+    "publish": (TRAFFIC, stop_in_publish, " during all-to-all"),
+    "evaluation": (EVALUATION, stop_in_evaluation, ""),
+    "checkpoint": (CHECKPOINTS, stop_in_checkpoint, " during all-gather"),
+}
+
+
+@pytest.mark.parametrize("start, lost", [(Launched, 1), (ByHand, 2), (ByHand, 0)])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_killed_process_ends_all(tmp_path, data, phase, start, lost):
+    sections, stop, operation = PHASES[phase]
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    run_dir = tmp_path / "runs" / "run"
+    with running(start, config, run_dir) as ranks:
+        stop(ranks.pids[lost], run_dir)
+        began = time.monotonic()
+        os.kill(ranks.pids[lost], signal.SIGKILL)
+        await_(lambda: not any(map(is_running, ranks.pids)), "end of all ranks", LIMIT_S)
+        ranks.check_codes(lost)
+        assert time.monotonic() - began < LIMIT_S
+        survivors = [rank for rank in range(WORLD) if rank != lost]
+        for rank in survivors:
+            found = re.findall(rf"Rank {rank} lost .*", ranks.log(rank))
+            assert len(found) == 1 and found[0].startswith(f"Rank {rank} lost rank {lost}{operation}"), found
+
+
+@pytest.mark.parametrize("start", [Launched, ByHand])
+def test_a_process_stopped_in_a_checkpoint_ends_when_it_goes_on(tmp_path, data, start):
+    config = harness.write_config(tmp_path, "run", data, **CHECKPOINTS)
+    run_dir = tmp_path / "runs" / "run"
+    with running(start, config, run_dir) as ranks:
+        stop_in_checkpoint(ranks.pids[2], run_dir)
+        os.kill(ranks.pids[1], signal.SIGKILL)
+        await_(lambda: not is_running(ranks.pids[0]), "end of rank 0", LIMIT_S)
+        began = time.monotonic()
+        os.kill(ranks.pids[2], signal.SIGCONT)
+        ranks.check_codes(lost=1)
+        assert time.monotonic() - began < LIMIT_S
+        for rank in (0, 2):
+            assert f"Rank {rank} lost rank 1" in ranks.log(rank)
