@@ -1,0 +1,87 @@
+"""What the benchmarks of whole runs share: small data sets, runs of sdp-train and their step times, tables."""
+
+import json
+import os
+import pathlib
+import re
+import statistics
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BINARY = ROOT / "build" / "sdp-train"
+RANK_VARIABLE = re.compile(
+    r"(LOCAL_|GROUP_|NODE_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|SDP_RENDEZVOUS_FILE"
+    r"|(OMPI|PMI|PMIX|MPI|MV2|SLURM|TORCHELASTIC)_.*"
+)
+
+
+def environment(**more):
+    """This process's without what a launcher of ranks has left in it, and `more`."""
+    return {k: v for k, v in os.environ.items() if not RANK_VARIABLE.fullmatch(k)} | more
+
+
+def write_cifar10(folder, per_file=200):
+    """Noise in CIFAR-10's layout: step times do not depend on what is in the images."""
+    random = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+        count = 8 if name == "test_batch.bin" else per_file
+        records = random.integers(0, 256, size=(count, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        (folder / name).write_bytes(records.tobytes())
+    return folder
+
+
+def write_tokens(folder, vocabulary, tokens=100_000):
+    """Noise in llm.c's layout of token shards."""
+    random = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for name, count in (("bench_train_000000.bin", tokens), ("bench_val_000000.bin", 1000)):
+        header = np.zeros(256, dtype=np.int32)
+        header[:3] = 20240520, 1, count
+        values = random.integers(0, vocabulary, size=count, dtype=np.uint16)
+        (folder / name).write_bytes(header.tobytes() + values.tobytes())
+    return folder
+
+
+def write_spec(folder, name, *parts):
+    """A spec as JSON, which is YAML; the parts' sections are merged, later ones first."""
+    spec = {
+        "name": name,
+        "schedule": {"name": "constant"},
+        "optimizer": {"name": "sgd", "lr": 0.001, "momentum": 0.9, "weight_decay": 5e-4},
+        "checkpoint": {"every_epochs": 0},
+        "eval": {"every_epochs": 0, "recalibrate_batches": 0},
+        "output": {"dir": str(folder / "runs")},
+    }
+    for part in parts:
+        for section, values in part.items():
+            spec[section] = spec.get(section, {}) | values
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps(spec))
+    return path
+
+
+def train_lines(run_dir):
+    path = run_dir / "metrics.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [line for line in map(json.loads, text.splitlines()) if line["kind"] == "train"]
+
+
+def load():
+    return os.getloadavg()[0]
+
+
+def median_ratio(of, to):
+    """Of two lists of measurements that took turns."""
+    return statistics.median(a / b for a, b in zip(of, to, strict=True))
+
+
+def table(header, rows):
+    """Markdown that can be read as text: the first column to the left, the others to the right."""
+    cells = [header, *[[str(cell) for cell in row] for row in rows]]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    line = lambda row: "| " + " | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) + " |"
+    rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
+    return "\n".join(map(line, [cells[0], rule, *cells[1:]]))
