@@ -5,8 +5,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/bucket_state.h"
 #include "memory/allocations.h"
@@ -52,11 +52,14 @@ void Engine::on_gradient(int local_slot, int parameter) {
   if (pass_.last) exchange_complete_buckets();
 }
 
+/// A pass may leave a leaf's gradient in several instalments, where it runs parts of the graph by themselves;
+/// but not after what there was has been sent.
 void Engine::take(int parameter) {
-  const bool is_first = !pass_.arrived[parameter];
+  for (int bucket : buckets_of_[parameter])
+    if (pass_.last && bucket > next_reduce_)
+      throw std::logic_error("a gradient came after its bucket was exchanged");
   if (schedule_.accumulates()) accumulate(parameter);
-  if (!is_first) return;  // the graph has leaves twice where a pass runs parts of it again
-  pass_.arrived[parameter] = 1;
+  if (std::exchange(pass_.arrived[parameter], 1)) return;
   for (int bucket : buckets_of_[parameter])
     --pass_.missing[bucket];
 }
@@ -67,8 +70,6 @@ void Engine::accumulate(int parameter) {
   const MemoryScope scope(MemoryKind::kGradients);
   const int worker = store_.slots()[pass_.slot].worker;
   for (int b : buckets_of_[parameter]) {
-    if (b > next_reduce_ && pass_.last)
-      throw std::logic_error("a gradient came after its bucket was exchanged");
     BucketState& state = states_[b];
     if (!state.accumulator.defined()) state.allocate_accumulator();
     const std::vector<Segment>& segments = schedule_.buckets[b].segments;

@@ -49,6 +49,7 @@ void Engine::release_packed(int bucket) {
 
 void Engine::begin_reduce(int bucket_index) {
   const at::NoGradGuard no_grad;
+  const PhaseScope phase(comm_, "reduce");
   if (reducing_.size() == kMostInFlight) {
     finish_reduce(reducing_.front());
     reducing_.pop_front();
@@ -112,6 +113,7 @@ void Engine::finish_reduce(InFlight& flight) {
 
 void Engine::reduce() {
   const at::NoGradGuard no_grad;
+  const PhaseScope phase(comm_, "reduce");
   if (pass_.missing.empty()) throw std::logic_error("reduce without a backward pass");
   if (pass_.slot >= 0) throw std::logic_error("reduce during a backward pass");
   while (next_reduce_ >= 0)

@@ -96,6 +96,7 @@ void Engine::finish_gradients(InFlight& flight) {
 
 void Engine::publish() {
   const at::NoGradGuard no_grad;
+  const PhaseScope phase(comm_, "publish");
   next_publish_ = 0;
   begin_publishing();
 }
@@ -106,6 +107,7 @@ void Engine::begin_publishing() {
 }
 
 void Engine::finish_publishing_one() {
+  const PhaseScope phase(comm_, "publish");
   InFlight& flight = publishing_.front();
   publish_clock_.wait(std::move(flight.start), flight.pending);
   finish_values(flight);

@@ -7,8 +7,6 @@
 namespace sdp {
 namespace {
 
-using Recipe = std::function<at::Tensor(const at::Tensor&, bool)>;
-
 class Recomputed : public torch::autograd::Function<Recomputed> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const Recipe& f) {
@@ -27,7 +25,8 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
       const at::AutoGradMode with_grad(true);
       y = f(x, /*again=*/true);
     }
-    return {torch::autograd::grad({y}, {x}, gradients).front(), at::Tensor()};
+    torch::autograd::backward({y}, gradients);
+    return {x.grad(), at::Tensor()};
   }
 
  private:
@@ -59,6 +58,10 @@ at::Tensor drop_randomly(const at::Tensor& branch_output, const ModelSpec& spec,
 
 at::Tensor recomputed(const Recipe& f, const at::Tensor& x) {
   return at::GradMode::is_enabled() && x.requires_grad() ? Recomputed::apply(x, f) : f(x, /*again=*/false);
+}
+
+at::Tensor run_branch(const Recipe& branch, const at::Tensor& x, const ForwardMode& mode) {
+  return mode.checkpoint_branches ? recomputed(branch, x) : branch(x, /*again=*/false);
 }
 
 }  // namespace sdp

@@ -17,9 +17,14 @@ namespace sdp {
 at::Tensor drop_randomly(const at::Tensor& branch_output, const ModelSpec& spec, int branch, int branches,
                          const ForwardMode& mode);
 
-/// f(x, false), of which only x stays until the backward pass, where f(x, true) is computed again. f has no
-/// parameter that requires a gradient. With a second argument of true it must change no state.
-at::Tensor recomputed(const std::function<at::Tensor(const at::Tensor& x, bool again)>& f,
-                      const at::Tensor& x);
+/// A computation that may be done twice; the second time, with `again`, it must change no state.
+using Recipe = std::function<at::Tensor(const at::Tensor& x, bool again)>;
+
+/// f(x, false), of which only x stays until the backward pass, where f(x, true) is computed again. Parameters
+/// of f get their gradients then.
+at::Tensor recomputed(const Recipe& f, const at::Tensor& x);
+
+/// A branch's output, recomputed where the mode says so.
+at::Tensor run_branch(const Recipe& branch, const at::Tensor& x, const ForwardMode& mode);
 
 }  // namespace sdp

@@ -73,9 +73,7 @@ at::Tensor Llama::mlp_forward(const Branch& branch, const at::Tensor& x) const {
 }
 
 at::Tensor Llama::branch_forward(const Branch& branch, const at::Tensor& x) const {
-  if (!branch.attention.empty()) return attention_forward(branch, x);
-  if (!branch.mlp.empty()) return mlp_forward(branch, x);
-  return {};
+  return branch.attention.empty() ? mlp_forward(branch, x) : attention_forward(branch, x);
 }
 
 void Llama::prepare_rotary(const at::Tensor& x) {
@@ -92,8 +90,13 @@ at::Tensor Llama::features(const at::Tensor& tokens, const ForwardMode& mode) {
   for (int i = 0; i < branches; ++i) {
     if (mode.before_branch) mode.before_branch(i);
     if (branches_[i]) {
-      const at::Tensor out = branch_forward(*branches_[i], x);
-      if (out.defined()) x = x + drop_randomly(out, spec_, i, branches, mode);
+      const Branch& branch = *branches_[i];
+      if (!branch.attention.empty() || !branch.mlp.empty()) {
+        const auto run = [this, &branch](const at::Tensor& input, bool) {
+          return branch_forward(branch, input);
+        };
+        x = x + drop_randomly(run_branch(run, x, mode), spec_, i, branches, mode);
+      }
     }
     if (mode.after_branch) mode.after_branch(i);
   }

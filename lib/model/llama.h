@@ -35,7 +35,7 @@ class Llama : public Model {
     std::vector<AttentionPart> attention;
     std::vector<MlpPart> mlp;
   };
-  /// [B, T, W]; undefined where there is no part, whose sum is zero.
+  /// [B, T, W] of a branch that has parts.
   at::Tensor branch_forward(const Branch& branch, const at::Tensor& x) const;
   at::Tensor attention_forward(const Branch& branch, const at::Tensor& x) const;
   at::Tensor mlp_forward(const Branch& branch, const at::Tensor& x) const;

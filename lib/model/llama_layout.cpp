@@ -29,6 +29,7 @@ void keep_norm(BranchKept& kept, const Sizes& s) {
                   .bytes = static_cast<double>(s.tokens) * kStatisticBytes};
   kept.with_owned = kept.block_frozen = kept.neuron_frozen = norm;
   kept.with_owned.elements += norm.elements;  // its result, the input of the owned layers
+  kept.checkpointed.elements = norm.elements;
 }
 
 void add_attention(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {

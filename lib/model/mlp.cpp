@@ -53,7 +53,11 @@ at::Tensor Mlp::features(const at::Tensor& images, const ForwardMode& mode) {
   for (int i = 0; i < branches; ++i) {
     if (mode.before_branch) mode.before_branch(i);
     if (branches_[i]) {
-      const at::Tensor out = branch_forward(*branches_[i], x).expand_as(x);
+      const Branch& branch = *branches_[i];
+      const auto run = [this, &branch](const at::Tensor& input, bool) {
+        return branch_forward(branch, input);
+      };
+      const at::Tensor out = branch.parts.empty() ? branch.down_bias.expand_as(x) : run_branch(run, x, mode);
       x = x + drop_randomly(out, spec_, i, branches, mode);
     }
     if (mode.after_branch) mode.after_branch(i);

@@ -20,6 +20,7 @@ void add_branch(LayoutBuilder& builder, const std::string& name, int block, int6
   kept.with_owned.elements = 2 * w;                         // the norm's input and result
   kept.block_frozen.elements = w;                           // the norm's input
   kept.neuron_frozen.elements = 2 * w;
+  kept.checkpointed.elements = w;
 }
 
 }  // namespace

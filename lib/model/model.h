@@ -25,6 +25,8 @@ struct ForwardMode {
   double batch_norm_momentum = 0.1;
   /// Source of dropout and stochastic depth in training; none: nothing is dropped.
   std::optional<at::Generator> generator = {};
+  /// Keep only a branch's input for the backward pass, and compute the branch again there.
+  bool checkpoint_branches = false;
   /// Called before and after each branch's place in the model, also of branches that are not bound: for
   /// models whose branches come and go (streamed evaluation), or whose values are still on their way. What is
   /// read between two branches' places stands, in the layout, behind the parameters of the first of them.

@@ -15,7 +15,7 @@ BatchNorm bind_batch_norm(const TensorSource& source, const std::string& name, i
           source.buffer(name + ".running_mean", part), source.buffer(name + ".running_var", part)};
 }
 
-enum class Statistics { kUpdate, kLeave };
+using Statistics = BatchNorm::Statistics;
 
 at::Tensor apply(const BatchNorm& bn, const at::Tensor& x, const ForwardMode& mode,
                  Statistics statistics = Statistics::kUpdate) {
@@ -71,11 +71,11 @@ void ResNet18::unbind_branch(int branch) {
 }
 
 at::Tensor ResNet18::branch_forward(const Block& block, const at::Tensor& x, int64_t channels,
-                                    const ForwardMode& mode) const {
+                                    const ForwardMode& mode, BatchNorm::Statistics statistics) const {
   at::Tensor sum;  // [B, C, S, S]
   for (const Part& part : block.branch->parts) {
-    const auto norm_relu = [part, mode](const at::Tensor& input, bool again) {
-      return at::relu(apply(part.bn1, input, mode, again ? Statistics::kLeave : Statistics::kUpdate));
+    const auto norm_relu = [part, mode, statistics](const at::Tensor& input, bool again) {
+      return at::relu(apply(part.bn1, input, mode, again ? Statistics::kLeave : statistics));
     };
     const at::Tensor c1 = conv2d(x, part.conv1, block.stride, 1);  // [B, H, S, S]
     const at::Tensor hidden = part.conv1.requires_grad() ? norm_relu(c1, false) : recomputed(norm_relu, c1);
@@ -86,7 +86,7 @@ at::Tensor ResNet18::branch_forward(const Block& block, const at::Tensor& x, int
     const int64_t size = (x.size(2) + block.stride - 1) / block.stride;
     sum = at::zeros({x.size(0), channels, size, size}, x.options());
   }
-  return apply(block.branch->bn2, sum, mode);
+  return apply(block.branch->bn2, sum, mode, statistics);
 }
 
 at::Tensor ResNet18::block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode) {
@@ -100,25 +100,28 @@ at::Tensor ResNet18::block_forward(size_t index, const at::Tensor& x, const Forw
   const bool is_identity = !block.branch && !block.has_projection;
   if (block.branch) {
     const int64_t channels = block.branch->bn2.weight.size(0);
-    out = out + drop_randomly(branch_forward(block, x, channels, mode), spec_, branch,
-                              static_cast<int>(blocks_.size()), mode);
+    const auto run = [this, &block, channels, mode](const at::Tensor& input, bool again) {
+      return branch_forward(block, input, channels, mode, again ? Statistics::kLeave : Statistics::kUpdate);
+    };
+    out =
+        out + drop_randomly(run_branch(run, x, mode), spec_, branch, static_cast<int>(blocks_.size()), mode);
   }
   if (mode.after_branch) mode.after_branch(branch);
   if (is_identity) return out;
-  return is_kept(index + 1) ? at::relu(out) : relu_keeping_bits(out);
+  return is_kept(index + 1, mode) ? at::relu(out) : relu_keeping_bits(out);
 }
 
-bool ResNet18::is_kept(size_t next) const {
+bool ResNet18::is_kept(size_t next, const ForwardMode& mode) const {
   while (next < blocks_.size() && !blocks_[next].branch && !blocks_[next].has_projection)
     ++next;
-  return next < blocks_.size() && blocks_[next].trains_on_input();
+  return next < blocks_.size() && (mode.checkpoint_branches || blocks_[next].trains_on_input());
 }
 
 at::Tensor ResNet18::features(const at::Tensor& images, const ForwardMode& mode) {
   const bool imagenet = spec_.stem == Stem::kImageNet;
   at::Tensor x = conv2d(images, conv1_, imagenet ? 2 : 1, imagenet ? 3 : 1);  // [B, W, S, S]
   x = apply(bn1_, x, mode);
-  x = imagenet || is_kept(0) ? at::relu(x) : relu_keeping_bits(x);
+  x = imagenet || is_kept(0, mode) ? at::relu(x) : relu_keeping_bits(x);
   if (imagenet) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = block_forward(i, x, mode);

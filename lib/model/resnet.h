@@ -10,6 +10,8 @@ namespace sdp {
 // part between the convolutions of a branch.
 
 struct BatchNorm {
+  enum class Statistics { kUpdate, kLeave };  ///< the running ones, in training
+
   at::Tensor weight, bias, running_mean, running_var;  // [C]
 };
 
@@ -45,9 +47,9 @@ class ResNet18 : public Model {
   };
   at::Tensor block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode);
   at::Tensor branch_forward(const Block& block, const at::Tensor& x, int64_t channels,
-                            const ForwardMode& mode) const;
+                            const ForwardMode& mode, BatchNorm::Statistics statistics) const;
   /// Whether somebody keeps the output of the blocks before `next` anyway.
-  bool is_kept(size_t next) const;
+  bool is_kept(size_t next, const ForwardMode& mode) const;
 
   const ModelSpec spec_;
   at::Tensor conv1_;  // [W, 3, 3, 3] or [W, 3, 7, 7]

@@ -38,6 +38,7 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
     builder.kept().elements += input + hidden;  // the block's input, the shortcut's BatchNorm input
   } else {
     kept.with_owned.elements += input;
+    kept.checkpointed.elements = input;
     // Max-pooling's result is kept by nobody else, and its gradient needs no sign.
     if (!follows_pooling)
       kept.block_frozen.bytes = kept.neuron_frozen.bytes = kept.neuron_empty.bytes =

@@ -256,7 +256,11 @@ at::Tensor SwinT::add_branch(int branch, const at::Tensor& x, const ForwardMode&
   const bool is_attention = branch % 2 == 0;
   at::Tensor sum = x;
   if (is_attention ? block.attention.has_value() : block.mlp.has_value()) {
-    const at::Tensor out = is_attention ? attention_forward(block, x) : mlp_forward(*block.mlp, x);
+    const auto run = [this, &block, is_attention](const at::Tensor& input, bool) {
+      return is_attention ? attention_forward(block, input) : mlp_forward(*block.mlp, input);
+    };
+    const bool has_parts = is_attention ? !block.attention->parts.empty() : !block.mlp->parts.empty();
+    const at::Tensor out = has_parts ? run_branch(run, x, mode) : run(x, false);  // a bias alone
     // As torchvision, both branches of a block are dropped with the block's probability, each by itself.
     sum = x + drop_randomly(out.expand_as(x), spec_, branch / 2, kSwinBlocks, mode);
   }

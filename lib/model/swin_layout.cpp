@@ -80,6 +80,7 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   kept.frozen.elements = 3 * hidden;  // q, k, v; attention is computed again, on a GPU too
   kept.with_owned = kept.block_frozen = kept.neuron_frozen = input;
   kept.with_owned.elements += hidden;  // qkv's input, the windows of the norm's result
+  kept.checkpointed.elements = static_cast<double>(stage.size * stage.size * width);
 }
 
 /// LayerNorm, linear, GELU, linear.
@@ -102,6 +103,7 @@ void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& 
   kept.with_owned = kept.neuron_frozen = norm_input(positions, width);
   kept.with_owned.elements += input;  // the norm's result
   kept.neuron_frozen.elements += input;
+  kept.checkpointed.elements = input;
   kept.block_frozen.elements = input;  // the norm's input, from which all is computed again
 }
 

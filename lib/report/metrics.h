@@ -25,13 +25,13 @@ struct ExchangeRecord {
   std::vector<double> busy_ms;  ///< the step without waiting for exchanges and data
 };
 
-/// Tensors by kind when the most of them stood, on the process that had most.
+/// Tensors of each process by kind, when the most of them stood; one entry a rank.
 struct MemoryRecord {
-  int64_t activations_bytes = 0;  ///< and batches and workspace
-  int64_t weights_bytes = 0;
-  int64_t gradients_bytes = 0;
-  int64_t optimizer_bytes = 0;
-  int64_t buckets_bytes = 0;
+  std::vector<int64_t> activations_bytes;  ///< and batches and workspace
+  std::vector<int64_t> weights_bytes;
+  std::vector<int64_t> gradients_bytes;
+  std::vector<int64_t> optimizer_bytes;
+  std::vector<int64_t> buckets_bytes;
 };
 
 /// Averages since the line before, at the logging interval. `kind` is "train".

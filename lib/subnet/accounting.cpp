@@ -57,7 +57,7 @@ std::vector<std::string> moment_names(const OptimizerSpec& spec) {
 }
 
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
-             int64_t batch_size) {
+             const TrainSpec& train) {
   Cost cost;
   for (const Bucket& bucket : schedule.buckets)
     add_bucket(cost, bucket, schedule, static_cast<int>(moment_names(optimizer).size()), process);
@@ -76,7 +76,7 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
       units.insert(unit);
     cost.flops_per_sample += plan.worker_flops(slot.worker) / static_cast<double>(slots.size());
     largest_gradient = std::max(largest_gradient, worker_gradient_bytes(plan, precision, slot.worker));
-    const Kept kept = plan.worker_kept(slot.worker);
+    const Kept kept = plan.worker_kept(slot.worker, train.checkpoint_activations);
     largest_activation_bytes =
         std::max(largest_activation_bytes,
                  kept.elements * static_cast<double>(bytes_of(compute_type(precision))) + kept.bytes);
@@ -84,7 +84,8 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
   cost.units.assign(units.begin(), units.end());
   if (!schedule.options.release_gradients) cost.gradient_bytes += largest_gradient;
   cost.gradient_bytes = std::max(cost.gradient_bytes, cost.averaged_gradient_bytes);
-  cost.activation_bytes = std::llround(largest_activation_bytes * static_cast<double>(batch_size));
+  cost.activation_bytes =
+      std::llround(largest_activation_bytes * static_cast<double>(train.batch_size_per_worker));
   return cost;
 }
 

@@ -36,9 +36,10 @@ struct Cost {
 /// exp_avg_sq.
 std::vector<std::string> moment_names(const OptimizerSpec& spec);
 
-/// Cost of process `process` of the schedule.
+/// Cost of process `process` of the schedule, at the batch size of `train` and with or without its activation
+/// checkpointing. FLOPs do not count what checkpointing computes again.
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
-             int64_t batch_size);
+             const TrainSpec& train);
 
 /// Schedule options as the spec says them.
 ScheduleOptions schedule_options(const ExperimentSpec& spec);

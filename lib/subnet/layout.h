@@ -91,6 +91,9 @@ struct BranchKept {
   Kept block_frozen;   ///< block construction: the branch is frozen, its norms too
   Kept neuron_frozen;  ///< neuron construction: all slices are frozen, what is not sliced is trained
   Kept neuron_empty;   ///< neuron construction, forward masking: none of the slices is here
+  /// Instead of all that with activation checkpointing, where something is computed: the branch's input,
+  /// unless it is kept outside of the branch anyway.
+  Kept checkpointed;
 };
 
 struct BranchLayout {

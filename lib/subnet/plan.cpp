@@ -280,10 +280,16 @@ double SubnetPlan::dense_flops() const {
   return flops.training();
 }
 
-Kept SubnetPlan::worker_kept(int worker) const {
+Kept SubnetPlan::worker_kept(int worker, bool checkpoint_activations) const {
   Kept kept = layout.shared_kept;
   for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
     const BranchLayout& branch = layout.branches[b];
+    if (checkpoint_activations) {
+      const bool computes_on_nothing =
+          construction == Construction::kNeuron && branch.kept.neuron_empty.elements > 0;
+      if (!parts_of(worker, b).empty() || computes_on_nothing) kept += branch.kept.checkpointed;
+      continue;
+    }
     bool owns_any = false;
     bool has_any = false;
     for (const BranchPart& part : parts_of(worker, b)) {

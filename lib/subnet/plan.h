@@ -75,7 +75,7 @@ struct SubnetPlan {
   /// The same for the full model.
   double dense_flops() const;
   /// What the worker's subnetwork keeps for the backward pass, a sample.
-  Kept worker_kept(int worker) const;
+  Kept worker_kept(int worker, bool checkpoint_activations = false) const;
 
  private:
   /// Whether something with this branch and slice rule is divided over units; otherwise it is shared.

@@ -72,7 +72,7 @@ double max_over_mean(const std::vector<Cost>& costs, Figure figure) {
 std::vector<Cost> costs(const SubnetPlan& plan, const Schedule& schedule, const ExperimentSpec& spec) {
   std::vector<Cost> result;
   for (int process = 0; process < schedule.placement.processes; ++process)
-    result.push_back(cost_of(plan, schedule, spec.optimizer, process, spec.train.batch_size_per_worker));
+    result.push_back(cost_of(plan, schedule, spec.optimizer, process, spec.train));
   return result;
 }
 
@@ -93,7 +93,7 @@ Schedule dense_schedule(const SubnetPlan& dense, const Placement& placement, con
 
 Json dense_json(const SubnetPlan& dense, const ExperimentSpec& spec) {
   const Schedule schedule = dense_schedule(dense, make_placement(dense.workers, 1, dense.workers), spec);
-  return cost_json(cost_of(dense, schedule, spec.optimizer, 0, spec.train.batch_size_per_worker));
+  return cost_json(cost_of(dense, schedule, spec.optimizer, 0, spec.train));
 }
 
 Json traffic_json(const NodeTraffic& traffic) {

@@ -18,22 +18,11 @@ std::vector<T> a_step(const std::vector<ProcessReport>& processes, double Proces
   return result;
 }
 
-double total(const ProcessReport& process) {
-  double sum = 0;
-  for (double bytes : process.peak_tensor_bytes)
-    sum += bytes;
-  return sum;
-}
-
-MemoryRecord memory_of(const ProcessReport& process) {
-  const auto bytes = [&](MemoryKind kind) {
-    return static_cast<int64_t>(process.peak_tensor_bytes[static_cast<size_t>(kind)]);
-  };
-  return {.activations_bytes = bytes(MemoryKind::kActivations),
-          .weights_bytes = bytes(MemoryKind::kWeights),
-          .gradients_bytes = bytes(MemoryKind::kGradients),
-          .optimizer_bytes = bytes(MemoryKind::kOptimizer),
-          .buckets_bytes = bytes(MemoryKind::kBuckets)};
+std::vector<int64_t> bytes_of(const std::vector<ProcessReport>& processes, MemoryKind kind) {
+  std::vector<int64_t> bytes;
+  for (const ProcessReport& process : processes)
+    bytes.push_back(static_cast<int64_t>(process.peak_tensor_bytes[static_cast<size_t>(kind)]));
+  return bytes;
 }
 
 }  // namespace
@@ -68,13 +57,15 @@ void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processe
   }
   record.overlap = in_flight_ms > 0 ? std::max(0.0, 1 - waited_ms / in_flight_ms)
                                     : std::numeric_limits<double>::quiet_NaN();
-  const auto by = [](auto key) {
-    return [key](const ProcessReport& a, const ProcessReport& b) { return key(a) < key(b); };
-  };
-  const auto slowest = std::max_element(processes.begin(), processes.end(),
-                                        by([](const ProcessReport& process) { return process.busy_ms; }));
+  const auto slowest =
+      std::max_element(processes.begin(), processes.end(),
+                       [](const ProcessReport& a, const ProcessReport& b) { return a.busy_ms < b.busy_ms; });
   record.slowest_rank = slowest - processes.begin();
-  record.memory = memory_of(*std::max_element(processes.begin(), processes.end(), by(total)));
+  record.memory = {.activations_bytes = bytes_of(processes, MemoryKind::kActivations),
+                   .weights_bytes = bytes_of(processes, MemoryKind::kWeights),
+                   .gradients_bytes = bytes_of(processes, MemoryKind::kGradients),
+                   .optimizer_bytes = bytes_of(processes, MemoryKind::kOptimizer),
+                   .buckets_bytes = bytes_of(processes, MemoryKind::kBuckets)};
   record.exchange = {.reduce_bytes = a_step<int64_t>(processes, &ProcessReport::reduce_bytes, steps),
                      .publish_bytes = a_step<int64_t>(processes, &ProcessReport::publish_bytes, steps),
                      .reduce_ms = a_step<double>(processes, &ProcessReport::reduce_ms, steps),

@@ -187,6 +187,7 @@ void Trainer::train_step(int64_t step) {
       const at::Tensor features =
           models_[slot]->features(batch.input, {.training = true,
                                                 .generator = noise(step, micro_batch, slot),
+                                                .checkpoint_branches = spec.train.checkpoint_activations,
                                                 .before_branch = [&](int b) { engine_.await_values(b); }});
       const at::Tensor loss = training_loss(features, models_[slot]->head(), batch, spec.train);
       engine_.begin_backward(static_cast<int>(slot), is_last);
@@ -231,6 +232,7 @@ std::vector<double> Trainer::subnetwork_accuracies() {
 }
 
 void Trainer::evaluate(int64_t done, bool final) {
+  const PhaseScope phase(comm_, "evaluation");
   engine_.await_all_values();
   Evaluator evaluator = make_evaluator();
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
@@ -248,6 +250,7 @@ void Trainer::evaluate(int64_t done, bool final) {
 }
 
 void Trainer::save(int64_t done) {
+  const PhaseScope phase(comm_, "saving a checkpoint");
   const int64_t passes = (done - first_step_) * experiment_.spec.train.accumulate_steps;
   save_checkpoint(folder_.dir, experiment_, engine_, comm_,
                   {.step = done,

@@ -62,15 +62,19 @@ def test_flops_of_subnetworks(tmp_path):
         assert cost["flops_per_sample"] == pytest.approx(pytorch_training_flops(absent, 32, {}), rel=0.01)
 
 
-def test_memory_formulas(tmp_path):
-    """Bytes a parameter of the units: DDP 16; forward SDP split over the owners 4 C + 12 / n (bf16, Adam)."""
+@pytest.mark.parametrize("release", [True, False])
+def test_memory_formulas(tmp_path, release):
+    """
+    Bytes a parameter of the units in bf16 with Adam: DDP 16; forward SDP split over the owners 4 C + 12 / n, with
+    released gradients 2 C + 16 / n.
+    """
     n, p = 8, 4
     result = plan(
         tmp_path,
         model={"name": "mlp", "width": 64, "depth": 16, "hidden_width": 512},
         subnetwork={"workers": n, "coverage": "4/8"},
         optimizer={"name": "adamw"},
-        train={"precision": "bf16"},
+        train={"precision": "bf16", "release_gradients": release},
     )
     shared = 3072 * 64 + 64 + 64 * 10 + 10
     norms = 16 * 2 * 64  # fp32: 4 + 4 + 8 bytes in DDP, no second master
@@ -78,9 +82,8 @@ def test_memory_formulas(tmp_path):
     state = lambda cost: cost["parameter_bytes"] + cost["gradient_bytes"] + cost["optimizer_bytes"]
     assert state(result["dense"]) == 16 * (shared + norms + unit_weights)
     mean = sum(state(cost) for cost in result["per_worker"]) / n
-    expected = (
-        (4 + 12 / n) * shared + (4 * p / n + 12 / n) * unit_weights + (8 * p / n + 8 / n) * norms
-    )
+    of = lambda values, c, summed: values * (c * (1 if release else 2) + (12 + (4 if release else 0) - summed) / n)
+    expected = of(shared, 2, 0) + of(unit_weights, 2 * p / n, 0) + of(norms, 4 * p / n, 4)
     assert mean == pytest.approx(expected, rel=1e-9)
 
 

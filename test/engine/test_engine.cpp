@@ -130,8 +130,7 @@ void check_case(const Case& c) {
   const Schedule schedule =
       make_schedule(plan, make_placement(c.workers, c.replicas, c.processes), schedule_options(spec));
   run_thread_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
-    const Cost planned =
-        cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train.batch_size_per_worker);
+    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);
     expect_equal(engine.store().parameter_bytes(), planned.parameter_bytes, "parameter bytes");
@@ -401,8 +400,8 @@ TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
   const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec));
   run_thread_ranks(2, [&](Communicator& comm) {
-    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), 2);
-    const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank(), 2);
+    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
+    const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank(), spec.train);
     expect_equal(2 * planned.reduce_bytes_per_step, other.publish_bytes_per_step, "half the bytes");
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });

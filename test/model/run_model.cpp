@@ -196,7 +196,8 @@ void run(const Arguments& arguments) {
   at::Tensor input = read(file, "input");
   input = input.to(input.is_floating_point() ? scalar_type(compute_type(precision)) : at::kLong);
   const at::Tensor labels = read(file, "labels").to(at::kLong);
-  const ForwardMode mode{.training = arguments.is_training};
+  const ForwardMode mode{.training = arguments.is_training,
+                         .checkpoint_branches = spec.train.checkpoint_activations};
   const at::AutoGradMode with_gradients(arguments.is_training);
 
   const int64_t bytes_before = counter.bytes();
@@ -223,7 +224,7 @@ void run(const Arguments& arguments) {
       results[fmt::format("hidden|{}|{}", b, number++)] = int64s(hidden);
     }
   }
-  const Kept planned = plan.worker_kept(worker);
+  const Kept planned = plan.worker_kept(worker, spec.train.checkpoint_activations);
   const double a_sample =
       planned.elements * static_cast<double>(bytes_of(compute_type(precision))) + planned.bytes;
   results["kept_bytes"] = int64s({kept_bytes});

@@ -43,18 +43,19 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
                                           .reduce_wait_ms = {0, 0.25},
                                           .publish_wait_ms = {1, 0},
                                           .busy_ms = {7, 8}},
-                             .memory = {.activations_bytes = 10,
-                                        .weights_bytes = 20,
-                                        .gradients_bytes = 30,
-                                        .optimizer_bytes = 40,
-                                        .buckets_bytes = 50}};
-  CHECK(to_json_line(train) ==
-        R"({"kind":"train","step":3,"epoch":0.5,"loss":2.0,"lr":0.1,"samples_per_s":1000.0,"step_ms":1.5,)"
-        R"("data_wait_ms":0.25,"skipped_samples":2,"peak_memory_bytes":1234567890123,"bytes_sent":42,)"
-        R"("overlap":0.75,"slowest_rank":1,"exchange":{"reduce_bytes":[1,2],"publish_bytes":[3,4],)"
-        R"("reduce_ms":[0.5,1.0],"publish_ms":[2.0,3.0],"reduce_wait_ms":[0.0,0.25],)"
-        R"("publish_wait_ms":[1.0,0.0],"busy_ms":[7.0,8.0]},"memory":{"activations_bytes":10,)"
-        R"("weights_bytes":20,"gradients_bytes":30,"optimizer_bytes":40,"buckets_bytes":50}})");
+                             .memory = {.activations_bytes = {10, 11},
+                                        .weights_bytes = {20, 21},
+                                        .gradients_bytes = {30, 31},
+                                        .optimizer_bytes = {40, 41},
+                                        .buckets_bytes = {50, 51}}};
+  CHECK(
+      to_json_line(train) ==
+      R"({"kind":"train","step":3,"epoch":0.5,"loss":2.0,"lr":0.1,"samples_per_s":1000.0,"step_ms":1.5,)"
+      R"("data_wait_ms":0.25,"skipped_samples":2,"peak_memory_bytes":1234567890123,"bytes_sent":42,)"
+      R"("overlap":0.75,"slowest_rank":1,"exchange":{"reduce_bytes":[1,2],"publish_bytes":[3,4],)"
+      R"("reduce_ms":[0.5,1.0],"publish_ms":[2.0,3.0],"reduce_wait_ms":[0.0,0.25],)"
+      R"("publish_wait_ms":[1.0,0.0],"busy_ms":[7.0,8.0]},"memory":{"activations_bytes":[10,11],)"
+      R"("weights_bytes":[20,21],"gradients_bytes":[30,31],"optimizer_bytes":[40,41],"buckets_bytes":[50,51]}})");
 
   EvalRecord eval = {.step = 3, .loss = 2.5, .accuracy = 0.75};
   CHECK(to_json_line(eval) == R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75})");

@@ -85,6 +85,10 @@ const std::vector<std::string> kKeys = {"name",
                                         "train.precision",
                                         "train.device",
                                         "train.bucket_megabytes",
+                                        "train.reduce_dtype",
+                                        "train.release_gradients",
+                                        "train.checkpoint_activations",
+                                        "train.profile_steps",
                                         "train.log_every_steps",
                                         "train.label_smoothing",
                                         "checkpoint.every_epochs",
@@ -145,7 +149,20 @@ ExperimentSpec unusual() {
   spec.optimizer = {
       OptimizerName::kAdamW, 0.1 + 0.2, 1.0 / 3, true, 0.95, 1 - 1e-16, 5e-324, 1e300, false, 1e-7, false};
   spec.schedule = {ScheduleName::kStep, 0.1, 3, {1e-9, 1.0 / 3, 1 - 1e-15}, 0.7, 0.01};
-  spec.train = {123456789.125, 5, Budget::kCoverage, 2, 3, Precision::kBf16, DeviceKind::kCpu, 0.5, 1, 0.1};
+  spec.train = {123456789.125,
+                5,
+                Budget::kCoverage,
+                2,
+                3,
+                Precision::kBf16,
+                DeviceKind::kCpu,
+                0.5,
+                WireType::kFp32,
+                false,
+                true,
+                3,
+                1,
+                0.1};
   spec.checkpoint = {0, 4, 9, true};
   spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8};
   spec.output = {"with \"quotes\", \\ # : and\ttab\nline é", true};

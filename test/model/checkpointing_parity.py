@@ -1,0 +1,63 @@
+"""Activation checkpointing: the same losses and gradients, and what stays is what the plan says."""
+
+import os
+import subprocess
+
+import pytest
+import torch
+from safetensors.torch import load
+
+import llama_parity
+import resnet_parity
+import swin_parity
+
+REGIMES = [{}] + [dict(workers=4, coverage="2/4", construction=construction, masking=masking, unit="branch")
+                  for construction in ("block", "neuron") for masking in ("forward", "backward")]
+PRECISIONS = {"fp64": torch.float64, "fp32": torch.float32}
+
+
+def resnet(folder, precision, worker, regime):
+    return resnet_parity.runner_of(folder, resnet_parity.CIFAR, precision)[0].run(worker, **regime)
+
+
+def swin(folder, precision, worker, regime):
+    model = swin_parity.torchvision_model(swin_parity.SMALL, PRECISIONS[precision])
+    images, labels = swin_parity.batch(swin_parity.SMALL, 4, PRECISIONS[precision])
+    return swin_parity.Runner(folder, swin_parity.SMALL, precision, model, images, labels).run(worker, **regime)
+
+
+def llama(folder, precision, worker, regime):
+    return llama_parity.run_model(folder, llama_parity.SIZES, worker, precision, **regime)
+
+
+def again_with_checkpointing(folder, worker):
+    spec = (folder / "spec.yaml").read_text()
+    for before, after in (('"train": {', '"train": {"checkpoint_activations": true, '),
+                          ("train: {", "train: {checkpoint_activations: true, ")):
+        spec = spec.replace(before, after)
+    (folder / "spec.yaml").write_text(spec)
+    done = subprocess.run([os.environ["RUN_MODEL"], "spec.yaml", "in.safetensors", "out.safetensors", str(worker)],
+                          cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return load((folder / "out.safetensors").read_bytes())
+
+
+@pytest.mark.parametrize("regime", REGIMES, ids=lambda r: "-".join(str(v) for v in r.values()) or "full")
+@pytest.mark.parametrize("run", [resnet, swin, llama])
+def test_checkpointing(tmp_path, run, regime):
+    worker = 1 if regime else -1
+    plain = run(tmp_path, "fp64", worker, regime)
+    checkpointed = again_with_checkpointing(tmp_path, worker)
+    assert plain.keys() == checkpointed.keys()
+    gradients = [name for name in plain if name.startswith("grad|")]
+    assert len(gradients) > 10
+    for name in gradients + ["loss"]:
+        difference = (plain[name] - checkpointed[name]).abs().max()
+        assert difference <= 1e-11 * plain[name].abs().max().clamp_min(1e-6), name
+
+    plain = run(tmp_path, "fp32", worker, regime)["kept_bytes"].item()
+    checkpointed = again_with_checkpointing(tmp_path, worker)
+    kept, planned = (checkpointed[name].item() for name in ("kept_bytes", "planned_kept_bytes"))
+    # The plan leaves out BatchNorm's batch statistics and the rotary table, small as they are.
+    assert kept == pytest.approx(planned, rel=0.03)
+    assert kept < 0.75 * plain
