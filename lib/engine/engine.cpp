@@ -79,10 +79,11 @@ void Engine::initialize(uint64_t seed) {
 at::Tensor Engine::read_updated(int bucket) const {
   const BucketState& state = states_[bucket];
   at::Tensor values = at::empty({state.updated_elements()}, state.sum_options);
+  FlatCopies copies;
   for (const SegmentView& view : state.segments)
-    values.narrow(0, view.offset, view.elements)
-        .copy_(
-            store_.read_segment(schedule_.buckets[bucket].segments[view.segment], view.begin, view.elements));
+    store_.add_segment_reads(copies, schedule_.buckets[bucket].segments[view.segment], view.begin,
+                             values.narrow(0, view.offset, view.elements));
+  copies.run();
   return values;
 }
 

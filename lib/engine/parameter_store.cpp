@@ -80,12 +80,13 @@ at::Tensor ParameterStore::piece(int parameter, int unit) const {
   return pieces_.at({parameter, unit}).front();
 }
 
-at::Tensor ParameterStore::read_segment(const Segment& segment, int64_t begin, int64_t elements) const {
-  std::vector<at::Tensor> ranges;
-  for (const PieceRange& range : piece_ranges(segment, begin, elements))
-    ranges.push_back(
-        piece(range.parameter, segment.unit).reshape({-1}).narrow(0, range.begin, range.end - range.begin));
-  return at::cat(ranges);
+void ParameterStore::add_segment_reads(FlatCopies& copies, const Segment& segment, int64_t begin,
+                                       const at::Tensor& values) const {
+  for (const PieceRange& range : piece_ranges(segment, begin, values.numel())) {
+    const int64_t elements = range.end - range.begin;
+    copies.add(values.narrow(0, range.offset, elements),
+               piece(range.parameter, segment.unit).reshape({-1}).narrow(0, range.begin, elements));
+  }
 }
 
 void ParameterStore::add_segment_writes(FlatCopies& copies, const Segment& segment,
@@ -93,6 +94,22 @@ void ParameterStore::add_segment_writes(FlatCopies& copies, const Segment& segme
   for (const Piece& piece : segment.pieces)
     for (const at::Tensor& view : pieces_.at({piece.parameter, segment.unit}))
       copies.add(view, values.narrow(0, piece.offset, piece.elements).view(view.sizes()));
+}
+
+bool ParameterStore::is_flat(const Segment& segment) const {
+  for (const Piece& piece : segment.pieces)
+    for (const at::Tensor& view : pieces_.at({piece.parameter, segment.unit}))
+      if (!view.is_contiguous()) return false;
+  return true;
+}
+
+void ParameterStore::add_range_writes(FlatCopies& copies, const Segment& segment, int64_t begin,
+                                      const at::Tensor& values) {
+  for (const PieceRange& range : piece_ranges(segment, begin, values.numel())) {
+    const int64_t elements = range.end - range.begin;
+    for (const at::Tensor& view : pieces_.at({range.parameter, segment.unit}))
+      copies.add(view.view({-1}).narrow(0, range.begin, elements), values.narrow(0, range.offset, elements));
+  }
 }
 
 void ParameterStore::write_parameter(int parameter, const at::Tensor& full) {

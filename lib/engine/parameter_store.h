@@ -61,10 +61,16 @@ class ParameterStore {
 
   /// A unit's piece of a parameter as this process holds it, a view in the shape of its slice.
   at::Tensor piece(int parameter, int unit) const;
-  /// Flat copy of elements [begin, begin + elements) of a segment.
-  at::Tensor read_segment(const Segment& segment, int64_t begin, int64_t elements) const;
+  /// Adds the copies that fill `values`, flat and of any type, from the elements of a segment that begin at
+  /// `begin`.
+  void add_segment_reads(FlatCopies& copies, const Segment& segment, int64_t begin,
+                         const at::Tensor& values) const;
   /// Adds the copies that set a segment, [segment.elements] of any type, wherever this process stores it.
   void add_segment_writes(FlatCopies& copies, const Segment& segment, const at::Tensor& values);
+  /// Whether this process stores every piece of the segment in one stretch, so that ranges of it can be set.
+  bool is_flat(const Segment& segment) const;
+  /// The same for the elements from `begin` on of a flat segment.
+  void add_range_writes(FlatCopies& copies, const Segment& segment, int64_t begin, const at::Tensor& values);
   /// Sets a parameter, in the full model's shape and any type, wherever this process stores something of it.
   void write_parameter(int parameter, const at::Tensor& full);
 

@@ -127,7 +127,8 @@ void Engine::await_all_values() {
     finish_publishing_one();
 }
 
-/// Puts every segment that this process reads together, from what it updated and what it received.
+/// Sets every segment that this process reads, from what it updated and what it received. A segment that is
+/// not stored in one stretch is put together first.
 void Engine::finish_values(InFlight& flight) {
   const MemoryScope scope(MemoryKind::kBuckets);
   const Bucket& bucket = schedule_.buckets[flight.bucket];
@@ -135,27 +136,33 @@ void Engine::finish_values(InFlight& flight) {
   const int me = comm_.rank();
   const Audience audience = audience_of(Spread::kValues);
   const at::TensorOptions options = at::TensorOptions(scalar_type(bucket.type)).device(comm_.device());
-  std::vector<at::Tensor> values(bucket.segments.size());
-  for (size_t r = 0; r < values.size(); ++r)
-    if (bucket.segments[r].is_read_by(me)) values[r] = at::empty({bucket.segments[r].elements}, options);
+  std::vector<at::Tensor> whole(bucket.segments.size());
+  for (size_t r = 0; r < whole.size(); ++r)
+    if (bucket.segments[r].is_read_by(me) && !store_.is_flat(bucket.segments[r]))
+      whole[r] = at::empty({bucket.segments[r].elements}, options);
   FlatCopies copies;
+  const auto set = [&](size_t segment, int64_t begin, const at::Tensor& values) {
+    if (whole[segment].defined())
+      copies.add(whole[segment].narrow(0, begin, values.numel()), values);
+    else
+      store_.add_range_writes(copies, bucket.segments[segment], begin, values);
+  };
   for (const SegmentView& view : state.segments)
-    copies.add(values[view.segment].narrow(0, view.begin, view.elements),
-               state.updated.narrow(0, view.offset, view.elements));
+    set(static_cast<size_t>(view.segment), view.begin, state.updated.narrow(0, view.offset, view.elements));
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == me) continue;
-    for (size_t r = 0; r < values.size(); ++r) {
+    for (size_t r = 0; r < whole.size(); ++r) {
       const Segment& segment = bucket.segments[r];
       const int64_t elements = segment.share_elements(other);
       if (segment.is_for(me, audience) && elements > 0)
-        copies.add(values[r].narrow(0, segment.share_begin(other), elements), received.next(elements));
+        set(r, segment.share_begin(other), received.next(elements));
     }
   }
   copies.run();
   FlatCopies unpacked;
-  for (size_t r = 0; r < values.size(); ++r)
-    if (values[r].defined()) store_.add_segment_writes(unpacked, bucket.segments[r], values[r]);
+  for (size_t r = 0; r < whole.size(); ++r)
+    if (whole[r].defined()) store_.add_segment_writes(unpacked, bucket.segments[r], whole[r]);
   unpacked.run();
   state.updated = at::Tensor();
 }
