@@ -1,0 +1,116 @@
+"""What metrics.jsonl tells of exchanges and memory, against the plan; settings that change cost and not results."""
+
+import json
+import math
+
+import pytest
+
+import harness
+
+KINDS = ("activations", "weights", "gradients", "optimizer", "buckets")
+
+
+def run_with(folder, name, data, processes=2, **train):
+    run = harness.train(
+        folder, name, data, processes,
+        model={"width": 8},
+        subnetwork={"workers": 2, "coverage": "1/2"},
+        train={"max_steps": 6, "log_every_steps": 3, "bucket_megabytes": 0.2} | train,
+    )
+    lines = harness.json_lines(run / "metrics.jsonl")
+    plan = json.loads((run / "plan.json").read_text())
+    return run, plan["per_process"], [line for line in lines if line["kind"] == "train"], lines[-1]
+
+
+def losses(run):
+    return [line["loss"] for line in harness.json_lines(run / "trace.jsonl")]
+
+
+def weights(run):
+    return {key: values for key, values in harness.checkpoint_pieces(run, 6).items()}
+
+
+def assert_same_bits(one, other):
+    assert losses(one) == losses(other)
+    ours, theirs = weights(one), weights(other)
+    assert ours.keys() == theirs.keys() and len(ours) > 20
+    assert all(ours[key].equal(theirs[key]) for key in ours)
+
+
+def test_exchanges_and_memory(tmp_path, data):
+    run, planned, lines, _ = run_with(tmp_path, "one", data, precision="fp32")
+    buffers = [values for kind, *_, values in harness.checkpoint_tensors(run, 6) if kind == "buffer"]
+    assert len(lines) == 2
+    for line in lines:
+        exchange, memory = line["exchange"], line["memory"]
+        assert all(len(values) == 2 for values in [*exchange.values(), *memory.values()])
+        assert set(memory) == {f"{kind}_bytes" for kind in KINDS}
+        for direction in ("reduce", "publish"):
+            assert exchange[f"{direction}_bytes"] == [cost[f"{direction}_bytes_per_step"] for cost in planned]
+            for wait, under_way in zip(exchange[f"{direction}_wait_ms"], exchange[f"{direction}_ms"]):
+                assert wait >= 0 and under_way > 0
+        assert line["bytes_sent"] == exchange["reduce_bytes"][0] + exchange["publish_bytes"][0]
+        assert 0 <= line["overlap"] <= 1
+        assert exchange["busy_ms"][line["slowest_rank"]] == max(exchange["busy_ms"]) <= line["step_ms"] * 1.01
+        for rank, cost in enumerate(planned):
+            assert memory["optimizer_bytes"][rank] == cost["optimizer_bytes"]
+            batch_norm_bytes = memory["weights_bytes"][rank] - cost["parameter_bytes"]
+            assert 0 < batch_norm_bytes <= 4 * sum(values.numel() for values in buffers)
+            assert memory["gradients_bytes"][rank] <= cost["gradient_bytes"] + 2 * cost["parameter_bytes"]
+            assert memory["activations_bytes"][rank] > 0.5 * cost["activation_bytes"]
+
+
+def test_released_gradients_do_not_stand_in_full(tmp_path, data):
+    released, planned, _, _ = run_with(tmp_path, "released", data)
+    standing, planned_standing, lines, _ = run_with(tmp_path, "standing", data, release_gradients=False)
+    assert_same_bits(released, standing)
+    for rank, (less, more) in enumerate(zip(planned, planned_standing)):
+        assert more["gradient_bytes"] == more["parameter_bytes"] > less["gradient_bytes"]
+        assert less["gradient_bytes"] == less["optimizer_bytes"]  # fp64: an averaged share, and its momentum
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_checkpointing_activations_changes_no_result(tmp_path, data, processes):
+    """BatchNorm's running statistics too, which the evaluation uses as they are."""
+    options = {"processes": processes}
+    plain, planned, lines, evaluation = run_with(tmp_path, "plain", data, **options)
+    less, planned_less, lines_less, evaluation_less = run_with(
+        tmp_path, "less", data, checkpoint_activations=True, **options
+    )
+    assert losses(less) == pytest.approx(losses(plain), rel=1e-9)
+    for key in ("loss", "loss_uncorrected"):
+        assert evaluation_less[key] == pytest.approx(evaluation[key], rel=1e-9)
+    for rank in range(processes):
+        assert planned_less[rank]["activation_bytes"] < 0.75 * planned[rank]["activation_bytes"]
+
+
+def test_gradients_sent_as_bf16(tmp_path, data):
+    exact, planned, _, _ = run_with(tmp_path, "exact", data, precision="fp32")
+    rounded, planned_half, lines, _ = run_with(tmp_path, "rounded", data, precision="fp32", reduce_dtype="bf16")
+    for half, whole in zip(planned_half, planned):
+        assert 2 * half["reduce_bytes_per_step"] == whole["reduce_bytes_per_step"]
+        assert half["publish_bytes_per_step"] == whole["publish_bytes_per_step"]
+    assert lines[-1]["exchange"]["reduce_bytes"] == [cost["reduce_bytes_per_step"] for cost in planned_half]
+    assert losses(rounded)[:2] == losses(exact)[:2]
+    assert losses(rounded) != losses(exact)
+    assert losses(rounded) == pytest.approx(losses(exact), rel=0.05)
+
+
+def test_one_process_exchanges_nothing(tmp_path, data):
+    _, _, lines, _ = run_with(tmp_path, "alone", data, processes=1)
+    assert lines[-1]["bytes_sent"] == 0
+    assert lines[-1]["overlap"] is None or math.isnan(lines[-1]["overlap"])
+
+
+def test_profile(tmp_path, data):
+    run, *_ = run_with(tmp_path, "profiled", data, profile_steps=2)
+    for rank in (0, 1):
+        events = json.loads((run / f"profile-rank-{rank}.json").read_text())["traceEvents"]
+        names = [event["name"] for event in events if event.get("cat") == "cpu_op"]
+        # Two steps of one worker: the stem, two convolutions of each of its branches, three projections.
+        assert names.count("aten::convolution_backward") % 2 == 0
+        assert 2 * (1 + 3) < names.count("aten::convolution_backward") <= 2 * (1 + 3 + 16)
+    refused = harness.run(
+        "plan", "--config", harness.write_config(tmp_path, "bad", data, train={"profile_steps": -1}), expect=2
+    )
+    assert "train.profile_steps" in refused.stderr
