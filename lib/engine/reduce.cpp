@@ -11,9 +11,6 @@
 namespace sdp {
 namespace {
 
-/// Exchanges under way at a time: one is packed or awaited while the other goes on.
-constexpr size_t kMostInFlight = 2;
-
 /// Elements [begin, begin + elements) of a segment, of which `pieces` are the flat pieces.
 void copy_range(FlatCopies& copies, Cursor& to, const Segment& segment, const std::vector<at::Tensor>& pieces,
                 int64_t begin, int64_t elements) {

@@ -8,12 +8,6 @@
 #include "memory/allocations.h"
 
 namespace sdp {
-namespace {
-
-/// As in the other direction: one is packed or unpacked while the other goes on.
-constexpr size_t kMostInFlight = 2;
-
-}  // namespace
 
 Audience Engine::audience_of(Spread what) const {
   if (what == Spread::kGradients) return Audience::kHolders;

@@ -187,17 +187,17 @@ def stop_in_checkpoint(pid, run_dir):
 
 
 PHASES = {
-    "reduce": (TRAFFIC, stop_in_reduce, " during all-to-all"),
-    "publish": (TRAFFIC, stop_in_publish, " during all-to-all"),
-    "evaluation": (EVALUATION, stop_in_evaluation, ""),
-    "checkpoint": (CHECKPOINTS, stop_in_checkpoint, " during all-gather"),
+    "reduce": (TRAFFIC, stop_in_reduce, "reduce"),
+    "publish": (TRAFFIC, stop_in_publish, "publish"),
+    "evaluation": (EVALUATION, stop_in_evaluation, "evaluation"),
+    "checkpoint": (CHECKPOINTS, stop_in_checkpoint, "saving a checkpoint"),
 }
 
 
 @pytest.mark.parametrize("start, lost", [(Launched, 1), (ByHand, 2), (ByHand, 0)])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_killed_process_ends_all(tmp_path, data, phase, start, lost):
-    sections, stop, operation = PHASES[phase]
+    sections, stop, name = PHASES[phase]
     config = harness.write_config(tmp_path, "run", data, **sections)
     run_dir = tmp_path / "runs" / "run"
     with running(start, config, run_dir) as ranks:
@@ -210,7 +210,7 @@ def test_a_killed_process_ends_all(tmp_path, data, phase, start, lost):
         survivors = [rank for rank in range(WORLD) if rank != lost]
         for rank in survivors:
             found = re.findall(rf"Rank {rank} lost .*", ranks.log(rank))
-            assert len(found) == 1 and found[0].startswith(f"Rank {rank} lost rank {lost}{operation}"), found
+            assert len(found) == 1 and found[0].startswith(f"Rank {rank} lost rank {lost} during {name}"), found
 
 
 @pytest.mark.parametrize("start", [Launched, ByHand])

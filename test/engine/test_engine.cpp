@@ -1,103 +1,15 @@
 // The engine on ranks that are threads: memory and traffic against the plan's figures, and bit-identical
 // values on all holders. What it computes is compared with plain PyTorch in test/cli/test_equivalence.py.
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <nlohmann/json.hpp>
-#include <random>
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
-#include "engine/engine.h"
-#include "model/layouts.h"
-#include "model/model.h"
-#include "spec/model_defaults.h"
-#include "subnet/accounting.h"
+#include "engine_cases.h"
 
 namespace sdp {
 namespace {
-
-struct Case {
-  int64_t workers = 4;
-  int64_t replicas = 1;
-  int64_t processes = 4;
-  std::string coverage = "2/4";
-  Precision precision = Precision::kFp32;
-  OptimizerName optimizer = OptimizerName::kSgd;
-  bool shard = true;
-  int64_t accumulate_steps = 1;
-  ModelName model = ModelName::kResNet18;
-  Construction construction = Construction::kBlock;
-  Masking masking = Masking::kForward;
-  bool release_gradients = true;
-};
-
-ExperimentSpec spec_of(const Case& c) {
-  ExperimentSpec spec;
-  spec.model.name = c.model;
-  spec.model.width = 8;
-  spec.model.hidden_width = 24;
-  spec.model.image_size = 8;
-  spec.model.heads = 4;
-  spec.model.patch_size = 2;
-  spec.model.window_size = 2;
-  spec.model.vocab_size = 32;
-  resolve_model(spec.model);
-  spec.subnetwork.workers = c.workers;
-  spec.subnetwork.replicas = c.replicas;
-  spec.subnetwork.coverage.text = c.coverage;
-  spec.subnetwork.construction = c.construction;
-  spec.subnetwork.masking = c.masking;
-  // A window of slices gives every worker some of every branch, and so a gradient of all it owns.
-  spec.subnetwork.assignment =
-      c.construction == Construction::kNeuron ? Assignment::kWindow : Assignment::kRandom;
-  spec.optimizer.name = c.optimizer;
-  spec.optimizer.lr = 0.01;
-  spec.optimizer.shard = c.shard;
-  spec.train.precision = c.precision;
-  spec.train.accumulate_steps = c.accumulate_steps;
-  spec.train.release_gradients = c.release_gradients;
-  spec.train.batch_size_per_worker = 2;
-  spec.train.bucket_megabytes = 0.1;
-  return spec;
-}
-
-/// Catch's assertions are not for threads: a rank that finds a difference throws.
-void expect(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
-void expect_equal(int64_t actual, int64_t planned, const std::string& what) {
-  expect(actual == planned, what + ": " + std::to_string(actual) + ", planned " + std::to_string(planned));
-}
-
-/// Forward and backward of every local slot on noise, with the step's last passes unless a micro-batch is to
-/// follow. `look` is called at the end of each pass, before the engine takes what is left.
-void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan, int step,
-              bool more_follow = false, const std::function<void(int slot)>& look = {}) {
-  const size_t slots = engine.store().slots().size();
-  for (size_t s = 0; s < slots; ++s) {
-    const Slot slot = engine.store().slots()[s];
-    const std::unique_ptr<Model> model =
-        make_subnetwork(spec.model, plan, slot.worker, engine.store().slot(static_cast<int>(s)));
-    at::Generator noise = at::detail::createCPUGenerator(1000 * step + 10 * slot.worker + slot.replica);
-    const at::Tensor input =
-        is_llama(spec.model.name)
-            ? at::randint(*spec.model.vocab_size, {2, 6}, noise, at::kLong)
-            : at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
-    engine.await_values(-1);
-    const ForwardMode mode{.training = true, .before_branch = [&](int b) { engine.await_values(b); }};
-    const at::Tensor loss = model->forward(input, mode).to(at::kFloat).square().mean();
-    expect(at::isfinite(loss).item<bool>(), "values were read before they came");
-    engine.begin_backward(static_cast<int>(s), !more_follow && s + 1 == slots);
-    loss.backward();
-    if (look) look(static_cast<int>(s));
-    engine.end_backward();
-  }
-}
 
 /// No value is readable until it has come.
 void spoil_values(Engine& engine, const SubnetPlan& plan) {
@@ -328,96 +240,6 @@ TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32")
     engine.publish();
     engine.await_all_values();
     expect_moved_by(259.0 / 4 / 64);
-  });
-}
-
-/// The values after two steps in which each rank's gradients come in an order of its own and some do not come
-/// at all. A gradient is a constant of the parameter, the worker and the step, or missing.
-std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_seed) {
-  ExperimentSpec spec = spec_of(c);
-  spec.train.bucket_megabytes = 0.002;
-  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
-  const Schedule schedule =
-      make_schedule(plan, make_placement(c.workers, c.replicas, c.processes), schedule_options(spec));
-  expect(schedule.buckets.size() > 8, "too few buckets");
-  std::vector<at::Tensor> values;
-  run_thread_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
-    Engine engine(plan, schedule, spec.optimizer, comm);
-    engine.initialize(3);
-    std::mt19937_64 random(order_seed * 100 + static_cast<uint64_t>(comm.rank()));
-    for (int step = 0; step < 2; ++step) {
-      const int slots = static_cast<int>(engine.store().slots().size());
-      for (int s = 0; s < slots; ++s) {
-        const Slot slot = engine.store().slots()[s];
-        std::vector<int> order = engine.store().owned_parameters(s);
-        std::shuffle(order.begin(), order.end(), random);
-        // Autograd runs the node that was made last first.
-        at::Tensor sum = at::zeros({}, at::kDouble);
-        for (int parameter : order) {
-          const uint64_t kind = std::hash<int>{}(31 * parameter + 7 * slot.worker + step) % 5;
-          if (kind == 0) continue;  // no gradient
-          sum = sum + engine.store().leaf(s, parameter).sum() * static_cast<double>(kind);
-        }
-        engine.begin_backward(s, s + 1 == slots);
-        sum.backward();
-        engine.end_backward();
-      }
-      engine.reduce();
-      engine.step(0.1);
-      engine.publish();
-      engine.await_all_values();
-    }
-    for (const StateRange& range : engine.owned_state())
-      if (comm.rank() == 0 && range.kind == "value") values.push_back(range.values.clone());
-  });
-  return values;
-}
-
-TEST_CASE("the order in which gradients come, and whether they come, changes nothing but time") {
-  for (Case c : {Case{.precision = Precision::kFp64, .model = ModelName::kMlp},
-                 Case{.processes = 2, .precision = Precision::kFp64, .model = ModelName::kMlp},
-                 Case{.precision = Precision::kFp64,
-                 .optimizer = OptimizerName::kAdamW,
-                 .model = ModelName::kLlamaTiny,
-                 .construction = Construction::kNeuron,
-                 .masking = Masking::kBackward}}) {
-    c.release_gradients = false;
-    const std::vector<at::Tensor> expected = values_after_wild_steps(c, 0);
-    CHECK(!expected.empty());
-    c.release_gradients = true;
-    for (uint64_t order = 1; order <= 10; ++order) {
-      const std::vector<at::Tensor> values = values_after_wild_steps(c, order);
-      REQUIRE(values.size() == expected.size());
-      for (size_t i = 0; i < values.size(); ++i)
-        CHECK(at::equal(values[i], expected[i]));
-    }
-  }
-}
-
-TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
-  ExperimentSpec spec = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = ModelName::kMlp});
-  spec.optimizer.momentum = 0;
-  spec.optimizer.weight_decay = 0;
-  spec.train.reduce_dtype = WireType::kBf16;
-  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec));
-  run_thread_ranks(2, [&](Communicator& comm) {
-    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
-    const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank(), spec.train);
-    expect_equal(2 * planned.reduce_bytes_per_step, other.publish_bytes_per_step, "half the bytes");
-    Engine engine(plan, schedule, spec.optimizer, comm);
-    engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });
-    const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
-    engine.begin_backward(0, /*last=*/true);
-    leaf.mutable_grad() = at::full_like(leaf.detach(), 1 + 1.0 / 1024);  // 1 in bf16
-    engine.end_backward();
-    engine.reduce();
-    engine.step(1);
-    engine.publish();
-    engine.await_all_values();
-    expect_equal(comm.traffic().all_to_all_bytes, planned.bytes_sent_per_step(), "bytes sent");
-    // The own contribution is exact, the other's is rounded.
-    expect(at::allclose(leaf, at::full_like(leaf, -(1 + 0.5 / 1024)), 0, 1e-7), "mean of both");
   });
 }
 

@@ -12,20 +12,18 @@
 // owned.
 
 #include <ATen/ATen.h>
-#include <c10/core/Allocator.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "memory/allocations.h"
 #include "model/layouts.h"
 #include "model/model.h"
 #include "model/slices.h"
@@ -38,55 +36,6 @@
 
 namespace sdp {
 namespace {
-
-/// Counts the bytes that the CPU's own allocator has given out and not got back. There is one of it, for
-/// good: memory is given back to it by plain function (c10 wants a DataPtr's context to be its data), and
-/// even after main.
-class CountingAllocator : public c10::Allocator {
- public:
-  static CountingAllocator& install() {
-    instance_ = new CountingAllocator(*c10::GetAllocator(at::kCPU));
-    c10::SetAllocator(at::kCPU, instance_);
-    return *instance_;
-  }
-
-  int64_t bytes() const {
-    const std::lock_guard lock(mutex_);
-    return bytes_;
-  }
-  c10::DataPtr allocate(size_t size) override {
-    c10::DataPtr block = inner_.allocate(size);
-    void* const data = block.release_context();
-    if (data) {
-      const std::lock_guard lock(mutex_);
-      sizes_[data] = static_cast<int64_t>(size);
-      bytes_ += static_cast<int64_t>(size);
-    }
-    return {data, data, &give_back, at::kCPU};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
-  void copy_data(void* to, const void* from, size_t size) const override {
-    default_copy_data(to, from, size);
-  }
-
- private:
-  explicit CountingAllocator(c10::Allocator& inner) : inner_(inner) {}
-  static void give_back(void* data) {
-    if (data) {
-      const std::lock_guard lock(instance_->mutex_);
-      const auto found = instance_->sizes_.find(data);
-      instance_->bytes_ -= found->second;
-      instance_->sizes_.erase(found);
-    }
-    instance_->inner_.raw_deleter()(data);
-  }
-
-  static inline CountingAllocator* instance_ = nullptr;
-  c10::Allocator& inner_;
-  mutable std::mutex mutex_;
-  int64_t bytes_ = 0;
-  std::unordered_map<void*, int64_t> sizes_;
-};
 
 at::Tensor read(const SafetensorsFile& file, const std::string& name) {
   const TensorView* view = file.find(name);
@@ -183,7 +132,7 @@ struct Arguments {
 };
 
 void run(const Arguments& arguments) {
-  const CountingAllocator& counter = CountingAllocator::install();
+  count_allocations(at::kCPU);
   const ExperimentSpec spec = load_spec({arguments.spec}, {}, NamedFiles::kNotNeeded).spec;
   const Precision precision = spec.train.precision;
   SubnetPlan plan = make_plan(layout_of(spec.model, spec.data.sequence_length), spec.subnetwork,
@@ -200,10 +149,10 @@ void run(const Arguments& arguments) {
                          .checkpoint_branches = spec.train.checkpoint_activations};
   const at::AutoGradMode with_gradients(arguments.is_training);
 
-  const int64_t bytes_before = counter.bytes();
+  const int64_t bytes_before = allocated_now().total();
   const at::Tensor loss = training_loss(model->features(input.clone(), mode), model->head(),
                                         TensorBatch{.labels = labels}, spec.train);
-  int64_t kept_bytes = counter.bytes() - bytes_before;
+  int64_t kept_bytes = allocated_now().total() - bytes_before;
   if (is_llama(spec.model.name) && arguments.is_training)  // the head's gradient is there with the loss
     kept_bytes -= model->head().weight.numel() * bytes_of(sum_type(precision));
   std::map<std::string, at::Tensor> results;

@@ -1,0 +1,99 @@
+#pragma once
+
+// Small experiments for tests of the engine on ranks that are threads.
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "engine/engine.h"
+#include "model/layouts.h"
+#include "model/model.h"
+#include "spec/model_defaults.h"
+#include "subnet/accounting.h"
+
+namespace sdp {
+
+struct Case {
+  int64_t workers = 4;
+  int64_t replicas = 1;
+  int64_t processes = 4;
+  std::string coverage = "2/4";
+  Precision precision = Precision::kFp32;
+  OptimizerName optimizer = OptimizerName::kSgd;
+  bool shard = true;
+  int64_t accumulate_steps = 1;
+  ModelName model = ModelName::kResNet18;
+  Construction construction = Construction::kBlock;
+  Masking masking = Masking::kForward;
+  bool release_gradients = true;
+};
+
+inline ExperimentSpec spec_of(const Case& c) {
+  ExperimentSpec spec;
+  spec.model.name = c.model;
+  spec.model.width = 8;
+  spec.model.hidden_width = 24;
+  spec.model.image_size = 8;
+  spec.model.heads = 4;
+  spec.model.patch_size = 2;
+  spec.model.window_size = 2;
+  spec.model.vocab_size = 32;
+  resolve_model(spec.model);
+  spec.subnetwork.workers = c.workers;
+  spec.subnetwork.replicas = c.replicas;
+  spec.subnetwork.coverage.text = c.coverage;
+  spec.subnetwork.construction = c.construction;
+  spec.subnetwork.masking = c.masking;
+  // A window of slices gives every worker some of every branch, and so a gradient of all it owns.
+  spec.subnetwork.assignment =
+      c.construction == Construction::kNeuron ? Assignment::kWindow : Assignment::kRandom;
+  spec.optimizer.name = c.optimizer;
+  spec.optimizer.lr = 0.01;
+  spec.optimizer.shard = c.shard;
+  spec.train.precision = c.precision;
+  spec.train.accumulate_steps = c.accumulate_steps;
+  spec.train.release_gradients = c.release_gradients;
+  spec.train.batch_size_per_worker = 2;
+  spec.train.bucket_megabytes = 0.1;
+  return spec;
+}
+
+/// Catch's assertions are not for threads: a rank that finds a difference throws.
+inline void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+inline void expect_equal(int64_t actual, int64_t planned, const std::string& what) {
+  expect(actual == planned, what + ": " + std::to_string(actual) + ", planned " + std::to_string(planned));
+}
+
+/// Forward and backward of every local slot on noise, with the step's last passes unless a micro-batch is to
+/// follow. `look` is called at the end of each pass, before the engine takes what is left.
+inline void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan, int step,
+                     bool more_follow = false, const std::function<void(int slot)>& look = {}) {
+  const size_t slots = engine.store().slots().size();
+  for (size_t s = 0; s < slots; ++s) {
+    const Slot slot = engine.store().slots()[s];
+    const std::unique_ptr<Model> model =
+        make_subnetwork(spec.model, plan, slot.worker, engine.store().slot(static_cast<int>(s)));
+    at::Generator noise = at::detail::createCPUGenerator(1000 * step + 10 * slot.worker + slot.replica);
+    const at::Tensor input =
+        is_llama(spec.model.name)
+            ? at::randint(*spec.model.vocab_size, {2, 6}, noise, at::kLong)
+            : at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
+    engine.await_values(-1);
+    const ForwardMode mode{.training = true, .before_branch = [&](int b) { engine.await_values(b); }};
+    const at::Tensor loss = model->forward(input, mode).to(at::kFloat).square().mean();
+    expect(at::isfinite(loss).item<bool>(), "values were read before they came");
+    engine.begin_backward(static_cast<int>(s), !more_follow && s + 1 == slots);
+    loss.backward();
+    if (look) look(static_cast<int>(s));
+    engine.end_backward();
+  }
+}
+
+}  // namespace sdp
