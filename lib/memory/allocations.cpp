@@ -1,5 +1,6 @@
 #include "memory/allocations.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #ifdef USE_C10D_NCCL
@@ -116,6 +117,7 @@ class CountingCpuAllocator : public c10::Allocator {
 
 #ifdef USE_C10D_NCCL
 void count_cuda(c10::Device device) {
+  at::globalContext().lazyInitDevice(c10::kCUDA);  // before it there is no allocator to attach to
   using c10::cuda::CUDACachingAllocator::TraceEntry;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([device](const TraceEntry& entry) {
     if (entry.device_ != device.index()) return;
