@@ -123,20 +123,17 @@ struct Effort {
   int history;
 
   explicit Effort(const AssignmentProblem& problem) {
-    constexpr int64_t kElementarySteps = 200'000'000;
     const int64_t n = problem.workers;
+    // Among many workers loads and lambda2 are close to their bounds early; few unequal ones need the search.
+    const int64_t elementary_steps = n <= kSmallWorkers ? 200'000'000 : 80'000'000;
     const int64_t small = n <= kSmallWorkers ? n * n * n / 4 : 0;
     const int64_t steps_a_move = 250 + 3 * n + 12 * int64_t{problem.owners} + small;
     const int64_t size = static_cast<int64_t>(problem.flops.size()) * n;
-    total = std::min(size * 10'000, kElementarySteps / steps_a_move);
+    total = std::min(size * 10'000, elementary_steps / steps_a_move);
     run = std::clamp<int64_t>(size * 60, std::min<int64_t>(total / 32, 2'000), total / 32);
     history = static_cast<int>(std::max<int64_t>(1, run / 40));
   }
 };
-
-double lambda2_by_unit(const Owners& owners, int workers) {
-  return lambda2(co_ownership(owners, std::vector<double>(owners.size(), 1.0), workers), workers);
-}
 
 /// The best assignment so far by what is really wanted: lambda2 itself instead of the search's stand-in.
 class Finalist {
@@ -146,14 +143,14 @@ class Finalist {
         even_(even),
         search_(first),
         cost_(first.cost(even)),
-        lambda2_(lambda2_by_unit(first.owners(), workers)) {}
+        lambda2_(lambda2(first.co_ownership(), workers)) {}
 
   void offer(const AssignmentSearch& search) {
     const AssignmentCost cost = search.cost(even_);
     const auto loads = std::tie(cost.uneven_flops, cost.uneven_bytes);
     const auto best_loads = std::tie(cost_.uneven_flops, cost_.uneven_bytes);
     if (loads > best_loads) return;
-    const double found = lambda2_by_unit(search.owners(), workers_);
+    const double found = lambda2(search.co_ownership(), workers_);
     if (loads == best_loads && !better(found, cost)) return;
     search_ = search;
     cost_ = cost;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <tuple>
 
 namespace sdp {
 namespace {
@@ -43,6 +44,10 @@ int64_t fourth_powers(const std::vector<int64_t>& k, int n) {
     }
   }
   return sum;
+}
+
+bool heavier(const AssignmentCost& a, const AssignmentCost& b) {
+  return std::tie(a.uneven_flops, a.uneven_bytes) > std::tie(b.uneven_flops, b.uneven_bytes);
 }
 
 }  // namespace
@@ -91,11 +96,12 @@ AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const std::vector<O
     squares_ += count * count;
 }
 
-void AssignmentSearch::change_co_ownership(const Replacement& replacement) {
-  const auto& [group, in, out, of_whole_sets] = replacement;
+void AssignmentSearch::change_co_ownership(const Replacement& made) {
+  const auto& [group, in, out, of_whole_sets] = made;
+  if (of_whole_sets) return;
   const int* list = workers_of(group);
-  const int leaving = list[in];
-  const int joining = list[out];
+  const int leaving = list[out];
+  const int joining = list[in];
   int64_t* shared_leaving = &shared_[static_cast<size_t>(leaving) * n_];
   int64_t* shared_joining = &shared_[static_cast<size_t>(joining) * n_];
   int64_t change = 1 - 2 * shared_leaving[leaving]-- + 1 + 2 * shared_joining[joining]++;
@@ -110,8 +116,12 @@ void AssignmentSearch::change_co_ownership(const Replacement& replacement) {
   squares_ += change;
 }
 
-void AssignmentSearch::apply(const Replacement& replacement) {
-  if (!replacement.of_whole_sets) change_co_ownership(replacement);
+void AssignmentSearch::change_co_ownership(const std::vector<Replacement>& made) {
+  for (const Replacement& replacement : made)
+    change_co_ownership(replacement);
+}
+
+void AssignmentSearch::exchange_places(const Replacement& replacement) {
   const auto& [group, in, out, of_whole_sets] = replacement;
   int* list = workers_of(group);
   const int leaving = list[in];
@@ -128,19 +138,32 @@ void AssignmentSearch::apply(const Replacement& replacement) {
 
 void AssignmentSearch::replace(int group, int worker, int other, bool of_whole_sets) {
   pending_.push_back({group, position(group, worker), position(group, other), of_whole_sets});
-  apply(pending_.back());
+  exchange_places(pending_.back());
 }
 
 /// A replacement is its own inverse.
-void AssignmentSearch::undo(std::vector<Replacement>& replacements) {
+void AssignmentSearch::undo_places(std::vector<Replacement>& replacements) {
   for (; !replacements.empty(); replacements.pop_back())
-    apply(replacements.back());
+    exchange_places(replacements.back());
+}
+
+void AssignmentSearch::undo(std::vector<Replacement>& replacements) {
+  for (; !replacements.empty(); replacements.pop_back()) {
+    exchange_places(replacements.back());
+    change_co_ownership(replacements.back());
+  }
+}
+
+AssignmentCost AssignmentSearch::cost_of_loads(const EvenLoads& even) const {
+  const int64_t flops = *std::max_element(flops_.begin(), flops_.end());
+  const int64_t bytes = *std::max_element(bytes_.begin(), bytes_.end());
+  return {std::max(even.flops, flops), std::max(even.bytes, bytes), /*concentration=*/0, bytes, flops};
 }
 
 AssignmentCost AssignmentSearch::cost(const EvenLoads& even) const {
-  const int64_t flops = *std::max_element(flops_.begin(), flops_.end());
-  const int64_t bytes = *std::max_element(bytes_.begin(), bytes_.end());
-  return {std::max(even.flops, flops), std::max(even.bytes, bytes), concentration(), bytes, flops};
+  AssignmentCost result = cost_of_loads(even);
+  result.concentration = concentration();
+  return result;
 }
 
 int64_t AssignmentSearch::concentration() const {
@@ -224,27 +247,43 @@ void AssignmentSearch::run(int64_t moves, int history, const EvenLoads& even) {
   for (int64_t move = 0; move < moves; ++move) {
     pending_.clear();
     propose();
-    const AssignmentCost proposed = cost(even);
     AssignmentCost& reference = earlier[move % history];
-    if (proposed <= current || proposed <= reference) {
-      current = proposed;
+    if (accept(current, reference, even)) {
       since_best.insert(since_best.end(), pending_.begin(), pending_.end());
       if (current < best) {
         best = current;
         since_best.clear();
       }
-    } else {
-      undo(pending_);
     }
     reference = std::min(reference, current);
   }
   undo(since_best);
 }
 
+/// Keeps the pending move, whose cost `current` becomes, or takes it back.
+bool AssignmentSearch::accept(AssignmentCost& current, const AssignmentCost& reference,
+                              const EvenLoads& even) {
+  AssignmentCost proposed = cost_of_loads(even);
+  // Most moves fall by their loads, before co-ownership, the costlier part, is looked at.
+  if (heavier(proposed, current) && heavier(proposed, reference)) {
+    undo_places(pending_);
+    return false;
+  }
+  change_co_ownership(pending_);
+  proposed.concentration = concentration();
+  if (proposed > current && proposed > reference) {
+    undo(pending_);
+    return false;
+  }
+  current = proposed;
+  return true;
+}
+
 void AssignmentSearch::shake(int times) {
   for (int i = 0; i < times; ++i) {
     pending_.clear();
     propose();
+    change_co_ownership(pending_);
   }
 }
 

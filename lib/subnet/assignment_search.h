@@ -65,6 +65,8 @@ class AssignmentSearch {
 
   AssignmentCost cost(const EvenLoads& even = {}) const;
   std::vector<OwnerSet> owners() const;
+  /// [workers, workers], groups weighted by 1: what co_ownership (subnet/spectral.h) makes of the owners.
+  std::vector<double> co_ownership() const { return {shared_.begin(), shared_.end()}; }
 
  private:
   /// Position `in` of the group's worker list (an owner) changes places with position `out` (not an owner).
@@ -81,10 +83,18 @@ class AssignmentSearch {
   int& position(int group, int worker) { return position_[static_cast<size_t>(group) * n_ + worker]; }
   bool owns(int worker, int group) const { return position_[static_cast<size_t>(group) * n_ + worker] < p_; }
 
-  void apply(const Replacement& replacement);
-  void change_co_ownership(const Replacement& replacement);
-  void replace(int group, int worker, int other, bool of_whole_sets = false);
+  // A replacement is made in two steps: places and loads first, then co-ownership, which reads the places.
+  void exchange_places(const Replacement& replacement);
+  void change_co_ownership(const Replacement& made);
+  /// `made`: one move's, which has one replacement of single owners in a group at most.
+  void change_co_ownership(const std::vector<Replacement>& made);
+  void undo_places(std::vector<Replacement>& replacements);
   void undo(std::vector<Replacement>& replacements);
+  bool accept(AssignmentCost& current, const AssignmentCost& reference, const EvenLoads& even);
+  AssignmentCost cost_of_loads(const EvenLoads& even) const;
+
+  // Moves: the first step of their replacements is made, and they are put into pending_.
+  void replace(int group, int worker, int other, bool of_whole_sets = false);
   void propose();
   void propose_replacement();
   void propose_exchange();
