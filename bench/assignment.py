@@ -13,7 +13,8 @@ import pathlib
 import statistics
 import subprocess
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import runs
+
 WORKERS = 8
 OWNERS = (2, 3, 4, 6, 7)
 MODELS = {  # name: configuration, constructions
@@ -42,17 +43,12 @@ class Planner:
     def plan(self, config, *arguments, **subnetwork):
         key = (config, arguments, tuple(sorted(subnetwork.items())))
         if key not in self.plans:
-            command = [self.program, "plan", "--json", "--config", ROOT / "configs" / f"{config}.yaml", *arguments]
+            command = [self.program, "plan", "--json", "--config", runs.ROOT / "configs" / f"{config}.yaml", *arguments]
             for name, value in {"train.precision": "fp32", **{f"subnetwork.{k}": v for k, v in subnetwork.items()}}.items():
                 command += ["--set", f"{name}={value}"]
             result = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True)
             self.plans[key] = json.loads(result.stdout)
         return self.plans[key]
-
-
-def table(header, rows):
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
 
 
 def balance_rows(planner):
@@ -167,7 +163,7 @@ def cost_rows(program):
     base_s, base_bytes = (min(figures) for figures in zip(*(measured("--version") for _ in range(3))))
     for construction in ("block", "neuron"):
         for p in (16, 32, 48):
-            words = ["plan", "--json", "--config", ROOT / "configs" / "llama_1b_fineweb.yaml"]
+            words = ["plan", "--json", "--config", runs.ROOT / "configs" / "llama_1b_fineweb.yaml"]
             for override in ("workers=64", f"coverage={p}/64", f"construction={construction}", "placement=pack"):
                 words += ["--set", f"subnetwork.{override}"]
             words += ["--processes-per-node", 8]
@@ -244,26 +240,26 @@ def processor():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build" / "sdp-train")
+    parser.add_argument("--program", type=pathlib.Path, default=runs.BINARY)
     parser.add_argument("--out", type=pathlib.Path, help="file to write; default: print")
     arguments = parser.parse_args()
     planner = Planner(arguments.program)
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+        ["git", "rev-parse", "--short", "HEAD"], cwd=runs.ROOT, check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()
     coverage = ["model", "construction", "C"]
     text = TEXT.format(
         commit=commit,
         processor=processor(),
-        balance=table(
+        balance=runs.table(
             [*coverage, "FLOPs", "parameters", "state", "λ2, units", "λ2, parameters", "λ2, FLOPs"], balance_rows(planner)
         ),
-        reference=table(["p", "FLOPs max/mean", "parameters max/mean", "λ2, units", "in order"], reference_rows(planner)),
-        sent=table(
+        reference=runs.table(["p", "FLOPs max/mean", "parameters max/mean", "λ2, units", "in order"], reference_rows(planner)),
+        sent=runs.table(
             [*coverage, "forward, mean", "formula", "largest", "backward, mean", "formula", "largest"], sent_rows(planner)
         ),
-        nodes=table([*coverage, "nodes", "in_order", "pack", "spread", "DDP, exchange", "DDP, ring"], node_rows(planner)),
-        cost=table(["construction", "C", "processor time, s", "memory, MB"], cost_rows(arguments.program)),
+        nodes=runs.table([*coverage, "nodes", "in_order", "pack", "spread", "DDP, exchange", "DDP, ring"], node_rows(planner)),
+        cost=runs.table(["construction", "C", "processor time, s", "memory, MB"], cost_rows(arguments.program)),
     )
     if arguments.out:
         arguments.out.write_text(text)

@@ -251,9 +251,7 @@ def main():
     text = report(results, arguments.rounds)
     print(text)
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
-        (arguments.out / "results.md").write_text(text + "\n")
+        runs.write_results(arguments.out, results, text)
 
 
 if __name__ == "__main__":

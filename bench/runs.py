@@ -69,6 +69,13 @@ def train_lines(run_dir):
     return [line for line in map(json.loads, text.splitlines()) if line["kind"] == "train"]
 
 
+def write_results(folder, results, text):
+    """results.json and results.md"""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    (folder / "results.md").write_text(text + "\n")
+
+
 def load():
     return os.getloadavg()[0]
 

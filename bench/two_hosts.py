@@ -238,9 +238,7 @@ def main():
     text = report(result)
     print(text)
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "results.json").write_text(json.dumps(result, indent=2) + "\n")
-        (arguments.out / "results.md").write_text(text + "\n")
+        runs.write_results(arguments.out, result, text)
 
 
 if __name__ == "__main__":

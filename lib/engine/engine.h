@@ -11,6 +11,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -120,6 +121,8 @@ class Engine {
   enum class Spread { kGradients, kValues };
   Audience audience_of(Spread what) const;
   InFlight begin_spread(int bucket, Spread what);
+  template <class Use>
+  void for_each_received(const InFlight& flight, Spread what, Use use) const;
   void finish_gradients(InFlight& flight);
   void finish_values(InFlight& flight);
   void spread_gradients();
@@ -131,8 +134,8 @@ class Engine {
                    const std::function<int64_t(int from, int to)>& elements) const;
   void send_off(InFlight& flight, ExchangeClock& clock);
 
-  /// Flat gradients of the segment's pieces on this process.
-  std::vector<at::Tensor> flat_gradients(int bucket, int segment);
+  /// Flat gradients of the segment's pieces on this process, by parameter.
+  std::map<int, at::Tensor> flat_gradients(int bucket, int segment);
   void release_packed(int bucket);
   /// Copy of the values that the optimizer updates here, in the order of the state's segments.
   at::Tensor read_updated(int bucket) const;

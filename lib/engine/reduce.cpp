@@ -11,28 +11,26 @@
 namespace sdp {
 namespace {
 
-/// Elements [begin, begin + elements) of a segment, of which `pieces` are the flat pieces.
-void copy_range(FlatCopies& copies, Cursor& to, const Segment& segment, const std::vector<at::Tensor>& pieces,
-                int64_t begin, int64_t elements) {
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& piece = segment.pieces[i];
-    const int64_t from = std::max(begin, piece.offset);
-    const int64_t end = std::min(begin + elements, piece.offset + piece.elements);
-    if (from < end) copies.add(to.next(end - from), pieces[i].narrow(0, from - piece.offset, end - from));
+/// Elements [begin, begin + elements) of a segment, of which `pieces` has the flat pieces by parameter.
+void copy_range(FlatCopies& copies, Cursor& to, const Segment& segment,
+                const std::map<int, at::Tensor>& pieces, int64_t begin, int64_t elements) {
+  for (const PieceRange& range : piece_ranges(segment, begin, elements)) {
+    const int64_t size = range.end - range.begin;
+    copies.add(to.next(size), pieces.at(range.parameter).narrow(0, range.begin, size));
   }
 }
 
 }  // namespace
 
-std::vector<at::Tensor> Engine::flat_gradients(int bucket, int segment_index) {
+std::map<int, at::Tensor> Engine::flat_gradients(int bucket, int segment_index) {
   const BucketState& state = states_[bucket];
   const Segment& segment = schedule_.buckets[bucket].segments[segment_index];
-  std::vector<at::Tensor> pieces;
+  std::map<int, at::Tensor> pieces;
   for (const Piece& piece : segment.pieces)
-    pieces.push_back(
+    pieces[piece.parameter] =
         schedule_.accumulates()
             ? state.accumulator.narrow(0, state.held_offsets[segment_index] + piece.offset, piece.elements)
-            : store_.piece_gradient(0, piece.parameter, segment.unit));
+            : store_.piece_gradient(0, piece.parameter, segment.unit);
   return pieces;
 }
 
@@ -56,7 +54,7 @@ void Engine::begin_reduce(int bucket_index) {
   BucketState& state = states_[bucket_index];
   const int me = comm_.rank();
   if (schedule_.accumulates() && !state.accumulator.defined()) state.allocate_accumulator();
-  std::vector<std::vector<at::Tensor>> gradients(bucket.segments.size());
+  std::vector<std::map<int, at::Tensor>> gradients(bucket.segments.size());
   for (size_t r = 0; r < bucket.segments.size(); ++r)
     if (bucket.segments[r].is_held_by(me)) gradients[r] = flat_gradients(bucket_index, static_cast<int>(r));
 
@@ -67,8 +65,9 @@ void Engine::begin_reduce(int bucket_index) {
   for (int other = 0; other < comm_.size(); ++other) {
     if (other == me) continue;
     for (size_t r = 0; r < bucket.segments.size(); ++r)
-      copy_range(copies, send, bucket.segments[r], gradients[r], bucket.segments[r].share_begin(other),
-                 bucket.segments[r].share_elements(other));
+      if (bucket.segments[r].is_held_by(me))
+        copy_range(copies, send, bucket.segments[r], gradients[r], bucket.segments[r].share_begin(other),
+                   bucket.segments[r].share_elements(other));
   }
   flight.own = at::empty({state.share_elements}, state.sum_options);
   Cursor own(flight.own);

@@ -58,6 +58,22 @@ void Engine::spread_gradients() {
     finish_one();
 }
 
+/// Calls `use(segment, begin, values)` for each share that another process has sent.
+template <class Use>
+void Engine::for_each_received(const InFlight& flight, Spread what, Use use) const {
+  const Bucket& bucket = schedule_.buckets[flight.bucket];
+  Cursor received(flight.receive);
+  for (int other = 0; other < comm_.size(); ++other) {
+    if (other == comm_.rank()) continue;
+    for (size_t r = 0; r < bucket.segments.size(); ++r) {
+      const Segment& segment = bucket.segments[r];
+      const int64_t elements = segment.share_elements(other);
+      if (segment.is_for(comm_.rank(), audience_of(what)) && elements > 0)
+        use(r, segment.share_begin(other), received.next(elements));
+    }
+  }
+}
+
 /// Puts the averaged gradient of all that is held together, from the own share and from what came.
 void Engine::finish_gradients(InFlight& flight) {
   const MemoryScope scope(MemoryKind::kGradients);
@@ -73,17 +89,9 @@ void Engine::finish_gradients(InFlight& flight) {
     copies.add(part(share.segment, share.begin, share.elements),
                state.gradient_share.narrow(0, share.offset, share.elements)
                    .to(scalar_type(schedule_.wire_type(bucket))));
-  Cursor received(flight.receive);
-  for (int other = 0; other < comm_.size(); ++other) {
-    if (other == comm_.rank()) continue;
-    for (size_t r = 0; r < bucket.segments.size(); ++r) {
-      const Segment& segment = bucket.segments[r];
-      const int64_t elements = segment.share_elements(other);
-      if (state.held_offsets[r] >= 0 && elements > 0)
-        copies.add(part(static_cast<int64_t>(r), segment.share_begin(other), elements),
-                   received.next(elements));
-    }
-  }
+  for_each_received(flight, Spread::kGradients, [&](size_t segment, int64_t begin, const at::Tensor& values) {
+    copies.add(part(static_cast<int64_t>(segment), begin, values.numel()), values);
+  });
   copies.run();
   state.gradient_share = at::Tensor();
 }
@@ -116,9 +124,7 @@ void Engine::await_values(int branch) {
 }
 
 void Engine::await_all_values() {
-  const at::NoGradGuard no_grad;
-  while (!publishing_.empty())
-    finish_publishing_one();
+  await_values(static_cast<int>(plan_.layout.branches.size()));
 }
 
 /// Sets every segment that this process reads, from what it updated and what it received. A segment that is
@@ -128,7 +134,6 @@ void Engine::finish_values(InFlight& flight) {
   const Bucket& bucket = schedule_.buckets[flight.bucket];
   BucketState& state = states_[flight.bucket];
   const int me = comm_.rank();
-  const Audience audience = audience_of(Spread::kValues);
   const at::TensorOptions options = at::TensorOptions(scalar_type(bucket.type)).device(comm_.device());
   std::vector<at::Tensor> whole(bucket.segments.size());
   for (size_t r = 0; r < whole.size(); ++r)
@@ -143,16 +148,7 @@ void Engine::finish_values(InFlight& flight) {
   };
   for (const SegmentView& view : state.segments)
     set(static_cast<size_t>(view.segment), view.begin, state.updated.narrow(0, view.offset, view.elements));
-  Cursor received(flight.receive);
-  for (int other = 0; other < comm_.size(); ++other) {
-    if (other == me) continue;
-    for (size_t r = 0; r < whole.size(); ++r) {
-      const Segment& segment = bucket.segments[r];
-      const int64_t elements = segment.share_elements(other);
-      if (segment.is_for(me, audience) && elements > 0)
-        set(r, segment.share_begin(other), received.next(elements));
-    }
-  }
+  for_each_received(flight, Spread::kValues, set);
   copies.run();
   FlatCopies unpacked;
   for (size_t r = 0; r < whole.size(); ++r)

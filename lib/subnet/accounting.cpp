@@ -69,21 +69,21 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
         elements_of(plan, part) * bytes_of(element_type(plan.layout.parameters[part.parameter], precision));
 
   std::set<int> units;
-  int64_t largest_gradient = 0;
+  int64_t largest_gradient = 0;  // that stands in full
   double largest_activation_bytes = 0;
   for (Slot slot : slots) {
     for (int unit : plan.units_with(slot.worker, Holding::kOwned))
       units.insert(unit);
     cost.flops_per_sample += plan.worker_flops(slot.worker) / static_cast<double>(slots.size());
-    largest_gradient = std::max(largest_gradient, worker_gradient_bytes(plan, precision, slot.worker));
+    if (!schedule.options.release_gradients)
+      largest_gradient = std::max(largest_gradient, worker_gradient_bytes(plan, precision, slot.worker));
     const Kept kept = plan.worker_kept(slot.worker, train.checkpoint_activations);
     largest_activation_bytes =
         std::max(largest_activation_bytes,
                  kept.elements * static_cast<double>(bytes_of(compute_type(precision))) + kept.bytes);
   }
   cost.units.assign(units.begin(), units.end());
-  if (!schedule.options.release_gradients) cost.gradient_bytes += largest_gradient;
-  cost.gradient_bytes = std::max(cost.gradient_bytes, cost.averaged_gradient_bytes);
+  cost.gradient_bytes = std::max(cost.gradient_bytes + largest_gradient, cost.averaged_gradient_bytes);
   cost.activation_bytes =
       std::llround(largest_activation_bytes * static_cast<double>(train.batch_size_per_worker));
   return cost;

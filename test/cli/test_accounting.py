@@ -26,13 +26,9 @@ def losses(run):
     return [line["loss"] for line in harness.json_lines(run / "trace.jsonl")]
 
 
-def weights(run):
-    return {key: values for key, values in harness.checkpoint_pieces(run, 6).items()}
-
-
 def assert_same_bits(one, other):
     assert losses(one) == losses(other)
-    ours, theirs = weights(one), weights(other)
+    ours, theirs = harness.checkpoint_pieces(one, 6), harness.checkpoint_pieces(other, 6)
     assert ours.keys() == theirs.keys() and len(ours) > 20
     assert all(ours[key].equal(theirs[key]) for key in ours)
 
@@ -62,7 +58,7 @@ def test_exchanges_and_memory(tmp_path, data):
 
 def test_released_gradients_do_not_stand_in_full(tmp_path, data):
     released, planned, _, _ = run_with(tmp_path, "released", data)
-    standing, planned_standing, lines, _ = run_with(tmp_path, "standing", data, release_gradients=False)
+    standing, planned_standing, _, _ = run_with(tmp_path, "standing", data, release_gradients=False)
     assert_same_bits(released, standing)
     for rank, (less, more) in enumerate(zip(planned, planned_standing)):
         assert more["gradient_bytes"] == more["parameter_bytes"] > less["gradient_bytes"]
@@ -73,8 +69,8 @@ def test_released_gradients_do_not_stand_in_full(tmp_path, data):
 def test_checkpointing_activations_changes_no_result(tmp_path, data, processes):
     """BatchNorm's running statistics too, which the evaluation uses as they are."""
     options = {"processes": processes}
-    plain, planned, lines, evaluation = run_with(tmp_path, "plain", data, **options)
-    less, planned_less, lines_less, evaluation_less = run_with(
+    plain, planned, _, evaluation = run_with(tmp_path, "plain", data, **options)
+    less, planned_less, _, evaluation_less = run_with(
         tmp_path, "less", data, checkpoint_activations=True, **options
     )
     assert losses(less) == pytest.approx(losses(plain), rel=1e-9)

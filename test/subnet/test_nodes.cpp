@@ -3,9 +3,8 @@
 #include <numeric>
 
 #include "catch.h"
-#include "model/layouts.h"
+#include "small_plans.h"
 #include "spec/error.h"
-#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "subnet/nodes.h"
 #include "subnet/random_bits.h"
@@ -13,24 +12,7 @@
 namespace sdp {
 namespace {
 
-SubnetPlan plan_of(int64_t workers, int64_t owners, uint64_t seed,
-                   Construction construction = Construction::kBlock, Masking masking = Masking::kForward,
-                   int64_t depth = 6) {
-  ModelSpec model;
-  model.name = ModelName::kMlp;
-  model.width = 20;
-  model.hidden_width = 36;
-  model.depth = depth;
-  model.image_size = 4;
-  resolve_model(model);
-  SubnetworkSpec spec;
-  spec.construction = construction;
-  spec.masking = masking;
-  spec.workers = workers;
-  spec.coverage.text = std::to_string(owners) + "/" + std::to_string(workers);
-  spec.assignment = Assignment::kRandom;
-  return make_plan(layout_of(model), spec, seed);
-}
+using test::plan_of;
 
 Schedule schedule_of(const SubnetPlan& plan, int64_t processes, bool shard = true, int64_t replicas = 1) {
   ScheduleOptions options;

@@ -1,36 +1,16 @@
 #include <algorithm>
 
 #include "catch.h"
-#include "model/layouts.h"
+#include "small_plans.h"
 #include "spec/error.h"
-#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "subnet/schedule.h"
 
 namespace sdp {
 namespace {
 
-ModelLayout mlp(int64_t depth) {
-  ModelSpec spec;
-  spec.name = ModelName::kMlp;
-  spec.width = 20;
-  spec.hidden_width = 36;
-  spec.depth = depth;
-  spec.image_size = 4;
-  resolve_model(spec);
-  return layout_of(spec);
-}
-
-SubnetPlan plan_of(int64_t workers, int64_t owners, uint64_t seed,
-                   Construction construction = Construction::kBlock, Masking masking = Masking::kForward) {
-  SubnetworkSpec spec;
-  spec.construction = construction;
-  spec.masking = masking;
-  spec.workers = workers;
-  spec.coverage.text = std::to_string(owners) + "/" + std::to_string(workers);
-  spec.assignment = Assignment::kRandom;
-  return make_plan(mlp(6), spec, seed);
-}
+using test::mlp;
+using test::plan_of;
 
 ScheduleOptions small_buckets(Precision precision) {
   ScheduleOptions options;

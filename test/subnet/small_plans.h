@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "model/layouts.h"
+#include "spec/model_defaults.h"
+#include "subnet/plan.h"
+
+namespace sdp::test {
+
+/// A residual MLP of a few thousand parameters.
+inline ModelLayout mlp(int64_t depth) {
+  ModelSpec spec;
+  spec.name = ModelName::kMlp;
+  spec.width = 20;
+  spec.hidden_width = 36;
+  spec.depth = depth;
+  spec.image_size = 4;
+  resolve_model(spec);
+  return layout_of(spec);
+}
+
+/// Random owners of its branches, or of their slices.
+inline SubnetPlan plan_of(int64_t workers, int64_t owners, uint64_t seed,
+                          Construction construction = Construction::kBlock,
+                          Masking masking = Masking::kForward, int64_t depth = 6) {
+  SubnetworkSpec spec;
+  spec.construction = construction;
+  spec.masking = masking;
+  spec.workers = workers;
+  spec.coverage.text = std::to_string(owners) + "/" + std::to_string(workers);
+  spec.assignment = Assignment::kRandom;
+  return make_plan(mlp(depth), spec, seed);
+}
+
+}  // namespace sdp::test
