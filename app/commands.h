@@ -30,6 +30,10 @@ struct PlanArguments {
   std::optional<int64_t> processes;
   std::optional<int64_t> processes_per_node;
   bool json = false;
+  std::string device = "h100";             ///< machine to forecast for; "measure": this one
+  std::optional<double> memory_gigabytes;  ///< instead of the device's
+  bool measure = false;                    ///< run the step of the process that has `worker`
+  std::optional<int> worker;               ///< none: of the largest predicted peak
 };
 int plan_command(const PlanArguments& arguments);
 

@@ -47,6 +47,13 @@ int run(int argc, char** argv) {
   plan_app->add_option("--processes-per-node", plan.processes_per_node,
                        "processes of one node (default: all), to tell what passes between nodes");
   plan_app->add_flag("--json", plan.json, "print plan.json");
+  plan_app->add_option(
+      "--device", plan.device,
+      "machine to forecast memory and time for: a100, h100 (default), h200, or measure this one");
+  plan_app->add_option("--memory", plan.memory_gigabytes, "gigabytes of the device, instead of what it has");
+  plan_app->add_flag("--measure", plan.measure,
+                     "run one worker's real step, alone, and compare it with the plan");
+  plan_app->add_option("--worker", plan.worker, "the worker to measure (default: the largest)");
 
   sdp::EvalArguments eval;
   CLI::App* eval_app = app.add_subcommand("eval", "evaluate a run's newest checkpoint, assembled");

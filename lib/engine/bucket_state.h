@@ -11,10 +11,6 @@
 
 namespace sdp {
 
-/// Exchanges of one direction under way at a time: one is packed or unpacked while the other goes on; more
-/// would only hold more buffers.
-inline constexpr size_t kMostInFlight = 2;
-
 /// The range of a segment that this process updates, and where it stands in the bucket's state tensors.
 struct SegmentView {
   int segment = 0;

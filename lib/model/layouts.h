@@ -20,6 +20,10 @@ ModelLayout swin_layout(const ModelSpec& spec);
 /// LLaMA (Touvron et al. 2023) with the names of Hugging Face transformers' LlamaForCausalLM.
 ModelLayout llama_layout(const ModelSpec& spec, int64_t sequence_length);
 
+/// Rows whose logits a language model's loss computes together (model/linear_cross_entropy.h): in fp32 they
+/// take at most 64 MiB, but they are 64 at least.
+int64_t logit_rows_at_a_time(int64_t vocabulary);
+
 /// Pre-norm residual MLP on the flattened image: x <- x + W2 relu(W1 norm(x)); names of a branch's layers as
 /// in torchvision.ops.MLP.
 ModelLayout mlp_layout(const ModelSpec& spec);

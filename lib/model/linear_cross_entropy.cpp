@@ -87,12 +87,6 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
 
 }  // namespace
 
-int64_t logit_rows_at_a_time(int64_t vocabulary) {
-  constexpr int64_t kMostElements = int64_t{1} << 24;
-  constexpr int64_t kFewestRows = 64;  // below it the products are slow
-  return std::max(kMostElements / vocabulary, kFewestRows);
-}
-
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
                                 double label_smoothing, int64_t rows_at_a_time) {
   return LinearCrossEntropy::apply(x, weight, labels, label_smoothing, rows_at_a_time);

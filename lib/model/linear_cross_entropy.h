@@ -8,9 +8,6 @@
 
 namespace sdp {
 
-/// Rows whose logits are computed together: their fp32 logits take at most 64 MiB, but 64 rows at least.
-int64_t logit_rows_at_a_time(int64_t vocabulary);
-
 /// Mean cross-entropy of linear(x, weight) and labels, with label smoothing, in fp32 (fp64 for fp64): a
 /// scalar. x [N, W], weight [V, W] of the same type, labels [N] int64.
 ///

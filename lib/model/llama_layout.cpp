@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "model/layout_builder.h"
@@ -55,6 +56,8 @@ void add_attention(LayoutBuilder& builder, const std::string& block_name, int bl
   kept.owned.elements = 4.0 * static_cast<double>(s.tokens * q_width);  // q, k, v, o_proj's input
   kept.owned.bytes = kStatisticBytes * static_cast<double>(s.tokens * s.heads);
   kept.frozen = kept.owned;
+  kept.moment.elements = 2 * static_cast<double>(s.tokens * s.width);
+  kept.moment_of_slices.elements = 4.0 * static_cast<double>(s.tokens * q_width);
 }
 
 /// Products inside the fused attention, all T x T of them. Its backward pass computes the scores once more.
@@ -79,6 +82,8 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
   kept.owned.elements = 3.0 * static_cast<double>(s.tokens * s.hidden_width);  // gate, up, their product
   kept.block_frozen.bytes = 0;  // the norm is computed again with the rest
   kept.neuron_frozen.elements += static_cast<double>(s.tokens * s.width);  // the norm's result
+  kept.moment.elements = 2 * static_cast<double>(s.tokens * s.width);
+  kept.moment_of_slices.elements = kept.owned.elements;
 }
 
 /// The end: norm, and head with cross-entropy, which keep a gradient instead of logits
@@ -95,6 +100,12 @@ void add_head(LayoutBuilder& builder, const ModelSpec& spec, const Sizes& s) {
 }
 
 }  // namespace
+
+int64_t logit_rows_at_a_time(int64_t vocabulary) {
+  constexpr int64_t kMostElements = int64_t{1} << 24;
+  constexpr int64_t kFewestRows = 64;  // below it the products are slow
+  return std::max(kMostElements / vocabulary, kFewestRows);
+}
 
 ModelLayout llama_layout(const ModelSpec& spec, int64_t sequence_length) {
   const Sizes s{.tokens = sequence_length,
@@ -116,6 +127,10 @@ ModelLayout llama_layout(const ModelSpec& spec, int64_t sequence_length) {
   }
   add_head(builder, spec, s);
   ModelLayout layout = builder.take();
+  layout.loss = {
+      .head = layout.parameter_index(spec.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"),
+      .logits = static_cast<double>(s.tokens * *spec.vocab_size),
+      .logits_at_once = static_cast<double>(logit_rows_at_a_time(*spec.vocab_size) * *spec.vocab_size)};
   for (size_t attention = 0; attention < layout.branches.size(); attention += 2)
     layout.branches[attention].flops += attention_flops(s);
   return layout;

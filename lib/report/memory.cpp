@@ -1,5 +1,7 @@
 #include "report/memory.h"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -27,6 +29,10 @@ int64_t resident_bytes() {
 
 int64_t peak_resident_bytes() {
   return status_bytes("VmHWM");
+}
+
+int64_t physical_memory_bytes() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace sdp

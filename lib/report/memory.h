@@ -9,4 +9,7 @@ namespace sdp {
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
 
+/// RAM of the machine.
+int64_t physical_memory_bytes();
+
 }  // namespace sdp

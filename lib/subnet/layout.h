@@ -94,6 +94,10 @@ struct BranchKept {
   /// Instead of all that with activation checkpointing, where something is computed: the branch's input,
   /// unless it is kept outside of the branch anyway.
   Kept checkpointed;
+  /// What stands for a moment beside it while the backward pass is in the branch, at most; by slices that are
+  /// here, were they the whole width, and once.
+  Kept moment_of_slices;
+  Kept moment;
 };
 
 struct BranchLayout {
@@ -107,6 +111,13 @@ struct BranchLayout {
   BranchKept kept = {};
 };
 
+/// A loss that is computed with its gradients, some rows at a time (model/linear_cross_entropy.h).
+struct ChunkedLoss {
+  int head = -1;              ///< parameter whose gradient stands from the forward pass on; -1: no such loss
+  double logits = 0;          ///< a sample
+  double logits_at_once = 0;  ///< at most
+};
+
 struct ModelLayout {
   std::string name;
   std::vector<ParameterLayout> parameters;  ///< in order of depth
@@ -114,6 +125,7 @@ struct ModelLayout {
   std::vector<BranchLayout> branches;       ///< in order of depth
   Flops shared_flops;
   Kept shared_kept;
+  ChunkedLoss loss;
 
   int64_t parameter_count() const;
   /// Index by name; std::logic_error when there is none.

@@ -280,35 +280,52 @@ double SubnetPlan::dense_flops() const {
   return flops.training();
 }
 
+double SubnetPlan::share_of_width(const BranchLayout& branch, const BranchPart& part) const {
+  int64_t width = 0;
+  for (int unit : part.units)
+    width += units[unit].end - units[unit].begin;
+  return static_cast<double>(width) / static_cast<double>(branch.hidden_width);
+}
+
+Kept SubnetPlan::branch_kept(int worker, int branch_index, bool checkpoint_activations) const {
+  const BranchLayout& branch = layout.branches[branch_index];
+  const std::vector<BranchPart> parts = parts_of(worker, branch_index);
+  if (checkpoint_activations) {
+    const bool computes_on_nothing =
+        construction == Construction::kNeuron && branch.kept.neuron_empty.elements > 0;
+    return !parts.empty() || computes_on_nothing ? branch.kept.checkpointed : Kept{};
+  }
+  Kept kept;
+  bool owns_any = false;
+  for (const BranchPart& part : parts) {
+    kept += (part.frozen ? branch.kept.frozen : branch.kept.owned) * share_of_width(branch, part);
+    owns_any = owns_any || !part.frozen;
+  }
+  if (owns_any) {
+    kept += branch.kept.with_owned;
+  } else if (!parts.empty()) {
+    kept += construction == Construction::kBlock ? branch.kept.block_frozen : branch.kept.neuron_frozen;
+  } else if (construction == Construction::kNeuron) {
+    kept += branch.kept.neuron_empty;
+  }
+  return kept;
+}
+
+Kept SubnetPlan::branch_moment(int worker, int branch_index) const {
+  if (!has_branch(worker, branch_index)) return {};
+  const BranchLayout& branch = layout.branches[branch_index];
+  double widest = 0;  // parts come one after another
+  for (const BranchPart& part : parts_of(worker, branch_index))
+    widest = std::max(widest, share_of_width(branch, part));
+  Kept moment = branch.kept.moment_of_slices * widest;
+  moment += branch.kept.moment;
+  return moment;
+}
+
 Kept SubnetPlan::worker_kept(int worker, bool checkpoint_activations) const {
   Kept kept = layout.shared_kept;
-  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
-    const BranchLayout& branch = layout.branches[b];
-    if (checkpoint_activations) {
-      const bool computes_on_nothing =
-          construction == Construction::kNeuron && branch.kept.neuron_empty.elements > 0;
-      if (!parts_of(worker, b).empty() || computes_on_nothing) kept += branch.kept.checkpointed;
-      continue;
-    }
-    bool owns_any = false;
-    bool has_any = false;
-    for (const BranchPart& part : parts_of(worker, b)) {
-      int64_t width = 0;
-      for (int unit : part.units)
-        width += units[unit].end - units[unit].begin;
-      const Kept& whole = part.frozen ? branch.kept.frozen : branch.kept.owned;
-      kept += whole * (static_cast<double>(width) / static_cast<double>(branch.hidden_width));
-      owns_any = owns_any || !part.frozen;
-      has_any = true;
-    }
-    if (owns_any) {
-      kept += branch.kept.with_owned;
-    } else if (has_any) {
-      kept += construction == Construction::kBlock ? branch.kept.block_frozen : branch.kept.neuron_frozen;
-    } else if (construction == Construction::kNeuron) {
-      kept += branch.kept.neuron_empty;
-    }
-  }
+  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b)
+    kept += branch_kept(worker, b, checkpoint_activations);
   return kept;
 }
 

@@ -74,6 +74,10 @@ struct SubnetPlan {
   double worker_flops(int worker) const;
   /// The same for the full model.
   double dense_flops() const;
+  /// What the branch keeps for the backward pass on this worker, a sample; with checkpointing, its input.
+  Kept branch_kept(int worker, int branch, bool checkpoint_activations = false) const;
+  /// What stands for a moment beside it.
+  Kept branch_moment(int worker, int branch) const;
   /// What the worker's subnetwork keeps for the backward pass, a sample.
   Kept worker_kept(int worker, bool checkpoint_activations = false) const;
 
@@ -83,6 +87,8 @@ struct SubnetPlan {
   std::vector<int> units_of(const std::optional<int>& branch, const std::optional<SliceRule>& slice) const;
   std::vector<BranchPart> parts_of(int worker, const std::optional<int>& branch,
                                    const std::optional<SliceRule>& slice) const;
+
+  double share_of_width(const BranchLayout& branch, const BranchPart& part) const;
 
   OwnerSet everyone_;
   std::vector<int> first_unit_;  ///< by branch, and the number of units

@@ -7,6 +7,7 @@
 // in which a process sends every co-holder the share of its gradients that the co-holder updates, and one
 // back with new values to all who read them: the holders, under backward masking all processes.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -15,6 +16,10 @@
 #include "subnet/plan.h"
 
 namespace sdp {
+
+/// Exchanges of one direction under way at a time: one is packed or unpacked while the other goes on; more
+/// would only hold more buffers.
+inline constexpr size_t kMostInFlight = 2;
 
 struct ScheduleOptions {
   Precision precision = Precision::kFp32;

@@ -14,6 +14,7 @@
 
 #ifdef USE_C10D_NCCL
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #endif
 
@@ -60,6 +61,18 @@ at::Generator make_generator(c10::Device device) {
 
 std::string device_name(c10::Device device) {
   return device.is_cuda() ? "CUDA" : "CPU";
+}
+
+int64_t device_memory_bytes([[maybe_unused]] c10::Device device) {
+#ifdef USE_C10D_NCCL
+  if (device.is_cuda()) {
+    size_t free = 0;
+    size_t total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(total);
+  }
+#endif
+  return physical_memory_bytes();
 }
 
 int64_t peak_memory_bytes([[maybe_unused]] c10::Device device) {

@@ -38,6 +38,9 @@ at::Generator make_generator(c10::Device device);
 
 std::string device_name(c10::Device device);
 
+/// Memory of the current device: the GPU's, or the host's.
+int64_t device_memory_bytes(c10::Device device);
+
 /// Most memory this process has used on the device so far: CUDA's caching allocator, or resident memory on a
 /// CPU.
 int64_t peak_memory_bytes(c10::Device device);

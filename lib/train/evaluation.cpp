@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/linear_cross_entropy.h"
+#include "model/layouts.h"
 
 namespace sdp {
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "model/layouts.h"
 #include "model/linear_cross_entropy.h"
 #include "model/tensor_source.h"
 

@@ -1,162 +1,16 @@
 #include "train/run_text.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "report/table.h"
 #include "report/units.h"
-#include "subnet/plan_json.h"
 
 namespace sdp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::string percent(double share) {
   return fmt::format("{:.2f} %", 100 * share);
-}
-
-std::vector<std::string> cost_row(const std::string& name, const Json& cost) {
-  const auto bytes = [&](const char* key) { return format_bytes(cost[key].get<int64_t>()); };
-  return {name,
-          fmt::format("{}", cost["units"].size()),
-          format_count(cost["parameters"].get<double>()),
-          format_count(cost["flops_per_sample"].get<double>()),
-          bytes("parameter_bytes"),
-          bytes("gradient_bytes"),
-          bytes("optimizer_bytes"),
-          bytes("activation_bytes"),
-          bytes("bytes_sent_per_step")};
-}
-
-/// One row for each of `costs`, numbered, and DDP's when it is asked for.
-std::string cost_table(const std::string& of, const Json& costs, const Json* dense) {
-  TextTable table({of, "units", "parameters", "FLOPs/sample", "values", "gradients", "optimizer",
-                   "activations", "sent/step"});
-  for (size_t k = 0; k < costs.size(); ++k)
-    table.add_row(cost_row(fmt::format("{}", k), costs[k]));
-  if (dense) table.add_row(cost_row("DDP", *dense));
-  return table.str();
-}
-
-/// A table of more units than these is cut down to its beginning.
-constexpr size_t kMostUnits = 40;
-constexpr size_t kFewUnits = 16;
-
-std::string unit_table(const Json& plan) {
-  TextTable table({"unit", "branch", "hidden width", "parameters", "FLOPs/sample", "owners"});
-  const size_t shown = plan["units"].size() <= kMostUnits ? plan["units"].size() : kFewUnits;
-  for (size_t u = 0; u < shown; ++u) {
-    const Json& unit = plan["units"][u];
-    table.add_row({fmt::format("{}", u), unit["branch"].get<std::string>(),
-                   fmt::format("{}:{}", unit["begin"].get<int64_t>(), unit["end"].get<int64_t>()),
-                   format_count(unit["parameters"].get<double>()), format_count(unit["flops"].get<double>()),
-                   fmt::format("{}", fmt::join(unit["owners"].get<std::vector<int>>(), " "))});
-  }
-  const size_t left_out = plan["units"].size() - shown;
-  return table.str() + (left_out > 0 ? fmt::format("... and {} more (--json prints all)\n", left_out) : "");
-}
-
-/// Mean over workers of a figure, over data parallelism's.
-double share_of_dense(const Json& plan, const std::vector<const char*>& keys) {
-  double sum = 0;
-  double dense = 0;
-  for (const char* key : keys) {
-    for (const Json& cost : plan["per_worker"])
-      sum += cost[key].get<double>() / plan["per_worker"].size();
-    dense += plan["dense"][key].get<double>();
-  }
-  return dense > 0 ? sum / dense : 1;
-}
-
-constexpr size_t kMostProcesses = 64;
-
-/// "0 1 | 2 3", or nothing where that is too long to read.
-std::string processes_by_node(const NodeMap& nodes) {
-  if (nodes.node_of.size() > kMostProcesses) return "";
-  std::vector<std::string> texts;
-  for (int node = 0; node < nodes.nodes(); ++node)
-    texts.push_back(fmt::format("{}", fmt::join(nodes.processes_in(node), " ")));
-  return fmt::format(" ({})", fmt::join(texts, " | "));
-}
-
-/// What passes inside and between nodes, where there are several.
-std::string node_table(const Json& plan, const NodeMap& nodes) {
-  if (nodes.nodes() == 1)
-    return nodes.placement == NodePlacement::kInOrder
-               ? ""
-               : fmt::format("placement {} has no effect: all processes are in one node\n\n",
-                             name_of(nodes.placement));
-  const Json& json = plan["nodes"];
-  TextTable table({"sent/step", "inside nodes", "between nodes", "largest process inside", "between"});
-  const auto add = [&](const std::string& name, const Json& traffic) {
-    std::vector<std::string> row = {name};
-    for (const char* key : {"inside_bytes_per_step", "between_bytes_per_step",
-                            "largest_inside_bytes_per_step", "largest_between_bytes_per_step"})
-      row.push_back(format_bytes(traffic[key].get<int64_t>()));
-    table.add_row(row);
-  };
-  add("this plan", json["sdp"]);
-  add("DDP, the same exchange", json["ddp"]);
-  add("DDP, a ring all-reduce", json["ddp_ring"]);
-  std::string text =
-      fmt::format("{} nodes of {} processes, placement {}{}; units with all owners in one node: {} of {}\n{}",
-                  nodes.nodes(), nodes.processes_per_node, name_of(nodes.placement), processes_by_node(nodes),
-                  json["units_in_one_node"].get<int>(), plan["units"].size(), table.str());
-  const double ring = json["ddp_ring"]["between_bytes_per_step"].get<double>();
-  const double ours = json["sdp"]["between_bytes_per_step"].get<double>();
-  if (ring < ours)
-    text += fmt::format(
-        "Between nodes, a ring all-reduce of the full model would send {} of this plan's bytes.\n",
-        percent(ring / ours));
-  return text + "\n";
-}
-
-std::string summary(const Json& plan) {
-  const double state = share_of_dense(plan, {"parameter_bytes", "gradient_bytes", "optimizer_bytes"});
-  const double sent = share_of_dense(plan, {"bytes_sent_per_step"});
-  const double flops = share_of_dense(plan, {"flops_per_sample"});
-  std::string text = fmt::format(
-      "mean over workers against DDP: FLOPs {}, weights + gradients + optimizer {}, activations {}, sent "
-      "{}\n",
-      percent(flops), percent(state), percent(share_of_dense(plan, {"activation_bytes"})), percent(sent));
-  const Json& balance = plan["balance"];
-  text += fmt::format(
-      "balance (max/mean over workers): FLOPs {:.3f}, parameters {:.3f}, state bytes {:.3f}, sent bytes "
-      "{:.3f}\n",
-      balance["flops_max_over_mean"].get<double>(), balance["parameters_max_over_mean"].get<double>(),
-      balance["state_bytes_max_over_mean"].get<double>(), balance["bytes_sent_max_over_mean"].get<double>());
-  TextTable spectrum({"units weighted by", "lambda2", "spectral gap", "bound on lambda2", "normalized",
-                      "bound on normalized"});
-  for (const auto& [key, label] :
-       {std::pair{"by_unit", "1"}, {"by_parameters", "parameters"}, {"by_flops", "FLOPs"}}) {
-    const Json& values = plan["spectrum"][key];
-    spectrum.add_row({label, fmt::format("{:.3f}", values["lambda2"].get<double>()),
-                      fmt::format("{:.3f}", values["spectral_gap"].get<double>()),
-                      fmt::format("{:.3f}", values["lambda2_bound"].get<double>()),
-                      fmt::format("{:.3f}", values["lambda2_normalized"].get<double>()),
-                      fmt::format("{:.3f}", plan["spectrum"]["lambda2_normalized_bound"].get<double>())});
-  }
-  text += fmt::format("\n{}\n", spectrum.str());
-  const double imbalance = balance["flops_max_over_mean"].get<double>();
-  if (plan["coverage"].get<double>() >= 1) {
-    text += "Coverage 1 is ordinary data parallelism.\n";
-  } else {
-    text += fmt::format(
-        "SDP pays here where memory or links are short: the slowest worker still computes {} of the full "
-        "model, and "
-        "needs {} of DDP's state. Where the model fits and links are fast, DDP trains on more per step.\n",
-        percent(flops * imbalance), percent(state * balance["state_bytes_max_over_mean"].get<double>()));
-    if (imbalance > 1.05)
-      text += fmt::format(
-          "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and sets the "
-          "step time.\n",
-          100 * (imbalance - 1));
-  }
-  return text;
 }
 
 }  // namespace
@@ -203,24 +57,6 @@ std::string describe_length(const Experiment& experiment, const RunSteps& steps)
     text += fmt::format(" (budget {}: {:.4g} times {:.4g})", name_of(train.budget),
                         steps.epochs / train.epochs, train.epochs);
   return text;
-}
-
-std::string describe_plan(const Experiment& experiment) {
-  const Json plan = plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec);
-  std::string text =
-      fmt::format("{}: {} workers, {} owners a unit, coverage {:.3f}, {} construction, {} masking\n\n",
-                  plan["model"].get<std::string>(), plan["workers"].get<int>(),
-                  plan["owners_per_unit"].get<int>(), plan["coverage"].get<double>(),
-                  plan["construction"].get<std::string>(), plan["masking"].get<std::string>());
-  text += fmt::format("{}\n", unit_table(plan));
-  text += fmt::format("batch {} a worker, {}, optimizer {}:\n", experiment.spec.train.batch_size_per_worker,
-                      name_of(experiment.spec.train.precision), name_of(experiment.spec.optimizer.name));
-  text += fmt::format("{}\n", cost_table("worker", plan["per_worker"], &plan["dense"]));
-  const Placement& placement = experiment.schedule.placement;
-  if (placement.processes != placement.workers)
-    text += fmt::format("on {} processes:\n{}\n", placement.processes,
-                        cost_table("process", plan["per_process"], nullptr));
-  return text + node_table(plan, experiment.nodes) + summary(plan);
 }
 
 }  // namespace sdp

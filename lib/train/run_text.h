@@ -18,7 +18,4 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
 /// Steps, epochs and where they come from.
 std::string describe_length(const Experiment& experiment, const RunSteps& steps);
 
-/// The tables `sdp-train plan` prints: every worker's share beside data parallelism, balance, spectral gap.
-std::string describe_plan(const Experiment& experiment);
-
 }  // namespace sdp

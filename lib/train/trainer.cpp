@@ -7,10 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/random.h"
 #include "train/checkpointing.h"
 #include "train/device.h"
-#include "train/loss.h"
 #include "train/run_text.h"
 
 namespace sdp {
@@ -55,15 +53,11 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       test_source_(*test_data_, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       training_data_(train_data_->identity()),
       steps_(run_steps(experiment, train_data_->size())),
-      engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),
-      generator_(make_generator(comm.device())) {
+      engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm) {
   check_same_everywhere(comm, "The training data", text_of(training_data_));
   check_same_everywhere(comm, "The test data", text_of(test_data_->identity()));
   start_fresh_or_resume(resume);
-  const ParameterStore& store = engine_.store();
-  for (size_t s = 0; s < store.slots().size(); ++s)
-    models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan, store.slots()[s].worker,
-                                      store.slot(static_cast<int>(s))));
+  train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm.device());
   if (first_step_ < steps_.length.total_steps) feed_ = train_source_.training(batches_of_process());
   if (comm.rank() == 0) {
     log_.info(describe_length(experiment, steps_));
@@ -117,17 +111,9 @@ at::Tensor Trainer::fp64_zeros(size_t size) const {
   return at::zeros({static_cast<int64_t>(size)}, at::TensorOptions(at::kDouble).device(comm_.device()));
 }
 
-BatchGeometry Trainer::geometry() const {
-  const ExperimentSpec& spec = experiment_.spec;
-  return {.workers = spec.subnetwork.workers,
-          .replicas = spec.subnetwork.replicas,
-          .accumulate_steps = spec.train.accumulate_steps,
-          .batch_size = spec.train.batch_size_per_worker};
-}
-
 TrainingBatches Trainer::batches_of_process() const {
   const ExperimentSpec& spec = experiment_.spec;
-  TrainingBatches batches{.geometry = geometry(),
+  TrainingBatches batches{.geometry = batch_geometry(spec),
                           .slots = {},
                           .first_step = first_step_,
                           .last_step = steps_.length.total_steps,
@@ -158,59 +144,16 @@ double Trainer::lr_of(int64_t step) const {
   return learning_rate(experiment_.spec.schedule, experiment_.spec.optimizer.lr, steps_.length, step);
 }
 
-/// Source of a pass's dropout, a function of what the pass is and not of where it runs. None where nothing is
-/// dropped.
-std::optional<at::Generator> Trainer::noise(int64_t step, int64_t micro_batch, size_t local_slot) {
-  const ModelSpec& model = experiment_.spec.model;
-  if (model.dropout == 0 && model.stochastic_depth == 0) return std::nullopt;
-  const Slot slot = engine_.store().slots()[local_slot];
-  const int64_t pass = geometry().position(step, slot.worker, slot.replica, micro_batch, 0);
-  CounterRandom seeds(static_cast<uint64_t>(experiment_.spec.seed), RandomPurpose::kDropout,
-                      static_cast<uint64_t>(pass));
-  generator_.set_current_seed(seeds.next());
-  return generator_;
-}
-
 void Trainer::train_step(int64_t step) {
-  const ExperimentSpec& spec = experiment_.spec;
-  at::Tensor losses = fp64_zeros(models_.size());
   std::vector<int64_t> samples;
-
-  // 1. Forward and backward of every local subnetwork, each on mini-batches of its own.
-  // New values of the step before come in while the first forward pass goes on, and gradients go out during
-  // the last backward pass.
-  for (int64_t micro_batch = 0; micro_batch < spec.train.accumulate_steps; ++micro_batch) {
-    for (size_t slot = 0; slot < models_.size(); ++slot) {
-      const bool is_last = micro_batch + 1 == spec.train.accumulate_steps && slot + 1 == models_.size();
-      const TensorBatch batch = next_batch();
-      engine_.await_values(-1);
-      const at::Tensor features =
-          models_[slot]->features(batch.input, {.training = true,
-                                                .generator = noise(step, micro_batch, slot),
-                                                .checkpoint_branches = spec.train.checkpoint_activations,
-                                                .before_branch = [&](int b) { engine_.await_values(b); }});
-      const at::Tensor loss = training_loss(features, models_[slot]->head(), batch, spec.train);
-      engine_.begin_backward(static_cast<int>(slot), is_last);
-      loss.backward();
-      engine_.end_backward();
-      losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(spec.train.accumulate_steps);
-      samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
-    }
-  }
-
-  // 2. Average every gradient over the workers that own it, as far as that is not done.
-  engine_.reduce();
-
-  // 3. Update this process's share.
-  engine_.step(lr_of(step));
-
-  // 4. Begin to give the new values to all others that have them.
-  engine_.publish();
-
-  // 5. Account.
+  const at::Tensor losses = train_step_->run(step, lr_of(step), [&] {
+    TensorBatch batch = next_batch();
+    samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
+    return batch;
+  });
   interval_.losses += losses;
   interval_.steps += 1;
-  if (spec.output.trace) trace_step(step, losses, samples);
+  if (experiment_.spec.output.trace) trace_step(step, losses, samples);
 }
 
 Evaluator Trainer::make_evaluator() {
@@ -222,9 +165,10 @@ Evaluator Trainer::make_evaluator() {
 std::vector<double> Trainer::subnetwork_accuracies() {
   Evaluator evaluator = make_evaluator();
   at::Tensor accuracies = fp64_zeros(static_cast<size_t>(experiment_.plan.workers));
-  for (size_t s = 0; s < models_.size(); ++s) {
+  const std::vector<std::unique_ptr<Model>>& models = train_step_->models();
+  for (size_t s = 0; s < models.size(); ++s) {
     const Slot slot = engine_.store().slots()[s];
-    if (slot.replica == 0) accuracies[slot.worker] = evaluator.evaluate_subnetwork(*models_[s]).accuracy;
+    if (slot.replica == 0) accuracies[slot.worker] = evaluator.evaluate_subnetwork(*models[s]).accuracy;
   }
   comm_.all_reduce_sum(accuracies);
   const at::Tensor host = accuracies.cpu();

@@ -22,6 +22,7 @@
 #include "train/preemption.h"
 #include "train/process_report.h"
 #include "train/profiler.h"
+#include "train/train_step.h"
 
 namespace sdp {
 
@@ -50,14 +51,12 @@ class Trainer {
   };
 
   void start_fresh_or_resume(bool resume);
-  std::optional<at::Generator> noise(int64_t step, int64_t micro_batch, size_t local_slot);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
   /// Writes the interval's line; whether any process was asked to stop. Collective.
   bool log_interval(int64_t done);
   void trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples);
   at::Tensor fp64_zeros(size_t size) const;
-  BatchGeometry geometry() const;
   TrainingBatches batches_of_process() const;
   TensorBatch next_batch();
   void report_skipped(const std::string& message);
@@ -83,8 +82,7 @@ class Trainer {
   const DataIdentity training_data_;
   RunSteps steps_;
   Engine engine_;
-  at::Generator generator_;                     ///< of dropout and stochastic depth
-  std::vector<std::unique_ptr<Model>> models_;  ///< one for each local slot
+  std::unique_ptr<TrainStep> train_step_;
   std::unique_ptr<Feed> feed_;
   std::unique_ptr<JsonLines> metrics_;  ///< rank 0 only
   std::unique_ptr<JsonLines> trace_;    ///< rank 0 only, with output.trace

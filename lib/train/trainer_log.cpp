@@ -13,7 +13,7 @@
 namespace sdp {
 
 void Trainer::begin_interval() {
-  interval_ = {.losses = fp64_zeros(models_.size()),
+  interval_ = {.losses = fp64_zeros(engine_.store().slots().size()),
                .steps = 0,
                .skipped = 0,
                .began = std::chrono::steady_clock::now(),
@@ -51,8 +51,8 @@ void Trainer::trace_step(int64_t step, const at::Tensor& losses, const std::vect
   at::Tensor all = at::empty({comm_.size() * mine.numel()}, mine.options());
   comm_.all_gather(all, mine);
   if (!trace_) return;
-  const BatchGeometry geometry = this->geometry();
-  const int64_t slots = static_cast<int64_t>(models_.size());
+  const BatchGeometry geometry = batch_geometry(experiment_.spec);
+  const int64_t slots = static_cast<int64_t>(engine_.store().slots().size());
   // [process, micro-batch, slot, sample] -> [worker and replica, micro-batch and sample]
   const at::Tensor by_slot = all.cpu()
                                  .view({comm_.size(), geometry.accumulate_steps, slots, geometry.batch_size})

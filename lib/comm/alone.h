@@ -1,0 +1,15 @@
+#pragma once
+
+// A process of a world whose others do not exist, to measure what one of many would need.
+
+#include <memory>
+
+#include "comm/communicator.h"
+
+namespace sdp {
+
+/// Rank `rank` of `size`: every collective returns at once, reductions with the own values. What the others
+/// would send to an all-to-all is zeros, and traffic is counted as if it were sent.
+std::unique_ptr<Communicator> communicator_alone(int rank, int size, at::Device device);
+
+}  // namespace sdp

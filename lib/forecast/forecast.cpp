@@ -1,0 +1,177 @@
+#include "forecast/forecast.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "subnet/accounting.h"
+
+namespace sdp {
+namespace {
+
+/// A way to train, whole.
+struct Way {
+  std::string name;
+  SubnetPlan plan;
+  Schedule schedule;
+  ExperimentSpec spec;
+};
+
+Way with(const std::string& name, const SubnetPlan& plan, const Placement& placement, ExperimentSpec spec) {
+  Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
+  return {name, plan, std::move(schedule), std::move(spec)};
+}
+
+std::vector<Way> other_ways(const SubnetPlan& plan, const Placement& placement, const ExperimentSpec& spec) {
+  const SubnetPlan dense = dense_plan(plan);
+  const auto dense_way = [&](const std::string& name, bool shard, bool release, bool checkpoint) {
+    ExperimentSpec changed = spec;
+    changed.optimizer.shard = shard;
+    changed.train.release_gradients = release;
+    changed.train.checkpoint_activations = checkpoint;
+    return with(name, dense, placement, changed);
+  };
+  std::vector<Way> ways = {dense_way("DDP", false, false, false), dense_way("ZeRO-1", true, false, false),
+                           dense_way("ZeRO-2", true, true, false),
+                           dense_way("DDP, checkpointing", false, false, true)};
+  if (plan.coverage() < 1 && !spec.train.checkpoint_activations) {
+    ExperimentSpec changed = spec;
+    changed.train.checkpoint_activations = true;
+    ways.push_back(with("this plan, checkpointing", plan, placement, changed));
+  }
+  return ways;
+}
+
+std::vector<PeakBytes> peaks_of(const Way& way) {
+  std::vector<PeakBytes> peaks;
+  for (int process = 0; process < way.schedule.placement.processes; ++process)
+    peaks.push_back(peak_of(way.plan, way.schedule, way.spec.optimizer, process, way.spec.train));
+  return peaks;
+}
+
+int64_t needed(const PeakBytes& peak, const DeviceProfile& device) {
+  return peak.total() + device.allowance_bytes;
+}
+
+/// Largest batch at which `process` fits; the peak grows with the batch.
+int64_t largest_batch(const Way& way, int process, const DeviceProfile& device) {
+  const auto fits = [&](int64_t batch) {
+    TrainSpec train = way.spec.train;
+    train.batch_size_per_worker = batch;
+    return needed(peak_of(way.plan, way.schedule, way.spec.optimizer, process, train), device) <=
+           device.memory_bytes;
+  };
+  constexpr int64_t kMost = int64_t{1} << 20;
+  int64_t good = 0;
+  int64_t bad = 1;
+  while (bad <= kMost && fits(bad)) {
+    good = bad;
+    bad *= 2;
+  }
+  while (bad - good > 1) {
+    const int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good;
+}
+
+/// Adds a step's times: of the slowest process, part by part.
+void add_times(StepForecast& forecast, const Way& way, const NodeMap& nodes, const DeviceProfile& device) {
+  constexpr double kForwardShare = 1.0 / 3;
+  const std::vector<int64_t> between = sent_between_nodes(traffic_of(way.schedule), nodes);
+  const double repeated = way.spec.train.checkpoint_activations ? 1 + kForwardShare : 1;
+  for (int process = 0; process < way.schedule.placement.processes; ++process) {
+    const Cost cost = cost_of(way.plan, way.schedule, way.spec.optimizer, process, way.spec.train);
+    const double samples =
+        static_cast<double>(way.spec.train.batch_size_per_worker * way.spec.train.accumulate_steps *
+                            way.schedule.placement.slots_per_process());
+    const double compute_ms = 1e3 * cost.flops_per_sample * samples * repeated / device.flops_per_s;
+    const auto sent = static_cast<double>(cost.bytes_sent_per_step());
+    const double outside = sent > 0 ? static_cast<double>(between[static_cast<size_t>(process)]) / sent : 0;
+    const double ms_per_byte =
+        1e3 * ((1 - outside) / device.inside_bytes_per_s + outside / device.between_bytes_per_s);
+    const double reduce_ms = static_cast<double>(cost.reduce_bytes_per_step) * ms_per_byte;
+    const double publish_ms = static_cast<double>(cost.publish_bytes_per_step) * ms_per_byte;
+    // Moments and values are read and written, gradients read.
+    const double update_ms =
+        1e3 * static_cast<double>(2 * cost.optimizer_bytes + 2 * cost.averaged_gradient_bytes) /
+        device.memory_bytes_per_s;
+    const double step_ms = std::max((1 - kForwardShare) * compute_ms, reduce_ms) +
+                           std::max(kForwardShare * compute_ms, publish_ms) + update_ms;
+    forecast.compute_ms = std::max(forecast.compute_ms, compute_ms);
+    forecast.exchange_ms = std::max(forecast.exchange_ms, reduce_ms + publish_ms);
+    forecast.step_ms = std::max(forecast.step_ms, step_ms);
+    forecast.bytes_sent = std::max(forecast.bytes_sent, cost.bytes_sent_per_step());
+  }
+}
+
+StepForecast forecast_way(const Way& way, const std::vector<PeakBytes>& peaks, const NodeMap& nodes,
+                          const DeviceProfile& device) {
+  const auto largest =
+      std::max_element(peaks.begin(), peaks.end(),
+                       [](const PeakBytes& a, const PeakBytes& b) { return a.total() < b.total(); });
+  StepForecast forecast{.name = way.name,
+                        .peak = *largest,
+                        .peak_process = static_cast<int>(largest - peaks.begin()),
+                        .flops_share = flops_share(way.plan)};
+  forecast.fits = needed(*largest, device) <= device.memory_bytes;
+  forecast.largest_batch = largest_batch(way, forecast.peak_process, device);
+  add_times(forecast, way, nodes, device);
+  return forecast;
+}
+
+nlohmann::ordered_json peak_json(const PeakBytes& peak) {
+  return {{"total", peak.total()},       {"weights", peak.weights},         {"gradients", peak.gradients},
+          {"optimizer", peak.optimizer}, {"activations", peak.activations}, {"buckets", peak.buckets}};
+}
+
+nlohmann::ordered_json way_json(const StepForecast& way) {
+  return {{"name", way.name},
+          {"peak_bytes", peak_json(way.peak)},
+          {"peak_process", way.peak_process},
+          {"flops_share", way.flops_share},
+          {"bytes_sent_per_step", way.bytes_sent},
+          {"compute_ms", way.compute_ms},
+          {"exchange_ms", way.exchange_ms},
+          {"step_ms", way.step_ms},
+          {"fits", way.fits},
+          {"largest_batch_size_per_worker", way.largest_batch}};
+}
+
+}  // namespace
+
+Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
+                     const ExperimentSpec& spec, const DeviceProfile& device) {
+  const Way own{"this plan", plan, schedule, spec};
+  Forecast forecast{.device = device, .per_process = peaks_of(own), .plan = {}, .others = {}};
+  forecast.plan = forecast_way(own, forecast.per_process, nodes, device);
+  for (const Way& way : other_ways(plan, schedule.placement, spec)) {
+    // Of the same model on every process one is as large as any.
+    const bool alike = way.plan.owners_per_unit == way.plan.workers;
+    const std::vector<PeakBytes> peaks =
+        alike ? std::vector{peak_of(way.plan, way.schedule, way.spec.optimizer, 0, way.spec.train)}
+              : peaks_of(way);
+    forecast.others.push_back(forecast_way(way, peaks, nodes, device));
+  }
+  return forecast;
+}
+
+void add_forecast(nlohmann::ordered_json& plan_json, const Forecast& forecast) {
+  for (size_t process = 0; process < forecast.per_process.size(); ++process)
+    plan_json["per_process"][process]["peak_bytes"] = peak_json(forecast.per_process[process]);
+  if (plan_json["processes"] == plan_json["workers"] && plan_json["replicas"] == 1)
+    plan_json["per_worker"] = plan_json["per_process"];
+  const DeviceProfile& device = forecast.device;
+  nlohmann::ordered_json& json = plan_json["forecast"];
+  json["device"] = {{"name", device.name},
+                    {"flops_per_s", device.flops_per_s},
+                    {"memory_bytes_per_s", device.memory_bytes_per_s},
+                    {"inside_bytes_per_s", device.inside_bytes_per_s},
+                    {"between_bytes_per_s", device.between_bytes_per_s},
+                    {"memory_bytes", device.memory_bytes},
+                    {"allowance_bytes", device.allowance_bytes}};
+  json["ways"].push_back(way_json(forecast.plan));
+  for (const StepForecast& way : forecast.others)
+    json["ways"].push_back(way_json(way));
+}
+
+}  // namespace sdp

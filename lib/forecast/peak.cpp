@@ -1,0 +1,365 @@
+#include "forecast/peak.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "subnet/accounting.h"
+
+namespace sdp {
+namespace {
+
+/// What a bucket takes on the process, in bytes.
+struct BucketSizes {
+  int64_t reduce_send = 0, reduce_receive = 0;
+  int64_t own = 0;                              ///< own part of the averaged gradients, and as much for these
+  int64_t accumulator = 0;                      ///< where gradients are added up, if they are
+  int64_t strided = 0;                          ///< gradients that are copied once more to be packed
+  int64_t spread_send = 0, spread_receive = 0;  ///< averaged gradients, without shard
+  int64_t full_gradient = 0;                    ///< averaged, without shard
+  int64_t updated = 0;                          ///< new values that are not the master values themselves
+  int64_t publish_send = 0, publish_receive = 0;
+  int64_t unpacked = 0;  ///< new values of segments that are not stored in one stretch, put together first
+  int needed_before = 0;
+  std::vector<int> first_of;  ///< parameters of which it has the first piece
+  std::vector<int> parameters;
+};
+
+class Walk {
+ public:
+  Walk(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
+       const TrainSpec& train);
+  PeakBytes run();
+
+ private:
+  BucketSizes sizes_of(const Bucket& bucket) const;
+  void add_exchange_sizes(BucketSizes& sizes, const Bucket& bucket) const;
+  void add_order(BucketSizes& sizes, const Bucket& bucket, std::vector<char>& seen) const;
+  bool is_strided(const Piece& piece, int unit) const;
+  int64_t bytes_of_kept(const Kept& kept) const;
+  int64_t gradient_bytes(int worker, int parameter) const;
+  int64_t reordered_bytes(int parameter) const;
+
+  void forward(int worker, bool publishing);
+  void loss();
+  void backward(int worker, bool last);
+  void gradient_came(int parameter, bool last);
+  void accumulate_in(size_t bucket);
+  void begin_reduce();
+  void finish_reduce();
+  void spread_gradients();
+  void update();
+  void begin_publishing();
+  void await_values(int branch);
+
+  void record() {
+    if (now_.total() > peak_.total()) peak_ = now_;
+  }
+
+  const SubnetPlan& plan_;
+  const Schedule& schedule_;
+  const int process_;
+  const TrainSpec& train_;
+  const std::vector<Slot> slots_;
+  std::vector<int> depth_;  ///< by parameter: the last branch that begins at it or before; -1: none
+  std::vector<BucketSizes> buckets_;
+  int64_t head_gradient_ = 0;         ///< of a chunked loss, in the type of the sums
+  std::vector<int64_t> standing_;     ///< by parameter: its gradient, now
+  std::vector<int64_t> accumulated_;  ///< by bucket: buffers in which gradients are added up, now
+  std::vector<int> missing_;          ///< by bucket: gradients that have not come in the last backward pass
+  int next_reduce_ = 0;
+  size_t next_publish_ = 0;
+  std::deque<const BucketSizes*> flights_;
+  PeakBytes now_;
+  PeakBytes peak_;
+};
+
+Walk::Walk(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
+           const TrainSpec& train)
+    : plan_(plan),
+      schedule_(schedule),
+      process_(process),
+      train_(train),
+      slots_(schedule.placement.slots_of(process)),
+      standing_(plan.layout.parameters.size(), 0) {
+  const Cost cost = cost_of(plan, schedule, optimizer, process, train);
+  now_.weights = cost.parameter_bytes;
+  now_.optimizer = cost.optimizer_bytes;
+  for (const ParameterLayout& parameter : plan.layout.parameters)
+    depth_.push_back(parameter.branch.value_or(depth_.empty() ? -1 : depth_.back()));
+  if (const int head = plan.layout.loss.head; head >= 0)
+    head_gradient_ = plan.layout.parameters[head].elements() * bytes_of(sum_type(schedule.options.precision));
+  std::vector<char> seen(depth_.size(), 0);
+  for (const Bucket& bucket : schedule.buckets) {
+    buckets_.push_back(sizes_of(bucket));
+    add_order(buckets_.back(), bucket, seen);
+  }
+}
+
+/// Whether the unit's piece is a strided view of the tensor it is stored in.
+bool Walk::is_strided(const Piece& piece, int unit) const {
+  const ParameterLayout& parameter = plan_.layout.parameters[piece.parameter];
+  if (unit == kSharedUnit || plan_.construction == Construction::kBlock || !parameter.slice) return false;
+  const bool rows = parameter.slice->dim == 0 && parameter.slice->blocks == 1;
+  return !rows && plan_.units_of(parameter).size() > 1;
+}
+
+void Walk::add_exchange_sizes(BucketSizes& sizes, const Bucket& bucket) const {
+  const int64_t value = bytes_of(bucket.type);
+  const int64_t wire = bytes_of(schedule_.wire_type(bucket));
+  const bool shard = schedule_.options.shard;
+  const Audience audience = shard ? Audience::kReaders : Audience::kOtherReaders;
+  for (int other = 0; other < schedule_.placement.processes; ++other) {
+    sizes.reduce_send += bucket.reduce_elements(process_, other) * wire;
+    sizes.reduce_receive += bucket.reduce_elements(other, process_) * wire;
+    sizes.publish_send += bucket.spread_elements(process_, other, audience) * value;
+    sizes.publish_receive += bucket.spread_elements(other, process_, audience) * value;
+    if (shard) continue;
+    sizes.spread_send += bucket.spread_elements(process_, other, Audience::kHolders) * wire;
+    sizes.spread_receive += bucket.spread_elements(other, process_, Audience::kHolders) * wire;
+  }
+}
+
+BucketSizes Walk::sizes_of(const Bucket& bucket) const {
+  const ElementType sums = sum_type(schedule_.options.precision);
+  const int64_t held = bucket.held_elements(process_);
+  const int64_t share = bucket.share_elements(process_);
+  const bool has_master = bytes_of(bucket.type) < bytes_of(sums);
+  BucketSizes sizes;
+  add_exchange_sizes(sizes, bucket);
+  sizes.own = share * bytes_of(sums);
+  if (schedule_.accumulates()) sizes.accumulator = held * bytes_of(sums);
+  if (!schedule_.options.shard) sizes.full_gradient = held * bytes_of(bucket.type);
+  if (!has_master) sizes.updated = (schedule_.options.shard ? share : held) * bytes_of(sums);
+  for (const Segment& segment : bucket.segments) {
+    bool is_flat = true;
+    for (const Piece& piece : segment.pieces) {
+      if (!is_strided(piece, segment.unit)) continue;
+      is_flat = false;
+      if (segment.is_held_by(process_) && !schedule_.accumulates())
+        sizes.strided += piece.elements * bytes_of(bucket.type);
+    }
+    if (!is_flat && segment.is_read_by(process_)) sizes.unpacked += segment.elements * bytes_of(bucket.type);
+  }
+  return sizes;
+}
+
+void Walk::add_order(BucketSizes& sizes, const Bucket& bucket, std::vector<char>& seen) const {
+  sizes.needed_before = static_cast<int>(plan_.layout.branches.size());
+  for (const Segment& segment : bucket.segments) {
+    for (const Piece& piece : segment.pieces) {
+      sizes.needed_before = std::min(sizes.needed_before, depth_[piece.parameter]);
+      if (std::find(sizes.parameters.begin(), sizes.parameters.end(), piece.parameter) ==
+          sizes.parameters.end())
+        sizes.parameters.push_back(piece.parameter);
+      if (!std::exchange(seen[piece.parameter], 1)) sizes.first_of.push_back(piece.parameter);
+    }
+  }
+}
+
+int64_t Walk::bytes_of_kept(const Kept& kept) const {
+  const auto element = static_cast<double>(bytes_of(compute_type(schedule_.options.precision)));
+  return std::llround((kept.elements * element + kept.bytes) *
+                      static_cast<double>(train_.batch_size_per_worker));
+}
+
+int64_t Walk::gradient_bytes(int worker, int index) const {
+  const ParameterLayout& parameter = plan_.layout.parameters[index];
+  int64_t elements = 0;
+  for (int unit : plan_.units_of(parameter))
+    if (plan_.holding(worker, unit) == Holding::kOwned) elements += plan_.elements_of(parameter, unit);
+  return elements * bytes_of(element_type(parameter, schedule_.options.precision));
+}
+
+PeakBytes Walk::run() {
+  for (const BucketSizes& bucket : buckets_) {
+    now_.buckets += bucket.updated;  // of the step before, until it is published
+    missing_.push_back(static_cast<int>(bucket.parameters.size()));
+    accumulated_.push_back(0);
+  }
+  next_reduce_ = static_cast<int>(buckets_.size()) - 1;
+  begin_publishing();
+  // Micro-batches between the first and the last take no more than these.
+  const int64_t micro_batches = std::min<int64_t>(schedule_.options.accumulate_steps, 2);
+  for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+    for (const Slot& slot : slots_) {
+      const bool first = micro_batch == 0 && slot == slots_.front();
+      const bool last = micro_batch + 1 == micro_batches && slot == slots_.back();
+      forward(slot.worker, /*publishing=*/first);
+      loss();
+      backward(slot.worker, last);
+    }
+  }
+  while (next_reduce_ >= 0)
+    begin_reduce();
+  while (!flights_.empty())
+    finish_reduce();
+  if (!schedule_.options.shard) spread_gradients();
+  update();
+  return peak_;
+}
+
+void Walk::begin_publishing() {
+  for (; next_publish_ < buckets_.size() && flights_.size() < kMostInFlight; ++next_publish_) {
+    flights_.push_back(&buckets_[next_publish_]);
+    now_.buckets += flights_.back()->publish_send + flights_.back()->publish_receive;
+  }
+  record();
+}
+
+void Walk::await_values(int branch) {
+  while (!flights_.empty() && flights_.front()->needed_before <= branch) {
+    const BucketSizes& bucket = *flights_.front();
+    flights_.pop_front();
+    now_.buckets += bucket.unpacked;
+    record();
+    now_.buckets -= bucket.unpacked + bucket.updated + bucket.publish_send + bucket.publish_receive;
+    begin_publishing();
+  }
+}
+
+void Walk::forward(int worker, bool publishing) {
+  now_.activations += bytes_of_kept(plan_.layout.shared_kept);
+  if (publishing) await_values(-1);
+  for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b) {
+    if (publishing) await_values(b);
+    now_.activations += bytes_of_kept(plan_.branch_kept(worker, b, train_.checkpoint_activations));
+    record();
+  }
+}
+
+void Walk::loss() {
+  const ChunkedLoss& loss = plan_.layout.loss;
+  if (loss.head < 0) return;
+  const double logits =
+      std::min(loss.logits * static_cast<double>(train_.batch_size_per_worker), loss.logits_at_once);
+  const auto sum_bytes = static_cast<double>(bytes_of(sum_type(schedule_.options.precision)));
+  int64_t moment = std::llround(2 * logits * sum_bytes);  // the logits and their exponentials
+  // In a narrower type the head's gradient of a chunk stands by itself, and on a CPU again in the sums' type.
+  const ParameterLayout& head = plan_.layout.parameters[static_cast<size_t>(loss.head)];
+  const int64_t value_bytes = bytes_of(element_type(head, schedule_.options.precision));
+  if (value_bytes < head_gradient_ / head.elements())
+    moment += head.elements() * value_bytes + head_gradient_;
+  now_.activations += moment + head_gradient_;
+  record();
+  now_.activations -= moment;
+}
+
+void Walk::backward(int worker, bool last) {
+  const auto parameters = static_cast<int>(plan_.layout.parameters.size());
+  for (int p = parameters - 1; p >= 0; --p) {
+    const int branch = depth_[p];
+    const bool enters = p + 1 == parameters || depth_[p + 1] != branch;
+    const bool leaves = p == 0 || depth_[p - 1] != branch;
+    if (enters && branch >= 0) {
+      int64_t moment = bytes_of_kept(plan_.branch_moment(worker, branch));
+      if (train_.checkpoint_activations)  // computed again from the branch's input, which is kept
+        moment += bytes_of_kept(plan_.branch_kept(worker, branch)) -
+                  bytes_of_kept(plan_.branch_kept(worker, branch, true));
+      now_.activations += moment;
+      record();
+      now_.activations -= moment;
+    }
+    // The first layer's input, and what it kept of it, are gone when its gradient is complete.
+    if (p == 0) now_.activations -= bytes_of_kept(plan_.layout.shared_kept);
+    standing_[p] = gradient_bytes(worker, p);
+    now_.gradients += standing_[p];
+    const int64_t reordered = reordered_bytes(p);
+    now_.activations += reordered;
+    record();
+    now_.activations -= reordered;
+    if (p == plan_.layout.loss.head) now_.activations -= head_gradient_;
+    gradient_came(p, last);
+    if (leaves && branch >= 0)
+      now_.activations -= bytes_of_kept(plan_.branch_kept(worker, branch, train_.checkpoint_activations));
+  }
+}
+
+/// A convolution on a CPU (oneDNN) has its weight's gradient in another order, and in the sums' type, first.
+int64_t Walk::reordered_bytes(int index) const {
+  const ParameterLayout& parameter = plan_.layout.parameters[index];
+  const Precision precision = schedule_.options.precision;
+  if (parameter.shape.size() != 4) return 0;
+  return standing_[index] / bytes_of(element_type(parameter, precision)) * bytes_of(sum_type(precision));
+}
+
+void Walk::gradient_came(int parameter, bool last) {
+  if (!schedule_.options.release_gradients) return;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const std::vector<int>& parameters = buckets_[b].parameters;
+    if (std::find(parameters.begin(), parameters.end(), parameter) == parameters.end()) continue;
+    accumulate_in(b);
+    if (last) --missing_[b];
+  }
+  record();
+  if (schedule_.accumulates()) now_.gradients -= std::exchange(standing_[parameter], 0);
+  if (!last) return;
+  while (next_reduce_ >= 0 && missing_[next_reduce_] == 0)
+    begin_reduce();
+}
+
+/// The bucket's gradients begin to be added up, if they are.
+void Walk::accumulate_in(size_t bucket) {
+  now_.gradients += buckets_[bucket].accumulator - accumulated_[bucket];
+  accumulated_[bucket] = buckets_[bucket].accumulator;
+}
+
+void Walk::begin_reduce() {
+  if (flights_.size() == kMostInFlight) finish_reduce();
+  accumulate_in(static_cast<size_t>(next_reduce_));
+  const BucketSizes& bucket = buckets_[next_reduce_--];
+  now_.buckets += bucket.reduce_send + bucket.reduce_receive + bucket.own + bucket.strided;
+  record();
+  now_.buckets -= bucket.strided;
+  now_.gradients -= bucket.accumulator;
+  for (int parameter : bucket.first_of)
+    now_.gradients -= std::exchange(standing_[parameter], 0);
+  flights_.push_back(&bucket);
+}
+
+void Walk::finish_reduce() {
+  const BucketSizes& bucket = *flights_.front();
+  flights_.pop_front();
+  now_.buckets -= bucket.reduce_send;
+  now_.gradients += bucket.own;
+  record();
+  now_.buckets -= bucket.reduce_receive + bucket.own;
+}
+
+void Walk::spread_gradients() {
+  const auto finish_one = [&] {
+    const BucketSizes& bucket = *flights_.front();
+    flights_.pop_front();
+    now_.gradients += bucket.full_gradient;
+    record();
+    now_.gradients -= bucket.own;
+    now_.buckets -= bucket.spread_send + bucket.spread_receive;
+  };
+  for (const BucketSizes& bucket : buckets_) {
+    flights_.push_back(&bucket);
+    now_.buckets += bucket.spread_send + bucket.spread_receive;
+    record();
+    if (flights_.size() == kMostInFlight) finish_one();
+  }
+  while (!flights_.empty())
+    finish_one();
+}
+
+void Walk::update() {
+  for (const BucketSizes& bucket : buckets_) {
+    now_.buckets += bucket.updated;
+    record();
+    now_.gradients -= schedule_.options.shard ? bucket.own : bucket.full_gradient;
+  }
+}
+
+}  // namespace
+
+PeakBytes peak_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer,
+                  int process, const TrainSpec& train) {
+  return Walk(plan, schedule, optimizer, process, train).run();
+}
+
+}  // namespace sdp

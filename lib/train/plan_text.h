@@ -1,0 +1,23 @@
+#pragma once
+
+// A plan, what it forecasts, and what was measured of it, in words.
+
+#include <string>
+
+#include "forecast/forecast.h"
+#include "train/experiment.h"
+#include "train/measure.h"
+
+namespace sdp {
+
+/// The tables `sdp-train plan` prints: every worker's share beside data parallelism, balance, spectral gap,
+/// memory and time on a device beside other ways to train.
+std::string describe_plan(const Experiment& experiment, const Forecast& forecast);
+
+/// What `plan --measure` prints: predicted and measured bytes by kind, and the step's time.
+std::string describe_measurement(const Experiment& experiment, const StepMeasurement& measured,
+                                 const PeakBytes& predicted);
+/// The same as JSON.
+std::string measurement_json(const StepMeasurement& measured, const PeakBytes& predicted);
+
+}  // namespace sdp

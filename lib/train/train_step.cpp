@@ -1,0 +1,77 @@
+#include "train/train_step.h"
+
+#include <ATen/ATen.h>
+
+#include "data/random.h"
+#include "train/device.h"
+#include "train/loss.h"
+
+namespace sdp {
+
+BatchGeometry batch_geometry(const ExperimentSpec& spec) {
+  return {.workers = spec.subnetwork.workers,
+          .replicas = spec.subnetwork.replicas,
+          .accumulate_steps = spec.train.accumulate_steps,
+          .batch_size = spec.train.batch_size_per_worker};
+}
+
+TrainStep::TrainStep(const Experiment& experiment, Engine& engine, at::Device device)
+    : experiment_(experiment), engine_(engine), device_(device), generator_(make_generator(device)) {
+  const ParameterStore& store = engine.store();
+  for (size_t s = 0; s < store.slots().size(); ++s)
+    models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan, store.slots()[s].worker,
+                                      store.slot(static_cast<int>(s))));
+}
+
+/// Source of a pass's dropout, a function of what the pass is and not of where it runs. None where nothing is
+/// dropped.
+std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch, size_t local_slot) {
+  const ModelSpec& model = experiment_.spec.model;
+  if (model.dropout == 0 && model.stochastic_depth == 0) return std::nullopt;
+  const Slot slot = engine_.store().slots()[local_slot];
+  const int64_t pass =
+      batch_geometry(experiment_.spec).position(step, slot.worker, slot.replica, micro_batch, 0);
+  CounterRandom seeds(static_cast<uint64_t>(experiment_.spec.seed), RandomPurpose::kDropout,
+                      static_cast<uint64_t>(pass));
+  generator_.set_current_seed(seeds.next());
+  return generator_;
+}
+
+at::Tensor TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch) {
+  const TrainSpec& train = experiment_.spec.train;
+  at::Tensor losses =
+      at::zeros({static_cast<int64_t>(models_.size())}, at::TensorOptions(at::kDouble).device(device_));
+
+  // 1. Forward and backward of every local subnetwork, each on mini-batches of its own.
+  // New values of the step before come in while the first forward pass goes on, and gradients go out during
+  // the last backward pass.
+  for (int64_t micro_batch = 0; micro_batch < train.accumulate_steps; ++micro_batch) {
+    for (size_t slot = 0; slot < models_.size(); ++slot) {
+      const bool is_last = micro_batch + 1 == train.accumulate_steps && slot + 1 == models_.size();
+      const TensorBatch batch = next_batch();
+      engine_.await_values(-1);
+      const at::Tensor features =
+          models_[slot]->features(batch.input, {.training = true,
+                                                .generator = noise(step, micro_batch, slot),
+                                                .checkpoint_branches = train.checkpoint_activations,
+                                                .before_branch = [&](int b) { engine_.await_values(b); }});
+      const at::Tensor loss = training_loss(features, models_[slot]->head(), batch, train);
+      engine_.begin_backward(static_cast<int>(slot), is_last);
+      loss.backward();
+      engine_.end_backward();
+      losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(train.accumulate_steps);
+    }
+  }
+
+  // 2. Average every gradient over the workers that own it, as far as that is not done.
+  engine_.reduce();
+
+  // 3. Update this process's share.
+  engine_.step(lr);
+
+  // 4. Begin to give the new values to all others that have them.
+  engine_.publish();
+  return losses;
+}
+
+}  // namespace sdp

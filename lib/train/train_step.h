@@ -1,0 +1,47 @@
+#pragma once
+
+// One step of one process: forward and backward of its subnetworks, reduce, update, publish.
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "data/sampler.h"
+#include "engine/engine.h"
+#include "feed/batch.h"
+#include "model/model.h"
+#include "train/experiment.h"
+
+namespace sdp {
+
+/// How the samples of the experiment's steps are dealt out.
+BatchGeometry batch_geometry(const ExperimentSpec& spec);
+
+class TrainStep {
+ public:
+  /// Makes the models of the engine's local slots. Both arguments must outlive it.
+  TrainStep(const Experiment& experiment, Engine& engine, at::Device device);
+
+  /// Asks for one batch of each micro-batch and slot, in that order. Returns the slots' losses, averaged over
+  /// the micro-batches: [local slots], fp64, on the device.
+  at::Tensor run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch);
+
+  /// One for each local slot.
+  const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
+
+ private:
+  std::optional<at::Generator> noise(int64_t step, int64_t micro_batch, size_t local_slot);
+
+  const Experiment& experiment_;
+  Engine& engine_;
+  const at::Device device_;
+  at::Generator generator_;  ///< of dropout and stochastic depth
+  std::vector<std::unique_ptr<Model>> models_;
+};
+
+}  // namespace sdp
