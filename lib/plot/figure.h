@@ -1,0 +1,44 @@
+#pragma once
+
+// A chart of lines and points: the one description behind the SVG and the PNG of a figure.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace sdp {
+
+/// A line through (x[i], y[i]), in that order, or points alone.
+struct Series {
+  std::string name = {};  ///< in the legend; empty: not there
+  std::vector<double> x = {};
+  std::vector<double> y = {};  ///< as many; NaN: a gap in the line
+  /// As many: half the height of a band around the line (a standard deviation, say), without a line of bars;
+  /// empty: none.
+  std::vector<double> y_error = {};
+  bool has_line = true;
+  bool has_markers = false;
+};
+
+struct Figure {
+  std::string title = {};
+  std::string x_label = {};
+  std::string y_label = {};
+  std::vector<Series> series = {};
+  bool log_x = false;
+  bool log_y = false;
+  /// Names of x = 0, 1, 2, .. instead of numbers (layers of a model); written upright.
+  std::vector<std::string> x_names = {};
+};
+
+/// A document of its own, text as text. Values that are not finite, or not positive on a logarithmic axis,
+/// are left out; a figure without any value says so in its middle.
+std::string to_svg(const Figure& figure);
+
+/// The same picture as PNG, 1600 pixels wide.
+std::string to_png(const Figure& figure);
+
+/// NAME.svg and NAME.png in the folder, each replaced atomically. Throws DataError.
+void write_figure(const Figure& figure, const std::filesystem::path& folder, const std::string& name);
+
+}  // namespace sdp

@@ -1,0 +1,61 @@
+#pragma once
+
+// What a figure is drawn with: the shapes that the SVG and the PNG have in common. Coordinates are in units
+// of 1/96 inch (CSS pixels), x to the right and y downwards; later items cover earlier ones.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace sdp {
+
+struct Point {
+  double x = 0;
+  double y = 0;
+};
+
+struct Colour {
+  uint8_t red = 0;
+  uint8_t green = 0;
+  uint8_t blue = 0;
+
+  bool operator==(const Colour&) const = default;
+};
+
+/// Round where strokes meet, cut off at the ends.
+struct Polyline {
+  std::vector<Point> points;
+  Colour colour;
+  double width = 1;
+  std::vector<double> dashes = {};  ///< lengths drawn and left out in turn; empty: drawn throughout
+};
+
+/// Closed and filled.
+struct Polygon {
+  std::vector<Point> points;
+  Colour colour;
+  double opacity = 1;
+};
+
+enum class Anchor { kStart, kMiddle, kEnd };
+
+struct Text {
+  Point at;  ///< on the baseline
+  std::string text;
+  double size = 12;  ///< of the em square
+  Anchor anchor = Anchor::kStart;
+  Colour colour = {};
+  bool upright = false;  ///< turned by 90 degrees, read from bottom to top
+};
+
+using Item = std::variant<Polyline, Polygon, Text>;
+
+struct Scene {
+  double width = 0;
+  double height = 0;
+  std::string title;  ///< of the document; what is drawn of it is an item
+  std::vector<Item> items;
+};
+
+}  // namespace sdp

@@ -1,0 +1,27 @@
+#pragma once
+
+// How series are told from each other: by colour, and in grey by dashes and markers.
+
+#include <cstddef>
+#include <vector>
+
+#include "plot/scene.h"
+
+namespace sdp {
+
+enum class Marker { kCircle, kSquare, kTriangle, kDiamond, kTriangleDown, kPentagon, kStar };
+
+struct SeriesStyle {
+  Colour colour;
+  std::vector<double> dashes;
+  Marker marker = Marker::kCircle;
+};
+
+/// Of the series with this index. Colours are those of Okabe and Ito (2008), which people with any kind of
+/// colour blindness can tell apart, without their yellow, which is too pale on white.
+SeriesStyle style_of(size_t index);
+
+/// The marker's outline around a point. `size`: the width of the square.
+Polygon marker_shape(Marker marker, Point centre, double size, Colour colour);
+
+}  // namespace sdp
