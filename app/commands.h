@@ -70,6 +70,17 @@ struct ExportArguments {
 };
 int export_command(const ExportArguments& arguments);
 
+enum class ReportFormat { kText, kMarkdown, kLatex, kCsv };
+
+struct ReportArguments {
+  std::vector<std::filesystem::path> paths;  ///< run folders, or folders that hold some
+  std::filesystem::path out;                 ///< folder for tables and figures; empty: none
+  std::optional<ReportFormat> format;  ///< of the table on standard output; unset: text, none with `out`
+  std::string baseline;                ///< label of a row; empty: none
+  bool watch = false;
+};
+int report_command(const ReportArguments& arguments);
+
 int spec_command(bool schema);
 
 }  // namespace sdp

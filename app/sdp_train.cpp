@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <map>
+#include <string>
 
 #include "commands.h"
 #include "spec/error.h"
@@ -21,6 +23,22 @@ void add_run_options(CLI::App& app, sdp::RunArguments& arguments) {
   app.add_option("--run", arguments.run_dir, "run folder")->required();
   app.add_option("--set", arguments.overrides,
                  "override of one key, e.g. eval.branch_scale=survival (repeatable)");
+}
+
+void add_report_options(CLI::App& app, sdp::ReportArguments& arguments) {
+  const std::map<std::string, sdp::ReportFormat> formats = {{"text", sdp::ReportFormat::kText},
+                                                            {"markdown", sdp::ReportFormat::kMarkdown},
+                                                            {"latex", sdp::ReportFormat::kLatex},
+                                                            {"csv", sdp::ReportFormat::kCsv}};
+  app.add_option("PATH", arguments.paths, "run folders, or folders in which runs are searched")->required();
+  auto* out = app.add_option("--out", arguments.out, "folder to write tables, figures and report.md to");
+  app.add_option_function<std::string>(
+         "--format", [&arguments, formats](const std::string& name) { arguments.format = formats.at(name); },
+         "table to print: text (default), markdown, latex or csv")
+      ->check(CLI::IsMember(formats));
+  app.add_option("--baseline", arguments.baseline, "row with which the others are compared, by its label");
+  app.add_flag("--watch", arguments.watch, "show how far runs are, until all are finished or Ctrl-C")
+      ->excludes(out);
 }
 
 int run(int argc, char** argv) {
@@ -83,6 +101,11 @@ int run(int argc, char** argv) {
   add_spec_options(*data_check_app, data_check.spec, /*required=*/true);
   data_check_app->add_flag("--json", data_check.json, "print what was found as JSON");
 
+  sdp::ReportArguments report;
+  CLI::App* report_app =
+      app.add_subcommand("report", "compare runs: accuracy, memory, time and traffic; tables and figures");
+  add_report_options(*report_app, report);
+
   bool schema = false;
   CLI::App* spec_app = app.add_subcommand("spec", "every option with type, default and unit");
   spec_app->add_flag("--schema", schema, "print a JSON Schema");
@@ -98,6 +121,7 @@ int run(int argc, char** argv) {
   if (*eval_app) return sdp::eval_command(eval);
   if (*export_app) return sdp::export_command(exported);
   if (*import_app) return sdp::import_command(imported);
+  if (*report_app) return sdp::report_command(report);
   if (*spec_app) return sdp::spec_command(schema);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
   return sdp::train_command(train);

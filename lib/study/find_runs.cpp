@@ -1,0 +1,98 @@
+#include "study/find_runs.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "io/file.h"
+#include "io/listing.h"
+#include "report/run_folder.h"
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Folders by the paths that links do not change.
+using Labels = std::map<fs::path, std::string>;
+
+class Search {
+ public:
+  /// Returns how many run folders there are, also ones that were known before.
+  int visit(const fs::path& folder) {
+    const fs::path canonical = fs::weakly_canonical(folder);
+    if (!above_.insert(canonical).second) return 0;  // a link that leads back
+    int found = 0;
+    if (fs::exists(RunFolder{folder}.spec())) {
+      found = 1;
+      if (known_.insert(canonical).second) folders_.push_back(folder);
+    } else {
+      read_sweep(folder);
+      for (const FolderEntry& entry : list_folder(folder))
+        if (entry.is_folder) found += visit(folder / entry.name);
+    }
+    above_.erase(canonical);
+    return found;
+  }
+
+  FoundRuns read() const {
+    FoundRuns found;
+    for (const fs::path& folder : folders_) {
+      try {
+        Run run = read_run(folder);
+        if (const auto label = labels_.find(fs::weakly_canonical(folder)); label != labels_.end())
+          run.sweep_label = label->second;
+        found.runs.push_back(std::move(run));
+      } catch (const Error& error) {
+        found.unreadable.push_back({folder, error.what()});
+      }
+    }
+    return found;
+  }
+
+ private:
+  void read_sweep(const fs::path& folder) {
+    const fs::path path = folder / "sweep.json";
+    if (!fs::exists(path)) return;
+    const std::string text = read_text(path);
+    try {
+      const nlohmann::json sweep = nlohmann::json::parse(text);
+      for (const auto& run : sweep.at("runs")) {
+        const fs::path named = run.at("folder").get<std::string>();
+        const fs::path of_run = fs::exists(folder / named) ? folder / named : named;
+        labels_[fs::weakly_canonical(of_run)] = run.value("label", "");
+      }
+    } catch (const nlohmann::json::exception& error) {
+      throw DataError(fmt::format("{}: not a list of runs, each with folder and label ({})", path.string(),
+                                  error.what()));
+    }
+  }
+
+  std::vector<fs::path> folders_;
+  std::set<fs::path> known_;
+  std::set<fs::path> above_;
+  Labels labels_;
+};
+
+}  // namespace
+
+FoundRuns find_runs(const std::vector<fs::path>& paths) {
+  Search search;
+  for (const fs::path& path : paths) {
+    if (!fs::is_directory(path))
+      throw UsageError(
+          fmt::format("{}: expected the folder of a run, or one that holds some; there is no such folder",
+                      path.string()));
+    if (search.visit(path) == 0)
+      throw UsageError(
+          fmt::format("{}: there is no run in it. A run's folder has a spec.yaml; runs are under "
+                      "output.dir/name.",
+                      path.string()));
+  }
+  return search.read();
+}
+
+}  // namespace sdp

@@ -1,0 +1,31 @@
+#pragma once
+
+// The runs below some folders.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "study/run.h"
+
+namespace sdp {
+
+/// A run folder that cannot be read.
+struct UnreadableRun {
+  std::filesystem::path dir;
+  std::string reason;
+};
+
+struct FoundRuns {
+  std::vector<Run> runs;
+  std::vector<UnreadableRun> unreadable;
+};
+
+/// Each path is a run folder (one with a spec.yaml) or a folder below which they are searched; nothing is
+/// searched below a run folder. In the order of the paths, below each sorted by path; a run that is found
+/// twice is there once. A sweep.json in a searched folder gives the runs that it lists their labels.
+///
+/// Throws UsageError where a path does not exist or holds no run, and DataError where a sweep.json is broken.
+FoundRuns find_runs(const std::vector<std::filesystem::path>& paths);
+
+}  // namespace sdp

@@ -1,0 +1,197 @@
+#include "study/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string_view>
+
+#include "spec/value_text.h"
+#include "spec/visit.h"
+
+namespace sdp {
+namespace {
+
+/// Where and how often something is written, and the seed.
+constexpr auto kNotCompared = std::to_array<std::string_view>(
+    {"seed", "name", "data.index_dir", "train.profile_steps", "eval.every_epochs", "checkpoint.", "output."});
+/// What regime_of and the coverage say.
+constexpr auto kInRegime =
+    std::to_array<std::string_view>({"subnetwork.construction", "subnetwork.masking", "subnetwork.coverage"});
+constexpr auto kFollowsRegime = std::to_array<std::string_view>(
+    {"eval.recalibrate_batches", "eval.branch_scale", "eval.mode", "optimizer.shard",
+     "train.release_gradients", "subnetwork.slices_per_branch", "subnetwork.unit", "processes"});
+
+template <size_t size>
+bool matches(const std::array<std::string_view, size>& patterns, std::string_view key) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
+    return pattern.ends_with('.') ? key.starts_with(pattern) : key == pattern;
+  });
+}
+
+/// A key and its value; keys of all runs are the same, in the same order.
+using Setting = std::pair<std::string, std::string>;
+using Settings = std::vector<Setting>;
+
+std::string plain_text(const std::string& yaml) {
+  return yaml.size() >= 2 && yaml.starts_with('"') ? yaml.substr(1, yaml.size() - 2) : yaml;
+}
+
+template <SpecStruct Spec>
+void collect(const Spec& spec, const std::string& prefix, Settings& settings) {
+  for_each_field<Spec>([&](const FieldInfo& field, auto member) {
+    const std::string key = dotted(prefix, field.key);
+    const auto& value = spec.*member;
+    if constexpr (SpecStruct<std::remove_cvref_t<decltype(value)>>) {
+      collect(value, key, settings);
+    } else if (!matches(kNotCompared, key)) {
+      settings.emplace_back(key, plain_text(yaml_text(value)));
+    }
+  });
+}
+
+std::string coverage_of(const Run& run) {
+  if (run.plan.owners_per_unit == run.plan.workers) return "1";
+  return fmt::format("{}/{}", run.plan.owners_per_unit, run.plan.workers);
+}
+
+Settings settings_of(const Run& run) {
+  Settings settings;
+  collect(run.spec, "", settings);
+  for (auto& [key, value] : settings)
+    if (key == "subnetwork.coverage") value = coverage_of(run);  // 0.5 and 4/8 are the same
+  settings.emplace_back("processes", std::to_string(run.plan.processes));
+  return settings;
+}
+
+std::string base_label(const Run& run) {
+  return coverage_of(run) == "1" ? regime_of(run) : regime_of(run) + " " + coverage_of(run);
+}
+
+struct Entry {
+  Settings settings;
+  std::string base;
+  Group group;
+};
+
+/// Whether entries that have the same base label, or any two with `of_all`, differ in a setting.
+bool differs(const std::vector<Entry>& entries, size_t setting, bool of_all) {
+  std::map<std::string, std::string> first;
+  for (const Entry& entry : entries) {
+    const std::string& value = entry.settings[setting].second;
+    if (first.emplace(of_all ? "" : entry.base, value).first->second != value) return true;
+  }
+  return false;
+}
+
+/// Settings that names of the groups have to tell, by their place.
+std::vector<size_t> told_settings(const std::vector<Entry>& entries) {
+  std::vector<size_t> told;
+  for (size_t i = 0; !entries.empty() && i < entries[0].settings.size(); ++i) {
+    const std::string& key = entries[0].settings[i].first;
+    if (!matches(kInRegime, key) && differs(entries, i, !matches(kFollowsRegime, key))) told.push_back(i);
+  }
+  return told;
+}
+
+std::string last_part(const std::string& key) {
+  return key.substr(key.rfind('.') + 1);
+}
+
+/// "width 32": keys by their last parts where those are not shared. Names of models and the like speak for
+/// themselves.
+std::string setting_text(const Entry& entry, size_t setting, const std::vector<size_t>& told) {
+  const auto& [key, value] = entry.settings[setting];
+  if (key.ends_with(".name")) return value;
+  const auto same = std::count_if(told.begin(), told.end(), [&](size_t other) {
+    return last_part(entry.settings[other].first) == last_part(key);
+  });
+  return fmt::format("{} {}", same > 1 ? key : last_part(key), value);
+}
+
+std::string sweep_label(const Group& group) {
+  const std::string& label = group.runs.front().sweep_label;
+  const bool is_shared = std::all_of(group.runs.begin(), group.runs.end(),
+                                     [&](const Run& run) { return run.sweep_label == label; });
+  return is_shared ? label : "";
+}
+
+void name_groups(std::vector<Entry>& entries) {
+  const std::vector<size_t> told = told_settings(entries);
+  std::set<std::string> taken;
+  for (Entry& entry : entries) {
+    std::string label = sweep_label(entry.group);
+    if (label.empty()) {
+      label = entry.base;
+      for (const size_t setting : told)
+        label += fmt::format(", {}", setting_text(entry, setting, told));
+    }
+    // Labels of a sweep may repeat themselves.
+    const std::string name = label;
+    for (int number = 2; !taken.insert(label).second; ++number)
+      label = fmt::format("{} #{}", name, number);
+    entry.group.label = label;
+  }
+}
+
+}  // namespace
+
+Statistic statistic(const std::vector<double>& values) {
+  std::vector<double> known = values;
+  std::erase_if(known, [](double value) { return std::isnan(value); });
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  Statistic result{.mean = kUnknown, .std = kUnknown, .count = static_cast<int64_t>(known.size())};
+  if (known.empty()) return result;
+  const auto count = static_cast<double>(known.size());
+  result.mean = std::accumulate(known.begin(), known.end(), 0.0) / count;
+  if (known.size() < 2) return result;
+  double squares = 0;
+  for (const double value : known)
+    squares += (value - result.mean) * (value - result.mean);
+  result.std = std::sqrt(squares / (count - 1));
+  return result;
+}
+
+size_t Group::unfinished() const {
+  return static_cast<size_t>(
+      std::count_if(runs.begin(), runs.end(), [](const Run& run) { return !run.is_finished(); }));
+}
+
+std::string regime_of(const Run& run) {
+  const ExperimentSpec& spec = run.spec;
+  if (run.plan.owners_per_unit == run.plan.workers) {
+    if (!spec.optimizer.shard) return "DDP";
+    return spec.train.release_gradients ? "DDP (ZeRO-2)" : "DDP (ZeRO-1)";
+  }
+  return fmt::format("{}{}-SDP", spec.subnetwork.construction == Construction::kBlock ? "B" : "N",
+                     spec.subnetwork.masking == Masking::kBackward ? "_b" : "");
+}
+
+std::vector<Group> group_runs(std::vector<Run> runs) {
+  std::vector<Entry> entries;
+  for (Run& run : runs) {
+    Settings settings = settings_of(run);
+    auto entry = std::find_if(entries.begin(), entries.end(),
+                              [&](const Entry& other) { return other.settings == settings; });
+    if (entry == entries.end()) {
+      entries.push_back(
+          {.settings = std::move(settings),
+           .base = base_label(run),
+           .group = {.label = {}, .regime = regime_of(run), .coverage = coverage_of(run), .runs = {}}});
+      entry = std::prev(entries.end());
+    }
+    entry->group.runs.push_back(std::move(run));
+  }
+  name_groups(entries);
+  std::vector<Group> groups;
+  for (Entry& entry : entries)
+    groups.push_back(std::move(entry.group));
+  return groups;
+}
+
+}  // namespace sdp

@@ -1,0 +1,42 @@
+#pragma once
+
+// Runs of one experiment under several seeds, and what to call them.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "study/run.h"
+
+namespace sdp {
+
+/// Over the values that are known.
+struct Statistic {
+  double mean = 0;  ///< NaN where count is 0
+  double std = 0;   ///< of a sample (n - 1 in the denominator); NaN where count is below 2
+  int64_t count = 0;
+};
+Statistic statistic(const std::vector<double>& values);
+
+/// Runs that differ in nothing but their seed.
+struct Group {
+  std::string label;     ///< no two groups have the same
+  std::string regime;    ///< see regime_of
+  std::string coverage;  ///< "4/8"; "1" of data parallelism
+  std::vector<Run> runs;
+
+  size_t unfinished() const;
+};
+
+/// "B-SDP", "N-SDP", "B_b-SDP" or "N_b-SDP" by construction and masking. At coverage 1: "DDP", and how its
+/// optimizer state (ZeRO-1) and its gradients (ZeRO-2) are divided too where they are: "DDP (ZeRO-2)".
+std::string regime_of(const Run& run);
+
+/// In the order of their first runs. A group is called by its regime and coverage and by every key of the
+/// spec whose value is not the same in all runs, or as a sweep.json calls all its runs. Not compared: the
+/// seed and what only says where and how often something is written. Corrections of the evaluation and the
+/// like, which follow from the regime in most studies, are in a name only where runs of one regime and
+/// coverage differ in them.
+std::vector<Group> group_runs(std::vector<Run> runs);
+
+}  // namespace sdp

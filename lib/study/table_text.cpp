@@ -1,0 +1,214 @@
+#include "study/table_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <string_view>
+
+#include "report/table.h"
+#include "report/units.h"
+
+namespace sdp {
+namespace {
+
+using Cells = std::vector<std::string>;
+
+// A deviation below this share of the mean is not seen in three digits.
+constexpr double kVisibleShare = 0.005;
+
+bool has_std(const Statistic& value) {
+  return value.count > 1 && std::isfinite(value.std);
+}
+
+/// Decimals for a quantity that is printed as it is.
+std::string fixed(const Statistic& value, double factor, int decimals) {
+  std::string text = fmt::format("{:.{}f}", factor * value.mean, decimals);
+  return has_std(value) ? fmt::format("{} ± {:.{}f}", text, factor * value.std, decimals) : text;
+}
+
+template <class Format>
+std::string with_unit(const Statistic& value, Format format) {
+  const bool is_visible = has_std(value) && value.std > kVisibleShare * std::abs(value.mean);
+  return is_visible ? fmt::format("{} ± {}", format(value.mean), format(value.std)) : format(value.mean);
+}
+
+std::string value_text(const Statistic& value, Quantity quantity) {
+  switch (quantity) {
+    case Quantity::kShare:
+      return fixed(value, 100, 2);
+    case Quantity::kLoss:
+      return fixed(value, 1, 4);
+    case Quantity::kWhole:
+      return with_unit(value, [](double number) { return fmt::format("{:.0f}", number); });
+    case Quantity::kNumber:
+      return with_unit(value, [](double number) { return fmt::format("{:.3g}", number); });
+    case Quantity::kMilliseconds:
+      return fixed(value, 1, value.mean < 9.995 ? 2 : 1);
+    case Quantity::kBytes:
+      return with_unit(value, [](double bytes) { return format_bytes(std::llround(bytes)); });
+    case Quantity::kCount:
+      break;
+  }
+  return with_unit(value, format_count);
+}
+
+std::string cell_text(const StudyColumn& column, const Statistic& value) {
+  if (value.count == 0) return "-";
+  if (column.comparison == Comparison::kRatio) return fmt::format("{:.3f}", value.mean);
+  if (column.comparison == Comparison::kDifference)
+    return column.measure->quantity == Quantity::kShare ? fmt::format("{:+.2f}", 100 * value.mean)
+                                                        : fmt::format("{:+.4f}", value.mean);
+  return value_text(value, column.measure->quantity);
+}
+
+std::string header_text(const StudyColumn& column) {
+  const std::string_view unit = column.measure->quantity == Quantity::kShare          ? " (%)"
+                                : column.measure->quantity == Quantity::kMilliseconds ? " (ms)"
+                                                                                      : "";
+  if (column.comparison == Comparison::kRatio) return fmt::format("{} ratio", column.measure->title);
+  if (column.comparison == Comparison::kDifference)
+    return fmt::format("{} difference{}", column.measure->title, unit);
+  return fmt::format("{}{}", column.measure->title, unit);
+}
+
+/// The table as text, down to a level of detail. The first column is the label.
+struct Grid {
+  Cells header;
+  std::vector<Cells> rows;
+};
+
+Grid grid_of(const StudyTable& table, Detail detail) {
+  Grid grid;
+  grid.header = {"runs of", "C", "runs"};
+  std::vector<size_t> shown;
+  for (size_t i = 0; i < table.columns.size(); ++i)
+    if (table.columns[i].measure->detail <= detail) shown.push_back(i);
+  for (const size_t i : shown)
+    grid.header.push_back(header_text(table.columns[i]));
+  for (const StudyRow& row : table.rows) {
+    const std::string label =
+        row.progress.empty() ? row.label : fmt::format("{} ({})", row.label, row.progress);
+    Cells& cells = grid.rows.emplace_back(Cells{label, row.coverage, std::to_string(row.seeds.size())});
+    for (const size_t i : shown)
+      cells.push_back(cell_text(table.columns[i], row.values[i]));
+  }
+  return grid;
+}
+
+std::string latex_escaped(std::string_view text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (text.substr(i).starts_with("±")) {
+      result += "$\\pm$";
+      i += std::string_view("±").size() - 1;
+    } else if (std::string_view("&%$#_{}").find(c) != std::string_view::npos) {
+      result += fmt::format("\\{}", c);
+    } else if (c == '\\') {
+      result += "\\textbackslash{}";
+    } else if (c == '~') {
+      result += "\\textasciitilde{}";
+    } else if (c == '^') {
+      result += "\\textasciicircum{}";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string latex_row(const Cells& cells) {
+  Cells escaped;
+  for (const std::string& cell : cells)
+    escaped.push_back(latex_escaped(cell));
+  return fmt::format("{} \\\\\n", fmt::join(escaped, " & "));
+}
+
+std::string markdown_row(const Cells& cells) {
+  std::string line = "|";
+  for (const std::string& cell : cells) {
+    std::string escaped;
+    for (const char c : cell)
+      escaped += c == '|' || c == '_' || c == '*' || c == '<' ? fmt::format("\\{}", c) : std::string(1, c);
+    line += fmt::format(" {} |", escaped);
+  }
+  return line + "\n";
+}
+
+std::string csv_text(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text)
+    quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+/// The shortest text that reads back as the same double.
+std::string csv_number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "";
+}
+
+std::string csv_key(const StudyColumn& column) {
+  if (column.comparison == Comparison::kRatio) return fmt::format("{}_over_baseline", column.measure->key);
+  if (column.comparison == Comparison::kDifference)
+    return fmt::format("{}_minus_baseline", column.measure->key);
+  return std::string(column.measure->key);
+}
+
+}  // namespace
+
+std::string to_text(const StudyTable& table) {
+  const Grid grid = grid_of(table, Detail::kTerminal);
+  TextTable text(grid.header);
+  for (const Cells& row : grid.rows)
+    text.add_row(row);
+  return text.str();
+}
+
+std::string to_markdown(const StudyTable& table) {
+  const Grid grid = grid_of(table, Detail::kDocument);
+  Cells rule(grid.header.size(), "---:");
+  rule[0] = ":---";
+  std::string text = markdown_row(grid.header) + fmt::format("| {} |\n", fmt::join(rule, " | "));
+  for (const Cells& row : grid.rows)
+    text += markdown_row(row);
+  return text;
+}
+
+std::string to_latex(const StudyTable& table) {
+  const Grid grid = grid_of(table, Detail::kDocument);
+  std::string text = "% needs \\usepackage{booktabs}\n";
+  text += fmt::format("\\begin{{tabular}}{{l{}}}\n\\toprule\n", std::string(grid.header.size() - 1, 'r'));
+  text += latex_row(grid.header) + "\\midrule\n";
+  for (const Cells& row : grid.rows)
+    text += latex_row(row);
+  return text + "\\bottomrule\n\\end{tabular}\n";
+}
+
+std::string to_csv(const StudyTable& table) {
+  Cells header = {"label", "regime", "coverage", "runs", "unfinished_runs", "seeds", "processes", "device"};
+  for (const StudyColumn& column : table.columns) {
+    header.push_back(csv_key(column));
+    if (column.comparison == Comparison::kNone) header.push_back(csv_key(column) + "_std");
+  }
+  std::string text = fmt::format("{}\n", fmt::join(header, ","));
+  for (const StudyRow& row : table.rows) {
+    Cells cells = {csv_text(row.label),
+                   csv_text(row.regime),
+                   row.coverage,
+                   std::to_string(row.seeds.size()),
+                   std::to_string(row.unfinished),
+                   fmt::format("{}", fmt::join(row.seeds, " ")),
+                   std::to_string(row.processes),
+                   csv_text(row.device)};
+    for (size_t i = 0; i < table.columns.size(); ++i) {
+      cells.push_back(csv_number(row.values[i].mean));
+      if (table.columns[i].comparison == Comparison::kNone) cells.push_back(csv_number(row.values[i].std));
+    }
+    text += fmt::format("{}\n", fmt::join(cells, ","));
+  }
+  return text;
+}
+
+}  // namespace sdp
