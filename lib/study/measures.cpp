@@ -11,15 +11,21 @@ namespace {
 using Q = Quantity;
 using C = Comparison;
 using D = Detail;
+using M = Models;
 
 constexpr auto kInfos = std::to_array<MeasureInfo>({
-    {&Measures::accuracy, "accuracy", "accuracy", Q::kShare, C::kDifference},
-    {&Measures::accuracy_uncorrected, "accuracy_uncorrected", "uncorrected", Q::kShare},
-    {&Measures::loss, "loss_nats", "loss", Q::kLoss, C::kDifference},
-    {&Measures::loss_uncorrected, "loss_uncorrected_nats", "uncorrected loss", Q::kLoss},
-    {&Measures::subnetwork_mean, "subnetwork_accuracy_mean", "subnetworks", Q::kShare},
-    {&Measures::subnetwork_min, "subnetwork_accuracy_min", "lowest", Q::kShare, C::kNone, D::kDocument},
-    {&Measures::subnetwork_max, "subnetwork_accuracy_max", "highest", Q::kShare, C::kNone, D::kDocument},
+    {&Measures::accuracy, "accuracy", "accuracy", Q::kShare, C::kDifference, D::kTerminal, M::kOfImages},
+    {&Measures::accuracy_uncorrected, "accuracy_uncorrected", "uncorrected", Q::kShare, C::kNone,
+     D::kTerminal, M::kOfImages},
+    {&Measures::loss, "loss_nats", "loss", Q::kLoss, C::kDifference, D::kTerminal, M::kOfTokens},
+    {&Measures::loss_uncorrected, "loss_uncorrected_nats", "uncorrected loss", Q::kLoss, C::kNone,
+     D::kTerminal, M::kOfTokens},
+    {&Measures::subnetwork_mean, "subnetwork_accuracy_mean", "subnetworks", Q::kShare, C::kNone, D::kTerminal,
+     M::kOfImages},
+    {&Measures::subnetwork_min, "subnetwork_accuracy_min", "lowest", Q::kShare, C::kNone, D::kDocument,
+     M::kOfImages},
+    {&Measures::subnetwork_max, "subnetwork_accuracy_max", "highest", Q::kShare, C::kNone, D::kDocument,
+     M::kOfImages},
     {&Measures::steps, "steps", "steps", Q::kWhole},
     {&Measures::epochs, "epochs", "epochs", Q::kNumber, C::kNone, D::kDocument},
     {&Measures::training_flops, "training_flops", "FLOPs", Q::kCount, C::kRatio},
@@ -32,14 +38,14 @@ constexpr auto kInfos = std::to_array<MeasureInfo>({
     {&Measures::peak_gradients_bytes, "peak_gradients_bytes", "gradients", Q::kBytes, C::kNone, D::kFile},
     {&Measures::peak_optimizer_bytes, "peak_optimizer_bytes", "optimizer", Q::kBytes, C::kNone, D::kFile},
     {&Measures::peak_buckets_bytes, "peak_buckets_bytes", "buckets", Q::kBytes, C::kNone, D::kFile},
-    {&Measures::step_ms, "step_ms", "step", Q::kMilliseconds, C::kRatio},
+    {&Measures::step_ms, "step_ms", "step time", Q::kMilliseconds, C::kRatio},
     {&Measures::samples_per_s, "samples_per_s", "samples/s", Q::kCount},
     {&Measures::sent_bytes_per_step, "sent_bytes_per_step", "sent/step", Q::kBytes, C::kRatio},
     {&Measures::largest_parameters, "largest_worker_parameters", "parameters", Q::kCount},
 });
 
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+double sum(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
 void add_evaluation(Measures& measures, const EvalRecord& record) {
@@ -49,46 +55,66 @@ void add_evaluation(Measures& measures, const EvalRecord& record) {
   measures.loss_uncorrected = record.loss_uncorrected.value_or(Measures::kUnknown);
   const std::vector<double>& single = record.subnetwork_accuracy;
   if (single.empty()) return;
-  measures.subnetwork_mean = mean(single);
+  measures.subnetwork_mean = sum(single) / static_cast<double>(single.size());
   measures.subnetwork_min = *std::min_element(single.begin(), single.end());
   measures.subnetwork_max = *std::max_element(single.begin(), single.end());
 }
 
-/// The line and process of the largest sum over kinds. Lines whose lists differ in length have no sum.
-void add_memory(Measures& measures, const Run& run) {
-  double peak = 0;
-  for (const TrainRecord& record : run.train) {
-    const MemoryRecord& memory = record.memory;
-    const size_t ranks =
-        std::min({memory.activations_bytes.size(), memory.weights_bytes.size(), memory.gradients_bytes.size(),
-                  memory.optimizer_bytes.size(), memory.buckets_bytes.size()});
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      const std::array<double, 5> kinds = {
-          static_cast<double>(memory.activations_bytes[rank]),
-          static_cast<double>(memory.weights_bytes[rank]), static_cast<double>(memory.gradients_bytes[rank]),
-          static_cast<double>(memory.optimizer_bytes[rank]), static_cast<double>(memory.buckets_bytes[rank])};
-      const double sum = std::accumulate(kinds.begin(), kinds.end(), 0.0);
-      if (sum <= peak) continue;
-      peak = sum;
-      const double slots =
-          static_cast<double>(run.plan.workers * run.spec.subnetwork.replicas) / static_cast<double>(ranks);
-      measures.peak_memory_bytes = sum;
-      measures.peak_memory_per_worker_bytes = sum / std::max(slots, 1.0);
-      measures.peak_activations_bytes = kinds[0];
-      measures.peak_weights_bytes = kinds[1];
-      measures.peak_gradients_bytes = kinds[2];
-      measures.peak_optimizer_bytes = kinds[3];
-      measures.peak_buckets_bytes = kinds[4];
-    }
-  }
+/// Whether the assembled model was evaluated between the line before and this one.
+bool has_evaluation(const Run& run, size_t line) {
+  const int64_t begin = line == 0 ? 0 : run.train[line - 1].step;
+  return std::any_of(run.evals.begin(), run.evals.end(), [&](const EvalRecord& record) {
+    return record.step >= begin && record.step < run.train[line].step;
+  });
 }
 
-double sent_bytes(const TrainRecord& record) {
-  const auto& [reduce, publish] = std::tie(record.exchange.reduce_bytes, record.exchange.publish_bytes);
+/// Tensors of a process by kind.
+using Kinds = std::array<double, 5>;
+
+/// Of the process that held most. Lists that differ in length are of no use.
+Kinds largest_process(const MemoryRecord& memory) {
+  Kinds largest = {};
+  const size_t ranks =
+      std::min({memory.activations_bytes.size(), memory.weights_bytes.size(), memory.gradients_bytes.size(),
+                memory.optimizer_bytes.size(), memory.buckets_bytes.size()});
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const Kinds kinds = {
+        static_cast<double>(memory.activations_bytes[rank]), static_cast<double>(memory.weights_bytes[rank]),
+        static_cast<double>(memory.gradients_bytes[rank]), static_cast<double>(memory.optimizer_bytes[rank]),
+        static_cast<double>(memory.buckets_bytes[rank])};
+    if (sum(kinds) > sum(largest)) largest = kinds;
+  }
+  return largest;
+}
+
+void add_memory(Measures& measures, const Run& run) {
+  Kinds with_evaluation = {}, without = {};
+  for (size_t line = 0; line < run.train.size(); ++line) {
+    const Kinds kinds = largest_process(run.train[line].memory);
+    Kinds& largest = has_evaluation(run, line) ? with_evaluation : without;
+    if (sum(kinds) > sum(largest)) largest = kinds;
+  }
+  const Kinds& peak = sum(without) > 0 ? without : with_evaluation;
+  if (sum(peak) == 0) return;
+  const double slots = static_cast<double>(run.plan.workers * run.spec.subnetwork.replicas) /
+                       static_cast<double>(run.plan.processes);
+  measures.peak_memory_bytes = sum(peak);
+  measures.peak_memory_per_worker_bytes = sum(peak) / slots;
+  measures.peak_activations_bytes = peak[0];
+  measures.peak_weights_bytes = peak[1];
+  measures.peak_gradients_bytes = peak[2];
+  measures.peak_optimizer_bytes = peak[3];
+  measures.peak_buckets_bytes = peak[4];
+}
+
+/// Mean over the processes.
+double sent_bytes(const ExchangeRecord& exchange) {
+  const std::vector<int64_t>& reduce = exchange.reduce_bytes;
+  const std::vector<int64_t>& publish = exchange.publish_bytes;
   if (reduce.empty() || reduce.size() != publish.size()) return Measures::kUnknown;
-  const int64_t sum = std::accumulate(reduce.begin(), reduce.end(), int64_t{0}) +
+  const int64_t all = std::accumulate(reduce.begin(), reduce.end(), int64_t{0}) +
                       std::accumulate(publish.begin(), publish.end(), int64_t{0});
-  return static_cast<double>(sum) / static_cast<double>(reduce.size());
+  return static_cast<double>(all) / static_cast<double>(reduce.size());
 }
 
 }  // namespace
@@ -115,7 +141,7 @@ Measures measure(const Run& run) {
   for (size_t i = first; i < run.train.size(); ++i) {
     step_ms.push_back(run.train[i].step_ms);
     samples_per_s.push_back(run.train[i].samples_per_s);
-    sent.push_back(sent_bytes(run.train[i]));
+    sent.push_back(sent_bytes(run.train[i].exchange));
   }
   measures.step_ms = median(std::move(step_ms));
   measures.samples_per_s = median(std::move(samples_per_s));

@@ -24,7 +24,9 @@ struct Measures {
   double steps = kUnknown;
   double epochs = kUnknown;
   double training_flops = kUnknown;  ///< of all workers and steps
-  /// The largest sum over kinds of tensors that a process ever held, and its parts.
+  /// The largest sum over kinds of tensors that a process held, and its parts. Of training: lines of the
+  /// metrics in whose steps an evaluation fell, which needs memory of its own, are left out where there are
+  /// others.
   double peak_memory_bytes = kUnknown;
   double peak_activations_bytes = kUnknown;
   double peak_weights_bytes = kUnknown;
@@ -49,6 +51,8 @@ enum class Quantity { kShare, kLoss, kWhole, kNumber, kCount, kBytes, kMilliseco
 enum class Comparison { kNone, kRatio, kDifference };
 /// Tables with less room leave columns out.
 enum class Detail { kTerminal, kDocument, kFile };
+/// Models whose tables show a measure; the file has it for others too.
+enum class Models { kAll, kOfImages, kOfTokens };
 
 struct MeasureInfo {
   double Measures::*value;
@@ -57,6 +61,7 @@ struct MeasureInfo {
   Quantity quantity;
   Comparison comparison = Comparison::kNone;
   Detail detail = Detail::kTerminal;
+  Models models = Models::kAll;
 };
 
 /// All of Measures, in the order of a table's columns.

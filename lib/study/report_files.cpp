@@ -21,7 +21,9 @@ std::string notes(const std::vector<Group>& groups, const StudyTable& table,
       "the "
       "sample standard deviation over runs that differ in their seed only. FLOPs are those of training, of "
       "all "
-      "workers. Peak memory is that of tensors, of the process that held most. Times are medians.\n";
+      "workers. Peak memory is that of tensors in training, of the process that held most; times are "
+      "medians; "
+      "parameters are those of the largest worker.\n";
   if (!table.baseline.empty()) text += fmt::format("\nRatios and differences are to: {}.\n", table.baseline);
   std::set<std::string> devices;
   for (const Group& group : groups)

@@ -79,6 +79,14 @@ size_t find_baseline(const std::vector<Group>& groups, const std::string& baseli
                                found.empty() ? "none" : "more than one", labels));
 }
 
+Detail detail_of(const MeasureInfo& info, const std::vector<Group>& groups) {
+  const bool is_shown = std::any_of(groups.begin(), groups.end(), [&](const Group& group) {
+    return info.models == Models::kAll ||
+           group.runs.front().is_of_tokens() == (info.models == Models::kOfTokens);
+  });
+  return is_shown ? info.detail : Detail::kFile;
+}
+
 void add_column(StudyTable& table, StudyColumn column, const std::vector<Statistic>& values) {
   if (!is_known(values)) return;
   table.columns.push_back(column);
@@ -104,9 +112,11 @@ StudyTable make_table(const std::vector<Group>& groups, const std::string& basel
   }
   for (const MeasureInfo& info : measure_infos()) {
     const std::vector<Statistic> values = statistics_of(info, measured);
-    add_column(table, {&info, Comparison::kNone}, values);
+    const Detail detail = detail_of(info, groups);
+    add_column(table, {&info, Comparison::kNone, detail}, values);
     if (baseline_row && info.comparison != Comparison::kNone)
-      add_column(table, {&info, info.comparison}, compared(values, values[*baseline_row], info.comparison));
+      add_column(table, {&info, info.comparison, detail},
+                 compared(values, values[*baseline_row], info.comparison));
   }
   return table;
 }

@@ -14,6 +14,7 @@ struct StudyColumn {
   const MeasureInfo* measure = nullptr;
   /// kNone: the measure itself; otherwise its mean compared with the baseline's.
   Comparison comparison = Comparison::kNone;
+  Detail detail = Detail::kTerminal;  ///< the measure's, or kFile where no run is of such models
 };
 
 struct StudyRow {

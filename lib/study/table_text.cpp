@@ -63,13 +63,13 @@ std::string cell_text(const StudyColumn& column, const Statistic& value) {
 }
 
 std::string header_text(const StudyColumn& column) {
-  const std::string_view unit = column.measure->quantity == Quantity::kShare          ? " (%)"
-                                : column.measure->quantity == Quantity::kMilliseconds ? " (ms)"
-                                                                                      : "";
-  if (column.comparison == Comparison::kRatio) return fmt::format("{} ratio", column.measure->title);
+  const std::string_view title = column.measure->title;
+  const bool is_share = column.measure->quantity == Quantity::kShare;
+  if (column.comparison == Comparison::kRatio) return fmt::format("{} ratio", title);
   if (column.comparison == Comparison::kDifference)
-    return fmt::format("{} difference{}", column.measure->title, unit);
-  return fmt::format("{}{}", column.measure->title, unit);
+    return fmt::format("{} difference{}", title, is_share ? " (points)" : "");
+  if (column.measure->quantity == Quantity::kMilliseconds) return fmt::format("{} (ms)", title);
+  return fmt::format("{}{}", title, is_share ? " (%)" : "");
 }
 
 /// The table as text, down to a level of detail. The first column is the label.
@@ -80,10 +80,10 @@ struct Grid {
 
 Grid grid_of(const StudyTable& table, Detail detail) {
   Grid grid;
-  grid.header = {"runs of", "C", "runs"};
+  grid.header = {"configuration", "C", "runs"};
   std::vector<size_t> shown;
   for (size_t i = 0; i < table.columns.size(); ++i)
-    if (table.columns[i].measure->detail <= detail) shown.push_back(i);
+    if (table.columns[i].detail <= detail) shown.push_back(i);
   for (const size_t i : shown)
     grid.header.push_back(header_text(table.columns[i]));
   for (const StudyRow& row : table.rows) {

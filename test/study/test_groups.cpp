@@ -1,0 +1,109 @@
+#include <cmath>
+
+#include "catch.h"
+#include "small_runs.h"
+#include "study/groups.h"
+
+using namespace sdp;
+
+namespace {
+
+std::vector<std::string> labels_of(std::vector<Run> runs) {
+  std::vector<std::string> labels;
+  for (const Group& group : group_runs(std::move(runs)))
+    labels.push_back(group.label);
+  return labels;
+}
+
+using Labels = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("sample statistics", "[study]") {
+  const Statistic four = statistic({2, 4, 4, 6});
+  CHECK(four.mean == 4);
+  CHECK(four.std == Approx(std::sqrt(8.0 / 3)));
+  CHECK(four.count == 4);
+  const Statistic one = statistic({NAN, 3});
+  CHECK(one.mean == 3);
+  CHECK(std::isnan(one.std));
+  CHECK(one.count == 1);
+  CHECK(std::isnan(statistic({}).mean));
+}
+
+TEST_CASE("regimes and stages of ZeRO", "[study]") {
+  Run run = small_run();
+  CHECK(regime_of(run) == "B-SDP");
+  run.spec.subnetwork.masking = Masking::kBackward;
+  CHECK(regime_of(run) == "B_b-SDP");
+  run.spec.subnetwork.construction = Construction::kNeuron;
+  CHECK(regime_of(run) == "N_b-SDP");
+  run.spec.subnetwork.masking = Masking::kForward;
+  CHECK(regime_of(run) == "N-SDP");
+  run.plan.owners_per_unit = 4;
+  CHECK(regime_of(run) == "DDP (ZeRO-2)");
+  run.spec.train.release_gradients = false;
+  CHECK(regime_of(run) == "DDP (ZeRO-1)");
+  run.spec.optimizer.shard = false;
+  CHECK(regime_of(run) == "DDP");
+}
+
+TEST_CASE("runs that differ in seed, name and what is written are one group", "[study]") {
+  Run a = small_run(0), b = small_run(1), c = small_run(2);
+  b.spec.name = "other";
+  b.spec.output.dir = "elsewhere";
+  b.spec.checkpoint.keep_last = 7;
+  b.spec.subnetwork.coverage.text = "0.5";
+  c.spec.optimizer.lr = 0.5;
+  const std::vector<Group> groups = group_runs({a, c, b});
+  REQUIRE(groups.size() == 2);
+  CHECK(groups[0].label == "B-SDP 2/4, lr 0.1");
+  CHECK(groups[0].runs.size() == 2);
+  CHECK(groups[0].coverage == "2/4");
+  CHECK(groups[0].unfinished() == 2);
+  CHECK(groups[1].label == "B-SDP 2/4, lr 0.5");
+}
+
+TEST_CASE("groups are called by what differs", "[study]") {
+  Run base = small_run(), other = small_run(), dense = small_run(0, 4);
+  CHECK(labels_of({base}) == Labels{"B-SDP 2/4"});
+  CHECK(labels_of({base, dense}) == Labels{"B-SDP 2/4", "DDP (ZeRO-2)"});
+  other.spec.model.width = 8;
+  other.spec.optimizer.name = OptimizerName::kAdamW;
+  other.spec.train.budget = Budget::kFlops;
+  CHECK(labels_of({base, other, dense}) == Labels{"B-SDP 2/4, width null, sgd, budget epochs",
+                                                  "B-SDP 2/4, width 8, adamw, budget flops",
+                                                  "DDP (ZeRO-2), width null, sgd, budget epochs"});
+  // Two keys of the same last part are told in full.
+  other = small_run();
+  other.spec.subnetwork.placement = NodePlacement::kPack;
+  other.spec.eval.batch_size = 5;
+  other.spec.train.epochs = 3;
+  other.spec.schedule.warmup_epochs = 3;
+  CHECK(labels_of({base, other})[1] == "B-SDP 2/4, placement pack, warmup_epochs 3, epochs 3, batch_size 5");
+}
+
+TEST_CASE("what follows from the regime is told only inside one", "[study]") {
+  Run base = small_run(), dense = small_run(0, 4), other = small_run();
+  base.spec.eval.recalibrate_batches = 100;
+  base.spec.eval.branch_scale = BranchScale::kSurvival;
+  dense.spec.eval.recalibrate_batches = 0;
+  dense.spec.optimizer.shard = false;
+  CHECK(labels_of({base, dense}) == Labels{"B-SDP 2/4", "DDP"});
+  other.spec.eval = base.spec.eval;
+  other.spec.eval.recalibrate_batches = 50;
+  CHECK(labels_of({base, dense, other})[2] == "B-SDP 2/4, recalibrate_batches 50");
+  other = base;
+  other.plan.processes = 4;
+  CHECK(labels_of({base, dense, other}) ==
+        Labels{"B-SDP 2/4, processes 2", "DDP, processes 2", "B-SDP 2/4, processes 4"});
+}
+
+TEST_CASE("labels of a sweep go first", "[study]") {
+  Run a = small_run(0), b = small_run(1), c = small_run(0, 4), d = small_run(0, 1);
+  a.sweep_label = b.sweep_label = c.sweep_label = "mine";
+  d.sweep_label = "";
+  CHECK(labels_of({a, b, c, d}) == Labels{"mine", "mine #2", "B-SDP 1/4"});
+  b.sweep_label = "seed 1";
+  CHECK(labels_of({a, b})[0] == "B-SDP 2/4");
+}
