@@ -1,0 +1,234 @@
+"""Reports over runs: the numbers against statistics of metrics.jsonl and plan.json, tables and figures, bad input."""
+
+import csv
+import io
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import statistics
+import time
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import harness
+
+STEPS = 6
+KINDS = ("activations", "weights", "gradients", "optimizer", "buckets")
+SVG = "{http://www.w3.org/2000/svg}"
+FIRST_COLOUR = (0x00, 0x72, 0xB2)
+RUNS = {"b_0": (0, "1/2"), "b_1": (1, "1/2"), "ddp": (0, "1")}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, data):
+    """Two seeds of B-SDP and one run of data parallelism, which is said not to have reached its end."""
+    folder = tmp_path_factory.mktemp("report")
+    for name, (seed, coverage) in RUNS.items():
+        run = harness.train(
+            folder, name, data, 2,
+            seed=seed,
+            subnetwork={"workers": 2, "coverage": coverage},
+            optimizer={"shard": False},
+            train={"max_steps": STEPS, "log_every_steps": 2},
+            eval={"every_epochs": 0.1, "recalibrate_batches": 1 if coverage != "1" else 0},
+            output={"trace": False},
+        )
+        summary = {"step": STEPS, "total_steps": STEPS, "device": "CPU", "version": "0"}
+        (run / "summary.json").unlink(missing_ok=True)
+        if name != "ddp":
+            (run / "summary.json").write_text(json.dumps(summary))
+    return folder / "runs"
+
+
+def lines_of(run, kind):
+    return [line for line in harness.json_lines(run / "metrics.jsonl") if line["kind"] == kind]
+
+
+def measures(run):
+    """What the report should say of a run, from its files."""
+    train, evals = lines_of(run, "train"), lines_of(run, "eval")
+    plan = json.loads((run / "plan.json").read_text())
+    ends = [0] + [line["step"] for line in train]
+    quiet = [
+        line for begin, line in zip(ends, train)
+        if not any(begin <= record["step"] < line["step"] for record in evals)
+    ]
+    held = {
+        line["step"]: [sum(line["memory"][f"{kind}_bytes"][rank] for kind in KINDS) for rank in (0, 1)]
+        for line in quiet or train
+    }
+    expected = {
+        "accuracy": evals[-1]["accuracy"],
+        "loss_nats": evals[-1]["loss"],
+        "steps": STEPS,
+        "epochs": STEPS * 4 * 2 / 200,
+        "training_flops": STEPS * 4 * sum(worker["flops_per_sample"] for worker in plan["per_worker"]),
+        "peak_memory_bytes": max(max(of_line) for of_line in held.values()),
+        "step_ms": statistics.median(line["step_ms"] for line in train[1:]),
+        "samples_per_s": statistics.median(line["samples_per_s"] for line in train[1:]),
+        "sent_bytes_per_step": statistics.median(
+            np.mean(np.add(line["exchange"]["reduce_bytes"], line["exchange"]["publish_bytes"])) for line in train[1:]
+        ),
+        "largest_worker_parameters": max(worker["parameters"] for worker in plan["per_worker"]),
+    }
+    if "accuracy_uncorrected" in evals[-1]:
+        expected["accuracy_uncorrected"] = evals[-1]["accuracy_uncorrected"]
+    if single := evals[-1].get("subnetwork_accuracy"):
+        expected["subnetwork_accuracy_mean"] = statistics.mean(single)
+        expected["subnetwork_accuracy_min"] = min(single)
+        expected["subnetwork_accuracy_max"] = max(single)
+    return expected
+
+
+def table(*arguments):
+    result = harness.run("report", *arguments, "--format", "csv")
+    return {row["label"]: row for row in csv.DictReader(io.StringIO(result.stdout))}
+
+
+def test_csv_has_the_statistics_of_the_metrics(runs):
+    rows = table(runs, "--baseline", "DDP")
+    assert list(rows) == ["B-SDP 1/2", "DDP"]
+    both, ddp = [measures(runs / "b_0"), measures(runs / "b_1")], measures(runs / "ddp")
+    assert rows["B-SDP 1/2"]["seeds"] == "0 1" and rows["B-SDP 1/2"]["device"] == "CPU"
+    assert [row["unfinished_runs"] for row in rows.values()] == ["0", "1"]
+    assert len(both[0]) >= 13
+    for key, value in both[0].items():
+        values = [value, both[1][key]]
+        assert float(rows["B-SDP 1/2"][key]) == pytest.approx(statistics.mean(values), rel=1e-12), key
+        assert float(rows["B-SDP 1/2"][f"{key}_std"]) == pytest.approx(statistics.stdev(values), rel=1e-9, abs=1e-12), key
+    for key, value in ddp.items():
+        assert float(rows["DDP"][key]) == pytest.approx(value, rel=1e-12), key
+        assert rows["DDP"][f"{key}_std"] == ""
+    for key in ("training_flops", "peak_memory_bytes", "step_ms", "sent_bytes_per_step"):
+        ratio = statistics.mean(one[key] for one in both) / ddp[key]
+        assert float(rows["B-SDP 1/2"][f"{key}_over_baseline"]) == pytest.approx(ratio, rel=1e-12)
+    difference = statistics.mean(one["accuracy"] for one in both) - ddp["accuracy"]
+    assert float(rows["B-SDP 1/2"]["accuracy_minus_baseline"]) == pytest.approx(difference, abs=1e-12)
+
+
+def number(text):
+    return float(text.replace("−", "-"))
+
+
+def data_points(svg, wanted):
+    """Points of the first line with this colour in values of the axes, by the numbers beside them."""
+    root = ElementTree.fromstring(svg.read_text())
+    texts = [(text.get("text-anchor"), float(text.get("x")), float(text.get("y")), text.text) for text in root.iter(f"{SVG}text")]
+    is_number = lambda text: text.replace("−", "").replace(".", "").isdigit()
+    x = [(at, number(text)) for anchor, at, _, text in texts if anchor == "middle" and is_number(text)]
+    y = [(at - 0.36 * 12, number(text)) for anchor, _, at, text in texts if anchor == "end" and is_number(text)]
+    to_value = lambda ticks: np.polynomial.Polynomial.fit(*zip(*ticks), 1)
+    line = next(line for line in root.iter(f"{SVG}polyline") if line.get("stroke") == wanted)
+    points = np.array([[float(value) for value in point.split(",")] for point in line.get("points").split()])
+    return to_value(x)(points[:, 0]), to_value(y)(points[:, 1]), points
+
+
+def test_report_folder(runs, tmp_path):
+    out = tmp_path / "deep" / "report"
+    result = harness.run("report", runs, "--out", out, "--baseline", "DDP")
+    assert str(out / "report.md") in result.stdout
+    figures = [f"{curve}_{axis}" for curve in ("training_loss", "accuracy") for axis in ("steps", "flops", "epochs", "time")]
+    figures.append("accuracy_memory")
+    expected = {"report.md", "table.md", "table.tex", "table.csv"} | {f"{f}.{ext}" for f in figures for ext in ("svg", "png")}
+    assert {path.name for path in out.iterdir()} == expected
+    report = (out / "report.md").read_text()
+    assert (out / "table.md").read_text() in report
+    assert all(f"]({figure}.svg)" in report for figure in figures)
+    assert "unfinished, step 6" in report
+
+    steps, losses, points = data_points(out / "training_loss_steps.svg", "#0072b2")
+    assert steps == pytest.approx([2, 4, 6], abs=0.01)
+    both = [[line["loss"] for line in lines_of(runs / name, "train")] for name in ("b_0", "b_1")]
+    assert losses == pytest.approx(np.mean(both, axis=0), abs=0.002)
+    flops, _, _ = data_points(out / "accuracy_flops.svg", "#0072b2")
+    assert len(flops) == len(lines_of(runs / "b_0", "eval"))
+    with Image.open(out / "training_loss_steps.png") as image:
+        assert image.width == 1600
+        middle = (points[0] + points[1])  # twice as many pixels as units
+        assert image.getpixel(tuple(int(value) for value in middle)) == FIRST_COLOUR
+
+
+def test_tables_of_documents(runs):
+    markdown = harness.run("report", runs, "--format", "markdown").stdout.splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown]
+    assert len(markdown) == 4 and len({len(line) for line in cells}) == 1
+    assert cells[0][:4] == ["configuration", "C", "runs", "accuracy (%)"]
+    assert cells[3][0] == "DDP (unfinished: step 6 of 6)"
+    accuracies = [100 * measures(runs / name)["accuracy"] for name in ("b_0", "b_1")]
+    assert cells[2][3] == f"{statistics.mean(accuracies):.2f} ± {statistics.stdev(accuracies):.2f}"
+
+    latex = harness.run("report", runs, "--format", "latex").stdout
+    columns = latex.split("\\begin{tabular}{")[1].split("}")[0]
+    body = latex.split("\\midrule\n")[1].split("\\bottomrule")[0].splitlines()
+    assert len(body) == 2 and all(row.endswith(" \\\\") and row.count(" & ") == len(columns) - 1 for row in body)
+    assert "$\\pm$" in body[0] and "accuracy (\\%)" in latex
+
+    text = harness.run("report", runs / "b_0", runs / "ddp").stdout
+    assert text.splitlines()[2].startswith("B-SDP 1/2")
+
+
+def test_labels_of_a_sweep(runs, tmp_path):
+    shutil.copytree(runs, tmp_path / "sweep")
+    listed = [{"name": name, "folder": name, "label": "half & half" if name != "ddp" else "", "values": {}} for name in RUNS]
+    (tmp_path / "sweep" / "sweep.json").write_text(json.dumps({"name": "s", "runs": listed}))
+    assert list(table(tmp_path)) == ["half & half", "DDP"]
+
+
+def test_bad_input(runs, tmp_path):
+    assert "there is no run in it" in harness.run("report", tmp_path, expect=2).stderr
+    assert "no such folder" in harness.run("report", tmp_path / "none", expect=2).stderr
+    refused = harness.run("report", runs, "--baseline", "N-SDP", expect=2).stderr
+    assert "B-SDP 1/2" in refused and "DDP" in refused
+    harness.run("report", runs, "--format", "pdf", expect=2)
+
+    shutil.copytree(runs / "b_0", tmp_path / "broken")
+    metrics = tmp_path / "broken" / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("\n", "\n{broken\n", 1))
+    where = f"{metrics}, line 2:"
+    assert where in harness.run("report", tmp_path / "broken", expect=3).stderr
+    result = harness.run("report", tmp_path / "broken", runs / "ddp", "--out", tmp_path / "out")
+    assert where in result.stderr and where in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_watch_without_a_terminal_shows_the_runs_once(runs):
+    view = harness.run("report", runs, "--watch").stdout.splitlines()
+    assert view[0] == "3 runs, 2 finished"
+    accuracy = 100 * measures(runs / "ddp")["accuracy"]
+    assert len(view) == 6 and view[5].split()[:4] == ["ddp", "6/6", "100", "%"]
+    assert f" {accuracy:.2f} % " in view[5]
+
+
+def read_until(descriptor, wanted, seconds=60):
+    text = b""
+    deadline = time.monotonic() + seconds
+    while wanted.encode() not in text and time.monotonic() < deadline:
+        if select.select([descriptor], [], [], 0.2)[0]:
+            try:
+                text += os.read(descriptor, 65536)
+            except OSError:  # the other side is closed
+                break
+    return text.decode(errors="replace")
+
+
+def test_watch_on_a_terminal(runs, tmp_path):
+    """Ends by Ctrl-C while a run goes on, and by itself once all are finished."""
+    shutil.copytree(runs / "ddp", tmp_path / "ddp")
+    ours, theirs = pty.openpty()
+    options = {"stdout": theirs, "start_new_session": True}
+    process = harness.start("report", tmp_path, "--watch", **options)
+    assert "1 run, 0 finished" in read_until(ours, "ddp")
+    assert "\x1b[J" in read_until(ours, "0 finished")  # drawn again
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+
+    process = harness.start("report", tmp_path, "--watch", **options)
+    assert "1 run, 0 finished" in read_until(ours, "ddp")
+    (tmp_path / "ddp" / "summary.json").write_text(json.dumps({"step": STEPS, "total_steps": STEPS}))
+    assert "1 run, 1 finished" in read_until(ours, "1 finished")
+    assert process.wait(60) == 0
