@@ -106,7 +106,8 @@ std::string last_part(const std::string& key) {
 /// "width 32": keys by their last parts where those are not shared. Names of models and the like speak for
 /// themselves.
 std::string setting_text(const Entry& entry, size_t setting, const std::vector<size_t>& told) {
-  const auto& [key, value] = entry.settings[setting];
+  const std::string& key = entry.settings[setting].first;
+  const std::string& value = entry.settings[setting].second;
   if (key.ends_with(".name")) return value;
   const auto same = std::count_if(told.begin(), told.end(), [&](size_t other) {
     return last_part(entry.settings[other].first) == last_part(key);

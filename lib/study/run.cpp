@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -99,11 +100,15 @@ void read_json(const std::filesystem::path& path, Take take) {
   }
 }
 
-PlanFigures plan_figures(const json& plan) {
+PlanFigures plan_figures(const json& plan, const std::filesystem::path& path) {
   PlanFigures figures{.workers = plan.at("workers").get<int64_t>(),
                       .owners_per_unit = plan.at("owners_per_unit").get<int64_t>(),
                       .processes = plan.at("processes").get<int64_t>(),
                       .flops_share = plan.at("flops_share").get<double>()};
+  // What divides by them does not look again.
+  if (figures.workers < 1 || figures.owners_per_unit < 1 || figures.processes < 1 ||
+      plan.at("per_worker").empty())
+    throw DataError(fmt::format("{}: a plan without workers, owners or processes", path.string()));
   for (const json& worker : plan.at("per_worker")) {
     figures.flops_per_sample.push_back(worker.at("flops_per_sample").get<double>());
     figures.parameters.push_back(worker.at("parameters").get<double>());
@@ -148,7 +153,7 @@ double Run::epochs_per_step() const {
 Run read_run(const std::filesystem::path& dir) {
   const RunFolder folder{dir};
   Run run{.dir = dir, .spec = load_spec({folder.spec()}, {}, NamedFiles::kNotNeeded).spec};
-  read_json(folder.plan(), [&](const json& plan) { run.plan = plan_figures(plan); });
+  read_json(folder.plan(), [&](const json& plan) { run.plan = plan_figures(plan, folder.plan()); });
   read_metrics(run, folder.metrics());
   const std::filesystem::path summary = dir / "summary.json";
   std::error_code ignored;

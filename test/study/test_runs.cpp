@@ -75,8 +75,11 @@ TEST_CASE("what cannot be read is named", "[study]") {
     CHECK(contains(reason(), (folder / "metrics.jsonl").string() + ", line 4:"));
   }
   put_run(folder.path());
-  put(folder / "plan.json", "{}");
-  CHECK(contains(reason(), "plan.json"));
+  for (const char* plan :
+       {"{}", "[", R"({"workers":2,"owners_per_unit":1,"processes":0,"flops_share":1,"per_worker":[]})"}) {
+    put(folder / "plan.json", plan);
+    CHECK(contains(reason(), "plan.json"));
+  }
   fs::remove(folder / "plan.json");
   CHECK(contains(reason(), "plan.json"));
   put_run(folder.path());
