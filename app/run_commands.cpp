@@ -1,15 +1,12 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
-#include <string_view>
 
 #include "commands.h"
 #include "feed/feed.h"
+#include "run_spec.h"
 #include "spec/error.h"
-#include "spec/load.h"
 #include "train/checkpointing.h"
 #include "train/device.h"
 #include "train/evaluation.h"
@@ -19,31 +16,6 @@
 
 namespace sdp {
 namespace {
-
-/// The run's saved spec with the overrides, which may only change how it is evaluated. Its warnings are idle:
-/// a saved spec sets every key.
-ExperimentSpec spec_of(const RunArguments& run) {
-  const std::filesystem::path saved = run.run_dir / "spec.yaml";
-  if (!std::filesystem::exists(saved))
-    throw UsageError(
-        "--run " + run.run_dir.string() +
-        ": expected the folder of a run, which has a spec.yaml. Runs are under output.dir/name.");
-  constexpr auto kFree =
-      std::to_array<std::string_view>({"eval.", "data.path=", "data.index_dir=", "data.loader_threads=",
-                                       "data.location=", "data.on_error=", "train.device="});
-  for (const std::string& assignment : run.overrides)
-    if (std::none_of(kFree.begin(), kFree.end(),
-                     [&](std::string_view key) { return assignment.starts_with(key); }))
-      throw UsageError(
-          fmt::format("--set {}: a finished run is what it is; expected a key of eval, data.path, "
-                      "data.index_dir, data.loader_threads, data.location, data.on_error or train.device",
-                      assignment));
-  return load_spec({saved}, run.overrides, NamedFiles::kNotNeeded).spec;
-}
-
-Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run) {
-  return make_experiment(spec, /*processes=*/1, run.run_dir / "plan.json");
-}
 
 void print_skipped(const std::string& message) {
   std::fprintf(stderr, "warning: skipped: %s\n", message.c_str());
