@@ -1,0 +1,200 @@
+#include "analysis/analysis.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "model/slices.h"
+
+namespace sdp {
+namespace {
+
+/// A unit's piece of a parameter's gradient of the full model's shape, flat.
+at::Tensor piece_of(const WorkerModel& full_model, const SubnetPlan& plan, int parameter, int unit) {
+  const ParameterLayout& layout = plan.layout.parameters[parameter];
+  return piece_view(full_model.gradient(parameter), layout.slice, plan, plan.units_of(layout), unit)
+      .reshape({-1});
+}
+
+/// Units that the worker owns of the parameter.
+std::vector<int> owned_units(const SubnetPlan& plan, int worker, const ParameterLayout& parameter) {
+  for (const BranchPart& part : plan.parts_of(worker, parameter))
+    if (!part.frozen) return part.units;
+  return {};
+}
+
+/// A mean over those that are numbers.
+struct MeanOfNumbers {
+  double sum = 0;
+  int64_t count = 0;
+
+  void add(double value) {
+    if (std::isnan(value)) return;
+    sum += value;
+    ++count;
+  }
+  double mean() const {
+    return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
+  }
+};
+
+/// What is summed up of one regime while workers and batches go by.
+class RegimeSums {
+ public:
+  explicit RegimeSums(SubnetPlan plan)
+      : plan_(std::move(plan)),
+        layers_(layers_of(plan_.layout)),
+        cosines_(layers_.size(), std::vector<MeanOfNumbers>(plan_.workers)),
+        deviations_(plan_.units.size()) {}
+
+  const SubnetPlan& plan() const { return plan_; }
+
+  void begin_batch() {
+    sums_.clear();
+    for (const Unit& unit : plan_.units)
+      sums_.emplace_back(unit.owners, plan_.workers);
+  }
+
+  void add(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {
+    add_cosines(worker, subnetwork, full_model);
+    for (int unit = 0; unit < static_cast<int>(plan_.units.size()); ++unit)
+      add_unit(worker, unit, subnetwork, full_model);
+  }
+
+  void end_batch() {
+    ++batches_;
+    for (size_t u = 0; u < sums_.size(); ++u) {
+      const Deviation of_batch = sums_[u].result();
+      deviations_[u].squared += of_batch.squared;
+      deviations_[u].bound += of_batch.bound;
+    }
+  }
+
+  RegimeAnalysis result() &&;
+
+ private:
+  void add_cosines(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model);
+  void add_unit(int worker, int unit, const WorkerModel& subnetwork, const WorkerModel& full_model);
+
+  SubnetPlan plan_;
+  std::vector<int> layers_;
+  std::vector<std::vector<MeanOfNumbers>> cosines_;  ///< by depth and worker
+  std::vector<Deviation> deviations_;                ///< by unit, summed over batches
+  std::vector<DeviationSum> sums_;                   ///< by unit, of this batch
+  int64_t batches_ = 0;
+};
+
+void RegimeSums::add_cosines(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {
+  for (size_t depth = 0; depth < layers_.size(); ++depth) {
+    std::vector<at::Tensor> own;
+    std::vector<at::Tensor> full;
+    for (const int unit : owned_units(plan_, worker, plan_.layout.parameters[layers_[depth]])) {
+      own.push_back(subnetwork.piece_gradient(layers_[depth], unit));
+      full.push_back(piece_of(full_model, plan_, layers_[depth], unit));
+    }
+    if (!own.empty()) cosines_[depth][worker].add(cosine_between(at::cat(own), at::cat(full)));
+  }
+}
+
+void RegimeSums::add_unit(int worker, int unit, const WorkerModel& subnetwork,
+                          const WorkerModel& full_model) {
+  const bool owns = plan_.holding(worker, unit) == Holding::kOwned;
+  std::vector<at::Tensor> own;
+  std::vector<at::Tensor> full;
+  for (int p = 0; p < static_cast<int>(plan_.layout.parameters.size()); ++p) {
+    const std::vector<int> units = plan_.units_of(plan_.layout.parameters[p]);
+    if (!std::binary_search(units.begin(), units.end(), unit)) continue;
+    full.push_back(piece_of(full_model, plan_, p, unit));
+    if (owns) own.push_back(subnetwork.piece_gradient(p, unit));
+  }
+  sums_[unit].add(at::cat(full), owns ? at::cat(own) : at::Tensor());
+}
+
+RegimeAnalysis RegimeSums::result() && {
+  RegimeAnalysis analysis;
+  analysis.regime = {plan_.construction, plan_.masking};
+  for (size_t depth = 0; depth < layers_.size(); ++depth) {
+    const ParameterLayout& layer = plan_.layout.parameters[layers_[depth]];
+    for (int worker = 0; worker < plan_.workers; ++worker) {
+      int64_t elements = 0;
+      for (const int unit : owned_units(plan_, worker, layer))
+        elements += plan_.elements_of(layer, unit);
+      if (elements == 0) continue;
+      analysis.similarity.push_back({.depth = static_cast<int>(depth),
+                                     .worker = worker,
+                                     .cosine = cosines_[depth][worker].mean(),
+                                     .elements = elements});
+    }
+  }
+  for (const Deviation& sum : deviations_)
+    analysis.deviation.push_back({.squared = sum.squared / static_cast<double>(batches_),
+                                  .bound = sum.bound / static_cast<double>(batches_)});
+  analysis.plan = std::move(plan_);
+  return analysis;
+}
+
+TrainingBatches batches_of(const ExperimentSpec& spec, int workers, const AnalysisOptions& options) {
+  TrainingBatches batches{.geometry = {.workers = workers,
+                                       .replicas = 1,
+                                       .accumulate_steps = 1,
+                                       .batch_size = options.batch_size},
+                          .slots = {},
+                          .first_step = options.first_step,
+                          .last_step = options.first_step + options.batches,
+                          .seed = static_cast<uint64_t>(spec.seed),
+                          .augment = {.steps = *spec.data.augment,
+                                      .mixup_alpha = spec.data.mixup_alpha,
+                                      .cutmix_alpha = spec.data.cutmix_alpha}};
+  for (int worker = 0; worker < workers; ++worker)
+    batches.slots.push_back({.worker = worker, .replica = 0});
+  return batches;
+}
+
+}  // namespace
+
+std::vector<int> layers_of(const ModelLayout& layout) {
+  std::vector<int> layers;
+  for (size_t p = 0; p < layout.parameters.size(); ++p)
+    if (layout.parameters[p].role == ParameterRole::kWeight) layers.push_back(static_cast<int>(p));
+  return layers;
+}
+
+std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<SubnetPlan> plans,
+                                    const ValuesOf& values, const FeedSource& training,
+                                    const AnalysisOptions& options, at::Device device,
+                                    const std::function<void(const std::string& message)>& on_skipped) {
+  const int workers = plans.front().workers;
+  const SubnetPlan full_plan = full_model_plan(plans.front().layout);
+  WorkerModel full_model(spec, full_plan, /*worker=*/0, device, values);
+  std::vector<RegimeSums> regimes;
+  for (SubnetPlan& plan : plans)
+    regimes.emplace_back(std::move(plan));
+  const std::unique_ptr<Feed> feed = training.training(batches_of(spec, workers, options));
+  for (int64_t number = 0; number < options.batches; ++number) {
+    for (RegimeSums& regime : regimes)
+      regime.begin_batch();
+    for (int worker = 0; worker < workers; ++worker) {
+      const TensorBatch batch = feed->next();
+      for (const std::string& message : batch.skipped)
+        on_skipped(message);
+      full_model.compute_gradients(batch);
+      for (RegimeSums& regime : regimes) {
+        WorkerModel subnetwork(spec, regime.plan(), worker, device,
+                               [&](int parameter) { return full_model.value(parameter); });
+        subnetwork.compute_gradients(batch);
+        regime.add(worker, subnetwork, full_model);
+      }
+    }
+    for (RegimeSums& regime : regimes)
+      regime.end_batch();
+  }
+  std::vector<RegimeAnalysis> analyses;
+  for (RegimeSums& regime : regimes)
+    analyses.push_back(std::move(regime).result());
+  return analyses;
+}
+
+}  // namespace sdp

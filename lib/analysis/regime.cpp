@@ -1,0 +1,81 @@
+#include "analysis/regime.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/layouts.h"
+#include "spec/error.h"
+#include "spec/text.h"
+
+namespace sdp {
+namespace {
+
+std::string known_names() {
+  std::string names;
+  for (const Regime regime : all_regimes())
+    names += (names.empty() ? "" : ", ") + name_of(regime);
+  return names;
+}
+
+Regime regime_named(std::string_view name, std::string_view option) {
+  for (const Regime regime : all_regimes())
+    if (name_of(regime) == name) return regime;
+  throw UsageError(fmt::format("{}: found '{}', expected names of regimes with commas between them: {}",
+                               option, name, known_names()));
+}
+
+}  // namespace
+
+const std::vector<Regime>& all_regimes() {
+  static const std::vector<Regime> regimes{{Construction::kNeuron, Masking::kForward},
+                                           {Construction::kBlock, Masking::kForward},
+                                           {Construction::kBlock, Masking::kBackward},
+                                           {Construction::kNeuron, Masking::kBackward}};
+  return regimes;
+}
+
+std::string name_of(Regime regime) {
+  const std::string construction = regime.construction == Construction::kBlock ? "B" : "N";
+  return regime.masking == Masking::kForward ? construction : construction + "_b";
+}
+
+Regime regime_of(const SubnetworkSpec& spec) {
+  return {spec.construction, spec.masking};
+}
+
+std::vector<Regime> parse_regimes(std::string_view names, std::string_view option) {
+  std::vector<Regime> regimes;
+  for (size_t begin = 0; begin <= names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    const Regime regime = regime_named(names.substr(begin, end - begin), option);
+    if (std::find(regimes.begin(), regimes.end(), regime) != regimes.end())
+      throw UsageError(
+          fmt::format("{}: {} stands there twice. Name every regime once.", option, name_of(regime)));
+    regimes.push_back(regime);
+    begin = end + 1;
+  }
+  return regimes;
+}
+
+SubnetPlan plan_of_regime(const ExperimentSpec& spec, Regime regime,
+                          const std::optional<std::filesystem::path>& saved_plan) {
+  SubnetworkSpec subnetwork = spec.subnetwork;
+  const bool is_same_construction = regime.construction == subnetwork.construction;
+  if (subnetwork.assignment == Assignment::kFile && !is_same_construction)
+    throw UsageError(
+        fmt::format("--regimes {}: the spec takes its owner sets from a file (subnetwork.assignment: file), "
+                    "and that is of "
+                    "{} construction. Leave the regime out, or set another subnetwork.assignment.",
+                    name_of(regime), name_of(subnetwork.construction)));
+  if (saved_plan && is_same_construction) {
+    subnetwork.assignment = Assignment::kFile;
+    subnetwork.assignment_file = saved_plan->string();
+  }
+  subnetwork.construction = regime.construction;
+  subnetwork.masking = regime.masking;
+  return make_plan(layout_of(spec.model, spec.data.sequence_length), subnetwork,
+                   static_cast<uint64_t>(spec.seed));
+}
+
+}  // namespace sdp

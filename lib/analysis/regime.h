@@ -1,0 +1,41 @@
+#pragma once
+
+// The paper's names of construction and masking, and what a spec's workers own in each.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spec/experiment_spec.h"
+#include "subnet/plan.h"
+
+namespace sdp {
+
+struct Regime {
+  Construction construction = Construction::kBlock;
+  Masking masking = Masking::kForward;
+
+  bool operator==(const Regime&) const = default;
+};
+
+/// N, B, B_b and N_b, in that order.
+const std::vector<Regime>& all_regimes();
+
+/// "N", "B", "B_b" or "N_b".
+std::string name_of(Regime regime);
+
+Regime regime_of(const SubnetworkSpec& spec);
+
+/// Out of names with commas between them. UsageError, with `option` in front, for a name that is none or
+/// stands there twice.
+std::vector<Regime> parse_regimes(std::string_view names, std::string_view option);
+
+/// The plan of a regime with the spec's workers and coverage. With `saved_plan`, owners are those of that
+/// file where it is of the same construction, whatever its masking. UsageError where the spec takes owners
+/// from a file of the other construction.
+SubnetPlan plan_of_regime(const ExperimentSpec& spec, Regime regime,
+                          const std::optional<std::filesystem::path>& saved_plan);
+
+}  // namespace sdp

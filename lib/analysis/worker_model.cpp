@@ -1,0 +1,47 @@
+#include "analysis/worker_model.h"
+
+#include <ATen/ATen.h>
+
+#include "subnet/accounting.h"
+#include "train/loss.h"
+
+namespace sdp {
+
+WorkerModel::WorkerModel(const ExperimentSpec& spec, const SubnetPlan& plan, int worker, at::Device device,
+                         const ValuesOf& values)
+    : train_(spec.train),
+      schedule_(make_schedule(plan, make_placement(plan.workers, /*replicas=*/1, /*processes=*/plan.workers),
+                              schedule_options(spec))),
+      store_(plan, schedule_, /*process=*/worker, device) {
+  {
+    const at::NoGradGuard no_grad;
+    for (int p = 0; p < static_cast<int>(plan.layout.parameters.size()); ++p)
+      store_.write_parameter(p, values(p));
+  }
+  model_ = make_subnetwork(spec.model, plan, worker, store_.slot(0));
+}
+
+void WorkerModel::compute_gradients(const TensorBatch& batch) {
+  for (const int parameter : store_.owned_parameters(0))
+    store_.release_gradients(0, parameter);
+  const at::Tensor features =
+      model_->features(batch.input, {.training = true, .checkpoint_branches = train_.checkpoint_activations});
+  training_loss(features, model_->head(), batch, train_).backward();
+}
+
+at::Tensor WorkerModel::gradient(int parameter) const {
+  const at::Tensor& leaf = store_.leaf(0, parameter);
+  return leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);
+}
+
+at::Tensor WorkerModel::value(int parameter) const {
+  return store_.leaf(0, parameter).detach();
+}
+
+SubnetPlan full_model_plan(const ModelLayout& layout) {
+  SubnetworkSpec one_worker;
+  one_worker.assignment = Assignment::kWindow;
+  return make_plan(layout, one_worker, /*seed=*/0);
+}
+
+}  // namespace sdp

@@ -1,0 +1,69 @@
+#include "analysis/regime.h"
+#include "catch.h"
+#include "message_of.h"
+#include "spec/error.h"
+#include "spec/model_defaults.h"
+
+namespace sdp {
+namespace {
+
+ExperimentSpec small_spec(Construction construction, Masking masking) {
+  ExperimentSpec spec;
+  spec.model.name = ModelName::kMlp;
+  spec.model.depth = 3;
+  resolve_model(spec.model);
+  spec.subnetwork.workers = 4;
+  spec.subnetwork.coverage.text = "2/4";
+  spec.subnetwork.construction = construction;
+  spec.subnetwork.masking = masking;
+  return spec;
+}
+
+std::string refusal(const std::string& names) {
+  return message_of<UsageError>([&] { parse_regimes(names, "--regimes"); });
+}
+
+TEST_CASE("regimes by their names in the paper") {
+  const std::vector<Regime> regimes = parse_regimes("B_b,N", "--regimes");
+  REQUIRE(regimes.size() == 2);
+  CHECK((regimes[0] == Regime{Construction::kBlock, Masking::kBackward}));
+  CHECK((regimes[1] == Regime{Construction::kNeuron, Masking::kForward}));
+  CHECK((parse_regimes("N,B,B_b,N_b", "--regimes") == all_regimes()));
+  for (const Regime regime : all_regimes())
+    CHECK((parse_regimes(name_of(regime), "--regimes") == std::vector{regime}));
+}
+
+TEST_CASE("regimes that are none") {
+  for (const std::string names : {"C", "", "B,", "b", "B, N", "B_f"})
+    CHECK_THAT(refusal(names), Catch::Contains("N, B, B_b, N_b"));
+  CHECK_THAT(refusal("B,N,B"), Catch::Contains("B stands there twice"));
+}
+
+TEST_CASE("a regime's plan has the spec's workers and coverage, and its own construction and masking") {
+  const ExperimentSpec spec = small_spec(Construction::kBlock, Masking::kBackward);
+  CHECK((regime_of(spec.subnetwork) == Regime{Construction::kBlock, Masking::kBackward}));
+  for (const Regime regime : all_regimes()) {
+    const SubnetPlan plan = plan_of_regime(spec, regime, std::nullopt);
+    CHECK(plan.workers == 4);
+    CHECK(plan.owners_per_unit == 2);
+    CHECK((plan.construction == regime.construction));
+    CHECK((plan.masking == regime.masking));
+    CHECK(plan.units.size() == (regime.construction == Construction::kBlock ? 3 : 12));
+  }
+}
+
+TEST_CASE("owner sets of a file are for regimes of its construction") {
+  ExperimentSpec spec = small_spec(Construction::kBlock, Masking::kForward);
+  spec.subnetwork.assignment = Assignment::kFile;
+  spec.subnetwork.assignment_file = "missing.json";
+  const auto plan_in = [&](Construction construction) {
+    return message_of<UsageError>([&] {
+      plan_of_regime(spec, {construction, Masking::kBackward}, std::nullopt);
+    });
+  };
+  CHECK_THAT(plan_in(Construction::kNeuron), Catch::Contains("of block construction"));
+  CHECK_THAT(plan_in(Construction::kBlock), Catch::Contains("missing.json"));
+}
+
+}  // namespace
+}  // namespace sdp

@@ -1,0 +1,47 @@
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "analysis/similarity.h"
+#include "catch.h"
+
+namespace sdp {
+namespace {
+
+const double kNone = std::nan("");
+
+at::Tensor vector_of(const std::vector<double>& values) {
+  return at::tensor(values, at::kDouble);
+}
+
+TEST_CASE("the cosine of two vectors") {
+  CHECK(cosine_between(vector_of({1, 0}), vector_of({2, 2})) == Approx(std::sqrt(0.5)).epsilon(1e-15));
+  CHECK(cosine_between(vector_of({3, 4}), vector_of({-3, -4})) == Approx(-1).epsilon(1e-15));
+  CHECK(cosine_between(vector_of({1e-100, 0}), vector_of({1e-100, 1e-100})) == Approx(std::sqrt(0.5)));
+  CHECK(std::isnan(cosine_between(vector_of({0, 0}), vector_of({1, 1}))));
+  // A sum of fp32 or bf16 values of this length would not be 1.
+  const at::Tensor ones = at::full({100'000}, 0.1, at::kFloat);
+  CHECK(std::abs(cosine_between(ones, 3 * ones) - 1) < 1e-12);
+}
+
+TEST_CASE("cosines of a layer are summed up over its workers") {
+  const std::vector<LayerSimilarity> layers = summarize({{.depth = 0, .worker = 0, .cosine = 0.5},
+                                                         {.depth = 0, .worker = 1, .cosine = kNone},
+                                                         {.depth = 0, .worker = 2, .cosine = -0.1},
+                                                         {.depth = 3, .worker = 1, .cosine = kNone},
+                                                         {.depth = 2, .worker = 1, .cosine = 1}});
+  REQUIRE(layers.size() == 3);
+  CHECK(layers[0].depth == 0);
+  CHECK(layers[0].mean == Approx(0.2));
+  CHECK(layers[0].min == -0.1);
+  CHECK(layers[0].max == 0.5);
+  CHECK(layers[0].deviation == Approx(0.3));
+  CHECK(layers[1].depth == 2);
+  CHECK(layers[1].mean == 1);
+  CHECK(layers[1].deviation == 0);
+  CHECK(layers[2].depth == 3);
+  CHECK(std::isnan(layers[2].mean));
+}
+
+}  // namespace
+}  // namespace sdp
