@@ -81,6 +81,16 @@ struct ReportArguments {
 };
 int report_command(const ReportArguments& arguments);
 
+struct AnalyzeArguments {
+  SpecArguments spec;             ///< a model at initialisation; or
+  std::filesystem::path run_dir;  ///< a run's newest checkpoint, with --set as for the commands above
+  std::optional<std::string> regimes;
+  std::optional<int64_t> batch_size;
+  int64_t batches = 1;
+  std::filesystem::path out;  ///< folder for CSV files and figures; empty: none
+};
+int analyze_command(const AnalyzeArguments& arguments);
+
 int spec_command(bool schema);
 
 }  // namespace sdp

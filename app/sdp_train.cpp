@@ -93,6 +93,20 @@ int run(int argc, char** argv) {
   add_spec_options(*import_app, imported.spec, /*required=*/true);
   import_app->add_option("--from", imported.from, "safetensors file with the library's names")->required();
 
+  sdp::AnalyzeArguments analyze;
+  CLI::App* analyze_app = app.add_subcommand(
+      "analyze",
+      "gradients of subnetworks beside the full model's: cosine similarity of every layer, and the averaged "
+      "gradient's deviation against its bound");
+  add_spec_options(*analyze_app, analyze.spec, /*required=*/false);
+  analyze_app->add_option("--run", analyze.run_dir, "newest checkpoint of a run, instead of --config");
+  analyze_app->add_option("--regimes", analyze.regimes,
+                          "of N, B, B_b, N_b (default: all; with --run: the run's)");
+  analyze_app->add_option("--batch-size", analyze.batch_size,
+                          "samples of a worker's batch (default: train.batch_size_per_worker)");
+  analyze_app->add_option("--batches", analyze.batches, "batches of each worker, averaged over (default: 1)");
+  analyze_app->add_option("--out", analyze.out, "folder to write tables (CSV) and figures (SVG, PNG) to");
+
   sdp::DataCheckArguments data_check;
   CLI::App* data_app = app.add_subcommand("data", "the data set of an experiment");
   data_app->require_subcommand(1);
@@ -122,6 +136,7 @@ int run(int argc, char** argv) {
   if (*export_app) return sdp::export_command(exported);
   if (*import_app) return sdp::import_command(imported);
   if (*report_app) return sdp::report_command(report);
+  if (*analyze_app) return sdp::analyze_command(analyze);
   if (*spec_app) return sdp::spec_command(schema);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
   return sdp::train_command(train);

@@ -1,0 +1,145 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "analysis/analysis.h"
+#include "analysis/analysis_text.h"
+#include "analysis/figures.h"
+#include "commands.h"
+#include "io/atomic_file.h"
+#include "model/layouts.h"
+#include "model/tensor_source.h"
+#include "run_spec.h"
+#include "spec/error.h"
+#include "spec/load.h"
+#include "train/checkpointing.h"
+#include "train/device.h"
+
+namespace sdp {
+namespace {
+
+/// The values to analyze, and where they come from.
+struct Subject {
+  ExperimentSpec spec;
+  std::optional<std::filesystem::path> saved_plan;
+  std::unique_ptr<Experiment> experiment;    ///< the run's; none at initialisation, as what follows
+  std::unique_ptr<CheckpointReader> reader;  ///< its newest checkpoint
+  std::unique_ptr<SavedFullModel> saved;
+  int64_t first_step = 0;
+  std::string words;
+};
+
+Subject at_initialisation(const SpecArguments& arguments) {
+  Subject subject;
+  subject.spec = load_spec(arguments.configs, arguments.overrides).spec;
+  subject.words = fmt::format("at initialisation (seed {})", subject.spec.seed);
+  return subject;
+}
+
+Subject of_run(const RunArguments& run) {
+  Subject subject;
+  subject.spec = spec_of(run);
+  subject.saved_plan = run.run_dir / "plan.json";
+  subject.experiment = std::make_unique<Experiment>(experiment_of(subject.spec, run));
+  subject.reader = std::make_unique<CheckpointReader>(run.run_dir, std::nullopt, /*verify_hashes=*/true);
+  subject.saved = std::make_unique<SavedFullModel>(subject.experiment->plan, *subject.reader, subject.spec,
+                                                   at::Device(at::kCPU));
+  subject.first_step = subject.reader->manifest().step;
+  subject.words = fmt::format("of {} at step {}", run.run_dir.string(), subject.first_step);
+  return subject;
+}
+
+Subject subject_of(const AnalyzeArguments& arguments) {
+  const bool has_config = !arguments.spec.configs.empty();
+  if (has_config != arguments.run_dir.empty())
+    throw UsageError(
+        "analyze: expected either --config, for a model at initialisation, or --run, for a run's newest "
+        "checkpoint.");
+  if (has_config) return at_initialisation(arguments.spec);
+  return of_run({.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides});
+}
+
+/// At initialisation all that the spec's owner sets allow; of a run its own.
+std::vector<Regime> regimes_to_analyze(const AnalyzeArguments& arguments, const ExperimentSpec& spec) {
+  if (arguments.regimes) return parse_regimes(*arguments.regimes, "--regimes");
+  if (!arguments.run_dir.empty()) return {regime_of(spec.subnetwork)};
+  std::vector<Regime> regimes;
+  for (const Regime regime : all_regimes())
+    if (spec.subnetwork.assignment != Assignment::kFile ||
+        regime.construction == spec.subnetwork.construction)
+      regimes.push_back(regime);
+  return regimes;
+}
+
+AnalysisOptions options_of(const AnalyzeArguments& arguments, const Subject& subject) {
+  const auto check = [](const char* option, int64_t value) {
+    if (value < 1) throw UsageError(fmt::format("{} {}: expected at least 1", option, value));
+  };
+  check("--batches", arguments.batches);
+  if (arguments.batch_size) check("--batch-size", *arguments.batch_size);
+  return {.batch_size = arguments.batch_size.value_or(subject.spec.train.batch_size_per_worker),
+          .batches = arguments.batches,
+          .first_step = subject.first_step};
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error || !std::filesystem::is_directory(folder))
+    throw UsageError(fmt::format("--out {}: cannot be made ({}). Expected a folder, new or old.",
+                                 folder.string(), error ? error.message() : "it is a file"));
+}
+
+void check_size(const Dataset& dataset, int64_t batch_size) {
+  if (batch_size > dataset.size())
+    throw UsageError(
+        fmt::format("--batch-size {}: the training data has {} samples. Expected at most as many (default: "
+                    "train.batch_size_per_worker).",
+                    batch_size, dataset.size()));
+}
+
+ValuesOf values_of(const Subject& subject) {
+  return [&subject](int parameter) {
+    if (subject.saved) return subject.saved->read_one(parameter);
+    const ModelLayout layout = layout_of(subject.spec.model, subject.spec.data.sequence_length);
+    return draw_parameter(layout.parameters[parameter], static_cast<uint64_t>(subject.spec.seed));
+  };
+}
+
+}  // namespace
+
+int analyze_command(const AnalyzeArguments& arguments) {
+  const Subject subject = subject_of(arguments);
+  const ExperimentSpec& spec = subject.spec;
+  const AnalysisOptions options = options_of(arguments, subject);
+  std::vector<SubnetPlan> plans;
+  for (const Regime regime : regimes_to_analyze(arguments, spec))
+    plans.push_back(plan_of_regime(spec, regime, subject.saved_plan));
+  if (!arguments.out.empty()) make_folder(arguments.out);
+  const at::Device device = choose_device(spec.train.device, Ranks{});
+  prepare_device(device);
+  use_cores_of_one_process(/*local_world=*/1);
+  const auto data = open_dataset(spec.data, spec.model, Split::kTrain);
+  check_size(*data, options.batch_size);
+  const FeedSource source(*data, spec.data, spec.train.precision, device);
+
+  std::printf("%s %s: %lld workers of coverage %s, %lld x %lld samples each, %s\n",
+              std::string(name_of(spec.model.name)).c_str(), subject.words.c_str(),
+              static_cast<long long>(spec.subnetwork.workers), spec.subnetwork.coverage.text.c_str(),
+              static_cast<long long>(options.batches), static_cast<long long>(options.batch_size),
+              std::string(name_of(spec.train.precision)).c_str());
+  std::fflush(stdout);
+  const std::vector<RegimeAnalysis> analyses = analyze(
+      spec, std::move(plans), values_of(subject), source, options, device,
+      [](const std::string& message) { std::fprintf(stderr, "warning: skipped: %s\n", message.c_str()); });
+  std::printf("\n%s", describe(analyses).c_str());
+  if (arguments.out.empty()) return 0;
+  write_file_atomically(arguments.out / "similarity.csv", similarity_csv(analyses));
+  write_file_atomically(arguments.out / "deviation.csv", deviation_csv(analyses));
+  write_figure(similarity_figure(analyses), arguments.out, "similarity");
+  write_figure(deviation_figure(analyses), arguments.out, "deviation");
+  return 0;
+}
+
+}  // namespace sdp
