@@ -60,7 +60,8 @@ Subject subject_of(const AnalyzeArguments& arguments) {
   return of_run({.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides});
 }
 
-/// At initialisation all that the spec's owner sets allow; of a run its own.
+/// At initialisation all regimes (with owner sets out of a file, those of their construction); of a run its
+/// own.
 std::vector<Regime> regimes_to_analyze(const AnalyzeArguments& arguments, const ExperimentSpec& spec) {
   if (arguments.regimes) return parse_regimes(*arguments.regimes, "--regimes");
   if (!arguments.run_dir.empty()) return {regime_of(spec.subnetwork)};
@@ -100,10 +101,10 @@ void check_size(const Dataset& dataset, int64_t batch_size) {
 }
 
 ValuesOf values_of(const Subject& subject) {
-  return [&subject](int parameter) {
-    if (subject.saved) return subject.saved->read_one(parameter);
-    const ModelLayout layout = layout_of(subject.spec.model, subject.spec.data.sequence_length);
-    return draw_parameter(layout.parameters[parameter], static_cast<uint64_t>(subject.spec.seed));
+  if (subject.saved) return [&subject](int parameter) { return subject.saved->read_one(parameter); };
+  return [layout = layout_of(subject.spec.model, subject.spec.data.sequence_length),
+          seed = static_cast<uint64_t>(subject.spec.seed)](int parameter) {
+    return draw_parameter(layout.parameters[parameter], seed);
   };
 }
 

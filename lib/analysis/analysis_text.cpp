@@ -86,8 +86,9 @@ std::string in_words(const RegimeAnalysis& analysis) {
     return fmt::format("{}: every worker owns everything, so there is nothing to compare.\n", name);
   if (analysis.regime.masking == Masking::kBackward)
     return fmt::format(
-        "{}: a worker's gradients are the full model's on what it owns, and averages over owners are within "
-        "{} of the bound on their squared distance to the average over all workers.\n",
+        "{}: a worker's gradients are the full model's on what it owns. The squared distance between their "
+        "average "
+        "over a unit's owners and that over all workers is at most {} of its bound.\n",
         name, text_of(summary.largest_ratio));
   return fmt::format(
       "{}: on the same batch, a subnetwork's gradient has a mean cosine of {} with the full model's. A "

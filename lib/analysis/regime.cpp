@@ -6,7 +6,6 @@
 
 #include "model/layouts.h"
 #include "spec/error.h"
-#include "spec/text.h"
 
 namespace sdp {
 namespace {

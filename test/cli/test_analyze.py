@@ -2,9 +2,11 @@
 worker, and the deviation of every unit against its bound."""
 
 import csv
+import functools
 import json
 import math
 import re
+import xml.etree.ElementTree
 
 import numpy as np
 import pytest
@@ -29,16 +31,15 @@ MODELS = {
 
 
 class Experiment:
-    """A model's configuration, its values after every saved step of a run, and the batches of its first steps."""
+    """A model's configuration, and a run that tells its values after every step and the order of samples."""
 
-    def __init__(self, folder, data, model, batch_size=BATCH, **subnetwork):
+    def __init__(self, folder, data, model):
         self.folder, self.data = folder, data
         sizes, self.make = MODELS[model]
-        self.subnetwork = {"workers": WORKERS, "coverage": "2/4", "unit": "branch", **subnetwork}
         self.sections = {
             "model": sizes,
-            "subnetwork": self.subnetwork,
-            "train": {"batch_size_per_worker": batch_size, "max_steps": STEPS},
+            "subnetwork": {"workers": WORKERS, "coverage": "2/4", "unit": "branch"},
+            "train": {"batch_size_per_worker": BATCH, "max_steps": STEPS},
             "checkpoint": {"at_start": True, "every_steps": 1, "keep_last": STEPS + 1},
             "eval": {"recalibrate_batches": 0},
         }
@@ -57,10 +58,14 @@ class Experiment:
         harness.load_values(model, harness.checkpoint_values(self.run_dir, step, model))
         return model
 
-    def batch(self, step, worker):
-        """steps from 0"""
-        samples = torch.tensor(harness.trace_samples(self.run_dir)[step + 1, worker, 0])
-        return self.images[samples], self.labels[samples]
+    def batches(self, step, size=BATCH):
+        """Of every worker in a step, from 0, of training with batches of this size."""
+        trace = harness.trace_samples(self.run_dir)
+        order = [sample for s in range(STEPS) for k in range(WORKERS) for sample in trace[s + 1, k, 0]]
+        begins = [(step * WORKERS + worker) * size for worker in range(WORKERS)]
+        samples = [torch.tensor(order[begin : begin + size]) for begin in begins]
+        assert all(len(part) == size for part in samples)
+        return [(self.images[part], self.labels[part]) for part in samples]
 
 
 def overrides(assignments):
@@ -72,9 +77,14 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
+def run_analyze(*arguments, expect=0):
+    # Threads that wait for each other leave their cores to the tests beside them.
+    return harness.run("analyze", *arguments, expect=expect, env={"OMP_WAIT_POLICY": "passive"})
+
+
 def analyze(folder, *arguments):
     out = folder / "out"
-    printed = harness.run("analyze", *arguments, "--out", out).stdout
+    printed = run_analyze(*arguments, "--out", out).stdout
     return read_csv(out / "similarity.csv"), read_csv(out / "deviation.csv"), printed
 
 
@@ -94,30 +104,32 @@ def is_layer(name, parameter):
     return parameter.ndim > 1 and name.endswith("weight")
 
 
-def unit_vector(model, plan, unit, gradients):
-    """What a gradient has of one unit, flat; zeros elsewhere."""
+def elements_of(model, plan, unit):
+    """Parameter -> where it belongs to the unit, broadcast over it. Only parameters that are divided into units."""
     owners = lambda other: [0] if other is unit else []
     alone = oracle.Regime({**plan, "workers": 1, "units": [{**other, "owners": owners(other)} for other in plan["units"]]})
-    parts = []
-    for name, gradient in gradients.items():
-        divided = plan["construction"] == "block" or model.slice_of(name) is not None
-        if model.branch_of(name) == unit["branch"] and divided:
-            parts.append((gradient * alone.gradient_mask(model, name, gradient.shape, 0)).flatten())
-    return torch.cat(parts).numpy()
+    return {
+        name: alone.gradient_mask(model, name, parameter.shape, 0).expand(parameter.shape) > 0
+        for name, parameter in model.named_parameters()
+        if model.branch_of(name) == unit["branch"] and (plan["construction"] == "block" or model.slice_of(name))
+    }
 
 
-def expected(experiment, plan, step, batches=1):
-    """(layer, worker) -> (cosine, elements), unit -> (deviation squared, bound), at the values of a step and the batches
-    that follow it."""
-    model = experiment.model(step)
+def vector_of(gradients, elements):
+    return torch.cat([gradients[name][where] for name, where in elements.items()]).numpy()
+
+
+def expected(model, plan, rounds):
+    """(layer, worker) -> (cosine, elements), unit -> (deviation squared, bound); means over rounds of one batch for each
+    worker."""
     regime = oracle.Regime(plan)
     n, p = plan["workers"], plan["owners_per_unit"]
+    units = [elements_of(model, plan, unit) for unit in plan["units"]]
     cosines, elements = {}, {}
     deviations = np.zeros((len(plan["units"]), 2))
-    for number in range(batches):
+    for batches in rounds:
         full, own = [], []
-        for worker in range(n):
-            batch = experiment.batch(step + number, worker)
+        for worker, batch in enumerate(batches):
             full.append(gradients_of(model, batch, {}, plan["construction"]))
             masks = regime.forward_masks(worker, torch.float64)
             own.append(gradients_of(model, batch, masks, plan["construction"]))
@@ -129,19 +141,19 @@ def expected(experiment, plan, step, batches=1):
                 cosines.setdefault((name, worker), []).append(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
                 elements[name, worker] = int(mask.sum())
         for index, unit in enumerate(plan["units"]):
-            g = np.stack([unit_vector(model, plan, unit, gradients) for gradients in full])
-            estimate = np.mean([unit_vector(model, plan, unit, own[k]) for k in unit["owners"]], axis=0)
-            deviations[index, 0] += np.sum((estimate - g.mean(0)) ** 2) / batches
-            deviations[index, 1] += (1 - p / n) / p * np.sum((g - g.mean(0)) ** 2) / batches
+            g = np.stack([vector_of(gradients, units[index]) for gradients in full])
+            estimate = np.mean([vector_of(own[k], units[index]) for k in unit["owners"]], axis=0)
+            deviations[index, 0] += np.sum((estimate - g.mean(0)) ** 2) / len(rounds)
+            deviations[index, 1] += (1 - p / n) / p * np.sum((g - g.mean(0)) ** 2) / len(rounds)
     return {key: (np.mean(values), elements[key]) for key, values in cosines.items()}, deviations
 
 
-def compare(similarity, deviation, experiment, plan, regime, step, batches=1):
-    cosines, deviations = expected(experiment, plan, step, batches)
+def compare(similarity, deviation, regime, model, plan, rounds):
+    cosines, deviations = expected(model, plan, rounds)
     rows = [row for row in similarity if row["regime"] == regime]
     assert {(row["layer"], int(row["worker"])) for row in rows} == cosines.keys()
     assert len(rows) == len(cosines)
-    layers = [name for name, parameter in experiment.model(step).named_parameters() if is_layer(name, parameter)]
+    layers = [name for name, parameter in model.named_parameters() if is_layer(name, parameter)]
     assert {(row["layer"], int(row["depth"])) for row in rows} == {(name, i) for i, name in enumerate(layers)}
     for row in rows:
         cosine, elements = cosines[row["layer"], int(row["worker"])]
@@ -158,18 +170,116 @@ def compare(similarity, deviation, experiment, plan, regime, step, batches=1):
         assert float(row["ratio"]) == pytest.approx(squared / bound, rel=TOLERANCE)
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def experiment(request, tmp_path_factory, data):
-    return Experiment(tmp_path_factory.mktemp("analyze"), data, request.param)
+@pytest.fixture(scope="module")
+def experiments(tmp_path_factory, data):
+    """Model -> its experiment, made where it is first asked for."""
+    return functools.cache(lambda model: Experiment(tmp_path_factory.mktemp(model), data, model))
 
 
-def test_every_regime_at_initialisation(tmp_path, experiment):
-    similarity, deviation, _ = analyze(tmp_path, "--config", experiment.config, "--batches", 2)
+@pytest.fixture
+def resnet(experiments):
+    return experiments("resnet")
+
+
+@pytest.mark.parametrize("model,batches", [("resnet", 2), ("mlp", 2), ("swin", 1)])
+def test_every_regime_at_initialisation(tmp_path, experiments, model, batches):
+    experiment = experiments(model)
+    similarity, deviation, printed = analyze(tmp_path, "--config", experiment.config, "--batches", batches)
     assert {row["regime"] for row in similarity} == {row["regime"] for row in deviation} == set(REGIMES)
+    rounds = [experiment.batches(step) for step in range(batches)]
     for regime in REGIMES:
-        compare(similarity, deviation, experiment, experiment.plan(regime), regime, step=0, batches=2)
+        compare(similarity, deviation, regime, experiment.model(0), experiment.plan(regime), rounds)
     for row in similarity:
         # The gradients of the full forward pass, and of another one.
         error = abs(float(row["cosine"]) - 1)
         assert error < 1e-12 if row["regime"] in ("B_b", "N_b") else error > 1e-9, row
     assert all(float(row["ratio"]) <= 1 for row in deviation if row["regime"] in ("B_b", "N_b"))
+    check_table(printed, similarity, deviation)
+    check_figures(tmp_path / "out")
+
+
+def check_table(printed, similarity, deviation):
+    """Mean over the layers of the mean over workers, the lowest layer, the first and the last; the largest ratio."""
+    for regime in REGIMES:
+        by_layer = {}
+        for row in similarity:
+            if row["regime"] == regime:
+                by_layer.setdefault(row["layer"], []).append(float(row["cosine"]))
+        means = {layer: np.mean(cosines) for layer, cosines in by_layer.items()}
+        ratio, unit = max((float(r["ratio"]), r) for r in deviation if r["regime"] == regime)
+        cells = next(line for line in printed.splitlines() if line.startswith(f"{regime}-SDP ")).split()
+        first, last = list(means.values())[0], list(means.values())[-1]
+        numbers = [np.mean(list(means.values())), min(means.values()), first, last, ratio]
+        assert [float(cells[i]) for i in (1, 2, 4, 5, 6)] == pytest.approx(numbers, rel=0, abs=6e-4)
+        assert means[cells[3]] == pytest.approx(min(means.values()), abs=1e-9)
+        assert cells[7] == f"{unit['branch']}[{unit['begin']}:{unit['end']}]"
+
+
+def check_figures(folder):
+    for name in ("similarity", "deviation"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        texts = list(xml.etree.ElementTree.parse(folder / f"{name}.svg").getroot().itertext())
+        for regime in REGIMES:
+            assert any(f"{regime}-SDP" in text for text in texts), (name, regime)
+
+
+def test_another_batch_size(tmp_path, resnet):
+    similarity, deviation, _ = analyze(tmp_path, "--config", resnet.config, "--batch-size", 8, "--regimes", "N")
+    assert {row["regime"] for row in similarity} == {"N"}
+    compare(similarity, deviation, "N", resnet.model(0), resnet.plan("N"), [resnet.batches(0, size=8)])
+
+
+def test_a_run(tmp_path, data, resnet):
+    sections = {**resnet.sections, "train": {**resnet.sections["train"], "max_steps": 2}}
+    run_dir = harness.train(tmp_path, "short", data, 2, **sections)
+    model = resnet.make().to(torch.float64)
+    harness.load_values(model, harness.checkpoint_values(run_dir, 2, model))
+    rounds = [resnet.batches(2)]
+    similarity, deviation, _ = analyze(tmp_path, "--run", run_dir)
+    assert {row["regime"] for row in similarity} == {"B"}
+    compare(similarity, deviation, "B", model, json.loads((run_dir / "plan.json").read_text()), rounds)
+    similarity, deviation, _ = analyze(tmp_path, "--run", run_dir, "--regimes", "B_b,N")
+    for regime in ("B_b", "N"):
+        compare(similarity, deviation, regime, model, resnet.plan(regime), rounds)
+
+
+def test_full_coverage_leaves_nothing_out(tmp_path, resnet):
+    similarity, deviation, printed = analyze(tmp_path, "--config", resnet.config, "--set", "subnetwork.coverage=1")
+    assert {row["regime"] for row in similarity} == set(REGIMES)
+    assert all(abs(float(row["cosine"]) - 1) < 1e-12 for row in similarity)
+    for row in deviation:
+        assert float(row["bound"]) == 0 and math.isnan(float(row["ratio"]))
+        assert float(row["deviation_squared"]) < 1e-24
+    assert printed.count("nothing to compare") == len(REGIMES)
+
+
+def test_without_a_folder_nothing_is_written(tmp_path, resnet):
+    before = sorted(tmp_path.rglob("*"))
+    printed = run_analyze("--config", resnet.config, "--regimes", "B").stdout
+    assert "B-SDP" in printed and "N-SDP" not in printed
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+REFUSALS = {
+    "no subject": ([], 2, "either --config"),
+    "two subjects": (["--config", "CONFIG", "--run", "RUN"], 2, "either --config"),
+    "unknown regime": (["--config", "CONFIG", "--regimes", "B,C"], 2, "found 'C', .*N, B, B_b, N_b"),
+    "no data": (["--config", "CONFIG", "--set", "data.path=/nowhere"], 2, "data.path"),
+    "no data of a run": (["--run", "RUN", "--set", "data.path=/nowhere"], 3, "/nowhere"),
+    "empty folder of data": (["--run", "RUN", "--set", "data.path=EMPTY"], 3, "data_batch_1.bin"),
+    "batch too large": (["--config", "CONFIG", "--batch-size", "201"], 2, "--batch-size 201: .*200 samples"),
+    "no batch": (["--config", "CONFIG", "--batches", "0"], 2, "--batches 0: expected at least 1"),
+    "empty batch": (["--config", "CONFIG", "--batch-size", "0"], 2, "--batch-size 0: expected at least 1"),
+    "no run": (["--run", "EMPTY"], 2, "expected the folder of a run"),
+    "another run": (["--run", "RUN", "--set", "subnetwork.coverage=1"], 2, "a finished run is what it is"),
+    "a file for a folder": (["--config", "CONFIG", "--out", "CONFIG"], 2, "--out .*Expected a folder"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals(tmp_path, resnet, case):
+    arguments, code, message = REFUSALS[case]
+    places = {"CONFIG": str(resnet.config), "RUN": str(resnet.run_dir), "EMPTY": str(tmp_path)}
+    for place, path in places.items():
+        arguments = [argument.replace(place, path) for argument in arguments]
+    assert re.search(message, run_analyze(*arguments, expect=code).stderr)
