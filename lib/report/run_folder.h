@@ -17,6 +17,7 @@ struct RunFolder {
     return dir / ("profile-rank-" + std::to_string(rank) + ".json");
   }
   std::filesystem::path log() const { return dir / "log.txt"; }
+  std::filesystem::path summary() const { return dir / "summary.json"; }
 };
 
 /// Makes output_dir/name. One that has metrics or checkpoints is refused without `resume`; with it, it is

@@ -104,6 +104,7 @@ void Trainer::start_fresh_or_resume(bool resume) {
   if (comm_.rank() == 0) {
     cut_back(folder_.metrics(), has_checkpoint ? first_step_ : -1);
     cut_back(folder_.trace(), has_checkpoint ? first_step_ : -1);
+    if (first_step_ < steps_.length.total_steps) std::filesystem::remove(folder_.summary());
   }
 }
 
@@ -235,6 +236,7 @@ ExitCode Trainer::run() {
       return ExitCode::kPreempted;
     }
   }
+  summarize();
   return ExitCode::kOk;
 }
 

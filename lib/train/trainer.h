@@ -16,6 +16,7 @@
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "report/run_folder.h"
+#include "report/run_summary.h"
 #include "spec/error.h"
 #include "train/evaluation.h"
 #include "train/experiment.h"
@@ -68,6 +69,7 @@ class Trainer {
   void evaluate(int64_t done, bool final);
   std::vector<double> subnetwork_accuracies();
   void save(int64_t done);
+  void summarize() const;
   void show_progress(int64_t done, double loss, double samples_per_s, int64_t memory_bytes);
 
   const Experiment& experiment_;

@@ -9,6 +9,7 @@
 #include "train/checkpointing.h"
 #include "train/device.h"
 #include "train/trainer.h"
+#include "train/version.h"
 
 namespace sdp {
 
@@ -118,6 +119,19 @@ void Trainer::show_progress(int64_t done, double loss, double samples_per_s, int
                      .samples_per_s = samples_per_s,
                      .seconds_left = std::nullopt,
                      .memory_bytes = memory_bytes});
+}
+
+/// Tells that the run is at its end. What an earlier part of the run has told stays.
+void Trainer::summarize() const {
+  if (comm_.rank() > 0 || std::filesystem::exists(folder_.summary())) return;
+  write_summary(folder_.summary(), {.step = std::max(first_step_, steps_.length.total_steps),
+                                    .total_steps = steps_.length.total_steps,
+                                    .samples_per_step = steps_.samples_per_step,
+                                    .epochs = steps_.epochs,
+                                    .processes = comm_.size(),
+                                    .threads_per_process = threads_,
+                                    .device = device_name(comm_.device()),
+                                    .version = kProgramVersion});
 }
 
 /// Every process has the same losses and throws. Nothing is saved: the last checkpoint stays the last good

@@ -34,6 +34,10 @@ def start(config, processes, *more):
     )
 
 
+def summary_of(run_dir):
+    return json.loads((run_dir / "summary.json").read_text())
+
+
 def wait_for_checkpoint(run_dir, step, process):
     deadline = time.time() + 120
     while time.time() < deadline:
@@ -109,8 +113,10 @@ def test_signal_saves_and_exits_75(tmp_path, data, uninterrupted):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 75, output
     assert "--resume" in output
+    assert not (run_dir / "summary.json").exists()
     harness.run("--config", config, "--nproc", 2, "--resume")
     assert export_hash(run_dir) == export_hash(uninterrupted)
+    assert summary_of(run_dir) == summary_of(uninterrupted)
 
 
 def test_lost_process_ends_the_others(tmp_path, data):
@@ -141,9 +147,10 @@ def test_resume_of_nothing_starts_fresh_and_of_a_finished_run_does_nothing(tmp_p
     harness.run("--config", config, "--nproc", 2, "--resume")
     run_dir = tmp_path / "runs" / "run"
     assert export_hash(run_dir) == export_hash(uninterrupted)
-    before = (run_dir / "metrics.jsonl").read_bytes()
+    before = {path: path.read_bytes() for path in run_dir.iterdir() if path.suffix in (".json", ".jsonl")}
+    assert {"metrics.jsonl", "trace.jsonl", "plan.json", "summary.json"} <= {path.name for path in before}
     harness.run("--config", config, "--nproc", 2, "--resume")
-    assert (run_dir / "metrics.jsonl").read_bytes() == before
+    assert {path: path.read_bytes() for path in before} == before
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +169,22 @@ def resume_copy(tmp_path, data, ten_steps, processes, expect, steps=20, **change
         sections[section] = {**sections.get(section, {}), **values} if isinstance(values, dict) else values
     config = harness.write_config(tmp_path, "run", data, **sections)
     return harness.run("--config", config, "--nproc", processes, "--resume", expect=expect)
+
+
+def test_summary_of_a_finished_run(tmp_path, data, ten_steps):
+    """200 images, 4 workers of 4 images a step."""
+    version = harness.run("--version").stdout.split()[-1]
+    threads = json.loads((ten_steps / "checkpoints" / "step-00000010" / "manifest.json").read_text())["threads"]
+    expected = {"step": 10, "total_steps": 10, "samples_per_step": 16, "epochs": 0.8, "processes": 2,
+                "threads_per_process": threads, "device": "CPU", "version": version}
+    assert summary_of(ten_steps) == expected
+    # Longer than it was: not at its end until it is.
+    resume_copy(tmp_path, data, ten_steps, 2, 1, optimizer={"lr": 1e12})
+    assert not (tmp_path / "runs" / "run" / "summary.json").exists()
+    resume_copy(tmp_path, data, ten_steps, 1, 0)
+    longer = summary_of(tmp_path / "runs" / "run")
+    assert (longer["step"], longer["total_steps"], longer["epochs"]) == (20, 20, 1.6)
+    assert longer["processes"] == 1
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate"])
