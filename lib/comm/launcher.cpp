@@ -1,7 +1,6 @@
 #include "comm/launcher.h"
 
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,21 +11,20 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
-#include <fstream>
 #include <optional>
-#include <string_view>
 #include <system_error>
 
 #include "comm/ranks.h"
+#include "process/awaited_signals.h"
+#include "process/copy.h"
+#include "process/tail.h"
 #include "spec/error.h"
 
 namespace sdp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = AwaitedSignals::Clock;
 constexpr std::chrono::seconds kGrace{5};
-constexpr size_t kTailLines = 20;
-constexpr int kCannotExecute = 127;
 
 [[noreturn]] void throw_errno(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -49,52 +47,6 @@ class TemporaryFolder {
 
  private:
   std::filesystem::path path_;
-};
-
-/// Blocks the signals that the launcher waits for, and restores the mask and SIGCHLD's disposition.
-class AwaitedSignals {
- public:
-  AwaitedSignals() {
-    sigemptyset(&awaited_);
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD})
-      sigaddset(&awaited_, signal);
-    // A blocked signal is delivered even when it is ignored; nohup means that it should not be.
-    struct sigaction hangup {};
-    sigaction(SIGHUP, nullptr, &hangup);
-    if (hangup.sa_handler != SIG_IGN) sigaddset(&awaited_, SIGHUP);
-    // Where the parent ignores SIGCHLD the kernel would keep no exit codes.
-    struct sigaction keep {};
-    keep.sa_handler = SIG_DFL;
-    sigaction(SIGCHLD, &keep, &child_before_);
-    pthread_sigmask(SIG_BLOCK, &awaited_, &mask_before_);
-  }
-  ~AwaitedSignals() {
-    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
-    sigaction(SIGCHLD, &child_before_, nullptr);
-  }
-  AwaitedSignals(const AwaitedSignals&) = delete;
-  AwaitedSignals& operator=(const AwaitedSignals&) = delete;
-
-  const sigset_t& mask_before() const { return mask_before_; }
-
-  /// The next signal, or nothing at the deadline.
-  std::optional<int> wait(std::optional<Clock::time_point> deadline) const {
-    if (!deadline) {
-      const int signal = sigwaitinfo(&awaited_, nullptr);
-      return signal > 0 ? std::optional<int>(signal) : std::nullopt;
-    }
-    const auto left = std::max(Clock::duration::zero(), *deadline - Clock::now());
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-    const timespec time = {.tv_sec = seconds.count(),
-                           .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
-    const int signal = sigtimedwait(&awaited_, nullptr, &time);
-    return signal > 0 ? std::optional<int>(signal) : std::nullopt;
-  }
-
- private:
-  sigset_t awaited_;
-  sigset_t mask_before_;
-  struct sigaction child_before_ {};
 };
 
 /// A rank's output file; rank 0 has none.
@@ -124,23 +76,6 @@ struct Child {
   }
 };
 
-/// Null-terminated pointers to strings, as execve wants them.
-class PointerArray {
- public:
-  explicit PointerArray(std::vector<std::string> strings) : strings_(std::move(strings)) {
-    for (std::string& text : strings_)
-      pointers_.push_back(text.data());
-    pointers_.push_back(nullptr);
-  }
-  PointerArray(const PointerArray&) = delete;
-  PointerArray& operator=(const PointerArray&) = delete;
-  char* const* data() const { return pointers_.data(); }
-
- private:
-  std::vector<std::string> strings_;
-  std::vector<char*> pointers_;
-};
-
 std::vector<std::string> environment_of(int rank, int processes,
                                         const std::filesystem::path& rendezvous_file) {
   Environment environment = current_environment();
@@ -164,38 +99,6 @@ Log open_log(const std::filesystem::path& folder, int rank) {
   return log;
 }
 
-/// Between fork and exec: system calls only.
-[[noreturn]] void become(char* const* arguments, char* const* environment, int log, const sigset_t& mask,
-                         pid_t parent) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kCannotExecute);
-  const int nothing = open("/dev/null", O_RDONLY);
-  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-  if (nothing > STDERR_FILENO) close(nothing);
-  if (log >= 0) {
-    dup2(log, STDOUT_FILENO);
-    dup2(log, STDERR_FILENO);
-  }
-  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  execve("/proc/self/exe", arguments, environment);
-  constexpr std::string_view message = "sdp-train: cannot start a copy of this program\n";
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message.data(), message.size());
-  _exit(kCannotExecute);
-}
-
-/// The last lines of this run in a log.
-std::deque<std::string> tail(const Log& log) {
-  std::deque<std::string> lines;
-  std::ifstream file(log.path, std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(log.begin));
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(line);
-    if (lines.size() > kTailLines) lines.pop_front();
-  }
-  return lines;
-}
-
 /// The processes of one launch. Kills what still runs when it goes.
 class Group {
  public:
@@ -217,12 +120,11 @@ class Group {
   Group& operator=(const Group&) = delete;
 
   void start(const std::vector<std::string>& arguments) {
-    const PointerArray argument_pointers(arguments);
     for (size_t rank = 0; rank < children_.size(); ++rank) {
       Child& child = children_[rank];
       child.rank = static_cast<int>(rank);
       if (rank > 0) child.log = open_log(log_folder_.empty() ? folder_.path() : log_folder_, child.rank);
-      start(child, argument_pointers);
+      start(child, arguments);
       if (rank > 0) close(child.log.descriptor);
     }
   }
@@ -239,15 +141,12 @@ class Group {
   }
 
  private:
-  void start(Child& child, const PointerArray& arguments) {
-    const PointerArray environment(
-        environment_of(child.rank, static_cast<int>(children_.size()), folder_.path() / "rendezvous"));
-    const pid_t parent = getpid();
-    std::fflush(nullptr);
-    child.pid = fork();
-    if (child.pid == 0)
-      become(arguments.data(), environment.data(), child.log.descriptor, signals_.mask_before(), parent);
-    if (child.pid < 0) throw_errno("cannot start process " + std::to_string(child.rank));
+  void start(Child& child, const std::vector<std::string>& arguments) {
+    child.pid = start_copy({.arguments = arguments,
+                            .environment = environment_of(child.rank, static_cast<int>(children_.size()),
+                                                          folder_.path() / "rendezvous"),
+                            .output = child.log.descriptor,
+                            .signal_mask = signals_.mask_before()});
     child.running = true;
   }
 
@@ -309,7 +208,7 @@ class Group {
 
   void show_log(const Child& child) const {
     if (child.rank == 0) return;
-    const std::deque<std::string> lines = tail(child.log);
+    const std::deque<std::string> lines = last_lines(child.log.path, child.log.begin);
     if (lines.empty()) return;
     std::fprintf(stderr, "sdp-train: last lines of rank %d%s:\n", child.rank,
                  log_folder_.empty() ? "" : (" (" + child.log.path.string() + ")").c_str());
