@@ -1,10 +1,6 @@
 #include "spec/load.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "spec/error.h"
@@ -16,44 +12,23 @@
 namespace sdp {
 namespace {
 
-std::string read_text(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored))
-    throw UsageError(file.string() + ": found a folder, expected a YAML file");
-  errno = 0;
-  std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream.good() && !stream.eof())
-    throw UsageError(file.string() + ": can't be read (" + std::strerror(errno) + "), expected a YAML file");
-  return text;
-}
-
 /// "a.b=v" as the tree that the file "a: {b: v}" would give, every node placed at the override.
 YamlNode parse_override(const std::string& assignment) {
   const Position position{.source = "--set " + assignment};
   const size_t equals = assignment.find('=');
-  if (equals == std::string::npos || equals == 0)
+  if (equals == std::string::npos || !is_dotted_key(assignment.substr(0, equals)))
     fail_at(position, "", "expected key=value, as optimizer.lr=0.2");
 
-  YamlNode node = parse_yaml(assignment.substr(equals + 1), position);
-  std::string path = assignment.substr(0, equals);
-  while (!path.empty()) {
-    const size_t dot = path.rfind('.');
-    YamlNode key;
-    key.kind = YamlNode::Kind::kScalar;
-    key.position = position;
-    key.text = dot == std::string::npos ? path : path.substr(dot + 1);
-    if (key.text.empty() || dot == 0) fail_at(position, "", "expected key=value with a key as optimizer.lr");
+  return nested(assignment.substr(0, equals), parse_yaml(assignment.substr(equals + 1), position), position);
+}
 
-    YamlNode mapping;
-    mapping.kind = YamlNode::Kind::kMapping;
-    mapping.position = position;
-    mapping.keys.push_back(std::move(key));
-    mapping.items.push_back(std::move(node));
-    node = std::move(mapping);
-    path.resize(dot == std::string::npos ? 0 : dot);
-  }
-  return node;
+/// A file for `sdp-train sweep` names experiments and is none.
+void refuse_sweep(const YamlNode& tree) {
+  for (const std::string_view key : {"grid", "also"})
+    if (find_key(tree, key))
+      fail_at(tree.position, std::string(key),
+              "found a sweep, expected an experiment. Run it with: sdp-train sweep --config " +
+                  tree.position.source);
 }
 
 constexpr const char* kBase = "base";
@@ -83,7 +58,8 @@ void read_with_bases(const std::filesystem::path& file, std::vector<std::filesys
   if (std::find(above.begin(), above.end(), canonical) != above.end())
     throw UsageError(file.string() + ": base: the file is based on itself. Remove one `base` of the circle.");
   above.push_back(canonical);
-  YamlNode tree = parse_yaml(read_text(file), {.source = file.string(), .line = 1, .column = 1});
+  YamlNode tree = read_yaml(file);
+  refuse_sweep(tree);
   const std::filesystem::path base = take_base(tree, file);
   if (!base.empty()) read_with_bases(base, std::move(above), trees);
   trees.push_back(std::move(tree));
@@ -115,6 +91,14 @@ LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
   for (const auto& file : files)
     read_with_bases(file, {}, trees);
   return load_trees(trees, overrides, named_files);
+}
+
+LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,
+                         const std::vector<std::string>& overrides, NamedFiles named_files) {
+  LoadedSpec loaded = load_spec(files, overrides, named_files);
+  std::string& path = loaded.spec.data.path;
+  path = std::filesystem::absolute(path).lexically_normal().string();
+  return loaded;
 }
 
 LoadedSpec parse_spec(const std::string& text, const std::string& source_name,

@@ -28,7 +28,12 @@ LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
                      const std::vector<std::string>& overrides,
                      NamedFiles named_files = NamedFiles::kMustExist);
 
-/// The same from one text in memory; `source_name` stands for its file.
+/// The same for a run, whose saved spec is read from other folders too: data.path is made absolute.
+LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,
+                         const std::vector<std::string>& overrides,
+                         NamedFiles named_files = NamedFiles::kMustExist);
+
+/// load_spec of one text in memory; `source_name` stands for its file.
 LoadedSpec parse_spec(const std::string& text, const std::string& source_name,
                       const std::vector<std::string>& overrides = {},
                       NamedFiles named_files = NamedFiles::kMustExist);

@@ -14,20 +14,6 @@
 namespace sdp {
 namespace {
 
-std::string found(const YamlNode& node) {
-  switch (node.kind) {
-    case YamlNode::Kind::kNull:
-      return "found nothing";
-    case YamlNode::Kind::kList:
-      return "found a list";
-    case YamlNode::Kind::kMapping:
-      return "found a mapping";
-    case YamlNode::Kind::kScalar:
-      break;
-  }
-  return node.quoted ? "found the text \"" + node.text + "\"" : "found '" + node.text + "'";
-}
-
 /// A value that is being read: what is there, the key it belongs to, and what the field list says of that
 /// key.
 struct Value {
@@ -143,33 +129,6 @@ void read_value(std::vector<T>& target, const Value& value) {
     read.push_back(item);
   }
   target = std::move(read);
-}
-
-std::string first_line(const Position& position) {
-  return position.is_override() ? "" : " (the first is in line " + std::to_string(position.line) + ")";
-}
-
-void check_keys(const YamlNode& mapping, const std::string& parent,
-                const std::vector<std::string_view>& allowed) {
-  std::map<std::string_view, const YamlNode*> seen;
-  for (const YamlNode& key : mapping.keys) {
-    if (std::find(allowed.begin(), allowed.end(), key.text) == allowed.end()) {
-      const auto nearest = nearest_name(key.text, allowed);
-      const std::string hint = nearest ? "; did you mean '" + std::string(*nearest) + "'?" : ".";
-      fail_at(key.position, dotted(parent, key.text),
-              "unknown key" + hint + " Allowed here: " + join(allowed, ", "));
-    }
-    const auto [first, is_new] = seen.emplace(key.text, &key);
-    if (!is_new)
-      fail_at(key.position, dotted(parent, key.text),
-              "found a second time, expected once" + first_line(first->second->position));
-  }
-}
-
-const YamlNode* find_key(const YamlNode& mapping, std::string_view key) {
-  for (size_t i = 0; i < mapping.keys.size(); ++i)
-    if (mapping.keys[i].text == key) return &mapping.items[i];
-  return nullptr;
 }
 
 template <SpecStruct Spec>

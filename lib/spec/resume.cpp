@@ -31,17 +31,14 @@ bool matches(const std::array<std::string_view, size>& patterns, const std::stri
   });
 }
 
-struct Change {
-  std::string key;
-  std::string saved;
-  std::string now;
-
-  std::string text() const { return key + " (was " + saved + ", now " + now + ")"; }
-};
+SpecChange::Effect effect_of(const std::string& key) {
+  if (matches(kFree, key)) return SpecChange::Effect::kNone;
+  return matches(kFixed, key) ? SpecChange::Effect::kRefused : SpecChange::Effect::kRestOfRun;
+}
 
 template <SpecStruct Spec>
 void collect_changes(const Spec& saved, const Spec& now, const std::string& prefix,
-                     std::vector<Change>& changes) {
+                     std::vector<SpecChange>& changes) {
   for_each_field<Spec>([&](const FieldInfo& field, auto member) {
     const std::string key = dotted(prefix, field.key);
     const auto& before = saved.*member;
@@ -49,25 +46,27 @@ void collect_changes(const Spec& saved, const Spec& now, const std::string& pref
     if constexpr (SpecStruct<std::remove_cvref_t<decltype(before)>>) {
       collect_changes(before, after, key, changes);
     } else if (!(before == after)) {
-      changes.push_back({key, yaml_text(before), yaml_text(after)});
+      changes.push_back({key, yaml_text(before), yaml_text(after), effect_of(key)});
     }
   });
 }
 
 }  // namespace
 
-std::vector<std::string> check_resumable(const ExperimentSpec& saved, const ExperimentSpec& now) {
-  std::vector<Change> changes;
+std::vector<SpecChange> changes_between(const ExperimentSpec& saved, const ExperimentSpec& now) {
+  std::vector<SpecChange> changes;
   collect_changes(saved, now, "", changes);
+  return changes;
+}
+
+std::vector<std::string> check_resumable(const ExperimentSpec& saved, const ExperimentSpec& now) {
   std::string refused;
   std::vector<std::string> warnings;
-  for (const Change& change : changes) {
-    if (matches(kFree, change.key)) continue;
-    if (matches(kFixed, change.key)) {
+  for (const SpecChange& change : changes_between(saved, now)) {
+    if (change.effect == SpecChange::Effect::kRefused)
       refused += (refused.empty() ? "" : ", ") + change.text();
-    } else {
+    if (change.effect == SpecChange::Effect::kRestOfRun)
       warnings.push_back(change.text() + ": the rest of the run follows the new value");
-    }
   }
   if (!refused.empty())
     throw UsageError("--resume: the run was started with another " + refused +

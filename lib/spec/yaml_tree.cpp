@@ -4,9 +4,19 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <utility>
+
+#include "spec/error.h"
+#include "spec/text.h"
+#include "spec/visit.h"
 
 namespace sdp {
 namespace {
@@ -92,6 +102,22 @@ class TreeBuilder : public YAML::EventHandler {
   std::optional<YamlNode> root_;
 };
 
+std::string read_text(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored))
+    throw UsageError(file.string() + ": found a folder, expected a YAML file");
+  errno = 0;
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream.good() && !stream.eof())
+    throw UsageError(file.string() + ": can't be read (" + std::strerror(errno) + "), expected a YAML file");
+  return text;
+}
+
+std::string first_line(const Position& position) {
+  return position.is_override() ? "" : " (the first is in line " + std::to_string(position.line) + ")";
+}
+
 }  // namespace
 
 YamlNode parse_yaml(const std::string& text, const Position& origin) {
@@ -109,6 +135,71 @@ YamlNode parse_yaml(const std::string& text, const Position& origin) {
     fail_at(position_of(error.mark, origin), "", "not valid YAML: " + error.msg);
   }
   return builder.root().value_or(nothing);
+}
+
+YamlNode read_yaml(const std::filesystem::path& file) {
+  return parse_yaml(read_text(file), {.source = file.string(), .line = 1, .column = 1});
+}
+
+std::string found(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::kNull:
+      return "found nothing";
+    case YamlNode::Kind::kList:
+      return "found a list";
+    case YamlNode::Kind::kMapping:
+      return "found a mapping";
+    case YamlNode::Kind::kScalar:
+      break;
+  }
+  return node.quoted ? "found the text \"" + node.text + "\"" : "found '" + node.text + "'";
+}
+
+void check_keys(const YamlNode& mapping, const std::string& parent,
+                const std::vector<std::string_view>& allowed) {
+  std::map<std::string_view, const YamlNode*> seen;
+  for (const YamlNode& key : mapping.keys) {
+    if (std::find(allowed.begin(), allowed.end(), key.text) == allowed.end()) {
+      const auto nearest = nearest_name(key.text, allowed);
+      const std::string hint = nearest ? "; did you mean '" + std::string(*nearest) + "'?" : ".";
+      fail_at(key.position, dotted(parent, key.text),
+              "unknown key" + hint + " Allowed here: " + join(allowed, ", "));
+    }
+    const auto [first, is_new] = seen.emplace(key.text, &key);
+    if (!is_new)
+      fail_at(key.position, dotted(parent, key.text),
+              "found a second time, expected once" + first_line(first->second->position));
+  }
+}
+
+const YamlNode* find_key(const YamlNode& mapping, std::string_view key) {
+  for (size_t i = 0; i < mapping.keys.size(); ++i)
+    if (mapping.keys[i].text == key) return &mapping.items[i];
+  return nullptr;
+}
+
+bool is_dotted_key(std::string_view text) {
+  return !text.empty() && !text.starts_with('.') && !text.ends_with('.') &&
+         text.find("..") == std::string_view::npos;
+}
+
+YamlNode nested(const std::string& key, YamlNode value, const Position& position) {
+  std::string_view path = key;
+  while (!path.empty()) {
+    const size_t dot = path.rfind('.');
+    YamlNode word;
+    word.kind = YamlNode::Kind::kScalar;
+    word.position = position;
+    word.text = path.substr(dot == std::string_view::npos ? 0 : dot + 1);
+    YamlNode mapping;
+    mapping.kind = YamlNode::Kind::kMapping;
+    mapping.position = position;
+    mapping.keys.push_back(std::move(word));
+    mapping.items.push_back(std::move(value));
+    value = std::move(mapping);
+    path = path.substr(0, dot == std::string_view::npos ? 0 : dot);
+  }
+  return value;
 }
 
 }  // namespace sdp

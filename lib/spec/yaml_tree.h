@@ -2,7 +2,9 @@
 
 // A YAML document as plain values that know where they were written.
 
+#include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "spec/position.h"
@@ -24,5 +26,25 @@ struct YamlNode {
 /// begins at `origin`; where that is an override, every node has it. Throws UsageError with a position:
 /// broken syntax, a second document, an alias (*name), a key that is not a plain word.
 YamlNode parse_yaml(const std::string& text, const Position& origin);
+
+/// The document of a file. Throws UsageError where it cannot be read, and as parse_yaml.
+YamlNode read_yaml(const std::filesystem::path& file);
+
+/// What was found, for messages: "found 'text'", "found a list", ...
+std::string found(const YamlNode& node);
+
+/// Throws UsageError for a key of a mapping that is not allowed, with the nearest that is, and for one that
+/// is there twice. `parent`: the dotted name of the mapping.
+void check_keys(const YamlNode& mapping, const std::string& parent,
+                const std::vector<std::string_view>& allowed);
+
+/// The value of a key; null without it.
+const YamlNode* find_key(const YamlNode& mapping, std::string_view key);
+
+/// Whether the text is words with dots between them.
+bool is_dotted_key(std::string_view text);
+
+/// Such a key "a.b" and a value as the tree of the file "a: {b: value}", every mapping and key placed at `position`.
+YamlNode nested(const std::string& key, YamlNode value, const Position& position);
 
 }  // namespace sdp
