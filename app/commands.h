@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "spec/experiment_spec.h"
+
 namespace sdp {
 
 /// --config and --set, which several commands take.
@@ -24,6 +26,19 @@ struct TrainArguments {
   std::vector<std::string> command_line;  ///< passed on to the processes the launcher starts
 };
 int train_command(const TrainArguments& arguments);
+
+/// Processes that this program starts for a run: those asked for, or one for each GPU or what fits the cores.
+int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_for);
+
+struct SweepArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  std::optional<int64_t> processes;  ///< --nproc, of every run
+  bool dry_run = false;
+  std::string program;  ///< argv[0]
+};
+/// Trains what is not done of a sweep, one run after another.
+int sweep_command(const SweepArguments& arguments);
 
 struct PlanArguments {
   SpecArguments spec;

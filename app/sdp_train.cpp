@@ -57,6 +57,15 @@ int run(int argc, char** argv) {
   app.add_flag("--resume", train.resume, "continue from the run folder's newest checkpoint, if there is one");
   app.require_subcommand(0, 1);
 
+  sdp::SweepArguments sweep;
+  sweep.program = argv[0];
+  CLI::App* sweep_app = app.add_subcommand(
+      "sweep", "train a grid of experiments one after another; goes on where it was stopped");
+  sweep_app->add_option("--config", sweep.config, "the sweep in YAML")->required();
+  sweep_app->add_option("--set", sweep.overrides, "override of one key of every run: a.b=v (repeatable)");
+  sweep_app->add_option("--nproc", sweep.processes, "processes of each run");
+  sweep_app->add_flag("--dry-run", sweep.dry_run, "list the runs and how far they are; needs no data");
+
   sdp::PlanArguments plan;
   CLI::App* plan_app =
       app.add_subcommand("plan", "units, memory, FLOPs, balance and traffic, without running");
@@ -131,6 +140,7 @@ int run(int argc, char** argv) {
     return code == 0 ? 0 : static_cast<int>(sdp::ExitCode::kUsage);
   }
   if (*data_check_app) return sdp::data_check_command(data_check);
+  if (*sweep_app) return sdp::sweep_command(sweep);
   if (*plan_app) return sdp::plan_command(plan);
   if (*eval_app) return sdp::eval_command(eval);
   if (*export_app) return sdp::export_command(exported);

@@ -47,14 +47,6 @@ void make_folder_together(Communicator& comm, const ExperimentSpec& spec, bool r
   if (!refusal.empty()) throw UsageError(refusal);
 }
 
-/// The saved spec is read from other folders too.
-LoadedSpec load_for_run(const SpecArguments& arguments) {
-  LoadedSpec loaded = load_spec(arguments.configs, arguments.overrides);
-  std::string& path = loaded.spec.data.path;
-  path = std::filesystem::absolute(path).lexically_normal().string();
-  return loaded;
-}
-
 void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) {
   write_file_atomically(folder.spec(), to_yaml(experiment.spec));
   write_file_atomically(
@@ -105,17 +97,17 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
   }
 }
 
-int processes_to_start(const TrainArguments& arguments, const ExperimentSpec& spec) {
-  if (arguments.processes) return static_cast<int>(*arguments.processes);
+}  // namespace
+
+int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_for) {
+  if (asked_for) return static_cast<int>(*asked_for);
   const int devices = device_count(spec.train.device);
   return default_processes(spec.subnetwork.workers, spec.subnetwork.replicas,
                            devices > 0 ? devices : available_cores());
 }
 
-}  // namespace
-
 int import_command(const ImportArguments& arguments) {
-  const LoadedSpec loaded = load_for_run(arguments.spec);
+  const LoadedSpec loaded = load_run_spec(arguments.spec.configs, arguments.spec.overrides);
   const ExperimentSpec& spec = loaded.spec;
   for (const std::string& warning : loaded.warnings)
     std::fprintf(stderr, "warning: %s\n", warning.c_str());
@@ -133,13 +125,13 @@ int import_command(const ImportArguments& arguments) {
 
 int train_command(const TrainArguments& arguments) {
   ignore_sigpipe();
-  LoadedSpec loaded = load_for_run(arguments.spec);
+  LoadedSpec loaded = load_run_spec(arguments.spec.configs, arguments.spec.overrides);
   const ExperimentSpec& spec = loaded.spec;
   const std::optional<Ranks> ranks = ranks_from_environment(current_environment());
   if (ranks && ranks->rendezvous_file.empty() && arguments.processes)
     throw UsageError(fmt::format("--nproc {}: the processes were already started by {}. Leave --nproc out.",
                                  *arguments.processes, ranks->source));
-  const int processes = ranks ? ranks->world : processes_to_start(arguments, spec);
+  const int processes = ranks ? ranks->world : processes_of_run(spec, arguments.processes);
   if (ranks || processes == 1) {
     Ranks alone;
     alone.source = "a single process";

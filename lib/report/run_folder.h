@@ -17,6 +17,8 @@ struct RunFolder {
     return dir / ("profile-rank-" + std::to_string(rank) + ".json");
   }
   std::filesystem::path log() const { return dir / "log.txt"; }
+  /// What a run printed that a sweep started without a terminal.
+  std::filesystem::path output() const { return dir / "output.txt"; }
   std::filesystem::path summary() const { return dir / "summary.json"; }
 };
 

@@ -37,6 +37,7 @@ TEST_CASE("names of a run folder's files", "[run_folder]") {
   CHECK(run.metrics() == "runs/x/metrics.jsonl");
   CHECK(run.trace() == "runs/x/trace.jsonl");
   CHECK(run.log() == "runs/x/log.txt");
+  CHECK(run.output() == "runs/x/output.txt");
   CHECK(run.summary() == "runs/x/summary.json");
 }
 

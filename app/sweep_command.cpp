@@ -1,0 +1,37 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "comm/ranks.h"
+#include "commands.h"
+#include "spec/error.h"
+#include "sweep/runner.h"
+#include "sweep/sweep.h"
+#include "sweep/sweep_spec.h"
+#include "train/experiment.h"
+
+namespace sdp {
+
+int sweep_command(const SweepArguments& arguments) {
+  if (const auto ranks = ranks_from_environment(current_environment()))
+    throw UsageError(fmt::format(
+        "sweep starts the processes of each run itself, but is one of those that {} started. Call it alone, "
+        "outside of srun, mpirun and torchrun.",
+        ranks->source));
+  const CheckRun check = [&](const ExperimentSpec& spec, const auto& saved_plan) {
+    make_experiment(spec, processes_of_run(spec, arguments.processes), saved_plan);
+  };
+  const Sweep sweep = open_sweep(read_sweep(arguments.config), arguments.overrides,
+                                 arguments.dry_run ? NamedFiles::kNotNeeded : NamedFiles::kMustExist, check);
+  if (arguments.dry_run) {
+    fmt::print("sweep {}: {} runs in {}\n{}", sweep.name, sweep.runs.size(), sweep.folder.string(),
+               describe(sweep));
+    std::fflush(stdout);
+  }
+  refuse_changed_runs(sweep);
+  return arguments.dry_run
+             ? 0
+             : run_sweep(sweep, {.program = arguments.program, .processes_per_run = arguments.processes});
+}
+
+}  // namespace sdp

@@ -1,0 +1,164 @@
+#include "sweep/sweep.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/store.h"
+#include "report/run_summary.h"
+#include "report/table.h"
+#include "spec/error.h"
+#include "spec/load.h"
+#include "spec/value_text.h"
+
+namespace sdp {
+namespace {
+
+std::string key_of(const std::string& assignment) {
+  return assignment.substr(0, assignment.find('='));
+}
+
+/// An override that every point would have, whatever its name says.
+void refuse_overrides(const SweepSpec& spec, const std::vector<std::string>& overrides) {
+  for (const std::string& assignment : overrides) {
+    const std::string key = key_of(assignment);
+    if (key == "name") throw UsageError(fmt::format("--set {}: the sweep names its runs itself", assignment));
+    for (const SweepAxis& axis : spec.axes)
+      for (const SweepAxisValue& value : axis.values)
+        for (const SweepSetting& setting : value.changes.set)
+          if (setting.key == key || setting.key.starts_with(key + "."))
+            throw UsageError(fmt::format("--set {}: the axis {} sets {}. Change the sweep's file instead.",
+                                         assignment, axis.name, setting.key));
+  }
+}
+
+/// Adds the point to the message of what `call` throws.
+template <class Call>
+auto naming(const SweepPoint& point, const Call& call) {
+  try {
+    return call();
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("point {}: {}", point.name, error.what()));
+  }
+}
+
+bool has_effect(const SpecChange& change) {
+  return change.effect != SpecChange::Effect::kNone;
+}
+
+/// Fills in how far the run is.
+void look_at_folder(SweepRun& run, const ExperimentSpec& spec) {
+  std::error_code ignored;
+  const std::optional<RunSummary> summary = read_summary(run.folder.summary());
+  const std::optional<int64_t> saved = CheckpointStore(run.folder.dir).latest_step();
+  if (!std::filesystem::exists(run.folder.spec(), ignored) || (!summary && !saved)) return;
+  const bool at_end = summary && summary->step >= summary->total_steps;
+  run.stage = at_end ? RunStage::kDone : RunStage::kCut;
+  run.step = at_end ? summary->step : saved.value_or(0);
+  run.changes = changes_between(load_spec({run.folder.spec()}, {}, NamedFiles::kNotNeeded).spec, spec);
+}
+
+std::string state_of(const SweepRun& run) {
+  if (std::any_of(run.changes.begin(), run.changes.end(), has_effect)) return "of another spec";
+  switch (run.stage) {
+    case RunStage::kToDo:
+      return "to do";
+    case RunStage::kCut:
+      return fmt::format("cut at step {}", run.step);
+    case RunStage::kDone:
+      return "done";
+  }
+  return "";
+}
+
+/// What the run sets besides what all do.
+std::string own_settings(const Sweep& sweep, const SweepRun& run) {
+  const auto is_common = [&](const std::string& text) {
+    return std::all_of(sweep.runs.begin(), sweep.runs.end(), [&](const SweepRun& other) {
+      const auto& overrides = other.point.overrides;
+      return std::find(overrides.begin(), overrides.end(), text) != overrides.end();
+    });
+  };
+  std::vector<std::string> own;
+  for (const std::filesystem::path& config : run.point.configs)
+    if (!std::all_of(sweep.runs.begin(), sweep.runs.end(), [&](const SweepRun& other) {
+          const auto& configs = other.point.configs;
+          return std::find(configs.begin(), configs.end(), config) != configs.end();
+        }))
+      own.push_back(config.string());
+  for (const std::string& assignment : run.point.overrides)
+    if (key_of(assignment) != "name" && !is_common(assignment)) own.push_back(assignment);
+  return fmt::format("{}", fmt::join(own, " "));
+}
+
+}  // namespace
+
+Sweep open_sweep(const SweepSpec& spec, const std::vector<std::string>& overrides, NamedFiles named_files,
+                 const CheckRun& check) {
+  refuse_overrides(spec, overrides);
+  Sweep sweep = {.name = spec.name, .folder = {}, .runs = {}};
+  for (SweepPoint& point : expand(spec)) {
+    SweepRun run = {.point = std::move(point), .folder = {}};
+    std::vector<std::string>& own = run.point.overrides;
+    own.insert(own.end(), overrides.begin(), overrides.end());
+    own.push_back("name=" + yaml_text(run.point.name));
+    naming(run.point, [&] {
+      ExperimentSpec experiment = load_run_spec(run.point.configs, own, named_files).spec;
+      const std::filesystem::path folder = std::filesystem::path(experiment.output.dir) / spec.name;
+      if (sweep.runs.empty()) sweep.folder = folder;
+      if (folder != sweep.folder)
+        throw UsageError(
+            fmt::format("output.dir is {}, that of the first point is {}. Name the folder of all "
+                        "runs in the sweep's file: set: {{output.dir: runs}}",
+                        experiment.output.dir, sweep.folder.parent_path().string()));
+      experiment.output.dir = sweep.folder.string();
+      own.push_back("output.dir=" + yaml_text(experiment.output.dir));
+      run.folder.dir = sweep.folder / run.point.name;
+      look_at_folder(run, experiment);
+      if (run.stage == RunStage::kDone) return;
+      check(experiment, run.stage == RunStage::kCut ? std::optional(run.folder.plan()) : std::nullopt);
+    });
+    sweep.runs.push_back(std::move(run));
+  }
+  return sweep;
+}
+
+void refuse_changed_runs(const Sweep& sweep) {
+  for (const SweepRun& run : sweep.runs)
+    for (const SpecChange& change : run.changes)
+      if (has_effect(change))
+        throw UsageError(
+            fmt::format("point {}: the run in {} was made with another {}. Remove that folder to run it "
+                        "anew, or give the "
+                        "sweep another name.",
+                        run.point.name, run.folder.dir.string(), change.text()));
+}
+
+std::string describe(const Sweep& sweep) {
+  TextTable table({"run", "state", "sets"});
+  std::string changes;
+  for (const SweepRun& run : sweep.runs) {
+    table.add_row({run.point.name, state_of(run), own_settings(sweep, run)});
+    for (const SpecChange& change : run.changes)
+      changes += fmt::format("{}: the run has another {}\n", run.point.name, change.text());
+  }
+  return table.str() + changes;
+}
+
+std::string sweep_json(const Sweep& sweep) {
+  nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+  for (const SweepRun& run : sweep.runs) {
+    nlohmann::ordered_json values = nlohmann::ordered_json::object();
+    for (const auto& [axis, value] : run.point.values)
+      values[axis] = value;
+    runs.push_back({{"name", run.point.name},
+                    {"folder", run.point.name},
+                    {"label", run.point.label},
+                    {"values", std::move(values)}});
+  }
+  return nlohmann::ordered_json{{"name", sweep.name}, {"runs", std::move(runs)}}.dump(2) + "\n";
+}
+
+}  // namespace sdp

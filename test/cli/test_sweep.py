@@ -1,0 +1,177 @@
+"""A sweep ends with what its runs give one by one, however often it is killed; what is done is not touched again."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+import harness
+from test_resume import wait_for_checkpoint
+
+SMALL = {
+    "train": {"max_steps": 40, "precision": "fp32", "log_every_steps": 5},
+    "checkpoint": {"at_start": False, "every_steps": 10},
+    "eval": {"recalibrate_batches": 0},
+    "output": {"trace": False},
+}
+
+
+def write_sweep(folder, data, experiment=SMALL, name="sweep", **keys):
+    """A sweep over a small experiment, as JSON, which is YAML."""
+    config = harness.write_config(folder, "base", data, **experiment)
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps({"name": name, "configs": [config.name], **keys}))
+    return path
+
+
+def states(config, *more, expect=0):
+    """Name of each run -> its state, as --dry-run lists them."""
+    lines = harness.run("sweep", "--config", config, "--dry-run", *more, expect=expect).stdout.splitlines()
+    begin, end = lines[1].index("state"), lines[1].index("sets")
+    return {line[:begin].strip(): line[begin:end].strip() for line in lines[3:]}
+
+
+def start_sweep(config):
+    return harness.start("sweep", "--config", config, "--nproc", 1, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def saved_values(run_dir, step=40):
+    """The bits of a checkpoint."""
+    return {file.name: harness.sha256(file) for file in (run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")}
+
+
+def snapshot(folder):
+    """Every file's content and time of change."""
+    return {path: (path.stat().st_mtime_ns, harness.sha256(path)) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, data):
+    """A sweep of two seeds that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("whole")
+    config = write_sweep(folder, data, grid={"seed": [5, 6]})
+    return config, harness.run("sweep", "--config", config, "--nproc", 1).stdout
+
+
+def test_runs_are_those_of_the_settings(tmp_path, data, whole):
+    config, output = whole
+    folder = config.parent / "runs" / "sweep"
+    assert "[1/2] seed=5: starts" in output and "[2/2] seed=6: done after" in output and "2 of 2 runs done" in output
+    assert json.loads((folder / "sweep.json").read_text()) == {
+        "name": "sweep",
+        "runs": [
+            {"name": f"seed={seed}", "folder": f"seed={seed}", "label": "sweep", "values": {"seed": str(seed)}}
+            for seed in (5, 6)
+        ],
+    }
+    alone = harness.train(tmp_path, "alone", data, 1, **SMALL, seed=6)
+    assert saved_values(folder / "seed=6") == saved_values(alone)
+    assert "step 40: assembled full model" in (folder / "seed=6" / "output.txt").read_text()
+
+
+def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
+    config = write_sweep(tmp_path, data, grid={"seed": [5, 6]})
+    folder = tmp_path / "runs" / "sweep"
+    first, second = folder / "seed=5", folder / "seed=6"
+    assert states(config) == {"seed=5": "to do", "seed=6": "to do"}
+    assert not folder.exists()
+
+    process = start_sweep(config)
+    wait_for_checkpoint(first, 10, process)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 75, output
+    stopped_at = int((first / "latest").read_text().strip().removeprefix("step-"))
+    assert 10 <= stopped_at < 40
+    assert states(config) == {"seed=5": f"cut at step {stopped_at}", "seed=6": "to do"}
+
+    process = start_sweep(config)
+    wait_for_checkpoint(second, 10, process)
+    before = snapshot(first)
+    assert "another sweep is at work" in harness.run("sweep", "--config", config, expect=2).stderr
+    (run,) = open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    deadline = time.time() + 60
+    while os.path.exists(f"/proc/{run}"):
+        assert time.time() < deadline, "the run goes on without its sweep"
+        time.sleep(0.05)
+    output = harness.run("sweep", "--config", config, "--nproc", 1).stdout
+    assert "goes on from step" in output and "[1/2]" not in output
+    assert snapshot(first) == before
+    for run in ("seed=5", "seed=6"):
+        assert saved_values(folder / run) == saved_values(whole[0].parent / "runs" / "sweep" / run)
+        assert "resuming at step" in (folder / run / "output.txt").read_text()
+    assert (folder / "sweep.json").read_bytes() == (whole[0].parent / "runs" / "sweep" / "sweep.json").read_bytes()
+    before = snapshot(folder)
+    assert states(config) == {"seed=5": "done", "seed=6": "done"}
+    assert "2 of them done" in harness.run("sweep", "--config", config).stdout
+    assert snapshot(folder) == before
+
+
+def test_runs_of_another_spec_are_not_mixed(tmp_path, data, whole):
+    config, _ = whole
+    before = snapshot(config.parent / "runs")
+    message = harness.run("sweep", "--config", config, "--set", "optimizer.lr=0.01", expect=2).stderr
+    assert "point seed=5" in message and "optimizer.lr (was 0.05, now 0.01)" in message
+    assert states(config, "--set", "optimizer.lr=0.01", expect=2)["seed=5"] == "of another spec"
+    # How often it tells and saves is nobody's result.
+    result = harness.run("sweep", "--config", config, "--dry-run", "--set", "train.log_every_steps=1").stdout
+    assert "seed=5: the run has another train.log_every_steps (was 5, now 1)" in result
+    assert snapshot(config.parent / "runs") == before
+
+
+def test_a_run_that_fails_does_not_keep_the_others_from_running(tmp_path, data):
+    experiment = {**SMALL, "train": {**SMALL["train"], "max_steps": 5}}
+    config = write_sweep(tmp_path, data, experiment, grid={"optimizer.lr": [1e12, 0.05]})
+    result = harness.run("sweep", "--config", config, "--nproc", 1, expect=1)
+    assert "the run lr=1000000000000.0 failed (exit code 1)" in result.stderr
+    assert "the loss is not finite" in result.stderr  # the end of what it printed
+    assert "1 of 2 runs done" in result.stdout
+    assert states(config) == {"lr=1000000000000.0": "to do", "lr=0.05": "done"}
+
+
+SEEDS = {"grid": {"seed": [0, 1]}}
+ERRORS = {
+    "coverage": ({"grid": {"subnetwork.coverage": ["2/4", "1/3"]}}, [], ["point coverage=1-3", "1/3"]),
+    "plan": (
+        {"grid": {"subnetwork.construction": ["neuron"], "subnetwork.slices_per_branch": [2, 500]}},
+        [],
+        ["point construction=neuron,slices_per_branch=500", "subnetwork.slices_per_branch"],
+    ),
+    "processes": (SEEDS, ["--nproc", 3], ["point seed=0", "3"]),
+    "unreadable file": (
+        {"also": [{"label": "lost", "configs": ["nowhere.yaml"]}]}, [], ["point lost", "nowhere.yaml", "can't be read"],
+    ),
+    "no data": ({**SEEDS, "set": {"data.path": "nowhere"}}, [], ["point seed=0", "data.path", "nowhere"]),
+    "same name": ({"also": [{"label": "a b"}, {"label": "a-b"}]}, [], ["name a-b"]),
+    "override of an axis": (SEEDS, ["--set", "seed=3"], ["--set seed=3", "the axis seed"]),
+    "unknown key": ({"grid": {"seeds": [0]}}, [], ["sweep.yaml:1:", "seeds: unknown key; did you mean 'seed'?"]),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_come_before_the_first_run(tmp_path, data, case):
+    keys, arguments, expected = ERRORS[case]
+    config = write_sweep(tmp_path, data, **keys)
+    message = harness.run("sweep", "--config", config, *arguments, expect=2).stderr
+    assert all(part in message for part in expected), message
+    assert not (tmp_path / "runs").exists()
+
+
+def test_files_of_the_wrong_kind(tmp_path, data):
+    config = write_sweep(tmp_path, data, **SEEDS)
+    message = harness.run("--config", config, expect=2).stderr
+    assert "found a sweep" in message and f"sdp-train sweep --config {config}" in message
+    message = harness.run("sweep", "--config", tmp_path / "base.yaml", expect=2).stderr
+    assert "found an experiment" in message and f"sdp-train --config {tmp_path / 'base.yaml'}" in message
+
+
+def test_ranks_of_a_launcher_are_refused(tmp_path, data):
+    config = write_sweep(tmp_path, data, **SEEDS)
+    env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    message = harness.run("sweep", "--config", config, env=env, expect=2).stderr
+    assert "torchrun" in message and "Call it alone" in message
