@@ -215,7 +215,7 @@ check_test_python() {
   missing=$("$python" - <<'END'
 import importlib.util
 names = ["torch", "torchvision", "transformers", "numpy", "scipy", "PIL", "safetensors", "tokenizers", "pyarrow", "tiktoken",
-         "pytest"]
+         "pytest", "tensorboard"]
 print(" ".join(name for name in names if importlib.util.find_spec(name) is None))
 END
   )

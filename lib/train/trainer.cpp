@@ -68,7 +68,8 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       log_.warn(fmt::format(
           "the warm-up of {} steps is as long as the run of {}: the peak learning rate is not reached",
           steps_.length.warmup_steps, steps_.length.total_steps));
-    metrics_ = std::make_unique<JsonLines>(folder_.metrics());
+    if (first_step_ < steps_.length.total_steps)
+      metrics_ = std::make_unique<RunMetrics>(folder_, first_step_);
     if (experiment.spec.output.trace) trace_ = std::make_unique<JsonLines>(folder_.trace());
     progress_ = std::make_unique<Progress>(STDOUT_FILENO, experiment.spec.train.log_every_steps);
   }

@@ -16,6 +16,7 @@
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "report/run_folder.h"
+#include "report/run_metrics.h"
 #include "report/run_summary.h"
 #include "spec/error.h"
 #include "train/evaluation.h"
@@ -86,9 +87,9 @@ class Trainer {
   Engine engine_;
   std::unique_ptr<TrainStep> train_step_;
   std::unique_ptr<Feed> feed_;
-  std::unique_ptr<JsonLines> metrics_;  ///< rank 0 only
-  std::unique_ptr<JsonLines> trace_;    ///< rank 0 only, with output.trace
-  std::unique_ptr<Progress> progress_;  ///< rank 0 only
+  std::unique_ptr<RunMetrics> metrics_;  ///< rank 0 only, where there are steps to do
+  std::unique_ptr<JsonLines> trace_;     ///< rank 0 only, with output.trace
+  std::unique_ptr<Progress> progress_;   ///< rank 0 only
   PreemptionSignals signals_;
   Interval interval_;
   std::unique_ptr<StepProfiler> profiler_;

@@ -1,0 +1,111 @@
+"""TensorBoard's own reader finds in the event files what metrics.jsonl says, and after a kill each step once."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+import harness
+from test_resume import start
+
+SMALL = {
+    "train": {"max_steps": 40, "precision": "fp32", "log_every_steps": 5},
+    "checkpoint": {"at_start": False, "every_steps": 20},
+    "eval": {"recalibrate_batches": 2, "every_epochs": 0.8},  # every 10 steps
+    "output": {"trace": False},
+}
+TRAIN_KEYS = [
+    "loss", "lr", "epoch", "samples_per_s", "step_ms", "data_wait_ms", "peak_memory_bytes", "bytes_sent", "overlap",
+]
+EVAL_KEYS = ["accuracy", "loss", "accuracy_uncorrected", "loss_uncorrected"]
+
+
+def event_files(run_dir):
+    return sorted(run_dir.glob("events.out.tfevents.*"))
+
+
+def expected_scalars(run_dir):
+    """tag -> [(step, value)] by metrics.jsonl, in single precision."""
+    expected = {}
+
+    def add(tag, step, value):
+        if value is not None:
+            expected.setdefault(tag, []).append((step, np.float32(value)))
+
+    for line in harness.json_lines(run_dir / "metrics.jsonl"):
+        for key in TRAIN_KEYS if line["kind"] == "train" else EVAL_KEYS:
+            add(f"{line['kind']}/{key}", line["step"], line.get(key))
+        if "subnetwork_accuracy" in line:
+            add("eval/subnetwork_accuracy", line["step"], np.mean(line["subnetwork_accuracy"]))
+    return expected
+
+
+def shown_scalars(run_dir):
+    """The same as TensorBoard shows it."""
+    accumulator = EventAccumulator(str(run_dir), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    return {
+        tag: [(event.step, np.float32(event.value)) for event in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }
+
+
+def test_scalars_are_those_of_the_metrics(tmp_path, data):
+    run_dir = harness.train(tmp_path, "run", data, 2, **SMALL)
+    expected = expected_scalars(run_dir)
+    assert set(expected) == {f"train/{key}" for key in TRAIN_KEYS} | {f"eval/{key}" for key in EVAL_KEYS} | {
+        "eval/subnetwork_accuracy"
+    }
+    assert [step for step, _ in expected["train/loss"]] == list(range(5, 45, 5))
+    assert [step for step, _ in expected["eval/loss"]] == [10, 20, 30, 40]
+    assert shown_scalars(run_dir) == expected
+    (file,) = event_files(run_dir)
+    # LegacyEventFileLoader stops without a word at a record whose CRC is wrong.
+    events = list(LegacyEventFileLoader(str(file)).Load())
+    assert len(events) == 2 + len(harness.json_lines(run_dir / "metrics.jsonl"))
+    assert events[0].file_version == "brain.Event:2"
+    times = [event.wall_time for event in events]
+    assert times == sorted(times) and abs(times[-1] - file.stat().st_mtime) < 60
+
+
+@pytest.mark.parametrize("every_steps", [20, 1000], ids=["from a checkpoint", "from the start"])
+def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data, every_steps):
+    sections = {**SMALL, "checkpoint": {"at_start": True, "every_steps": every_steps}}
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    run_dir = tmp_path / "runs" / "run"
+    process = start(config, 2)
+    wait_for_metrics(run_dir, 25, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = {file: file.read_bytes() for file in event_files(run_dir)}
+    assert max(step for step, _ in shown_scalars(run_dir)["train/loss"]) >= 25
+
+    resumed_at = int((run_dir / "latest").read_text().strip().removeprefix("step-"))
+    harness.run("--config", config, "--nproc", 2, "--resume")
+    assert len(event_files(run_dir)) == 2
+    assert {file: file.read_bytes() for file in before} == before
+    shown = shown_scalars(run_dir)
+    assert shown == expected_scalars(run_dir)
+    assert [step for step, _ in shown["train/loss"]] == list(range(5, 45, 5))
+    session = list(LegacyEventFileLoader(str(event_files(run_dir)[-1])).Load())[1]
+    assert session.session_log.status == session.session_log.START
+    assert session.step == resumed_at + 1  # TensorBoard drops this step and those after it
+
+    # There is nothing left to do, and nothing new to tell.
+    harness.run("--config", config, "--nproc", 2, "--resume")
+    assert len(event_files(run_dir)) == 2
+
+
+def wait_for_metrics(run_dir, step, process):
+    deadline = time.time() + 120
+    while time.time() < deadline:
+        metrics = run_dir / "metrics.jsonl"
+        if metrics.exists() and f'"step":{step},' in metrics.read_text():
+            return
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.01)
+    pytest.fail(f"no metrics of step {step}")
