@@ -11,7 +11,8 @@ import yaml
 import harness
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-EXPERIMENTS = sorted(CONFIGS.glob("*.yaml"))
+SWEEPS = [CONFIGS / "sweep_demo.yaml", *sorted((CONFIGS / "paper").glob("*.yaml"))]
+EXPERIMENTS = sorted(set(CONFIGS.glob("*.yaml")) - set(SWEEPS))
 REGIMES = sorted((CONFIGS / "regime").glob("*.yaml"))
 REGIME = {  # construction, masking, coverage; data parallelism is any of them at coverage 1
     "ddp": ("block", "forward", 1),
@@ -130,6 +131,49 @@ def test_size_and_length_of_llama(model):
 @pytest.mark.parametrize("experiment,parameters", [("resnet18_imagenet", 11689512), ("swin_t_imagenet", 28288354)])
 def test_imagenet_models_are_torchvisions(experiment, parameters):
     assert plan(CONFIGS / f"{experiment}.yaml")["dense"]["parameters"] == parameters
+
+
+RUNS = {  # values of the axes multiplied, and what is beside the grid
+    "sweep_demo": 3 * 2 * 2 + 2 * 2,
+    "images": 9 * 3 * 3 * 3 + 9 * 3,
+    "imagenet": 3 * 3 * 2 + 3,
+    "fineweb": 3 * 3 * 2 + 3,
+    "budget": 3 * 3 * 3 * 3 + 3,
+    "baselines": 3 * 3 + 9 * 3,
+}
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=name_of)
+def test_sweeps_can_start(sweep):
+    """Every point is loaded and planned, without its data."""
+    result = harness.run("sweep", "--config", sweep, "--dry-run", "--set", "data.path=nowhere")
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(f"sweep {yaml.safe_load(sweep.read_text())['name']}: {RUNS[name_of(sweep)]} runs in runs/")
+    assert len(lines) == 3 + RUNS[name_of(sweep)]
+
+
+def test_memory_of_the_baselines():
+    """That what is called equal memory is, by the plan, to 6 %, as the comments of the sweeps say."""
+
+    def megabytes(regime, *overrides, experiment="resnet18_cifar10"):
+        cost = plan(CONFIGS / f"{experiment}.yaml", CONFIGS / "regime" / f"{regime}.yaml", overrides=overrides)["per_worker"]
+        keys = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes")
+        return max(sum(worker[key] for key in keys) for worker in cost) / 1e6
+
+    n_sdp = megabytes("n_sdp")
+    told = comments_of(CONFIGS / "paper" / "baselines.yaml")
+    for name, value in {
+        "N-SDP": n_sdp,
+        "ZeRO-2 at batch 8": megabytes("ddp", "train.batch_size_per_worker=8"),
+        "ZeRO-2 at width 52": megabytes("ddp", "model.width=52"),
+    }.items():
+        assert f"{name} {value:.1f} MB" in told
+        assert value == pytest.approx(n_sdp, rel=0.06)
+    demo = {"n_sdp": megabytes("n_sdp", experiment="quickstart"),
+            "ddp": megabytes("ddp", "model.width=12", experiment="quickstart")}
+    assert f"({demo['ddp']:.1f} MB a worker, {demo['n_sdp']:.1f} MB" in comments_of(CONFIGS / "sweep_demo.yaml")
+    assert demo["ddp"] == pytest.approx(demo["n_sdp"], rel=0.06)
 
 
 def test_svhn_is_not_flipped():
