@@ -44,7 +44,8 @@ const YamlNode* find_key(const YamlNode& mapping, std::string_view key);
 /// Whether the text is words with dots between them.
 bool is_dotted_key(std::string_view text);
 
-/// Such a key "a.b" and a value as the tree of the file "a: {b: value}", every mapping and key placed at `position`.
+/// Such a key "a.b" and a value as the tree of the file "a: {b: value}", every mapping and key placed at
+/// `position`.
 YamlNode nested(const std::string& key, YamlNode value, const Position& position);
 
 }  // namespace sdp

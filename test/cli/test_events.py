@@ -55,7 +55,7 @@ def shown_scalars(run_dir):
 
 
 def test_scalars_are_those_of_the_metrics(tmp_path, data):
-    run_dir = harness.train(tmp_path, "run", data, 1, **SMALL)
+    run_dir = harness.train(tmp_path, "run", data, 2, **SMALL)
     expected = expected_scalars(run_dir)
     assert set(expected) == {f"train/{key}" for key in TRAIN_KEYS} | {f"eval/{key}" for key in EVAL_KEYS} | {
         "eval/subnetwork_accuracy"
@@ -77,7 +77,7 @@ def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data, every_st
     sections = {**SMALL, "checkpoint": {"at_start": True, "every_steps": every_steps}}
     config = harness.write_config(tmp_path, "run", data, **sections)
     run_dir = tmp_path / "runs" / "run"
-    process = start(config, 1)
+    process = start(config, 2)
     wait_for_metrics(run_dir, 25, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -85,7 +85,7 @@ def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data, every_st
     assert max(step for step, _ in shown_scalars(run_dir)["train/loss"]) >= 25
 
     resumed_at = int((run_dir / "latest").read_text().strip().removeprefix("step-"))
-    harness.run("--config", config, "--nproc", 1, "--resume")
+    harness.run("--config", config, "--nproc", 2, "--resume")
     assert len(event_files(run_dir)) == 2
     assert {file: file.read_bytes() for file in before} == before
     shown = shown_scalars(run_dir)
@@ -96,7 +96,7 @@ def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data, every_st
     assert session.step == resumed_at + 1  # TensorBoard drops this step and those after it
 
     # There is nothing left to do, and nothing new to tell.
-    harness.run("--config", config, "--nproc", 1, "--resume")
+    harness.run("--config", config, "--nproc", 2, "--resume")
     assert len(event_files(run_dir)) == 2
 
 

@@ -35,7 +35,7 @@ def states(config, *more, expect=0):
 
 
 def start_sweep(config):
-    return harness.start("sweep", "--config", config, "--nproc", 1, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return harness.start("sweep", "--config", config, "--nproc", 2, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def saved_values(run_dir, step=40):
@@ -53,7 +53,7 @@ def whole(tmp_path_factory, data):
     """A sweep of two seeds that nothing interrupts."""
     folder = tmp_path_factory.mktemp("whole")
     config = write_sweep(folder, data, grid={"seed": [5, 6]})
-    return config, harness.run("sweep", "--config", config, "--nproc", 1).stdout
+    return config, harness.run("sweep", "--config", config, "--nproc", 2).stdout
 
 
 def test_runs_are_those_of_the_settings(tmp_path, data, whole):
@@ -67,7 +67,7 @@ def test_runs_are_those_of_the_settings(tmp_path, data, whole):
             for seed in (5, 6)
         ],
     }
-    alone = harness.train(tmp_path, "alone", data, 1, **SMALL, seed=6)
+    alone = harness.train(tmp_path, "alone", data, 2, **SMALL, seed=6)
     assert saved_values(folder / "seed=6") == saved_values(alone)
     assert "step 40: assembled full model" in (folder / "seed=6" / "output.txt").read_text()
 
@@ -99,7 +99,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     while os.path.exists(f"/proc/{run}"):
         assert time.time() < deadline, "the run goes on without its sweep"
         time.sleep(0.05)
-    output = harness.run("sweep", "--config", config, "--nproc", 1).stdout
+    output = harness.run("sweep", "--config", config, "--nproc", 2).stdout
     assert "goes on from step" in output and "[1/2]" not in output
     assert snapshot(first) == before
     for run in ("seed=5", "seed=6"):
@@ -127,7 +127,7 @@ def test_runs_of_another_spec_are_not_mixed(tmp_path, data, whole):
 def test_a_run_that_fails_does_not_keep_the_others_from_running(tmp_path, data):
     experiment = {**SMALL, "train": {**SMALL["train"], "max_steps": 5}}
     config = write_sweep(tmp_path, data, experiment, grid={"optimizer.lr": [1e12, 0.05]})
-    result = harness.run("sweep", "--config", config, "--nproc", 1, expect=1)
+    result = harness.run("sweep", "--config", config, "--nproc", 2, expect=1)
     assert "the run lr=1000000000000.0 failed (exit code 1)" in result.stderr
     assert "the loss is not finite" in result.stderr  # the end of what it printed
     assert "1 of 2 runs done" in result.stdout
