@@ -42,8 +42,8 @@ struct Forecast {
 Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
                      const ExperimentSpec& spec, const DeviceProfile& device);
 
-/// Adds "peak_bytes" (by kind) to every entry of plan.json's `per_process`, and of `per_worker` where a worker
-/// has a process to itself, and a "forecast".
+/// Adds "peak_bytes" (by kind) to every entry of plan.json's `per_process`, and of `per_worker` where a
+/// worker has a process to itself, and a "forecast".
 void add_forecast(nlohmann::ordered_json& plan_json, const Forecast& forecast);
 
 }  // namespace sdp

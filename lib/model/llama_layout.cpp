@@ -56,6 +56,7 @@ void add_attention(LayoutBuilder& builder, const std::string& block_name, int bl
   kept.owned.elements = 4.0 * static_cast<double>(s.tokens * q_width);  // q, k, v, o_proj's input
   kept.owned.bytes = kStatisticBytes * static_cast<double>(s.tokens * s.heads);
   kept.frozen = kept.owned;
+  // Gradients of the branch's result and its input; of q, k, v and o_proj's input.
   kept.moment.elements = 2 * static_cast<double>(s.tokens * s.width);
   kept.moment_of_slices.elements = 4.0 * static_cast<double>(s.tokens * q_width);
 }
@@ -82,6 +83,7 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
   kept.owned.elements = 3.0 * static_cast<double>(s.tokens * s.hidden_width);  // gate, up, their product
   kept.block_frozen.bytes = 0;  // the norm is computed again with the rest
   kept.neuron_frozen.elements += static_cast<double>(s.tokens * s.width);  // the norm's result
+  // Gradients of the branch's result and its input; of gate, up and their product.
   kept.moment.elements = 2 * static_cast<double>(s.tokens * s.width);
   kept.moment_of_slices.elements = kept.owned.elements;
 }

@@ -21,6 +21,9 @@ void add_branch(LayoutBuilder& builder, const std::string& name, int block, int6
   kept.block_frozen.elements = w;                           // the norm's input
   kept.neuron_frozen.elements = 2 * w;
   kept.checkpointed.elements = w;
+  // Gradients of the branch's result and its input; of relu's result and its input.
+  kept.moment.elements = 2 * w;
+  kept.moment_of_slices.elements = 2.0 * static_cast<double>(hidden_width);
 }
 
 }  // namespace

@@ -81,6 +81,8 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   kept.with_owned = kept.block_frozen = kept.neuron_frozen = input;
   kept.with_owned.elements += hidden;  // qkv's input, the windows of the norm's result
   kept.checkpointed.elements = static_cast<double>(stage.size * stage.size * width);
+  // Gradients of the branch's result and its input; of q, k, v and proj's input, and of scores and
+  // probabilities.
   kept.moment.elements = 2 * hidden;
   kept.moment_of_slices.elements =
       4 * hidden + 2 * static_cast<double>(padded * stage.window_positions() * stage.heads);
@@ -107,6 +109,7 @@ void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& 
   kept.with_owned.elements += input;  // the norm's result
   kept.neuron_frozen.elements += input;
   kept.checkpointed.elements = input;
+  // Gradients of the branch's result and its input; of GELU's result and its input.
   kept.moment.elements = 2 * input;
   kept.moment_of_slices.elements = kept.owned.elements;
   kept.block_frozen.elements = input;  // the norm's input, from which all is computed again

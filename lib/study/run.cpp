@@ -155,15 +155,7 @@ Run read_run(const std::filesystem::path& dir) {
   Run run{.dir = dir, .spec = load_spec({folder.spec()}, {}, NamedFiles::kNotNeeded).spec};
   read_json(folder.plan(), [&](const json& plan) { run.plan = plan_figures(plan, folder.plan()); });
   read_metrics(run, folder.metrics());
-  const std::filesystem::path summary = dir / "summary.json";
-  std::error_code ignored;
-  if (std::filesystem::exists(summary, ignored))
-    read_json(summary, [&](const json& end) {
-      run.end = RunEnd{.step = end.at("step").get<int64_t>(),
-                       .total_steps = end.at("total_steps").get<int64_t>(),
-                       .device = end.value("device", ""),
-                       .version = end.value("version", "")};
-    });
+  run.end = read_summary(folder.summary());
   return run;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "report/metrics.h"
+#include "report/run_summary.h"
 #include "spec/experiment_spec.h"
 
 namespace sdp {
@@ -23,21 +24,13 @@ struct PlanFigures {
   std::vector<double> parameters = {};        ///< by worker
 };
 
-/// Of summary.json, which a run writes when it reaches its end.
-struct RunEnd {
-  int64_t step = 0;
-  int64_t total_steps = 0;
-  std::string device = {};
-  std::string version = {};
-};
-
 struct Run {
   std::filesystem::path dir = {};
   ExperimentSpec spec = {};
   PlanFigures plan = {};
   std::vector<TrainRecord> train = {};  ///< in the order of metrics.jsonl
   std::vector<EvalRecord> evals = {};
-  std::optional<RunEnd> end = {};
+  std::optional<RunSummary> end = {};
   std::string sweep_label = {};  ///< what a sweep.json calls it; empty: nothing
 
   bool is_finished() const { return end && end->step >= end->total_steps && step() <= end->step; }

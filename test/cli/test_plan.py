@@ -4,15 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torchvision
+import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
 import harness
 import oracle
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def plan(tmp_path, *overrides, **sections):
@@ -41,6 +45,43 @@ def test_flops_and_parameters_of_torchvisions_imagenet_resnet18(tmp_path):
     dense = plan(tmp_path, model={"width": 64, "stem": "imagenet", "num_classes": 1000})["dense"]
     assert dense["parameters"] == sum(p.numel() for p in model.parameters()) == 11689512
     assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
+
+
+def dense_of(model, *overrides):
+    """Data parallelism's column of one of the project's configurations."""
+    arguments = ["plan", "--json", "--config", CONFIGS / f"{model}.yaml", "--set", "data.path=/none"]
+    return json.loads(harness.run(*arguments, *overrides).stdout)["dense"]
+
+
+def test_flops_and_parameters_of_wide_resnet18():
+    model = oracle.ResNet18(2 * 64)
+    dense = dense_of("wide_resnet18_cifar10", "--set", "model.width=64", "--set", "model.width_multiplier=2")
+    assert dense["parameters"] == sum(p.numel() for p in model.parameters())
+    assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 32, {}), rel=0.01)
+
+
+def test_flops_and_parameters_of_torchvisions_swin_t():
+    model = torchvision.models.swin_t()
+    dense = dense_of("swin_t_imagenet")
+    assert dense["parameters"] == sum(p.numel() for p in model.parameters()) == 28288354
+    assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
+
+
+@pytest.mark.parametrize("name,width,depth,heads,hidden", [
+    ("llama_134m", 768, 12, 12, 2048), ("llama_500m", 1536, 14, 24, 4096), ("llama_1b", 2048, 18, 16, 5120)])
+def test_flops_and_parameters_of_transformers_llama(name, width, depth, heads, hidden):
+    tokens = 512
+    dense = dense_of(f"{name}_fineweb", "--set", f"data.sequence_length={tokens}", "--set", "model.vocab_size=32000")
+    config = transformers.LlamaConfig(
+        vocab_size=32000, hidden_size=width, intermediate_size=hidden, num_hidden_layers=depth,
+        num_attention_heads=heads, num_key_value_heads=heads, attn_implementation="eager")
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        model = transformers.LlamaForCausalLM(config)
+        model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).logits.sum().backward()
+    # Fused attention, which training uses, multiplies q and k once more in its backward pass.
+    recomputed = depth * 2 * tokens * tokens * width
+    assert dense["parameters"] == sum(p.numel() for p in model.parameters())
+    assert dense["flops_per_sample"] == pytest.approx(counter.get_total_flops() + recomputed, rel=0.01)
 
 
 def test_flops_of_subnetworks(tmp_path):
@@ -283,3 +324,34 @@ def test_activation_bytes(tmp_path):
     model = oracle.ResNet18(16)
     # The oracle's mask multiplication keeps no tensor of its own: its factor is a number.
     assert dense["activation_bytes"] == pytest.approx(kept_bytes(model, images, {}), rel=0.01)
+
+
+@pytest.mark.parametrize("arguments,expected", [
+    (["--device", "h1000"], "expected one of a100, h100, h200, or measure"),
+    (["--memory", "0"], "--memory 0: expected gigabytes above 0"),
+    (["--measure", "--worker", "4"], "--worker 4: expected a worker in 0..3"),
+    (["--worker", "1"], "Add --measure"),
+])
+def test_bad_input(tmp_path, arguments, expected):
+    config = harness.write_config(tmp_path, "plan", tmp_path / "no-data-needed")
+    assert expected in harness.run("plan", "--config", config, *arguments, expect=2).stderr
+
+
+def test_forecast(tmp_path):
+    """Ways to train on a device of a given size: what fits is at most that size, and memory decides the batch."""
+    small, large = (plan(tmp_path, "--memory", size, "--device", "a100") for size in ("1.6", "2"))
+    for result, bytes_ in ((small, 1.6e9), (large, 2e9)):
+        device = result["forecast"]["device"]
+        assert device["name"] == "a100" and device["memory_bytes"] == bytes_
+        names = [way["name"] for way in result["forecast"]["ways"]]
+        assert names == ["this plan", "DDP", "ZeRO-1", "ZeRO-2", "DDP, checkpointing", "this plan, checkpointing"]
+        for way in result["forecast"]["ways"]:
+            assert way["fits"] == (way["peak_bytes"]["total"] + device["allowance_bytes"] <= bytes_)
+            assert way["largest_batch_size_per_worker"] >= 4 if way["fits"] else True
+        largest = max(cost["peak_bytes"]["total"] for cost in result["per_worker"])
+        assert result["forecast"]["ways"][0]["peak_bytes"]["total"] == largest
+    batches = [[way["largest_batch_size_per_worker"] for way in r["forecast"]["ways"]] for r in (small, large)]
+    # Almost all of the memory is activations: five times as much of it, five times the batch.
+    assert np.array(batches[1]) / np.array(batches[0]) == pytest.approx(5, rel=0.05)
+    measured = plan(tmp_path, "--device", "measure")["forecast"]["device"]
+    assert measured["flops_per_s"] > 1e8 and measured["memory_bytes_per_s"] > 1e7

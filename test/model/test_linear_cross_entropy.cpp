@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 
 #include "catch.h"
+#include "model/layouts.h"
 #include "model/linear_cross_entropy.h"
 
 namespace sdp {

@@ -44,7 +44,7 @@ inline TrainRecord train_record(int64_t step, double loss, double step_ms) {
 
 /// As one that reached its end.
 inline void finish(Run& run) {
-  run.end = RunEnd{.step = run.step(), .total_steps = run.step(), .device = "CPU", .version = "1"};
+  run.end = RunSummary{.step = run.step(), .total_steps = run.step(), .device = "CPU", .version = "1"};
 }
 
 }  // namespace sdp

@@ -50,12 +50,12 @@ TEST_CASE("a run is read from its folder", "[study]") {
   CHECK(run.total_steps() == 160);
   CHECK_FALSE(run.is_finished());
 
-  put(folder / "summary.json", R"({"step":10,"total_steps":10,"device":"CPU","version":"1"})");
+  write_summary(folder / "summary.json", {.step = 10, .total_steps = 10, .device = "CPU", .version = "1"});
   run = read_run(folder.path());
   CHECK(run.is_finished());
   CHECK(run.total_steps() == 10);
   CHECK(run.end->device == "CPU");
-  put(folder / "summary.json", R"({"step":5,"total_steps":5})");  // of before it was resumed
+  write_summary(folder / "summary.json", {.step = 5, .total_steps = 5});  // of before it was resumed
   CHECK_FALSE(read_run(folder.path()).is_finished());
 
   fs::remove(folder / "metrics.jsonl");
