@@ -32,8 +32,9 @@ DeviceProfile profile_of(const PlanArguments& arguments, const TrainSpec& train)
 }
 
 PeakBytes predicted_peak(const Experiment& experiment, int process) {
-  return peak_of(experiment.plan, experiment.schedule, experiment.spec.optimizer, process,
-                 experiment.spec.train);
+  const ExperimentSpec& spec = experiment.spec;
+  const Cost cost = cost_of(experiment.plan, experiment.schedule, spec.optimizer, process, spec.train);
+  return peak_of(experiment.plan, experiment.schedule, cost, process, spec.train);
 }
 
 /// The process that has the asked worker (its first replica), or else the one with the largest peak.

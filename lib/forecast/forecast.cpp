@@ -14,6 +14,11 @@ struct Way {
   SubnetPlan plan;
   Schedule schedule;
   ExperimentSpec spec;
+
+  /// How many of the processes have to be looked at: with the full model on all of them, one is as any other.
+  int different_processes() const {
+    return plan.owners_per_unit == plan.workers ? 1 : schedule.placement.processes;
+  }
 };
 
 Way with(const std::string& name, const SubnetPlan& plan, const Placement& placement, ExperimentSpec spec) {
@@ -22,7 +27,10 @@ Way with(const std::string& name, const SubnetPlan& plan, const Placement& place
 }
 
 std::vector<Way> other_ways(const SubnetPlan& plan, const Placement& placement, const ExperimentSpec& spec) {
-  const SubnetPlan dense = dense_plan(plan);
+  // Whole branches are the fewest units; with full coverage it does not matter what they are.
+  SubnetPlan whole = plan;
+  whole.construction = Construction::kBlock;
+  const SubnetPlan dense = dense_plan(whole);
   const auto dense_way = [&](const std::string& name, bool shard, bool release, bool checkpoint) {
     ExperimentSpec changed = spec;
     changed.optimizer.shard = shard;
@@ -41,10 +49,19 @@ std::vector<Way> other_ways(const SubnetPlan& plan, const Placement& placement, 
   return ways;
 }
 
-std::vector<PeakBytes> peaks_of(const Way& way) {
+/// By process.
+std::vector<Cost> costs_of(const Way& way) {
+  std::vector<Cost> costs;
+  for (int process = 0; process < way.different_processes(); ++process)
+    costs.push_back(cost_of(way.plan, way.schedule, way.spec.optimizer, process, way.spec.train));
+  return costs;
+}
+
+std::vector<PeakBytes> peaks_of(const Way& way, const std::vector<Cost>& costs) {
   std::vector<PeakBytes> peaks;
-  for (int process = 0; process < way.schedule.placement.processes; ++process)
-    peaks.push_back(peak_of(way.plan, way.schedule, way.spec.optimizer, process, way.spec.train));
+  for (size_t process = 0; process < costs.size(); ++process)
+    peaks.push_back(
+        peak_of(way.plan, way.schedule, costs[process], static_cast<int>(process), way.spec.train));
   return peaks;
 }
 
@@ -52,41 +69,20 @@ int64_t needed(const PeakBytes& peak, const DeviceProfile& device) {
   return peak.total() + device.allowance_bytes;
 }
 
-/// Largest batch at which `process` fits; the peak grows with the batch.
-int64_t largest_batch(const Way& way, int process, const DeviceProfile& device) {
-  const auto fits = [&](int64_t batch) {
-    TrainSpec train = way.spec.train;
-    train.batch_size_per_worker = batch;
-    return needed(peak_of(way.plan, way.schedule, way.spec.optimizer, process, train), device) <=
-           device.memory_bytes;
-  };
-  constexpr int64_t kMost = int64_t{1} << 20;
-  int64_t good = 0;
-  int64_t bad = 1;
-  while (bad <= kMost && fits(bad)) {
-    good = bad;
-    bad *= 2;
-  }
-  while (bad - good > 1) {
-    const int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
-  }
-  return good;
-}
-
 /// Adds a step's times: of the slowest process, part by part.
-void add_times(StepForecast& forecast, const Way& way, const NodeMap& nodes, const DeviceProfile& device) {
+/// `between`: bytes a step that each process sends to other nodes.
+void add_times(StepForecast& forecast, const Way& way, const std::vector<Cost>& costs,
+               const std::vector<int64_t>& between, const DeviceProfile& device) {
   constexpr double kForwardShare = 1.0 / 3;
-  const std::vector<int64_t> between = sent_between_nodes(traffic_of(way.schedule), nodes);
   const double repeated = way.spec.train.checkpoint_activations ? 1 + kForwardShare : 1;
-  for (int process = 0; process < way.schedule.placement.processes; ++process) {
-    const Cost cost = cost_of(way.plan, way.schedule, way.spec.optimizer, process, way.spec.train);
+  for (size_t process = 0; process < costs.size(); ++process) {
+    const Cost& cost = costs[process];
     const double samples =
         static_cast<double>(way.spec.train.batch_size_per_worker * way.spec.train.accumulate_steps *
                             way.schedule.placement.slots_per_process());
     const double compute_ms = 1e3 * cost.flops_per_sample * samples * repeated / device.flops_per_s;
     const auto sent = static_cast<double>(cost.bytes_sent_per_step());
-    const double outside = sent > 0 ? static_cast<double>(between[static_cast<size_t>(process)]) / sent : 0;
+    const double outside = sent > 0 ? static_cast<double>(between[process]) / sent : 0;
     const double ms_per_byte =
         1e3 * ((1 - outside) / device.inside_bytes_per_s + outside / device.between_bytes_per_s);
     const double reduce_ms = static_cast<double>(cost.reduce_bytes_per_step) * ms_per_byte;
@@ -104,8 +100,8 @@ void add_times(StepForecast& forecast, const Way& way, const NodeMap& nodes, con
   }
 }
 
-StepForecast forecast_way(const Way& way, const std::vector<PeakBytes>& peaks, const NodeMap& nodes,
-                          const DeviceProfile& device) {
+StepForecast forecast_way(const Way& way, const std::vector<Cost>& costs, const std::vector<PeakBytes>& peaks,
+                          const std::vector<int64_t>& between, const DeviceProfile& device) {
   const auto largest =
       std::max_element(peaks.begin(), peaks.end(),
                        [](const PeakBytes& a, const PeakBytes& b) { return a.total() < b.total(); });
@@ -114,8 +110,10 @@ StepForecast forecast_way(const Way& way, const std::vector<PeakBytes>& peaks, c
                         .peak_process = static_cast<int>(largest - peaks.begin()),
                         .flops_share = flops_share(way.plan)};
   forecast.fits = needed(*largest, device) <= device.memory_bytes;
-  forecast.largest_batch = largest_batch(way, forecast.peak_process, device);
-  add_times(forecast, way, nodes, device);
+  forecast.largest_batch =
+      largest_batch(way.plan, way.schedule, costs[forecast.peak_process], forecast.peak_process,
+                    way.spec.train, device.memory_bytes - device.allowance_bytes);
+  add_times(forecast, way, costs, between, device);
   return forecast;
 }
 
@@ -142,15 +140,22 @@ nlohmann::ordered_json way_json(const StepForecast& way) {
 Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
                      const ExperimentSpec& spec, const DeviceProfile& device) {
   const Way own{"this plan", plan, schedule, spec};
-  Forecast forecast{.device = device, .per_process = peaks_of(own), .plan = {}, .others = {}};
-  forecast.plan = forecast_way(own, forecast.per_process, nodes, device);
+  const std::vector<Cost> own_costs = costs_of(own);
+  Forecast forecast{.device = device, .per_process = peaks_of(own, own_costs), .plan = {}, .others = {}};
+  forecast.per_process.resize(static_cast<size_t>(schedule.placement.processes),
+                              forecast.per_process.front());
+  const auto between = [&](const Schedule& of) {
+    return nodes.nodes() > 1 ? sent_between_nodes(traffic_of(of), nodes)
+                             : std::vector<int64_t>(nodes.node_of.size(), 0);
+  };
+  const std::vector<int64_t> between_own = between(schedule);
+  forecast.plan = forecast_way(own, own_costs, forecast.per_process, between_own, device);
   for (const Way& way : other_ways(plan, schedule.placement, spec)) {
-    // Of the same model on every process one is as large as any.
-    const bool alike = way.plan.owners_per_unit == way.plan.workers;
-    const std::vector<PeakBytes> peaks =
-        alike ? std::vector{peak_of(way.plan, way.schedule, way.spec.optimizer, 0, way.spec.train)}
-              : peaks_of(way);
-    forecast.others.push_back(forecast_way(way, peaks, nodes, device));
+    const bool sends_the_same = way.plan.owners_per_unit == plan.owners_per_unit &&
+                                way.schedule.options.shard == schedule.options.shard;
+    const std::vector<Cost> costs = costs_of(way);
+    forecast.others.push_back(forecast_way(way, costs, peaks_of(way, costs),
+                                           sends_the_same ? between_own : between(way.schedule), device));
   }
   return forecast;
 }

@@ -27,24 +27,41 @@ struct BucketSizes {
   std::vector<int> parameters;
 };
 
+/// What a slot takes, in bytes; what grows with the batch, a sample.
+struct SlotSizes {
+  std::vector<int64_t> gradients;  ///< by parameter: of what the worker owns
+  double shared_kept = 0;          ///< outside of the branches
+  std::vector<double> kept;        ///< by branch: for the backward pass
+  std::vector<double> moment;      ///< by branch: for a moment beside it
+};
+
 class Walk {
  public:
-  Walk(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
+  Walk(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
        const TrainSpec& train);
-  PeakBytes run();
+  /// Of a step with this batch size a worker. The walk itself stays at its start.
+  PeakBytes peak_at(int64_t batch_size) const {
+    Walk step = *this;
+    step.batch_size_ = static_cast<double>(batch_size);
+    return step.run();
+  }
 
  private:
+  PeakBytes run();
   BucketSizes sizes_of(const Bucket& bucket) const;
-  void add_exchange_sizes(BucketSizes& sizes, const Bucket& bucket) const;
+  void add_exchange_sizes(BucketSizes& sizes, const Segment& segment, int64_t value_bytes,
+                          int64_t wire_bytes) const;
   void add_order(BucketSizes& sizes, const Bucket& bucket, std::vector<char>& seen) const;
   bool is_strided(const Piece& piece, int unit) const;
-  int64_t bytes_of_kept(const Kept& kept) const;
+  SlotSizes sizes_of(int worker) const;
+  double bytes_a_sample(const Kept& kept) const;
   int64_t gradient_bytes(int worker, int parameter) const;
   int64_t reordered_bytes(int parameter) const;
+  int64_t of_batch(double bytes_a_sample) const { return std::llround(bytes_a_sample * batch_size_); }
 
-  void forward(int worker, bool publishing);
+  void forward(const SlotSizes& slot, bool publishing);
   void loss();
-  void backward(int worker, bool last);
+  void backward(const SlotSizes& slot, bool last);
   void gradient_came(int parameter, bool last);
   void accumulate_in(size_t bucket);
   void begin_reduce();
@@ -61,8 +78,9 @@ class Walk {
   const SubnetPlan& plan_;
   const Schedule& schedule_;
   const int process_;
-  const TrainSpec& train_;
-  const std::vector<Slot> slots_;
+  const bool checkpoints_;
+  double batch_size_ = 1;
+  std::vector<SlotSizes> slots_;
   std::vector<int> depth_;  ///< by parameter: the last branch that begins at it or before; -1: none
   std::vector<BucketSizes> buckets_;
   int64_t head_gradient_ = 0;         ///< of a chunked loss, in the type of the sums
@@ -76,21 +94,21 @@ class Walk {
   PeakBytes peak_;
 };
 
-Walk::Walk(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
+Walk::Walk(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
            const TrainSpec& train)
     : plan_(plan),
       schedule_(schedule),
       process_(process),
-      train_(train),
-      slots_(schedule.placement.slots_of(process)),
+      checkpoints_(train.checkpoint_activations),
       standing_(plan.layout.parameters.size(), 0) {
-  const Cost cost = cost_of(plan, schedule, optimizer, process, train);
   now_.weights = cost.parameter_bytes;
   now_.optimizer = cost.optimizer_bytes;
   for (const ParameterLayout& parameter : plan.layout.parameters)
     depth_.push_back(parameter.branch.value_or(depth_.empty() ? -1 : depth_.back()));
   if (const int head = plan.layout.loss.head; head >= 0)
     head_gradient_ = plan.layout.parameters[head].elements() * bytes_of(sum_type(schedule.options.precision));
+  for (const Slot& slot : schedule.placement.slots_of(process))
+    slots_.push_back(sizes_of(slot.worker));
   std::vector<char> seen(depth_.size(), 0);
   for (const Bucket& bucket : schedule.buckets) {
     buckets_.push_back(sizes_of(bucket));
@@ -106,20 +124,25 @@ bool Walk::is_strided(const Piece& piece, int unit) const {
   return !rows && plan_.units_of(parameter).size() > 1;
 }
 
-void Walk::add_exchange_sizes(BucketSizes& sizes, const Bucket& bucket) const {
-  const int64_t value = bytes_of(bucket.type);
-  const int64_t wire = bytes_of(schedule_.wire_type(bucket));
+/// What a segment adds to the exchanges' buffers, which have no room for what a process keeps to itself.
+void Walk::add_exchange_sizes(BucketSizes& sizes, const Segment& segment, int64_t value_bytes,
+                              int64_t wire_bytes) const {
   const bool shard = schedule_.options.shard;
-  const Audience audience = shard ? Audience::kReaders : Audience::kOtherReaders;
-  for (int other = 0; other < schedule_.placement.processes; ++other) {
-    sizes.reduce_send += bucket.reduce_elements(process_, other) * wire;
-    sizes.reduce_receive += bucket.reduce_elements(other, process_) * wire;
-    sizes.publish_send += bucket.spread_elements(process_, other, audience) * value;
-    sizes.publish_receive += bucket.spread_elements(other, process_, audience) * value;
-    if (shard) continue;
-    sizes.spread_send += bucket.spread_elements(process_, other, Audience::kHolders) * wire;
-    sizes.spread_receive += bucket.spread_elements(other, process_, Audience::kHolders) * wire;
+  const bool held = segment.is_held_by(process_);
+  const int64_t mine = segment.share_elements(process_);
+  const auto holders = static_cast<int64_t>(segment.holders.size());
+  const auto readers = static_cast<int64_t>(segment.readers.size());
+  if (held) {
+    sizes.reduce_send += (segment.elements - mine) * wire_bytes;
+    sizes.reduce_receive += mine * (holders - 1) * wire_bytes;
+    sizes.publish_send += mine * (shard ? readers - 1 : readers - holders) * value_bytes;
   }
+  if (held && !shard) {
+    sizes.spread_send += mine * (holders - 1) * wire_bytes;
+    sizes.spread_receive += (segment.elements - mine) * wire_bytes;
+  }
+  if (segment.is_read_by(process_) && (shard || !held))
+    sizes.publish_receive += (segment.elements - mine) * value_bytes;
 }
 
 BucketSizes Walk::sizes_of(const Bucket& bucket) const {
@@ -128,12 +151,12 @@ BucketSizes Walk::sizes_of(const Bucket& bucket) const {
   const int64_t share = bucket.share_elements(process_);
   const bool has_master = bytes_of(bucket.type) < bytes_of(sums);
   BucketSizes sizes;
-  add_exchange_sizes(sizes, bucket);
   sizes.own = share * bytes_of(sums);
   if (schedule_.accumulates()) sizes.accumulator = held * bytes_of(sums);
   if (!schedule_.options.shard) sizes.full_gradient = held * bytes_of(bucket.type);
   if (!has_master) sizes.updated = (schedule_.options.shard ? share : held) * bytes_of(sums);
   for (const Segment& segment : bucket.segments) {
+    add_exchange_sizes(sizes, segment, bytes_of(bucket.type), bytes_of(schedule_.wire_type(bucket)));
     bool is_flat = true;
     for (const Piece& piece : segment.pieces) {
       if (!is_strided(piece, segment.unit)) continue;
@@ -159,10 +182,23 @@ void Walk::add_order(BucketSizes& sizes, const Bucket& bucket, std::vector<char>
   }
 }
 
-int64_t Walk::bytes_of_kept(const Kept& kept) const {
-  const auto element = static_cast<double>(bytes_of(compute_type(schedule_.options.precision)));
-  return std::llround((kept.elements * element + kept.bytes) *
-                      static_cast<double>(train_.batch_size_per_worker));
+double Walk::bytes_a_sample(const Kept& kept) const {
+  return kept.elements * static_cast<double>(bytes_of(compute_type(schedule_.options.precision))) +
+         kept.bytes;
+}
+
+SlotSizes Walk::sizes_of(int worker) const {
+  SlotSizes sizes;
+  for (int p = 0; p < static_cast<int>(depth_.size()); ++p)
+    sizes.gradients.push_back(gradient_bytes(worker, p));
+  sizes.shared_kept = bytes_a_sample(plan_.layout.shared_kept);
+  for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b) {
+    sizes.kept.push_back(bytes_a_sample(plan_.branch_kept(worker, b, checkpoints_)));
+    sizes.moment.push_back(bytes_a_sample(plan_.branch_moment(worker, b)));
+    if (checkpoints_)  // computed again from the branch's input, which is kept
+      sizes.moment.back() += bytes_a_sample(plan_.branch_kept(worker, b)) - sizes.kept.back();
+  }
+  return sizes;
 }
 
 int64_t Walk::gradient_bytes(int worker, int index) const {
@@ -184,12 +220,10 @@ PeakBytes Walk::run() {
   // Micro-batches between the first and the last take no more than these.
   const int64_t micro_batches = std::min<int64_t>(schedule_.options.accumulate_steps, 2);
   for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
-    for (const Slot& slot : slots_) {
-      const bool first = micro_batch == 0 && slot == slots_.front();
-      const bool last = micro_batch + 1 == micro_batches && slot == slots_.back();
-      forward(slot.worker, /*publishing=*/first);
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      forward(slots_[s], /*publishing=*/micro_batch == 0 && s == 0);
       loss();
-      backward(slot.worker, last);
+      backward(slots_[s], /*last=*/micro_batch + 1 == micro_batches && s + 1 == slots_.size());
     }
   }
   while (next_reduce_ >= 0)
@@ -220,12 +254,12 @@ void Walk::await_values(int branch) {
   }
 }
 
-void Walk::forward(int worker, bool publishing) {
-  now_.activations += bytes_of_kept(plan_.layout.shared_kept);
+void Walk::forward(const SlotSizes& slot, bool publishing) {
+  now_.activations += of_batch(slot.shared_kept);
   if (publishing) await_values(-1);
-  for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b) {
+  for (int b = 0; b < static_cast<int>(slot.kept.size()); ++b) {
     if (publishing) await_values(b);
-    now_.activations += bytes_of_kept(plan_.branch_kept(worker, b, train_.checkpoint_activations));
+    now_.activations += of_batch(slot.kept[b]);
     record();
   }
 }
@@ -233,8 +267,7 @@ void Walk::forward(int worker, bool publishing) {
 void Walk::loss() {
   const ChunkedLoss& loss = plan_.layout.loss;
   if (loss.head < 0) return;
-  const double logits =
-      std::min(loss.logits * static_cast<double>(train_.batch_size_per_worker), loss.logits_at_once);
+  const double logits = std::min(loss.logits * batch_size_, loss.logits_at_once);
   const auto sum_bytes = static_cast<double>(bytes_of(sum_type(schedule_.options.precision)));
   int64_t moment = std::llround(2 * logits * sum_bytes);  // the logits and their exponentials
   // In a narrower type the head's gradient of a chunk stands by itself, and on a CPU again in the sums' type.
@@ -247,24 +280,21 @@ void Walk::loss() {
   now_.activations -= moment;
 }
 
-void Walk::backward(int worker, bool last) {
+void Walk::backward(const SlotSizes& slot, bool last) {
   const auto parameters = static_cast<int>(plan_.layout.parameters.size());
   for (int p = parameters - 1; p >= 0; --p) {
     const int branch = depth_[p];
     const bool enters = p + 1 == parameters || depth_[p + 1] != branch;
     const bool leaves = p == 0 || depth_[p - 1] != branch;
     if (enters && branch >= 0) {
-      int64_t moment = bytes_of_kept(plan_.branch_moment(worker, branch));
-      if (train_.checkpoint_activations)  // computed again from the branch's input, which is kept
-        moment += bytes_of_kept(plan_.branch_kept(worker, branch)) -
-                  bytes_of_kept(plan_.branch_kept(worker, branch, true));
+      const int64_t moment = of_batch(slot.moment[branch]);
       now_.activations += moment;
       record();
       now_.activations -= moment;
     }
     // The first layer's input, and what it kept of it, are gone when its gradient is complete.
-    if (p == 0) now_.activations -= bytes_of_kept(plan_.layout.shared_kept);
-    standing_[p] = gradient_bytes(worker, p);
+    if (p == 0) now_.activations -= of_batch(slot.shared_kept);
+    standing_[p] = slot.gradients[p];
     now_.gradients += standing_[p];
     const int64_t reordered = reordered_bytes(p);
     now_.activations += reordered;
@@ -272,8 +302,7 @@ void Walk::backward(int worker, bool last) {
     now_.activations -= reordered;
     if (p == plan_.layout.loss.head) now_.activations -= head_gradient_;
     gradient_came(p, last);
-    if (leaves && branch >= 0)
-      now_.activations -= bytes_of_kept(plan_.branch_kept(worker, branch, train_.checkpoint_activations));
+    if (leaves && branch >= 0) now_.activations -= of_batch(slot.kept[branch]);
   }
 }
 
@@ -357,9 +386,27 @@ void Walk::update() {
 
 }  // namespace
 
-PeakBytes peak_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer,
-                  int process, const TrainSpec& train) {
-  return Walk(plan, schedule, optimizer, process, train).run();
+PeakBytes peak_of(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
+                  const TrainSpec& train) {
+  return Walk(plan, schedule, cost, process, train).peak_at(train.batch_size_per_worker);
+}
+
+int64_t largest_batch(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
+                      const TrainSpec& train, int64_t memory_bytes) {
+  const Walk walk(plan, schedule, cost, process, train);
+  const auto fits = [&](int64_t batch) { return walk.peak_at(batch).total() <= memory_bytes; };
+  constexpr int64_t kMost = int64_t{1} << 20;
+  int64_t good = 0;
+  int64_t bad = 1;
+  while (bad <= kMost && fits(bad)) {
+    good = bad;
+    bad *= 2;
+  }
+  while (bad - good > 1) {
+    const int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good;
 }
 
 }  // namespace sdp

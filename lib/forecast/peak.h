@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "subnet/accounting.h"
 #include "subnet/schedule.h"
 
 namespace sdp {
@@ -21,8 +22,14 @@ struct PeakBytes {
   int64_t total() const { return activations + weights + gradients + optimizer + buckets; }
 };
 
-/// Of process `process`, at the batch size of `train` and with or without its activation checkpointing.
-PeakBytes peak_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer,
-                  int process, const TrainSpec& train);
+/// Of process `process`, whose cost is `cost` (cost_of), at the batch size of `train` and with or without its
+/// activation checkpointing.
+PeakBytes peak_of(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
+                  const TrainSpec& train);
+
+/// Largest batch size a worker, up to about two million, with which the peak is at most `memory_bytes`; 0:
+/// not even one sample fits.
+int64_t largest_batch(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
+                      const TrainSpec& train, int64_t memory_bytes);
 
 }  // namespace sdp

@@ -38,7 +38,8 @@ struct Case {
   int64_t peak(int process, int64_t batch) const {
     TrainSpec train = spec.train;
     train.batch_size_per_worker = batch;
-    return peak_of(plan, schedule, spec.optimizer, process, train).total();
+    const Cost cost = cost_of(plan, schedule, spec.optimizer, process, train);
+    return peak_of(plan, schedule, cost, process, train).total();
   }
   double largest(double (*figure)(const Cost&)) const {
     double result = 0;
