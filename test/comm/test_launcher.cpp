@@ -10,13 +10,10 @@
 namespace sdp {
 namespace {
 
+using Catch::Contains;
 using std::chrono::seconds;
 using test::HelperProcess;
 using test::ScratchFolder;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// Exit code of ranks that end with the given codes at about the same time.
 int code_of(const std::vector<std::string>& codes) {
@@ -58,16 +55,16 @@ TEST_CASE("output: rank 0 on the console, the others in their logs") {
                        {"3", folder.path(), folder.path() / "logs", "codes", "0", "3", "0"});
   CHECK(helper.wait() == 3);
   const std::string console = folder.read("console-launcher");
-  CHECK(contains(console, "rank 0 says 0\nrank 0 says 1\n"));
-  CHECK(contains(console, "rank 0 complains\n"));
-  CHECK_FALSE(contains(console, "rank 2"));
-  CHECK(contains(console, "rank 1 ended with exit code 3"));
+  CHECK_THAT(console, Contains("rank 0 says 0\nrank 0 says 1\n"));
+  CHECK_THAT(console, Contains("rank 0 complains\n"));
+  CHECK_THAT(console, !Contains("rank 2"));
+  CHECK_THAT(console, Contains("rank 1 ended with exit code 3"));
   // 30 lines and a complaint: the last 20 begin with line 11.
-  CHECK_FALSE(contains(console, "rank 1 says 10\n"));
-  CHECK(contains(console, "/logs/rank-1.txt):\n  rank 1 says 11\n"));
-  CHECK(contains(console, "  rank 1 says 29\n  rank 1 complains\n"));
-  CHECK(contains(folder.read("logs/rank-1.txt"), "rank 1 says 0\n"));
-  CHECK(contains(folder.read("logs/rank-2.txt"), "rank 2 complains\n"));
+  CHECK_THAT(console, !Contains("rank 1 says 10\n"));
+  CHECK_THAT(console, Contains("/logs/rank-1.txt):\n  rank 1 says 11\n"));
+  CHECK_THAT(console, Contains("  rank 1 says 29\n  rank 1 complains\n"));
+  CHECK_THAT(folder.read("logs/rank-1.txt"), Contains("rank 1 says 0\n"));
+  CHECK_THAT(folder.read("logs/rank-2.txt"), Contains("rank 2 complains\n"));
   CHECK_FALSE(folder.has("logs/rank-0.txt"));
 }
 
@@ -76,7 +73,7 @@ TEST_CASE("without a log folder the tail of a failed rank is shown all the same"
   HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "codes", "0", "1"},
                        {{"TMPDIR", folder.path()}});
   CHECK(helper.wait() == 1);
-  CHECK(contains(folder.read("console-launcher"), "  rank 1 says 29\n"));
+  CHECK_THAT(folder.read("console-launcher"), Contains("  rank 1 says 29\n"));
   for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
     CHECK(entry.path().filename() == "console-launcher");
 }
@@ -85,7 +82,7 @@ TEST_CASE("a log folder that does not exist is refused") {
   const ScratchFolder folder;
   HelperProcess helper(folder, "launcher", {"2", folder.path(), folder.path() / "none", "sleep"});
   CHECK(helper.wait() == 2);
-  CHECK(contains(folder.read("console-launcher"), "none/rank-1.txt"));
+  CHECK_THAT(folder.read("console-launcher"), Contains("none/rank-1.txt"));
 }
 
 TEST_CASE("signals reach every rank, once") {
@@ -136,7 +133,7 @@ TEST_CASE("a second signal ends ranks that are saving") {
   CHECK(since(begin) < seconds(4));
   for (const pid_t pid : ranks)
     CHECK(test::disappears(pid, seconds(1)));
-  CHECK(contains(folder.read("console-launcher"), "was killed by signal " + std::to_string(signal)));
+  CHECK_THAT(folder.read("console-launcher"), Contains("was killed by signal " + std::to_string(signal)));
 }
 
 TEST_CASE("a killed rank is named, and ends the others") {
@@ -149,9 +146,9 @@ TEST_CASE("a killed rank is named, and ends the others") {
   CHECK(helper.wait() == 4);
   CHECK(since(begin) < seconds(5));
   const std::string console = folder.read("console-launcher");
-  CHECK(contains(console, "rank 1 was killed by signal 9 (Killed)"));
-  CHECK(contains(console, "Rank 0 lost rank 1 during all-to-all: "));
-  CHECK(contains(folder.read("rank-2.txt"), "Rank 2 lost rank 1 during all-to-all: "));
+  CHECK_THAT(console, Contains("rank 1 was killed by signal 9 (Killed)"));
+  CHECK_THAT(console, Contains("Rank 0 lost rank 1 during all-to-all"));
+  CHECK_THAT(folder.read("rank-2.txt"), Contains("Rank 2 lost rank 1 during all-to-all"));
 }
 
 TEST_CASE("ranks that are killed together are all named") {
@@ -164,9 +161,10 @@ TEST_CASE("ranks that are killed together are all named") {
   CHECK(helper.wait() == 4);
   const std::string console = folder.read("console-launcher");
   for (const int rank : {0, 3})
-    CHECK(contains(console, "sdp-train: rank " + std::to_string(rank) + " was killed by signal 9 (Killed)"));
-  CHECK_FALSE(contains(console, "rank 1 "));
-  CHECK(contains(folder.read("rank-1.txt"), "Rank 1 lost ranks 0 and 3 during all-to-all: "));
+    CHECK_THAT(console,
+               Contains("sdp-train: rank " + std::to_string(rank) + " was killed by signal 9 (Killed)"));
+  CHECK_THAT(console, !Contains("rank 1 "));
+  CHECK_THAT(folder.read("rank-1.txt"), Contains("Rank 1 lost ranks 0 and 3 during all-to-all"));
 }
 
 TEST_CASE("ranks that do not notice are ended after the grace") {
@@ -176,7 +174,7 @@ TEST_CASE("ranks that do not notice are ended after the grace") {
   CHECK(helper.wait() == 3);
   CHECK(since(begin) >= seconds(4));
   CHECK(since(begin) < seconds(15));
-  CHECK(contains(folder.read("console-launcher"), "rank 0 still runs 5 s after another one failed"));
+  CHECK_THAT(folder.read("console-launcher"), Contains("rank 0 still runs 5 s after another one failed"));
 }
 
 TEST_CASE("no rank outlives a killed launcher") {
