@@ -43,12 +43,16 @@ int process_to_measure(const Experiment& experiment, const std::optional<int>& w
   if (worker && (*worker < 0 || *worker >= placement.workers))
     throw UsageError(fmt::format("--worker {}: expected a worker in 0..{}", *worker, placement.workers - 1));
   int largest = 0;
+  int64_t largest_bytes = 0;
   for (int process = 0; process < placement.processes; ++process) {
     const std::vector<Slot> slots = placement.slots_of(process);
     if (worker && std::any_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.worker == *worker; }))
       return process;
-    if (predicted_peak(experiment, process).total() > predicted_peak(experiment, largest).total())
+    const int64_t bytes = predicted_peak(experiment, process).total();
+    if (bytes > largest_bytes) {
       largest = process;
+      largest_bytes = bytes;
+    }
   }
   return largest;
 }

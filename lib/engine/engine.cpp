@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "engine/bucket_state.h"
@@ -20,6 +19,7 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
       optimizer_(optimizer),
       comm_(comm),
       store_(plan, schedule, comm.rank(), comm.device()),
+      bucket_parameters_(parameters_of_buckets(plan.layout, schedule)),
       step_tensor_(at::zeros({}, at::TensorOptions(at::kFloat).device(comm.device()))),
       reduce_clock_(comm.device()),
       publish_clock_(comm.device()) {
@@ -30,22 +30,10 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
   const int moments = static_cast<int>(moment_names(optimizer).size());
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
     states_.push_back(BucketState::make(schedule, b, comm.rank(), moments, options));
-  std::vector<int> depth;  // of a parameter: the last branch that begins at it or before
-  for (const ParameterLayout& parameter : plan.layout.parameters)
-    depth.push_back(parameter.branch.value_or(depth.empty() ? -1 : depth.back()));
   buckets_of_.resize(plan.layout.parameters.size());
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
-    first_of_.emplace_back();
-    needed_before_.push_back(static_cast<int>(plan.layout.branches.size()));
-    for (const Segment& segment : schedule.buckets[b].segments) {
-      for (const Piece& piece : segment.pieces) {
-        std::vector<int>& buckets = buckets_of_[piece.parameter];
-        if (buckets.empty()) first_of_[b].push_back(piece.parameter);
-        if (buckets.empty() || buckets.back() != b) buckets.push_back(b);
-        needed_before_[b] = std::min(needed_before_[b], depth[piece.parameter]);
-      }
-    }
-  }
+  for (int b = 0; b < static_cast<int>(bucket_parameters_.size()); ++b)
+    for (int parameter : bucket_parameters_[b].all)
+      buckets_of_[parameter].push_back(b);
   next_reduce_ = static_cast<int>(states_.size()) - 1;
   add_hooks();
 }

@@ -149,9 +149,8 @@ class Engine {
   const OptimizerSpec optimizer_;
   Communicator& comm_;
   ParameterStore store_;
+  const std::vector<BucketParameters> bucket_parameters_;
   std::vector<BucketState> states_;
-  std::vector<int> needed_before_;          ///< by bucket: the branch whose place reads it first; -1: earlier
-  std::vector<std::vector<int>> first_of_;  ///< by bucket: the parameters of which it has the first piece
   std::vector<std::vector<int>> buckets_of_;  ///< by parameter: buckets that have a piece of it, ascending
 
   Pass pass_;

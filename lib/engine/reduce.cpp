@@ -38,7 +38,7 @@ std::map<int, at::Tensor> Engine::flat_gradients(int bucket, int segment_index) 
 void Engine::release_packed(int bucket) {
   states_[bucket].accumulator = at::Tensor();
   if (schedule_.accumulates()) return;
-  for (int parameter : first_of_[bucket])
+  for (int parameter : bucket_parameters_[bucket].first_of)
     store_.release_gradients(0, parameter);
 }
 

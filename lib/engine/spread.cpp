@@ -119,7 +119,7 @@ void Engine::finish_publishing_one() {
 
 void Engine::await_values(int branch) {
   const at::NoGradGuard no_grad;
-  while (!publishing_.empty() && needed_before_[publishing_.front().bucket] <= branch)
+  while (!publishing_.empty() && bucket_parameters_[publishing_.front().bucket].needed_before <= branch)
     finish_publishing_one();
 }
 

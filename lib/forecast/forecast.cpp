@@ -11,7 +11,7 @@ namespace {
 /// A way to train, whole.
 struct Way {
   std::string name;
-  SubnetPlan plan;
+  const SubnetPlan& plan;
   Schedule schedule;
   ExperimentSpec spec;
 
@@ -21,31 +21,30 @@ struct Way {
   }
 };
 
-Way with(const std::string& name, const SubnetPlan& plan, const Placement& placement, ExperimentSpec spec) {
-  Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
-  return {name, plan, std::move(schedule), std::move(spec)};
+Way dense_way(const std::string& name, const SubnetPlan& dense, const Placement& placement,
+              ExperimentSpec spec, bool shard, bool release) {
+  spec.optimizer.shard = shard;
+  spec.train.release_gradients = release;
+  spec.train.checkpoint_activations = false;
+  Schedule schedule = make_schedule(dense, placement, schedule_options(spec));
+  return {name, dense, std::move(schedule), std::move(spec)};
 }
 
-std::vector<Way> other_ways(const SubnetPlan& plan, const Placement& placement, const ExperimentSpec& spec) {
-  // Whole branches are the fewest units; with full coverage it does not matter what they are.
-  SubnetPlan whole = plan;
-  whole.construction = Construction::kBlock;
-  const SubnetPlan dense = dense_plan(whole);
-  const auto dense_way = [&](const std::string& name, bool shard, bool release, bool checkpoint) {
-    ExperimentSpec changed = spec;
-    changed.optimizer.shard = shard;
-    changed.train.release_gradients = release;
-    changed.train.checkpoint_activations = checkpoint;
-    return with(name, dense, placement, changed);
+Way with_checkpointing(Way way) {
+  way.name += ", checkpointing";
+  way.spec.train.checkpoint_activations = true;
+  return way;
+}
+
+std::vector<Way> other_ways(const Way& own, const SubnetPlan& dense) {
+  const auto dense_one = [&](const std::string& name, bool shard, bool release) {
+    return dense_way(name, dense, own.schedule.placement, own.spec, shard, release);
   };
-  std::vector<Way> ways = {dense_way("DDP", false, false, false), dense_way("ZeRO-1", true, false, false),
-                           dense_way("ZeRO-2", true, true, false),
-                           dense_way("DDP, checkpointing", false, false, true)};
-  if (plan.coverage() < 1 && !spec.train.checkpoint_activations) {
-    ExperimentSpec changed = spec;
-    changed.train.checkpoint_activations = true;
-    ways.push_back(with("this plan, checkpointing", plan, placement, changed));
-  }
+  std::vector<Way> ways = {dense_one("DDP", false, false), dense_one("ZeRO-1", true, false),
+                           dense_one("ZeRO-2", true, true)};
+  ways.push_back(with_checkpointing(ways.front()));
+  if (own.plan.coverage() < 1 && !own.spec.train.checkpoint_activations)
+    ways.push_back(with_checkpointing(own));
   return ways;
 }
 
@@ -150,7 +149,9 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   };
   const std::vector<int64_t> between_own = between(schedule);
   forecast.plan = forecast_way(own, own_costs, forecast.per_process, between_own, device);
-  for (const Way& way : other_ways(plan, schedule.placement, spec)) {
+  // Whole branches are the fewest units; with full coverage it does not matter what they are.
+  const SubnetPlan dense = dense_plan(plan, Construction::kBlock);
+  for (const Way& way : other_ways(own, dense)) {
     const bool sends_the_same = way.plan.owners_per_unit == plan.owners_per_unit &&
                                 way.schedule.options.shard == schedule.options.shard;
     const std::vector<Cost> costs = costs_of(way);

@@ -22,9 +22,7 @@ struct BucketSizes {
   int64_t updated = 0;                          ///< new values that are not the master values themselves
   int64_t publish_send = 0, publish_receive = 0;
   int64_t unpacked = 0;  ///< new values of segments that are not stored in one stretch, put together first
-  int needed_before = 0;
-  std::vector<int> first_of;  ///< parameters of which it has the first piece
-  std::vector<int> parameters;
+  BucketParameters parameters;
 };
 
 /// What a slot takes, in bytes; what grows with the batch, a sample.
@@ -51,11 +49,9 @@ class Walk {
   BucketSizes sizes_of(const Bucket& bucket) const;
   void add_exchange_sizes(BucketSizes& sizes, const Segment& segment, int64_t value_bytes,
                           int64_t wire_bytes) const;
-  void add_order(BucketSizes& sizes, const Bucket& bucket, std::vector<char>& seen) const;
   bool is_strided(const Piece& piece, int unit) const;
   SlotSizes sizes_of(int worker) const;
   double bytes_a_sample(const Kept& kept) const;
-  int64_t gradient_bytes(int worker, int parameter) const;
   int64_t reordered_bytes(int parameter) const;
   int64_t of_batch(double bytes_a_sample) const { return std::llround(bytes_a_sample * batch_size_); }
 
@@ -81,7 +77,7 @@ class Walk {
   const bool checkpoints_;
   double batch_size_ = 1;
   std::vector<SlotSizes> slots_;
-  std::vector<int> depth_;  ///< by parameter: the last branch that begins at it or before; -1: none
+  const std::vector<int> depth_;  ///< by parameter
   std::vector<BucketSizes> buckets_;
   int64_t head_gradient_ = 0;         ///< of a chunked loss, in the type of the sums
   std::vector<int64_t> standing_;     ///< by parameter: its gradient, now
@@ -100,19 +96,18 @@ Walk::Walk(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, i
       schedule_(schedule),
       process_(process),
       checkpoints_(train.checkpoint_activations),
+      depth_(depths_of(plan.layout)),
       standing_(plan.layout.parameters.size(), 0) {
   now_.weights = cost.parameter_bytes;
   now_.optimizer = cost.optimizer_bytes;
-  for (const ParameterLayout& parameter : plan.layout.parameters)
-    depth_.push_back(parameter.branch.value_or(depth_.empty() ? -1 : depth_.back()));
   if (const int head = plan.layout.loss.head; head >= 0)
     head_gradient_ = plan.layout.parameters[head].elements() * bytes_of(sum_type(schedule.options.precision));
   for (const Slot& slot : schedule.placement.slots_of(process))
     slots_.push_back(sizes_of(slot.worker));
-  std::vector<char> seen(depth_.size(), 0);
-  for (const Bucket& bucket : schedule.buckets) {
-    buckets_.push_back(sizes_of(bucket));
-    add_order(buckets_.back(), bucket, seen);
+  const std::vector<BucketParameters> parameters = parameters_of_buckets(plan.layout, schedule);
+  for (size_t b = 0; b < parameters.size(); ++b) {
+    buckets_.push_back(sizes_of(schedule.buckets[b]));
+    buckets_.back().parameters = parameters[b];
   }
 }
 
@@ -169,19 +164,6 @@ BucketSizes Walk::sizes_of(const Bucket& bucket) const {
   return sizes;
 }
 
-void Walk::add_order(BucketSizes& sizes, const Bucket& bucket, std::vector<char>& seen) const {
-  sizes.needed_before = static_cast<int>(plan_.layout.branches.size());
-  for (const Segment& segment : bucket.segments) {
-    for (const Piece& piece : segment.pieces) {
-      sizes.needed_before = std::min(sizes.needed_before, depth_[piece.parameter]);
-      if (std::find(sizes.parameters.begin(), sizes.parameters.end(), piece.parameter) ==
-          sizes.parameters.end())
-        sizes.parameters.push_back(piece.parameter);
-      if (!std::exchange(seen[piece.parameter], 1)) sizes.first_of.push_back(piece.parameter);
-    }
-  }
-}
-
 double Walk::bytes_a_sample(const Kept& kept) const {
   return kept.elements * static_cast<double>(bytes_of(compute_type(schedule_.options.precision))) +
          kept.bytes;
@@ -190,7 +172,7 @@ double Walk::bytes_a_sample(const Kept& kept) const {
 SlotSizes Walk::sizes_of(int worker) const {
   SlotSizes sizes;
   for (int p = 0; p < static_cast<int>(depth_.size()); ++p)
-    sizes.gradients.push_back(gradient_bytes(worker, p));
+    sizes.gradients.push_back(gradient_bytes(plan_, schedule_.options.precision, worker, p));
   sizes.shared_kept = bytes_a_sample(plan_.layout.shared_kept);
   for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b) {
     sizes.kept.push_back(bytes_a_sample(plan_.branch_kept(worker, b, checkpoints_)));
@@ -201,18 +183,10 @@ SlotSizes Walk::sizes_of(int worker) const {
   return sizes;
 }
 
-int64_t Walk::gradient_bytes(int worker, int index) const {
-  const ParameterLayout& parameter = plan_.layout.parameters[index];
-  int64_t elements = 0;
-  for (int unit : plan_.units_of(parameter))
-    if (plan_.holding(worker, unit) == Holding::kOwned) elements += plan_.elements_of(parameter, unit);
-  return elements * bytes_of(element_type(parameter, schedule_.options.precision));
-}
-
 PeakBytes Walk::run() {
   for (const BucketSizes& bucket : buckets_) {
     now_.buckets += bucket.updated;  // of the step before, until it is published
-    missing_.push_back(static_cast<int>(bucket.parameters.size()));
+    missing_.push_back(static_cast<int>(bucket.parameters.all.size()));
     accumulated_.push_back(0);
   }
   next_reduce_ = static_cast<int>(buckets_.size()) - 1;
@@ -244,7 +218,7 @@ void Walk::begin_publishing() {
 }
 
 void Walk::await_values(int branch) {
-  while (!flights_.empty() && flights_.front()->needed_before <= branch) {
+  while (!flights_.empty() && flights_.front()->parameters.needed_before <= branch) {
     const BucketSizes& bucket = *flights_.front();
     flights_.pop_front();
     now_.buckets += bucket.unpacked;
@@ -317,7 +291,7 @@ int64_t Walk::reordered_bytes(int index) const {
 void Walk::gradient_came(int parameter, bool last) {
   if (!schedule_.options.release_gradients) return;
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    const std::vector<int>& parameters = buckets_[b].parameters;
+    const std::vector<int>& parameters = buckets_[b].parameters.all;
     if (std::find(parameters.begin(), parameters.end(), parameter) == parameters.end()) continue;
     accumulate_in(b);
     if (last) --missing_[b];
@@ -343,7 +317,7 @@ void Walk::begin_reduce() {
   record();
   now_.buckets -= bucket.strided;
   now_.gradients -= bucket.accumulator;
-  for (int parameter : bucket.first_of)
+  for (int parameter : bucket.parameters.first_of)
     now_.gradients -= std::exchange(standing_[parameter], 0);
   flights_.push_back(&bucket);
 }

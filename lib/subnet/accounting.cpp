@@ -41,10 +41,8 @@ void add_bucket(Cost& cost, const Bucket& bucket, const Schedule& schedule, int 
 /// Bytes of the gradients one worker's backward pass leaves.
 int64_t worker_gradient_bytes(const SubnetPlan& plan, Precision precision, int worker) {
   int64_t bytes = 0;
-  for (const ParameterLayout& parameter : plan.layout.parameters)
-    for (int unit : plan.units_of(parameter))
-      if (plan.holding(worker, unit) == Holding::kOwned)
-        bytes += plan.elements_of(parameter, unit) * bytes_of(element_type(parameter, precision));
+  for (int parameter = 0; parameter < static_cast<int>(plan.layout.parameters.size()); ++parameter)
+    bytes += gradient_bytes(plan, precision, worker, parameter);
   return bytes;
 }
 
@@ -54,6 +52,14 @@ std::vector<std::string> moment_names(const OptimizerSpec& spec) {
   if (spec.name == OptimizerName::kAdamW) return {"exp_avg", "exp_avg_sq"};
   if (spec.momentum > 0) return {"momentum_buffer"};
   return {};
+}
+
+int64_t gradient_bytes(const SubnetPlan& plan, Precision precision, int worker, int parameter) {
+  const ParameterLayout& layout = plan.layout.parameters[parameter];
+  int64_t elements = 0;
+  for (int unit : plan.units_of(layout))
+    if (plan.holding(worker, unit) == Holding::kOwned) elements += plan.elements_of(layout, unit);
+  return elements * bytes_of(element_type(layout, precision));
 }
 
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
@@ -103,10 +109,10 @@ ScheduleOptions schedule_options(const ExperimentSpec& spec) {
   return options;
 }
 
-SubnetPlan dense_plan(const SubnetPlan& plan) {
+SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction) {
   SubnetworkSpec everything;
   everything.workers = plan.workers;
-  everything.construction = plan.construction;
+  everything.construction = construction;
   everything.masking = plan.masking;
   everything.assignment = Assignment::kWindow;
   return make_plan(plan.layout, everything, 0);

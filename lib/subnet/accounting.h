@@ -41,11 +41,15 @@ std::vector<std::string> moment_names(const OptimizerSpec& spec);
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
              const TrainSpec& train);
 
+/// Bytes of the gradient that a worker's backward pass leaves of a parameter: of what the worker owns.
+int64_t gradient_bytes(const SubnetPlan& plan, Precision precision, int worker, int parameter);
+
 /// Schedule options as the spec says them.
 ScheduleOptions schedule_options(const ExperimentSpec& spec);
 
-/// The plan with every unit owned by every worker of an n-worker data-parallel run.
-SubnetPlan dense_plan(const SubnetPlan& plan);
+/// The plan with every unit owned by every worker of an n-worker data-parallel run. What the units are says
+/// `construction`.
+SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction);
 
 /// Mean over workers of the subnetwork's training FLOPs, over the full model's.
 double flops_share(const SubnetPlan& plan);

@@ -186,7 +186,7 @@ Json plan_json(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& 
     json["per_worker"].push_back(cost_json(cost));
   for (const Cost& cost : per_process)
     json["per_process"].push_back(cost_json(cost));
-  const SubnetPlan dense = dense_plan(plan);
+  const SubnetPlan dense = dense_plan(plan, plan.construction);
   json["dense"] = dense_json(dense, spec);
   add_nodes(json, plan, dense, schedule, nodes, spec);
   return json;

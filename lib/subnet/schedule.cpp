@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 namespace sdp {
 namespace {
@@ -138,6 +139,33 @@ int64_t Bucket::share_elements(int process) const {
   for (const Segment& segment : segments)
     elements += segment.share_elements(process);
   return elements;
+}
+
+std::vector<int> depths_of(const ModelLayout& layout) {
+  std::vector<int> depths;
+  for (const ParameterLayout& parameter : layout.parameters)
+    depths.push_back(parameter.branch.value_or(depths.empty() ? -1 : depths.back()));
+  return depths;
+}
+
+std::vector<BucketParameters> parameters_of_buckets(const ModelLayout& layout, const Schedule& schedule) {
+  constexpr int kNone = -1;
+  const std::vector<int> depths = depths_of(layout);
+  std::vector<int> latest(depths.size(), kNone);  // bucket, by parameter
+  std::vector<BucketParameters> result;
+  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
+    BucketParameters& parameters = result.emplace_back();
+    parameters.needed_before = static_cast<int>(layout.branches.size());
+    for (const Segment& segment : schedule.buckets[b].segments) {
+      for (const Piece& piece : segment.pieces) {
+        const int before = std::exchange(latest[piece.parameter], b);
+        if (before == kNone) parameters.first_of.push_back(piece.parameter);
+        if (before != b) parameters.all.push_back(piece.parameter);
+        parameters.needed_before = std::min(parameters.needed_before, depths[piece.parameter]);
+      }
+    }
+  }
+  return result;
 }
 
 Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const ScheduleOptions& options) {

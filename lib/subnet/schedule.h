@@ -102,6 +102,18 @@ struct Schedule {
   bool accumulates() const { return placement.slots_per_process() * options.accumulate_steps > 1; }
 };
 
+/// By parameter: the last branch that begins at it or before it, -1 where none does. The forward pass reads
+/// the parameter at that branch's place or after it.
+std::vector<int> depths_of(const ModelLayout& layout);
+
+/// Parameters of which a bucket has a piece.
+struct BucketParameters {
+  std::vector<int> all;       ///< each once
+  std::vector<int> first_of;  ///< those of which no earlier bucket has a piece
+  int needed_before = 0;      ///< the branch whose place reads the bucket first; -1: read before all branches
+};
+std::vector<BucketParameters> parameters_of_buckets(const ModelLayout& layout, const Schedule& schedule);
+
 Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const ScheduleOptions& options);
 
 }  // namespace sdp

@@ -137,7 +137,7 @@ void run(const Arguments& arguments) {
   const Precision precision = spec.train.precision;
   SubnetPlan plan = make_plan(layout_of(spec.model, spec.data.sequence_length), spec.subnetwork,
                               static_cast<uint64_t>(spec.seed));
-  if (arguments.worker < 0) plan = dense_plan(plan);
+  if (arguments.worker < 0) plan = dense_plan(plan, plan.construction);
   const int worker = std::max(arguments.worker, 0);
   const SafetensorsFile file(arguments.in);
   const CutTensors tensors(file, plan, worker, precision);

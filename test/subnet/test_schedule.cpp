@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
 
 #include "catch.h"
 #include "small_plans.h"
@@ -122,6 +125,44 @@ TEST_CASE(
         CHECK(sent.published_to_others == (masking == Masking::kForward ? 0 : (n - p) * units));
       }
     }
+  }
+}
+
+TEST_CASE("a parameter outside branches is read after the branch it follows") {
+  ModelLayout layout;
+  for (const std::optional<int> branch :
+       {std::optional<int>(), {0}, {0}, std::optional<int>(), {1}, std::optional<int>()})
+    layout.parameters.emplace_back().branch = branch;
+  CHECK(depths_of(layout) == std::vector<int>{-1, 0, 0, 0, 1, 1});
+}
+
+TEST_CASE("a bucket's parameters, those it is the first to have, and the branch that reads it first") {
+  for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
+    const SubnetPlan plan = plan_of(4, 2, 1, construction);
+    const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), small_buckets(Precision::kFp32));
+    REQUIRE(schedule.buckets.size() > 3);
+    const std::vector<BucketParameters> parameters = parameters_of_buckets(plan.layout, schedule);
+    REQUIRE(parameters.size() == schedule.buckets.size());
+    std::set<int> earlier;
+    for (size_t b = 0; b < parameters.size(); ++b) {
+      std::set<int> expected, first, depths;
+      for (const Segment& segment : schedule.buckets[b].segments)
+        for (const Piece& piece : segment.pieces)
+          expected.insert(piece.parameter);
+      std::set_difference(expected.begin(), expected.end(), earlier.begin(), earlier.end(),
+                          std::inserter(first, first.end()));
+      for (int parameter : expected)
+        depths.insert(depths_of(plan.layout)[parameter]);
+      const auto sorted = [](std::vector<int> values) {
+        std::sort(values.begin(), values.end());
+        return values;
+      };
+      CHECK(sorted(parameters[b].all) == std::vector<int>(expected.begin(), expected.end()));
+      CHECK(sorted(parameters[b].first_of) == std::vector<int>(first.begin(), first.end()));
+      CHECK(parameters[b].needed_before == *depths.begin());
+      earlier.insert(expected.begin(), expected.end());
+    }
+    CHECK(earlier.size() == plan.layout.parameters.size());
   }
 }
 
