@@ -69,8 +69,7 @@ std::string table_of(const std::vector<RegimeAnalysis>& analyses) {
   for (const RegimeAnalysis& analysis : analyses) {
     const Summary summary = summary_of(analysis);
     const SubnetPlan& plan = analysis.plan;
-    table.add_row({fmt::format("{}-SDP", name_of(analysis.regime)), text_of(summary.mean),
-                   text_of(summary.lowest),
+    table.add_row({method_name(analysis.regime), text_of(summary.mean), text_of(summary.lowest),
                    summary.lowest_depth < 0 ? "-" : layer_name(plan, summary.lowest_depth),
                    text_of(summary.first), text_of(summary.last), text_of(summary.largest_ratio),
                    summary.largest_unit < 0 ? "-" : unit_name(plan, summary.largest_unit)});
@@ -81,7 +80,7 @@ std::string table_of(const std::vector<RegimeAnalysis>& analyses) {
 std::string in_words(const RegimeAnalysis& analysis) {
   const SubnetPlan& plan = analysis.plan;
   const Summary summary = summary_of(analysis);
-  const std::string name = fmt::format("{}-SDP", name_of(analysis.regime));
+  const std::string name = method_name(analysis.regime);
   if (plan.owners_per_unit == plan.workers)
     return fmt::format("{}: every worker owns everything, so there is nothing to compare.\n", name);
   if (analysis.regime.masking == Masking::kBackward)

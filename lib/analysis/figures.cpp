@@ -13,7 +13,7 @@ std::string title_of(const std::string& what, const SubnetPlan& plan) {
 }
 
 Series series_of(const RegimeAnalysis& analysis) {
-  return {.name = fmt::format("{}-SDP", name_of(analysis.regime)), .has_markers = true};
+  return {.name = method_name(analysis.regime), .has_markers = true};
 }
 
 }  // namespace

@@ -26,23 +26,6 @@ Regime regime_named(std::string_view name, std::string_view option) {
 
 }  // namespace
 
-const std::vector<Regime>& all_regimes() {
-  static const std::vector<Regime> regimes{{Construction::kNeuron, Masking::kForward},
-                                           {Construction::kBlock, Masking::kForward},
-                                           {Construction::kBlock, Masking::kBackward},
-                                           {Construction::kNeuron, Masking::kBackward}};
-  return regimes;
-}
-
-std::string name_of(Regime regime) {
-  const std::string construction = regime.construction == Construction::kBlock ? "B" : "N";
-  return regime.masking == Masking::kForward ? construction : construction + "_b";
-}
-
-Regime regime_of(const SubnetworkSpec& spec) {
-  return {spec.construction, spec.masking};
-}
-
 std::vector<Regime> parse_regimes(std::string_view names, std::string_view option) {
   std::vector<Regime> regimes;
   for (size_t begin = 0; begin <= names.size();) {

@@ -1,32 +1,17 @@
 #pragma once
 
-// The paper's names of construction and masking, and what a spec's workers own in each.
+// What a spec's workers own in each regime.
 
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "spec/experiment_spec.h"
+#include "spec/regime.h"
 #include "subnet/plan.h"
 
 namespace sdp {
-
-struct Regime {
-  Construction construction = Construction::kBlock;
-  Masking masking = Masking::kForward;
-
-  bool operator==(const Regime&) const = default;
-};
-
-/// N, B, B_b and N_b, in that order.
-const std::vector<Regime>& all_regimes();
-
-/// "N", "B", "B_b" or "N_b".
-std::string name_of(Regime regime);
-
-Regime regime_of(const SubnetworkSpec& spec);
 
 /// Out of names with commas between them. UsageError, with `option` in front, for a name that is none or
 /// stands there twice.

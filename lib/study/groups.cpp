@@ -11,6 +11,7 @@
 #include <set>
 #include <string_view>
 
+#include "spec/regime.h"
 #include "spec/value_text.h"
 #include "spec/visit.h"
 
@@ -20,7 +21,7 @@ namespace {
 /// Where and how often something is written, and the seed.
 constexpr auto kNotCompared = std::to_array<std::string_view>(
     {"seed", "name", "data.index_dir", "train.profile_steps", "eval.every_epochs", "checkpoint.", "output."});
-/// What regime_of and the coverage say.
+/// What method_of and the coverage say.
 constexpr auto kInRegime =
     std::to_array<std::string_view>({"subnetwork.construction", "subnetwork.masking", "subnetwork.coverage"});
 constexpr auto kFollowsRegime = std::to_array<std::string_view>(
@@ -70,7 +71,7 @@ Settings settings_of(const Run& run) {
 }
 
 std::string base_label(const Run& run) {
-  return coverage_of(run) == "1" ? regime_of(run) : regime_of(run) + " " + coverage_of(run);
+  return coverage_of(run) == "1" ? method_of(run) : method_of(run) + " " + coverage_of(run);
 }
 
 struct Entry {
@@ -163,14 +164,13 @@ size_t Group::unfinished() const {
       std::count_if(runs.begin(), runs.end(), [](const Run& run) { return !run.is_finished(); }));
 }
 
-std::string regime_of(const Run& run) {
+std::string method_of(const Run& run) {
   const ExperimentSpec& spec = run.spec;
   if (run.plan.owners_per_unit == run.plan.workers) {
     if (!spec.optimizer.shard) return "DDP";
     return spec.train.release_gradients ? "DDP (ZeRO-2)" : "DDP (ZeRO-1)";
   }
-  return fmt::format("{}{}-SDP", spec.subnetwork.construction == Construction::kBlock ? "B" : "N",
-                     spec.subnetwork.masking == Masking::kBackward ? "_b" : "");
+  return method_name(regime_of(spec.subnetwork));
 }
 
 std::vector<Group> group_runs(std::vector<Run> runs) {
@@ -183,7 +183,7 @@ std::vector<Group> group_runs(std::vector<Run> runs) {
       entries.push_back(
           {.settings = std::move(settings),
            .base = base_label(run),
-           .group = {.label = {}, .regime = regime_of(run), .coverage = coverage_of(run), .runs = {}}});
+           .group = {.label = {}, .regime = method_of(run), .coverage = coverage_of(run), .runs = {}}});
       entry = std::prev(entries.end());
     }
     entry->group.runs.push_back(std::move(run));

@@ -33,19 +33,19 @@ TEST_CASE("sample statistics", "[study]") {
 
 TEST_CASE("regimes and stages of ZeRO", "[study]") {
   Run run = small_run();
-  CHECK(regime_of(run) == "B-SDP");
+  CHECK(method_of(run) == "B-SDP");
   run.spec.subnetwork.masking = Masking::kBackward;
-  CHECK(regime_of(run) == "B_b-SDP");
+  CHECK(method_of(run) == "B_b-SDP");
   run.spec.subnetwork.construction = Construction::kNeuron;
-  CHECK(regime_of(run) == "N_b-SDP");
+  CHECK(method_of(run) == "N_b-SDP");
   run.spec.subnetwork.masking = Masking::kForward;
-  CHECK(regime_of(run) == "N-SDP");
+  CHECK(method_of(run) == "N-SDP");
   run.plan.owners_per_unit = 4;
-  CHECK(regime_of(run) == "DDP (ZeRO-2)");
+  CHECK(method_of(run) == "DDP (ZeRO-2)");
   run.spec.train.release_gradients = false;
-  CHECK(regime_of(run) == "DDP (ZeRO-1)");
+  CHECK(method_of(run) == "DDP (ZeRO-1)");
   run.spec.optimizer.shard = false;
-  CHECK(regime_of(run) == "DDP");
+  CHECK(method_of(run) == "DDP");
 }
 
 TEST_CASE("runs that differ in seed, name and what is written are one group", "[study]") {
