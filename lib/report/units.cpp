@@ -51,6 +51,10 @@ std::string format_count(double count) {
   return count < 0 ? "-" + text : text;
 }
 
+std::string format_percent(double share) {
+  return print("%.2f %%", 100 * share);
+}
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   if (seconds < 59.95) return print("%.1f s", seconds);

@@ -37,7 +37,7 @@ std::string time_left(const Run& run) {
 std::string score(const Run& run) {
   if (run.evals.empty()) return "-";
   const EvalRecord& last = run.evals.back();
-  return run.is_of_tokens() ? fmt::format("{:.4f}", last.loss) : fmt::format("{:.2f} %", 100 * last.accuracy);
+  return run.is_of_tokens() ? fmt::format("{:.4f}", last.loss) : format_percent(last.accuracy);
 }
 
 std::vector<std::string> cells_of(const Run& run) {

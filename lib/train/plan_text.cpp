@@ -15,10 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string percent(double share) {
-  return fmt::format("{:.2f} %", 100 * share);
-}
-
 std::vector<std::string> cost_row(const std::string& name, const Json& cost) {
   const auto bytes = [&](const char* key) { return format_bytes(cost[key].get<int64_t>()); };
   return {name,
@@ -112,7 +108,7 @@ std::string node_table(const Json& plan, const NodeMap& nodes) {
   if (ring < ours)
     text += fmt::format(
         "Between nodes, a ring all-reduce of the full model would send {} of this plan's bytes.\n",
-        percent(ring / ours));
+        format_percent(ring / ours));
   return text + "\n";
 }
 
@@ -123,7 +119,8 @@ std::string summary(const Json& plan) {
   std::string text = fmt::format(
       "mean over workers against DDP: FLOPs {}, weights + gradients + optimizer {}, activations {}, sent "
       "{}\n",
-      percent(flops), percent(state), percent(share_of_dense(plan, {"activation_bytes"})), percent(sent));
+      format_percent(flops), format_percent(state),
+      format_percent(share_of_dense(plan, {"activation_bytes"})), format_percent(sent));
   const Json& balance = plan["balance"];
   text += fmt::format(
       "balance (max/mean over workers): FLOPs {:.3f}, parameters {:.3f}, state bytes {:.3f}, sent bytes "
@@ -150,7 +147,8 @@ std::string summary(const Json& plan) {
         "SDP pays here where memory or links are short: the slowest worker still computes {} of the full "
         "model, and "
         "needs {} of DDP's state. Where the model fits and links are fast, DDP trains on more per step.\n",
-        percent(flops * imbalance), percent(state * balance["state_bytes_max_over_mean"].get<double>()));
+        format_percent(flops * imbalance),
+        format_percent(state * balance["state_bytes_max_over_mean"].get<double>()));
     if (imbalance > 1.05)
       text += fmt::format(
           "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and sets the "
@@ -177,8 +175,8 @@ std::string forecast_table(const Forecast& forecast, int64_t batch) {
                    "largest batch"});
   const auto add = [&](const StepForecast& way) {
     table.add_row({way.name, format_bytes(way.peak.total()), format_bytes(way.peak.activations),
-                   percent(way.flops_share), format_bytes(way.bytes_sent), milliseconds(way.compute_ms),
-                   milliseconds(way.exchange_ms), milliseconds(way.step_ms),
+                   format_percent(way.flops_share), format_bytes(way.bytes_sent),
+                   milliseconds(way.compute_ms), milliseconds(way.exchange_ms), milliseconds(way.step_ms),
                    fmt::format("{}", way.largest_batch)});
   };
   add(forecast.plan);

@@ -7,24 +7,16 @@
 #include "report/units.h"
 
 namespace sdp {
-namespace {
-
-std::string percent(double share) {
-  return fmt::format("{:.2f} %", 100 * share);
-}
-
-}  // namespace
-
 std::string describe(const EvalRecord& record) {
   std::string text = fmt::format("step {}: assembled full model: accuracy {}, loss {:.4f}", record.step,
-                                 percent(record.accuracy), record.loss);
+                                 format_percent(record.accuracy), record.loss);
   if (record.accuracy_uncorrected)
-    text += fmt::format(" (uncorrected: {}, {:.4f})", percent(*record.accuracy_uncorrected),
+    text += fmt::format(" (uncorrected: {}, {:.4f})", format_percent(*record.accuracy_uncorrected),
                         *record.loss_uncorrected);
   if (!record.subnetwork_accuracy.empty()) {
     const auto [low, high] =
         std::minmax_element(record.subnetwork_accuracy.begin(), record.subnetwork_accuracy.end());
-    text += fmt::format("; single subnetworks {} to {}", percent(*low), percent(*high));
+    text += fmt::format("; single subnetworks {} to {}", format_percent(*low), format_percent(*high));
   }
   if (record.skipped_samples > 0) text += fmt::format("; without {} damaged images", record.skipped_samples);
   return text;
@@ -44,9 +36,9 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
       "{} process{}{} on {}, {} worker{} each, {} replica{}, {}",
       plan.layout.name, format_count(static_cast<double>(plan.layout.parameter_count())), plan.workers,
       plan.owners_per_unit, plan.workers, name_of(plan.construction), name_of(plan.masking),
-      percent(flops_share(plan)), placement.processes, placement.processes == 1 ? "" : "es", on_nodes, device,
-      placement.slots_per_process(), placement.slots_per_process() == 1 ? "" : "s", placement.replicas,
-      placement.replicas == 1 ? "" : "s", name_of(experiment.spec.train.precision));
+      format_percent(flops_share(plan)), placement.processes, placement.processes == 1 ? "" : "es", on_nodes,
+      device, placement.slots_per_process(), placement.slots_per_process() == 1 ? "" : "s",
+      placement.replicas, placement.replicas == 1 ? "" : "s", name_of(experiment.spec.train.precision));
 }
 
 std::string describe_length(const Experiment& experiment, const RunSteps& steps) {

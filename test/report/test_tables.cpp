@@ -34,6 +34,13 @@ TEST_CASE("counts for people", "[units]") {
   CHECK(format_count(std::nan("")) == "nan");
 }
 
+TEST_CASE("shares for people", "[units]") {
+  CHECK(format_percent(0) == "0.00 %");
+  CHECK(format_percent(0.12346) == "12.35 %");
+  CHECK(format_percent(1) == "100.00 %");
+  CHECK(format_percent(-0.5) == "-50.00 %");
+}
+
 TEST_CASE("durations for people", "[units]") {
   CHECK(format_duration(0) == "0.0 s");
   CHECK(format_duration(12.34) == "12.3 s");
