@@ -10,6 +10,7 @@
 #include "io/atomic_file.h"
 #include "model/layouts.h"
 #include "model/tensor_source.h"
+#include "report/run_folder.h"
 #include "run_spec.h"
 #include "spec/error.h"
 #include "spec/load.h"
@@ -40,7 +41,7 @@ Subject at_initialisation(const SpecArguments& arguments) {
 Subject of_run(const RunArguments& run) {
   Subject subject;
   subject.spec = spec_of(run);
-  subject.saved_plan = run.run_dir / "plan.json";
+  subject.saved_plan = RunFolder{run.run_dir}.plan();
   subject.experiment = std::make_unique<Experiment>(experiment_of(subject.spec, run));
   subject.reader = std::make_unique<CheckpointReader>(run.run_dir, std::nullopt, /*verify_hashes=*/true);
   subject.saved = std::make_unique<SavedFullModel>(subject.experiment->plan, *subject.reader, subject.spec,

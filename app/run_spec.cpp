@@ -6,6 +6,7 @@
 #include <array>
 #include <string_view>
 
+#include "report/run_folder.h"
 #include "spec/error.h"
 #include "spec/load.h"
 
@@ -13,7 +14,7 @@ namespace sdp {
 
 /// Its warnings are idle: a saved spec sets every key.
 ExperimentSpec spec_of(const RunArguments& run) {
-  const std::filesystem::path saved = run.run_dir / "spec.yaml";
+  const std::filesystem::path saved = RunFolder{run.run_dir}.spec();
   if (!std::filesystem::exists(saved))
     throw UsageError(
         "--run " + run.run_dir.string() +
@@ -32,7 +33,7 @@ ExperimentSpec spec_of(const RunArguments& run) {
 }
 
 Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run) {
-  return make_experiment(spec, /*processes=*/1, run.run_dir / "plan.json");
+  return make_experiment(spec, /*processes=*/1, RunFolder{run.run_dir}.plan());
 }
 
 }  // namespace sdp

@@ -16,14 +16,10 @@ std::string notes(const std::vector<Group>& groups, const StudyTable& table,
                   const std::vector<UnreadableRun>& left_out) {
   std::string text =
       "Accuracies and losses are those of the assembled full model in its last evaluation; \"uncorrected\" "
-      "is "
-      "without BatchNorm recalibration and branch scale; \"subnetworks\" are single workers' models. ± is "
-      "the "
-      "sample standard deviation over runs that differ in their seed only. FLOPs are those of training, of "
-      "all "
-      "workers. Peak memory is that of tensors in training, of the process that held most; times are "
-      "medians; "
-      "parameters are those of the largest worker.\n";
+      "is without BatchNorm recalibration and branch scale; \"subnetworks\" are single workers' models. ± is "
+      "the sample standard deviation over runs that differ in their seed only. FLOPs are those of training, "
+      "of all workers. Peak memory is that of tensors in training, of the process that held most; times are "
+      "medians; parameters are those of the largest worker.\n";
   if (!table.baseline.empty()) text += fmt::format("\nRatios and differences are to: {}.\n", table.baseline);
   std::set<std::string> devices;
   for (const Group& group : groups)
@@ -60,7 +56,8 @@ std::vector<std::string> write_report(const std::vector<Group>& groups, const St
     write_file_atomically(folder / name, text);
     names.push_back(name);
   };
-  write("table.md", to_markdown(table));
+  const std::string markdown = to_markdown(table);
+  write("table.md", markdown);
   write("table.tex", to_latex(table));
   write("table.csv", to_csv(table));
   std::string pictures;
@@ -70,7 +67,7 @@ std::vector<std::string> write_report(const std::vector<Group>& groups, const St
     pictures +=
         fmt::format("\n![{} against {}]({}.svg)\n", named.figure.title, named.figure.x_label, named.name);
   }
-  write("report.md", fmt::format("# Report\n\n{}\n{}{}\n## Figures\n{}", to_markdown(table),
+  write("report.md", fmt::format("# Report\n\n{}\n{}{}\n## Figures\n{}", markdown,
                                  notes(groups, table, left_out), run_list(groups), pictures));
   return names;
 }

@@ -75,21 +75,19 @@ std::string state_of(const SweepRun& run) {
 
 /// What the run sets besides what all do.
 std::string own_settings(const Sweep& sweep, const SweepRun& run) {
-  const auto is_common = [&](const std::string& text) {
+  // `list`: configs or overrides of a point
+  const auto is_common = [&](const auto& value, const auto& list) {
     return std::all_of(sweep.runs.begin(), sweep.runs.end(), [&](const SweepRun& other) {
-      const auto& overrides = other.point.overrides;
-      return std::find(overrides.begin(), overrides.end(), text) != overrides.end();
+      const auto& values = other.point.*list;
+      return std::find(values.begin(), values.end(), value) != values.end();
     });
   };
   std::vector<std::string> own;
   for (const std::filesystem::path& config : run.point.configs)
-    if (!std::all_of(sweep.runs.begin(), sweep.runs.end(), [&](const SweepRun& other) {
-          const auto& configs = other.point.configs;
-          return std::find(configs.begin(), configs.end(), config) != configs.end();
-        }))
-      own.push_back(config.string());
+    if (!is_common(config, &SweepPoint::configs)) own.push_back(config.string());
   for (const std::string& assignment : run.point.overrides)
-    if (key_of(assignment) != "name" && !is_common(assignment)) own.push_back(assignment);
+    if (key_of(assignment) != "name" && !is_common(assignment, &SweepPoint::overrides))
+      own.push_back(assignment);
   return fmt::format("{}", fmt::join(own, " "));
 }
 
@@ -131,8 +129,7 @@ void refuse_changed_runs(const Sweep& sweep) {
       if (has_effect(change))
         throw UsageError(
             fmt::format("point {}: the run in {} was made with another {}. Remove that folder to run it "
-                        "anew, or give the "
-                        "sweep another name.",
+                        "anew, or give the sweep another name.",
                         run.point.name, run.folder.dir.string(), change.text()));
 }
 
