@@ -131,6 +131,26 @@ std::unique_ptr<PeerWatch> make_watch(Communicator::Connection& connection, cons
   return std::make_unique<PeerWatch>(*connection.store, std::move(options));
 }
 
+/// Throws UsageError on all processes where hosts have different numbers of them. Before anything that goes
+/// by rank: processes that count on different numbers may both take the same one.
+void check_equal_hosts(c10d::Store& store, const Ranks& ranks, bool serves) {
+  const auto count = [&](const std::string& name, bool wait) {
+    const std::string all = "all " + name;
+    if (store.add(name, 1) == ranks.world) store.set(all, "yes");
+    if (wait) store.wait({all});
+  };
+  const std::string alike = fmt::format("on hosts of {}", ranks.local_world);
+  store.add(alike, 1);
+  count("counted", /*wait=*/true);
+  const int64_t like_this = store.add(alike, 0);
+  if (like_this == ranks.world) return;
+  count("refused", /*wait=*/serves);  // the store ends with the process that serves it
+  throw UsageError(fmt::format(
+      "subnetwork.placement: {} of {} processes are on hosts of {}, as this one, the others are not ({}). "
+      "Expected as many on every host: start them so, or set in_order.",
+      like_this, ranks.world, ranks.local_world, ranks.source));
+}
+
 [[noreturn]] void cannot_connect(const Ranks& ranks, std::chrono::milliseconds timeout,
                                  const std::exception& error) {
   const std::string reason = first_line(error);
@@ -196,6 +216,7 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device,
   try {
     Store store =
         ranks.world == 1 ? Store(c10::make_intrusive<c10d::HashStore>()) : meet(ranks, serves, timeout);
+    if (ranks.equal_hosts) check_equal_hosts(*store, ranks, serves);
     auto connection = connect_over(std::move(store), {.rank = ranks.rank,
                                                       .size = ranks.world,
                                                       .device = device,

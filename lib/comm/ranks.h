@@ -23,6 +23,7 @@ struct Ranks {
   int world = 1;                ///< W, all processes
   int local_rank = 0;           ///< of this host's processes, 0..local_world-1
   int local_world = 1;          ///< processes on this host
+  bool equal_hosts = false;     ///< the ranks count on as many processes on every host: connect() makes sure
   std::string source;           ///< who said so, e.g. "torchrun (RANK, WORLD_SIZE)"
   bool single_host = true;      ///< all processes are on one host, so that loopback reaches them
   std::string master_address;   ///< host of rank 0; empty with a rendezvous file

@@ -46,13 +46,13 @@ Ranks placed_ranks(const Ranks& started, const Experiment& experiment) {
   if (started.world % started.local_world != 0 || started.rank % started.local_world != started.local_rank)
     throw UsageError(fmt::format(
         "subnetwork.placement: found {}, but rank {} of {} is number {} of {} on its node ({}). Expected "
-        "ranks "
-        "numbered node by node, as many in each: start them so (srun --distribution=block, mpirun --map-by "
-        "slot), or set in_order.",
+        "ranks numbered node by node, as many in each: start them so (srun --distribution=block, mpirun "
+        "--map-by slot), or set in_order.",
         name_of(experiment.nodes.placement), started.rank, started.world, started.local_rank,
         started.local_world, started.source));
   Ranks placed = started;
   placed.rank = experiment.nodes.process_of_rank(started.rank);
+  placed.equal_hosts = true;
   return placed;
 }
 

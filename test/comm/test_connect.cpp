@@ -1,6 +1,7 @@
 // Real processes that meet without our launcher, over TCP.
 
 #include <fstream>
+#include <future>
 #include <set>
 #include <sstream>
 
@@ -86,6 +87,33 @@ TEST_CASE("a port that is taken, and peers that never come") {
     const std::string message = error.what();
     CHECK(message.find("Rank 0 could not meet the other 1 processes at 127.0.0.1:") == 0);
   }
+}
+
+TEST_CASE(
+    "hosts that were to have as many processes and do not are refused by all, whatever ranks they took") {
+  Ranks ranks;
+  ranks.world = 3;
+  ranks.source = "test";
+  ranks.master_address = "127.0.0.1";
+  ranks.master_port = free_port();
+  ranks.equal_hosts = true;
+  const auto refusal = [&ranks](int rank, int local_world) {
+    Ranks own = ranks;
+    own.rank = rank;
+    own.local_world = local_world;
+    try {
+      connect(own, at::kCPU, std::chrono::seconds(20));
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("connected");
+  };
+  auto first = std::async(std::launch::async, refusal, 0, 2);
+  auto second = std::async(std::launch::async, refusal, 1, 2);
+  auto third = std::async(std::launch::async, refusal, 1, 1);
+  CHECK_THAT(first.get(), Catch::Contains("2 of 3 processes are on hosts of 2, as this one"));
+  CHECK_THAT(second.get(), Catch::Contains("2 of 3 processes are on hosts of 2, as this one"));
+  CHECK_THAT(third.get(), Catch::Contains("1 of 3 processes are on hosts of 1, as this one"));
 }
 
 TEST_CASE("a world of one meets nobody") {
