@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
 
 namespace sdp {
 namespace {
@@ -20,12 +21,14 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     const at::Tensor x = context->get_saved_variables().front().detach().requires_grad_();
     const auto holder = context->saved_data["f"].toCapsule();
     const Recipe& f = static_cast<Holder*>(holder.get())->f;
-    at::Tensor y;
+    // The result's values have no part in the gradient, so only where it comes from is kept.
+    torch::autograd::edge_list result(1);
     {
       const at::AutoGradMode with_grad(true);
-      y = f(x, /*again=*/true);
+      result.front() = torch::autograd::impl::gradient_edge(f(x, /*again=*/true));
     }
-    torch::autograd::backward({y}, gradients);
+    torch::autograd::Engine::get_default_engine().execute(result, gradients, /*keep_graph=*/false,
+                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
     return {x.grad(), at::Tensor()};
   }
 
