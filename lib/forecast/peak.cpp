@@ -28,9 +28,11 @@ struct BucketSizes {
 /// What a slot takes, in bytes; what grows with the batch, a sample.
 struct SlotSizes {
   std::vector<int64_t> gradients;  ///< by parameter: of what the worker owns
-  double shared_kept = 0;          ///< outside of the branches
-  std::vector<double> kept;        ///< by branch: for the backward pass
-  std::vector<double> moment;      ///< by branch: for a moment beside it
+  double stem_kept = 0;            ///< before the branches
+  std::vector<double> kept;        ///< by branch: for the backward pass, with shared layers that follow
+  std::vector<double>
+      recomputed;              ///< by branch: computed twice with checkpointing, and not kept the first time
+  std::vector<double> moment;  ///< by branch: for a moment beside it, in the backward pass
 };
 
 class Walk {
@@ -173,12 +175,12 @@ SlotSizes Walk::sizes_of(int worker) const {
   SlotSizes sizes;
   for (int p = 0; p < static_cast<int>(depth_.size()); ++p)
     sizes.gradients.push_back(gradient_bytes(plan_, schedule_.options.precision, worker, p));
-  sizes.shared_kept = bytes_a_sample(plan_.layout.shared_kept);
+  sizes.stem_kept = bytes_a_sample(plan_.layout.stem_kept);
   for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b) {
-    sizes.kept.push_back(bytes_a_sample(plan_.branch_kept(worker, b, checkpoints_)));
-    sizes.moment.push_back(bytes_a_sample(plan_.branch_moment(worker, b)));
-    if (checkpoints_)  // computed again from the branch's input, which is kept
-      sizes.moment.back() += bytes_a_sample(plan_.branch_kept(worker, b)) - sizes.kept.back();
+    const double kept = bytes_a_sample(plan_.branch_kept(worker, b, checkpoints_));
+    sizes.kept.push_back(kept + bytes_a_sample(plan_.layout.branches[b].shared_kept));
+    sizes.recomputed.push_back(bytes_a_sample(plan_.branch_kept(worker, b)) - kept);
+    sizes.moment.push_back(bytes_a_sample(plan_.branch_moment(worker, b)) + sizes.recomputed.back());
   }
   return sizes;
 }
@@ -229,12 +231,13 @@ void Walk::await_values(int branch) {
 }
 
 void Walk::forward(const SlotSizes& slot, bool publishing) {
-  now_.activations += of_batch(slot.shared_kept);
+  now_.activations += of_batch(slot.stem_kept);
   if (publishing) await_values(-1);
   for (int b = 0; b < static_cast<int>(slot.kept.size()); ++b) {
     if (publishing) await_values(b);
-    now_.activations += of_batch(slot.kept[b]);
+    now_.activations += of_batch(slot.kept[b]) + of_batch(slot.recomputed[b]);
     record();
+    now_.activations -= of_batch(slot.recomputed[b]);
   }
 }
 
@@ -267,7 +270,7 @@ void Walk::backward(const SlotSizes& slot, bool last) {
       now_.activations -= moment;
     }
     // The first layer's input, and what it kept of it, are gone when its gradient is complete.
-    if (p == 0) now_.activations -= of_batch(slot.shared_kept);
+    if (p == 0) now_.activations -= of_batch(slot.stem_kept);
     standing_[p] = slot.gradients[p];
     now_.gradients += standing_[p];
     const int64_t reordered = reordered_bytes(p);

@@ -101,8 +101,8 @@ class LayoutBuilder {
   /// FLOPs that a frozen branch spends on computing again what it did not keep.
   void recomputed_if_frozen(int branch, double forward) { flops_of(branch).frozen_recompute += forward; }
 
-  /// What stays until the backward pass, a sample; to be added to.
-  Kept& kept() { return layout_.shared_kept; }
+  /// What stays until the backward pass, a sample; to be added to. Of shared layers after the latest branch.
+  Kept& kept() { return layout_.branches.empty() ? layout_.stem_kept : layout_.branches.back().shared_kept; }
   BranchKept& kept(int branch) { return layout_.branches[branch].kept; }
 
   ModelLayout take() { return std::move(layout_); }

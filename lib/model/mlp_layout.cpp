@@ -32,10 +32,11 @@ ModelLayout mlp_layout(const ModelSpec& spec) {
   LayoutBuilder builder("mlp");
   const int64_t input = kImageChannels * spec.image_size.value() * spec.image_size.value();
   builder.linear("stem", input, *spec.width, 1, {}, {.input_needs_gradient = false});
+  builder.kept().elements += static_cast<double>(input);
   for (int64_t i = 0; i < *spec.depth; ++i)
     add_branch(builder, "blocks." + std::to_string(i), static_cast<int>(i), *spec.width, *spec.hidden_width);
   builder.linear("head", *spec.width, spec.num_classes, 1, {});
-  builder.kept().elements += static_cast<double>(input + *spec.width + spec.num_classes);
+  builder.kept().elements += static_cast<double>(*spec.width + spec.num_classes);
   return builder.take();
 }
 

@@ -32,8 +32,9 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
   // where conv1 or the projection is trained with it, otherwise its sign.
   kept.with_owned.elements = kept.block_frozen.elements = kept.neuron_frozen.elements =
       kept.neuron_empty.elements = hidden;
-  // Gradients of the block's result, of a layer's result and of its input.
-  kept.moment.elements = 3 * hidden;
+  // In conv2's backward pass: gradients of the block's result, of conv2's result and of its input, less bn2's
+  // input, which is gone; and on a CPU two of a convolution's tensors again, in oneDNN's order.
+  kept.moment.elements = 4 * hidden;
   if (projects) {
     builder.convolution(name + ".downsample.0", in, out, 1, positions, {});
     builder.batch_norm(name + ".downsample.1", out, {});

@@ -81,11 +81,11 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   kept.with_owned = kept.block_frozen = kept.neuron_frozen = input;
   kept.with_owned.elements += hidden;  // qkv's input, the windows of the norm's result
   kept.checkpointed.elements = static_cast<double>(stage.size * stage.size * width);
-  // Gradients of the branch's result and its input; of q, k, v and proj's input, and of scores and
-  // probabilities.
-  kept.moment.elements = 2 * hidden;
+  // In softmax's backward pass, when proj's input is gone: gradients of the branch's result; of the heads'
+  // results and of v, and of probabilities and scores, less what was gone.
+  kept.moment.elements = hidden;
   kept.moment_of_slices.elements =
-      4 * hidden + 2 * static_cast<double>(padded * stage.window_positions() * stage.heads);
+      hidden + 2 * static_cast<double>(padded * stage.window_positions() * stage.heads);
 }
 
 /// LayerNorm, linear, GELU, linear.
@@ -109,9 +109,10 @@ void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& 
   kept.with_owned.elements += input;  // the norm's result
   kept.neuron_frozen.elements += input;
   kept.checkpointed.elements = input;
-  // Gradients of the branch's result and its input; of GELU's result and its input.
-  kept.moment.elements = 2 * input;
-  kept.moment_of_slices.elements = kept.owned.elements;
+  // In GELU's backward pass, when its result is gone: gradients of the branch's result; of GELU's result and
+  // its input, less what was gone.
+  kept.moment.elements = input;
+  kept.moment_of_slices.elements = static_cast<double>(positions * hidden_width);
   kept.block_frozen.elements = input;  // the norm's input, from which all is computed again
 }
 

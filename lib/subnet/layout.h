@@ -109,6 +109,7 @@ struct BranchLayout {
   int64_t granularity = 1;
   Flops flops = {};  ///< of the whole branch; a slice's share is its share of the width
   BranchKept kept = {};
+  Kept shared_kept = {};  ///< by shared layers from the branch's place to the next one's
 };
 
 /// A loss that is computed with its gradients, some rows at a time (model/linear_cross_entropy.h).
@@ -124,7 +125,7 @@ struct ModelLayout {
   std::vector<BufferLayout> buffers;        ///< in order of depth
   std::vector<BranchLayout> branches;       ///< in order of depth
   Flops shared_flops;
-  Kept shared_kept;
+  Kept stem_kept;  ///< by shared layers before the first branch
   ChunkedLoss loss;
 
   int64_t parameter_count() const;

@@ -323,9 +323,11 @@ Kept SubnetPlan::branch_moment(int worker, int branch_index) const {
 }
 
 Kept SubnetPlan::worker_kept(int worker, bool checkpoint_activations) const {
-  Kept kept = layout.shared_kept;
-  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b)
+  Kept kept = layout.stem_kept;
+  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
     kept += branch_kept(worker, b, checkpoint_activations);
+    kept += layout.branches[b].shared_kept;
+  }
   return kept;
 }
 

@@ -39,6 +39,18 @@ def test_image_models_at_full_size(model, regime):
     check(measure(model, regime, *IMAGES))
 
 
+@pytest.mark.parametrize("model,regime", [
+    ("resnet18_cifar10", "ddp"),
+    ("resnet18_cifar10", "bb_sdp"),
+    ("resnet18_cifar10", "n_sdp"),
+    ("resnet18_cifar10", "nb_sdp"),
+    ("swin_t_cifar10", "b_sdp"),
+    ("swin_t_cifar10", "bb_sdp"),
+])
+def test_activation_checkpointing(model, regime):
+    check(measure(model, regime, *IMAGES, "train.checkpoint_activations=true"))
+
+
 @pytest.mark.parametrize("model", ["wide_resnet18_cifar10", "resnet18_imagenet", "swin_t_imagenet"])
 def test_wide_and_imagenet_models_at_full_size(model):
     check(measure(model, "n_sdp", *IMAGES, "train.batch_size_per_worker=4"))
