@@ -30,9 +30,8 @@ struct SlotSizes {
   std::vector<int64_t> gradients;  ///< by parameter: of what the worker owns
   double stem_kept = 0;            ///< before the branches
   std::vector<double> kept;        ///< by branch: for the backward pass, with shared layers that follow
-  std::vector<double>
-      recomputed;              ///< by branch: computed twice with checkpointing, and not kept the first time
-  std::vector<double> moment;  ///< by branch: for a moment beside it, in the backward pass
+  std::vector<double> recomputed;  ///< by branch: with checkpointing, computed twice and first forgotten
+  std::vector<double> moment;      ///< by branch: for a moment beside it, in the backward pass
 };
 
 class Walk {
