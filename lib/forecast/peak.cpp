@@ -176,9 +176,12 @@ SlotSizes Walk::sizes_of(int worker) const {
     sizes.gradients.push_back(gradient_bytes(plan_, schedule_.options.precision, worker, p));
   sizes.stem_kept = bytes_a_sample(plan_.layout.stem_kept);
   for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b) {
-    const double kept = bytes_a_sample(plan_.branch_kept(worker, b, checkpoints_));
+    const double computed = bytes_a_sample(plan_.branch_kept(worker, b));
+    const double kept = checkpoints_
+                            ? bytes_a_sample(plan_.branch_kept(worker, b, /*checkpoint_activations=*/true))
+                            : computed;
     sizes.kept.push_back(kept + bytes_a_sample(plan_.layout.branches[b].shared_kept));
-    sizes.recomputed.push_back(bytes_a_sample(plan_.branch_kept(worker, b)) - kept);
+    sizes.recomputed.push_back(computed - kept);
     sizes.moment.push_back(bytes_a_sample(plan_.branch_moment(worker, b)) + sizes.recomputed.back());
   }
   return sizes;
