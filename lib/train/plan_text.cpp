@@ -145,8 +145,8 @@ std::string summary(const Json& plan) {
   } else {
     text += fmt::format(
         "SDP pays here where memory or links are short: the slowest worker still computes {} of the full "
-        "model, and "
-        "needs {} of DDP's state. Where the model fits and links are fast, DDP trains on more per step.\n",
+        "model, and needs {} of DDP's state. Where the model fits and links are fast, DDP trains on more per "
+        "step.\n",
         format_percent(flops * imbalance),
         format_percent(state * balance["state_bytes_max_over_mean"].get<double>()));
     if (imbalance > 1.05)

@@ -7,6 +7,7 @@
 #include "report/units.h"
 
 namespace sdp {
+
 std::string describe(const EvalRecord& record) {
   std::string text = fmt::format("step {}: assembled full model: accuracy {}, loss {:.4f}", record.step,
                                  format_percent(record.accuracy), record.loss);
