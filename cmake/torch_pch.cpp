@@ -1,1 +1,1 @@
-// Compiles nothing itself: this target owns the precompiled header of <torch/torch.h>.
+// Compiles nothing itself: this target owns the precompiled header of ATen.
