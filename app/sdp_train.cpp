@@ -110,7 +110,7 @@ int run(int argc, char** argv) {
   add_spec_options(*analyze_app, analyze.spec, /*required=*/false);
   analyze_app->add_option("--run", analyze.run_dir, "newest checkpoint of a run, instead of --config");
   analyze_app->add_option("--regimes", analyze.regimes,
-                          "of N, B, B_b, N_b (default: all; with --run: the run's)");
+                          "of nsdp, bsdp, bbsdp, nbsdp (default: all; with --run: the run's)");
   analyze_app->add_option("--batch-size", analyze.batch_size,
                           "samples of a worker's batch (default: train.batch_size_per_worker)");
   analyze_app->add_option("--batches", analyze.batches, "batches of each worker, averaged over (default: 1)");

@@ -116,9 +116,9 @@ std::string similarity_csv(const std::vector<RegimeAnalysis>& analyses) {
   std::string text = "regime,layer,depth,worker,cosine,elements\n";
   for (const RegimeAnalysis& analysis : analyses)
     for (const LayerCosine& layer : analysis.similarity)
-      text +=
-          fmt::format("{},{},{},{},{},{}\n", name_of(analysis.regime), layer_name(analysis.plan, layer.depth),
-                      layer.depth, layer.worker, layer.cosine, layer.elements);
+      text += fmt::format("{},{},{},{},{},{}\n", method_name(analysis.regime),
+                          layer_name(analysis.plan, layer.depth), layer.depth, layer.worker, layer.cosine,
+                          layer.elements);
   return text;
 }
 
@@ -128,7 +128,7 @@ std::string deviation_csv(const std::vector<RegimeAnalysis>& analyses) {
     for (size_t u = 0; u < analysis.deviation.size(); ++u) {
       const Unit& unit = analysis.plan.units[u];
       const Deviation& deviation = analysis.deviation[u];
-      text += fmt::format("{},{},{},{},{},{},{},{},{}\n", name_of(analysis.regime), u,
+      text += fmt::format("{},{},{},{},{},{},{},{},{}\n", method_name(analysis.regime), u,
                           analysis.plan.layout.branches[unit.branch].name, unit.begin, unit.end,
                           fmt::join(unit.owners, " "), deviation.squared, deviation.bound, deviation.ratio());
     }

@@ -33,7 +33,7 @@ std::vector<Regime> parse_regimes(std::string_view names, std::string_view optio
     const Regime regime = regime_named(names.substr(begin, end - begin), option);
     if (std::find(regimes.begin(), regimes.end(), regime) != regimes.end())
       throw UsageError(
-          fmt::format("{}: {} stands there twice. Name every regime once.", option, name_of(regime)));
+          fmt::format("{}: found {} a second time. Name every regime once.", option, name_of(regime)));
     regimes.push_back(regime);
     begin = end + 1;
   }

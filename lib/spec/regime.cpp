@@ -1,6 +1,41 @@
 #include "spec/regime.h"
 
+#include <algorithm>
+#include <cctype>
+
 namespace sdp {
+namespace {
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char character) { return static_cast<char>(std::tolower(character)); });
+  return lower;
+}
+
+bool is_of_word(char character) {
+  return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '-' || character == '_';
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin < text.size();) {
+    const auto* const first = std::find_if(text.begin() + begin, text.end(), is_of_word);
+    const auto* const last = std::find_if_not(first, text.end(), is_of_word);
+    if (first != last) words.emplace_back(first, last);
+    begin = static_cast<size_t>(last - text.begin());
+  }
+  return words;
+}
+
+std::vector<std::string> all_methods() {
+  std::vector<std::string> methods = {"DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "FSDP"};
+  for (const Regime regime : all_regimes())
+    methods.push_back(method_name(regime));
+  return methods;
+}
+
+}  // namespace
 
 const std::vector<Regime>& all_regimes() {
   static const std::vector<Regime> regimes{{Construction::kNeuron, Masking::kForward},
@@ -11,16 +46,33 @@ const std::vector<Regime>& all_regimes() {
 }
 
 std::string name_of(Regime regime) {
-  const std::string construction = regime.construction == Construction::kBlock ? "B" : "N";
-  return regime.masking == Masking::kForward ? construction : construction + "_b";
+  const std::string construction = regime.construction == Construction::kBlock ? "b" : "n";
+  return construction + (regime.masking == Masking::kForward ? "sdp" : "bsdp");
 }
 
 std::string method_name(Regime regime) {
-  return name_of(regime) + "-SDP";
+  const std::string construction = regime.construction == Construction::kBlock ? "B" : "N";
+  return construction + (regime.masking == Masking::kForward ? "-SDP" : "_b-SDP");
 }
 
 Regime regime_of(const SubnetworkSpec& spec) {
   return {spec.construction, spec.masking};
+}
+
+std::string method_of(const ExperimentSpec& spec) {
+  if (owners_of(spec.subnetwork.coverage, spec.subnetwork.workers) < spec.subnetwork.workers)
+    return method_name(regime_of(spec.subnetwork));
+  if (!spec.optimizer.shard) return "DDP";
+  return spec.train.release_gradients ? "ZeRO-2" : "ZeRO-1";
+}
+
+std::optional<std::string> contradicted_method(std::string_view label, const ExperimentSpec& spec) {
+  const std::vector<std::string> own = {method_of(spec), method_name(regime_of(spec.subnetwork))};
+  for (const std::string& word : words_of(label))
+    for (const std::string& method : all_methods())
+      if (lower_case(word) == lower_case(method) && std::find(own.begin(), own.end(), method) == own.end())
+        return method;
+  return std::nullopt;
 }
 
 }  // namespace sdp

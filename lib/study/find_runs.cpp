@@ -10,6 +10,7 @@
 #include "io/listing.h"
 #include "report/run_folder.h"
 #include "spec/error.h"
+#include "spec/regime.h"
 
 namespace sdp {
 namespace {
@@ -42,18 +43,27 @@ class Search {
     FoundRuns found;
     for (const fs::path& folder : folders_) {
       try {
-        Run run = read_run(folder);
-        if (const auto label = labels_.find(fs::weakly_canonical(folder)); label != labels_.end())
-          run.sweep_label = label->second;
-        found.runs.push_back(std::move(run));
+        found.runs.push_back(read_run(folder));
       } catch (const Error& error) {
         found.unreadable.push_back({folder, error.what()});
+        continue;
       }
+      if (const auto label = labels_.find(fs::weakly_canonical(folder)); label != labels_.end())
+        add_label(found.runs.back(), label->second);
     }
     return found;
   }
 
  private:
+  static void add_label(Run& run, const std::string& label) {
+    if (const auto method = contradicted_method(label, run.spec))
+      throw UsageError(fmt::format(
+          "{}: the label '{}' in its sweep.json says {}, but the run is {}. Change the label there, "
+          "or leave the run out.",
+          run.dir.string(), label, *method, method_of(run.spec)));
+    run.sweep_label = label;
+  }
+
   void read_sweep(const fs::path& folder) {
     const fs::path path = folder / "sweep.json";
     if (!fs::exists(path)) return;

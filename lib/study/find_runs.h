@@ -25,7 +25,8 @@ struct FoundRuns {
 /// searched below a run folder. In the order of the paths, below each sorted by path; a run that is found
 /// twice is there once. A sweep.json in a searched folder gives the runs that it lists their labels.
 ///
-/// Throws UsageError where a path does not exist or holds no run, and DataError where a sweep.json is broken.
+/// Throws UsageError where a path does not exist or holds no run, or a label names a method that the run is
+/// not, and DataError where a sweep.json is broken.
 FoundRuns find_runs(const std::vector<std::filesystem::path>& paths);
 
 }  // namespace sdp

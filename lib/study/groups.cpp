@@ -71,7 +71,8 @@ Settings settings_of(const Run& run) {
 }
 
 std::string base_label(const Run& run) {
-  return coverage_of(run) == "1" ? method_of(run) : method_of(run) + " " + coverage_of(run);
+  const std::string method = method_of(run.spec);
+  return coverage_of(run) == "1" ? method : method + " " + coverage_of(run);
 }
 
 struct Entry {
@@ -164,15 +165,6 @@ size_t Group::unfinished() const {
       std::count_if(runs.begin(), runs.end(), [](const Run& run) { return !run.is_finished(); }));
 }
 
-std::string method_of(const Run& run) {
-  const ExperimentSpec& spec = run.spec;
-  if (run.plan.owners_per_unit == run.plan.workers) {
-    if (!spec.optimizer.shard) return "DDP";
-    return spec.train.release_gradients ? "DDP (ZeRO-2)" : "DDP (ZeRO-1)";
-  }
-  return method_name(regime_of(spec.subnetwork));
-}
-
 std::vector<Group> group_runs(std::vector<Run> runs) {
   std::vector<Entry> entries;
   for (Run& run : runs) {
@@ -183,7 +175,7 @@ std::vector<Group> group_runs(std::vector<Run> runs) {
       entries.push_back(
           {.settings = std::move(settings),
            .base = base_label(run),
-           .group = {.label = {}, .regime = method_of(run), .coverage = coverage_of(run), .runs = {}}});
+           .group = {.label = {}, .regime = method_of(run.spec), .coverage = coverage_of(run), .runs = {}}});
       entry = std::prev(entries.end());
     }
     entry->group.runs.push_back(std::move(run));

@@ -21,16 +21,12 @@ Statistic statistic(const std::vector<double>& values);
 /// Runs that differ in nothing but their seed.
 struct Group {
   std::string label;     ///< no two groups have the same
-  std::string regime;    ///< see method_of
+  std::string regime;    ///< see spec/regime.h, method_of
   std::string coverage;  ///< "4/8"; "1" of data parallelism
   std::vector<Run> runs;
 
   size_t unfinished() const;
 };
-
-/// "B-SDP", "N-SDP", "B_b-SDP" or "N_b-SDP" by construction and masking. At coverage 1: "DDP", and how its
-/// optimizer state (ZeRO-1) and its gradients (ZeRO-2) are divided too where they are: "DDP (ZeRO-2)".
-std::string method_of(const Run& run);
 
 /// In the order of their first runs. A group is called by its regime and coverage and by every key of the
 /// spec whose value is not the same in all runs, or as a sweep.json calls all its runs. Not compared: the

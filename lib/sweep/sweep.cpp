@@ -11,6 +11,7 @@
 #include "report/table.h"
 #include "spec/error.h"
 #include "spec/load.h"
+#include "spec/regime.h"
 #include "spec/value_text.h"
 
 namespace sdp {
@@ -42,6 +43,15 @@ auto naming(const SweepPoint& point, const Call& call) {
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("point {}: {}", point.name, error.what()));
   }
+}
+
+/// A table that calls ZeRO-2 "DDP" compares with something else than it says.
+void check_label(const SweepPoint& point, const ExperimentSpec& spec) {
+  if (const auto method = contradicted_method(point.label, spec))
+    throw UsageError(
+        fmt::format("the label '{}' says {}, but the settings are those of {}. Change the label, or "
+                    "take the settings of configs/regime.",
+                    point.label, *method, method_of(spec)));
 }
 
 bool has_effect(const SpecChange& change) {
@@ -104,6 +114,7 @@ Sweep open_sweep(const SweepSpec& spec, const std::vector<std::string>& override
     own.push_back("name=" + yaml_text(run.point.name));
     naming(run.point, [&] {
       ExperimentSpec experiment = load_run_spec(run.point.configs, own, named_files).spec;
+      check_label(run.point, experiment);
       const std::filesystem::path folder = std::filesystem::path(experiment.output.dir) / spec.name;
       if (sweep.runs.empty()) sweep.folder = folder;
       if (folder != sweep.folder)

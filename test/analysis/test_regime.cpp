@@ -23,20 +23,20 @@ std::string refusal(const std::string& names) {
   return message_of<UsageError>([&] { parse_regimes(names, "--regimes"); });
 }
 
-TEST_CASE("regimes by their names in the paper") {
-  const std::vector<Regime> regimes = parse_regimes("B_b,N", "--regimes");
+TEST_CASE("regimes by their names") {
+  const std::vector<Regime> regimes = parse_regimes("bbsdp,nsdp", "--regimes");
   REQUIRE(regimes.size() == 2);
   CHECK((regimes[0] == Regime{Construction::kBlock, Masking::kBackward}));
   CHECK((regimes[1] == Regime{Construction::kNeuron, Masking::kForward}));
-  CHECK((parse_regimes("N,B,B_b,N_b", "--regimes") == all_regimes()));
+  CHECK((parse_regimes("nsdp,bsdp,bbsdp,nbsdp", "--regimes") == all_regimes()));
   for (const Regime regime : all_regimes())
     CHECK((parse_regimes(name_of(regime), "--regimes") == std::vector{regime}));
 }
 
 TEST_CASE("regimes that are none") {
-  for (const std::string names : {"C", "", "B,", "b", "B, N", "B_f"})
-    CHECK_THAT(refusal(names), Catch::Contains("N, B, B_b, N_b"));
-  CHECK_THAT(refusal("B,N,B"), Catch::Contains("B stands there twice"));
+  for (const std::string names : {"csdp", "", "bsdp,", "b_sdp", "bsdp, nsdp", "B-SDP"})
+    CHECK_THAT(refusal(names), Catch::Contains("nsdp, bsdp, bbsdp, nbsdp"));
+  CHECK_THAT(refusal("bsdp,nsdp,bsdp"), Catch::Contains("found bsdp a second time"));
 }
 
 TEST_CASE("a regime's plan has the spec's workers and coverage, and its own construction and masking") {

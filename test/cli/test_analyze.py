@@ -22,7 +22,12 @@ WORKERS = 4
 STEPS = 3  # of the runs that tell which samples make which batch
 BATCH = 4
 TOLERANCE = 1e-9
-REGIMES = {"N": ("neuron", "forward"), "B": ("block", "forward"), "B_b": ("block", "backward"), "N_b": ("neuron", "backward")}
+REGIMES = {
+    "N-SDP": ("neuron", "forward"),
+    "B-SDP": ("block", "forward"),
+    "B_b-SDP": ("block", "backward"),
+    "N_b-SDP": ("neuron", "backward"),
+}
 MODELS = {
     "resnet": ({"name": "resnet18", "width": 4}, lambda: oracle.ResNet18(4)),
     "mlp": ({"name": "mlp", "width": 16, "depth": 3, "hidden_width": 24}, lambda: oracle.Mlp(16, 3, 24)),
@@ -192,8 +197,8 @@ def test_every_regime_at_initialisation(tmp_path, experiments, model, batches):
     for row in similarity:
         # The gradients of the full forward pass, and of another one.
         error = abs(float(row["cosine"]) - 1)
-        assert error < 1e-12 if row["regime"] in ("B_b", "N_b") else error > 1e-9, row
-    assert all(float(row["ratio"]) <= 1 for row in deviation if row["regime"] in ("B_b", "N_b"))
+        assert error < 1e-12 if row["regime"] in ("B_b-SDP", "N_b-SDP") else error > 1e-9, row
+    assert all(float(row["ratio"]) <= 1 for row in deviation if row["regime"] in ("B_b-SDP", "N_b-SDP"))
     check_table(printed, similarity, deviation)
     check_figures(tmp_path / "out")
 
@@ -207,7 +212,7 @@ def check_table(printed, similarity, deviation):
                 by_layer.setdefault(row["layer"], []).append(float(row["cosine"]))
         means = {layer: np.mean(cosines) for layer, cosines in by_layer.items()}
         ratio, unit = max((float(r["ratio"]), r) for r in deviation if r["regime"] == regime)
-        cells = next(line for line in printed.splitlines() if line.startswith(f"{regime}-SDP ")).split()
+        cells = next(line for line in printed.splitlines() if line.startswith(f"{regime} ")).split()
         first, last = list(means.values())[0], list(means.values())[-1]
         numbers = [np.mean(list(means.values())), min(means.values()), first, last, ratio]
         assert [float(cells[i]) for i in (1, 2, 4, 5, 6)] == pytest.approx(numbers, rel=0, abs=6e-4)
@@ -220,13 +225,13 @@ def check_figures(folder):
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         texts = list(xml.etree.ElementTree.parse(folder / f"{name}.svg").getroot().itertext())
         for regime in REGIMES:
-            assert any(f"{regime}-SDP" in text for text in texts), (name, regime)
+            assert any(regime in text for text in texts), (name, regime)
 
 
 def test_another_batch_size(tmp_path, resnet):
-    similarity, deviation, _ = analyze(tmp_path, "--config", resnet.config, "--batch-size", 8, "--regimes", "N")
-    assert {row["regime"] for row in similarity} == {"N"}
-    compare(similarity, deviation, "N", resnet.model(0), resnet.plan("N"), [resnet.batches(0, size=8)])
+    similarity, deviation, _ = analyze(tmp_path, "--config", resnet.config, "--batch-size", 8, "--regimes", "nsdp")
+    assert {row["regime"] for row in similarity} == {"N-SDP"}
+    compare(similarity, deviation, "N-SDP", resnet.model(0), resnet.plan("N-SDP"), [resnet.batches(0, size=8)])
 
 
 def test_a_run(tmp_path, data, resnet):
@@ -236,10 +241,10 @@ def test_a_run(tmp_path, data, resnet):
     harness.load_values(model, harness.checkpoint_values(run_dir, 2, model))
     rounds = [resnet.batches(2)]
     similarity, deviation, _ = analyze(tmp_path, "--run", run_dir)
-    assert {row["regime"] for row in similarity} == {"B"}
-    compare(similarity, deviation, "B", model, json.loads((run_dir / "plan.json").read_text()), rounds)
-    similarity, deviation, _ = analyze(tmp_path, "--run", run_dir, "--regimes", "B_b,N")
-    for regime in ("B_b", "N"):
+    assert {row["regime"] for row in similarity} == {"B-SDP"}
+    compare(similarity, deviation, "B-SDP", model, json.loads((run_dir / "plan.json").read_text()), rounds)
+    similarity, deviation, _ = analyze(tmp_path, "--run", run_dir, "--regimes", "bbsdp,nsdp")
+    for regime in ("B_b-SDP", "N-SDP"):
         compare(similarity, deviation, regime, model, resnet.plan(regime), rounds)
 
 
@@ -255,7 +260,7 @@ def test_full_coverage_leaves_nothing_out(tmp_path, resnet):
 
 def test_without_a_folder_nothing_is_written(tmp_path, resnet):
     before = sorted(tmp_path.rglob("*"))
-    printed = run_analyze("--config", resnet.config, "--regimes", "B").stdout
+    printed = run_analyze("--config", resnet.config, "--regimes", "bsdp").stdout
     assert "B-SDP" in printed and "N-SDP" not in printed
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -263,7 +268,7 @@ def test_without_a_folder_nothing_is_written(tmp_path, resnet):
 REFUSALS = {
     "no subject": ([], 2, "either --config"),
     "two subjects": (["--config", "CONFIG", "--run", "RUN"], 2, "either --config"),
-    "unknown regime": (["--config", "CONFIG", "--regimes", "B,C"], 2, "found 'C', .*N, B, B_b, N_b"),
+    "unknown regime": (["--config", "CONFIG", "--regimes", "bsdp,csdp"], 2, "found 'csdp', .*nsdp, bsdp, bbsdp, nbsdp"),
     "no data": (["--config", "CONFIG", "--set", "data.path=/nowhere"], 2, "data.path"),
     "no data of a run": (["--run", "RUN", "--set", "data.path=/nowhere"], 3, "/nowhere"),
     "empty folder of data": (["--run", "RUN", "--set", "data.path=EMPTY"], 3, "data_batch_1.bin"),

@@ -13,6 +13,7 @@ inline Run small_run(int64_t seed = 0, int64_t owners = 2) {
   run.spec.name = "small";
   run.spec.seed = seed;
   run.spec.subnetwork.workers = 4;
+  run.spec.subnetwork.coverage.text = std::to_string(owners) + "/4";
   run.spec.train.batch_size_per_worker = 4;
   run.spec.train.accumulate_steps = 2;
   run.spec.train.max_steps = 30;

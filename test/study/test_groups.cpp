@@ -31,23 +31,6 @@ TEST_CASE("sample statistics", "[study]") {
   CHECK(std::isnan(statistic({}).mean));
 }
 
-TEST_CASE("regimes and stages of ZeRO", "[study]") {
-  Run run = small_run();
-  CHECK(method_of(run) == "B-SDP");
-  run.spec.subnetwork.masking = Masking::kBackward;
-  CHECK(method_of(run) == "B_b-SDP");
-  run.spec.subnetwork.construction = Construction::kNeuron;
-  CHECK(method_of(run) == "N_b-SDP");
-  run.spec.subnetwork.masking = Masking::kForward;
-  CHECK(method_of(run) == "N-SDP");
-  run.plan.owners_per_unit = 4;
-  CHECK(method_of(run) == "DDP (ZeRO-2)");
-  run.spec.train.release_gradients = false;
-  CHECK(method_of(run) == "DDP (ZeRO-1)");
-  run.spec.optimizer.shard = false;
-  CHECK(method_of(run) == "DDP");
-}
-
 TEST_CASE("runs that differ in seed, name and what is written are one group", "[study]") {
   Run a = small_run(0), b = small_run(1), c = small_run(2);
   b.spec.name = "other";
@@ -67,13 +50,13 @@ TEST_CASE("runs that differ in seed, name and what is written are one group", "[
 TEST_CASE("groups are called by what differs", "[study]") {
   Run base = small_run(), other = small_run(), dense = small_run(0, 4);
   CHECK(labels_of({base}) == Labels{"B-SDP 2/4"});
-  CHECK(labels_of({base, dense}) == Labels{"B-SDP 2/4", "DDP (ZeRO-2)"});
+  CHECK(labels_of({base, dense}) == Labels{"B-SDP 2/4", "ZeRO-2"});
   other.spec.model.width = 8;
   other.spec.optimizer.name = OptimizerName::kAdamW;
   other.spec.train.budget = Budget::kFlops;
   CHECK(labels_of({base, other, dense}) == Labels{"B-SDP 2/4, width null, sgd, budget epochs",
                                                   "B-SDP 2/4, width 8, adamw, budget flops",
-                                                  "DDP (ZeRO-2), width null, sgd, budget epochs"});
+                                                  "ZeRO-2, width null, sgd, budget epochs"});
   // Two keys of the same last part are told in full.
   other = small_run();
   other.spec.subnetwork.placement = NodePlacement::kPack;

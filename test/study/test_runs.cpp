@@ -106,6 +106,11 @@ TEST_CASE("runs are searched, each found once, broken ones with their reason", "
   CHECK(contains(found.unreadable[0].reason, "plan.json"));
   CHECK(find_runs({folder / "b/2"}).runs.size() == 1);
 
+  put(folder / "b/sweep.json", R"({"name":"s","runs":[{"name":"x","folder":"2","label":"DDP, width 12"}]})");
+  const std::string wrong = message_of<UsageError>([&] { find_runs({folder / "b"}); });
+  CHECK(contains(wrong, (folder / "b/2").string()));
+  CHECK(contains(wrong, "says DDP, but the run is B-SDP"));
+
   fs::create_directory(folder / "empty");
   CHECK(contains(message_of<UsageError>([&] { find_runs({folder / "empty"}); }), "there is no run in it"));
   CHECK(contains(message_of<UsageError>([&] { find_runs({folder / "none"}); }), "no such folder"));
