@@ -16,6 +16,7 @@ Exit status: 0 all is written, 2 the call is wrong or a package is missing, 3 th
 """
 
 import argparse
+import array
 import collections
 import concurrent.futures
 import hashlib
@@ -83,7 +84,22 @@ class TokenizersFile:
         return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
 
+class Bytes:
+    """The bytes of the text as UTF-8; 256 is the end of a text. Needs no package."""
+
+    vocab_size = 257
+    fingerprint = "bytes"
+
+    def id_of(self, token):
+        return 256 if token == END_OF_TEXT[0] else None
+
+    def encode(self, texts):
+        return [text.encode() for text in texts]
+
+
 def open_tokenizer(name):
+    if name == "bytes":
+        return Bytes()
     return TokenizersFile(name) if name.endswith(".json") or os.path.exists(name) else Tiktoken(name)
 
 
@@ -105,13 +121,15 @@ class Worker:
     def __init__(self, tokenizer_name, end_of_text_name):
         self.tokenizer = open_tokenizer(tokenizer_name)
         self.end = end_of_text(self.tokenizer, end_of_text_name)
-        self.token_bytes = 2 if self.tokenizer.vocab_size <= 1 << 16 else 4
+        self.typecode = "H" if self.tokenizer.vocab_size <= 1 << 16 else "I"
+        self.token_bytes = array.array(self.typecode).itemsize
 
     def tokens_of(self, texts):
         """All tokens, each document's after an end-of-text token, and the number of every document's."""
-        numpy = need("numpy", "prepare_tokens.py")
         documents = [[self.end, *ids] for ids in self.tokenizer.encode(texts)]
-        flat = numpy.fromiter(itertools.chain.from_iterable(documents), f"<u{self.token_bytes}")
+        flat = array.array(self.typecode, itertools.chain.from_iterable(documents))
+        if sys.byteorder == "big":  # shards are little-endian
+            flat.byteswap()
         return flat, [len(ids) for ids in documents]
 
 
@@ -205,7 +223,7 @@ def parse(arguments):
     parser.add_argument("--out", metavar="DIR", type=pathlib.Path, required=True, help="folder for the shards")
     parser.add_argument("--name", default="tokens", help="what the names of the shards begin with (tokens)")
     parser.add_argument(
-        "--tokenizer", default="gpt2", metavar="NAME|FILE", help="an encoding of tiktoken or a tokenizer.json (gpt2)"
+        "--tokenizer", default="gpt2", metavar="NAME|FILE", help="an encoding of tiktoken, a tokenizer.json, or bytes (gpt2)"
     )
     parser.add_argument("--end-of-text", metavar="TOKEN", help=f"begins a document (the one there is of {END_OF_TEXT})")
     parser.add_argument(
@@ -276,7 +294,6 @@ def main(arguments=None):
     options = parse(arguments)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     try:
-        need("numpy", "prepare_tokens.py")
         prepare(options)
     except (UsageError, MissingPackage) as error:
         print(f"error: {error}", file=sys.stderr)

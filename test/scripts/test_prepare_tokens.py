@@ -71,6 +71,21 @@ def test_an_encoding_of_tiktoken(tokenizer, tmp_path, monkeypatch):
     assert "tiktoken's encodings" in run(tokenizer, tmp_path / "out", *arguments[:-1], "absent", expect=2)
 
 
+def test_bytes_need_no_package(tokenizer, tmp_path):
+    texts = ["the quick\n<|endoftext|>é", "two"]
+    for i, text in enumerate(texts):
+        (tmp_path / f"{i}.txt").write_text(text)
+    inputs = [tmp_path / f"{i}.txt" for i in range(len(texts))]
+    without = "import runpy, sys; sys.modules.update(dict.fromkeys(['numpy', 'tiktoken', 'tokenizers'])); sys.argv.pop(0); "
+    path = f"sys.path.insert(0, {str(SCRIPTS)!r}); runpy.run_path(sys.argv[0], run_name='__main__')"
+    program = [sys.executable, "-c", without + path, SCRIPTS / "prepare_tokens.py"]
+    arguments = [*inputs, "--val-tokens", 0, "--tokenizer", "bytes", "--processes", 1]
+    run(tokenizer, tmp_path / "out", *arguments, program=program)
+    (tokens,) = shards(tmp_path / "out").values()
+    assert tokens.dtype == np.uint16
+    assert tokens.tolist() == [token for text in texts for token in [256, *text.encode()]]
+
+
 def test_kinds_of_input(tokenizer, tmp_path):
     folder = tmp_path / "in"
     (folder / "b").mkdir(parents=True)
@@ -177,7 +192,6 @@ def test_wrong_calls(tokenizer, tmp_path):
     [
         ("tokenizers", ["a.txt"]),
         ("tiktoken", ["a.txt", "--tokenizer", "gpt2"]),
-        ("numpy", ["a.txt"]),
         ("pyarrow", ["a.parquet"]),
         ("datasets", ["--dataset", "HuggingFaceFW/fineweb"]),
     ],
