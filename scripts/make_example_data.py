@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Make the small CIFAR-10 sample of examples/data from the official binary version.
+"""Makes a small sample of CIFAR-10 from the official binary version; without options that of examples/data.
 
-    make_example_data.py CIFAR_DIR DEST
+    make_example_data.py CIFAR_DIR DEST [--train-per-class N] [--test-per-class N] [--quality Q]
 
-CIFAR_DIR holds data_batch_1.bin to data_batch_5.bin and test_batch.bin. DEST gets train-000000.tar,
-train-000001.tar and test-000000.tar: the first 500 training and 100 test images of every class, in the official
-order, as JPEG members CLASS/INDEX.jpg. Needs numpy and Pillow. Same input and libraries, same bytes.
+CIFAR_DIR holds data_batch_1.bin to data_batch_5.bin and test_batch.bin. DEST gets train-000000.tar, ... and
+test-000000.tar, ...: the first training and test images of every class, in the official order, as JPEG members
+CLASS/INDEX.jpg. Needs numpy and Pillow. Same input, options and libraries, same bytes.
 """
 import argparse
 import io
@@ -18,10 +18,7 @@ from PIL import Image
 CLASSES = 10
 TRAIN_FILES = [f"data_batch_{i}.bin" for i in range(1, 6)]
 TEST_FILES = ["test_batch.bin"]
-TRAIN_PER_CLASS, TEST_PER_CLASS = 500, 100
 IMAGES_PER_SHARD = 2500
-# At this quality nine images in ten fit into one block of 512 bytes, the unit in which tar stores.
-JPEG_QUALITY = 40
 
 
 def read_batches(folder, names):
@@ -38,18 +35,18 @@ def first_of_each_class(labels, per_class):
     return np.sort(np.concatenate(chosen))
 
 
-def encode(image):
+def encode(image, quality):
     buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling="4:2:0", optimize=True)
+    Image.fromarray(image).save(buffer, "JPEG", quality=quality, subsampling="4:2:0", optimize=True)
     return buffer.getvalue()
 
 
-def write_shards(dest, prefix, labels, images, indices):
+def write_shards(dest, prefix, labels, images, indices, quality):
     for shard, begin in enumerate(range(0, len(indices), IMAGES_PER_SHARD)):
         path = dest / f"{prefix}-{shard:06d}.tar"
         with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
             for index in indices[begin : begin + IMAGES_PER_SHARD]:
-                jpeg = encode(images[index])
+                jpeg = encode(images[index], quality)
                 member = tarfile.TarInfo(f"{labels[index]}/{index:05d}.jpg")
                 member.size = len(jpeg)
                 tar.addfile(member, io.BytesIO(jpeg))
@@ -60,11 +57,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cifar_dir", type=pathlib.Path, help="folder of CIFAR-10's binary version")
     parser.add_argument("dest", type=pathlib.Path, help="folder for the shards")
+    parser.add_argument("--train-per-class", type=int, default=500, metavar="N", help="training images of every class (500)")
+    parser.add_argument("--test-per-class", type=int, default=100, metavar="N", help="test images of every class (100)")
+    # At 40 nine images in ten fit into one block of 512 bytes, the unit in which tar stores.
+    parser.add_argument("--quality", type=int, default=40, metavar="Q", help="of the JPEG images, 1 to 95 (40)")
     arguments = parser.parse_args()
     arguments.dest.mkdir(parents=True, exist_ok=True)
-    for prefix, names, per_class in (("train", TRAIN_FILES, TRAIN_PER_CLASS), ("test", TEST_FILES, TEST_PER_CLASS)):
+    per_class = {"train": arguments.train_per_class, "test": arguments.test_per_class}
+    for prefix, names in (("train", TRAIN_FILES), ("test", TEST_FILES)):
         labels, images = read_batches(arguments.cifar_dir, names)
-        write_shards(arguments.dest, prefix, labels, images, first_of_each_class(labels, per_class))
+        indices = first_of_each_class(labels, per_class[prefix])
+        write_shards(arguments.dest, prefix, labels, images, indices, arguments.quality)
 
 
 if __name__ == "__main__":
