@@ -33,22 +33,28 @@ void refuse_sweep(const YamlNode& tree) {
 
 constexpr const char* kBase = "base";
 
-/// Takes the key `base` out of a file's tree: the file it names, which is read first. Empty without one.
-std::filesystem::path take_base(YamlNode& tree, const std::filesystem::path& file) {
-  std::filesystem::path base;
+/// Takes the key `base` out of a file's tree: the files it names, which are read first, in that order.
+std::vector<std::filesystem::path> take_bases(YamlNode& tree, const std::filesystem::path& file) {
+  std::vector<std::filesystem::path> bases;
   for (size_t i = 0; i < tree.keys.size();) {
     if (tree.keys[i].text != kBase) {
       ++i;
       continue;
     }
-    const YamlNode& value = tree.items[i];
-    if (value.kind != YamlNode::Kind::kScalar || value.text.empty() || !base.empty())
-      fail_at(tree.keys[i].position, kBase, "expected the name of one YAML file, relative to this file");
-    base = file.parent_path() / value.text;
+    const bool is_list = tree.items[i].kind == YamlNode::Kind::kList;
+    const std::vector<YamlNode> names = is_list ? tree.items[i].items : std::vector{tree.items[i]};
+    const bool are_names = std::all_of(names.begin(), names.end(), [](const YamlNode& name) {
+      return name.kind == YamlNode::Kind::kScalar && !name.text.empty();
+    });
+    if (!are_names || names.empty() || !bases.empty())
+      fail_at(tree.keys[i].position, kBase,
+              "expected the name of a YAML file, or a list of such names, relative to this file");
+    for (const YamlNode& name : names)
+      bases.push_back(file.parent_path() / name.text);
     tree.keys.erase(tree.keys.begin() + static_cast<std::ptrdiff_t>(i));
     tree.items.erase(tree.items.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  return base;
+  return bases;
 }
 
 /// The trees of a file and of all that it is based on, the deepest first. `above`: the files on the way here.
@@ -60,8 +66,8 @@ void read_with_bases(const std::filesystem::path& file, std::vector<std::filesys
   above.push_back(canonical);
   YamlNode tree = read_yaml(file);
   refuse_sweep(tree);
-  const std::filesystem::path base = take_base(tree, file);
-  if (!base.empty()) read_with_bases(base, std::move(above), trees);
+  for (const std::filesystem::path& base : take_bases(tree, file))
+    read_with_bases(base, above, trees);
   trees.push_back(std::move(tree));
 }
 

@@ -18,7 +18,7 @@ struct LoadedSpec {
 };
 
 /// Reads the files in order, a later one replacing single keys of those before it, then the overrides. A file
-/// with the key `base` is read after the file that it names, relative to itself. An override is
+/// with the key `base` is read after the file or files that it names, relative to itself. An override is
 /// "a.b=v" with v in YAML ("optimizer.lr=0.2", "data.augment=[]", "model={name: mlp, depth: 2}").
 ///
 /// Throws UsageError, its message beginning with "file:line:column: " ("file: " where it can't be read,

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "spec/error.h"
+#include "spec/missing_data.h"
 #include "spec/model_defaults.h"
 #include "spec/value_text.h"
 #include "spec/visit.h"
@@ -201,7 +202,7 @@ void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(spec.data.path, ignored))
     fail_at(positions.of("data.path"), "data.path",
-            "found '" + spec.data.path + "', expected a folder that exists");
+            "found '" + spec.data.path + "', expected a folder that exists. " + missing_data_advice(spec));
 }
 
 std::vector<Augmentation> usual_augmentation(DatasetName name) {

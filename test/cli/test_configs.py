@@ -11,15 +11,20 @@ import yaml
 import harness
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-SWEEPS = [CONFIGS / "sweep_demo.yaml", *sorted((CONFIGS / "paper").glob("*.yaml"))]
-EXPERIMENTS = sorted(set(CONFIGS.glob("*.yaml")) - set(SWEEPS))
+SWEEPS = [CONFIGS / "sweep_demo.yaml", *sorted(CONFIGS.glob("paper/*.yaml")), *sorted(CONFIGS.glob("evidence/*.yaml"))]
+MODELS = {"resnet18": "cifar10", "wide_resnet18": "cifar10", "swin_t": "cifar10"}  # and their first data sets
+MODELS |= dict.fromkeys(["llama_134m", "llama_500m", "llama_1b"], "fineweb")
+NAMED = [CONFIGS / f"{model}_{regime}.yaml" for model in MODELS for regime in ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp")]
+EXPERIMENTS = sorted(set(CONFIGS.glob("*.yaml")) - set(SWEEPS) - set(NAMED))
 REGIMES = sorted((CONFIGS / "regime").glob("*.yaml"))
 REGIME = {  # construction, masking, coverage; data parallelism is any of them at coverage 1
     "ddp": ("block", "forward", 1),
-    "n_sdp": ("neuron", "forward", 0.5),
-    "b_sdp": ("block", "forward", 0.5),
-    "nb_sdp": ("neuron", "backward", 0.5),
-    "bb_sdp": ("block", "backward", 0.5),
+    "zero1": ("block", "forward", 1),
+    "zero2": ("block", "forward", 1),
+    "nsdp": ("neuron", "forward", 0.5),
+    "bsdp": ("block", "forward", 0.5),
+    "nbsdp": ("neuron", "backward", 0.5),
+    "bbsdp": ("block", "backward", 0.5),
 }
 LLAMAS = {"llama_134m": 134e6, "llama_500m": 500e6, "llama_1b": 1e9}
 LLAMA_VOCABULARY = 32000
@@ -29,13 +34,18 @@ def name_of(path):
     return path.stem
 
 
+def bases_of(file) -> list:
+    base = yaml.safe_load(file.read_text()).get("base", [])
+    return [file.parent / name for name in ([base] if isinstance(base, str) else base)]
+
+
 def merged(*files) -> dict:
     """The keys that files set, a later one winning; read without sdp-train. Single numbers may be texts."""
     result = {}
     for file in files:
         own = yaml.safe_load(file.read_text())
-        base = own.pop("base", None)
-        for layer in ([merged(file.parent / base)] if base else []) + [own]:
+        for layer in [merged(base) for base in bases_of(file)] + [own]:
+            layer.pop("base", None)
             for key, value in layer.items():
                 result[key] = {**result.get(key, {}), **value} if isinstance(value, dict) else value
     return result
@@ -45,8 +55,7 @@ def comments_of(file) -> str:
     """The comments at the beginning of a file and of its base, in one line each."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), file.read_text().splitlines())
     text = " ".join(line.lstrip("# ") for line in lines)
-    base = yaml.safe_load(file.read_text()).get("base")
-    return f"{text}\n{comments_of(file.parent / base)}" if base else text
+    return "\n".join([text, *map(comments_of, bases_of(file))])
 
 
 def plan(*files, overrides=()) -> dict:
@@ -75,22 +84,41 @@ def test_every_experiment_is_there():
         assert spec["data"]["path"] == f"data/{data}"
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=name_of)
-def test_plan_in_every_regime(experiment):
-    workers = 4 if name_of(experiment) == "llama_tiny_tokens" else 8
-    assert plan(experiment)["workers"] == workers
-    for regime in REGIMES:
-        result = plan(experiment, regime)
-        construction, masking, coverage = REGIME[name_of(regime)]
-        assert result["workers"] == workers
-        assert result["coverage"] == coverage
-        if coverage < 1:
-            assert (result["construction"], result["masking"]) == (construction, masking)
-            assert result["flops_share"] < 1
+def check_plan(result, regime, workers):
+    construction, masking, coverage = REGIME[regime]
+    assert result["workers"] == workers
+    assert result["coverage"] == coverage
+    if coverage < 1:
+        assert (result["construction"], result["masking"]) == (construction, masking)
+        assert result["flops_share"] < 1
+
+
+@pytest.mark.parametrize("file", NAMED, ids=name_of)
+def test_plan_of_every_named_file(file):
+    """As typed; and it is the model's file of its first data set in the regime, under a name and folder of its own."""
+    regime = name_of(file).split("_")[-1]
+    model = name_of(file).removesuffix(f"_{regime}")
+    check_plan(plan(file), regime, workers=8)
+    expected = merged(CONFIGS / f"{model}_{MODELS[model]}.yaml", CONFIGS / "regime" / f"{regime}.yaml")
+    assert merged(file) == expected | {"name": name_of(file), "output": {"dir": "runs"}}
+
+
+@pytest.mark.parametrize("regime", REGIME)
+def test_plan_of_experiment_and_regime(regime):
+    check_plan(plan(CONFIGS / "llama_tiny_tokens.yaml", CONFIGS / "regime" / f"{regime}.yaml"), regime, workers=4)
+
+
+OTHERS = [file for file in EXPERIMENTS if name_of(file).split("_")[-1] in ("cifar100", "svhn", "imagenet")]
+
+
+@pytest.mark.parametrize("experiment", OTHERS, ids=name_of)
+def test_plan_of_other_data_sets(experiment):
+    assert plan(experiment)["workers"] == 8
 
 
 def test_run_folders_differ():
-    runs = [merged(*files) for files in itertools.product(EXPERIMENTS, REGIMES)] + [merged(e) for e in EXPERIMENTS]
+    runs = [merged(*files) for files in itertools.product(EXPERIMENTS, REGIMES)]
+    runs += [merged(file) for file in [*EXPERIMENTS, *NAMED]]
     folders = {(run.get("output", {}).get("dir", "runs"), run["name"]) for run in runs}
     assert len(folders) == len(runs)
     assert all(merged(file)["name"] == name_of(file) for file in EXPERIMENTS)
@@ -135,11 +163,12 @@ def test_imagenet_models_are_torchvisions(experiment, parameters):
 
 RUNS = {  # values of the axes multiplied, and what is beside the grid
     "sweep_demo": 3 * 2 * 2 + 2 * 2,
-    "images": 9 * 3 * 3 * 3 + 9 * 3,
-    "imagenet": 3 * 3 * 2 + 3,
-    "fineweb": 3 * 3 * 2 + 3,
-    "budget": 3 * 3 * 3 * 3 + 3,
-    "baselines": 3 * 3 + 9 * 3,
+    "images": 9 * 4 * 4 * 2 * 3 + 9 * 3,
+    "imagenet": 3 * 4 * 4 * 2 * 3 + 3 * 3,
+    "fineweb": 3 * 4 * 4 * 2 * 3 + 3 * 3,
+    "budget": 3 * 4 * 3 * 3 + 3,
+    "baselines": 4 * 2 * 3 + 10 * 3,
+    "lr": 2 * 3,
 }
 
 
@@ -161,19 +190,26 @@ def test_memory_of_the_baselines():
         keys = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes")
         return max(sum(worker[key] for key in keys) for worker in cost) / 1e6
 
-    n_sdp = megabytes("n_sdp")
+    batch = "train.batch_size_per_worker=64"
+    nsdp = megabytes("nsdp", batch)
+    alike = {
+        "ZeRO-2 at batch 48": megabytes("zero2", "train.batch_size_per_worker=48"),
+        "ZeRO-2 at width 52": megabytes("zero2", batch, "model.width=52"),
+    }
+    others = {
+        "N-SDP": nsdp,
+        "N-SDP with shard false": megabytes("nsdp", batch, "optimizer.shard=false"),
+        "ZeRO-2": megabytes("zero2", batch),
+        "DDP": megabytes("ddp", batch),
+    }
     told = comments_of(CONFIGS / "paper" / "baselines.yaml")
-    for name, value in {
-        "N-SDP": n_sdp,
-        "ZeRO-2 at batch 8": megabytes("ddp", "train.batch_size_per_worker=8"),
-        "ZeRO-2 at width 52": megabytes("ddp", "model.width=52"),
-    }.items():
+    for name, value in (alike | others).items():
         assert f"{name} {value:.1f} MB" in told
-        assert value == pytest.approx(n_sdp, rel=0.06)
-    demo = {"n_sdp": megabytes("n_sdp", experiment="quickstart"),
-            "ddp": megabytes("ddp", "model.width=12", experiment="quickstart")}
-    assert f"({demo['ddp']:.1f} MB a worker, {demo['n_sdp']:.1f} MB" in comments_of(CONFIGS / "sweep_demo.yaml")
-    assert demo["ddp"] == pytest.approx(demo["n_sdp"], rel=0.06)
+    assert list(alike.values()) == pytest.approx([nsdp] * len(alike), rel=0.06)
+    demo = {"nsdp": megabytes("nsdp", experiment="quickstart"),
+            "ddp": megabytes("ddp", "model.width=11", experiment="quickstart")}
+    assert f"({demo['ddp']:.1f} MB per worker, {demo['nsdp']:.1f} MB" in comments_of(CONFIGS / "sweep_demo.yaml")
+    assert demo["ddp"] == pytest.approx(demo["nsdp"], rel=0.06)
 
 
 def test_svhn_is_not_flipped():

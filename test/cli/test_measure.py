@@ -33,7 +33,7 @@ IMAGES = ["train.precision=fp32", "train.batch_size_per_worker=16"]
 TOKENS = ["train.batch_size_per_worker=1", "data.sequence_length=256"]
 
 
-@pytest.mark.parametrize("regime", ["ddp", "b_sdp", "bb_sdp", "n_sdp", "nb_sdp"])
+@pytest.mark.parametrize("regime", ["ddp", "bsdp", "bbsdp", "nsdp", "nbsdp"])
 @pytest.mark.parametrize("model", ["resnet18_cifar10", "swin_t_cifar10"])
 def test_image_models_at_full_size(model, regime):
     check(measure(model, regime, *IMAGES))
@@ -41,11 +41,11 @@ def test_image_models_at_full_size(model, regime):
 
 @pytest.mark.parametrize("model,regime", [
     ("resnet18_cifar10", "ddp"),
-    ("resnet18_cifar10", "bb_sdp"),
-    ("resnet18_cifar10", "n_sdp"),
-    ("resnet18_cifar10", "nb_sdp"),
-    ("swin_t_cifar10", "b_sdp"),
-    ("swin_t_cifar10", "bb_sdp"),
+    ("resnet18_cifar10", "bbsdp"),
+    ("resnet18_cifar10", "nsdp"),
+    ("resnet18_cifar10", "nbsdp"),
+    ("swin_t_cifar10", "bsdp"),
+    ("swin_t_cifar10", "bbsdp"),
 ])
 def test_activation_checkpointing(model, regime):
     check(measure(model, regime, *IMAGES, "train.checkpoint_activations=true"))
@@ -53,32 +53,32 @@ def test_activation_checkpointing(model, regime):
 
 @pytest.mark.parametrize("model", ["wide_resnet18_cifar10", "resnet18_imagenet", "swin_t_imagenet"])
 def test_wide_and_imagenet_models_at_full_size(model):
-    check(measure(model, "n_sdp", *IMAGES, "train.batch_size_per_worker=4"))
+    check(measure(model, "nsdp", *IMAGES, "train.batch_size_per_worker=4"))
 
 
-@pytest.mark.parametrize("regime", ["ddp", "n_sdp", "bb_sdp"])
+@pytest.mark.parametrize("regime", ["ddp", "nsdp", "bbsdp"])
 def test_llama_134m(regime):
     check(measure("llama_134m_fineweb", regime, *TOKENS, "train.precision=fp32"))
 
 
 @pytest.mark.parametrize("model", ["llama_500m_fineweb", "llama_1b_fineweb"])
 def test_larger_llamas_in_bf16(model):
-    check(measure(model, "n_sdp", *TOKENS, "data.sequence_length=64"))
+    check(measure(model, "nsdp", *TOKENS, "data.sequence_length=64"))
 
 
 @pytest.mark.parametrize("regime,setting", [
-    ("b_sdp", "train.precision=bf16"),
-    ("b_sdp", "train.accumulate_steps=2"),
-    ("b_sdp", "train.release_gradients=false"),
-    ("b_sdp", "train.checkpoint_activations=true"),
-    ("b_sdp", "train.bucket_megabytes=1"),
-    ("bb_sdp", "train.bucket_megabytes=1"),
-    ("bb_sdp", "train.batch_size_per_worker=1"),
-    ("bb_sdp", "optimizer.shard=false"),
+    ("bsdp", "train.precision=bf16"),
+    ("bsdp", "train.accumulate_steps=2"),
+    ("bsdp", "train.release_gradients=false"),
+    ("bsdp", "train.checkpoint_activations=true"),
+    ("bsdp", "train.bucket_megabytes=1"),
+    ("bbsdp", "train.bucket_megabytes=1"),
+    ("bbsdp", "train.batch_size_per_worker=1"),
+    ("bbsdp", "optimizer.shard=false"),
 ])
 def test_settings(regime, setting):
     check(measure("resnet18_cifar10", regime, *IMAGES, setting))
 
 
 def test_several_workers_a_process():
-    check(measure("resnet18_cifar10", "n_sdp", *IMAGES, nproc=2))
+    check(measure("resnet18_cifar10", "nsdp", *IMAGES, nproc=2))

@@ -269,11 +269,26 @@ TEST_CASE("a file is read after its base") {
   const auto circle = folder.write("circle.yaml", "base: other.yaml\n");
   folder.write("other.yaml", "base: ../" + folder.path().filename().string() + "/circle.yaml\n");
   CHECK(contains(error(circle), "is based on itself"));
-  const auto list = folder.write("list.yaml", "name: x\nbase: [root.yaml]\n");
-  CHECK(contains(error(list), list.string() + ":2:1: base: expected the name of one YAML file"));
+  for (const char* bases : {"[]", "[root.yaml, {a: b}]", "", "{root.yaml: 1}"}) {
+    const auto wrong = folder.write("wrong.yaml", "name: x\nbase: " + std::string(bases) + "\n");
+    CHECK(contains(error(wrong), wrong.string() + ":2:1: base: expected the name of a YAML file, or a list"));
+  }
   CHECK(contains(error(folder.write("lost.yaml", "base: nowhere.yaml\n")), "nowhere.yaml: can't be read"));
   CHECK(contains(error(folder.write("broken.yaml", "base: root.yaml\noptimizer: {lr: x}\n")),
                  "broken.yaml:2:17: optimizer.lr: found 'x'"));
+}
+
+TEST_CASE("of several bases the later wins, and the file itself over all") {
+  const TemporaryFolder folder;
+  folder.write("root.yaml", spec_with("optimizer: {lr: 0.1, momentum: 0.5}\nseed: 1\n"));
+  folder.write("middle.yaml", "base: root.yaml\noptimizer: {lr: 0.2}\ntrain: {epochs: 3}\n");
+  folder.write("other.yaml", "optimizer: {lr: 0.3}\nseed: 2\n");
+  const auto spec =
+      load_spec({folder.write("leaf.yaml", "base: [middle.yaml, other.yaml]\nseed: 3\n")}, {}).spec;
+  CHECK(spec.optimizer.momentum == 0.5);
+  CHECK(spec.optimizer.lr == 0.3);
+  CHECK(spec.train.epochs == 3);
+  CHECK(spec.seed == 3);
 }
 
 TEST_CASE("files that can't be read") {

@@ -37,12 +37,42 @@ TEST_CASE("the name has to be a folder name") {
 
 TEST_CASE("the data folder has to be there for those who read it") {
   const std::string text = "name: a\ndata: {path: ./no/such/folder}\n";
-  CHECK(spec_error(text) ==
-        "x.yaml:2:14: data.path: found './no/such/folder', expected a folder that exists");
+  CHECK(contains(spec_error(text),
+                 "x.yaml:2:14: data.path: found './no/such/folder', expected a folder that exists"));
   CHECK(parse_spec(text, "x.yaml", {}, NamedFiles::kNotNeeded).spec.data.path == "./no/such/folder");
   const TemporaryFolder folder;
   const auto file = folder.write("file", "x");
   CHECK(contains(spec_error(spec_with(""), {"data.path=" + file.string()}), "expected a folder that exists"));
+}
+
+TEST_CASE("a missing data set: its files, where they come from, and what is at hand") {
+  struct Case {
+    const char* spec;
+    std::vector<const char*> words;
+  };
+  const std::vector<Case> cases = {
+      {"{name: cifar10, path: no/c10}",
+       {"data_batch_1.bin", "scripts/fetch_data cifar10 no/c10", "data.path=examples/data"}},
+      {"{name: cifar100, path: no/c100}",
+       {"train.bin", "scripts/fetch_data cifar100 no/c100", "name: cifar10, path: examples/data"}},
+      {"{name: svhn, path: no/s}",
+       {"train_32x32.mat", "scripts/fetch_data svhn no/s", "model.num_classes=10"}},
+      {"{name: svhn, path: no/s, svhn_extra: true}", {"scripts/fetch_data svhn_extra no/s"}},
+      {"{name: imagenet, path: no/i}",
+       {"train/CLASS/*.JPEG", "scripts/fetch_data imagenet no/i", "configs/resnet18_bsdp.yaml"}},
+      {"{name: tokens, path: no/t}\nmodel: {name: llama_tiny}",
+       {"*train*.bin", "scripts/prepare_tokens.py", "--tokenizer bytes"}},
+  };
+  for (const auto& [spec, words] : cases) {
+    const std::string error = spec_error("name: a\ndata: " + std::string(spec) + "\n");
+    for (const char* word : words) {
+      INFO(error);
+      CHECK(contains(error, word));
+    }
+    CHECK_FALSE(contains(error, "train.precision=fp32"));
+  }
+  CHECK(contains(spec_error("name: a\ndata: {path: no/c}\ntrain: {precision: bf16}\n"),
+                 "train.precision=fp32"));
 }
 
 TEST_CASE("assignment and its file belong together") {
