@@ -1,7 +1,14 @@
 # sdp_library(NAME SOURCES... [DEPENDS...] [TORCH]): one folder of lib/. TORCH adds LibTorch and the shared
 # precompiled header of ATen. It is not torch/torch.h's: of that, GCC instantiates pending templates anew in every
 # file, which takes four times as long as the rest of a usual file.
-# sdp_test(NAME SOURCES... [DEPENDS...] [TORCH]): one Catch2 program, registered with ctest.
+# sdp_test_program(NAME SOURCES... [DEPENDS...] [TORCH]): a program in build/test that tests run.
+# sdp_test(NAME SOURCES... [DEPENDS...] [TORCH] [LABELS...] [PROCESSORS n]): one Catch2 program, registered with ctest.
+# sdp_python_test(NAME [PYTEST] FILE f [ARGUMENTS...] [ENVIRONMENT...] [LABELS...] [PROCESSORS n]): one file of tests in
+# Python, run by pytest or as a program with the arguments.
+#
+# Labels are the tiers of scripts/test: unit (default of sdp_test), parity (the same computed by other libraries), cli (the
+# program as its users run it) and slow; `quick` marks those of the last two that scripts/test --quick runs too. PROCESSORS
+# is how many cores a test keeps busy; ctest runs as many tests at once as there are cores for.
 
 add_library(sdp_flags INTERFACE)
 target_compile_options(sdp_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
@@ -31,16 +38,52 @@ function(sdp_library name)
   endif()
 endfunction()
 
-function(sdp_test name)
+function(sdp_test_program name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
-  add_executable(test_${name} ${ARG_SOURCES})
+  add_executable(${name} ${ARG_SOURCES})
   if(ARG_TORCH)
-    sdp_configure(test_${name} TORCH DEPENDS ${ARG_DEPENDS} sdp_catch_main)
+    sdp_configure(${name} TORCH DEPENDS ${ARG_DEPENDS})
   else()
-    sdp_configure(test_${name} DEPENDS ${ARG_DEPENDS} sdp_catch_main)
+    sdp_configure(${name} DEPENDS ${ARG_DEPENDS})
   endif()
-  set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
+  target_compile_options(${name} PRIVATE -O1)  # what is tested is compiled like the program; this compiles faster
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
+endfunction()
+
+# Sets what a test of either kind has.
+function(sdp_describe_test name)
+  cmake_parse_arguments(ARG "" "PROCESSORS" "LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT ARG_PROCESSORS)
+    set(ARG_PROCESSORS 1)
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${ARG_LABELS}" PROCESSORS ${ARG_PROCESSORS} ENVIRONMENT "${ARG_ENVIRONMENT}" TIMEOUT 1800)
+endfunction()
+
+function(sdp_test name)
+  cmake_parse_arguments(ARG "TORCH" "PROCESSORS" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  set(torch "")
+  if(ARG_TORCH)
+    set(torch TORCH)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  sdp_test_program(test_${name} ${torch} SOURCES ${ARG_SOURCES} DEPENDS ${ARG_DEPENDS} sdp_catch_main)
   add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  sdp_describe_test(${name} LABELS ${ARG_LABELS} PROCESSORS ${ARG_PROCESSORS})
+endfunction()
+
+function(sdp_python_test name)
+  cmake_parse_arguments(ARG "PYTEST" "FILE;PROCESSORS" "ARGUMENTS;ENVIRONMENT;LABELS" ${ARGN})
+  set(runner "")
+  if(ARG_PYTEST)
+    set(runner -m pytest -q -p no:cacheprovider)
+  endif()
+  add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${runner} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_FILE} ${ARG_ARGUMENTS})
+  # One thread: the oracles' passes are tiny, and other tests run beside.
+  sdp_describe_test(${name} LABELS ${ARG_LABELS} PROCESSORS ${ARG_PROCESSORS}
+    ENVIRONMENT ${ARG_ENVIRONMENT} PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1)
 endfunction()
 
 # sdp_sanitize(TARGET): compiles the target's own sources with AddressSanitizer, UBSan and the standard library's

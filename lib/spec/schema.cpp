@@ -127,8 +127,10 @@ std::string json_schema() {
                  {"title", "sdp-train experiment"}};
   schema.update(struct_schema<ExperimentSpec>());
   // Not a key of the experiment: where a file's other keys come from (spec/load.h).
-  schema["properties"]["base"] = {{"type", "string"},
-                                  {"description", "YAML file, relative to this one, that is read first"}};
+  schema["properties"]["base"] = {
+      {"type", {"string", "array"}},
+      {"items", {{"type", "string"}}},
+      {"description", "YAML file or files, relative to this one, that are read first; the later wins"}};
   return schema.dump(2) + "\n";
 }
 

@@ -92,20 +92,4 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("shard", [True, False])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("precision,steps", [("fp64", 20), ("fp32", 1)])
-def test_full_coverage_is_data_parallelism(tmp_path, data, optimizer, shard, precision, steps):
-    run_dir = harness.train(
-        tmp_path,
-        "ddp",
-        data,
-        processes=4,
-        subnetwork={"coverage": "1"},
-        optimizer={**OPTIMIZERS[optimizer], "shard": shard},
-        train={"max_steps": steps, "precision": precision},
-    )
-    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS[optimizer], precision, steps, 4)
-
-
 REGIMES = [(construction, masking) for construction in ("block", "neuron") for masking in ("forward", "backward")]

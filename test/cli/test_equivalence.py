@@ -35,6 +35,16 @@ def test_every_regime_is_the_mask_oracle(tmp_path, data, construction, masking, 
 
 
 @pytest.mark.parametrize("shard", [True, False])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_full_coverage_is_data_parallelism(tmp_path, data, optimizer, shard):
+    run_dir = harness.train(
+        tmp_path, "ddp", data, processes=4,
+        subnetwork={"coverage": "1"}, optimizer={**OPTIMIZERS[optimizer], "shard": shard},
+    )
+    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS[optimizer], "fp64", 20, 4)
+
+
+@pytest.mark.parametrize("shard", [True, False])
 @pytest.mark.parametrize("construction,masking", REGIMES)
 def test_every_regime_with_adamw_in_fp32(tmp_path, data, construction, masking, shard):
     run_dir = harness.train(

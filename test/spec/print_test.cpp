@@ -281,6 +281,7 @@ TEST_CASE("the JSON Schema has every key with its type, limits and default") {
   std::vector<std::string> keys;
   collect_schema_keys(schema, "", keys);
   CHECK(keys.back() == "base");  // not a key of the experiment: where a file's other keys come from
+  CHECK(schema.at("properties").at("base").at("type") == Json{"string", "array"});
   keys.pop_back();
   CHECK(keys == kKeys);
   CHECK(schema.at("required") == Json{"name", "data"});
