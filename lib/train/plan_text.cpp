@@ -146,7 +146,7 @@ std::string milliseconds(double ms) {
 }
 
 /// Peak, time and batch of every way to train.
-std::string forecast_table(const Forecast& forecast, int64_t batch) {
+std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int64_t micro_batches) {
   const DeviceProfile& device = forecast.device;
   std::string text = fmt::format(
       "one {} per process: {} of memory, {} of it not for tensors; {}FLOP/s reached;\n"
@@ -167,11 +167,30 @@ std::string forecast_table(const Forecast& forecast, int64_t batch) {
     add(way);
   text += table.str();
   text += fmt::format("This plan {} at batch {} per worker{}.\n",
-                      forecast.plan.fits ? "fits" : "does not fit", batch,
+                      forecast.plan.fits ? "fits" : "does not fit", train.batch_size_per_worker,
                       forecast.plan.largest_batch > 0
                           ? fmt::format("; the largest batch that does is {}", forecast.plan.largest_batch)
                           : ", and at no other batch");
+  if (micro_batches > 1)
+    text += fmt::format(
+        "ZeRO-3/FSDP gathers parameters and reduces gradients in each of the {} micro-batches of a step.\n",
+        micro_batches);
   return text + "\n";
+}
+
+/// Activations that tensor and pipeline parallelism would send.
+std::string model_parallel_table(const ModelParallelTraffic& traffic) {
+  TextTable table({"model parallelism", "processes", "sent/step"});
+  table.add_row(
+      {"tensor", fmt::format("{}", traffic.tensor_processes), format_bytes(traffic.tensor_bytes_sent)});
+  table.add_row({"pipeline (busiest stage)", fmt::format("{}", traffic.pipeline_stages),
+                 format_bytes(traffic.pipeline_bytes_sent)});
+  return fmt::format(
+      "activations that each process would send under model parallelism, same global batch of {}:\n{}{}\n",
+      traffic.global_batch_size, table.str(),
+      traffic.pipeline_stages < traffic.tensor_processes
+          ? "A pipeline has no more stages than the model has blocks.\n"
+          : "");
 }
 
 /// Kinds of memory with what was predicted and what was measured.
@@ -210,7 +229,9 @@ std::string describe_plan(const Experiment& experiment, const Forecast& forecast
     text += fmt::format("on {} processes:\n{}\n", placement.processes,
                         cost_table("process", plan["per_process"], nullptr));
   text += node_table(plan, experiment.nodes);
-  text += forecast_table(forecast, experiment.spec.train.batch_size_per_worker);
+  const TrainSpec& train = experiment.spec.train;
+  text += forecast_table(forecast, train, train.accumulate_steps * placement.slots_per_process());
+  text += model_parallel_table(forecast.model_parallel);
   return text + summary(plan);
 }
 
