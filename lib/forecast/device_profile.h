@@ -21,6 +21,8 @@ struct DeviceProfile {
   double between_bytes_per_s = 0;  ///< to other nodes
   int64_t memory_bytes = 0;        ///< of the device
   int64_t allowance_bytes = 0;     ///< of it, taken by context, communicator and the libraries' workspace
+
+  int64_t tensor_bytes() const { return memory_bytes - allowance_bytes; }
 };
 
 /// "a100", "h100", "h200": SXM modules, eight to a node.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "forecast/device_profile.h"
+#include "forecast/model_parallel.h"
 #include "forecast/peak.h"
 #include "subnet/nodes.h"
 #include "subnet/schedule.h"
@@ -25,7 +26,7 @@ struct StepForecast {
   double exchange_ms = 0;     ///< on the links, whether hidden or not
   double step_ms = 0;         ///< with what the exchanges do not hide, and the update
   bool fits = true;           ///< with the device's allowance
-  int64_t largest_batch = 0;  ///< samples a worker that fit; 0: not even one
+  int64_t largest_batch = 0;  ///< samples per worker that fit; 0: not even one
 };
 
 struct Forecast {
@@ -33,12 +34,16 @@ struct Forecast {
   std::vector<PeakBytes> per_process;  ///< of the plan
   StepForecast plan;
   /// DDP; ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020: optimizer state, and gradients too, split over all);
-  /// DDP and this plan with activation checkpointing.
+  /// ZeRO-3/FSDP (forecast/fsdp.h); DDP, ZeRO-3/FSDP and this plan with activation checkpointing.
   std::vector<StepForecast> others;
+  ModelParallelTraffic model_parallel;  ///< of the same global batch on as many processes
 };
 
 /// A process has a device to itself. Reducing hides behind the backward pass, publishing behind the forward
-/// pass, which is a third of the FLOPs. Checkpointing computes the forward pass twice.
+/// pass, which is a third of the FLOPs; FSDP's gathering behind the pass it is for. FSDP's processes exchange
+/// shares between all pairs, as the engine's do. Its peak is the sum of its formula's parts and of the most
+/// activations that data parallelism has: they meet where the forward pass ends. Checkpointing computes the
+/// forward pass twice.
 Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
                      const ExperimentSpec& spec, const DeviceProfile& device);
 

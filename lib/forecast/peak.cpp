@@ -38,15 +38,18 @@ class Walk {
  public:
   Walk(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
        const TrainSpec& train);
-  /// Of a step with this batch size a worker. The walk itself stays at its start.
-  PeakBytes peak_at(int64_t batch_size) const {
+  /// After a step with this batch size per worker. The walk itself stays at its start.
+  Walk walked(int64_t batch_size) const {
     Walk step = *this;
     step.batch_size_ = static_cast<double>(batch_size);
-    return step.run();
+    step.run();
+    return step;
   }
+  const PeakBytes& peak() const { return peak_; }
+  int64_t most_activations() const { return most_activations_; }
 
  private:
-  PeakBytes run();
+  void run();
   BucketSizes sizes_of(const Bucket& bucket) const;
   void add_exchange_sizes(BucketSizes& sizes, const Segment& segment, int64_t value_bytes,
                           int64_t wire_bytes) const;
@@ -70,6 +73,7 @@ class Walk {
 
   void record() {
     if (now_.total() > peak_.total()) peak_ = now_;
+    most_activations_ = std::max(most_activations_, now_.activations);
   }
 
   const SubnetPlan& plan_;
@@ -89,6 +93,7 @@ class Walk {
   std::deque<const BucketSizes*> flights_;
   PeakBytes now_;
   PeakBytes peak_;
+  int64_t most_activations_ = 0;
 };
 
 Walk::Walk(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
@@ -187,7 +192,7 @@ SlotSizes Walk::sizes_of(int worker) const {
   return sizes;
 }
 
-PeakBytes Walk::run() {
+void Walk::run() {
   for (const BucketSizes& bucket : buckets_) {
     now_.buckets += bucket.updated;  // of the step before, until it is published
     missing_.push_back(static_cast<int>(bucket.parameters.all.size()));
@@ -210,7 +215,6 @@ PeakBytes Walk::run() {
     finish_reduce();
   if (!schedule_.options.shard) spread_gradients();
   update();
-  return peak_;
 }
 
 void Walk::begin_publishing() {
@@ -367,13 +371,15 @@ void Walk::update() {
 
 PeakBytes peak_of(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
                   const TrainSpec& train) {
-  return Walk(plan, schedule, cost, process, train).peak_at(train.batch_size_per_worker);
+  return Walk(plan, schedule, cost, process, train).walked(train.batch_size_per_worker).peak();
 }
 
-int64_t largest_batch(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
-                      const TrainSpec& train, int64_t memory_bytes) {
-  const Walk walk(plan, schedule, cost, process, train);
-  const auto fits = [&](int64_t batch) { return walk.peak_at(batch).total() <= memory_bytes; };
+int64_t most_activations(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
+                         const TrainSpec& train) {
+  return Walk(plan, schedule, cost, process, train).walked(train.batch_size_per_worker).most_activations();
+}
+
+int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits) {
   constexpr int64_t kMost = int64_t{1} << 20;
   int64_t good = 0;
   int64_t bad = 1;
@@ -386,6 +392,12 @@ int64_t largest_batch(const SubnetPlan& plan, const Schedule& schedule, const Co
     (fits(middle) ? good : bad) = middle;
   }
   return good;
+}
+
+int64_t largest_batch(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
+                      const TrainSpec& train, int64_t memory_bytes) {
+  const Walk walk(plan, schedule, cost, process, train);
+  return largest_batch([&](int64_t batch) { return walk.walked(batch).peak().total() <= memory_bytes; });
 }
 
 }  // namespace sdp

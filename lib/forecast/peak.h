@@ -5,6 +5,7 @@
 // tensors.
 
 #include <cstdint>
+#include <functional>
 
 #include "subnet/accounting.h"
 #include "subnet/schedule.h"
@@ -27,8 +28,14 @@ struct PeakBytes {
 PeakBytes peak_of(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
                   const TrainSpec& train);
 
-/// Largest batch size a worker, up to about two million, with which the peak is at most `memory_bytes`; 0:
-/// not even one sample fits.
+/// The most that activations alone take at any time of the same step.
+int64_t most_activations(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
+                         const TrainSpec& train);
+
+/// Largest batch size per worker, up to about two million, that `fits`; 0: not even one sample does.
+int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits);
+
+/// The same where what fits is a step whose peak is at most `memory_bytes`.
 int64_t largest_batch(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
                       const TrainSpec& train, int64_t memory_bytes);
 

@@ -36,9 +36,13 @@ class LayoutBuilder {
  public:
   explicit LayoutBuilder(std::string name) { layout_.name = std::move(name); }
 
-  int begin_branch(const std::string& name, int block, int64_t hidden_width, int64_t granularity) {
-    layout_.branches.push_back(
-        {.name = name, .block = block, .hidden_width = hidden_width, .granularity = granularity});
+  int begin_branch(const std::string& name, int block, const StreamElements& stream, int64_t hidden_width,
+                   int64_t granularity) {
+    layout_.branches.push_back({.name = name,
+                                .block = block,
+                                .stream = stream,
+                                .hidden_width = hidden_width,
+                                .granularity = granularity});
     return static_cast<int>(layout_.branches.size()) - 1;
   }
 

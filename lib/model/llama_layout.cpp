@@ -18,6 +18,8 @@ constexpr double kStatisticBytes = 4;    // fp32; in fp64 runs, which are for te
 struct Sizes {
   int64_t tokens, width, hidden_width, heads, kv_heads, head_size;
   double out_deviation;  ///< of the layers that write to the residual stream
+
+  StreamElements stream() const { return {tokens * width, tokens * width}; }
 };
 
 LinearOptions without_bias(double deviation) {
@@ -37,7 +39,7 @@ void add_attention(LayoutBuilder& builder, const std::string& block_name, int bl
   const std::string name = block_name + ".self_attn";
   const int64_t group =
       s.heads / s.kv_heads * s.head_size;  // elements of the heads that share a key/value head
-  const int branch = builder.begin_branch(name, block, s.kv_heads, /*granularity=*/1);
+  const int branch = builder.begin_branch(name, block, s.stream(), s.kv_heads, /*granularity=*/1);
   const SliceRule group_rows{.dim = 0, .elements_per_hidden = group};
   const SliceRule head_rows{.dim = 0, .elements_per_hidden = s.head_size};
   const SliceRule group_columns{.dim = 1, .elements_per_hidden = group};
@@ -69,7 +71,7 @@ Flops attention_flops(const Sizes& s) {
 
 void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
   const std::string name = block_name + ".mlp";
-  const int branch = builder.begin_branch(name, block, s.hidden_width, kNeuronGranularity);
+  const int branch = builder.begin_branch(name, block, s.stream(), s.hidden_width, kNeuronGranularity);
   builder.norm_weight(block_name + ".post_attention_layernorm", s.width, {.branch = branch});
   for (const char* layer : {".gate_proj", ".up_proj"})
     builder.linear(name + layer, s.width, s.hidden_width, s.tokens, {.branch = branch, .output = kRows},

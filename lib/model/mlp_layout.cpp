@@ -8,7 +8,7 @@ constexpr int64_t kNeuronGranularity = 8;
 
 void add_branch(LayoutBuilder& builder, const std::string& name, int block, int64_t width,
                 int64_t hidden_width) {
-  const int branch = builder.begin_branch(name, block, hidden_width, kNeuronGranularity);
+  const int branch = builder.begin_branch(name, block, {width, width}, hidden_width, kNeuronGranularity);
   builder.norm(name + ".norm", width, {.branch = branch});
   builder.linear(name + ".mlp.0", width, hidden_width, 1, {.branch = branch, .output = kRows});
   builder.linear(name + ".mlp.3", hidden_width, width, 1,

@@ -14,7 +14,8 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
   const int64_t out_size = (size + stride - 1) / stride;
   const int64_t positions = out_size * out_size;
   const bool projects = stride != 1 || in != out;
-  const int branch = builder.begin_branch(name, block, out, kChannelGranularity);
+  const int branch =
+      builder.begin_branch(name, block, {in * size * size, out * positions}, out, kChannelGranularity);
   const LayerPlace first{.branch = branch, .output = kRows};
   const LayerPlace second{.branch = branch, .input = kColumns};
   const LayerPlace norm{.branch = branch, .scales_branch_output = true};

@@ -26,6 +26,11 @@ Kept norm_input(int64_t positions, int64_t width) {
           .bytes = kBytesOfStatistics * static_cast<double>(positions)};
 }
 
+StreamElements stream_of(const SwinStage& stage) {
+  const int64_t elements = stage.size * stage.size * stage.width;
+  return {elements, elements};
+}
+
 /// Convolution with kernel = stride; weight and bias uniform(+-1/sqrt(fan_in)), nn.Conv2d's default.
 void add_patch_embedding(LayoutBuilder& builder, const ModelSpec& spec) {
   const int64_t patch = *spec.patch_size;
@@ -50,7 +55,7 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   const int64_t head_size = width / stage.heads;
   const int64_t padded = stage.padded_size * stage.padded_size;
   const int64_t table_rows = (2 * stage.window - 1) * (2 * stage.window - 1);
-  const int branch = builder.begin_branch(name, block, stage.heads, kHeadGranularity);
+  const int branch = builder.begin_branch(name, block, stream_of(stage), stage.heads, kHeadGranularity);
   const LayerPlace whole{.branch = branch};
   builder.norm(block_name + ".norm1", width, whole);
   // A row for every distance within a window. A bias by its role: recipes of Swin do not decay it.
@@ -94,7 +99,7 @@ void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& 
   const int64_t width = stage.width;
   const int64_t hidden_width = kSwinMlpRatio * width;
   const int64_t positions = stage.size * stage.size;
-  const int branch = builder.begin_branch(name, block, hidden_width, kNeuronGranularity);
+  const int branch = builder.begin_branch(name, block, stream_of(stage), hidden_width, kNeuronGranularity);
   builder.norm(block_name + ".norm2", width, {.branch = branch});
   builder.linear(name + ".0", width, hidden_width, positions, {.branch = branch, .output = kRows},
                  swin_linear());

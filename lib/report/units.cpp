@@ -66,4 +66,27 @@ std::string format_duration(double seconds) {
   return print("%lldh %02lldm", minutes / 60, minutes % 60);
 }
 
+std::string format_numbers(const std::vector<int>& numbers, size_t most_characters) {
+  std::string text;
+  size_t cut = 0;  // where the text ends that is left room for what follows
+  const std::string rest = " ... (" + std::to_string(numbers.size()) + " in all)";
+  const auto add = [&](const std::string& word) {
+    text += (text.empty() ? "" : " ") + word;
+    if (cut == 0 || text.size() + rest.size() <= most_characters) cut = text.size();
+  };
+  for (size_t begin = 0; begin < numbers.size();) {
+    size_t end = begin + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1)
+      ++end;
+    if (end - begin >= 3) {
+      add(std::to_string(numbers[begin]) + "-" + std::to_string(numbers[end - 1]));
+    } else {
+      for (size_t i = begin; i < end; ++i)
+        add(std::to_string(numbers[i]));
+    }
+    begin = end;
+  }
+  return text.size() <= most_characters ? text : text.substr(0, cut) + rest;
+}
+
 }  // namespace sdp

@@ -1,9 +1,10 @@
 #pragma once
 
-// Numbers for people: three significant digits and a unit.
+// Numbers for people. Measured ones have three significant digits and a unit.
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace sdp {
 
@@ -15,5 +16,8 @@ std::string format_count(double count);
 std::string format_percent(double share);
 /// 12.3 s, 3m 04s, 1h 02m; "?" for what is not a time.
 std::string format_duration(double seconds);
+/// "0 2 4-7" of ascending whole numbers: three and more that follow each other are a range. A text of more
+/// than `most_characters` is cut: "0 2 4-7 ... (32 in all)".
+std::string format_numbers(const std::vector<int>& numbers, size_t most_characters = std::string::npos);
 
 }  // namespace sdp

@@ -100,9 +100,16 @@ struct BranchKept {
   Kept moment;
 };
 
+/// Elements of the residual stream at a branch, a sample.
+struct StreamElements {
+  int64_t input = 0;   ///< where the branch reads it
+  int64_t output = 0;  ///< where the branch's output is added
+};
+
 struct BranchLayout {
   std::string name;
   int block = 0;  ///< branches of one block are assigned together under `unit: block`
+  StreamElements stream = {};
   int64_t hidden_width = 0;
   /// Slices begin at multiples of it where the width allows. 1: the hidden units are attention heads, of
   /// which a branch may have fewer than slices are asked for.

@@ -9,39 +9,23 @@
 #include "report/table.h"
 #include "report/units.h"
 #include "subnet/plan_json.h"
+#include "train/cost_table.h"
 
 namespace sdp {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<std::string> cost_row(const std::string& name, const Json& cost) {
-  const auto bytes = [&](const char* key) { return format_bytes(cost[key].get<int64_t>()); };
-  return {name,
-          fmt::format("{}", cost["units"].size()),
-          format_count(cost["parameters"].get<double>()),
-          format_count(cost["flops_per_sample"].get<double>()),
-          bytes("parameter_bytes"),
-          bytes("gradient_bytes"),
-          bytes("optimizer_bytes"),
-          bytes("activation_bytes"),
-          bytes("bytes_sent_per_step"),
-          cost.contains("peak_bytes") ? format_bytes(cost["peak_bytes"]["total"].get<int64_t>()) : ""};
-}
-
-/// One row for each of `costs`, numbered, and DDP's when it is asked for.
-std::string cost_table(const std::string& of, const Json& costs, const Json* dense) {
-  TextTable table({of, "units", "parameters", "FLOPs/sample", "values", "gradients", "optimizer",
-                   "activations", "sent/step", "peak"});
-  for (size_t k = 0; k < costs.size(); ++k)
-    table.add_row(cost_row(fmt::format("{}", k), costs[k]));
-  if (dense) table.add_row(cost_row("DDP", *dense));
-  return table.str();
-}
-
 /// A table of more units than these is cut down to its beginning.
 constexpr size_t kMostUnits = 40;
 constexpr size_t kFewUnits = 16;
+
+/// All of them one by one, or in short where that is too long to read.
+std::string owners_text(const std::vector<int>& owners) {
+  constexpr size_t kMostCharacters = 40;
+  const std::string all = fmt::format("{}", fmt::join(owners, " "));
+  return all.size() <= kMostCharacters ? all : format_numbers(owners, kMostCharacters);
+}
 
 std::string unit_table(const Json& plan) {
   TextTable table({"unit", "branch", "hidden width", "parameters", "FLOPs/sample", "owners"});
@@ -51,7 +35,7 @@ std::string unit_table(const Json& plan) {
     table.add_row({fmt::format("{}", u), unit["branch"].get<std::string>(),
                    fmt::format("{}:{}", unit["begin"].get<int64_t>(), unit["end"].get<int64_t>()),
                    format_count(unit["parameters"].get<double>()), format_count(unit["flops"].get<double>()),
-                   fmt::format("{}", fmt::join(unit["owners"].get<std::vector<int>>(), " "))});
+                   owners_text(unit["owners"].get<std::vector<int>>())});
   }
   const size_t left_out = plan["units"].size() - shown;
   return table.str() + (left_out > 0 ? fmt::format("... and {} more (--json prints all)\n", left_out) : "");
@@ -69,15 +53,14 @@ double share_of_dense(const Json& plan, const std::vector<const char*>& keys) {
   return dense > 0 ? sum / dense : 1;
 }
 
-constexpr size_t kMostProcesses = 64;
-
 /// "0 1 | 2 3", or nothing where that is too long to read.
 std::string processes_by_node(const NodeMap& nodes) {
-  if (nodes.node_of.size() > kMostProcesses) return "";
+  constexpr size_t kMostCharacters = 80;
   std::vector<std::string> texts;
   for (int node = 0; node < nodes.nodes(); ++node)
-    texts.push_back(fmt::format("{}", fmt::join(nodes.processes_in(node), " ")));
-  return fmt::format(" ({})", fmt::join(texts, " | "));
+    texts.push_back(format_numbers(nodes.processes_in(node)));
+  const std::string text = fmt::format(" ({})", fmt::join(texts, " | "));
+  return text.size() <= kMostCharacters ? text : "";
 }
 
 /// What passes inside and between nodes, where there are several.
@@ -100,7 +83,7 @@ std::string node_table(const Json& plan, const NodeMap& nodes) {
   add("DDP, the same exchange", json["ddp"]);
   add("DDP, a ring all-reduce", json["ddp_ring"]);
   std::string text =
-      fmt::format("{} nodes of {} processes, placement {}{}; units with all owners in one node: {} of {}\n{}",
+      fmt::format("{} nodes of {} processes, placement {}{}\nunits with all owners in one node: {} of {}\n{}",
                   nodes.nodes(), nodes.processes_per_node, name_of(nodes.placement), processes_by_node(nodes),
                   json["units_in_one_node"].get<int>(), plan["units"].size(), table.str());
   const double ring = json["ddp_ring"]["between_bytes_per_step"].get<double>();
@@ -144,14 +127,14 @@ std::string summary(const Json& plan) {
     text += "Coverage 1 is ordinary data parallelism.\n";
   } else {
     text += fmt::format(
-        "SDP pays here where memory or links are short: the slowest worker still computes {} of the full "
-        "model, and needs {} of DDP's state. Where the model fits and links are fast, DDP trains on more per "
-        "step.\n",
+        "SDP pays here where memory or links are short: the slowest worker still computes {} of the full\n"
+        "model, and needs {} of DDP's state. Where the model fits and links are fast, DDP trains on more\n"
+        "per step.\n",
         format_percent(flops * imbalance),
         format_percent(state * balance["state_bytes_max_over_mean"].get<double>()));
     if (imbalance > 1.05)
       text += fmt::format(
-          "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and sets the "
+          "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and sets the\n"
           "step time.\n",
           100 * (imbalance - 1));
   }
@@ -163,11 +146,11 @@ std::string milliseconds(double ms) {
 }
 
 /// Peak, time and batch of every way to train.
-std::string forecast_table(const Forecast& forecast, int64_t batch) {
+std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int64_t micro_batches) {
   const DeviceProfile& device = forecast.device;
   std::string text = fmt::format(
-      "a process on {}: {} of memory less {}, {}FLOP/s reached, {}B/s to others of its node, {}B/s to other "
-      "nodes\n",
+      "one {} per process: {} of memory, {} of it not for tensors; {}FLOP/s reached;\n"
+      "{}B/s to processes of the same node, {}B/s to other nodes\n",
       device.name, format_bytes(device.memory_bytes), format_bytes(device.allowance_bytes),
       format_count(device.flops_per_s), format_count(device.inside_bytes_per_s),
       format_count(device.between_bytes_per_s));
@@ -183,12 +166,31 @@ std::string forecast_table(const Forecast& forecast, int64_t batch) {
   for (const StepForecast& way : forecast.others)
     add(way);
   text += table.str();
-  text += fmt::format("This plan {} at batch {} a worker{}.\n\n",
-                      forecast.plan.fits ? "fits" : "does not fit", batch,
+  text += fmt::format("This plan {} at batch {} per worker{}.\n",
+                      forecast.plan.fits ? "fits" : "does not fit", train.batch_size_per_worker,
                       forecast.plan.largest_batch > 0
                           ? fmt::format("; the largest batch that does is {}", forecast.plan.largest_batch)
                           : ", and at no other batch");
-  return text;
+  if (micro_batches > 1)
+    text += fmt::format(
+        "ZeRO-3/FSDP gathers parameters and reduces gradients in each of the {} micro-batches of a step.\n",
+        micro_batches);
+  return text + "\n";
+}
+
+/// Activations that tensor and pipeline parallelism would send.
+std::string model_parallel_table(const ModelParallelTraffic& traffic) {
+  TextTable table({"model parallelism", "processes", "sent/step"});
+  table.add_row(
+      {"tensor", fmt::format("{}", traffic.tensor_processes), format_bytes(traffic.tensor_bytes_sent)});
+  table.add_row({"pipeline (busiest stage)", fmt::format("{}", traffic.pipeline_stages),
+                 format_bytes(traffic.pipeline_bytes_sent)});
+  return fmt::format(
+      "activations that each process would send under model parallelism, same global batch of {}:\n{}{}\n",
+      traffic.global_batch_size, table.str(),
+      traffic.pipeline_stages < traffic.tensor_processes
+          ? "A pipeline has no more stages than the model has blocks.\n"
+          : "");
 }
 
 /// Kinds of memory with what was predicted and what was measured.
@@ -214,12 +216,12 @@ std::string describe_plan(const Experiment& experiment, const Forecast& forecast
   Json plan = plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec);
   add_forecast(plan, forecast);
   std::string text =
-      fmt::format("{}: {} workers, {} owners a unit, coverage {:.3f}, {} construction, {} masking\n\n",
+      fmt::format("{}: {} workers, {} owners per unit, coverage {:.3f}, {} construction, {} masking\n\n",
                   plan["model"].get<std::string>(), plan["workers"].get<int>(),
                   plan["owners_per_unit"].get<int>(), plan["coverage"].get<double>(),
                   plan["construction"].get<std::string>(), plan["masking"].get<std::string>());
   text += fmt::format("{}\n", unit_table(plan));
-  text += fmt::format("batch {} a worker, {}, optimizer {}:\n", experiment.spec.train.batch_size_per_worker,
+  text += fmt::format("batch {} per worker, {}, optimizer {}:\n", experiment.spec.train.batch_size_per_worker,
                       name_of(experiment.spec.train.precision), name_of(experiment.spec.optimizer.name));
   text += fmt::format("{}\n", cost_table("worker", plan["per_worker"], &plan["dense"]));
   const Placement& placement = experiment.schedule.placement;
@@ -227,7 +229,9 @@ std::string describe_plan(const Experiment& experiment, const Forecast& forecast
     text += fmt::format("on {} processes:\n{}\n", placement.processes,
                         cost_table("process", plan["per_process"], nullptr));
   text += node_table(plan, experiment.nodes);
-  text += forecast_table(forecast, experiment.spec.train.batch_size_per_worker);
+  const TrainSpec& train = experiment.spec.train;
+  text += forecast_table(forecast, train, train.accumulate_steps * placement.slots_per_process());
+  text += model_parallel_table(forecast.model_parallel);
   return text + summary(plan);
 }
 

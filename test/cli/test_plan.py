@@ -1,5 +1,6 @@
 """`plan` against PyTorch's own counts and closed formulas."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,6 +14,8 @@ import torchvision
 import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
+from torchvision.models import swin_transformer
+from transformers.models.llama import modeling_llama as llama
 
 import harness
 import oracle
@@ -33,6 +36,31 @@ def pytorch_training_flops(model, size, *extra):
     return counter.get_total_flops()
 
 
+@contextlib.contextmanager
+def stream_elements(model, *branch_types):
+    """Yields a list that gets the elements that each branch reads and that it gives back, in one forward pass."""
+    elements = []
+
+    def see(module, args, kwargs, output):
+        read = args[0] if args else kwargs["hidden_states"]
+        given = output[0] if isinstance(output, tuple) else output
+        elements.extend([read.numel(), given.numel()])
+
+    hooks = [m.register_forward_hook(see, with_kwargs=True) for m in model.modules() if isinstance(m, branch_types)]
+    yield elements
+    for hook in hooks:
+        hook.remove()
+
+
+def check_tensor_parallel(result, elements, bytes_per_element):
+    """An all-reduce of what each branch gives back, and one of the gradient of what it reads, by a ring."""
+    traffic = result["forecast"]["model_parallel"]
+    t = traffic["tensor"]["processes"]
+    assert t == result["processes"] > 1
+    sent = 2 * (t - 1) / t * sum(elements) * traffic["global_batch_size"] * bytes_per_element
+    assert traffic["tensor"]["bytes_sent_per_step"] == pytest.approx(sent, rel=1e-9)
+
+
 @pytest.mark.parametrize("width", [8, 64])
 def test_flops_and_parameters_of_resnet18(tmp_path, width):
     model = oracle.ResNet18(width)
@@ -43,46 +71,56 @@ def test_flops_and_parameters_of_resnet18(tmp_path, width):
 
 def test_flops_and_parameters_of_torchvisions_imagenet_resnet18(tmp_path):
     model = torchvision.models.resnet18()
-    dense = plan(tmp_path, model={"width": 64, "stem": "imagenet", "num_classes": 1000})["dense"]
+    result = plan(tmp_path, model={"width": 64, "stem": "imagenet", "num_classes": 1000})
+    dense = result["dense"]
     assert dense["parameters"] == sum(p.numel() for p in model.parameters()) == 11689512
-    assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
+    with stream_elements(model, torchvision.models.resnet.BasicBlock) as elements:
+        assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
+    check_tensor_parallel(result, elements, 8)
 
 
-def dense_of(model, *overrides):
-    """Data parallelism's column of one of the project's configurations."""
+def plan_of(model, *overrides):
+    """The plan of one of the project's configurations."""
     arguments = ["plan", "--json", "--config", CONFIGS / f"{model}.yaml", "--set", "data.path=/none"]
-    return json.loads(harness.run(*arguments, *overrides).stdout)["dense"]
+    return json.loads(harness.run(*arguments, *overrides).stdout)
 
 
 def test_flops_and_parameters_of_wide_resnet18():
     model = oracle.ResNet18(2 * 64)
-    dense = dense_of("wide_resnet18_cifar10", "--set", "model.width=64", "--set", "model.width_multiplier=2")
+    overrides = ["--set", "model.width=64", "--set", "model.width_multiplier=2"]
+    dense = plan_of("wide_resnet18_cifar10", *overrides)["dense"]
     assert dense["parameters"] == sum(p.numel() for p in model.parameters())
     assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 32, {}), rel=0.01)
 
 
 def test_flops_and_parameters_of_torchvisions_swin_t():
     model = torchvision.models.swin_t()
-    dense = dense_of("swin_t_imagenet")
+    result = plan_of("swin_t_imagenet", "--set", "train.precision=fp32")
+    dense = result["dense"]
     assert dense["parameters"] == sum(p.numel() for p in model.parameters()) == 28288354
-    assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
+    with stream_elements(model, swin_transformer.ShiftedWindowAttention, torchvision.ops.MLP) as elements:
+        assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
+    check_tensor_parallel(result, elements, 4)
 
 
 @pytest.mark.parametrize("name,width,depth,heads,hidden", [
     ("llama_134m", 768, 12, 12, 2048), ("llama_500m", 1536, 14, 24, 4096), ("llama_1b", 2048, 18, 16, 5120)])
 def test_flops_and_parameters_of_transformers_llama(name, width, depth, heads, hidden):
     tokens = 512
-    dense = dense_of(f"{name}_fineweb", "--set", f"data.sequence_length={tokens}", "--set", "model.vocab_size=32000")
+    result = plan_of(f"{name}_fineweb", "--set", f"data.sequence_length={tokens}", "--set", "model.vocab_size=32000")
+    dense = result["dense"]
     config = transformers.LlamaConfig(
         vocab_size=32000, hidden_size=width, intermediate_size=hidden, num_hidden_layers=depth,
         num_attention_heads=heads, num_key_value_heads=heads, attn_implementation="eager")
     with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # shapes alone, whatever the size
         model = transformers.LlamaForCausalLM(config)
-        model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).logits.sum().backward()
+        with stream_elements(model, llama.LlamaAttention, llama.LlamaMLP) as elements:
+            model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).logits.sum().backward()
     # Fused attention, which training uses, multiplies q and k once more in its backward pass.
     recomputed = depth * 2 * tokens * tokens * width
     assert dense["parameters"] == sum(p.numel() for p in model.parameters())
     assert dense["flops_per_sample"] == pytest.approx(counter.get_total_flops() + recomputed, rel=0.01)
+    check_tensor_parallel(result, elements, 2)
 
 
 def test_flops_of_subnetworks(tmp_path):
@@ -345,7 +383,8 @@ def test_forecast(tmp_path):
         device = result["forecast"]["device"]
         assert device["name"] == "a100" and device["memory_bytes"] == bytes_
         names = [way["name"] for way in result["forecast"]["ways"]]
-        assert names == ["this plan", "DDP", "ZeRO-1", "ZeRO-2", "DDP, checkpointing", "this plan, checkpointing"]
+        checkpointing = [f"{name}, checkpointing" for name in ("DDP", "ZeRO-3/FSDP", "this plan")]
+        assert names == ["this plan", "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3/FSDP", *checkpointing]
         for way in result["forecast"]["ways"]:
             assert way["fits"] == (way["peak_bytes"]["total"] + device["allowance_bytes"] <= bytes_)
             assert way["largest_batch_size_per_worker"] >= 4 if way["fits"] else True

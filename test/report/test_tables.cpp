@@ -55,6 +55,17 @@ TEST_CASE("durations for people", "[units]") {
   CHECK(format_duration(std::numeric_limits<double>::infinity()) == "?");
 }
 
+TEST_CASE("whole numbers for people", "[units]") {
+  CHECK(format_numbers({}) == "");
+  CHECK(format_numbers({3}) == "3");
+  CHECK(format_numbers({0, 1}) == "0 1");
+  CHECK(format_numbers({0, 1, 2}) == "0-2");
+  CHECK(format_numbers({0, 4, 5, 6, 7, 9, 10, 12, 13, 14}) == "0 4-7 9 10 12-14");
+  const std::vector<int> even = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18};
+  CHECK(format_numbers(even, 24) == "0 2 4 6 8 10 12 14 16 18");
+  CHECK(format_numbers(even, 23) == "0 2 4 6 ... (10 in all)");
+}
+
 TEST_CASE("columns are aligned, numbers to the right", "[table]") {
   TextTable table({"unit", "λ2", "memory", "note"});
   table.add_row({"größe", "0.5", "12.3 MiB", "3 of 4"});
