@@ -17,6 +17,7 @@
 #include "subnet/plan_json.h"
 #include "train/device.h"
 #include "train/import.h"
+#include "train/preemption.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
 
@@ -55,13 +56,13 @@ void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) 
 }
 
 int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const RunFolder& folder,
-          const Logger& log, bool resume) {
+          const Logger& log, const PreemptionSignals& signals, bool resume) {
   const bool first = comm.rank() == 0;
   if (first) {
     log.info(describe_start(experiment, device_name(comm.device())));
     log.info(fmt::format("ranks from {}; run folder {}", ranks.source, folder.dir.string()));
   }
-  Trainer trainer(experiment, comm, folder, log, resume, at::get_num_threads());
+  Trainer trainer(experiment, comm, folder, log, signals, resume, at::get_num_threads());
   if (first) write_spec_and_plan(folder, experiment);
   return static_cast<int>(trainer.run());
 }
@@ -69,6 +70,8 @@ int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, 
 /// This process's share of the job. `warnings` are for rank 0 to print.
 int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
              std::vector<std::string> warnings) {
+  // A job may be preempted while its processes meet, or open the data: that too asks for a checkpoint.
+  const PreemptionSignals signals;
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
   const auto plan = resume ? saved_plan(folder, spec, warnings) : std::nullopt;
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
@@ -89,7 +92,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
     for (const std::string& warning : warnings)
       log.warn(warning);
   try {
-    return train(experiment, ranks, *comm, folder, log, resume);
+    return train(experiment, ranks, *comm, folder, log, signals, resume);
   } catch (const Error& error) {
     log.error(error.what());
     comm->abandon();

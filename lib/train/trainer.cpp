@@ -40,12 +40,13 @@ std::unique_ptr<Dataset> open_in_turn(const ExperimentSpec& spec, Split split, C
 
 }  // namespace
 
-Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
-                 int threads)
+Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log,
+                 const PreemptionSignals& signals, bool resume, int threads)
     : experiment_(experiment),
       comm_(comm),
       folder_(std::move(folder)),
       log_(std::move(log)),
+      signals_(signals),
       threads_(threads),
       train_data_(open_in_turn(experiment.spec, Split::kTrain, comm)),
       test_data_(open_in_turn(experiment.spec, Split::kTest, comm)),

@@ -31,9 +31,9 @@ namespace sdp {
 class Trainer {
  public:
   /// Opens the data, makes the local subnetworks, and starts from fresh values or, with `resume`, from the
-  /// run folder's newest checkpoint if there is one. Collective, as is `run`.
-  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
-          int threads);
+  /// run folder's newest checkpoint if there is one. `signals` tell when to stop. Collective, as is `run`.
+  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log,
+          const PreemptionSignals& signals, bool resume, int threads);
   ~Trainer();
 
   /// Trains to the end, evaluates and saves: kOk, or kPreempted when a signal ended it after a checkpoint.
@@ -77,6 +77,7 @@ class Trainer {
   Communicator& comm_;
   const RunFolder folder_;
   Logger log_;
+  const PreemptionSignals& signals_;
   const int threads_;
   std::unique_ptr<Dataset> train_data_;
   std::unique_ptr<Dataset> test_data_;
@@ -90,7 +91,6 @@ class Trainer {
   std::unique_ptr<RunMetrics> metrics_;  ///< rank 0 only, where there are steps to do
   std::unique_ptr<JsonLines> trace_;     ///< rank 0 only, with output.trace
   std::unique_ptr<Progress> progress_;   ///< rank 0 only
-  PreemptionSignals signals_;
   Interval interval_;
   std::unique_ptr<StepProfiler> profiler_;
   std::set<std::string> reported_;  ///< damaged images, each once

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -47,6 +48,17 @@ def wait_for_checkpoint(run_dir, step, process):
         assert process.poll() is None, process.stdout.read()
         time.sleep(0.02)
     pytest.fail(f"no checkpoint at step {step}")
+
+
+def wait_until_listening(port, process):
+    deadline = time.time() + 120
+    while time.time() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.02)
+    pytest.fail(f"nothing listens on port {port}")
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +129,25 @@ def test_signal_saves_and_exits_75(tmp_path, data, uninterrupted):
     harness.run("--config", config, "--nproc", 2, "--resume")
     assert export_hash(run_dir) == export_hash(uninterrupted)
     assert summary_of(run_dir) == summary_of(uninterrupted)
+
+
+def test_signal_before_training_saves_and_exits_75(tmp_path, data):
+    """Rank 0 gets it while it waits for rank 1, which starts later."""
+    config = harness.write_config(tmp_path, "run", data, **SMALL)
+    port = harness.free_port()
+    env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+    def start_rank(rank):
+        return harness.start("--config", config, env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    ranks = [start_rank(0)]
+    wait_until_listening(port, ranks[0])
+    ranks[0].send_signal(signal.SIGTERM)
+    ranks.append(start_rank(1))
+    outputs = [process.communicate(timeout=60)[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [75, 75], outputs
+    assert (tmp_path / "runs" / "run" / "latest").read_text().strip() == "step-00000005"
 
 
 def test_lost_process_ends_the_others(tmp_path, data):
