@@ -1,15 +1,12 @@
 """Activation checkpointing: the same losses and gradients, and what stays is what the plan says."""
 
-import os
-import subprocess
-
 import pytest
 import torch
-from safetensors.torch import load
 
 import llama_parity
 import resnet_parity
 import swin_parity
+from run_model import one_pass
 
 REGIMES = [{}] + [dict(workers=4, coverage="2/4", construction=construction, masking=masking, unit="branch")
                   for construction in ("block", "neuron") for masking in ("forward", "backward")]
@@ -36,10 +33,7 @@ def again_with_checkpointing(folder, worker):
                           ("train: {", "train: {checkpoint_activations: true, ")):
         spec = spec.replace(before, after)
     (folder / "spec.yaml").write_text(spec)
-    done = subprocess.run([os.environ["RUN_MODEL"], "spec.yaml", "in.safetensors", "out.safetensors", str(worker)],
-                          cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return load((folder / "out.safetensors").read_bytes())
+    return one_pass(folder, worker)
 
 
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda r: "-".join(str(v) for v in r.values()) or "full")

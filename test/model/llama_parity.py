@@ -1,15 +1,15 @@
 """LLaMA against transformers' LlamaForCausalLM: the full model, and every regime's subnetworks against the full
-model with 0/1 masks on its hidden units. RUN_MODEL is the path of the program run_model."""
+model with 0/1 masks on its hidden units."""
 
-import os
-import subprocess
 import types
 
 import pytest
 import torch
-from safetensors.torch import load, save_file
+from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from run_model import one_pass
 
 BATCH, TOKENS = 3, 24
 SIZES = dict(width=64, hidden_width=176, heads=8, kv_heads=8, depth=2, vocab_size=256, tied_embeddings=False)
@@ -91,11 +91,7 @@ def run_model(folder, sizes, worker=-1, precision="fp32", mode="train", **subnet
         weights = dict(hugging_face(sizes).named_parameters())
         save_file({"input": tokens, "labels": labels} | {name: value.detach() for name, value in weights.items()},
                   folder / "in.safetensors")
-    result = subprocess.run(
-        [os.environ["RUN_MODEL"], "spec.yaml", "in.safetensors", "out.safetensors", str(worker), mode],
-        cwd=folder, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return load((folder / "out.safetensors").read_bytes())  # not mapped: the next run writes it again
+    return one_pass(folder, worker, mode)
 
 
 def rows_of_hidden(name, hidden, sizes):

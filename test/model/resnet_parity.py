@@ -1,18 +1,17 @@
 """ResNet-18 and WideResNet-18 against torchvision's: the full model on the same weights, and every worker's subnetwork
-against the dense model with 0/1 masks on its hidden units. RUN_MODEL is the path of run_model (run_model.cpp says what
-it does)."""
+against the dense model with 0/1 masks on its hidden units."""
 
 import dataclasses
 import json
-import os
-import subprocess
 
 import pytest
 import torch
-from safetensors.torch import load, save_file
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock, ResNet
+
+from run_model import one_pass
 
 torch.set_num_threads(1)  # of both programs: most passes here are tiny
 BRANCHES = [f"layer{stage}.{i}" for stage in (1, 2, 3, 4) for i in (0, 1)]
@@ -85,11 +84,7 @@ class Runner:
             "train": {"precision": self.precision},
         }
         (self.folder / "spec.yaml").write_text(json.dumps(spec))
-        command = [os.environ["RUN_MODEL"], "spec.yaml", "in.safetensors", "out.safetensors", str(worker), mode]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, env=environment)
-        assert done.returncode == 0, done.stderr
-        return load((self.folder / "out.safetensors").read_bytes())
+        return one_pass(self.folder, worker, mode)
 
 
 def runner_of(folder, sizes, precision):
@@ -312,7 +307,7 @@ def test_frozen_branches_keep_less(tmp_path, stem):
         (tmp_path / "units.json").write_text(json.dumps({"units": units}))
         regime = {"workers": 2, "coverage": "1/2", "construction": "block", "masking": "backward"}
         for worker in (0, 1):
-            out = runner.run(worker, **regime, assignment="file", assignment_file="units.json")
+            out = runner.run(worker, **regime, assignment="file", assignment_file=str(tmp_path / "units.json"))
             assert sum(len(hidden) > 0 for hidden in owned_hidden(out, sizes).values()) in (first, 8 - first)
             kept[worker].append(out["kept_bytes"].item())
     growing = lambda values: all(a < b for a, b in zip(values, values[1:]))

@@ -1,21 +1,26 @@
-// run_model SPEC.yaml IN.safetensors OUT.safetensors WORKER [train|eval]
+// run_model
 //
-// One pass of a worker's subnetwork on given weights, for tests in Python. WORKER -1 is the full model.
+// Passes of workers' subnetworks on given weights, for tests in Python (run_model.py). Every line of the
+// standard input asks for one: "FOLDER<tab>WORKER<tab>train" or "...eval"; WORKER -1 is the full model. The
+// answer is a line "ok", or what went wrong. FOLDER has spec.yaml and in.safetensors, and gets
+// out.safetensors.
 //
-// IN: parameters and buffers of the full model by name in any float type, `input` (images [B, 3, S, S] or
-// tokens [B, T]) and `labels` ([B] or [B, T]).
+// in.safetensors: parameters and buffers of the full model by name in any float type, `input` (images [B, 3,
+// S, S] or tokens [B, T]) and `labels` ([B] or [B, T]).
 //
-// OUT: `logits`; `loss`, their mean cross-entropy; units|BRANCH|PART and hidden|BRANCH|PART, the units and
-// the hidden units of each part; `kept_bytes`, what a forward pass and its loss leave behind for the backward
-// pass, the input included, the labels and a language model's head gradient not; `planned_kept_bytes`, the
-// same by the plan; `planned_flops` of one sample in training; and in training grad|NAME|PART of everything
-// owned.
+// out.safetensors: `logits`; `loss`, their mean cross-entropy; units|BRANCH|PART and hidden|BRANCH|PART, the
+// units and the hidden units of each part; `kept_bytes`, what a forward pass and its loss leave behind for
+// the backward pass, the input included, the labels and a language model's head gradient not;
+// `planned_kept_bytes`, the same by the plan; `planned_flops` of one sample in training; and in training
+// grad|NAME|PART of everything owned.
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -43,7 +48,7 @@ at::Tensor read(const SafetensorsFile& file, const std::string& name) {
   return as_tensor(*view).clone();
 }
 
-void write(const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
+void write(const std::filesystem::path& path, const std::map<std::string, at::Tensor>& tensors) {
   std::vector<TensorEntry> entries;
   for (const auto& [name, tensor] : tensors)
     entries.push_back({name, dtype_of(tensor.scalar_type()), tensor.sizes().vec()});
@@ -125,38 +130,47 @@ at::Tensor int64s(const std::vector<int64_t>& values) {
   return at::tensor(values, at::kLong);
 }
 
-struct Arguments {
-  std::string spec, in, out;
+struct Pass {
+  std::filesystem::path folder;
   int worker = 0;
   bool is_training = true;
 };
 
-void run(const Arguments& arguments) {
-  count_allocations(at::kCPU);
-  const ExperimentSpec spec = load_spec({arguments.spec}, {}, NamedFiles::kNotNeeded).spec;
+Pass parse(const std::string& line) {
+  const size_t first = line.find('\t');
+  const size_t second = line.find('\t', first + 1);
+  if (first == std::string::npos || second == std::string::npos)
+    throw UsageError("expected FOLDER<tab>WORKER<tab>train|eval");
+  return {.folder = line.substr(0, first),
+          .worker = std::stoi(line.substr(first + 1, second - first - 1)),
+          .is_training = line.substr(second + 1) == "train"};
+}
+
+void run(const Pass& pass) {
+  const ExperimentSpec spec = load_spec({pass.folder / "spec.yaml"}, {}, NamedFiles::kNotNeeded).spec;
   const Precision precision = spec.train.precision;
   SubnetPlan plan = make_plan(layout_of(spec.model, spec.data.sequence_length), spec.subnetwork,
                               static_cast<uint64_t>(spec.seed));
-  if (arguments.worker < 0) plan = dense_plan(plan, plan.construction);
-  const int worker = std::max(arguments.worker, 0);
-  const SafetensorsFile file(arguments.in);
+  if (pass.worker < 0) plan = dense_plan(plan, plan.construction);
+  const int worker = std::max(pass.worker, 0);
+  const SafetensorsFile file(pass.folder / "in.safetensors");
   const CutTensors tensors(file, plan, worker, precision);
   const std::unique_ptr<Model> model = make_subnetwork(spec.model, plan, worker, tensors);
   at::Tensor input = read(file, "input");
   input = input.to(input.is_floating_point() ? scalar_type(compute_type(precision)) : at::kLong);
   const at::Tensor labels = read(file, "labels").to(at::kLong);
-  const ForwardMode mode{.training = arguments.is_training,
+  const ForwardMode mode{.training = pass.is_training,
                          .checkpoint_branches = spec.train.checkpoint_activations};
-  const at::AutoGradMode with_gradients(arguments.is_training);
+  const at::AutoGradMode with_gradients(pass.is_training);
 
   const int64_t bytes_before = allocated_now().total();
   const at::Tensor loss = training_loss(model->features(input.clone(), mode), model->head(),
                                         TensorBatch{.labels = labels}, spec.train);
   int64_t kept_bytes = allocated_now().total() - bytes_before;
-  if (is_llama(spec.model.name) && arguments.is_training)  // the head's gradient is there with the loss
+  if (is_llama(spec.model.name) && pass.is_training)  // the head's gradient is there with the loss
     kept_bytes -= model->head().weight.numel() * bytes_of(sum_type(precision));
   std::map<std::string, at::Tensor> results;
-  if (arguments.is_training) {
+  if (pass.is_training) {
     loss.backward();
     results = tensors.gradients();
   }
@@ -180,24 +194,24 @@ void run(const Arguments& arguments) {
   results["planned_kept_bytes"] =
       int64s({static_cast<int64_t>(a_sample * static_cast<double>(input.size(0)))});
   results["planned_flops"] = at::tensor({plan.worker_flops(worker)}, at::kDouble);
-  write(arguments.out, results);
+  write(pass.folder / "out.safetensors", results);
 }
 
 }  // namespace
 }  // namespace sdp
 
-int main(int argc, char** argv) {
-  const std::vector<std::string> args(argv + 1, argv + argc);
-  const std::string mode = args.size() == 5 ? args[4] : "train";
-  if (args.size() < 4 || args.size() > 5 || (mode != "train" && mode != "eval")) {
-    std::fprintf(stderr, "usage: run_model SPEC.yaml IN.safetensors OUT.safetensors WORKER [train|eval]\n");
-    return 2;
-  }
-  try {
-    sdp::run({args[0], args[1], args[2], std::stoi(args[3]), mode == "train"});
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
+int main() {
+  sdp::count_allocations(at::kCPU);
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      sdp::run(sdp::parse(line));
+      std::puts("ok");
+    } catch (const std::exception& error) {
+      std::string message = error.what();
+      std::replace(message.begin(), message.end(), '\n', ' ');
+      std::puts(message.c_str());
+    }
+    std::fflush(stdout);
   }
   return 0;
 }

@@ -1,15 +1,15 @@
 """Swin-T against torchvision's: the full model on the same weights, and every worker's subnetwork against the dense
-model with 0/1 masks on its hidden units. RUN_MODEL is the path of run_model (run_model.cpp says what it does)."""
+model with 0/1 masks on its hidden units."""
 
 import dataclasses
-import os
-import subprocess
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch.nn import functional as F
 from torchvision.models.swin_transformer import SwinTransformer
+
+from run_model import one_pass
 
 torch.set_num_threads(1)  # of both programs: most passes here are tiny
 DEPTHS = [2, 2, 6, 2]
@@ -75,12 +75,7 @@ class Runner:
             f"name: parity\nmodel: {{name: swin_t, {sizes}}}\ndata: {{path: none}}\nsubnetwork: {{{keys}}}\n"
             f"train: {{precision: {self.precision}}}\n"
         )
-        paths = [str(self.folder / name) for name in ("spec.yaml", "in.safetensors", "out.safetensors")]
-        command = [os.environ["RUN_MODEL"], *paths, str(worker), mode]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        assert done.returncode == 0, done.stderr
-        return load_file(paths[2])
+        return one_pass(self.folder, worker, mode)
 
 
 def largest_difference(actual, expected):
