@@ -29,9 +29,9 @@ train() {
   exit "$code"
 }
 
-# Puts this job back into the queue, which SLURM does for no exit code. Leaves alone a job that SLURM is ending already, whose
-# state is no longer RUNNING: after scancel and at the time limit it is to end, and after a preemption without a grace time or
-# `scontrol requeue` it is in the queue.
+# Puts this job back into the queue, as SLURM goes by no exit code unless its RequeueExit is set. Leaves alone a job that SLURM
+# is ending already, whose state is no longer RUNNING: after scancel and at the time limit it is to end, and after a preemption
+# without a grace time or `scontrol requeue` it is in the queue.
 requeue() {
   # An array's id names all of its tasks, and one of them has it as SLURM_JOB_ID.
   local job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID} state
