@@ -146,7 +146,7 @@ def test_ranks_with_different_specs_are_refused(tmp_path, data):
                       stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         for rank in range(2)
     ]
-    errors = [process.communicate(timeout=60)[1] for process in processes]
+    errors = [process.communicate(timeout=300)[1] for process in processes]
     assert [process.returncode for process in processes] == [2, 2], errors
     assert "spec" in errors[0] and "rank" in errors[0]
 
@@ -171,7 +171,7 @@ def test_terminal_shows_one_line_and_a_file_plain_lines(tmp_path, data):
         if not chunk:
             break
         shown += chunk
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     assert b"\r" in shown and b"100%" in shown
 
 

@@ -56,7 +56,7 @@ std::string ScratchFolder::read(const std::string& name) const {
 }
 
 void ScratchFolder::await(const std::string& name) const {
-  if (!eventually(std::chrono::seconds(20), [&] { return has(name); }))
+  if (!eventually(std::chrono::seconds(120), [&] { return has(name); }))
     throw std::runtime_error(name + " did not come");
 }
 
@@ -98,7 +98,7 @@ HelperProcess::~HelperProcess() {
 
 int HelperProcess::wait() {
   int status = 0;
-  if (!eventually(std::chrono::seconds(30), [&] { return waitpid(pid_, &status, WNOHANG) == pid_; }))
+  if (!eventually(std::chrono::seconds(120), [&] { return waitpid(pid_, &status, WNOHANG) == pid_; }))
     throw std::runtime_error("the helper does not end");
   running_ = false;
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
