@@ -8,17 +8,49 @@
 
 namespace sdp {
 
-std::string describe(const EvalRecord& record) {
-  std::string text = fmt::format("step {}: assembled full model: accuracy {}, loss {:.4f}", record.step,
-                                 format_percent(record.accuracy), record.loss);
-  if (record.accuracy_uncorrected)
+namespace {
+
+std::string perplexity_text(double loss) {
+  return fmt::format("{:.2f}", perplexity(loss));
+}
+
+/// The lowest and the highest value.
+template <class Format>
+std::string range_text(const std::vector<double>& values, Format format) {
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return fmt::format("{} to {}", format(*low), format(*high));
+}
+
+std::string of_images(const EvalRecord& record) {
+  std::string text = fmt::format("accuracy {}, loss {:.4f}", format_percent(record.accuracy), record.loss);
+  if (record.loss_uncorrected)
     text += fmt::format(" (uncorrected: {}, {:.4f})", format_percent(*record.accuracy_uncorrected),
                         *record.loss_uncorrected);
-  if (!record.subnetwork_accuracy.empty()) {
-    const auto [low, high] =
-        std::minmax_element(record.subnetwork_accuracy.begin(), record.subnetwork_accuracy.end());
-    text += fmt::format("; single subnetworks {} to {}", format_percent(*low), format_percent(*high));
-  }
+  if (!record.subnetwork_accuracy.empty())
+    text += fmt::format("; single subnetworks {}", range_text(record.subnetwork_accuracy, format_percent));
+  return text;
+}
+
+std::string of_tokens(const EvalRecord& record) {
+  std::string text = fmt::format("loss {:.4f}, perplexity {}", record.loss, perplexity_text(record.loss));
+  if (record.loss_uncorrected)
+    text += fmt::format(" (uncorrected: {:.4f}, {})", *record.loss_uncorrected,
+                        perplexity_text(*record.loss_uncorrected));
+  if (!record.subnetwork_loss.empty())
+    text += fmt::format(
+        "; single subnetworks: loss {}, perplexity {}",
+        range_text(record.subnetwork_loss, [](double loss) { return fmt::format("{:.4f}", loss); }),
+        range_text(record.subnetwork_loss, perplexity_text));
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const EvalRecord& record) {
+  std::string text = fmt::format("step {}: assembled full model: {}", record.step,
+                                 record.is_of_tokens() ? of_tokens(record) : of_images(record));
+  if (record.samples < record.test_samples)
+    text += fmt::format("; on {} of {} test samples", record.samples, record.test_samples);
   if (record.skipped_samples > 0) text += fmt::format("; without {} damaged images", record.skipped_samples);
   return text;
 }

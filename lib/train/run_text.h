@@ -9,7 +9,9 @@
 
 namespace sdp {
 
-/// One line: the assembled model's accuracy, what it is without corrections, and the single subnetworks'.
+/// One line: the assembled model's accuracy and loss, what they are without corrections, the single
+/// subnetworks' accuracies, and how much of the test set that is where it is not all of it. Of a language
+/// model: loss and perplexity.
 std::string describe(const EvalRecord& record);
 
 /// A few lines at the start of a run: model, workers, coverage, processes, device.

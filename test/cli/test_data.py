@@ -108,7 +108,7 @@ def test_images_on_the_device_train_to_the_same_weights(tmp_path, data, mixing):
         )
         out = run_dir / "model.safetensors"
         harness.run("export", "--run", run_dir, "--out", out)
-        evaluation = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"]
+        evaluation = harness.without_times(harness.last_eval(run_dir))
         hashes.append((harness.sha256(out), harness.trace_losses(run_dir), evaluation))
     assert hashes[0] == hashes[1]
 
@@ -183,7 +183,7 @@ def test_imagenet_is_evaluated_as_torchvision_would(tmp_path, damaged):
     out, logits = tmp_path / "model.safetensors", tmp_path / "logits.safetensors"
     harness.run("export", "--run", run_dir, "--out", out)
     harness.run("eval", "--run", run_dir, "--logits", logits)
-    record = harness.json_lines(run_dir / "metrics.jsonl")[-1]
+    record = harness.last_eval(run_dir)
     assert record.get("skipped_samples", 0) == damaged
     if damaged:
         assert f"skipped: {broken}" in result.stderr
