@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -10,12 +11,15 @@
 #include "io/atomic_file.h"
 #include "model/layouts.h"
 #include "model/tensor_source.h"
+#include "print_skipped.h"
 #include "report/run_folder.h"
+#include "report/work.h"
 #include "run_spec.h"
 #include "spec/error.h"
 #include "spec/load.h"
 #include "train/checkpointing.h"
 #include "train/device.h"
+#include "train/run_data.h"
 
 namespace sdp {
 namespace {
@@ -122,7 +126,8 @@ int analyze_command(const AnalyzeArguments& arguments) {
   const at::Device device = choose_device(spec.train.device, Ranks{});
   prepare_device(device);
   use_cores_of_one_process(/*local_world=*/1);
-  const auto data = open_dataset(spec.data, spec.model, Split::kTrain);
+  ProgressLine line(STDERR_FILENO);
+  const auto data = open_split(spec, Split::kTrain, line);
   check_size(*data, options.batch_size);
   const FeedSource source(*data, spec.data, spec.train.precision, device);
 
@@ -132,9 +137,13 @@ int analyze_command(const AnalyzeArguments& arguments) {
               static_cast<long long>(options.batches), static_cast<long long>(options.batch_size),
               std::string(name_of(spec.train.precision)).c_str());
   std::fflush(stdout);
-  const std::vector<RegimeAnalysis> analyses = analyze(
-      spec, std::move(plans), values_of(subject), source, options, device,
-      [](const std::string& message) { std::fprintf(stderr, "warning: skipped: %s\n", message.c_str()); });
+  std::vector<RegimeAnalysis> analyses;
+  {
+    Work work(line, "computing gradients", "batches");
+    analyses = analyze(
+        spec, std::move(plans), values_of(subject), source, options, device,
+        [&](const std::string& message) { print_skipped(line, message); }, work.on_progress());
+  }
   std::printf("\n%s", describe(analyses).c_str());
   if (arguments.out.empty()) return 0;
   write_file_atomically(arguments.out / "similarity.csv", similarity_csv(analyses));

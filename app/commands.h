@@ -74,7 +74,7 @@ struct RunArguments {
 struct EvalArguments {
   RunArguments run;
   bool json = false;
-  std::filesystem::path logits;  ///< file for the test set's logits; empty: none
+  std::filesystem::path logits;  ///< file for the logits of the evaluated images; empty: none
 };
 int eval_command(const EvalArguments& arguments);
 

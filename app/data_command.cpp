@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include "commands.h"
 #include "data/check.h"
 #include "report/table.h"
+#include "report/work.h"
 #include "spec/error.h"
 #include "spec/load.h"
 
@@ -103,6 +105,11 @@ ordered_json json_of(const SplitReport& report) {
   return json;
 }
 
+SplitReport check(const ExperimentSpec& spec, Split split, ProgressLine& line) {
+  Work work(line, fmt::format("reading {}", name_of_split(split)));
+  return check_split(spec.data, spec.model, split, available_cores(), work.on_progress());
+}
+
 }  // namespace
 
 int data_check_command(const DataCheckArguments& arguments) {
@@ -110,9 +117,10 @@ int data_check_command(const DataCheckArguments& arguments) {
       load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kMustExist).spec;
   ordered_json json = {{"name", name_of(spec.data.name)}, {"path", spec.data.path}};
   if (!arguments.json) fmt::print("{} in {}\n", name_of(spec.data.name), spec.data.path);
+  ProgressLine line(STDERR_FILENO);
   size_t problems = 0;
   for (const Split split : {Split::kTrain, Split::kTest}) {
-    const SplitReport report = check_split(spec.data, spec.model, split, available_cores());
+    const SplitReport report = check(spec, split, line);
     problems += report.problems.size();
     json[name_of_split(split)] = json_of(report);
     if (!arguments.json) std::fputs(describe(report, spec.data).c_str(), stdout);

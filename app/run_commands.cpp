@@ -1,37 +1,40 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <numeric>
 
 #include "commands.h"
 #include "feed/feed.h"
+#include "print_skipped.h"
+#include "report/work.h"
 #include "run_spec.h"
 #include "spec/error.h"
 #include "train/checkpointing.h"
 #include "train/device.h"
 #include "train/evaluation.h"
 #include "train/export.h"
+#include "train/run_data.h"
 #include "train/run_text.h"
 #include "train/tensor_file.h"
 
 namespace sdp {
 namespace {
 
-void print_skipped(const std::string& message) {
-  std::fprintf(stderr, "warning: skipped: %s\n", message.c_str());
-}
-
-/// Accuracy of every worker's subnetwork.
-std::vector<double> subnetwork_accuracies(const Experiment& experiment, const CheckpointReader& reader,
-                                          Evaluator& evaluator, at::Device device) {
-  std::vector<double> accuracies;
-  for (int worker = 0; worker < experiment.plan.workers; ++worker) {
-    const SavedSubnetwork tensors(experiment.plan, reader, experiment.spec, device, worker);
-    const std::unique_ptr<Model> model =
-        make_subnetwork(experiment.spec.model, experiment.plan, worker, tensors);
-    accuracies.push_back(evaluator.evaluate_subnetwork(*model).accuracy);
-  }
-  return accuracies;
+/// The subnetworks of a checkpoint, one at a time.
+void add_subnetworks(Evaluator& evaluator, EvalRecord& record, const Experiment& experiment,
+                     const CheckpointReader& reader, at::Device device) {
+  std::vector<int> workers(static_cast<size_t>(experiment.plan.workers));
+  std::iota(workers.begin(), workers.end(), 0);
+  std::unique_ptr<SavedSubnetwork> tensors;
+  std::unique_ptr<Model> model;
+  evaluator.add_subnetworks(record, workers, [&](size_t i) -> Model& {
+    model.reset();
+    tensors = std::make_unique<SavedSubnetwork>(experiment.plan, reader, experiment.spec, device, workers[i]);
+    model = make_subnetwork(experiment.spec.model, experiment.plan, workers[i], *tensors);
+    return *model;
+  });
 }
 
 void write_predictions(const std::filesystem::path& path, const Predictions& predictions) {
@@ -39,7 +42,14 @@ void write_predictions(const std::filesystem::path& path, const Predictions& pre
   file.add("labels", DType::kI64, predictions.labels.sizes().vec(), [&] { return predictions.labels; });
   file.add("logits", DType::kF32, predictions.logits.sizes().vec(),
            [&] { return predictions.logits.to(at::kFloat); });
+  file.add("samples", DType::kI64, predictions.samples.sizes().vec(), [&] { return predictions.samples; });
   file.write(path, {});
+}
+
+/// The run's newest checkpoint, its hashes verified.
+CheckpointReader open_checkpoint(const RunArguments& run, ProgressLine& line) {
+  Work work(line, "verifying the checkpoint");
+  return {run.run_dir, std::nullopt, /*verify_hashes=*/true, work.on_progress()};
 }
 
 }  // namespace
@@ -53,17 +63,18 @@ int eval_command(const EvalArguments& arguments) {
   prepare_device(device);
   use_cores_of_one_process(/*local_world=*/1);
   const std::unique_ptr<Communicator> comm = connect(Ranks{}, device, kCollectiveTimeout);
-  const CheckpointReader reader(arguments.run.run_dir, std::nullopt, /*verify_hashes=*/true);
+  ProgressLine line(STDERR_FILENO);
+  const CheckpointReader reader = open_checkpoint(arguments.run, line);
   SavedFullModel model(experiment.plan, reader, experiment.spec, device);
-  const auto train = open_dataset(experiment.spec.data, experiment.spec.model, Split::kTrain);
-  const auto test = open_dataset(experiment.spec.data, experiment.spec.model, Split::kTest);
+  const auto train = open_split(experiment.spec, Split::kTrain, line);
+  const auto test = open_split(experiment.spec, Split::kTest, line);
   const FeedSource train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
   const FeedSource test_source(*test, experiment.spec.data, experiment.spec.train.precision, device);
-  Evaluator evaluator(experiment, train_source, test_source, *comm, print_skipped);
+  Evaluator evaluator(experiment, train_source, test_source, *comm, line,
+                      [&](const std::string& message) { print_skipped(line, message); });
   EvalRecord record = evaluator.evaluate(model);
   record.step = reader.manifest().step;
-  if (has_subnetworks(experiment.plan))
-    record.subnetwork_accuracy = subnetwork_accuracies(experiment, reader, evaluator, device);
+  add_subnetworks(evaluator, record, experiment, reader, device);
   if (!arguments.logits.empty()) write_predictions(arguments.logits, evaluator.predict(model));
   std::printf("%s\n", (arguments.json ? to_json_line(record) : describe(record)).c_str());
   return 0;
@@ -75,9 +86,11 @@ int export_command(const ExportArguments& arguments) {
   if (spec.train.precision == Precision::kBf16) spec.train.precision = Precision::kFp32;
   const Experiment experiment = experiment_of(spec, arguments.run);
   use_cores_of_one_process(/*local_world=*/1);
-  const CheckpointReader reader(arguments.run.run_dir, std::nullopt, /*verify_hashes=*/true);
+  ProgressLine line(STDERR_FILENO);
+  const CheckpointReader reader = open_checkpoint(arguments.run, line);
   if (arguments.worker) {
-    export_subnetwork(reader, experiment, *arguments.worker, arguments.out);
+    Work work(line, "exporting the subnetwork");
+    export_subnetwork(reader, experiment, *arguments.worker, arguments.out, work.on_progress());
     std::printf("wrote %s\n", arguments.out.c_str());
     return 0;
   }
@@ -87,12 +100,19 @@ int export_command(const ExportArguments& arguments) {
   if (recalibrate_batches > 0) {
     std::printf("recalibrating BatchNorm statistics on %lld training batches (eval.recalibrate_batches)\n",
                 static_cast<long long>(recalibrate_batches));
-    const auto train = open_dataset(spec.data, spec.model, Split::kTrain);
+    std::fflush(stdout);
+    const auto train = open_split(spec, Split::kTrain, line);
     const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, kCollectiveTimeout);
     const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
-    Evaluator(experiment, source, source, *comm, print_skipped).recalibrate(model);
+    Evaluator(experiment, source, source, *comm, line, [&](const std::string& message) {
+      print_skipped(line, message);
+    }).recalibrate(model);
   }
-  export_model(model, experiment, reader.manifest(), recalibrate_batches, arguments.out);
+  {
+    Work work(line, "exporting the model");
+    export_model(model, experiment, reader.manifest(), recalibrate_batches, arguments.out,
+                 work.on_progress());
+  }
   std::printf("wrote %s\n", arguments.out.c_str());
   return 0;
 }

@@ -86,7 +86,11 @@ int run(int argc, char** argv) {
   CLI::App* eval_app = app.add_subcommand("eval", "evaluate a run's newest checkpoint, assembled");
   add_run_options(*eval_app, eval.run);
   eval_app->add_flag("--json", eval.json, "print the record as JSON");
-  eval_app->add_option("--logits", eval.logits, "write the test set's logits and labels as safetensors");
+  eval_app->add_option("--logits", eval.logits,
+                       "write logits, labels and indices of the evaluated images as safetensors");
+  eval_app->footer(
+      "--set eval.max_samples=N evaluates N samples, evenly spread over the test set; more than there are: all.\n"
+      "--set eval.max_samples_per_subnetwork=N does so with single subnetworks; 0: none.");
 
   sdp::ExportArguments exported;
   CLI::App* export_app =

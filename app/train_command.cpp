@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "comm/launcher.h"
 #include "commands.h"
 #include "io/atomic_file.h"
+#include "report/work.h"
 #include "spec/error.h"
 #include "spec/load.h"
 #include "spec/print.h"
@@ -116,7 +118,12 @@ int import_command(const ImportArguments& arguments) {
     std::fprintf(stderr, "warning: %s\n", warning.c_str());
   const Experiment experiment = make_experiment(spec, /*processes=*/1);
   const RunFolder folder = create_run_folder(spec.output.dir, spec.name, /*resume=*/false);
-  const std::vector<std::string> unused = import_model(experiment, arguments.from, folder.dir);
+  ProgressLine line(STDERR_FILENO);
+  std::vector<std::string> unused;
+  {
+    Work work(line, "importing the model");
+    unused = import_model(experiment, arguments.from, folder.dir, work.on_progress());
+  }
   write_spec_and_plan(folder, experiment);
   std::printf("%s: checkpoint 0 has the %zu tensors of the model from %s", folder.dir.c_str(),
               experiment.plan.layout.parameters.size() + experiment.plan.layout.buffers.size(),

@@ -165,7 +165,8 @@ std::vector<int> layers_of(const ModelLayout& layout) {
 std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<SubnetPlan> plans,
                                     const ValuesOf& values, const FeedSource& training,
                                     const AnalysisOptions& options, at::Device device,
-                                    const std::function<void(const std::string& message)>& on_skipped) {
+                                    const std::function<void(const std::string& message)>& on_skipped,
+                                    const OnProgress& on_progress) {
   const int workers = plans.front().workers;
   const SubnetPlan full_plan = full_model_plan(plans.front().layout);
   WorkerModel full_model(spec, full_plan, /*worker=*/0, device, values);
@@ -187,6 +188,7 @@ std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<Subn
         subnetwork.compute_gradients(batch);
         regime.add(worker, subnetwork, full_model);
       }
+      on_progress(number * workers + worker + 1, options.batches * workers);
     }
     for (RegimeSums& regime : regimes)
       regime.end_batch();

@@ -38,10 +38,11 @@ std::vector<int> layers_of(const ModelLayout& layout);
 /// accumulation, augmented and mixed as there. Gradients are of the spec's precision. Besides the data this
 /// needs the full model with its gradient, a subnetwork with its gradient, and for each regime two more of
 /// the full model in fp32 (fp64 in an fp64 run). All plans have as many workers. `on_skipped` is told what is
-/// wrong with damaged images.
+/// wrong with damaged images; progress is told in batches of all workers.
 std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<SubnetPlan> plans,
                                     const ValuesOf& values, const FeedSource& training,
                                     const AnalysisOptions& options, at::Device device,
-                                    const std::function<void(const std::string& message)>& on_skipped);
+                                    const std::function<void(const std::string& message)>& on_skipped,
+                                    const OnProgress& on_progress);
 
 }  // namespace sdp

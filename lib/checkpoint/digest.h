@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/on_progress.h"
+
 struct XXH3_state_s;
 
 namespace sdp {
@@ -38,7 +40,7 @@ class Xxh3 {
 
 std::string xxh3_128(std::string_view text);
 
-/// Reads the file once, through a small buffer. Throws DataError.
-FileDigest digest_file(const std::filesystem::path& path);
+/// Reads the file once, through a small buffer. Progress is told in bytes. Throws DataError.
+FileDigest digest_file(const std::filesystem::path& path, const OnProgress& on_progress = ignore_progress);
 
 }  // namespace sdp

@@ -74,7 +74,8 @@ std::vector<std::string> names_in(const fs::path& folder) {
 }
 
 /// What is wrong with a file of a checkpoint, or nothing.
-std::optional<std::string> fault_of(const fs::path& folder, const ManifestFile& expected, bool verify_hash) {
+std::optional<std::string> fault_of(const fs::path& folder, const ManifestFile& expected, bool verify_hash,
+                                    const OnProgress& on_progress = ignore_progress) {
   const fs::path path = folder / expected.name;
   std::error_code error;
   const std::uintmax_t bytes = fs::file_size(path, error);
@@ -84,7 +85,7 @@ std::optional<std::string> fault_of(const fs::path& folder, const ManifestFile& 
     return path.string() + " has " + std::to_string(bytes) + " bytes, the manifest says " +
            std::to_string(expected.bytes);
   if (!verify_hash) return std::nullopt;
-  const FileDigest found = digest_file(path);
+  const FileDigest found = digest_file(path, on_progress);
   if (found.xxh3_128 != expected.xxh3_128)
     return path.string() + " has the XXH3-128 hash " + found.xxh3_128 + ", the manifest says " +
            expected.xxh3_128;
@@ -183,11 +184,19 @@ std::optional<int64_t> CheckpointStore::latest_step() const {
   return std::nullopt;
 }
 
-Manifest CheckpointStore::read(int64_t step, bool verify_hashes) const {
+Manifest CheckpointStore::read(int64_t step, bool verify_hashes, const OnProgress& on_progress) const {
   const Manifest manifest = read_manifest(step);
+  int64_t total_bytes = 0;
   for (const ManifestFile& file : manifest.files)
-    if (const auto fault = fault_of(folder(step), file, verify_hashes))
-      throw DataError(*fault + advice(step));
+    total_bytes += file.bytes;
+  int64_t before_bytes = 0;
+  for (const ManifestFile& file : manifest.files) {
+    const auto fault = fault_of(folder(step), file, verify_hashes, [&](int64_t done_bytes, int64_t) {
+      on_progress(before_bytes + done_bytes, total_bytes);
+    });
+    if (fault) throw DataError(*fault + advice(step));
+    before_bytes += file.bytes;
+  }
   return manifest;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "io/on_progress.h"
 
 namespace sdp {
 
@@ -44,8 +45,9 @@ class CheckpointStore {
 
   std::filesystem::path folder(int64_t step) const;
   /// Checks names and sizes of the files and, on demand, their hashes (which reads them all). The DataError
-  /// says which file is wrong, what was expected and which other checkpoints there are.
-  Manifest read(int64_t step, bool verify_hashes) const;
+  /// says which file is wrong, what was expected and which other checkpoints there are. Progress is that of
+  /// reading the files, in bytes.
+  Manifest read(int64_t step, bool verify_hashes, const OnProgress& on_progress = ignore_progress) const;
 
  private:
   Manifest read_manifest(int64_t step) const;

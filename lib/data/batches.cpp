@@ -30,14 +30,24 @@ std::vector<TrainingSample> TrainingBatches::samples(int64_t number, int64_t dat
   return samples;
 }
 
-int64_t EvalBatches::count(int64_t dataset_size) const {
-  const int64_t batches = (dataset_size + batch_size - 1) / batch_size;
+std::vector<int64_t> evenly_spread(int64_t count, int64_t size) {
+  count = std::min(count, size);
+  std::vector<int64_t> numbers;
+  numbers.reserve(static_cast<size_t>(count));
+  // floor(i * size / count) in two parts, so that i * size, which may not fit, is never formed.
+  for (int64_t i = 0; i < count; ++i)
+    numbers.push_back(i * (size / count) + i * (size % count) / count);
+  return numbers;
+}
+
+int64_t EvalBatches::count() const {
+  const int64_t batches = (static_cast<int64_t>(samples.size()) + batch_size - 1) / batch_size;
   return std::max<int64_t>(0, (batches - first_batch + stride - 1) / stride);
 }
 
-SampleRange EvalBatches::range(int64_t number, int64_t dataset_size) const {
-  const int64_t begin = (first_batch + number * stride) * batch_size;
-  return {.begin = begin, .end = std::min(begin + batch_size, dataset_size)};
+std::span<const int64_t> EvalBatches::batch(int64_t number) const {
+  const auto begin = static_cast<size_t>((first_batch + number * stride) * batch_size);
+  return std::span(samples).subspan(begin, std::min(static_cast<size_t>(batch_size), samples.size() - begin));
 }
 
 }  // namespace sdp

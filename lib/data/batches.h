@@ -3,6 +3,7 @@
 // Which samples make up which batch: of a process's share of the training order, and of a test set.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "data/dataset.h"
@@ -33,21 +34,21 @@ struct TrainingBatches {
   std::vector<TrainingSample> samples(int64_t number, int64_t dataset_size) const;
 };
 
-/// Samples begin..end-1 of a data set.
-struct SampleRange {
-  int64_t begin;
-  int64_t end;
-};
+/// `count` of the numbers 0..size-1, ascending: the i-th is floor(i * size / count). All of them where
+/// `count` is more than there are.
+std::vector<int64_t> evenly_spread(int64_t count, int64_t size);
 
-/// Of the consecutive batches of a data set, every `stride`-th from `first_batch` on, as processes share it.
+/// Of the batches that samples make in their order, every `stride`-th from `first_batch` on, as processes
+/// share them.
 struct EvalBatches {
+  std::vector<int64_t> samples;  ///< indices in the data set
   int64_t batch_size;
   int64_t first_batch = 0;
   int64_t stride = 1;
 
-  int64_t count(int64_t dataset_size) const;
-  /// Of batch `number` in 0..count()-1. The last batch of the data set may be shorter.
-  SampleRange range(int64_t number, int64_t dataset_size) const;
+  int64_t count() const;
+  /// Samples of batch `number` in 0..count()-1. The last batch of all may be shorter.
+  std::span<const int64_t> batch(int64_t number) const;
 };
 
 }  // namespace sdp

@@ -68,7 +68,7 @@ std::vector<ImageFinding> decode(const ImageNet& images, int64_t begin, int64_t 
 }
 
 void check_imagenet(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split,
-                    int64_t threads) {
+                    int64_t threads, const OnProgress& on_progress) {
   constexpr int64_t kImagesAtATime = 4096;
   run_to_first_error(report.problems, [&] {
     const std::unique_ptr<ImageNet> images = open_imagenet(spec, model, split, collect_in(report.problems));
@@ -81,15 +81,17 @@ void check_imagenet(SplitReport& report, const DataSpec& spec, const ModelSpec& 
         report.problems.insert(report.problems.end(), finding.problems.begin(), finding.problems.end());
         if (finding.shape) count(report, images->label(index), {finding.shape->height, finding.shape->width});
       }
+      on_progress(end, images->size());
     }
     images->check_fits(model);
     report.note = images->note();
   });
 }
 
-void check_tokens(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split) {
+void check_tokens(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split,
+                  const OnProgress& on_progress) {
   run_to_first_error(report.problems, [&] {
-    report.shards = scan_tokens(spec, split, *model.vocab_size, collect_in(report.problems));
+    report.shards = scan_tokens(spec, split, *model.vocab_size, collect_in(report.problems), on_progress);
     for (const TokenScan& shard : report.shards)
       report.samples += std::max<int64_t>(shard.tokens - 1, 0) / spec.sequence_length;
     if (report.samples == 0 && report.problems.empty())
@@ -99,7 +101,8 @@ void check_tokens(SplitReport& report, const DataSpec& spec, const ModelSpec& mo
 
 }  // namespace
 
-SplitReport check_split(const DataSpec& spec, const ModelSpec& model, Split split, int64_t threads) {
+SplitReport check_split(const DataSpec& spec, const ModelSpec& model, Split split, int64_t threads,
+                        const OnProgress& on_progress) {
   SplitReport report{.split = split};
   switch (spec.name) {
     case DatasetName::kCifar10:
@@ -108,10 +111,10 @@ SplitReport check_split(const DataSpec& spec, const ModelSpec& model, Split spli
       check_array(report, spec, model, split);
       break;
     case DatasetName::kImageNet:
-      check_imagenet(report, spec, model, split, threads);
+      check_imagenet(report, spec, model, split, threads, on_progress);
       break;
     case DatasetName::kTokens:
-      check_tokens(report, spec, model, split);
+      check_tokens(report, spec, model, split, on_progress);
       break;
   }
   return report;

@@ -29,7 +29,9 @@ struct SplitReport {
 };
 
 /// Reads a split from end to end, with as many threads as told where images have to be decoded. Whatever is
-/// wrong with the data, or does not fit the model, is in `problems`; nothing is thrown for it.
-SplitReport check_split(const DataSpec& spec, const ModelSpec& model, Split split, int64_t threads);
+/// wrong with the data, or does not fit the model, is in `problems`; nothing is thrown for it. Progress is
+/// told of images that are decoded and shards of tokens.
+SplitReport check_split(const DataSpec& spec, const ModelSpec& model, Split split, int64_t threads,
+                        const OnProgress& on_progress = ignore_progress);
 
 }  // namespace sdp

@@ -166,7 +166,7 @@ std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split spl
   };
   // Labels depend on all classes.
   const IndexFile file(options.path, fmt::format("class folders {}", fmt::join(classes, "/")));
-  ImageIndex index = update_index(file, groups, list, options.note);
+  ImageIndex index = update_index(file, groups, list, options.note, options.on_progress);
   return std::make_unique<ClassFolders>(own_folder, static_cast<int64_t>(classes.size()), std::move(index));
 }
 

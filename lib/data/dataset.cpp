@@ -13,7 +13,8 @@ namespace sdp {
 
 namespace {
 
-std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, const ModelSpec& model, Split split) {
+std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, const ModelSpec& model, Split split,
+                                        const OnProgress& on_progress) {
   if (spec.path.empty())
     throw UsageError(fmt::format("data.path is not set. Expected the folder that holds the data set {}.",
                                  name_of(spec.name)));
@@ -23,7 +24,7 @@ std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, const ModelSpec& m
     case DatasetName::kSvhn:
       return std::make_unique<ArrayDataset>(read_image_array(spec, split, throw_problem));
     case DatasetName::kImageNet:
-      return open_imagenet(spec, model, split);
+      return open_imagenet(spec, model, split, throw_problem, on_progress);
     case DatasetName::kTokens:
       return std::make_unique<TokenDataset>(spec, split, *model.vocab_size);
   }
@@ -36,9 +37,10 @@ void throw_problem(const std::string& message) {
   throw DataError(message);
 }
 
-std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split) {
-  std::unique_ptr<Dataset> dataset = open_unchecked(spec, model, split);
-  dataset->check_fits(model);
+std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split,
+                                      const OnProgress& on_progress) {
+  std::unique_ptr<Dataset> dataset = open_unchecked(spec, model, split, on_progress);
+  dataset->check_fits(model, on_progress);
   return dataset;
 }
 

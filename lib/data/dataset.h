@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "data/buffer.h"
+#include "io/on_progress.h"
 #include "spec/error.h"
 #include "spec/experiment_spec.h"
 
@@ -88,15 +89,15 @@ class Dataset {
   virtual std::string note() const { return {}; }
 
   /// Throws UsageError that names the key where the model's sizes are not the data set's.
-  virtual void check_fits(const ModelSpec& model) const = 0;
+  virtual void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const = 0;
 
   /// A batch for training, a function of the samples and the seed alone. `stop` is looked at between samples;
   /// a batch that was stopped is of no use.
   virtual Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
                                uint64_t seed, const std::stop_token& stop = {}) const = 0;
 
-  /// Samples begin..end-1 as they are.
-  virtual Batch eval_batch(int64_t begin, int64_t end) const = 0;
+  /// The samples as they are.
+  virtual Batch eval_batch(std::span<const int64_t> samples) const = 0;
 };
 
 /// Per channel, of pixel values in 0..1.
@@ -124,14 +125,14 @@ class ImageDataset : public Dataset {
   virtual const Normalization& normalization() const = 0;
 
   /// num_classes and image_size.
-  void check_fits(const ModelSpec& model) const final;
+  void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const final;
   /// Crops and flips (augment.h), then mixes (mixing.h). With on_error: skip a damaged image is replaced by
   /// the next that is whole, up to kMostSkipped of them.
   Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
                        uint64_t seed, const std::stop_token& stop = {}) const final;
   /// Normalised only. With on_error: skip a damaged image is left out, as far as they are no more than
   /// kMostSkipped in a batch.
-  Batch eval_batch(int64_t begin, int64_t end) const final;
+  Batch eval_batch(std::span<const int64_t> samples) const final;
 
   /// So many damaged images in a row are no accident any more.
   static constexpr size_t kMostSkipped = 100;
@@ -153,7 +154,9 @@ void throw_problem(const std::string& message);
 
 /// Opens and checks the data set for a model. Throws UsageError when data.path is empty or the model's sizes
 /// are not the data set's, and DataError that names the file, the member and the offset when something is
-/// missing, damaged or ambiguous.
-std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split);
+/// missing, damaged or ambiguous. Progress is told of what takes long: listing ImageNet's folders or shards,
+/// and looking through tokens.
+std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split,
+                                      const OnProgress& on_progress = ignore_progress);
 
 }  // namespace sdp

@@ -31,7 +31,7 @@ std::span<float> image_of(Batch& batch, size_t place) {
 
 }  // namespace
 
-void ImageDataset::check_fits(const ModelSpec& model) const {
+void ImageDataset::check_fits(const ModelSpec& model, const OnProgress&) const {
   if (model.num_classes != num_classes())
     throw UsageError(
         fmt::format("model.num_classes: {}, but the data set has {} classes. Set model.num_classes: {}.",
@@ -84,14 +84,13 @@ Batch ImageDataset::training_batch(std::span<const TrainingSample> samples,
   return batch;
 }
 
-Batch ImageDataset::eval_batch(int64_t begin, int64_t end) const {
-  if (begin < 0 || end < begin || end > size())
-    throw std::logic_error("eval_batch: images outside the data set");
+Batch ImageDataset::eval_batch(std::span<const int64_t> samples) const {
   const ImageTransform transform(shape(), normalization());
-  Batch batch = empty_batch(static_cast<size_t>(end - begin), shape());
+  Batch batch = empty_batch(samples.size(), shape());
   std::vector<uint8_t> pixels(static_cast<size_t>(shape().numel()));
   size_t place = 0;
-  for (int64_t index = begin; index < end; ++index) {
+  for (const int64_t index : samples) {
+    if (index < 0 || index >= size()) throw std::logic_error("eval_batch: no such image in the data set");
     if (!reads(batch.skipped, [&] { read(index, pixels); })) {
       if (batch.skipped.size() >= kMostSkipped) refuse_to_skip_on(batch.skipped.back());
       continue;

@@ -31,10 +31,11 @@ class ImageFiles {
   ImageIndex index_;
 };
 
-/// Where the saved index is, and what became of it.
+/// Where the saved index is, what became of it, and who is told how much of it is made.
 struct IndexOptions {
   std::filesystem::path path;
   std::string& note;  ///< why it could not be saved; empty where it could
+  OnProgress on_progress = ignore_progress;
 };
 
 /// FOLDER/train/CLASS/*.JPEG or FOLDER/val/CLASS/*.JPEG (also .jpeg, .jpg, .JPG), in torchvision's

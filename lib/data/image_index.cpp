@@ -293,7 +293,8 @@ void IndexFile::save(const ImageIndex& index) const {
 }
 
 ImageIndex update_index(const IndexFile& file, const std::vector<ImageGroup>& groups,
-                        const std::function<bool(const ImageGroup&, ImageIndex&)>& list, std::string& note) {
+                        const std::function<bool(const ImageGroup&, ImageIndex&)>& list, std::string& note,
+                        const OnProgress& on_progress) {
   std::optional<ImageIndex> saved = file.load();
   if (saved && saved->groups() == groups) return std::move(*saved);
 
@@ -302,6 +303,7 @@ ImageIndex update_index(const IndexFile& file, const std::vector<ImageGroup>& gr
     saved_groups.emplace(saved->groups()[group].name, group);
   ImageIndex index;
   bool whole = true;
+  int64_t done = 0;
   for (const ImageGroup& group : groups) {
     const auto found = saved_groups.find(group.name);
     if (found != saved_groups.end() && saved->groups()[found->second] == group) {
@@ -310,6 +312,7 @@ ImageIndex update_index(const IndexFile& file, const std::vector<ImageGroup>& gr
       index.begin_group(settled(group, now_ns()));
       whole = list(group, index) && whole;
     }
+    on_progress(++done, static_cast<int64_t>(groups.size()));
   }
   if (!whole) return index;
   try {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "data/tar_shard.h"
+#include "io/on_progress.h"
 
 namespace sdp {
 
@@ -99,8 +100,9 @@ class IndexFile {
 /// The index of `groups`: out of the file where a group is as it was, otherwise out of `list`, which adds the
 /// images of a group that was begun. Saved where it changed; a file that cannot be written is no error,
 /// `note` then says why. `list` returns false where it met problems: they are not to be hidden by a saved
-/// index.
+/// index. Progress is told in groups.
 ImageIndex update_index(const IndexFile& file, const std::vector<ImageGroup>& groups,
-                        const std::function<bool(const ImageGroup&, ImageIndex&)>& list, std::string& note);
+                        const std::function<bool(const ImageGroup&, ImageIndex&)>& list, std::string& note,
+                        const OnProgress& on_progress = ignore_progress);
 
 }  // namespace sdp

@@ -158,10 +158,10 @@ std::optional<ImageShape> ImageNet::check_image(int64_t index, const OnProblem& 
 }
 
 std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& model, Split split,
-                                        const OnProblem& on_problem) {
+                                        const OnProblem& on_problem, const OnProgress& on_progress) {
   const ImageNet::Options options = options_of(spec, model);
   std::string note;
-  const IndexOptions index{.path = index_path(spec, split), .note = note};
+  const IndexOptions index{.path = index_path(spec, split), .note = note, .on_progress = on_progress};
   std::unique_ptr<ImageFiles> files =
       holds_shards(spec)
           ? open_shards(files_of_split(spec, split, kShardNames), model.num_classes, index, on_problem)

@@ -60,10 +60,12 @@ class ImageNet final : public ImageDataset {
 /// - uncompressed tar shards in WebDataset's naming, see tar_shard.h: the files that data.train_files and
 ///   data.test_files match, by default *train*.tar, and *val*.tar and *test*.tar, see split_files.h.
 ///
-/// The list of the images is saved in data.index_dir and made anew where folders or shards have changed.
+/// The list of the images is saved in data.index_dir and made anew where folders or shards have changed, of
+/// which progress is told.
 /// Problems of single classes, shards and samples go to `on_problem`. Throws DataError and UsageError where
 /// nothing can be read at all, see open_dataset().
 std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& model, Split split,
-                                        const OnProblem& on_problem = throw_problem);
+                                        const OnProblem& on_problem = throw_problem,
+                                        const OnProgress& on_progress = ignore_progress);
 
 }  // namespace sdp

@@ -16,10 +16,9 @@ MakeBatch maker_of(const Dataset& dataset, const TrainingBatches& batches) {
   };
 }
 
-MakeBatch maker_of(const Dataset& dataset, EvalBatches batches) {
+MakeBatch maker_of(const Dataset& dataset, const EvalBatches& batches) {
   return [&dataset, batches](int64_t number, const std::stop_token&) {
-    const auto [begin, end] = batches.range(number, dataset.size());
-    return dataset.eval_batch(begin, end);
+    return dataset.eval_batch(batches.batch(number));
   };
 }
 
@@ -37,8 +36,8 @@ BatchLoader::BatchLoader(int64_t count, MakeBatch make, LoaderThreads threads)
 BatchLoader::BatchLoader(const Dataset& dataset, const TrainingBatches& batches, LoaderThreads threads)
     : BatchLoader(batches.count(), maker_of(dataset, batches), threads) {}
 
-BatchLoader::BatchLoader(const Dataset& dataset, EvalBatches batches, LoaderThreads threads)
-    : BatchLoader(batches.count(dataset.size()), maker_of(dataset, batches), threads) {}
+BatchLoader::BatchLoader(const Dataset& dataset, const EvalBatches& batches, LoaderThreads threads)
+    : BatchLoader(batches.count(), maker_of(dataset, batches), threads) {}
 
 BatchLoader::~BatchLoader() {
   for (std::jthread& thread : threads_)

@@ -33,7 +33,7 @@ class BatchLoader {
   BatchLoader(int64_t count, MakeBatch make, LoaderThreads threads);
   /// The data set must outlive the loader.
   BatchLoader(const Dataset& dataset, const TrainingBatches& batches, LoaderThreads threads);
-  BatchLoader(const Dataset& dataset, EvalBatches batches, LoaderThreads threads);
+  BatchLoader(const Dataset& dataset, const EvalBatches& batches, LoaderThreads threads);
   ~BatchLoader();
 
   /// The next batch in the order. Waits for it if need be. Rethrows what making it threw; throws

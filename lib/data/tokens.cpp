@@ -24,6 +24,7 @@ constexpr ShardNames kShardNames{
         "Expected shards of tokens as scripts/prepare_tokens.py or llm.c's scripts write them: "
         "*train*.bin and *val*.bin, or others that data.train_files and data.test_files name."};
 constexpr int64_t kScannedTokens = int64_t{1} << 29;
+constexpr int64_t kScannedAtOnce = int64_t{1} << 22;
 
 void check_same_size(const fs::path& shard, int64_t token_bytes, const fs::path& first,
                      int64_t first_token_bytes, const OnProblem& on_problem) {
@@ -78,28 +79,37 @@ void TokenDataset::append_sample(int64_t index, Buffer<int64_t>& tokens) const {
                       tokens);
 }
 
-TokenDataset::Place TokenDataset::largest_token(int64_t most) const {
+TokenDataset::Place TokenDataset::largest_token(int64_t most, const OnProgress& on_progress) const {
+  int64_t all = 0;
+  for (const Shard& shard : shards_)
+    all += shard.tokens.size();
+  const int64_t total = std::min(all, most);
+  int64_t done = 0;
   Place place{.shard = {}, .position = 0, .token = -1};
   for (const Shard& each : shards_) {
     const TokenShard& shard = each.tokens;
-    const int64_t scanned = std::min(shard.size(), most);
-    most -= scanned;
+    const int64_t in_shard = std::min(shard.size(), total - done);
     shard.advise(MappedFile::Access::kSequential);
-    shard.visit(0, scanned, [&](auto tokens) {
-      const auto largest = largest_of(tokens);
-      if (tokens.empty() || largest <= place.token) return;
-      const auto at = std::find(tokens.begin(), tokens.end(), largest);
-      place = {.shard = shard.path(), .position = at - tokens.begin(), .token = largest};
-    });
+    for (int64_t begin = 0; begin < in_shard; begin += kScannedAtOnce) {
+      const int64_t count = std::min(kScannedAtOnce, in_shard - begin);
+      shard.visit(begin, count, [&](auto tokens) {
+        const auto largest = largest_of(tokens);
+        if (largest <= place.token) return;
+        const auto at = std::find(tokens.begin(), tokens.end(), largest);
+        place = {.shard = shard.path(), .position = begin + (at - tokens.begin()), .token = largest};
+      });
+      done += count;
+      on_progress(done, total);
+    }
     shard.advise(access_);
   }
   return place;
 }
 
-void TokenDataset::check_fits(const ModelSpec& model) const {
+void TokenDataset::check_fits(const ModelSpec& model, const OnProgress& on_progress) const {
   const int64_t vocab_size = *model.vocab_size;
   if (shards_.front().tokens.token_bytes() == 2 && vocab_size > std::numeric_limits<uint16_t>::max()) return;
-  const Place largest = largest_token(kScannedTokens);
+  const Place largest = largest_token(kScannedTokens, on_progress);
   if (largest.token >= vocab_size)
     throw UsageError(
         fmt::format("model.vocab_size: {} is smaller than a token: {} has token {} at position {}. "
@@ -134,20 +144,21 @@ Batch TokenDataset::training_batch(std::span<const TrainingSample> samples, cons
   return batch;
 }
 
-Batch TokenDataset::eval_batch(int64_t begin, int64_t end) const {
-  if (begin < 0 || end < begin || end > size_)
-    throw std::logic_error("eval_batch: samples outside the data set");
-  Batch batch = empty_batch(static_cast<size_t>(end - begin));
-  for (int64_t index = begin; index < end; ++index)
+Batch TokenDataset::eval_batch(std::span<const int64_t> samples) const {
+  Batch batch = empty_batch(samples.size());
+  for (const int64_t index : samples)
     add_to(batch, index);
   return batch;
 }
 
 std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,
-                                   const OnProblem& on_problem) {
+                                   const OnProblem& on_problem, const OnProgress& on_progress) {
+  const std::vector<fs::path> paths = files_of_split(spec, split, kShardNames);
   std::vector<TokenScan> scans;
-  for (const fs::path& path : files_of_split(spec, split, kShardNames))
+  for (const fs::path& path : paths) {
     scans.push_back(scan_shard(path, vocab_size, on_problem));
+    on_progress(static_cast<int64_t>(scans.size()), static_cast<int64_t>(paths.size()));
+  }
   const auto is_known = [](const TokenScan& scan) { return scan.token_bytes != 0; };
   const auto first = std::find_if(scans.begin(), scans.end(), is_known);
   for (const TokenScan& scan : scans)

@@ -38,16 +38,17 @@ class TokenDataset final : public Dataset {
     int64_t position;  ///< in the shard, from 0
     int64_t token;
   };
-  /// The largest token of the first `most` tokens (of the shards in order), at its first place.
-  Place largest_token(int64_t most) const;
+  /// The largest token of the first `most` tokens (of the shards in order), at its first place. Progress is
+  /// told in tokens.
+  Place largest_token(int64_t most, const OnProgress& on_progress = ignore_progress) const;
 
   /// Whether model.vocab_size has all tokens. Reads the first 2^29 tokens (1 or 2 GiB, a second once the file
   /// is in memory); those after them are looked at when they are read.
-  void check_fits(const ModelSpec& model) const override;
+  void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const override;
 
   Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
                        uint64_t seed, const std::stop_token& stop = {}) const override;
-  Batch eval_batch(int64_t begin, int64_t end) const override;
+  Batch eval_batch(std::span<const int64_t> samples) const override;
 
  private:
   struct Shard {
@@ -68,8 +69,9 @@ class TokenDataset final : public Dataset {
 };
 
 /// scan_shard of all shards of a split, for `data check`; shards whose tokens have different sizes are a
-/// problem too. Throws what files_of_split() throws.
+/// problem too. Progress is told in shards. Throws what files_of_split() throws.
 std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,
-                                   const OnProblem& on_problem);
+                                   const OnProblem& on_problem,
+                                   const OnProgress& on_progress = ignore_progress);
 
 }  // namespace sdp

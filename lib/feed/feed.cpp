@@ -82,8 +82,8 @@ std::unique_ptr<Feed> FeedSource::training(const TrainingBatches& batches) const
 
 std::unique_ptr<Feed> FeedSource::evaluation(const EvalBatches& batches) const {
   if (!resident_) return feed_of(std::make_unique<BatchLoader>(dataset_, batches, threads_));
-  return std::make_unique<ResidentFeed>(batches.count(dataset_.size()), [this, batches](int64_t number) {
-    return resident_->eval_batch(batches.range(number, dataset_.size()));
+  return std::make_unique<ResidentFeed>(batches.count(), [this, batches](int64_t number) {
+    return resident_->eval_batch(batches.batch(number));
   });
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <numeric>
 #include <utility>
 
 #include "data/augment.h"
@@ -107,13 +106,10 @@ TensorBatch ResidentImages::training_batch(std::span<const TrainingSample> sampl
   return batch;
 }
 
-TensorBatch ResidentImages::eval_batch(SampleRange range) const {
-  const auto size = static_cast<size_t>(range.end - range.begin);
-  std::vector<int64_t> samples(size);
-  std::iota(samples.begin(), samples.end(), range.begin);
-  std::vector<int64_t> choices = samples;
-  choices.resize(4 * size);  // no shift, no flip
-  TensorBatch batch = batch_of(std::move(samples), std::move(choices));
+TensorBatch ResidentImages::eval_batch(std::span<const int64_t> samples) const {
+  std::vector<int64_t> choices(samples.begin(), samples.end());
+  choices.resize(4 * samples.size());  // no shift, no flip
+  TensorBatch batch = batch_of({samples.begin(), samples.end()}, std::move(choices));
   batch.input = batch.input.to(type_);
   return batch;
 }

@@ -20,7 +20,7 @@ class ResidentImages {
 
   TensorBatch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
                              uint64_t seed) const;
-  TensorBatch eval_batch(SampleRange range) const;
+  TensorBatch eval_batch(std::span<const int64_t> samples) const;
 
  private:
   /// Pixels of the chosen images, cropped, flipped and normalised, fp32 [B, C, H, W]. `choices`: int64

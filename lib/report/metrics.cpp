@@ -1,6 +1,7 @@
 #include "report/metrics.h"
 
 #include <cerrno>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -45,13 +46,47 @@ std::string to_json_line(const TrainRecord& record) {
 }
 
 std::string to_json_line(const EvalRecord& record) {
-  ordered_json json = {
-      {"kind", "eval"}, {"step", record.step}, {"loss", record.loss}, {"accuracy", record.accuracy}};
+  ordered_json json = {{"kind", "eval"}, {"step", record.step}, {"loss", record.loss}};
+  if (record.is_of_tokens()) json["perplexity"] = perplexity(record.loss);
+  json["accuracy"] = record.accuracy;
+  json["samples"] = record.samples;
+  json["test_samples"] = record.test_samples;
+  if (record.is_of_tokens()) {
+    json["tokens"] = record.tokens;
+    json["test_tokens"] = record.test_tokens;
+  }
   if (record.skipped_samples > 0) json["skipped_samples"] = record.skipped_samples;
-  if (record.loss_uncorrected) json["loss_uncorrected"] = *record.loss_uncorrected;
+  if (record.loss_uncorrected) {
+    json["loss_uncorrected"] = *record.loss_uncorrected;
+    if (record.is_of_tokens()) json["perplexity_uncorrected"] = perplexity(*record.loss_uncorrected);
+  }
   if (record.accuracy_uncorrected) json["accuracy_uncorrected"] = *record.accuracy_uncorrected;
-  if (!record.subnetwork_accuracy.empty()) json["subnetwork_accuracy"] = record.subnetwork_accuracy;
+  if (!record.subnetwork_loss.empty()) {
+    json["subnetwork_loss"] = record.subnetwork_loss;
+    json["subnetwork_accuracy"] = record.subnetwork_accuracy;
+    json["subnetwork_samples"] = record.subnetwork_samples;
+  }
+  const EvalTimes& times = record.times;
+  json["eval_s"] = times.eval_s;
+  json["assemble_s"] = times.assemble_s;
+  json["recalibrate_s"] = times.recalibrate_s;
+  json["evaluate_s"] = times.evaluate_s;
+  json["subnetworks_s"] = times.subnetworks_s;
   return json.dump();
+}
+
+double perplexity(double loss) {
+  return std::exp(loss);
+}
+
+std::string to_json_line(const StartRecord& record) {
+  return ordered_json{{"kind", "start"}, {"step", record.step}, {"data_s", record.data_s}}.dump();
+}
+
+std::string to_json_line(const CheckpointRecord& record) {
+  return ordered_json{
+      {"kind", "checkpoint"}, {"step", record.step}, {"save_s", record.save_s}, {"bytes", record.bytes}}
+      .dump();
 }
 
 std::string to_json_line(const TraceRecord& record) {

@@ -55,18 +55,53 @@ struct TrainRecord {
   MemoryRecord memory = {};
 };
 
-/// The assembled full model on the test set. `kind` is "eval".
+/// Time of an evaluation as rank 0 sees it, and of its parts.
+struct EvalTimes {
+  double eval_s = 0;         ///< all of it
+  double assemble_s = 0;     ///< fetching the assembled model's values; eval.mode streamed: not the branches'
+  double recalibrate_s = 0;  ///< BatchNorm recalibration
+  double evaluate_s = 0;     ///< the assembled model on the test set, with corrections and without
+  double subnetworks_s = 0;  ///< single subnetworks on the test set
+};
+
+/// The assembled full model on samples of the test set. `kind` is "eval".
 struct EvalRecord {
   int64_t step = 0;
   double loss = 0;
-  double accuracy = 0;  ///< share in 0..1
-  /// Damaged images of the test set that were left out (data.on_error: skip); left out of the line where
-  /// none.
+  double accuracy = 0;       ///< share in 0..1
+  int64_t samples = 0;       ///< that were evaluated (eval.max_samples), skipped ones counted
+  int64_t test_samples = 0;  ///< of the whole test set
+  int64_t tokens = 0;        ///< predicted in `samples`; 0: images, and neither is in the line
+  int64_t test_tokens = 0;   ///< of the whole test set
+  /// Damaged images that were left out (data.on_error: skip); left out of the line where none.
   int64_t skipped_samples = 0;
   std::optional<double> loss_uncorrected =
       {};  ///< without BatchNorm recalibration and branch scale; unset: no correction
   std::optional<double> accuracy_uncorrected = {};
-  std::vector<double> subnetwork_accuracy = {};  ///< by worker; empty: not measured, and left out of the line
+  /// Single subnetworks, by worker; empty: not measured, and left out of the line, as is what follows.
+  std::vector<double> subnetwork_loss = {};
+  std::vector<double> subnetwork_accuracy = {};
+  int64_t subnetwork_samples = 0;  ///< that each was evaluated on
+  EvalTimes times = {};
+
+  /// A language model's: the line then has perplexities too.
+  bool is_of_tokens() const { return tokens > 0; }
+};
+
+/// exp of the loss, a mean cross-entropy in nats.
+double perplexity(double loss);
+
+/// A part of a run begins, after `step` updates of earlier parts. `kind` is "start".
+struct StartRecord {
+  int64_t step = 0;
+  double data_s = 0;  ///< opening the data sets: reading or indexing them
+};
+
+/// A checkpoint was saved. `kind` is "checkpoint".
+struct CheckpointRecord {
+  int64_t step = 0;
+  double save_s = 0;
+  int64_t bytes = 0;  ///< of all processes' files
 };
 
 /// One worker's step. Has no `kind`.
@@ -81,6 +116,8 @@ struct TraceRecord {
 /// The line of a record, without its end.
 std::string to_json_line(const TrainRecord& record);
 std::string to_json_line(const EvalRecord& record);
+std::string to_json_line(const StartRecord& record);
+std::string to_json_line(const CheckpointRecord& record);
 std::string to_json_line(const TraceRecord& record);
 
 /// Appends lines to a file; each is with the operating system when append() returns. Throws DataError.

@@ -1,13 +1,12 @@
 #pragma once
 
-// What the terminal shows while a run goes on.
+// What is shown of a run while it goes on.
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "report/units.h"
+#include "report/progress_line.h"
 
 namespace sdp {
 
@@ -23,39 +22,33 @@ struct ProgressState {
 };
 
 /// One line of at most `columns` characters (ASCII): bar, percent, epoch, loss, samples/s, time left, memory.
-/// The bar takes the room that is left; where there is too little of it, the bar goes first, then memory,
-/// samples/s, epoch, time left, loss.
+/// Where there is too little room, the bar goes first, then memory, samples/s, epoch, time left, loss.
 std::string format_progress(const ProgressState& state, int columns);
 
 /// The same as a line of a log: everything that is known, without a bar.
 std::string format_progress_line(const ProgressState& state);
 
-/// Shows progress on a file descriptor: on a terminal a single line redrawn in place at most 10 times a
-/// second, elsewhere a line at the logging interval and one at the end. Failing writes are ignored: nobody
-/// watches.
+/// Shows the progress of training: on a terminal a single line redrawn in place at most 10 times a second,
+/// elsewhere a line at the logging interval and one at the end.
 class Progress {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = ProgressLine::Clock;
 
-  Progress(int descriptor, int64_t log_every_steps);
+  /// The line must outlive it.
+  Progress(ProgressLine& line, int64_t log_every_steps) : line_(line), log_every_steps_(log_every_steps) {}
 
   /// After each step. Fills in `seconds_left` from the pace since the first call.
   void update(ProgressState state, Clock::time_point now = Clock::now());
-  /// Removes the line from the terminal, for something else to be printed. The next update draws it again.
-  void clear();
   /// Shows the last state, if it was not shown, and ends the line.
   void finish();
 
  private:
   void draw();
-  void print(const std::string& text) const;
 
-  int descriptor_;
+  ProgressLine& line_;
   int64_t log_every_steps_;
-  bool is_terminal_;
   std::optional<ProgressState> state_;
-  bool is_shown_ = false;      // state_ is on the screen
-  bool line_is_open_ = false;  // the cursor is on a progress line
+  bool is_shown_ = false;  // state_ was drawn
   int64_t first_step_ = 0;
   Clock::time_point first_time_;
   Clock::time_point last_draw_;

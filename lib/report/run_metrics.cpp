@@ -3,6 +3,13 @@
 #include <numeric>
 
 namespace sdp {
+namespace {
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+}  // namespace
 
 std::vector<Scalar> scalars_of(const TrainRecord& record) {
   return {{"train/loss", record.loss},
@@ -17,16 +24,29 @@ std::vector<Scalar> scalars_of(const TrainRecord& record) {
 }
 
 std::vector<Scalar> scalars_of(const EvalRecord& record) {
-  std::vector<Scalar> scalars = {{"eval/accuracy", record.accuracy}, {"eval/loss", record.loss}};
+  std::vector<Scalar> scalars = {
+      {"eval/accuracy", record.accuracy}, {"eval/loss", record.loss}, {"eval/eval_s", record.times.eval_s}};
+  if (record.is_of_tokens()) scalars.push_back({"eval/perplexity", perplexity(record.loss)});
   if (record.accuracy_uncorrected)
     scalars.push_back({"eval/accuracy_uncorrected", *record.accuracy_uncorrected});
-  if (record.loss_uncorrected) scalars.push_back({"eval/loss_uncorrected", *record.loss_uncorrected});
-  const std::vector<double>& subnetworks = record.subnetwork_accuracy;
-  if (!subnetworks.empty())
-    scalars.push_back(
-        {"eval/subnetwork_accuracy", std::accumulate(subnetworks.begin(), subnetworks.end(), 0.0) /
-                                         static_cast<double>(subnetworks.size())});
+  if (record.loss_uncorrected) {
+    scalars.push_back({"eval/loss_uncorrected", *record.loss_uncorrected});
+    if (record.is_of_tokens())
+      scalars.push_back({"eval/perplexity_uncorrected", perplexity(*record.loss_uncorrected)});
+  }
+  if (!record.subnetwork_loss.empty()) {
+    scalars.push_back({"eval/subnetwork_loss", mean(record.subnetwork_loss)});
+    scalars.push_back({"eval/subnetwork_accuracy", mean(record.subnetwork_accuracy)});
+  }
   return scalars;
+}
+
+std::vector<Scalar> scalars_of(const StartRecord&) {
+  return {};
+}
+
+std::vector<Scalar> scalars_of(const CheckpointRecord& record) {
+  return {{"checkpoint/save_s", record.save_s}};
 }
 
 }  // namespace sdp

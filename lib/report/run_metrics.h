@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "report/event_file.h"
 #include "report/metrics.h"
@@ -8,10 +9,13 @@
 
 namespace sdp {
 
-/// What TensorBoard shows of a record: train/KEY of a training line; eval/KEY of an evaluation, and the mean
-/// of its subnetworks as eval/subnetwork_accuracy. What is null or left out in the line is left out.
+/// What TensorBoard shows of a record: train/KEY of a training line; eval/KEY of an evaluation, and the means
+/// over its subnetworks as eval/subnetwork_loss and eval/subnetwork_accuracy; checkpoint/save_s; nothing of a
+/// start. What is null or left out in the line is left out.
 std::vector<Scalar> scalars_of(const TrainRecord& record);
 std::vector<Scalar> scalars_of(const EvalRecord& record);
+std::vector<Scalar> scalars_of(const StartRecord& record);
+std::vector<Scalar> scalars_of(const CheckpointRecord& record);
 
 /// Where the records of a run go: metrics.jsonl, and TensorBoard's event file beside it with the same
 /// numbers.
@@ -25,7 +29,8 @@ class RunMetrics {
   template <class Record>
   void append(const Record& record) {
     lines_.append(record);
-    events_.append(record.step, scalars_of(record));
+    const std::vector<Scalar> scalars = scalars_of(record);
+    if (!scalars.empty()) events_.append(record.step, scalars);
   }
 
  private:

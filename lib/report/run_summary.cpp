@@ -1,5 +1,7 @@
 #include "report/run_summary.h"
 
+#include <cerrno>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
@@ -21,9 +23,47 @@ void for_each_member(Summary& summary, Visit&& visit) {
   visit("threads_per_process", summary.threads_per_process);
   visit("device", summary.device);
   visit("version", summary.version);
+  visit("train_s", summary.times.train_s);
+  visit("eval_s", summary.times.eval_s);
+  visit("save_s", summary.times.save_s);
+  visit("data_s", summary.times.data_s);
+}
+
+/// A number that may be null or, in lines of an older program, not there.
+double number(const ordered_json& line, const char* key) {
+  const auto found = line.find(key);
+  return found == line.end() || found->is_null() ? 0 : found->get<double>();
 }
 
 }  // namespace
+
+RunTimes times_of_run(const std::filesystem::path& metrics) {
+  RunTimes times;
+  std::error_code ignored;
+  if (!std::filesystem::exists(metrics, ignored)) return times;
+  std::ifstream in(metrics, std::ios::binary);
+  if (!in) throw_io_error("read", metrics, errno);
+  int64_t steps_before = 0;
+  std::string text;
+  for (int64_t number_of_line = 1; std::getline(in, text); ++number_of_line) {
+    try {
+      const ordered_json line = ordered_json::parse(text);
+      const auto step = line.at("step").get<int64_t>();
+      if (line.at("kind") == "train") {
+        times.train_s += number(line, "step_ms") / 1000 * static_cast<double>(step - steps_before);
+        steps_before = step;
+      }
+      times.eval_s += number(line, "eval_s");
+      times.save_s += number(line, "save_s");
+      times.data_s += number(line, "data_s");
+    } catch (const nlohmann::json::exception& error) {
+      throw DataError(metrics.string() + ", line " + std::to_string(number_of_line) +
+                      ": not a line of metrics (" + error.what() + "). Delete that line and resume again.");
+    }
+  }
+  if (in.bad()) throw_io_error("read", metrics, errno);
+  return times;
+}
 
 void write_summary(const std::filesystem::path& path, const RunSummary& summary) {
   ordered_json json;

@@ -9,6 +9,21 @@
 
 namespace sdp {
 
+/// What a run spent its time on, summed over the lines of metrics.jsonl: all parts of a resumed run, without
+/// the steps that it lost when it was cut.
+struct RunTimes {
+  double train_s = 0;  ///< steps, without evaluation and saving
+  double eval_s = 0;
+  double save_s = 0;
+  double data_s = 0;  ///< opening the data sets, once a part
+
+  bool operator==(const RunTimes&) const = default;
+};
+
+/// All 0 where there is no such file. Throws DataError with the number of a line that is not one of the
+/// metrics.
+RunTimes times_of_run(const std::filesystem::path& metrics);
+
 struct RunSummary {
   int64_t step = 0;         ///< updates done
   int64_t total_steps = 0;  ///< those the run was to have
@@ -18,6 +33,7 @@ struct RunSummary {
   int64_t threads_per_process = 0;
   std::string device = {};   ///< as the run named it when it began
   std::string version = {};  ///< of the program
+  RunTimes times = {};
 
   bool operator==(const RunSummary&) const = default;
 };

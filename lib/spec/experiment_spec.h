@@ -374,6 +374,8 @@ struct EvalSpec {
   std::optional<int64_t> recalibrate_batches;
   BranchScale branch_scale = BranchScale::kNone;
   std::optional<int64_t> batch_size;
+  std::optional<int64_t> max_samples;
+  std::optional<int64_t> max_samples_per_subnetwork;
 
   bool operator==(const EvalSpec&) const = default;
 
@@ -391,6 +393,14 @@ struct EvalSpec {
           "scale of every branch's output in the assembled model: none, or survival (its coverage)");
     field("batch_size", &EvalSpec::batch_size, "samples of an evaluation batch; unset: 100, of tokens 4",
           at_least(1), "samples");
+    field("max_samples", &EvalSpec::max_samples,
+          "samples that the assembled model is evaluated on, evenly spread over the test set; more than it "
+          "has: all; unset: all, of tokens as many as 20 training steps use",
+          at_least(1), "samples");
+    field("max_samples_per_subnetwork", &EvalSpec::max_samples_per_subnetwork,
+          "samples that each single subnetwork is evaluated on, evenly spread over max_samples; 0: none; "
+          "unset: as max_samples, of tokens as many as 5 training steps use",
+          at_least(0), "samples");
   }
 };
 

@@ -102,6 +102,9 @@ constexpr auto kAdvice = std::to_array<Advice>({
        return !has_batch_norm(s.model.name) && s.eval.recalibrate_batches.value_or(0) > 0;
      },
      "has no effect: this model has no BatchNorm"},
+    {"eval.max_samples_per_subnetwork",
+     [](const ExperimentSpec& s) { return is_dense(s) || s.subnetwork.masking == Masking::kBackward; },
+     "has no effect: every worker has the full model, so there are no single subnetworks to evaluate"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) { return s.eval.branch_scale == BranchScale::kSurvival && is_dense(s); },
      "has no effect: with coverage 1 every branch survives"},
@@ -220,6 +223,24 @@ std::vector<Augmentation> usual_augmentation(DatasetName name) {
   return {};
 }
 
+/// A test set of images is small beside training. One of tokens may be larger than what a run trains on, so
+/// an evaluation is as long as a number of steps. How many samples there are is not known here.
+void resolve_eval_samples(ExperimentSpec& spec) {
+  constexpr int64_t kEvalImages = 100;
+  constexpr int64_t kEvalSequences = 4;
+  constexpr int64_t kEvalSteps = 20;
+  constexpr int64_t kEvalStepsPerSubnetwork = 5;
+  const bool is_of_tokens = spec.data.name == DatasetName::kTokens;
+  EvalSpec& eval = spec.eval;
+  if (!eval.batch_size) eval.batch_size = is_of_tokens ? kEvalSequences : kEvalImages;
+  if (!is_of_tokens) return;
+  const int64_t samples_per_step = spec.subnetwork.workers * spec.subnetwork.replicas *
+                                   spec.train.batch_size_per_worker * spec.train.accumulate_steps;
+  if (!eval.max_samples) eval.max_samples = kEvalSteps * samples_per_step;
+  if (!eval.max_samples_per_subnetwork)
+    eval.max_samples_per_subnetwork = kEvalStepsPerSubnetwork * samples_per_step;
+}
+
 }  // namespace
 
 void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files) {
@@ -250,10 +271,7 @@ std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positio
 void resolve(ExperimentSpec& spec) {
   constexpr int64_t kRecalibrateBatches = 100;
   resolve_model(spec.model);
-  constexpr int64_t kEvalImages = 100;
-  constexpr int64_t kEvalSequences = 4;
-  if (!spec.eval.batch_size)
-    spec.eval.batch_size = spec.data.name == DatasetName::kTokens ? kEvalSequences : kEvalImages;
+  resolve_eval_samples(spec);
   if (!spec.data.augment) spec.data.augment = usual_augmentation(spec.data.name);
   // torchvision's 256 for 224.
   if (!spec.data.eval_resize && spec.data.name == DatasetName::kImageNet)

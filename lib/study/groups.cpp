@@ -18,9 +18,11 @@
 namespace sdp {
 namespace {
 
-/// Where and how often something is written, and the seed.
+/// Where and how often something is written, how much is evaluated (of tokens that follows from the batch),
+/// and the seed.
 constexpr auto kNotCompared = std::to_array<std::string_view>(
-    {"seed", "name", "data.index_dir", "train.profile_steps", "eval.every_epochs", "checkpoint.", "output."});
+    {"seed", "name", "data.index_dir", "train.profile_steps", "eval.every_epochs", "eval.max_samples",
+     "eval.max_samples_per_subnetwork", "checkpoint.", "output."});
 /// What method_of and the coverage say.
 constexpr auto kInRegime =
     std::to_array<std::string_view>({"subnetwork.construction", "subnetwork.masking", "subnetwork.coverage"});

@@ -30,9 +30,9 @@ struct Group {
 
 /// In the order of their first runs. A group is called by its regime and coverage and by every key of the
 /// spec whose value is not the same in all runs, or as a sweep.json calls all its runs. Not compared: the
-/// seed and what only says where and how often something is written. Corrections of the evaluation and the
-/// like, which follow from the regime in most studies, are in a name only where runs of one regime and
-/// coverage differ in them.
+/// seed, how much is evaluated, and what only says where and how often something is written. Corrections of
+/// the evaluation and the like, which follow from the regime in most studies, are in a name only where runs
+/// of one regime and coverage differ in them.
 std::vector<Group> group_runs(std::vector<Run> runs);
 
 }  // namespace sdp

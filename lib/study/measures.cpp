@@ -18,14 +18,24 @@ constexpr auto kInfos = std::to_array<MeasureInfo>({
     {&Measures::accuracy_uncorrected, "accuracy_uncorrected", "uncorrected", Q::kShare, C::kNone,
      D::kTerminal, M::kOfImages},
     {&Measures::loss, "loss_nats", "loss", Q::kLoss, C::kDifference, D::kTerminal, M::kOfTokens},
+    {&Measures::perplexity, "perplexity", "perplexity", Q::kPerplexity, C::kRatio, D::kTerminal,
+     M::kOfTokens},
     {&Measures::loss_uncorrected, "loss_uncorrected_nats", "uncorrected loss", Q::kLoss, C::kNone,
      D::kTerminal, M::kOfTokens},
-    {&Measures::subnetwork_mean, "subnetwork_accuracy_mean", "subnetworks", Q::kShare, C::kNone, D::kTerminal,
-     M::kOfImages},
-    {&Measures::subnetwork_min, "subnetwork_accuracy_min", "lowest", Q::kShare, C::kNone, D::kDocument,
-     M::kOfImages},
-    {&Measures::subnetwork_max, "subnetwork_accuracy_max", "highest", Q::kShare, C::kNone, D::kDocument,
-     M::kOfImages},
+    {&Measures::perplexity_uncorrected, "perplexity_uncorrected", "uncorrected perplexity", Q::kPerplexity,
+     C::kNone, D::kDocument, M::kOfTokens},
+    {&Measures::subnetwork_accuracy_mean, "subnetwork_accuracy_mean", "subnetworks", Q::kShare, C::kNone,
+     D::kTerminal, M::kOfImages},
+    {&Measures::subnetwork_accuracy_min, "subnetwork_accuracy_min", "lowest", Q::kShare, C::kNone,
+     D::kDocument, M::kOfImages},
+    {&Measures::subnetwork_accuracy_max, "subnetwork_accuracy_max", "highest", Q::kShare, C::kNone,
+     D::kDocument, M::kOfImages},
+    {&Measures::subnetwork_loss_mean, "subnetwork_loss_mean_nats", "subnetworks' loss", Q::kLoss, C::kNone,
+     D::kTerminal, M::kOfTokens},
+    {&Measures::subnetwork_loss_min, "subnetwork_loss_min_nats", "lowest loss", Q::kLoss, C::kNone,
+     D::kDocument, M::kOfTokens},
+    {&Measures::subnetwork_loss_max, "subnetwork_loss_max_nats", "highest loss", Q::kLoss, C::kNone,
+     D::kDocument, M::kOfTokens},
     {&Measures::steps, "steps", "steps", Q::kWhole},
     {&Measures::epochs, "epochs", "epochs", Q::kNumber, C::kNone, D::kDocument},
     {&Measures::training_flops, "training_flops", "FLOPs", Q::kCount, C::kRatio},
@@ -48,16 +58,36 @@ double sum(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-void add_evaluation(Measures& measures, const EvalRecord& record) {
+struct Spread {
+  double mean = Measures::kUnknown;
+  double min = Measures::kUnknown;
+  double max = Measures::kUnknown;
+};
+
+Spread spread_of(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  return {.mean = sum(values) / static_cast<double>(values.size()),
+          .min = *std::min_element(values.begin(), values.end()),
+          .max = *std::max_element(values.begin(), values.end())};
+}
+
+void add_evaluation(Measures& measures, const EvalRecord& record, bool is_of_tokens) {
   measures.accuracy = record.accuracy;
   measures.loss = record.loss;
   measures.accuracy_uncorrected = record.accuracy_uncorrected.value_or(Measures::kUnknown);
   measures.loss_uncorrected = record.loss_uncorrected.value_or(Measures::kUnknown);
-  const std::vector<double>& single = record.subnetwork_accuracy;
-  if (single.empty()) return;
-  measures.subnetwork_mean = sum(single) / static_cast<double>(single.size());
-  measures.subnetwork_min = *std::min_element(single.begin(), single.end());
-  measures.subnetwork_max = *std::max_element(single.begin(), single.end());
+  if (is_of_tokens) {
+    measures.perplexity = perplexity(measures.loss);
+    measures.perplexity_uncorrected = perplexity(measures.loss_uncorrected);
+  }
+  const Spread accuracies = spread_of(record.subnetwork_accuracy);
+  measures.subnetwork_accuracy_mean = accuracies.mean;
+  measures.subnetwork_accuracy_min = accuracies.min;
+  measures.subnetwork_accuracy_max = accuracies.max;
+  const Spread losses = spread_of(record.subnetwork_loss);
+  measures.subnetwork_loss_mean = losses.mean;
+  measures.subnetwork_loss_min = losses.min;
+  measures.subnetwork_loss_max = losses.max;
 }
 
 /// Whether the assembled model was evaluated between the line before and this one.
@@ -129,7 +159,7 @@ double median(std::vector<double> values) {
 
 Measures measure(const Run& run) {
   Measures measures;
-  if (!run.evals.empty()) add_evaluation(measures, run.evals.back());
+  if (!run.evals.empty()) add_evaluation(measures, run.evals.back(), run.is_of_tokens());
   const auto steps = static_cast<double>(run.step());
   measures.steps = steps;
   if (run.epochs_per_step() > 0) measures.epochs = steps * run.epochs_per_step();

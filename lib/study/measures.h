@@ -18,9 +18,15 @@ struct Measures {
   double accuracy_uncorrected = kUnknown;
   double loss = kUnknown;
   double loss_uncorrected = kUnknown;
-  double subnetwork_mean = kUnknown;  ///< accuracy of single subnetworks
-  double subnetwork_min = kUnknown;
-  double subnetwork_max = kUnknown;
+  double perplexity = kUnknown;  ///< of language models
+  double perplexity_uncorrected = kUnknown;
+  // Of single subnetworks.
+  double subnetwork_accuracy_mean = kUnknown;
+  double subnetwork_accuracy_min = kUnknown;
+  double subnetwork_accuracy_max = kUnknown;
+  double subnetwork_loss_mean = kUnknown;
+  double subnetwork_loss_min = kUnknown;
+  double subnetwork_loss_max = kUnknown;
   double steps = kUnknown;
   double epochs = kUnknown;
   double training_flops = kUnknown;  ///< of all workers and steps
@@ -46,7 +52,7 @@ Measures measure(const Run& run);
 /// The middle value, or the mean of the middle two; NaN values are left out. NaN of none.
 double median(std::vector<double> values);
 
-enum class Quantity { kShare, kLoss, kWhole, kNumber, kCount, kBytes, kMilliseconds };
+enum class Quantity { kShare, kLoss, kPerplexity, kWhole, kNumber, kCount, kBytes, kMilliseconds };
 /// How a measure is compared with a baseline's.
 enum class Comparison { kNone, kRatio, kDifference };
 /// Tables with less room leave columns out.

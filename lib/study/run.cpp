@@ -27,6 +27,14 @@ double number(const json& object, const char* key) {
   return found->get<double>();
 }
 
+/// The same of a list; none where there is no such key.
+std::vector<double> numbers(const json& object, const char* key) {
+  std::vector<double> values;
+  for (const json& value : object.value(key, json::array()))
+    values.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
+  return values;
+}
+
 template <class T>
 std::vector<T> list(const json& object, const char* group, const char* key) {
   const auto found = object.find(group);
@@ -59,7 +67,8 @@ EvalRecord eval_record(const json& line) {
   if (line.contains("loss_uncorrected")) record.loss_uncorrected = number(line, "loss_uncorrected");
   if (line.contains("accuracy_uncorrected"))
     record.accuracy_uncorrected = number(line, "accuracy_uncorrected");
-  record.subnetwork_accuracy = line.value("subnetwork_accuracy", std::vector<double>{});
+  record.subnetwork_loss = numbers(line, "subnetwork_loss");
+  record.subnetwork_accuracy = numbers(line, "subnetwork_accuracy");
   return record;
 }
 

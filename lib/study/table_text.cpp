@@ -39,6 +39,8 @@ std::string value_text(const Statistic& value, Quantity quantity) {
       return fixed(value, 100, 2);
     case Quantity::kLoss:
       return fixed(value, 1, 4);
+    case Quantity::kPerplexity:
+      return fixed(value, 1, 2);
     case Quantity::kWhole:
       return with_unit(value, [](double number) { return fmt::format("{:.0f}", number); });
     case Quantity::kNumber:

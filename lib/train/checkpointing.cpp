@@ -35,9 +35,9 @@ TensorFile tensors_to_save(const Experiment& experiment, Engine& engine) {
 }  // namespace
 
 ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path& folder, int process,
-                                int processes) {
+                                int processes, const OnProgress& on_progress) {
   const std::string name = process_file_name(process, processes);
-  const FileDigest digest = tensors.write(folder / name, {{"format", "sdp-train checkpoint"}});
+  const FileDigest digest = tensors.write(folder / name, {{"format", "sdp-train checkpoint"}}, on_progress);
   return {name, digest.bytes, digest.xxh3_128};
 }
 
@@ -74,37 +74,39 @@ std::string check_training_data(const Manifest& manifest, const DataIdentity& no
       now.samples, now.hash, saved.hash);
 }
 
-void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
-                     Communicator& comm, const RunProgress& progress, int threads) {
+int64_t save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
+                        Communicator& comm, const RunProgress& progress, int threads,
+                        const OnProgress& on_progress) {
   const at::NoGradGuard no_grad;
   const CheckpointStore store(run_dir);
   if (comm.rank() == 0) store.begin(progress.step);
   comm.barrier();
   TensorFile tensors = tensors_to_save(experiment, engine);
   const ManifestFile mine =
-      write_process_file(tensors, store.partial_path(progress.step), comm.rank(), comm.size());
+      write_process_file(tensors, store.partial_path(progress.step), comm.rank(), comm.size(), on_progress);
   const nlohmann::json record = {mine.name, mine.bytes, mine.xxh3_128};
   const std::vector<std::string> records = comm.all_gather_strings(record.dump());
-  if (comm.rank() == 0) {
-    Manifest manifest = manifest_of(experiment, progress);
-    manifest.threads = threads;
-    for (const std::string& text : records) {
-      const auto file = nlohmann::json::parse(text);
-      manifest.files.push_back({file[0], file[1], file[2]});
-    }
-    store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last);
+  Manifest manifest = manifest_of(experiment, progress);
+  manifest.threads = threads;
+  int64_t bytes = 0;
+  for (const std::string& text : records) {
+    const auto file = nlohmann::json::parse(text);
+    manifest.files.push_back({file[0], file[1], file[2]});
+    bytes += manifest.files.back().bytes;
   }
+  if (comm.rank() == 0) store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last);
   comm.barrier();
+  return bytes;
 }
 
 CheckpointReader::CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step,
-                                   bool verify_hashes) {
+                                   bool verify_hashes, const OnProgress& on_progress) {
   const CheckpointStore store(run_dir);
   if (!step) step = store.latest_step();
   if (!step)
     throw DataError(fmt::format("{}: no checkpoint in this run folder. Train first, or name another folder.",
                                 run_dir.string()));
-  manifest_ = store.read(*step, verify_hashes);
+  manifest_ = store.read(*step, verify_hashes, on_progress);
   folder_ = store.folder(*step);
   for (const ManifestFile& file : manifest_.files) {
     files_.push_back(std::make_unique<SafetensorsFile>(folder_ / file.name));

@@ -14,6 +14,7 @@
 #include "checkpoint/store.h"
 #include "data/dataset.h"
 #include "engine/engine.h"
+#include "io/on_progress.h"
 #include "train/checkpoint_keys.h"
 #include "train/experiment.h"
 #include "train/full_model.h"
@@ -39,17 +40,21 @@ std::string check_training_data(const Manifest& manifest, const DataIdentity& no
 
 /// Writes one process's file into the folder of a checkpoint that is being made.
 ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path& folder, int process,
-                                int processes);
+                                int processes, const OnProgress& on_progress);
 
-/// Writes a checkpoint. Collective; returns on all processes when it is complete on disk.
-void save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
-                     Communicator& comm, const RunProgress& progress, int threads);
+/// Writes a checkpoint. Collective; returns on all processes when it is complete on disk, with the bytes of
+/// all of its files. Progress is that of this process's own file.
+int64_t save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
+                        Communicator& comm, const RunProgress& progress, int threads,
+                        const OnProgress& on_progress);
 
 /// A checkpoint's files, mapped. Any process reads any range.
 class CheckpointReader {
  public:
   /// Opens the newest checkpoint of the run folder, or `step`. DataError when there is none or it is damaged.
-  CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step, bool verify_hashes);
+  /// Progress is that of verifying the hashes.
+  CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step, bool verify_hashes,
+                   const OnProgress& on_progress = ignore_progress);
 
   const Manifest& manifest() const { return manifest_; }
   /// Step and content, to compare over the processes.

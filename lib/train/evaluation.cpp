@@ -1,10 +1,13 @@
 #include "train/evaluation.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "model/layouts.h"
+#include "report/work.h"
 
 namespace sdp {
 
@@ -17,21 +20,62 @@ double branch_scale_of(const Experiment& experiment) {
   return experiment.spec.eval.branch_scale == BranchScale::kSurvival && is_scaled ? plan.coverage() : 1;
 }
 
-Evaluator::Evaluator(const Experiment& experiment, const FeedSource& train, const FeedSource& test,
-                     Communicator& comm, OnSkipped on_skipped)
-    : experiment_(experiment), train_(train), test_(test), comm_(comm), on_skipped_(std::move(on_skipped)) {}
+std::vector<int64_t> samples_to_evaluate(const EvalSpec& spec, int64_t test_size) {
+  return evenly_spread(spec.max_samples.value_or(test_size), test_size);
+}
 
-ForwardMode Evaluator::bind(Model& model, FullModel& full_model, bool training) const {
+std::vector<int64_t> samples_per_subnetwork(const EvalSpec& spec, int64_t test_size) {
+  const std::vector<int64_t> all = samples_to_evaluate(spec, test_size);
+  const auto size = static_cast<int64_t>(all.size());
+  std::vector<int64_t> chosen = evenly_spread(spec.max_samples_per_subnetwork.value_or(size), size);
+  for (int64_t& number : chosen)
+    number = all[static_cast<size_t>(number)];
+  return chosen;
+}
+
+Evaluator::Evaluator(const Experiment& experiment, const FeedSource& train, const FeedSource& test,
+                     Communicator& comm, ProgressLine& line, OnSkipped on_skipped)
+    : experiment_(experiment),
+      train_(train),
+      test_(test),
+      comm_(comm),
+      line_(line),
+      on_skipped_(std::move(on_skipped)) {}
+
+template <class Part>
+auto Evaluator::timed(double& total_s, Part part) const {
+  // On CUDA what the part queued counts with it.
+  const auto add = [&](const Stopwatch& stopwatch) {
+    const at::Device device = comm_.device();
+    if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+    total_s += stopwatch.seconds();
+  };
+  const Stopwatch stopwatch;
+  if constexpr (std::is_void_v<decltype(part())>) {
+    part();
+    add(stopwatch);
+  } else {
+    auto result = part();
+    add(stopwatch);
+    return result;
+  }
+}
+
+ForwardMode Evaluator::bind(Model& model, FullModel& full_model, bool training) {
   ForwardMode mode{.training = training};
-  full_model.fetch_shared();
-  model.bind_shared(full_model);
-  if (experiment_.spec.eval.mode == EvalMode::kFull) {
-    for (int b = 0; b < static_cast<int>(experiment_.plan.layout.branches.size()); ++b) {
+  timed(times_.assemble_s, [&] {
+    full_model.fetch_shared();
+    model.bind_shared(full_model);
+    if (experiment_.spec.eval.mode == EvalMode::kStreamed) return;
+    Work work(line_, "assembling the full model", "branches");
+    const auto branches = static_cast<int>(experiment_.plan.layout.branches.size());
+    for (int b = 0; b < branches; ++b) {
       full_model.fetch_branch(b);
       model.bind_branch(b, full_model);
+      work.update(b + 1, branches);
     }
-    return mode;
-  }
+  });
+  if (experiment_.spec.eval.mode == EvalMode::kFull) return mode;
   mode.before_branch = [&](int branch) {
     full_model.fetch_branch(branch);
     model.bind_branch(branch, full_model);
@@ -86,24 +130,40 @@ at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const Tenso
   return sums;
 }
 
-EvalResult Evaluator::run(FullModel& full_model) {
-  const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
-  const ForwardMode mode = bind(*model, full_model, /*training=*/false);
-  const int64_t batch_size = *experiment_.spec.eval.batch_size;
-  const int64_t batches = EvalBatches{.batch_size = batch_size}.count(test_.size());
-  const std::unique_ptr<Feed> feed =
-      test_.evaluation({.batch_size = batch_size, .first_batch = comm_.rank(), .stride = comm_.size()});
-  at::Tensor sums = zero_sums();
-  // Every process makes the same number of passes, as streamed branches are collective.
-  for (int64_t round = 0; round * comm_.size() < batches; ++round) {
-    if (round * comm_.size() + comm_.rank() < batches) {
-      sums.add_(sums_of(*model, mode, next(*feed)));
+void Evaluator::for_each_batch(
+    Feed& feed, Passes passes, const ForwardMode& mode, const OnProgress& on_progress,
+    const std::function<void(int64_t number, const TensorBatch& batch)>& use) const {
+  for (int64_t pass = 0; pass < passes.all; ++pass) {
+    if (pass < passes.mine) {
+      use(pass, next(feed));
     } else {
       walk_branches(mode);
     }
+    on_progress(pass + 1, passes.all);
   }
-  comm_.all_reduce_sum(sums);
-  return mean_of(sums);
+}
+
+EvalBatches Evaluator::batches_of(std::vector<int64_t> samples) const {
+  return {.samples = std::move(samples), .batch_size = *experiment_.spec.eval.batch_size};
+}
+
+EvalResult Evaluator::run(FullModel& full_model, const std::string& name) {
+  const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
+  const ForwardMode mode = bind(*model, full_model, /*training=*/false);
+  return timed(times_.evaluate_s, [&] {
+    EvalBatches batches = batches_of(samples_to_evaluate(experiment_.spec.eval, test_.size()));
+    const int64_t all = batches.count();
+    batches.first_batch = comm_.rank();
+    batches.stride = comm_.size();
+    const Passes passes{.mine = batches.count(), .all = (all + comm_.size() - 1) / comm_.size()};
+    const std::unique_ptr<Feed> feed = test_.evaluation(batches);
+    at::Tensor sums = zero_sums();
+    Work work(line_, name, "batches");
+    for_each_batch(*feed, passes, mode, work.on_progress(),
+                   [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(*model, mode, batch)); });
+    comm_.all_reduce_sum(sums);
+    return mean_of(sums);
+  });
 }
 
 EvalResult Evaluator::mean_of(const at::Tensor& sums) {
@@ -118,17 +178,20 @@ Predictions Evaluator::predict(FullModel& full_model) {
   const at::NoGradGuard no_grad;
   const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
   const ForwardMode mode = bind(*model, full_model, /*training=*/false);
-  const EvalBatches all{.batch_size = *experiment_.spec.eval.batch_size};
-  const std::unique_ptr<Feed> feed = test_.evaluation(all);
+  const EvalBatches batches = batches_of(samples_to_evaluate(experiment_.spec.eval, test_.size()));
+  const std::unique_ptr<Feed> feed = test_.evaluation(batches);
   std::vector<at::Tensor> logits;
   std::vector<at::Tensor> labels;
-  for (int64_t number = 0; number < all.count(test_.size()); ++number) {
-    const TensorBatch batch = next(*feed);
-    if (batch.samples.empty()) continue;
-    logits.push_back(model->forward(batch.input, mode));
-    labels.push_back(batch.labels);
-  }
-  return {.logits = at::cat(logits), .labels = at::cat(labels)};
+  std::vector<int64_t> samples;
+  Work work(line_, "predicting with the full model", "batches");
+  for_each_batch(*feed, {.mine = batches.count(), .all = batches.count()}, mode, work.on_progress(),
+                 [&](int64_t, const TensorBatch& batch) {
+                   if (batch.samples.empty()) return;
+                   logits.push_back(model->forward(batch.input, mode));
+                   labels.push_back(batch.labels);
+                   samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
+                 });
+  return {.logits = at::cat(logits), .labels = at::cat(labels), .samples = at::tensor(samples, at::kLong)};
 }
 
 /// BatchNorm statistics re-estimated as the plain average over training batches passed through the assembled
@@ -141,58 +204,97 @@ void Evaluator::recalibrate(FullModel& full_model) {
   const int64_t batch_size = std::min(spec.train.batch_size_per_worker, train_.size());
   const std::unique_ptr<Model> model = make_model(spec.model);
   ForwardMode mode = bind(*model, full_model, /*training=*/true);
-
-  const int64_t mine = (batches - comm_.rank() + comm_.size() - 1) / comm_.size();
-  const std::unique_ptr<Feed> feed = train_.training(
-      {.geometry = {.workers = comm_.size(), .replicas = 1, .accumulate_steps = 1, .batch_size = batch_size},
-       .slots = {{.worker = comm_.rank(), .replica = 0}},
-       .first_step = 0,
-       .last_step = mine,
-       .seed = static_cast<uint64_t>(spec.seed),
-       .augment = {.steps = *spec.data.augment}});  // unmixed, as the test images are
-  for (int64_t round = 0; round * comm_.size() < batches; ++round) {
-    if (round >= mine) {
-      walk_branches(mode);
-      continue;
+  timed(times_.recalibrate_s, [&] {
+    const Passes passes{.mine = (batches - comm_.rank() + comm_.size() - 1) / comm_.size(),
+                        .all = (batches + comm_.size() - 1) / comm_.size()};
+    const std::unique_ptr<Feed> feed =
+        train_.training({.geometry = {.workers = comm_.size(),
+                                      .replicas = 1,
+                                      .accumulate_steps = 1,
+                                      .batch_size = batch_size},
+                         .slots = {{.worker = comm_.rank(), .replica = 0}},
+                         .first_step = 0,
+                         .last_step = passes.mine,
+                         .seed = static_cast<uint64_t>(spec.seed),
+                         .augment = {.steps = *spec.data.augment}});  // unmixed, as the test images are
+    Work work(line_, "recalibrating BatchNorm", "batches");
+    for_each_batch(*feed, passes, mode, work.on_progress(), [&](int64_t number, const TensorBatch& batch) {
+      mode.batch_norm_momentum = 1.0 / static_cast<double>(number + 1);
+      model->forward(batch.input, mode);
+    });
+    for (auto& [name, buffer] : full_model.buffers()) {
+      // A process without a batch still has the averages of training, which must not count.
+      buffer.mul_(static_cast<double>(passes.mine) / static_cast<double>(batches));
+      comm_.all_reduce_sum(buffer);
     }
-    mode.batch_norm_momentum = 1.0 / static_cast<double>(round + 1);
-    model->forward(next(*feed).input, mode);
-  }
-  for (auto& [name, buffer] : full_model.buffers()) {
-    // A process without a batch still has the averages of training, which must not count.
-    buffer.mul_(static_cast<double>(mine) / static_cast<double>(batches));
-    comm_.all_reduce_sum(buffer);
-  }
+  });
 }
 
 EvalRecord Evaluator::evaluate(FullModel& full_model) {
   const at::NoGradGuard no_grad;
-  const bool recalibrates = *experiment_.spec.eval.recalibrate_batches > 0 && !full_model.buffers().empty();
+  const ExperimentSpec& spec = experiment_.spec;
+  const bool recalibrates = *spec.eval.recalibrate_batches > 0 && !full_model.buffers().empty();
   const double branch_scale = branch_scale_of(experiment_);
-  EvalResult result = run(full_model);
+  const bool corrects = recalibrates || branch_scale != 1;
+  const std::string name = "evaluating the full model";
+  EvalResult result = run(full_model, corrects ? name + ", uncorrected" : name);
   EvalRecord record;
-  if (recalibrates || branch_scale != 1) {
+  if (corrects) {
     record.loss_uncorrected = result.loss;
     record.accuracy_uncorrected = result.accuracy;
     full_model.set_branch_scale(branch_scale);
     if (recalibrates) recalibrate(full_model);
-    result = run(full_model);
+    result = run(full_model, name);
   }
   record.loss = result.loss;
   record.accuracy = result.accuracy;
   record.skipped_samples = result.skipped;
+  record.samples = static_cast<int64_t>(samples_to_evaluate(spec.eval, test_.size()).size());
+  record.test_samples = test_.size();
+  if (spec.data.name == DatasetName::kTokens) {
+    record.tokens = record.samples * spec.data.sequence_length;
+    record.test_tokens = record.test_samples * spec.data.sequence_length;
+  }
+  record.times = times_;
+  record.times.eval_s = since_begin_.seconds();
   return record;
 }
 
-EvalResult Evaluator::evaluate_subnetwork(Model& model) {
+void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& workers,
+                                const std::function<Model&(size_t i)>& subnetwork) {
   const at::NoGradGuard no_grad;
-  const ForwardMode mode{.training = false};
-  const EvalBatches all{.batch_size = *experiment_.spec.eval.batch_size};
-  const std::unique_ptr<Feed> feed = test_.evaluation(all);
-  at::Tensor sums = zero_sums();
-  for (int64_t number = 0; number < all.count(test_.size()); ++number)
-    sums.add_(sums_of(model, mode, next(*feed)));
-  return mean_of(sums);
+  const EvalBatches batches = batches_of(samples_per_subnetwork(experiment_.spec.eval, test_.size()));
+  if (!has_subnetworks(experiment_.plan) || batches.samples.empty()) return;
+  // Loss and accuracy, by worker: [2, n].
+  const at::Tensor results =
+      at::zeros({2, experiment_.plan.workers}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  timed(times_.subnetworks_s, [&] {
+    const ForwardMode mode{.training = false};
+    const int64_t count = batches.count();
+    const auto subnetworks = static_cast<int64_t>(workers.size());
+    Work work(line_, "evaluating single subnetworks", "batches");
+    for (int64_t i = 0; i < subnetworks; ++i) {
+      Model& model = subnetwork(static_cast<size_t>(i));
+      const std::unique_ptr<Feed> feed = test_.evaluation(batches);
+      at::Tensor sums = zero_sums();
+      for_each_batch(
+          *feed, {.mine = count, .all = count}, mode,
+          [&](int64_t done, int64_t) { work.update(i * count + done, subnetworks * count); },
+          [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(model, mode, batch)); });
+      const EvalResult result = mean_of(sums);
+      const int worker = workers[static_cast<size_t>(i)];
+      results[0][worker] = result.loss;
+      results[1][worker] = result.accuracy;
+    }
+    comm_.all_reduce_sum(results);
+  });
+  const at::Tensor host = results.cpu();
+  const double* const losses = host.data_ptr<double>();
+  record.subnetwork_loss = {losses, losses + host.size(1)};
+  record.subnetwork_accuracy = {losses + host.size(1), losses + host.numel()};
+  record.subnetwork_samples = static_cast<int64_t>(batches.samples.size());
+  record.times = times_;
+  record.times.eval_s = since_begin_.seconds();
 }
 
 }  // namespace sdp

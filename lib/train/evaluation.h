@@ -1,30 +1,41 @@
 #pragma once
 
-// Evaluation on the test set: the assembled full model, with the corrections the spec asks for, and single
-// subnetworks. The test set is divided over the processes by its samples.
+// Evaluation on samples of the test set: the assembled full model, with the corrections the spec asks for,
+// and single subnetworks. The assembled model's samples are divided over the processes.
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "feed/feed.h"
+#include "io/on_progress.h"
 #include "report/metrics.h"
+#include "report/progress_line.h"
+#include "report/stopwatch.h"
 #include "train/experiment.h"
 #include "train/full_model.h"
 
 namespace sdp {
 
 struct EvalResult {
-  double loss = 0;      ///< mean cross-entropy over the test set
+  double loss = 0;      ///< mean cross-entropy over the samples, of tokens over all that are predicted
   double accuracy = 0;  ///< share in 0..1
   int64_t skipped = 0;  ///< damaged samples that were left out
 };
 
-/// Of the test set in file order, damaged samples left out.
+/// Of the evaluated samples in file order, damaged ones left out.
 struct Predictions {
-  at::Tensor logits;  ///< [N, num_classes] in the compute type
-  at::Tensor labels;  ///< [N] int64
+  at::Tensor logits;   ///< [N, num_classes] in the compute type
+  at::Tensor labels;   ///< [N] int64
+  at::Tensor samples;  ///< [N] int64, indices in the test set
 };
+
+/// The samples of a test set of this size on which the assembled model is evaluated (eval.max_samples), and
+/// those on which every single subnetwork is, which are some of them: the same at every evaluation, for every
+/// number of processes.
+std::vector<int64_t> samples_to_evaluate(const EvalSpec& spec, int64_t test_size);
+std::vector<int64_t> samples_per_subnetwork(const EvalSpec& spec, int64_t test_size);
 
 /// Called with what is wrong with every damaged image that evaluation leaves out.
 using OnSkipped = std::function<void(const std::string& message)>;
@@ -35,29 +46,48 @@ using OnSkipped = std::function<void(const std::string& message)>;
 /// where no parameter takes a factor (takes_branch_scale).
 double branch_scale_of(const Experiment& experiment);
 
+/// One evaluation.
 class Evaluator {
  public:
-  /// Sources must outlive it. `train` is read for BatchNorm recalibration only.
+  /// Sources and the line, on which it shows how far it is, must outlive it. `train` is read for BatchNorm
+  /// recalibration only.
   Evaluator(const Experiment& experiment, const FeedSource& train, const FeedSource& test, Communicator& comm,
-            OnSkipped on_skipped);
+            ProgressLine& line, OnSkipped on_skipped);
 
   /// Collective. The result with corrections applied and, if there are any, without. The full model keeps its
   /// corrected BatchNorm statistics and branch scale.
   EvalRecord evaluate(FullModel& full_model);
+  /// Collective. Adds the single subnetworks to the record, where there are any and the spec wants them to be
+  /// evaluated. `workers`: those whose subnetworks this process evaluates, each worker once over all
+  /// processes. `subnetwork` gives the i-th of them, to be used before it is called again.
+  void add_subnetworks(EvalRecord& record, const std::vector<int>& workers,
+                       const std::function<Model&(size_t i)>& subnetwork);
   /// Collective. Re-estimates BatchNorm statistics as the spec says, at the branch scale the full model has.
   void recalibrate(FullModel& full_model);
   /// With the corrections the full model has. For a single process.
   Predictions predict(FullModel& full_model);
-  /// This process's own subnetwork on the whole test set. Not collective.
-  EvalResult evaluate_subnetwork(Model& model);
 
  private:
+  /// This process's part of the passes that all processes make together.
+  struct Passes {
+    int64_t mine;  ///< with a batch
+    int64_t all;   ///< streamed branches are collective, so every process makes as many
+  };
+
   /// Binds the full model, all of it or (streamed) branch by branch, and says how to run it.
-  ForwardMode bind(Model& model, FullModel& full_model, bool training) const;
-  EvalResult run(FullModel& full_model);
+  ForwardMode bind(Model& model, FullModel& full_model, bool training);
+  /// The full model as it is, on its samples.
+  EvalResult run(FullModel& full_model, const std::string& name);
+  /// Whatever is evaluated or recalibrated, this is the loop over its batches: use(number, batch) with each.
+  void for_each_batch(Feed& feed, Passes passes, const ForwardMode& mode, const OnProgress& on_progress,
+                      const std::function<void(int64_t number, const TensorBatch& batch)>& use) const;
   void walk_branches(const ForwardMode& mode) const;
+  EvalBatches batches_of(std::vector<int64_t> samples) const;
   /// The next batch, its damaged samples reported.
   TensorBatch next(Feed& feed) const;
+  /// Calls `part`, waits for the device and adds the time it took to `total_s`.
+  template <class Part>
+  auto timed(double& total_s, Part part) const;
   /// Sums over the batch's predictions, how many those are, and how many samples were left out: [4] fp64.
   at::Tensor sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch) const;
   at::Tensor zero_sums() const;
@@ -67,7 +97,10 @@ class Evaluator {
   const FeedSource& train_;
   const FeedSource& test_;
   Communicator& comm_;
+  ProgressLine& line_;
   OnSkipped on_skipped_;
+  Stopwatch since_begin_;
+  EvalTimes times_;
 };
 
 }  // namespace sdp

@@ -60,7 +60,8 @@ int64_t batch_norm_updates(const Manifest& manifest) {
 }  // namespace
 
 void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
-                  int64_t recalibrate_batches, const std::filesystem::path& out) {
+                  int64_t recalibrate_batches, const std::filesystem::path& out,
+                  const OnProgress& on_progress) {
   check_config_may_be_written(out);
   const ModelLayout& layout = experiment.plan.layout;
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
@@ -74,12 +75,12 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
   TensorMetadata metadata = metadata_of(manifest);
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(recalibrate_batches);
-  file.write(out, metadata);
+  file.write(out, metadata, on_progress);
   write_config(out, full_model_config(experiment, manifest));
 }
 
 void export_subnetwork(const CheckpointReader& reader, const Experiment& experiment, int worker,
-                       const std::filesystem::path& out) {
+                       const std::filesystem::path& out, const OnProgress& on_progress) {
   const SubnetPlan& plan = experiment.plan;
   if (plan.masking == Masking::kBackward)
     throw UsageError(
@@ -110,7 +111,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
     add(buffer, [&] { return tensors.buffer(buffer.name); });
   TensorMetadata metadata = metadata_of(reader.manifest());
   metadata["worker"] = std::to_string(worker);
-  file.write(out, metadata);
+  file.write(out, metadata, on_progress);
   write_config(out, described.config);
 }
 

@@ -111,7 +111,7 @@ void add_buffer(TensorFile& out, const Experiment& experiment, const LibraryFile
 }  // namespace
 
 std::vector<std::string> import_model(const Experiment& experiment, const std::filesystem::path& from,
-                                      const std::filesystem::path& run_dir) {
+                                      const std::filesystem::path& run_dir, const OnProgress& on_progress) {
   const ModelLayout& layout = experiment.plan.layout;
   check_library_config(experiment.spec, from);
   const LibraryFile file(from, layout);
@@ -124,7 +124,7 @@ std::vector<std::string> import_model(const Experiment& experiment, const std::f
 
   const CheckpointStore store(run_dir);
   Manifest manifest = manifest_of(experiment, {.batch_norm_updates = file.batch_norm_updates()});
-  manifest.files = {write_process_file(out, store.begin(0), /*process=*/0, /*processes=*/1)};
+  manifest.files = {write_process_file(out, store.begin(0), /*process=*/0, /*processes=*/1, on_progress)};
   store.commit(0, manifest, experiment.spec.checkpoint.keep_last);
   return file.unused(library_tensors(experiment.spec.model, layout, 0));
 }

@@ -8,17 +8,49 @@
 
 namespace sdp {
 
-std::string describe(const EvalRecord& record) {
-  std::string text = fmt::format("step {}: assembled full model: accuracy {}, loss {:.4f}", record.step,
-                                 format_percent(record.accuracy), record.loss);
-  if (record.accuracy_uncorrected)
+namespace {
+
+std::string perplexity_text(double loss) {
+  return fmt::format("{:.2f}", perplexity(loss));
+}
+
+/// The lowest and the highest value.
+template <class Format>
+std::string range_text(const std::vector<double>& values, Format format) {
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return fmt::format("{} to {}", format(*low), format(*high));
+}
+
+std::string of_images(const EvalRecord& record) {
+  std::string text = fmt::format("accuracy {}, loss {:.4f}", format_percent(record.accuracy), record.loss);
+  if (record.loss_uncorrected)
     text += fmt::format(" (uncorrected: {}, {:.4f})", format_percent(*record.accuracy_uncorrected),
                         *record.loss_uncorrected);
-  if (!record.subnetwork_accuracy.empty()) {
-    const auto [low, high] =
-        std::minmax_element(record.subnetwork_accuracy.begin(), record.subnetwork_accuracy.end());
-    text += fmt::format("; single subnetworks {} to {}", format_percent(*low), format_percent(*high));
-  }
+  if (!record.subnetwork_accuracy.empty())
+    text += fmt::format("; single subnetworks {}", range_text(record.subnetwork_accuracy, format_percent));
+  return text;
+}
+
+std::string of_tokens(const EvalRecord& record) {
+  std::string text = fmt::format("loss {:.4f}, perplexity {}", record.loss, perplexity_text(record.loss));
+  if (record.loss_uncorrected)
+    text += fmt::format(" (uncorrected: {:.4f}, {})", *record.loss_uncorrected,
+                        perplexity_text(*record.loss_uncorrected));
+  if (!record.subnetwork_loss.empty())
+    text += fmt::format(
+        "; single subnetworks: loss {}, perplexity {}",
+        range_text(record.subnetwork_loss, [](double loss) { return fmt::format("{:.4f}", loss); }),
+        range_text(record.subnetwork_loss, perplexity_text));
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const EvalRecord& record) {
+  std::string text = fmt::format("step {}: assembled full model: {}", record.step,
+                                 record.is_of_tokens() ? of_tokens(record) : of_images(record));
+  if (record.samples < record.test_samples)
+    text += fmt::format("; on {} of {} test samples", record.samples, record.test_samples);
   if (record.skipped_samples > 0) text += fmt::format("; without {} damaged images", record.skipped_samples);
   return text;
 }
@@ -50,6 +82,15 @@ std::string describe_length(const Experiment& experiment, const RunSteps& steps)
     text += fmt::format(" (budget {}: {:.4g} times {:.4g})", name_of(train.budget),
                         steps.epochs / train.epochs, train.epochs);
   return text;
+}
+
+std::optional<std::string> slow_data_warning(double step_ms, double wait_ms, const DataSpec& data) {
+  constexpr double kMostWaiting = 0.2;
+  if (wait_ms < kMostWaiting * step_ms) return std::nullopt;
+  return fmt::format(
+      "the data is the bottleneck: of a step's {:.1f} ms, {:.1f} ms are waited for batches. Raise "
+      "data.loader_threads ({}), or data.prefetch_batches ({}) if only some steps wait.",
+      step_ms, wait_ms, data.loader_threads, data.prefetch_batches);
 }
 
 }  // namespace sdp

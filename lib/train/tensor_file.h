@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "io/on_progress.h"
 
 namespace sdp {
 
@@ -19,8 +20,9 @@ class TensorFile {
   /// `source` gives the tensor, of this type and number of elements, on any device.
   void add(const std::string& name, DType type, std::vector<int64_t> shape,
            std::function<at::Tensor()> source);
-  /// Throws DataError where writing fails.
-  FileDigest write(const std::filesystem::path& path, const TensorMetadata& metadata);
+  /// Throws DataError where writing fails. Progress is told in bytes.
+  FileDigest write(const std::filesystem::path& path, const TensorMetadata& metadata,
+                   const OnProgress& on_progress = ignore_progress);
 
  private:
   std::vector<TensorEntry> entries_;

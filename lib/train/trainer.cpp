@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <exception>
-
 #include <nlohmann/json.hpp>
 
+#include "report/stopwatch.h"
+#include "report/work.h"
 #include "train/checkpointing.h"
-#include "train/device.h"
 #include "train/run_text.h"
 
 namespace sdp {
@@ -16,26 +15,6 @@ namespace {
 
 std::string text_of(const DataIdentity& identity) {
   return fmt::format("{} samples, hash {}", identity.samples, identity.hash);
-}
-
-/// Rank 0 first where it saves the list of the images, so that the others find it.
-std::unique_ptr<Dataset> open_in_turn(const ExperimentSpec& spec, Split split, Communicator& comm) {
-  const auto open = [&] { return open_dataset(spec.data, spec.model, split); };
-  if (spec.data.name != DatasetName::kImageNet) return open();
-  if (comm.rank() > 0) {
-    comm.barrier();
-    return open();
-  }
-  std::unique_ptr<Dataset> dataset;
-  std::exception_ptr error;
-  try {
-    dataset = open();
-  } catch (...) {
-    error = std::current_exception();  // which the others find by themselves
-  }
-  comm.barrier();
-  if (error) std::rethrow_exception(error);
-  return dataset;
 }
 
 }  // namespace
@@ -48,31 +27,33 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       log_(std::move(log)),
       signals_(signals),
       threads_(threads),
-      train_data_(open_in_turn(experiment.spec, Split::kTrain, comm)),
-      test_data_(open_in_turn(experiment.spec, Split::kTest, comm)),
-      train_source_(*train_data_, experiment.spec.data, experiment.spec.train.precision, comm.device()),
-      test_source_(*test_data_, experiment.spec.data, experiment.spec.train.precision, comm.device()),
-      training_data_(train_data_->identity()),
-      steps_(run_steps(experiment, train_data_->size())),
+      line_(comm.rank() == 0 ? STDOUT_FILENO : -1),
+      progress_(line_, experiment.spec.train.log_every_steps),
+      data_(open_run_data(experiment.spec, comm, line_)),
+      train_source_(*data_.train, experiment.spec.data, experiment.spec.train.precision, comm.device()),
+      test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
+      training_data_(data_.train->identity()),
+      steps_(run_steps(experiment, data_.train->size())),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm) {
   check_same_everywhere(comm, "The training data", text_of(training_data_));
-  check_same_everywhere(comm, "The test data", text_of(test_data_->identity()));
+  check_same_everywhere(comm, "The test data", text_of(data_.test->identity()));
   start_fresh_or_resume(resume);
   train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm.device());
   if (first_step_ < steps_.length.total_steps) feed_ = train_source_.training(batches_of_process());
   if (comm.rank() == 0) {
     log_.info(describe_length(experiment, steps_));
-    for (const Dataset* data : {train_data_.get(), test_data_.get()})
+    for (const Dataset* data : {data_.train.get(), data_.test.get()})
       if (const std::string note = data->note(); !note.empty()) log_.warn(note);
     if (train_source_.is_resident()) log_.info("images are kept and augmented on the device (data.location)");
     if (steps_.length.warmup_steps >= steps_.length.total_steps)
       log_.warn(fmt::format(
           "the warm-up of {} steps is as long as the run of {}: the peak learning rate is not reached",
           steps_.length.warmup_steps, steps_.length.total_steps));
-    if (first_step_ < steps_.length.total_steps)
+    if (first_step_ < steps_.length.total_steps) {
       metrics_ = std::make_unique<RunMetrics>(folder_, first_step_);
+      metrics_->append(StartRecord{.step = first_step_, .data_s = data_.open_s});
+    }
     if (experiment.spec.output.trace) trace_ = std::make_unique<JsonLines>(folder_.trace());
-    progress_ = std::make_unique<Progress>(STDOUT_FILENO, experiment.spec.train.log_every_steps);
   }
 }
 
@@ -81,7 +62,10 @@ Trainer::~Trainer() = default;
 void Trainer::start_fresh_or_resume(bool resume) {
   const bool has_checkpoint = resume && CheckpointStore(folder_.dir).latest_step().has_value();
   std::optional<CheckpointReader> reader;
-  if (has_checkpoint) reader.emplace(folder_.dir, std::nullopt, /*verify_hashes=*/comm_.rank() == 0);
+  if (has_checkpoint) {
+    Work work(line_, "verifying the checkpoint");
+    reader.emplace(folder_.dir, std::nullopt, /*verify_hashes=*/comm_.rank() == 0, work.on_progress());
+  }
   check_same_everywhere(comm_, "The checkpoint to start from", reader ? reader->identity() : "none");
   if (reader) {
     const std::string note = check_training_data(reader->manifest(), training_data_);
@@ -139,8 +123,7 @@ TensorBatch Trainer::next_batch() {
 
 void Trainer::report_skipped(const std::string& message) {
   if (!reported_.insert(message).second) return;
-  if (progress_) progress_->clear();
-  log_.warn(fmt::format("skipped: {}", message));
+  warn(fmt::format("skipped: {}", message));
 }
 
 double Trainer::lr_of(int64_t step) const {
@@ -159,51 +142,46 @@ void Trainer::train_step(int64_t step) {
   if (experiment_.spec.output.trace) trace_step(step, losses, samples);
 }
 
-Evaluator Trainer::make_evaluator() {
-  return {experiment_, train_source_, test_source_, comm_,
-          [this](const std::string& message) { report_skipped(message); }};
-}
-
-/// Accuracy of every worker's own subnetwork (replica 0), each measured by the process that runs it.
-std::vector<double> Trainer::subnetwork_accuracies() {
-  Evaluator evaluator = make_evaluator();
-  at::Tensor accuracies = fp64_zeros(static_cast<size_t>(experiment_.plan.workers));
-  const std::vector<std::unique_ptr<Model>>& models = train_step_->models();
-  for (size_t s = 0; s < models.size(); ++s) {
-    const Slot slot = engine_.store().slots()[s];
-    if (slot.replica == 0) accuracies[slot.worker] = evaluator.evaluate_subnetwork(*models[s]).accuracy;
-  }
-  comm_.all_reduce_sum(accuracies);
-  const at::Tensor host = accuracies.cpu();
-  return {host.data_ptr<double>(), host.data_ptr<double>() + host.numel()};
-}
-
 void Trainer::evaluate(int64_t done, bool final) {
   const PhaseScope phase(comm_, "evaluation");
+  if (final) progress_.finish();
   engine_.await_all_values();
-  Evaluator evaluator = make_evaluator();
+  Evaluator evaluator(experiment_, train_source_, test_source_, comm_, line_,
+                      [this](const std::string& message) { report_skipped(message); });
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
   EvalRecord record = evaluator.evaluate(full_model);
   record.step = done;
-  if (final && has_subnetworks(experiment_.plan)) record.subnetwork_accuracy = subnetwork_accuracies();
+  if (final) evaluate_subnetworks(evaluator, record);
   if (!metrics_) return;
   metrics_->append(record);
-  if (final) {
-    progress_->finish();
-  } else {
-    progress_->clear();
+  tell(describe(record));
+}
+
+/// Every worker's own subnetwork (replica 0), by the process that runs it.
+void Trainer::evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record) {
+  std::vector<int> workers;
+  std::vector<Model*> models;
+  for (size_t s = 0; s < engine_.store().slots().size(); ++s) {
+    const Slot slot = engine_.store().slots()[s];
+    if (slot.replica > 0) continue;
+    workers.push_back(slot.worker);
+    models.push_back(train_step_->models()[s].get());
   }
-  log_.info(describe(record));
+  evaluator.add_subnetworks(record, workers, [&](size_t i) -> Model& { return *models[i]; });
 }
 
 void Trainer::save(int64_t done) {
   const PhaseScope phase(comm_, "saving a checkpoint");
+  const Stopwatch stopwatch;
+  Work work(line_, "saving a checkpoint");
   const int64_t passes = (done - first_step_) * experiment_.spec.train.accumulate_steps;
-  save_checkpoint(folder_.dir, experiment_, engine_, comm_,
-                  {.step = done,
-                   .batch_norm_updates = first_batch_norm_updates_ + passes,
-                   .training_data = training_data_},
-                  threads_);
+  const int64_t bytes = save_checkpoint(folder_.dir, experiment_, engine_, comm_,
+                                        {.step = done,
+                                         .batch_norm_updates = first_batch_norm_updates_ + passes,
+                                         .training_data = training_data_},
+                                        threads_, work.on_progress());
+  if (metrics_)
+    metrics_->append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = bytes});
 }
 
 ExitCode Trainer::run() {
@@ -234,7 +212,7 @@ ExitCode Trainer::run() {
     interval_.began += std::chrono::steady_clock::now() - pause_began;
     if (stop && !last) {
       if (comm_.rank() == 0)
-        log_.info(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
+        tell(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
       return ExitCode::kPreempted;
     }
   }

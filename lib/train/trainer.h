@@ -24,6 +24,7 @@
 #include "train/preemption.h"
 #include "train/process_report.h"
 #include "train/profiler.h"
+#include "train/run_data.h"
 #include "train/train_step.h"
 
 namespace sdp {
@@ -66,11 +67,13 @@ class Trainer {
   void begin_interval();
   ProcessReport report();
   [[noreturn]] void stop_because_not_finite(int64_t done) const;
-  Evaluator make_evaluator();
   void evaluate(int64_t done, bool final);
-  std::vector<double> subnetwork_accuracies();
+  void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
   void save(int64_t done);
   void summarize() const;
+  /// Logs a message while a line of progress may be drawn.
+  void tell(const std::string& message);
+  void warn(const std::string& message);
   void show_progress(int64_t done, double loss, double samples_per_s, int64_t memory_bytes);
 
   const Experiment& experiment_;
@@ -79,8 +82,9 @@ class Trainer {
   Logger log_;
   const PreemptionSignals& signals_;
   const int threads_;
-  std::unique_ptr<Dataset> train_data_;
-  std::unique_ptr<Dataset> test_data_;
+  ProgressLine line_;  ///< rank 0 alone shows it
+  Progress progress_;
+  const RunData data_;
   const FeedSource train_source_;
   const FeedSource test_source_;
   const DataIdentity training_data_;
@@ -90,7 +94,6 @@ class Trainer {
   std::unique_ptr<Feed> feed_;
   std::unique_ptr<RunMetrics> metrics_;  ///< rank 0 only, where there are steps to do
   std::unique_ptr<JsonLines> trace_;     ///< rank 0 only, with output.trace
-  std::unique_ptr<Progress> progress_;   ///< rank 0 only
   Interval interval_;
   std::unique_ptr<StepProfiler> profiler_;
   std::set<std::string> reported_;  ///< damaged images, each once

@@ -8,6 +8,7 @@
 
 #include "train/checkpointing.h"
 #include "train/device.h"
+#include "train/run_text.h"
 #include "train/trainer.h"
 #include "train/version.h"
 
@@ -100,25 +101,31 @@ bool Trainer::log_interval(int64_t done) {
 }
 
 void Trainer::warn_of_slow_data(double step_ms, double wait_ms) {
-  constexpr double kMostWaiting = 0.2;
-  if (warned_of_slow_data_ || wait_ms < kMostWaiting * step_ms) return;
+  const std::optional<std::string> warning = slow_data_warning(step_ms, wait_ms, experiment_.spec.data);
+  if (warned_of_slow_data_ || !warning) return;
   warned_of_slow_data_ = true;
-  progress_->clear();
-  log_.warn(fmt::format(
-      "the data is the bottleneck: of a step's {:.1f} ms, {:.1f} ms are waited for batches. Raise "
-      "data.loader_threads ({}), or data.prefetch_batches ({}) if only some steps wait.",
-      step_ms, wait_ms, experiment_.spec.data.loader_threads, experiment_.spec.data.prefetch_batches));
+  warn(*warning);
 }
 
 void Trainer::show_progress(int64_t done, double loss, double samples_per_s, int64_t memory_bytes) {
-  progress_->update({.step = done,
-                     .total_steps = steps_.length.total_steps,
-                     .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
-                     .total_epochs = steps_.epochs,
-                     .loss = loss,
-                     .samples_per_s = samples_per_s,
-                     .seconds_left = std::nullopt,
-                     .memory_bytes = memory_bytes});
+  progress_.update({.step = done,
+                    .total_steps = steps_.length.total_steps,
+                    .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+                    .total_epochs = steps_.epochs,
+                    .loss = loss,
+                    .samples_per_s = samples_per_s,
+                    .seconds_left = std::nullopt,
+                    .memory_bytes = memory_bytes});
+}
+
+void Trainer::tell(const std::string& message) {
+  line_.clear();
+  log_.info(message);
+}
+
+void Trainer::warn(const std::string& message) {
+  line_.clear();
+  log_.warn(message);
 }
 
 /// Tells that the run is at its end. What an earlier part of the run has told stays.
@@ -131,7 +138,8 @@ void Trainer::summarize() const {
                                     .processes = comm_.size(),
                                     .threads_per_process = threads_,
                                     .device = device_name(comm_.device()),
-                                    .version = kProgramVersion});
+                                    .version = kProgramVersion,
+                                    .times = times_of_run(folder_.metrics())});
 }
 
 /// Every process has the same losses and throws. Nothing is saved: the last checkpoint stays the last good

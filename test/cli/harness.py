@@ -104,6 +104,15 @@ def json_lines(path: Path) -> list:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def last_eval(run_dir: Path) -> dict:
+    """The record of the last evaluation."""
+    return [line for line in json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"][-1]
+
+
+def without_times(record: dict) -> dict:
+    return {key: value for key, value in record.items() if not key.endswith("_s")}
+
+
 def trace_losses(run_dir: Path) -> dict:
     """(step, worker, replica) -> loss"""
     return {(t["step"], t["worker"], t["replica"]): t["loss"] for t in json_lines(run_dir / "trace.jsonl")}

@@ -1,5 +1,5 @@
 """What evaluation reports, rebuilt in plain PyTorch from the final checkpoint: the assembled model as it was trained,
-the assembled model with its corrections, and every worker's subnetwork."""
+the assembled model with its corrections, and every worker's subnetwork, on the whole test set or some of it."""
 
 import pytest
 import torch
@@ -49,32 +49,43 @@ def loss_and_accuracy(model, images, labels, present):
     return F.cross_entropy(logits, labels).item(), (logits.argmax(1) == labels).double().mean().item()
 
 
+def evenly(count, values):
+    """`count` of the values, at even distances; all where there are no more."""
+    count = min(count, len(values))
+    return [values[i * len(values) // count] for i in range(count)]
+
+
 @pytest.mark.parametrize(
-    "mode,scale,batch_size,processes,batches",
+    "mode,scale,batch_size,processes,batches,samples,samples_per_subnetwork",
     [
-        ("full", "none", 64, 2, 4),
-        ("full", "survival", 7, 2, 4),
-        ("streamed", "none", 7, 2, 4),
-        ("streamed", "survival", 9, 2, 4),
+        ("full", "none", 64, 2, 4, None, None),
+        ("full", "survival", 7, 2, 4, 23, 9),
+        ("streamed", "none", 7, 1, 4, 11, None),
+        ("streamed", "survival", 9, 2, 4, 1000, 2000),
         # 40 test images make 5 batches and there are 3 training batches: some processes have none in the last round.
-        ("streamed", "survival", 9, 4, 3),
+        ("streamed", "survival", 9, 4, 3, None, 0),
     ],
 )
 @torch.no_grad()
-def test_evaluation_is_pytorchs(tmp_path, data, mode, scale, batch_size, processes, batches):
+def test_evaluation_is_pytorchs(
+    tmp_path, data, mode, scale, batch_size, processes, batches, samples, samples_per_subnetwork
+):
     run_dir = harness.train(
         tmp_path, "run", data, processes,
         subnetwork={"workers": WORKERS, "coverage": "2/4"},
         train={"max_steps": STEPS, "batch_size_per_worker": 4, "precision": "fp64"},
-        eval={"mode": mode, "branch_scale": scale, "batch_size": batch_size, "recalibrate_batches": batches},
+        eval={"mode": mode, "branch_scale": scale, "batch_size": batch_size, "recalibrate_batches": batches,
+              "max_samples": samples, "max_samples_per_subnetwork": samples_per_subnetwork},
     )
-    record = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    record = harness.last_eval(run_dir)
     assert record["step"] == STEPS
     owners = harness.owners_of(run_dir)
     buffers = harness.checkpoint_buffers(run_dir, STEPS)
     train_images = harness.read_cifar10(data, "train")[0].double()
-    images, labels = harness.read_cifar10(data, "test")
-    images = images.double()
+    all_images, all_labels = harness.read_cifar10(data, "test")
+    chosen = evenly(samples or 40, range(40))
+    assert (record["samples"], record["test_samples"]) == (len(chosen), 40)
+    images, labels = all_images[chosen].double(), all_labels[chosen]
     model = oracle.ResNet18(4).double()
     harness.load_values(model, harness.checkpoint_values(run_dir, STEPS))
 
@@ -83,12 +94,17 @@ def test_evaluation_is_pytorchs(tmp_path, data, mode, scale, batch_size, process
     assert record["loss_uncorrected"] == pytest.approx(loss, rel=0, abs=1e-8)
     assert record["accuracy_uncorrected"] == pytest.approx(accuracy, rel=0, abs=1e-8)
 
-    accuracies = []
-    for worker in range(WORKERS):
+    of_subnetworks = evenly(len(chosen) if samples_per_subnetwork is None else samples_per_subnetwork, chosen)
+    singles = []
+    for worker in range(WORKERS if of_subnetworks else 0):
         load_buffers(model, {name: values for (name, holder, _), values in buffers.items() if holder == worker})
         present = scales({branch: float(worker in held) for branch, held in owners.items()})
-        accuracies.append(loss_and_accuracy(model, images, labels, present)[1])
-    assert record["subnetwork_accuracy"] == pytest.approx(accuracies, rel=0, abs=1e-8)
+        part = all_images[of_subnetworks].double(), all_labels[of_subnetworks]
+        singles.append(loss_and_accuracy(model, *part, present))
+    assert record.get("subnetwork_samples", 0) == len(of_subnetworks)
+    for key, values in zip(("subnetwork_loss", "subnetwork_accuracy"), zip(*singles)):
+        assert record[key] == pytest.approx(values, rel=0, abs=1e-8)
+    assert ("subnetwork_loss" in record) == bool(of_subnetworks)
 
     # Batch i of the training order is what worker i saw in the first step.
     samples = harness.trace_samples(run_dir)
@@ -98,6 +114,8 @@ def test_evaluation_is_pytorchs(tmp_path, data, mode, scale, batch_size, process
     assert abs(loss - record["loss_uncorrected"]) > 1e-4, "the corrections change nothing"
     assert record["loss"] == pytest.approx(loss, rel=0, abs=1e-8)
     assert record["accuracy"] == pytest.approx(accuracy, rel=0, abs=1e-8)
+    parts = [record[key] for key in ("assemble_s", "recalibrate_s", "evaluate_s", "subnetworks_s")]
+    assert all(part > 0 for part in parts[: 4 if of_subnetworks else 3]) and sum(parts) <= record["eval_s"]
 
 
 def test_evaluation_with_replicas(tmp_path, data):
@@ -108,7 +126,7 @@ def test_evaluation_with_replicas(tmp_path, data):
         train={"max_steps": 4, "precision": "fp64"},
         eval={"recalibrate_batches": 0},
     )
-    record = harness.json_lines(run_dir / "metrics.jsonl")[-1]
+    record = harness.last_eval(run_dir)
     owners = harness.owners_of(run_dir)
     buffers = harness.checkpoint_buffers(run_dir, 4)
     images, labels = harness.read_cifar10(data, "test")

@@ -21,7 +21,9 @@ SMALL = {
 TRAIN_KEYS = [
     "loss", "lr", "epoch", "samples_per_s", "step_ms", "data_wait_ms", "peak_memory_bytes", "bytes_sent", "overlap",
 ]
-EVAL_KEYS = ["accuracy", "loss", "accuracy_uncorrected", "loss_uncorrected"]
+EVAL_KEYS = ["accuracy", "loss", "accuracy_uncorrected", "loss_uncorrected", "eval_s"]
+SUBNETWORK_KEYS = ["subnetwork_loss", "subnetwork_accuracy"]  # TensorBoard shows means
+KEYS = {"train": TRAIN_KEYS, "eval": EVAL_KEYS, "checkpoint": ["save_s"], "start": []}
 
 
 def event_files(run_dir):
@@ -37,10 +39,11 @@ def expected_scalars(run_dir):
             expected.setdefault(tag, []).append((step, np.float32(value)))
 
     for line in harness.json_lines(run_dir / "metrics.jsonl"):
-        for key in TRAIN_KEYS if line["kind"] == "train" else EVAL_KEYS:
+        for key in KEYS[line["kind"]]:
             add(f"{line['kind']}/{key}", line["step"], line.get(key))
-        if "subnetwork_accuracy" in line:
-            add("eval/subnetwork_accuracy", line["step"], np.mean(line["subnetwork_accuracy"]))
+        for key in SUBNETWORK_KEYS:
+            if key in line:
+                add(f"eval/{key}", line["step"], np.mean(line[key]))
     return expected
 
 
@@ -57,8 +60,8 @@ def shown_scalars(run_dir):
 def test_scalars_are_those_of_the_metrics(tmp_path, data):
     run_dir = harness.train(tmp_path, "run", data, 2, **SMALL)
     expected = expected_scalars(run_dir)
-    assert set(expected) == {f"train/{key}" for key in TRAIN_KEYS} | {f"eval/{key}" for key in EVAL_KEYS} | {
-        "eval/subnetwork_accuracy"
+    assert set(expected) == {f"{kind}/{key}" for kind, keys in KEYS.items() for key in keys} | {
+        f"eval/{key}" for key in SUBNETWORK_KEYS
     }
     assert [step for step, _ in expected["train/loss"]] == list(range(5, 45, 5))
     assert [step for step, _ in expected["eval/loss"]] == [10, 20, 30, 40]
@@ -66,7 +69,8 @@ def test_scalars_are_those_of_the_metrics(tmp_path, data):
     (file,) = event_files(run_dir)
     # LegacyEventFileLoader stops without a word at a record whose CRC is wrong.
     events = list(LegacyEventFileLoader(str(file)).Load())
-    assert len(events) == 2 + len(harness.json_lines(run_dir / "metrics.jsonl"))
+    lines = harness.json_lines(run_dir / "metrics.jsonl")
+    assert len(events) == 2 + sum(line["kind"] != "start" for line in lines)
     assert events[0].file_version == "brain.Event:2"
     times = [event.wall_time for event in events]
     assert times == sorted(times) and abs(times[-1] - file.stat().st_mtime) < 60

@@ -43,7 +43,7 @@ def test_export_loads_into_torchvision(tmp_path, data, full_width):
     model = torchvision_resnet18(load_file(out))
     images, labels = harness.read_cifar10(data, "test")
     loss, accuracy = evaluate(model, images, labels)
-    record = [line for line in harness.json_lines(full_width / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    record = harness.last_eval(full_width)
     assert record["loss"] == pytest.approx(loss, abs=1e-4)
     assert record["accuracy"] == pytest.approx(accuracy, abs=1e-6)
     with safe_open(out, framework="pt") as file:
@@ -56,15 +56,22 @@ def test_logits_are_torchvisions(tmp_path, data, full_width):
     harness.run("export", "--run", full_width, "--out", out)
     model = torchvision_resnet18(load_file(out))
     logits_file = tmp_path / "logits.safetensors"
-    harness.run("eval", "--run", full_width, "--logits", logits_file)
-    images, labels = harness.read_cifar10(data, "test")
+    some = "--set", "eval.max_samples=17", "--set", "eval.batch_size=5"
+    record = json.loads(harness.run("eval", "--run", full_width, "--logits", logits_file, "--json", *some).stdout)
     written = load_file(logits_file)
-    ours = written["logits"]
+    ours, samples = written["logits"], written["samples"]
+    assert samples.tolist() == [i * 40 // 17 for i in range(17)]
+    images, labels = (values[samples] for values in harness.read_cifar10(data, "test"))
     assert torch.equal(written["labels"], labels)
     with torch.no_grad():
         theirs = model(images)
     assert ours.shape == theirs.shape
     assert (ours - theirs).abs().max().item() < 1e-4
+    # What is written is what was evaluated.
+    assert (record["samples"], record["test_samples"]) == (17, 40)
+    loss = torch.nn.functional.cross_entropy(ours.double(), labels).item()
+    assert record["loss"] == pytest.approx(loss, rel=0, abs=1e-6)
+    assert record["accuracy"] == pytest.approx((ours.argmax(1) == labels).double().mean().item())
 
 
 @pytest.mark.parametrize("mode", ["full", "streamed"])
@@ -75,7 +82,7 @@ def test_eval_of_the_checkpoint_is_the_runs_own(tmp_path, data, mode, correction
         train={"max_steps": 6, "precision": "fp32"},
         eval={"mode": mode, "batch_size": 7, **corrections},
     )
-    record = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    record = harness.last_eval(run_dir)
     again = json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)
     for key in ("loss", "accuracy", "loss_uncorrected", "accuracy_uncorrected"):
         assert again[key] == pytest.approx(record[key], abs=1e-5), key
@@ -151,7 +158,7 @@ def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
     model.eval()
     with torch.no_grad():
         logits = model(images.double(), {})
-    record = harness.json_lines(run_dir / "metrics.jsonl")[-1]
+    record = harness.last_eval(run_dir)
     assert torch.nn.functional.cross_entropy(logits, labels).item() == pytest.approx(record["loss"], abs=1e-8)
     with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
         assert file.metadata()["recalibrate_batches"] == "3"
@@ -174,7 +181,7 @@ def test_imagenet_stem_is_torchvisions(tmp_path, data):
     model = torchvision.models.resnet18(num_classes=10)
     model.load_state_dict(load_file(export(run_dir, tmp_path / "model.safetensors")))
     loss, _ = evaluate(model.eval(), *harness.read_cifar10(data, "test"))
-    assert harness.json_lines(run_dir / "metrics.jsonl")[-1]["loss"] == pytest.approx(loss, abs=1e-4)
+    assert harness.last_eval(run_dir)["loss"] == pytest.approx(loss, abs=1e-4)
 
 
 def test_recalibration_augments_as_training_does(tmp_path, data):
@@ -187,5 +194,5 @@ def test_recalibration_augments_as_training_does(tmp_path, data):
             train={"max_steps": 1, "precision": "fp32"},
             eval={"recalibrate_batches": 3},
         )
-        losses.append(harness.json_lines(run_dir / "metrics.jsonl")[-1]["loss"])
+        losses.append(harness.last_eval(run_dir)["loss"])
     assert abs(losses[0] - losses[1]) > 1e-4

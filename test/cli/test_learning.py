@@ -51,5 +51,5 @@ def test_llama_learns_more_than_the_unigrams(tmp_path, construction, masking):
         eval={"recalibrate_batches": 0},
         output={"trace": False},
     )
-    record = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    record = harness.last_eval(run_dir)
     assert record["loss"] < unigram_entropy(folder) - 0.3

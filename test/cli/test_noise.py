@@ -3,6 +3,7 @@ the number of processes and a restart change nothing; every pass has its own; ev
 
 import itertools
 import json
+import math
 import shutil
 
 import numpy as np
@@ -122,7 +123,7 @@ def test_without_it_the_run_is_another(case, whole):
 
 def test_evaluation_is_without_it(case, whole):
     """The record of the run's end, `eval` of its checkpoint, and the same weights in a run without noise."""
-    record = [line for line in harness.json_lines(whole / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    record = harness.last_eval(whole)
     again = json.loads(harness.run("eval", "--run", whole, "--json").stdout)
     copy = case.folder / "copy"
     shutil.copytree(whole, copy, dirs_exist_ok=True)
@@ -139,7 +140,7 @@ def test_evaluation_is_without_it(case, whole):
 
 def test_evaluation_of_a_language_model_is_transformers(tmp_path):
     case = Case(tmp_path, None, LLAMA, DROPOUT | DEPTH, {})
-    run_dir = case.train("run", 1)
+    run_dir = case.train("run", 1, subnetwork={"construction": "neuron", "masking": "forward"})
     net = oracle_transformers.llama(16, 2, 24, 4, 4, 64).to(torch.float64)
     harness.load_values(net, harness.checkpoint_values(run_dir, STEPS, net))
     tokens = np.fromfile(tmp_path / "tokens" / "toy_val_000000.bin", dtype=np.uint16)[512:].astype(np.int64)
@@ -148,8 +149,27 @@ def test_evaluation_of_a_language_model_is_transformers(tmp_path):
     inputs, labels = (tokens[i : i + samples * TOKENS].view(samples, TOKENS) for i in (0, 1))
     with torch.no_grad():
         logits = net.run({}, inputs, {}, "block")
-    loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten()).item()
-    assert json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)["loss"] == pytest.approx(loss, rel=0, abs=1e-9)
+    losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(samples, TOKENS)
+
+    def check(record, evaluated):
+        loss = losses[[i * samples // evaluated for i in range(evaluated)]].mean().item()
+        assert record["loss"] == pytest.approx(loss, rel=0, abs=1e-9)
+        assert record["perplexity"] == pytest.approx(math.exp(loss), rel=1e-9)
+        assert (record["samples"], record["test_samples"]) == (evaluated, samples)
+        assert (record["tokens"], record["test_tokens"]) == (evaluated * TOKENS, samples * TOKENS)
+
+    # By itself a run evaluates as many samples as 20 steps use.
+    spec = yaml.safe_load((run_dir / "spec.yaml").read_text())
+    per_step = 4 * 2 * 2  # workers, sequences of a micro-batch, micro-batches
+    assert spec["eval"]["max_samples"] == 20 * per_step and spec["eval"]["max_samples_per_subnetwork"] == 5 * per_step
+    record = harness.last_eval(run_dir)
+    check(record, min(20 * per_step, samples))
+    assert len(record["subnetwork_loss"]) == 4 and record["subnetwork_samples"] == min(5 * per_step, samples)
+    some = "--set", "eval.max_samples=7", "--set", "eval.max_samples_per_subnetwork=0"
+    result = harness.run("eval", "--run", run_dir, *some)
+    loss = losses[[i * samples // 7 for i in range(7)]].mean().item()
+    assert f"loss {loss:.4f}, perplexity {math.exp(loss):.2f}" in result.stdout and "subnetworks" not in result.stdout
+    check(json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.max_samples=100000").stdout), samples)
 
 
 # ---- what is dropped, seen on one image and weights that stay as they are ----

@@ -64,7 +64,7 @@ void dump_batches(const sdp::Dataset& dataset, uint64_t seed, double mixup_alpha
 
 void dump_tokens(const sdp::TokenDataset& dataset) {
   for (int64_t index = 0; index < dataset.size(); ++index)
-    put<int64_t>(dataset.eval_batch(index, index + 1).tokens);
+    put<int64_t>(dataset.eval_batch(std::vector{index}).tokens);
 }
 
 void dump_scan(const sdp::DataSpec& spec, sdp::Split split, int64_t vocab_size) {

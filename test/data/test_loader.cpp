@@ -1,5 +1,7 @@
 #include <atomic>
 #include <chrono>
+#include <limits>
+#include <numeric>
 #include <thread>
 
 #include "catch.h"
@@ -22,6 +24,13 @@ TrainingBatches some_batches() {
           .last_step = 6,
           .seed = 11,
           .augment = {.steps = {Augmentation::kCrop, Augmentation::kFlip}}};
+}
+
+/// begin..end-1
+std::vector<int64_t> numbers(int64_t begin, int64_t end) {
+  std::vector<int64_t> all(static_cast<size_t>(end - begin));
+  std::iota(all.begin(), all.end(), begin);
+  return all;
 }
 
 template <class Batches>
@@ -176,29 +185,53 @@ TEST_CASE("processes share a test set by its batches", "[data]") {
   const PatternDataset dataset(50);
   std::vector<std::vector<Batch>> shares;
   for (const int64_t process : {0, 1, 2})
-    shares.push_back(all_batches(dataset, EvalBatches{.batch_size = 7, .first_batch = process, .stride = 3},
-                                 {.threads = 2, .prefetch_batches = 2}));
+    shares.push_back(all_batches(
+        dataset, EvalBatches{.samples = numbers(0, 50), .batch_size = 7, .first_batch = process, .stride = 3},
+        {.threads = 2, .prefetch_batches = 2}));
   for (int64_t batch = 0; batch < 8; ++batch) {
     const int64_t begin = batch * 7;
     CHECK(shares[static_cast<size_t>(batch % 3)].at(static_cast<size_t>(batch / 3)) ==
-          dataset.eval_batch(begin, std::min<int64_t>(begin + 7, 50)));
+          dataset.eval_batch(numbers(begin, std::min<int64_t>(begin + 7, 50))));
   }
   CHECK(shares[0].size() + shares[1].size() + shares[2].size() == 8);
-  CHECK(all_batches(dataset, EvalBatches{.batch_size = 100, .first_batch = 1, .stride = 2}).empty());
+  CHECK(all_batches(dataset,
+                    EvalBatches{.samples = numbers(0, 50), .batch_size = 100, .first_batch = 1, .stride = 2})
+            .empty());
 }
 
-TEST_CASE("eval_batch gives the data set's order, normalised only", "[data]") {
+TEST_CASE("samples are evenly spread over a data set", "[data]") {
+  CHECK(evenly_spread(4, 10) == std::vector<int64_t>{0, 2, 5, 7});
+  CHECK(evenly_spread(1, 10) == std::vector<int64_t>{0});
+  CHECK(evenly_spread(0, 10).empty());
+  CHECK(evenly_spread(3, 0).empty());
+  for (const int64_t size : {1, 2, 7, 40, 1000}) {
+    for (const int64_t all : {size, size + 1, std::numeric_limits<int64_t>::max()})
+      CHECK(evenly_spread(all, size) == numbers(0, size));
+    for (int64_t count = 1; count < size; ++count) {
+      const std::vector<int64_t> spread = evenly_spread(count, size);
+      REQUIRE(static_cast<int64_t>(spread.size()) == count);
+      for (int64_t i = 0; i < count; ++i)
+        REQUIRE(spread[static_cast<size_t>(i)] == i * size / count);
+    }
+  }
+  // 2^62 + 1, of which twice as much is more than 63 bits hold.
+  CHECK(evenly_spread(3, 4611686018427387905) ==
+        std::vector<int64_t>{0, 1537228672809129301, 3074457345618258603});
+}
+
+TEST_CASE("eval_batch gives the samples in the order asked for, normalised only", "[data]") {
   const PatternDataset dataset(50);
-  const Batch batch = dataset.eval_batch(17, 20);
-  CHECK(batch.samples == std::vector<int64_t>{17, 18, 19});
-  CHECK(batch.labels == std::vector<int64_t>{7, 8, 9});
+  const Batch batch = dataset.eval_batch(std::vector<int64_t>{17, 18, 4});
+  CHECK(batch.samples == std::vector<int64_t>{17, 18, 4});
+  CHECK(batch.labels == std::vector<int64_t>{7, 8, 4});
   const auto numel = static_cast<size_t>(dataset.shape().numel());
   REQUIRE(batch.images.size() == 3 * numel);
   // Pixel 40 of image 18 is in channel 1: (18 * 31 + 40 * 7) mod 256 = 70.
   CHECK(batch.images[numel + 40] == Approx((70 / 255.0 - 0.4) / 0.25));
   CHECK(batch.mixed_labels.empty());
   CHECK(batch.mix == 1);
-  CHECK_THROWS_AS(dataset.eval_batch(48, 51), std::logic_error);
+  for (const int64_t outside : {-1, 50})
+    CHECK_THROWS_AS(dataset.eval_batch(std::vector{outside}), std::logic_error);
 }
 
 TEST_CASE("a damaged image is replaced in training and left out of evaluation, if asked for") {
@@ -216,7 +249,7 @@ TEST_CASE("a damaged image is replaced in training and left out of evaluation, i
   expected.skipped = training.skipped;
   CHECK(training == expected);
 
-  const Batch evaluation = dataset.eval_batch(2, 6);
+  const Batch evaluation = dataset.eval_batch(numbers(2, 6));
   CHECK(evaluation.samples == std::vector<int64_t>{2, 4, 5});
   CHECK(evaluation.labels == std::vector<int64_t>{2, 4, 5});
   CHECK(evaluation.images.size() == 3 * static_cast<size_t>(dataset.shape().numel()));
@@ -232,8 +265,9 @@ TEST_CASE("where nothing is whole, skipping ends", "[data]") {
 
   PatternDataset large(200, OnError::kSkip);
   large.before_read = dataset.before_read;
-  CHECK(testing::lacks(sdp::message_of<DataError>([&] { large.eval_batch(50, 199); }), {"100 images"}) == "");
-  CHECK(large.eval_batch(50, 140).samples.empty());
+  CHECK(testing::lacks(sdp::message_of<DataError>([&] { large.eval_batch(numbers(50, 199)); }),
+                       {"100 images"}) == "");
+  CHECK(large.eval_batch(numbers(50, 140)).samples.empty());
 }
 
 TEST_CASE("a file that cannot be read is no damaged image", "[data]") {
@@ -241,7 +275,7 @@ TEST_CASE("a file that cannot be read is no damaged image", "[data]") {
   dataset.before_read = [](int64_t) { throw DataError("the disk is gone"); };
   const std::vector<TrainingSample> samples = {{0, 3}};
   CHECK(sdp::message_of<DataError>([&] { dataset.training_batch(samples, {}, 7); }) == "the disk is gone");
-  CHECK(sdp::message_of<DataError>([&] { dataset.eval_batch(0, 5); }) == "the disk is gone");
+  CHECK(sdp::message_of<DataError>([&] { dataset.eval_batch(numbers(0, 5)); }) == "the disk is gone");
 }
 
 TEST_CASE("a model that does not fit the images is refused with what to set", "[data]") {

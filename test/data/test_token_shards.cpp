@@ -83,7 +83,7 @@ TEST_CASE("a token beyond the vocabulary is an error when it is read, wherever i
                    "model.vocab_size: " + std::to_string(vocab_size), "data check"}) == "");
       const std::vector<TrainingSample> order = {{.position = 0, .index = 1}};
       CHECK_THROWS_AS(dataset.training_batch(order, {}, 0), DataError);
-      CHECK_THROWS_AS(dataset.eval_batch(0, 2), DataError);
+      CHECK_THROWS_AS(dataset.eval_batch(std::vector<int64_t>{0, 1}), DataError);
       if (place > 0) CHECK_NOTHROW(sample(dataset, 0));
       const TokenDataset larger(tokens_in(folder.path(), length), Split::kTrain, vocab_size + 1);
       CHECK(sample(larger, 1)[static_cast<size_t>(place)] == vocab_size);

@@ -75,7 +75,7 @@ TEST_CASE("open_dataset opens tokens with the spec's sequence length", "[data]")
   model = resolved(model);
   const auto dataset = open_dataset(spec, model, Split::kTrain);
   CHECK(dataset->size() == 3 * 16);
-  const Batch batch = dataset->eval_batch(15, 17);
+  const Batch batch = dataset->eval_batch(std::vector<int64_t>{15, 16});
   CHECK(batch.samples == std::vector<int64_t>{15, 16});
   CHECK(batch.tokens == Buffer<int64_t>{75, 76, 77, 78, 79, 80, 1000, 1001, 1002, 1003, 1004, 1005});
   CHECK(batch.images.empty());
@@ -91,7 +91,7 @@ TEST_CASE("indices, spans and lengths that do not fit are refused", "[data]") {
   const TokenDataset dataset = open(folder, Split::kTrain, 8);
   CHECK_THROWS_AS(read(dataset, 30), std::logic_error);
   CHECK_THROWS_AS(read(dataset, -1), std::logic_error);
-  CHECK_THROWS_AS(dataset.eval_batch(29, 31), std::logic_error);
+  CHECK_THROWS_AS(dataset.eval_batch(std::vector<int64_t>{29, 30}), std::logic_error);
   CHECK_THROWS_AS(open(folder, Split::kTrain, 0), std::logic_error);
 }
 

@@ -73,19 +73,27 @@ TEST_CASE("event files of a folder are named in the order in which they were mad
 TEST_CASE("records go to both files; what is null in the line is no scalar", "[events]") {
   TrainRecord train = {.step = 4, .loss = 2, .overlap = std::nan("")};
   EvalRecord eval = {.step = 4, .loss = 1, .accuracy = 0.5};
+  eval.subnetwork_loss = {1, 2};
   eval.subnetwork_accuracy = {0.25, 0.5};
   CHECK(scalars_of(train).size() == 9);
   const std::vector<Scalar> scalars = scalars_of(eval);
-  REQUIRE(scalars.size() == 3);
-  CHECK(scalars[2].tag == "eval/subnetwork_accuracy");
-  CHECK(scalars[2].value == 0.375);
+  REQUIRE(scalars.size() == 5);
+  CHECK(scalars[3].tag == "eval/subnetwork_loss");
+  CHECK(scalars[3].value == 1.5);
+  CHECK(scalars[4].tag == "eval/subnetwork_accuracy");
+  CHECK(scalars[4].value == 0.375);
+  eval.tokens = 1;
+  CHECK(scalars_of(eval).size() == 6);
+  const StartRecord start = {.step = 0, .data_s = 1};
 
   const TempFolder folder;
   const RunFolder run = {folder.path()};
   RunMetrics metrics(run, 0);
+  metrics.append(start);
   metrics.append(train);
   metrics.append(eval);
-  CHECK(get(run.metrics()) == to_json_line(train) + "\n" + to_json_line(eval) + "\n");
+  CHECK(get(run.metrics()) ==
+        to_json_line(start) + "\n" + to_json_line(train) + "\n" + to_json_line(eval) + "\n");
   const std::string events = get(folder.path() / event_files(folder).front());
   CHECK(contains(events, "brain.Event:2"));
   CHECK(contains(events, "train/loss"));

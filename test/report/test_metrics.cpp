@@ -57,15 +57,39 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
       R"("publish_wait_ms":[1.0,0.0],"busy_ms":[7.0,8.0]},"memory":{"activations_bytes":[10,11],)"
       R"("weights_bytes":[20,21],"gradients_bytes":[30,31],"optimizer_bytes":[40,41],"buckets_bytes":[50,51]}})");
 
-  EvalRecord eval = {.step = 3, .loss = 2.5, .accuracy = 0.75};
-  CHECK(to_json_line(eval) == R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75})");
+  EvalRecord eval = {.step = 3, .loss = 2.5, .accuracy = 0.75, .samples = 10, .test_samples = 40};
+  eval.times = {.eval_s = 15, .assemble_s = 1, .recalibrate_s = 2, .evaluate_s = 4, .subnetworks_s = 8};
+  const std::string times =
+      R"("eval_s":15.0,"assemble_s":1.0,"recalibrate_s":2.0,"evaluate_s":4.0,"subnetworks_s":8.0})";
+  CHECK(to_json_line(eval) ==
+        R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"samples":10,"test_samples":40,)" + times);
   eval.skipped_samples = 4;
   eval.loss_uncorrected = 3;
   eval.accuracy_uncorrected = 0.5;
+  eval.subnetwork_loss = {1, 2};
   eval.subnetwork_accuracy = {0.25, 0.5};
+  eval.subnetwork_samples = 5;
+  const std::string subnetworks =
+      R"("subnetwork_loss":[1.0,2.0],"subnetwork_accuracy":[0.25,0.5],"subnetwork_samples":5,)";
   CHECK(to_json_line(eval) ==
-        R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"skipped_samples":4,)"
-        R"("loss_uncorrected":3.0,"accuracy_uncorrected":0.5,"subnetwork_accuracy":[0.25,0.5]})");
+        R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"samples":10,"test_samples":40,)"
+        R"("skipped_samples":4,"loss_uncorrected":3.0,"accuracy_uncorrected":0.5,)" +
+            subnetworks + times);
+  // exp(0) and exp(-inf)
+  eval.loss = 0;
+  eval.loss_uncorrected = -std::numeric_limits<double>::infinity();
+  eval.skipped_samples = 0;
+  eval.tokens = 80;
+  eval.test_tokens = 320;
+  CHECK(to_json_line(eval) ==
+        R"({"kind":"eval","step":3,"loss":0.0,"perplexity":1.0,"accuracy":0.75,"samples":10,)"
+        R"("test_samples":40,"tokens":80,"test_tokens":320,"loss_uncorrected":null,)"
+        R"("perplexity_uncorrected":0.0,"accuracy_uncorrected":0.5,)" +
+            subnetworks + times);
+
+  CHECK(to_json_line(StartRecord{.step = 3, .data_s = 0.5}) == R"({"kind":"start","step":3,"data_s":0.5})");
+  CHECK(to_json_line(CheckpointRecord{.step = 3, .save_s = 0.5, .bytes = 1234567890123}) ==
+        R"({"kind":"checkpoint","step":3,"save_s":0.5,"bytes":1234567890123})");
 
   CHECK(to_json_line(TraceRecord{.step = 3, .worker = 1, .replica = 0, .loss = 2.5, .samples = {7, 49999}}) ==
         R"({"step":3,"worker":1,"replica":0,"loss":2.5,"samples":[7,49999]})");

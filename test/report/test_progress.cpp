@@ -1,13 +1,13 @@
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "catch.h"
 #include "checkpoint/temp_folder.h"
+#include "pseudo_terminal.h"
 #include "report/progress.h"
+#include "report/work.h"
 
 using namespace sdp;
 
@@ -23,43 +23,6 @@ ProgressState half_way() {
           .seconds_left = 184,
           .memory_bytes = (int64_t{5} << 30) / 4};
 }
-
-/// A terminal of our own: what is written to `terminal` is read from `screen`.
-class PseudoTerminal {
- public:
-  explicit PseudoTerminal(unsigned short columns) : screen_(posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) {
-    REQUIRE(screen_ >= 0);
-    REQUIRE(grantpt(screen_) == 0);
-    REQUIRE(unlockpt(screen_) == 0);
-    terminal_ = open(ptsname(screen_), O_RDWR | O_NOCTTY);
-    REQUIRE(terminal_ >= 0);
-    const winsize size = {.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
-    REQUIRE(ioctl(terminal_, TIOCSWINSZ, &size) == 0);
-  }
-  ~PseudoTerminal() {
-    close(terminal_);
-    close(screen_);
-  }
-  PseudoTerminal(const PseudoTerminal&) = delete;
-  PseudoTerminal& operator=(const PseudoTerminal&) = delete;
-
-  int terminal() const { return terminal_; }
-
-  /// What was written since the last call.
-  std::string screen() const {
-    std::string text;
-    char buffer[4096];
-    for (ssize_t size; (size = read(screen_, buffer, sizeof buffer)) > 0;)
-      text.append(buffer, static_cast<size_t>(size));
-    return text;
-  }
-
- private:
-  int screen_;
-  int terminal_ = -1;
-};
-
-constexpr const char* kErase = "\r\x1b[K";
 
 }  // namespace
 
@@ -97,7 +60,8 @@ TEST_CASE("away from a terminal there is a line at the logging interval and at t
   const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600);
   REQUIRE(file >= 0);
   const Progress::Clock::time_point start;
-  Progress progress(file, 10);
+  ProgressLine line(file);
+  Progress progress(line, 10);
   for (int64_t step = 1; step <= 25; ++step)
     progress.update({.step = step, .total_steps = 100, .epoch = 1}, start + std::chrono::seconds(2 * step));
   progress.finish();
@@ -114,7 +78,8 @@ TEST_CASE("on a terminal one line is redrawn, ten times a second at most", "[pro
   const Progress::Clock::time_point start;
   const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
   const auto state = [](int64_t step) { return ProgressState{.step = step, .total_steps = 10, .epoch = 1}; };
-  Progress progress(pty.terminal(), 1);
+  ProgressLine line(pty.terminal());
+  Progress progress(line, 1);
 
   progress.update(state(1), at(0));
   CHECK(pty.screen() == kErase + format_progress(state(1), 59));
@@ -126,9 +91,9 @@ TEST_CASE("on a terminal one line is redrawn, ten times a second at most", "[pro
   CHECK(contains(drawn, " 40% epoch 1.00 ETA 0.6 s"));  // 3 steps in 0.3 s, 6 to go
   CHECK(drawn.size() <= std::string(kErase).size() + 59);
 
-  progress.clear();
+  line.clear();
   CHECK(pty.screen() == kErase);
-  progress.clear();
+  line.clear();
   CHECK(pty.screen().empty());
   progress.update(state(5), at(310));
   progress.finish();
@@ -138,7 +103,91 @@ TEST_CASE("on a terminal one line is redrawn, ten times a second at most", "[pro
 }
 
 TEST_CASE("progress that nobody can see harms nothing", "[progress]") {
-  Progress progress(-1, 1);
+  ProgressLine line(-1);
+  Progress progress(line, 1);
   progress.update({.step = 1, .total_steps = 1});
   progress.finish();
+  const Work::Clock::time_point start;
+  Work work(line, "reading", "", start);
+  work.update(1, 2, start + std::chrono::hours(1));
+}
+
+TEST_CASE("the line of a piece of work takes the room it gets", "[progress]") {
+  const WorkState state = {
+      .name = "evaluating the model", .unit = "batches", .done = 36, .total = 80, .elapsed_s = 9};
+  const std::string full = " 45% evaluating the model 36/80 batches ETA 11.0 s";  // 44 batches at 4 in 1 s
+  CHECK(format_work(state, 200) == "[#############-----------------] " + full);
+  CHECK(format_work(state, 60) == "[###----] " + full);
+  CHECK(format_work(state, 50) == full);
+  CHECK(format_work(state, 49) == "[####------]  45% evaluating the model ETA 11.0 s");
+  CHECK(format_work(state, 30) == " 45% evaluating the model");
+  CHECK(format_work(state, 11) == " 45%");
+  CHECK(format_work_line(state) == "evaluating the model: 36/80 batches  45% ETA 11.0 s");
+  CHECK(format_work_line({.name = "reading", .done = 1, .total = 2, .elapsed_s = 3}) ==
+        "reading:  50% ETA 3.0 s");
+  CHECK(format_work_line({.name = "reading", .total = 2, .elapsed_s = 3}) == "reading:   0%");
+  CHECK(format_work({.name = "reading"}, 12) == "  0% reading");
+}
+
+TEST_CASE("work is drawn on a terminal where it takes long, and then removed", "[progress]") {
+  const PseudoTerminal pty(60);
+  const Work::Clock::time_point start;
+  const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
+  const auto drawn = [](int64_t done, double elapsed_s) {
+    return kErase + format_work({.name = "saving", .done = done, .total = 10, .elapsed_s = elapsed_s}, 59);
+  };
+  ProgressLine line(pty.terminal());
+  {
+    Work work(line, "saving", "", start);
+    work.update(1, 10, at(0));
+    work.update(2, 10, at(1999));
+    CHECK(pty.screen().empty());
+    work.update(3, 10, at(2000));
+    CHECK(pty.screen() == drawn(3, 2));
+    work.update(4, 10, at(2099));
+    CHECK(pty.screen().empty());
+    work.update(5, 10, at(2100));
+    CHECK(pty.screen() == drawn(5, 2.1));
+  }
+  CHECK(pty.screen() == kErase);
+  {
+    Work work(line, "saving", "", start);
+    work.update(10, 10, at(1000));
+  }
+  CHECK(pty.screen().empty());
+}
+
+TEST_CASE("work that is soon over leaves the line of training where it is", "[progress]") {
+  const PseudoTerminal pty(60);
+  const Work::Clock::time_point start;
+  ProgressLine line(pty.terminal());
+  Progress progress(line, 1);
+  progress.update({.step = 1, .total_steps = 10}, start);
+  pty.screen();
+  { Work(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(1)); }
+  CHECK(pty.screen().empty());
+  { Work(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(3)); }
+  const std::string shown = pty.screen();
+  CHECK(contains(shown, "saving"));
+  CHECK(shown.ends_with(kErase));
+  progress.update({.step = 2, .total_steps = 10}, start + std::chrono::seconds(4));
+  CHECK(contains(pty.screen(), " 20%"));
+}
+
+TEST_CASE("away from a terminal long work has a line every 10 s", "[progress]") {
+  const TempFolder folder;
+  const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600);
+  REQUIRE(file >= 0);
+  const Work::Clock::time_point start;
+  ProgressLine line(file);
+  {
+    Work work(line, "evaluating", "batches", start);
+    for (int64_t done = 1; done <= 12; ++done)
+      work.update(done, 12, start + std::chrono::milliseconds(2500 * done));
+  }
+  close(file);
+  CHECK(get(folder / "out") ==
+        "evaluating: 4/12 batches  33% ETA 20.0 s\n"
+        "evaluating: 8/12 batches  66% ETA 10.0 s\n"
+        "evaluating: 12/12 batches 100% ETA 0.0 s\n");
 }

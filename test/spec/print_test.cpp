@@ -100,6 +100,8 @@ const std::vector<std::string> kKeys = {"name",
                                         "eval.recalibrate_batches",
                                         "eval.branch_scale",
                                         "eval.batch_size",
+                                        "eval.max_samples",
+                                        "eval.max_samples_per_subnetwork",
                                         "output.dir",
                                         "output.trace"};
 
@@ -164,7 +166,7 @@ ExperimentSpec unusual() {
                 1,
                 0.1};
   spec.checkpoint = {0, 4, 9, true};
-  spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8};
+  spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8, 1000, 10};
   spec.output = {"with \"quotes\", \\ # : and\ttab\nline é", true};
   return spec;
 }

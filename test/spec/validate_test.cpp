@@ -162,6 +162,7 @@ TEST_CASE("a setting without effect is warned about, at its position, and only w
       {"checkpoint: {every_steps: 5, every_epochs: 1}", "x.yaml:3:44: checkpoint.every_epochs: "},
       {"model: {name: mlp}\neval: {recalibrate_batches: 5}", "x.yaml:4:29: eval.recalibrate_batches: "},
       {"eval: {branch_scale: survival}", "x.yaml:3:22: eval.branch_scale: "},
+      {"eval: {max_samples_per_subnetwork: 5}", "x.yaml:3:36: eval.max_samples_per_subnetwork: "},
   };
   for (const auto& [rest, expected] : cases) {
     const auto warnings = warnings_of(rest);
@@ -226,6 +227,22 @@ TEST_CASE("what was left unset is resolved") {
   CHECK(load(half + "model: {name: mlp}").eval.recalibrate_batches == 0);
 
   CHECK(load("subnetwork: {workers: 4, coverage: 2/4, masking: backward}\n").eval.recalibrate_batches == 0);
+
+  CHECK_FALSE(load(half).eval.max_samples.has_value());
+  CHECK_FALSE(load(half).eval.max_samples_per_subnetwork.has_value());
+  CHECK(load(half + "eval: {max_samples: 30}").eval.max_samples == 30);
+  const std::string tokens =
+      "name: a\nmodel: {name: llama_tiny}\ndata: {name: tokens, path: .}\n"
+      "subnetwork: {workers: 4, replicas: 2, coverage: 2/4}\n"
+      "train: {batch_size_per_worker: 3, accumulate_steps: 5}\n";
+  const auto eval_of_tokens = [&](const std::string& rest) {
+    return parse_spec(tokens + rest, "x.yaml").spec.eval;
+  };
+  CHECK(eval_of_tokens("").max_samples == 20 * 120);
+  CHECK(eval_of_tokens("").max_samples_per_subnetwork == 5 * 120);
+  CHECK(eval_of_tokens("eval: {max_samples: 30}").max_samples == 30);
+  CHECK(eval_of_tokens("eval: {max_samples: 30}").max_samples_per_subnetwork == 5 * 120);
+  CHECK(eval_of_tokens("eval: {max_samples_per_subnetwork: 0}").max_samples_per_subnetwork == 0);
 
   const auto data = [](const std::string& rest) {
     return parse_spec("name: a\ndata: {path: ., " + rest + "}\n", "x.yaml").spec.data;

@@ -20,7 +20,7 @@ constexpr const char* kMetrics =
     "\n"
     R"({"kind":"other","step":10})"
     "\n"
-    R"({"kind":"eval","step":10,"loss":2.0,"accuracy":0.25,"subnetwork_accuracy":[0.1,0.2]})"
+    R"({"kind":"eval","step":10,"loss":2.0,"accuracy":0.25,"subnetwork_loss":[3,null],"subnetwork_accuracy":[0.1,0.2]})"
     "\n";
 
 void put_run(const fs::path& dir, const std::string& metrics = kMetrics) {
@@ -43,6 +43,9 @@ TEST_CASE("a run is read from its folder", "[study]") {
   CHECK(std::isnan(run.train[0].samples_per_s));
   REQUIRE(run.evals.size() == 1);
   CHECK(run.evals[0].subnetwork_accuracy == std::vector<double>{0.1, 0.2});
+  REQUIRE(run.evals[0].subnetwork_loss.size() == 2);
+  CHECK(run.evals[0].subnetwork_loss[0] == 3);
+  CHECK(std::isnan(run.evals[0].subnetwork_loss[1]));
   CHECK(run.step() == 10);
   CHECK(run.samples_per_step() == 6);
   CHECK(run.flops_per_step() == 3 * (10 + 30));
@@ -135,15 +138,20 @@ TEST_CASE("measures of a run", "[study]") {
                 .loss = 1.5,
                 .accuracy = 0.5,
                 .accuracy_uncorrected = 0.25,
+                .subnetwork_loss = {1, 4, 2, 3},
                 .subnetwork_accuracy = {0.5, 0.3, 0.1, 0.5}}};
   const Measures measures = measure(run);
   CHECK(measures.accuracy == 0.5);
   CHECK(measures.loss == 1.5);
   CHECK(measures.accuracy_uncorrected == 0.25);
   CHECK(std::isnan(measures.loss_uncorrected));
-  CHECK(measures.subnetwork_mean == Approx(0.35));
-  CHECK(measures.subnetwork_min == 0.1);
-  CHECK(measures.subnetwork_max == 0.5);
+  CHECK(measures.subnetwork_accuracy_mean == Approx(0.35));
+  CHECK(measures.subnetwork_accuracy_min == 0.1);
+  CHECK(measures.subnetwork_accuracy_max == 0.5);
+  CHECK(measures.subnetwork_loss_mean == 2.5);
+  CHECK(measures.subnetwork_loss_min == 1);
+  CHECK(measures.subnetwork_loss_max == 4);
+  CHECK(std::isnan(measures.perplexity));  // of images
   CHECK(measures.steps == 30);
   CHECK(measures.epochs == Approx(1.5));
   CHECK(measures.training_flops == 30.0 * 4 * 2 * (100 + 200 + 300 + 400));
@@ -154,6 +162,14 @@ TEST_CASE("measures of a run", "[study]") {
   CHECK(measures.peak_memory_per_worker_bytes == measures.peak_memory_bytes / 2);
   CHECK(measures.peak_activations_bytes == 7000);
   CHECK(measures.peak_buckets_bytes == 2);
+}
+
+TEST_CASE("perplexities of a language model", "[study]") {
+  Run run = small_run();
+  run.spec.data.name = DatasetName::kTokens;
+  run.evals = {{.step = 30, .loss = std::log(20.0), .loss_uncorrected = std::log(400.0)}};
+  CHECK(measure(run).perplexity == Approx(20));
+  CHECK(measure(run).perplexity_uncorrected == Approx(400));
 }
 
 TEST_CASE("the memory of an evaluation is not training's", "[study]") {

@@ -84,6 +84,19 @@ TEST_CASE("tables as text", "[study]") {
   CHECK(contains(latex, "\\bottomrule\n\\end{tabular}\n"));
 }
 
+TEST_CASE("a language model's table shows loss and perplexity", "[study]") {
+  std::vector<Run> runs = {small_run(0), small_run(1)};
+  for (Run& run : runs) {
+    run.spec.data.name = DatasetName::kTokens;
+    run.evals = {{.step = 30, .loss = std::log(20.0), .accuracy = 0.5, .subnetwork_loss = {2, 3}}};
+  }
+  runs[1].evals[0].loss = std::log(30.0);
+  const std::string markdown = to_markdown(make_table(group_runs(std::move(runs)), ""));
+  CHECK(contains(markdown, "| configuration | C | runs | loss | perplexity | subnetworks' loss |"));
+  CHECK(contains(markdown, "| 3.1985 ± 0.2867 | 25.00 ± 7.07 | 2.5000 ± 0.0000 |"));
+  CHECK_FALSE(contains(markdown, "accuracy"));
+}
+
 TEST_CASE("CSV keeps every bit", "[study]") {
   std::vector<Group> groups = three_runs();
   groups[0].runs[0].evals[0].accuracy = groups[0].runs[1].evals[0].accuracy = 1.0 / 3;

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <chrono>
+
+namespace sdp {
+
+/// Time since it was made.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point began_ = Clock::now();
+};
+
+}  // namespace sdp
