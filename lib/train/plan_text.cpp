@@ -228,7 +228,10 @@ std::string describe_plan(const Experiment& experiment, const Forecast& forecast
                         cost_table("process", plan["per_process"], nullptr));
   text += node_table(plan, experiment.nodes);
   text += forecast_table(forecast, experiment.spec.train.batch_size_per_worker);
-  return text + summary(plan);
+  text += summary(plan);
+  for (const Json& warning : plan["warnings"])
+    text += fmt::format("warning: {}\n", warning.get<std::string>());
+  return text;
 }
 
 std::string describe_measurement(const Experiment& experiment, const StepMeasurement& measured,

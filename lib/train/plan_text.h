@@ -11,7 +11,7 @@
 namespace sdp {
 
 /// The tables `sdp-train plan` prints: every worker's share beside data parallelism, balance, spectral gap,
-/// memory and time on a device beside other ways to train.
+/// memory and time on a device beside other ways to train, and the plan's warnings.
 std::string describe_plan(const Experiment& experiment, const Forecast& forecast);
 
 /// What `plan --measure` prints: predicted and measured bytes by kind, and the step's time.
