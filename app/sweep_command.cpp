@@ -20,7 +20,9 @@ int sweep_command(const SweepArguments& arguments) {
         ranks->source));
   const CheckRun check = [&](ExperimentSpec spec, const auto& saved_plan) {
     // What is refused does not depend on who owns what, and the search would take minutes for a large sweep.
-    if (spec.subnetwork.assignment == Assignment::kBalanced) spec.subnetwork.assignment = Assignment::kWindow;
+    Assignment& assignment = spec.subnetwork.assignment;
+    if (assignment == Assignment::kBalanced || assignment == Assignment::kEqualUnits)
+      assignment = Assignment::kWindow;
     make_experiment(spec, processes_of_run(spec, arguments.processes), saved_plan);
   };
   const Sweep sweep = open_sweep(read_sweep(arguments.config), arguments.overrides,

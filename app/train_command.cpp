@@ -17,6 +17,7 @@
 #include "spec/print.h"
 #include "spec/resume.h"
 #include "subnet/plan_json.h"
+#include "subnet/plan_warnings.h"
 #include "train/device.h"
 #include "train/import.h"
 #include "train/preemption.h"
@@ -77,6 +78,8 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
   const auto plan = resume ? saved_plan(folder, spec, warnings) : std::nullopt;
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
+  for (std::string& warning : plan_warnings(experiment.plan))
+    warnings.push_back(std::move(warning));
   const Ranks ranks = placed_ranks(started, experiment);
   const at::Device device = choose_device(spec.train.device, ranks);
   prepare_device(device);

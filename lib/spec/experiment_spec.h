@@ -24,7 +24,7 @@ enum class OnError { kError, kSkip };
 enum class Construction { kBlock, kNeuron };
 enum class Masking { kForward, kBackward };
 enum class UnitKind { kBlock, kBranch };
-enum class Assignment { kBalanced, kWindow, kRandom, kFile };
+enum class Assignment { kBalanced, kEqualUnits, kWindow, kRandom, kFile };
 enum class NodePlacement { kInOrder, kPack, kSpread };
 enum class OptimizerName { kSgd, kAdamW };
 enum class ScheduleName { kConstant, kCosine, kStep, kLinear };
@@ -51,8 +51,8 @@ SDP_ENUM_NAMES(OnError, {OnError::kError, "error"}, {OnError::kSkip, "skip"})
 SDP_ENUM_NAMES(Construction, {Construction::kBlock, "block"}, {Construction::kNeuron, "neuron"})
 SDP_ENUM_NAMES(Masking, {Masking::kForward, "forward"}, {Masking::kBackward, "backward"})
 SDP_ENUM_NAMES(UnitKind, {UnitKind::kBlock, "block"}, {UnitKind::kBranch, "branch"})
-SDP_ENUM_NAMES(Assignment, {Assignment::kBalanced, "balanced"}, {Assignment::kWindow, "window"},
-               {Assignment::kRandom, "random"}, {Assignment::kFile, "file"})
+SDP_ENUM_NAMES(Assignment, {Assignment::kBalanced, "balanced"}, {Assignment::kEqualUnits, "equal_units"},
+               {Assignment::kWindow, "window"}, {Assignment::kRandom, "random"}, {Assignment::kFile, "file"})
 SDP_ENUM_NAMES(NodePlacement, {NodePlacement::kInOrder, "in_order"}, {NodePlacement::kPack, "pack"},
                {NodePlacement::kSpread, "spread"})
 SDP_ENUM_NAMES(OptimizerName, {OptimizerName::kSgd, "sgd"}, {OptimizerName::kAdamW, "adamw"})
@@ -228,7 +228,12 @@ struct SubnetworkSpec {
     field("slices_per_branch", &SubnetworkSpec::slices_per_branch,
           "construction neuron: slices of a branch's hidden width, at most its heads in attention; unset: n",
           at_least(1), "slices");
-    field("assignment", &SubnetworkSpec::assignment, "how owner sets are chosen");
+    field("assignment", &SubnetworkSpec::assignment,
+          "how owner sets are chosen; balanced: even FLOPs, then even memory, then good mixing; equal_units: "
+          "the same among those where the workers' numbers of units differ by at most one (units assigned "
+          "together count once; balanced gives that too in construction neuron with a multiple of n slices); "
+          "window: unit i to workers i to i+p-1, modulo n; random: drawn for each unit; file: read from "
+          "assignment_file");
     field("assignment_file", &SubnetworkSpec::assignment_file,
           "assignment file: a plan.json with owner sets");
     field("placement", &SubnetworkSpec::placement,

@@ -84,6 +84,30 @@ Owners greedy(const AssignmentProblem& problem, const std::vector<double>& weigh
   return owners;
 }
 
+/// Moves groups from the worker that has the most to the one that has the fewest, until these numbers differ
+/// by one at most.
+void equalize_groups(Owners& owners, int workers) {
+  std::vector<int> count(workers, 0);
+  for (const OwnerSet& set : owners)
+    for (int worker : set)
+      ++count[worker];
+  while (true) {
+    const auto [fewest, most] = std::minmax_element(count.begin(), count.end());
+    if (*most - *fewest <= 1) return;
+    const int from = static_cast<int>(most - count.begin());
+    const int to = static_cast<int>(fewest - count.begin());
+    // There is one, as `from` has more groups.
+    OwnerSet& set = *std::find_if(owners.begin(), owners.end(), [&](const OwnerSet& owned) {
+      return std::binary_search(owned.begin(), owned.end(), from) &&
+             !std::binary_search(owned.begin(), owned.end(), to);
+    });
+    *std::find(set.begin(), set.end(), from) = to;
+    std::sort(set.begin(), set.end());
+    --*most;
+    ++*fewest;
+  }
+}
+
 /// FLOPs and bytes of every group, each as a share of all groups'.
 std::vector<double> combined_weights(const AssignmentProblem& problem) {
   const double flops = std::accumulate(problem.flops.begin(), problem.flops.end(), 0.0);
@@ -99,6 +123,13 @@ std::vector<double> combined_weights(const AssignmentProblem& problem) {
 /// What the result must not be worse than.
 std::vector<Owners> plain_assignments(const AssignmentProblem& problem) {
   return {assign_window(problem), assign_random(problem)};
+}
+
+/// What the search finds where numbers of groups are free, which may come close to equal ones; nothing
+/// without `equal_groups`.
+std::vector<Owners> unrestricted_assignments(AssignmentProblem problem) {
+  if (!std::exchange(problem.equal_groups, false)) return {};
+  return {assign_balanced(problem)};
 }
 
 std::vector<Owners> good_assignments(const AssignmentProblem& problem, RandomBits& random) {
@@ -177,17 +208,19 @@ class Finalist {
 /// The search behind assign_balanced: one stage settles each of the three objectives.
 class BalancedSearch {
  public:
-  explicit BalancedSearch(const AssignmentProblem& problem)
+  BalancedSearch(const AssignmentProblem& problem, const std::vector<Owners>& more_starts)
       : problem_(problem),
         // A stream of its own: the random assignment is one of the starting points.
         random_(problem.seed ^ 0x62616c616e636564),
         loads_(problem),
         effort_(problem) {
     for (const Owners& owners : plain_assignments(problem))
-      plain_.emplace_back(loads_, owners, random_);
+      plain_.push_back(start_from(owners));
     starts_ = plain_;
     for (const Owners& owners : good_assignments(problem, random_))
-      starts_.emplace_back(loads_, owners, random_);
+      starts_.push_back(start_from(owners));
+    for (const Owners& owners : more_starts)
+      starts_.push_back(start_from(owners));
   }
   // The searches point into this object.
   BalancedSearch(const BalancedSearch&) = delete;
@@ -201,6 +234,11 @@ class BalancedSearch {
   }
 
  private:
+  AssignmentSearch start_from(Owners owners) {
+    if (problem_.equal_groups) equalize_groups(owners, problem_.workers);
+    return {loads_, owners, random_};
+  }
+
   void descend(AssignmentSearch& search) { search.run(effort_.run, effort_.history, even_); }
 
   AssignmentSearch descent_near(const AssignmentSearch& search) {
@@ -289,11 +327,12 @@ std::vector<OwnerSet> assign_random(const AssignmentProblem& problem) {
 std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem) {
   check(problem);
   if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
-  Owners lowest_memory = BalancedSearch(problem).run();
+  const std::vector<Owners> unrestricted = unrestricted_assignments(problem);
+  Owners lowest_memory = BalancedSearch(problem, unrestricted).run();
   if (problem.bytes_for_mixing <= problem.bytes_tolerance) return lowest_memory;
   AssignmentProblem roomy = problem;
   roomy.bytes_tolerance = problem.bytes_for_mixing;
-  Owners better_mixed = BalancedSearch(roomy).run();
+  Owners better_mixed = BalancedSearch(roomy, unrestricted).run();
   const Balance lowest = balance_of(problem, lowest_memory);
   const Balance mixed = balance_of(problem, better_mixed);
   const double more_bytes = mixed.bytes_max_over_mean / lowest.bytes_max_over_mean - 1;

@@ -28,6 +28,9 @@ struct AssignmentProblem {
   // Few unequal groups (ResNet-18's eight blocks) may mix badly at the lowest memory: so much more of it is
   // accepted where lambda2 falls by at least twice that share. 0: never.
   double bytes_for_mixing = 0.15;
+  /// What assign_balanced and assign_balanced_slices choose from: only assignments in which the workers'
+  /// numbers of groups differ by one at most (of every family too, for slices).
+  bool equal_groups = false;
 };
 
 /// How even an assignment is. A ratio is 1 when all workers carry the same; both include the fixed part.
@@ -44,14 +47,16 @@ struct Balance {
 /// bytes, then the smallest lambda2 by unit, where loads within the problem's tolerances count as equal (see
 /// the problem for what memory may buy). It starts from designs with a small lambda2, from greedy
 /// assignments, and from the window and the random assignment of the same problem, which it is never worse
-/// than. The effort is a fixed number of steps, a fraction of a second in a Release build. This and the
-/// functions below throw std::logic_error for a problem outside the limits above.
+/// than. With `equal_groups` it also starts from its result without, and in each of these groups are first
+/// moved until the numbers are equal. The effort is a fixed number of steps, a fraction of a second in a
+/// Release build (twice that with `equal_groups`). This and the functions below throw std::logic_error for a
+/// problem outside the limits above.
 std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem);
 
 /// Group i: workers i, i+1, .., i+p-1 modulo n.
 std::vector<OwnerSet> assign_window(const AssignmentProblem& problem);
 
-/// Every group: p workers drawn uniformly and independently (the paper's). A worker may end up with no group.
+/// Every group: p workers drawn uniformly and independently. A worker may end up with no group.
 std::vector<OwnerSet> assign_random(const AssignmentProblem& problem);
 
 Balance balance_of(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners);

@@ -53,7 +53,7 @@ bool heavier(const AssignmentCost& a, const AssignmentCost& b) {
 }  // namespace
 
 SearchLoads::SearchLoads(const AssignmentProblem& problem)
-    : workers(problem.workers), owners(problem.owners) {
+    : workers(problem.workers), owners(problem.owners), equal_groups(problem.equal_groups) {
   const int flops_exponent = scaling_exponent(problem.flops, problem.flops_fixed);
   const int bytes_exponent = scaling_exponent(problem.bytes, problem.bytes_fixed);
   flops = scaled(problem.flops, flops_exponent);
@@ -198,7 +198,9 @@ void AssignmentSearch::propose_replacement() {
   const int busy = most_loaded_worker();
   const int group = random_group_of(busy);
   const int leaving = owns(busy, group) ? busy : workers_of(group)[random_->below(p_)];
-  replace(group, leaving, workers_of(group)[p_ + random_->below(n_ - p_)]);
+  const int joining = workers_of(group)[p_ + random_->below(n_ - p_)];
+  if (loads_->equal_groups && groups_of(leaving) <= groups_of(joining)) return propose_exchange();
+  replace(group, leaving, joining);
 }
 
 void AssignmentSearch::propose_exchange() {

@@ -43,6 +43,7 @@ struct SearchLoads {
 
   int workers;
   int owners;
+  bool equal_groups;
   std::vector<int64_t> flops;
   std::vector<int64_t> bytes;
   int64_t flops_fixed;
@@ -51,7 +52,8 @@ struct SearchLoads {
 
 /// One assignment that is changed in place; the loads and random numbers given to it must outlive it and its
 /// copies. Moves: give one owner's place in a group to another worker, let two groups exchange one owner
-/// each, exchange two groups' whole owner sets.
+/// each, exchange two groups' whole owner sets. With `equal_groups` a place is given only to a worker with
+/// fewer groups, so that numbers of groups that differ by one at most stay so; the other moves change none.
 class AssignmentSearch {
  public:
   AssignmentSearch(const SearchLoads& loads, const std::vector<OwnerSet>& owners, RandomBits& random);
@@ -82,6 +84,7 @@ class AssignmentSearch {
   const int* workers_of(int group) const { return &order_[static_cast<size_t>(group) * n_]; }
   int& position(int group, int worker) { return position_[static_cast<size_t>(group) * n_ + worker]; }
   bool owns(int worker, int group) const { return position_[static_cast<size_t>(group) * n_ + worker] < p_; }
+  int64_t groups_of(int worker) const { return shared_[static_cast<size_t>(worker) * n_ + worker]; }
 
   // A replacement is made in two steps: places and loads first, then co-ownership, which reads the places.
   void exchange_places(const Replacement& replacement);

@@ -75,12 +75,14 @@ Groups groups_of(const SubnetPlan& plan, UnitKind kind) {
   return groups;
 }
 
-AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& groups, uint64_t seed) {
+AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& groups, bool equal_groups,
+                                     uint64_t seed) {
   const std::vector<int>& group = groups.of_unit;
   AssignmentProblem problem;
   problem.workers = plan.workers;
   problem.owners = plan.owners_per_unit;
   problem.seed = seed;
+  problem.equal_groups = equal_groups;
   problem.flops.assign(groups.family.size(), 0);
   problem.bytes.assign(groups.family.size(), 0);
   problem.flops_fixed = plan.layout.shared_flops.training();
@@ -135,14 +137,15 @@ void assign(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed) {
     return;
   }
   const Groups groups = groups_of(plan, spec.unit);
-  const AssignmentProblem problem = assignment_problem(plan, groups, seed);
+  const AssignmentProblem problem =
+      assignment_problem(plan, groups, spec.assignment == Assignment::kEqualUnits, seed);
   const auto balanced = [&] {
     return plan.construction == Construction::kBlock ? assign_balanced(problem)
                                                      : assign_balanced_slices(problem, groups.family);
   };
-  const std::vector<OwnerSet> owners = spec.assignment == Assignment::kBalanced ? balanced()
-                                       : spec.assignment == Assignment::kWindow ? assign_window(problem)
-                                                                                : assign_random(problem);
+  const std::vector<OwnerSet> owners = spec.assignment == Assignment::kWindow   ? assign_window(problem)
+                                       : spec.assignment == Assignment::kRandom ? assign_random(problem)
+                                                                                : balanced();
   for (size_t u = 0; u < plan.units.size(); ++u)
     plan.units[u].owners = owners[groups.of_unit[u]];
 }

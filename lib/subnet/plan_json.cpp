@@ -8,7 +8,7 @@
 #include <set>
 
 #include "subnet/accounting.h"
-#include "subnet/assignment.h"
+#include "subnet/plan_warnings.h"
 #include "subnet/spectral.h"
 
 namespace sdp {
@@ -189,6 +189,7 @@ Json plan_json(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& 
   const SubnetPlan dense = dense_plan(plan, plan.construction);
   json["dense"] = dense_json(dense, spec);
   add_nodes(json, plan, dense, schedule, nodes, spec);
+  json["warnings"] = plan_warnings(plan);
   return json;
 }
 

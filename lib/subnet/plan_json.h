@@ -18,8 +18,8 @@ nlohmann::ordered_json plan_identity_json(const SubnetPlan& plan);
 std::string plan_hash(const SubnetPlan& plan);
 
 /// All figures of plan.json: the plan's identity, balance and spectrum, cost per worker (n processes), per
-/// process (this schedule's placement) and of data parallelism on the full model (`dense`), and what passes
-/// inside and between nodes, beside data parallelism's on as many processes.
+/// process (this schedule's placement) and of data parallelism on the full model (`dense`), what passes
+/// inside and between nodes, beside data parallelism's on as many processes, and the plan's warnings.
 nlohmann::ordered_json plan_json(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
                                  const ExperimentSpec& spec);
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <stdexcept>
+#include <tuple>
 
 #include "subnet/designs.h"
 
@@ -88,8 +90,10 @@ class SliceAssignment {
       for (; begin < end; ++begin)
         left_over.push_back(begin);
     }
-    std::stable_sort(left_over.begin(), left_over.end(),
-                     [&](size_t a, size_t b) { return problem_.flops[a] > problem_.flops[b]; });
+    // Equal numbers of all slices need one family after another.
+    if (!problem_.equal_groups)
+      std::stable_sort(left_over.begin(), left_over.end(),
+                       [&](size_t a, size_t b) { return problem_.flops[a] > problem_.flops[b]; });
     for (size_t group : left_over)
       place_alone(group);
     return owners_;
@@ -131,24 +135,33 @@ class SliceAssignment {
   }
 
   /// One slice to the workers with the lowest FLOPs; of those with the same, to whom shares the least with
-  /// the ones chosen before.
+  /// the ones chosen before. For equal numbers of groups the fewest slices of the family come first, then the
+  /// fewest of all, so that neither number differs by more than one between workers.
   void place_alone(size_t group) {
+    std::vector<int>& of_family = left_over_of_[family_[group]];
+    of_family.resize(problem_.workers);
+    const auto slices = [&](int worker) {
+      return problem_.equal_groups ? std::pair{of_family[worker], loads_.shared(worker, worker)}
+                                   : std::pair{0, 0.0};
+    };
     OwnerSet chosen;
     while (static_cast<int>(chosen.size()) < problem_.owners) {
       int best = -1;
-      std::pair<double, double> best_cost;
+      std::tuple<std::pair<int, double>, double, double> best_cost;
       for (int worker = 0; worker < problem_.workers; ++worker) {
         if (std::find(chosen.begin(), chosen.end(), worker) != chosen.end()) continue;
         double shared = 0;
         for (int other : chosen)
           shared += loads_.shared(worker, other);
-        const std::pair<double, double> cost = {loads_.flops(worker), shared};
+        const std::tuple cost = {slices(worker), loads_.flops(worker), shared};
         if (best >= 0 && cost >= best_cost) continue;
         best = worker;
         best_cost = cost;
       }
       chosen.push_back(best);
     }
+    for (int worker : chosen)
+      ++of_family[worker];
     std::sort(chosen.begin(), chosen.end());
     loads_.add(chosen, problem_.flops[group]);
     owners_[group] = chosen;
@@ -161,6 +174,7 @@ class SliceAssignment {
   std::vector<OwnerSet> owners_;
   std::vector<OwnerSet> design_;
   int candidates_ = 0;
+  std::map<int, std::vector<int>> left_over_of_;  ///< by family: left-over slices that each worker got
 };
 
 }  // namespace

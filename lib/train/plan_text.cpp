@@ -232,7 +232,10 @@ std::string describe_plan(const Experiment& experiment, const Forecast& forecast
   const TrainSpec& train = experiment.spec.train;
   text += forecast_table(forecast, train, train.accumulate_steps * placement.slots_per_process());
   text += model_parallel_table(forecast.model_parallel);
-  return text + summary(plan);
+  text += summary(plan);
+  for (const Json& warning : plan["warnings"])
+    text += fmt::format("warning: {}\n", warning.get<std::string>());
+  return text;
 }
 
 std::string describe_measurement(const Experiment& experiment, const StepMeasurement& measured,

@@ -11,7 +11,8 @@
 namespace sdp {
 
 /// The tables `sdp-train plan` prints: every worker's share beside data parallelism, balance, spectral gap,
-/// memory and time on a device beside other ways to train, what model parallelism would send.
+/// memory and time on a device beside other ways to train, what model parallelism would send, and the plan's
+/// warnings.
 std::string describe_plan(const Experiment& experiment, const Forecast& forecast);
 
 /// What `plan --measure` prints: predicted and measured bytes by kind, and the step's time.

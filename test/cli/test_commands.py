@@ -192,6 +192,10 @@ def test_budgets(tmp_path, data):
     assert steps["epochs"] < steps["flops"] < steps["coverage"]
 
 
-def test_warnings_for_settings_without_effect(tmp_path, data):
-    config = harness.write_config(tmp_path, "run", data, train={"max_steps": 1}, optimizer={"beta1": 0.8})
-    assert re.search(r"warning: .*optimizer\.beta1", harness.run("--config", config, "--nproc", 1).stderr)
+def test_warnings_for_settings_without_effect_and_for_the_plan_once(tmp_path, data):
+    config = harness.write_config(tmp_path, "run", data, train={"max_steps": 1}, optimizer={"beta1": 0.8},
+                                  subnetwork={"coverage": "1/4"})
+    printed = harness.run("--config", config, "--nproc", 2).stderr
+    assert re.search(r"warning: .*optimizer\.beta1", printed)
+    [warning] = json.loads((tmp_path / "runs" / "run" / "plan.json").read_text())["warnings"]
+    assert printed.count(warning) == 1

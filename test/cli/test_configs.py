@@ -88,6 +88,7 @@ def check_plan(result, regime, workers):
     construction, masking, coverage = REGIME[regime]
     assert result["workers"] == workers
     assert result["coverage"] == coverage
+    assert result["warnings"] == []
     if coverage < 1:
         assert (result["construction"], result["masking"]) == (construction, masking)
         assert result["flops_share"] < 1

@@ -126,6 +126,8 @@ def test_flops_and_parameters_of_transformers_llama(name, width, depth, heads, h
 def test_flops_of_subnetworks(tmp_path):
     result = plan(tmp_path, model={"width": 16}, subnetwork={"coverage": "1/4"})
     assert result["coverage"] == 0.25
+    [warning] = result["warnings"]
+    assert "one owner (coverage 1/4)" in warning
     model = oracle.ResNet18(16)
     for worker, cost in enumerate(result["per_worker"]):
         owned = {u["branch"] for u in result["units"] if worker in u["owners"]}
@@ -195,6 +197,7 @@ def test_balance_and_mixing(tmp_path, n, coverage, p):
     weights = {"by_unit": np.ones(len(result["units"]))}
     weights |= {f"by_{key}": np.array([unit[key] for unit in result["units"]]) for key in ("parameters", "flops")}
     assert (owns.sum(axis=1) > 0).all()
+    assert result["warnings"] == []
     assert result["spectrum"]["lambda2_normalized_bound"] == pytest.approx((n - p) / (p * (n - 1)), rel=1e-12)
     for name, weight in weights.items():
         k = owns * weight @ owns.T
@@ -330,8 +333,8 @@ def test_counted_traffic_is_the_plans(tmp_path, data, processes):
 
 def test_plan_text_names_what_matters(tmp_path):
     config = harness.write_config(tmp_path, "plan", tmp_path)
-    text = harness.run("plan", "--config", config).stdout
-    for word in ("DDP", "balance", "spectral gap", "layer4.1", "sent"):
+    text = harness.run("plan", "--config", config, "--set", "subnetwork.coverage=1/4").stdout
+    for word in ("DDP", "balance", "spectral gap", "layer4.1", "sent", "warning: every unit has one owner"):
         assert word in text
     published = tmp_path / "plan.json"
     published.write_text(harness.run("plan", "--config", config, "--json", "--set", "subnetwork.assignment=random").stdout)

@@ -96,9 +96,8 @@ TEST_CASE("a wrong value is refused with its place, what was found and what was 
       {"optimizer: {name: adam}",
        "x.yaml:3:19: optimizer.name: found 'adam', expected one of sgd, adamw; did you mean 'adamw'?"},
       {"subnetwork: {assignment: balance}",
-       "x.yaml:3:26: subnetwork.assignment: found 'balance', expected one of balanced, window, random, file; "
-       "did "
-       "you mean 'balanced'?"},
+       "x.yaml:3:26: subnetwork.assignment: found 'balance', expected one of balanced, equal_units, window, "
+       "random, file; did you mean 'balanced'?"},
       {"subnetwork: {coverage: half}", "x.yaml:3:24: subnetwork.coverage: found 'half', expected a coverage"},
       {"subnetwork: {coverage: [4, 8]}",
        "x.yaml:3:24: subnetwork.coverage: found a list, expected a coverage"},

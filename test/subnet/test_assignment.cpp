@@ -4,45 +4,20 @@
 #include <ctime>
 #include <stdexcept>
 
+#include "assignment_problems.h"
 #include "catch.h"
 #include "subnet/assignment.h"
 #include "subnet/random_bits.h"
 #include "subnet/slice_assignment.h"
 
 namespace sdp {
+
+using test::check_owner_sets;
+using test::not_worse;
+using test::random_problem;
+using test::sliced;
+
 namespace {
-
-AssignmentProblem random_problem(int workers, int owners, int groups, uint64_t seed) {
-  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = seed};
-  RandomBits random(seed);
-  for (int i = 0; i < groups; ++i) {
-    problem.flops.push_back(1 + random.below(1000));
-    problem.bytes.push_back(1 + random.below(1000));
-  }
-  return problem;
-}
-
-void check_owner_sets(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {
-  REQUIRE(owners.size() == problem.flops.size());
-  for (const OwnerSet& set : owners) {
-    REQUIRE(set.size() == static_cast<size_t>(problem.owners));
-    CHECK(std::is_sorted(set.begin(), set.end()));
-    CHECK(std::adjacent_find(set.begin(), set.end()) == set.end());
-    CHECK(set.front() >= 0);
-    CHECK(set.back() < problem.workers);
-  }
-}
-
-/// Not above `other` in the order of assign_balanced without any tolerance for bytes.
-bool not_worse(const Balance& balance, const Balance& other) {
-  constexpr double kRounding = 1e-9;
-  if (balance.flops_max_over_mean > 1.05 * other.flops_max_over_mean + kRounding) return false;
-  // `other` is uneven in FLOPs: no further comparison.
-  if (other.flops_max_over_mean > 1.05 * balance.flops_max_over_mean) return true;
-  if (balance.bytes_max_over_mean > other.bytes_max_over_mean + kRounding) return false;
-  if (balance.bytes_max_over_mean < other.bytes_max_over_mean - kRounding) return true;
-  return balance.lambda2_by_unit <= other.lambda2_by_unit + kRounding;
-}
 
 /// ResNet-18 for CIFAR: its eight residual branches (two 3x3 convolutions and their norms each), eight
 /// workers.
@@ -208,6 +183,16 @@ TEST_CASE("ResNet-18's eight blocks: no figure is above the reference") {
   }
 }
 
+TEST_CASE("ResNet-18's eight blocks: equal groups cost nothing, as the reference has them") {
+  AssignmentProblem problem = resnet18(3);
+  const Reference& reference = kResNet18[3];
+  problem.equal_groups = true;
+  const Balance found = balance_of(problem, assign_balanced(problem));
+  CHECK(found.flops_max_over_mean <= 1.05 * reference.flops);
+  CHECK(found.bytes_max_over_mean <= reference.bytes + kThreeDigits);
+  CHECK(found.lambda2_by_unit <= reference.lambda2 + kThreeDigits);
+}
+
 TEST_CASE("balance by hand") {
   const AssignmentProblem problem{
       .workers = 2, .owners = 1, .flops = {3, 1}, .bytes = {1, 1}, .flops_fixed = 1, .bytes_fixed = 5};
@@ -236,20 +221,6 @@ TEST_CASE("64 workers and 1,000 units within a second") {
     CHECK(balance.bytes_max_over_mean < 1.02);
     CHECK(balance.lambda2_by_unit <= 1.2 * balance_of(problem, assign_random(problem)).lambda2_by_unit);
   }
-}
-
-/// `branches` of `slices` slices each; every other branch is three times as heavy.
-AssignmentProblem sliced(int workers, int owners, int branches, int slices, std::vector<int>& family) {
-  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = 5};
-  family.clear();
-  for (int branch = 0; branch < branches; ++branch) {
-    for (int slice = 0; slice < slices; ++slice) {
-      problem.flops.push_back(branch % 2 == 0 ? 1 : 3);
-      problem.bytes.push_back(1);
-      family.push_back(branch);
-    }
-  }
-  return problem;
 }
 
 TEST_CASE("slices: every worker owns p of every n slices of a branch, and workers mix") {

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <tuple>
 
 #include "catch.h"
 #include "model/layouts.h"
@@ -71,6 +73,59 @@ TEST_CASE("every unit has exactly p owners and workers hold what they own") {
       }
     }
   }
+}
+
+/// Largest minus smallest number of these units per worker.
+int spread_of_units(const SubnetPlan& plan, int begin, int end) {
+  std::vector<int> count(plan.workers, 0);
+  for (int unit = begin; unit < end; ++unit)
+    for (int worker : plan.units[unit].owners)
+      ++count[worker];
+  const auto [smallest, largest] = std::minmax_element(count.begin(), count.end());
+  return *largest - *smallest;
+}
+
+int spread_of_units(const SubnetPlan& plan) {
+  return spread_of_units(plan, 0, static_cast<int>(plan.units.size()));
+}
+
+TEST_CASE("equal_units: workers own as many units, or one more; branches of a block count once") {
+  const ModelLayout blocks = layout_of(resnet(16));
+  for (const auto& [n, coverage, spread] :
+       {std::tuple{8, "3/8", 0}, {8, "6/8", 0}, {5, "2/5", 1}, {4, "3/4", 0}}) {
+    const SubnetPlan plan = make_plan(blocks, subnetwork(n, coverage, Assignment::kEqualUnits), 0);
+    CHECK(spread_of_units(plan) == spread);
+  }
+  ModelSpec llama;
+  llama.name = ModelName::kLlamaTiny;
+  llama.depth = 6;
+  resolve_model(llama);
+  SubnetworkSpec spec = subnetwork(4, "1/4", Assignment::kEqualUnits);
+  CHECK(spread_of_units(make_plan(layout_of(llama, /*sequence_length=*/16), spec, 0)) == 2);
+  spec.unit = UnitKind::kBranch;
+  CHECK(spread_of_units(make_plan(layout_of(llama, 16), spec, 0)) == 0);
+}
+
+TEST_CASE("equal_units in neuron construction: equal in each branch; what balanced does with n slices") {
+  ModelSpec swin;
+  swin.name = ModelName::kSwinT;  // 3 to 24 heads
+  resolve_model(swin);
+  SubnetworkSpec spec = subnetwork(8, "4/8", Assignment::kEqualUnits);
+  spec.construction = Construction::kNeuron;
+  spec.unit = UnitKind::kBranch;
+  const ModelLayout layout = layout_of(swin);
+  const SubnetPlan plan = make_plan(layout, spec, 0);
+  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
+    const int begin = plan.first_unit_of(b);
+    const int end = plan.first_unit_of(b + 1);
+    CHECK(spread_of_units(plan, begin, end) == ((end - begin) * 4 % 8 == 0 ? 0 : 1));
+  }
+  CHECK(spread_of_units(plan) <= 1);
+
+  SubnetworkSpec balanced = spec;
+  balanced.assignment = Assignment::kBalanced;
+  const ModelLayout blocks = layout_of(resnet(64));
+  CHECK(plan_hash(make_plan(blocks, spec, 0)) == plan_hash(make_plan(blocks, balanced, 0)));
 }
 
 SubnetPlan neuron_plan(const ModelLayout& layout, int64_t workers, const std::string& coverage,

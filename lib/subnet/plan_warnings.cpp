@@ -1,0 +1,99 @@
+#include "subnet/plan_warnings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace sdp {
+namespace {
+
+std::string cut_off_and_joined(std::vector<std::string> texts, const char* separator) {
+  constexpr size_t kMostNamed = 8;
+  if (texts.size() > kMostNamed) {
+    texts.resize(kMostNamed);
+    texts.emplace_back("...");
+  }
+  return fmt::format("{}", fmt::join(texts, separator));
+}
+
+/// Ascending workers 0, 1, 2, 5 as "0-2,5".
+std::string ranges(const std::vector<int>& workers) {
+  std::vector<std::string> texts;
+  for (size_t begin = 0; begin < workers.size();) {
+    size_t end = begin + 1;
+    while (end < workers.size() && workers[end] == workers[end - 1] + 1)
+      ++end;
+    texts.push_back(end - begin == 1 ? fmt::format("{}", workers[begin])
+                                     : fmt::format("{}-{}", workers[begin], workers[end - 1]));
+    begin = end;
+  }
+  return cut_off_and_joined(std::move(texts), ",");
+}
+
+/// "0-3 | 4-5,7 | 6".
+std::string groups_text(const std::vector<std::vector<int>>& groups) {
+  std::vector<std::string> texts;
+  for (const std::vector<int>& group : groups)
+    texts.push_back(ranges(group));
+  return cut_off_and_joined(std::move(texts), " | ");
+}
+
+/// Workers in groups that are connected by common units, each group in ascending order. A worker without
+/// units is a group by itself.
+std::vector<std::vector<int>> connected_groups(const SubnetPlan& plan) {
+  std::vector<int> parent(plan.workers);  // a lower worker of the same group, or the worker itself
+  std::iota(parent.begin(), parent.end(), 0);
+  const auto lowest_of_group = [&](int worker) {
+    while (parent[worker] != worker)
+      worker = parent[worker] = parent[parent[worker]];
+    return worker;
+  };
+  for (const Unit& unit : plan.units) {
+    for (int owner : unit.owners) {
+      const auto [low, high] = std::minmax({lowest_of_group(unit.owners.front()), lowest_of_group(owner)});
+      parent[high] = low;
+    }
+  }
+  std::vector<std::vector<int>> groups(plan.workers);  // by lowest worker
+  for (int worker = 0; worker < plan.workers; ++worker)
+    groups[lowest_of_group(worker)].push_back(worker);
+  std::erase_if(groups, [](const std::vector<int>& group) { return group.empty(); });
+  return groups;
+}
+
+}  // namespace
+
+std::vector<std::string> plan_warnings(const SubnetPlan& plan) {
+  std::vector<bool> owns_units(plan.workers, false);
+  for (const Unit& unit : plan.units)
+    for (int owner : unit.owners)
+      owns_units[owner] = true;
+  std::vector<int> idle;
+  for (int worker = 0; worker < plan.workers; ++worker)
+    if (!owns_units[worker]) idle.push_back(worker);
+  std::vector<std::vector<int>> groups = connected_groups(plan);
+  std::erase_if(groups, [&](const std::vector<int>& group) { return !owns_units[group.front()]; });
+
+  std::vector<std::string> warnings;
+  if (!idle.empty())
+    warnings.push_back(fmt::format(
+        "{} {} {} no unit, only the shared parameters. Assignment equal_units, a higher coverage or fewer "
+        "workers can give every worker a unit.",
+        idle.size() == 1 ? "worker" : "workers", ranges(idle), idle.size() == 1 ? "owns" : "own"));
+  if (groups.size() > 1 && plan.owners_per_unit == 1) {
+    warnings.push_back(fmt::format(
+        "every unit has one owner (coverage 1/{}): workers average gradients of the shared parameters only, "
+        "never of a unit.",
+        plan.workers));
+  } else if (groups.size() > 1) {
+    warnings.push_back(fmt::format(
+        "{} groups of workers own no unit in common ({}): between groups only gradients of the shared "
+        "parameters are averaged. Another assignment, a higher coverage or smaller units can connect them.",
+        groups.size(), groups_text(groups)));
+  }
+  return warnings;
+}
+
+}  // namespace sdp

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "catch.h"
+#include "subnet/assignment.h"
+#include "subnet/random_bits.h"
+
+namespace sdp::test {
+
+inline AssignmentProblem random_problem(int workers, int owners, int groups, uint64_t seed) {
+  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = seed};
+  RandomBits random(seed);
+  for (int i = 0; i < groups; ++i) {
+    problem.flops.push_back(1 + random.below(1000));
+    problem.bytes.push_back(1 + random.below(1000));
+  }
+  return problem;
+}
+
+/// `branches` of `slices` slices each; every other branch is three times as heavy.
+inline AssignmentProblem sliced(int workers, int owners, int branches, int slices, std::vector<int>& family) {
+  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = 5};
+  family.clear();
+  for (int branch = 0; branch < branches; ++branch) {
+    for (int slice = 0; slice < slices; ++slice) {
+      problem.flops.push_back(branch % 2 == 0 ? 1 : 3);
+      problem.bytes.push_back(1);
+      family.push_back(branch);
+    }
+  }
+  return problem;
+}
+
+inline void check_owner_sets(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {
+  REQUIRE(owners.size() == problem.flops.size());
+  for (const OwnerSet& set : owners) {
+    REQUIRE(set.size() == static_cast<size_t>(problem.owners));
+    CHECK(std::is_sorted(set.begin(), set.end()));
+    CHECK(std::adjacent_find(set.begin(), set.end()) == set.end());
+    CHECK(set.front() >= 0);
+    CHECK(set.back() < problem.workers);
+  }
+}
+
+/// Not above `other` in the order of assign_balanced without any tolerance for bytes.
+inline bool not_worse(const Balance& balance, const Balance& other) {
+  constexpr double kRounding = 1e-9;
+  if (balance.flops_max_over_mean > 1.05 * other.flops_max_over_mean + kRounding) return false;
+  // `other` is uneven in FLOPs: no further comparison.
+  if (other.flops_max_over_mean > 1.05 * balance.flops_max_over_mean) return true;
+  if (balance.bytes_max_over_mean > other.bytes_max_over_mean + kRounding) return false;
+  if (balance.bytes_max_over_mean < other.bytes_max_over_mean - kRounding) return true;
+  return balance.lambda2_by_unit <= other.lambda2_by_unit + kRounding;
+}
+
+}  // namespace sdp::test
