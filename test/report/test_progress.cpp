@@ -174,6 +174,17 @@ TEST_CASE("work that is soon over leaves the line of training where it is", "[pr
   CHECK(contains(pty.screen(), " 20%"));
 }
 
+TEST_CASE("a line that is left behind is ended", "[progress]") {
+  const PseudoTerminal pty(60);
+  {
+    ProgressLine line(pty.terminal());
+    line.draw("half");
+  }
+  CHECK(pty.screen() == std::string(kErase) + "half\r\n");
+  { ProgressLine(pty.terminal()).clear(); }
+  CHECK(pty.screen().empty());
+}
+
 TEST_CASE("away from a terminal long work has a line every 10 s", "[progress]") {
   const TempFolder folder;
   const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600);

@@ -58,7 +58,8 @@ void evaluate(const ExperimentSpec& spec, const Colours& data,
     engine.initialize(3);
     LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
     const FeedSource source(data, spec.data, spec.train.precision, at::kCPU);
-    Evaluator evaluator(experiment, source, source, comm, [](const std::string& message) {
+    ProgressLine line(-1);
+    Evaluator evaluator(experiment, source, source, comm, line, [](const std::string& message) {
       if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);
     });
     const EvalRecord record = evaluator.evaluate(full);

@@ -7,7 +7,9 @@ using Catch::Matchers::Contains;
 namespace sdp {
 
 TEST_CASE("slow data is warned of from a fifth of a step on") {
-  const DataSpec data{.loader_threads = 3, .prefetch_batches = 7};
+  DataSpec data;
+  data.loader_threads = 3;
+  data.prefetch_batches = 7;
   CHECK_FALSE(slow_data_warning(100, 19.9, data));
   const auto warning = slow_data_warning(100, 20, data);
   REQUIRE(warning);
