@@ -19,7 +19,7 @@ def run_with(folder, name, data, processes=2, **train):
     )
     lines = harness.json_lines(run / "metrics.jsonl")
     plan = json.loads((run / "plan.json").read_text())
-    return run, plan["per_process"], [line for line in lines if line["kind"] == "train"], lines[-1]
+    return run, plan["per_process"], [line for line in lines if line["kind"] == "train"], harness.last_eval(run)
 
 
 def losses(run):
