@@ -16,11 +16,12 @@ def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch
 
 
 # Several workers a process as well as one each: processes divide the workers.
-CASES = [(8, "4/8", 2), (8, "3/8", 4), (8, "7/8", 1), (3, "2/3", 3), (4, "1/4", 4), (4, "1", 2)]
+SIZES = [(8, "4/8", 2), (8, "3/8", 4), (8, "7/8", 1), (3, "2/3", 3), (4, "1/4", 4), (4, "1", 2)]
+# Each with two regimes, so that each regime meets three of them.
+CASES = [size + REGIMES[regime] for i, size in enumerate(SIZES) for regime in (i % 4, (i + 2) % 4)]
 
 
-@pytest.mark.parametrize("workers,coverage,processes", CASES)
-@pytest.mark.parametrize("construction,masking", REGIMES)
+@pytest.mark.parametrize("workers,coverage,processes,construction,masking", CASES)
 def test_every_regime_is_the_mask_oracle(tmp_path, data, construction, masking, workers, coverage, processes):
     run_dir = harness.train(
         tmp_path,
