@@ -89,7 +89,8 @@ int run(int argc, char** argv) {
   eval_app->add_option("--logits", eval.logits,
                        "write logits, labels and indices of the evaluated images as safetensors");
   eval_app->footer(
-      "--set eval.max_samples=N evaluates N samples, evenly spread over the test set; more than there are: all.\n"
+      "--set eval.max_samples=N evaluates N samples, evenly spread over the test set; more than there are: "
+      "all.\n"
       "--set eval.max_samples_per_subnetwork=N does so with single subnetworks; 0: none.");
 
   sdp::ExportArguments exported;
