@@ -37,6 +37,10 @@ class ProgressLine {
 
   /// Nothing is shown on descriptor -1.
   explicit ProgressLine(int descriptor);
+  /// As end(): what is printed after an error begins on a line of its own.
+  ~ProgressLine() { end(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
 
   bool is_terminal() const { return is_terminal_; }
   /// Characters that a line on the terminal should have at most.

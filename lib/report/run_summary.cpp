@@ -23,10 +23,14 @@ void for_each_member(Summary& summary, Visit&& visit) {
   visit("threads_per_process", summary.threads_per_process);
   visit("device", summary.device);
   visit("version", summary.version);
-  visit("train_s", summary.times.train_s);
-  visit("eval_s", summary.times.eval_s);
-  visit("save_s", summary.times.save_s);
-  visit("data_s", summary.times.data_s);
+}
+
+template <class Times, class Visit>
+void for_each_time(Times& times, Visit&& visit) {
+  visit("train_s", times.train_s);
+  visit("eval_s", times.eval_s);
+  visit("save_s", times.save_s);
+  visit("data_s", times.data_s);
 }
 
 /// A number that may be null or, in lines of an older program, not there.
@@ -67,7 +71,9 @@ RunTimes times_of_run(const std::filesystem::path& metrics) {
 
 void write_summary(const std::filesystem::path& path, const RunSummary& summary) {
   ordered_json json;
-  for_each_member(summary, [&](const char* key, const auto& value) { json[key] = value; });
+  const auto put = [&](const char* key, const auto& value) { json[key] = value; };
+  for_each_member(summary, put);
+  for_each_time(summary.times, put);
   write_file_atomically(path, json.dump(2) + "\n");
 }
 
@@ -76,13 +82,17 @@ std::optional<RunSummary> read_summary(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   const ordered_json json = ordered_json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
   RunSummary summary;
-  for_each_member(summary, [&](const char* key, auto& value) {
+  const auto take = [&](const char* key, auto& value) {
     try {
       json.at(key).get_to(value);
     } catch (const nlohmann::json::exception&) {
       throw DataError(path.string() + ": expected a JSON object with the key \"" + key +
                       "\". Remove the file; --resume of the run writes it again.");
     }
+  };
+  for_each_member(summary, take);
+  for_each_time(summary.times, [&](const char* key, double& value) {
+    if (json.contains(key)) take(key, value);  // a run of version 0.1.0 has none
   });
   return summary;
 }

@@ -33,7 +33,7 @@ struct RunSummary {
   int64_t threads_per_process = 0;
   std::string device = {};   ///< as the run named it when it began
   std::string version = {};  ///< of the program
-  RunTimes times = {};
+  RunTimes times = {};       ///< all 0 of a run that did not tell them
 
   bool operator==(const RunSummary&) const = default;
 };
