@@ -12,7 +12,7 @@ import harness
 from test_resume import wait_for_checkpoint
 
 SMALL = {
-    "train": {"max_steps": 40, "precision": "fp32", "log_every_steps": 5},
+    "train": {"max_steps": 200, "precision": "fp32", "log_every_steps": 5},
     "checkpoint": {"at_start": False, "every_steps": 10},
     "eval": {"recalibrate_batches": 0},
     "output": {"trace": False},
@@ -38,7 +38,11 @@ def start_sweep(config):
     return harness.start("sweep", "--config", config, "--nproc", 2, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def saved_values(run_dir, step=40):
+def children_of(pid):
+    return open(f"/proc/{pid}/task/{pid}/children").read().split()
+
+
+def saved_values(run_dir, step=200):
     """The bits of a checkpoint."""
     return {file.name: harness.sha256(file) for file in (run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")}
 
@@ -69,7 +73,7 @@ def test_runs_are_those_of_the_settings(tmp_path, data, whole):
     }
     alone = harness.train(tmp_path, "alone", data, 2, **SMALL, seed=6)
     assert saved_values(folder / "seed=6") == saved_values(alone)
-    assert "step 40: assembled full model" in (folder / "seed=6" / "output.txt").read_text()
+    assert "step 200: assembled full model" in (folder / "seed=6" / "output.txt").read_text()
 
 
 def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
@@ -85,14 +89,16 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 75, output
     stopped_at = int((first / "latest").read_text().strip().removeprefix("step-"))
-    assert 10 <= stopped_at < 40
+    assert 10 <= stopped_at < 200
     assert states(config) == {"seed=5": f"cut at step {stopped_at}", "seed=6": "to do"}
 
     process = start_sweep(config)
     wait_for_checkpoint(second, 10, process)
     before = snapshot(first)
+    (run,) = children_of(process.pid)
+    for rank in children_of(run):  # so that it does not end meanwhile
+        os.kill(int(rank), signal.SIGSTOP)
     assert "another sweep is at work" in harness.run("sweep", "--config", config, expect=2).stderr
-    (run,) = open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     deadline = time.time() + 60
