@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -23,6 +24,7 @@ struct Case {
   int64_t processes = 4;
   std::string coverage = "2/4";
   Precision precision = Precision::kFp32;
+  std::optional<WireType> reduce_dtype = {};
   OptimizerName optimizer = OptimizerName::kSgd;
   bool shard = true;
   int64_t accumulate_steps = 1;
@@ -55,6 +57,7 @@ inline ExperimentSpec spec_of(const Case& c) {
   spec.optimizer.lr = 0.01;
   spec.optimizer.shard = c.shard;
   spec.train.precision = c.precision;
+  spec.train.reduce_dtype = c.reduce_dtype;
   spec.train.accumulate_steps = c.accumulate_steps;
   spec.train.release_gradients = c.release_gradients;
   spec.train.batch_size_per_worker = 2;

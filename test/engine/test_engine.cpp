@@ -106,6 +106,11 @@ TEST_CASE("the same for other coverages") {
   check_case({.workers = 3, .processes = 3, .coverage = "2/3"});
 }
 
+TEST_CASE("the same where gradients are rounded on their way") {
+  for (const bool shard : {true, false})
+    check_case({.reduce_dtype = WireType::kBf16, .shard = shard, .model = ModelName::kMlp});
+}
+
 TEST_CASE("the same in every regime") {
   for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
     for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
@@ -151,6 +156,29 @@ TEST_CASE("the same for several workers a process, replicas and accumulation") {
   for (const bool release : {true, false})
     check_case({.accumulate_steps = 3, .model = ModelName::kMlp, .release_gradients = release});
   check_case({.processes = 2, .shard = false, .accumulate_steps = 2, .model = ModelName::kMlp});
+}
+
+TEST_CASE("a gradient is the mean over its owners in all replicas") {
+  constexpr int kProcesses = 4;
+  ExperimentSpec spec = spec_of(
+      {.workers = 2, .replicas = 2, .processes = kProcesses, .coverage = "1", .model = ModelName::kMlp});
+  spec.optimizer.momentum = 0;
+  spec.optimizer.weight_decay = 0;
+  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
+  const Schedule schedule = make_schedule(plan, make_placement(2, 2, kProcesses), schedule_options(spec));
+  run_thread_ranks(kProcesses, [&](Communicator& comm) {
+    Engine engine(plan, schedule, spec.optimizer, comm);
+    engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });
+    const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
+    engine.begin_backward(0, /*last=*/true);
+    leaf.mutable_grad() = at::full_like(leaf.detach(), 1 + comm.rank());
+    engine.end_backward();
+    engine.reduce();
+    engine.step(/*lr=*/1);
+    engine.publish();
+    engine.await_all_values();
+    expect(at::equal(leaf.detach(), at::full_like(leaf.detach(), -2.5)), "the mean of 1, 2, 3 and 4");
+  });
 }
 
 TEST_CASE("a worker whose backward pass left nothing counts as zero gradients") {
