@@ -62,7 +62,7 @@ int eval_command(const EvalArguments& arguments) {
   const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
   prepare_device(device);
   use_cores_of_one_process(/*local_world=*/1);
-  const std::unique_ptr<Communicator> comm = connect(Ranks{}, device, kCollectiveTimeout);
+  const std::unique_ptr<Communicator> comm = connect(Ranks{}, device, {});
   ProgressLine line(STDERR_FILENO);
   const CheckpointReader reader = open_checkpoint(arguments.run, line);
   SavedFullModel model(experiment.plan, reader, experiment.spec, device);
@@ -102,7 +102,7 @@ int export_command(const ExportArguments& arguments) {
                 static_cast<long long>(recalibrate_batches));
     std::fflush(stdout);
     const auto train = open_split(spec, Split::kTrain, line);
-    const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, kCollectiveTimeout);
+    const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, {});
     const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
     Evaluator(experiment, source, source, *comm, line, [&](const std::string& message) {
       print_skipped(line, message);

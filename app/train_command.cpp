@@ -11,6 +11,7 @@
 #include "comm/launcher.h"
 #include "commands.h"
 #include "io/atomic_file.h"
+#include "process/stop_signals.h"
 #include "report/work.h"
 #include "spec/error.h"
 #include "spec/load.h"
@@ -20,7 +21,6 @@
 #include "subnet/plan_warnings.h"
 #include "train/device.h"
 #include "train/import.h"
-#include "train/preemption.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
 
@@ -59,22 +59,27 @@ void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) 
 }
 
 int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const RunFolder& folder,
-          const Logger& log, const PreemptionSignals& signals, bool resume) {
+          const Logger& log, bool resume) {
   const bool first = comm.rank() == 0;
   if (first) {
     log.info(describe_start(experiment, device_name(comm.device())));
     log.info(fmt::format("ranks from {}; run folder {}", ranks.source, folder.dir.string()));
   }
-  Trainer trainer(experiment, comm, folder, log, signals, resume, at::get_num_threads());
+  Trainer trainer(experiment, comm, folder, log, resume, at::get_num_threads());
   if (first) write_spec_and_plan(folder, experiment);
   return static_cast<int>(trainer.run());
 }
 
-/// This process's share of the job. `warnings` are for rank 0 to print.
-int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
-             std::vector<std::string> warnings) {
-  // A job may be preempted while its processes meet, or open the data: that too asks for a checkpoint.
-  const PreemptionSignals signals;
+/// What tells a job from others that may meet at the same host and port. The spec is compared later, with a
+/// message of its own.
+std::string job_of(const ExperimentSpec& spec, const Ranks& ranks) {
+  return fmt::format("of {} processes with run folder {}", ranks.world,
+                     (std::filesystem::absolute(spec.output.dir) / spec.name).lexically_normal().string());
+}
+
+/// This process's share of the job. `warnings` are for rank 0 to print. `parent`: who started this process.
+int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std::vector<std::string> warnings,
+             StopSignals& signals, pid_t parent) {
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
   const auto plan = resume ? saved_plan(folder, spec, warnings) : std::nullopt;
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
@@ -84,10 +89,17 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
   const at::Device device = choose_device(spec.train.device, ranks);
   prepare_device(device);
   use_cores_of_one_process(ranks.local_world);
-  const std::unique_ptr<Communicator> comm = connect(ranks, device, kCollectiveTimeout);
+  const bool launched_here = !ranks.rendezvous_file.empty();
+  const bool has_launcher = ranks.world > 1 && !launched_here;
+  signals.remember();
+  const std::unique_ptr<Communicator> comm =
+      connect(ranks, device,
+              {.timeout = std::chrono::seconds(spec.train.collective_timeout_s),
+               .job = job_of(spec, ranks),
+               .stop_descriptor = signals.descriptor(),
+               .parent = has_launcher ? parent : 0});
   check_same_everywhere(*comm, "The spec", spec_hash(spec));
   check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
-  const bool launched_here = !ranks.rendezvous_file.empty();  // and then the launcher has made the folder
   if (!launched_here) make_folder_together(*comm, spec, resume);
 
   const bool first = ranks.rank == 0;
@@ -97,7 +109,9 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
     for (const std::string& warning : warnings)
       log.warn(warning);
   try {
-    return train(experiment, ranks, *comm, folder, log, signals, resume);
+    const int code = train(experiment, ranks, *comm, folder, log, resume);
+    signals.ignore();
+    return code;
   } catch (const Error& error) {
     log.error(error.what());
     comm->abandon();
@@ -137,6 +151,8 @@ int import_command(const ImportArguments& arguments) {
 }
 
 int train_command(const TrainArguments& arguments) {
+  const pid_t parent = getppid();
+  StopSignals signals(static_cast<int>(ExitCode::kPreempted));
   ignore_sigpipe();
   LoadedSpec loaded = load_run_spec(arguments.spec.configs, arguments.spec.overrides);
   const ExperimentSpec& spec = loaded.spec;
@@ -148,12 +164,13 @@ int train_command(const TrainArguments& arguments) {
   if (ranks || processes == 1) {
     Ranks alone;
     alone.source = "a single process";
-    return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings);
+    return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings, signals, parent);
   }
   // What the plan refuses is refused before anything starts.
   if (!arguments.resume) make_experiment(spec, processes);
   const RunFolder folder = create_run_folder(spec.output.dir, spec.name, arguments.resume);
   if (arguments.resume) make_experiment(spec, processes, saved_plan(folder, spec, loaded.warnings));
+  signals.block();  // for the launcher, and for its processes until they can heed them
   return launch(processes, arguments.command_line, folder.dir);
 }
 

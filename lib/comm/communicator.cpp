@@ -21,6 +21,8 @@ constexpr std::chrono::milliseconds kLeaveTimeoutAfterError{500};
 constexpr std::chrono::milliseconds kLeavePoll{5};
 /// For the watch to see who is lost, after a collective has failed.
 constexpr std::chrono::seconds kBlameTimeout{1};
+/// For the others to say where they are.
+constexpr std::chrono::seconds kWhereTimeout{2};
 
 /// The elements of a contiguous tensor as bytes, [bytes]: one path for every type.
 at::Tensor bytes_of(const at::Tensor& tensor) {
@@ -133,13 +135,21 @@ auto Communicator::guarded(const char* name, Operation&& operation) const {
     if (!may_come_from_peers(error, size())) throw;
     Loss loss = describe_loss({});
     if (PeerWatch* watch = connection_->watch.get()) {
-      loss = describe_loss(watch->after_failure(kBlameTimeout));
+      const std::vector<Departure> departures = watch->after_failure(kBlameTimeout);
+      const bool somebody_left = std::any_of(departures.begin(), departures.end(),
+                                             [](Departure how) { return how != Departure::kNone; });
+      loss =
+          somebody_left ? describe_loss(departures) : describe_delay(watch->ask_where(kWhereTimeout), rank());
       watch->leave(Departure::kPeerLost);
     }
     connection_->threw_loss = true;
     throw PeerLostError(fmt::format("Rank {} lost {}{}: {}. {}", rank(), loss.who,
                                     during(connection_->phase, name), first_line(error), loss.why));
   }
+}
+
+bool Communicator::stops_before(int64_t step) {
+  return connection_->watch && connection_->watch->stops_before(step);
 }
 
 void Pending::wait() {
@@ -189,6 +199,7 @@ Pending Communicator::all_to_all(const at::Tensor& recv, const at::Tensor& send,
   exchange->send = bytes_of(send);
   std::vector<int64_t> recv_bytes = times(recv_splits, element_bytes);
   std::vector<int64_t> send_bytes = times(send_splits, element_bytes);
+  connection_->collectives += 1;
   exchange->work = guarded(kName, [&] {
     return connection_->backend->alltoall_base(exchange->recv, exchange->send, recv_bytes, send_bytes);
   });
@@ -208,6 +219,7 @@ void Communicator::all_reduce_sum(const at::Tensor& tensor) {
   traffic_.all_reduce_bytes += static_cast<int64_t>(tensor.nbytes()) * 2 * (size() - 1) / size();
   if (!connection_->backend || tensor.numel() == 0) return;
   std::vector<at::Tensor> tensors = {tensor.detach()};
+  connection_->collectives += 1;
   guarded(kName, [&] { wait_for(*connection_->backend->allreduce(tensors)); });
 }
 
@@ -220,6 +232,7 @@ void Communicator::broadcast(const at::Tensor& tensor, int root) {
   std::vector<at::Tensor> tensors = {bytes_of(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
+  connection_->collectives += 1;
   guarded(kName, [&] { wait_for(*connection_->backend->broadcast(tensors, options)); });
 }
 
@@ -237,12 +250,14 @@ void Communicator::all_gather(const at::Tensor& out, const at::Tensor& in) {
   if (in.numel() == 0) return;
   at::Tensor out_bytes = bytes_of(out);
   at::Tensor in_bytes = bytes_of(in);
+  connection_->collectives += 1;
   guarded(kName, [&] { wait_for(*connection_->backend->_allgather_base(out_bytes, in_bytes)); });
 }
 
 void Communicator::barrier() {
   if (!connection_->backend) return;
   std::vector<at::Tensor> tensors = {at::ones({1}, at::TensorOptions(at::kLong).device(device()))};
+  connection_->collectives += 1;
   guarded("barrier", [&] {
     wait_for(*connection_->backend->allreduce(tensors));
     tensors.front().cpu();

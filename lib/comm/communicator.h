@@ -4,6 +4,7 @@
 // One communicator, no sub-groups.
 
 #include <ATen/core/Tensor.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <chrono>
@@ -55,14 +56,13 @@ class Pending {
 /// with contiguous tensors on device(), from one thread at a time. World of one on CPU: plain copies.
 ///
 /// Every failure of communication is a PeerLostError that names the rank, the lost ones, the operation and
-/// c10d's reason. With Gloo a process that ends is noticed at once, one that hangs after the time-out. NCCL
-/// notices either asynchronously: its collectives throw at the next call after the failure was seen.
-/// Every process also watches the others (peer_watch.h): when one has ended, and this one has not noticed or
-/// not left within 2 s as it computes, writes or waits for its device, it says so on stderr and ends with
-/// exit code 4 (after connect(); threads, for tests, go on).
-/// What is not communication goes through as it is: any error in a world of one, a failure of the device and
-/// a lack of memory in every world.
-/// Tensors that do not fit the call are std::logic_error.
+/// c10d's reason. With Gloo a process that ends is noticed at once, one that hangs after the time-out; it is
+/// named then, and what it does, if it can still say so. NCCL notices either asynchronously: its collectives
+/// throw at the next call after the failure was seen. Every process also watches the others (peer_watch.h):
+/// when one has ended, and this one has not noticed or not left within 2 s as it computes, writes or waits
+/// for its device, it says so on stderr and ends with exit code 4 (after connect(); threads, for tests, go
+/// on). What is not communication goes through as it is: any error in a world of one, a failure of the device
+/// and a lack of memory in every world. Tensors that do not fit the call are std::logic_error.
 class Communicator {
  public:
   struct Connection;  ///< c10d's objects; defined in comm/connection.h
@@ -94,6 +94,11 @@ class Communicator {
   void barrier();
   /// Every rank's text, in order of rank. On CUDA the host waits.
   std::vector<std::string> all_gather_strings(const std::string& text);
+
+  /// The training loop asks before each step, with `step` steps done: whether all processes stop here, as one
+  /// of them was asked to (ConnectOptions). No collective; waits only where a stop was asked for and not all
+  /// have answered yet, which each does at once, whatever it computes.
+  bool stops_before(int64_t step);
 
   /// This process goes because of an error of its own, which has been handled: the others need not wait for
   /// it. An exception that passes the Communicator says so by itself.
@@ -131,13 +136,27 @@ class PhaseScope {
   const char* outer_;
 };
 
-/// Meets the other processes of `ranks`. `timeout` limits meeting and every collective. On CPU it makes the
-/// process ignore SIGPIPE (see ignore_sigpipe). On a single host rank 0 listens on, and Gloo uses, loopback
-/// only; else rank 0 listens on all interfaces, and Gloo uses the one that GLOO_SOCKET_IFNAME names or that
-/// of the host's name. Throws PeerLostError when they do not all come, UsageError when rank 0's port is taken
-/// or the device has no backend in this build.
-std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device,
-                                      std::chrono::milliseconds timeout);
+struct ConnectOptions {
+  /// Limits meeting the others, and every collective: whoever does not come for so long counts as lost.
+  std::chrono::milliseconds timeout = {};
+  /// Tells this job from others that may meet at the same place. All processes of a job have the same.
+  std::string job = {};
+  /// Readable once this process is asked to stop; -1: nobody asks.
+  int stop_descriptor = -1;
+  /// The parent of this process, whose end asks for a stop as well; 0: any process may be.
+  pid_t parent = 0;
+};
+
+/// Meets the other processes of `ranks`. On CPU it makes the process ignore SIGPIPE (see ignore_sigpipe). On
+/// a single host rank 0 listens on, and Gloo uses, loopback only; else rank 0 listens on all interfaces, and
+/// Gloo uses the one that GLOO_SOCKET_IFNAME names or that of the host's name.
+///
+/// A process that is asked to stop before the training of all has begun ends with exit code 75, and with it
+/// all others, once they have met.
+///
+/// Throws PeerLostError when the others do not all come, saying what this process waited for; UsageError when
+/// rank 0's port is taken, when another job meets there, or when the device has no backend in this build.
+std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, const ConnectOptions& options);
 
 /// Collective. Throws UsageError on every rank when `value` (a hash) is not the same on all of them, naming
 /// the ranks that differ from rank 0. `what` begins the sentence: "The experiment spec".

@@ -1,16 +1,16 @@
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
+#include <exception>
+#include <mutex>
 #include <new>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #ifdef USE_C10D_NCCL
 #include <c10/cuda/CUDAGuard.h>
 
@@ -20,6 +20,9 @@
 
 #include "comm/connection.h"
 #include "comm/launcher.h"
+#include "comm/rendezvous.h"
+#include "process/stop_signals.h"
+#include "process/write_line.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -27,59 +30,10 @@ namespace {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 constexpr const char* kLoopback = "127.0.0.1";
-
-/// The host at which rank 0 serves the store. On a single host that is loopback whatever MASTER_ADDR says,
-/// as nothing else is listened on, except where the launcher serves it.
-std::string store_host(const Ranks& ranks) {
-  return ranks.single_host && !ranks.external_store ? kLoopback : ranks.master_address;
-}
-
-std::string store_address(const Ranks& ranks) {
-  return store_host(ranks) + ":" + std::to_string(ranks.master_port);
-}
-
-[[noreturn]] void port_is_taken(const Ranks& ranks, const std::string& reason) {
-  throw UsageError("Rank 0 cannot listen on " + store_address(ranks) +
-                   ": another program uses this port. Set MASTER_PORT to a free one on every process. (" +
-                   reason + ")");
-}
-
-/// A socket that listens on rank 0's port for this host only. c10d itself listens on all interfaces.
-int listen_on_loopback(const Ranks& ranks) {
-  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(ranks.master_port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int reuse = 1;  // a port that an earlier run has just left
-  if (descriptor >= 0 && setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)) == 0 &&
-      bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-      listen(descriptor, SOMAXCONN) == 0)
-    return descriptor;
-  const int error = errno;
-  if (descriptor >= 0) close(descriptor);
-  if (error == EADDRINUSE) port_is_taken(ranks, std::strerror(error));
-  throw UsageError("Rank 0 cannot listen on " + store_address(ranks) + ": " + std::strerror(error) +
-                   ". Set MASTER_PORT to a port that this user may listen on, on every process.");
-}
-
-/// Where the processes exchange their addresses.
-Store meet(const Ranks& ranks, bool serves, std::chrono::milliseconds timeout) {
-  if (!ranks.rendezvous_file.empty()) {
-    Store store = c10::make_intrusive<c10d::FileStore>(ranks.rendezvous_file, ranks.world);
-    store->setTimeout(timeout);
-    return store;
-  }
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(ranks.master_port);
-  options.isServer = serves;
-  options.numWorkers = static_cast<size_t>(ranks.world);
-  options.timeout = timeout;
-  if (serves && ranks.single_host) options.masterListenFd = listen_on_loopback(ranks);  // c10d closes it
-  Store store = c10::make_intrusive<c10d::TCPStore>(store_host(ranks), options);
-  if (ranks.store_prefix.empty()) return store;
-  return c10::make_intrusive<c10d::PrefixStore>(ranks.store_prefix, store);
-}
+/// No longer than SLURM waits between the signal and the kill, and than others would wait anyway.
+constexpr std::chrono::milliseconds kAnswerTimeout{10'000};
+/// c10d's own waits end first where they end at all, and say more.
+constexpr std::chrono::seconds kSlack{2};
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const Store& store, int rank, int size,
                                             std::chrono::milliseconds timeout, bool single_host) {
@@ -113,61 +67,129 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int si
                               const std::vector<Departure>& departures) {
   if (connection.threw_loss) _exit(static_cast<int>(ExitCode::kPeerLost));
   const Loss loss = describe_loss(departures);
-  const std::string text =
-      fmt::format("error: Rank {} lost {}{}. {} Nothing else noticed within {} s; this process ends now.\n",
+  write_line(
+      fmt::format("error: Rank {} lost {}{}. {} Nothing else noticed within {} s; this process ends now.",
                   connection.rank, loss.who, during(connection.phase, connection.operation), loss.why,
-                  PeerWatch::kPatience.count());
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+                  PeerWatch::kPatience.count()));
   _exit(static_cast<int>(ExitCode::kPeerLost));
 }
 
+/// Ends this process, which was asked to stop and cannot: others do not say how far they are.
+[[noreturn]] void end_unanswered(const Communicator::Connection& connection, const std::vector<int>& missing,
+                                 std::chrono::milliseconds limit) {
+  write_line(
+      fmt::format("error: Rank {} was asked to stop{}, but {} did not answer within {} s: stopped, or on a "
+                  "host that hangs. This process ends without a checkpoint; the last one stays.",
+                  connection.rank, during(connection.phase, connection.operation), list_ranks(missing),
+                  limit.count() / 1000));
+  _exit(static_cast<int>(ExitCode::kPeerLost));
+}
+
+PeerWatch::Events events_of_process(Communicator::Connection& connection, std::chrono::milliseconds limit) {
+  return {
+      .unnoticed = [&connection](const auto& departures) { end_process(connection, departures); },
+      .stopped_before_training =
+          [&connection] {
+            end_before_training(static_cast<int>(ExitCode::kPreempted), connection.rank == 0);
+          },
+      .unanswered = [&connection, limit](const auto& missing) { end_unanswered(connection, missing, limit); },
+      .orphaned =
+          [&connection] {
+            write_line(
+                fmt::format("warning: Rank {}: the process that started this one has ended; all stop as "
+                            "after a signal",
+                            connection.rank));
+          }};
+}
+
 std::unique_ptr<PeerWatch> make_watch(Communicator::Connection& connection, const Membership& member) {
-  PeerWatch::Options options = {.rank = member.rank, .size = member.size, .timeout = member.timeout};
+  PeerWatch::Options options = {.rank = member.rank,
+                                .size = member.size,
+                                .timeout = member.timeout,
+                                .stop_descriptor = member.stop_descriptor,
+                                .parent = member.parent,
+                                .answer_timeout = std::min(kAnswerTimeout, member.timeout)};
   if (!member.single_host) options.master = member.master_address;
-  if (member.is_process)
-    options.unnoticed = [&connection](const std::vector<Departure>& departures) {
-      end_process(connection, departures);
-    };
+  if (member.is_process) options.events = events_of_process(connection, options.answer_timeout);
+  options.events.whereabouts = [&connection] {
+    return Whereabouts{connection.collectives, place_of(connection.phase, connection.operation)};
+  };
   return std::make_unique<PeerWatch>(*connection.store, std::move(options));
 }
 
-/// Throws UsageError on all processes where hosts have different numbers of them. Before anything that goes
-/// by rank: processes that count on different numbers may both take the same one.
-void check_equal_hosts(c10d::Store& store, const Ranks& ranks, bool serves) {
-  const auto count = [&](const std::string& name, bool wait) {
-    const std::string all = "all " + name;
-    if (store.add(name, 1) == ranks.world) store.set(all, "yes");
-    if (wait) store.wait({all});
-  };
-  const std::string alike = fmt::format("on hosts of {}", ranks.local_world);
-  store.add(alike, 1);
-  count("counted", /*wait=*/true);
-  const int64_t like_this = store.add(alike, 0);
-  if (like_this == ranks.world) return;
-  count("refused", /*wait=*/serves);  // the store ends with the process that serves it
-  throw UsageError(fmt::format(
-      "subnetwork.placement: {} of {} processes are on hosts of {}, as this one, the others are not ({}). "
-      "Expected as many on every host: start them so, or set in_order.",
-      like_this, ranks.world, ranks.local_world, ranks.source));
+/// A connection that is being made by a thread of its own, as not all of c10d's waits end: one for an answer
+/// of who accepts a connection and stays silent does not.
+struct Attempt {
+  ConnectProgress progress;
+  Socket done = Socket(eventfd(0, EFD_CLOEXEC));
+  std::mutex mutex;  ///< of what follows
+  std::unique_ptr<Communicator::Connection> connection;
+  std::exception_ptr error;
+};
+
+[[noreturn]] void cannot_connect(const Rendezvous& rendezvous, const std::string& reason) {
+  const Ranks& ranks = rendezvous.ranks;
+  throw PeerLostError(
+      fmt::format("Rank {} could not meet the other {} processes at {} within {} s (ranks "
+                  "from {}): {}",
+                  ranks.rank, ranks.world - 1, rendezvous.place(), rendezvous.timeout.count() / 1000,
+                  ranks.source, reason));
 }
 
-[[noreturn]] void cannot_connect(const Ranks& ranks, std::chrono::milliseconds timeout,
-                                 const std::exception& error) {
-  const std::string reason = first_line(error);
-  if (reason.find("EADDRINUSE") != std::string::npos) port_is_taken(ranks, reason);
-  const std::string where = ranks.rendezvous_file.empty() ? store_address(ranks) : ranks.rendezvous_file;
-  throw PeerLostError("Rank " + std::to_string(ranks.rank) + " could not meet the other " +
-                      std::to_string(ranks.world - 1) + " processes at " + where + " within " +
-                      std::to_string(timeout.count() / 1000) + " s (ranks from " + ranks.source +
-                      "): " + reason);
+std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::Device device,
+                                                      const ConnectOptions& options,
+                                                      ConnectProgress* progress) {
+  const Rendezvous rendezvous = {.ranks = ranks, .job = options.job, .timeout = options.timeout};
+  try {
+    Store store = ranks.world == 1 ? Store(c10::make_intrusive<c10d::HashStore>()) : meet(rendezvous);
+    auto connection = connect_over(std::move(store), {.rank = ranks.rank,
+                                                      .size = ranks.world,
+                                                      .device = device,
+                                                      .timeout = options.timeout,
+                                                      .single_host = ranks.single_host,
+                                                      .master_address = ranks.master_address,
+                                                      .stop_descriptor = options.stop_descriptor,
+                                                      .parent = options.parent,
+                                                      .progress = progress});
+    connection->serves_store = rendezvous.serves();
+    return connection;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (!may_come_from_peers(error, ranks.world)) throw;
+    const std::string reason = first_line(error);
+    check_port(rendezvous, reason);
+    cannot_connect(rendezvous, reason);
+  }
+}
+
+/// Returns when the attempt is over, or at the deadline.
+void wait_for(const Attempt& attempt, int stop_descriptor, Deadline deadline) {
+  std::array<pollfd, 2> polled = {pollfd{.fd = attempt.done.descriptor(), .events = POLLIN, .revents = 0},
+                                  pollfd{.fd = stop_descriptor, .events = POLLIN, .revents = 0}};
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 60'000)));
+    if (polled[0].revents != 0 || left <= 0) return;
+    if (polled[1].revents == 0) continue;
+    // The watch tells the others; before there is one, nobody has met this process.
+    if (!attempt.progress.is_watched)
+      end_before_training(static_cast<int>(ExitCode::kPreempted), /*says=*/true);
+    polled[1].fd = -1;
+  }
 }
 
 }  // namespace
 
-std::string during(const char* phase, const char* operation) {
-  if (!phase && !operation) return "";
-  return fmt::format(" during {}{}{}", phase ? phase : "", phase && operation ? ", " : "",
+std::string place_of(const char* phase, const char* operation) {
+  return fmt::format("{}{}{}", phase ? phase : "", phase && operation ? ", " : "",
                      operation ? operation : "");
+}
+
+std::string during(const char* phase, const char* operation) {
+  const std::string place = place_of(phase, operation);
+  return place.empty() ? "" : " during " + place;
 }
 
 bool may_come_from_peers(const std::exception& error, int size) {
@@ -182,6 +204,9 @@ std::string first_line(const std::exception& error) {
 }
 
 std::unique_ptr<Communicator::Connection> connect_over(Store store, const Membership& member) {
+  const auto wait_for_next = [&](const char* what) {
+    if (member.progress) member.progress->waits_for = what;
+  };
   auto connection = std::make_unique<Communicator::Connection>();
   connection->rank = member.rank;
   connection->size = member.size;
@@ -190,7 +215,10 @@ std::unique_ptr<Communicator::Connection> connect_over(Store store, const Member
   connection->store = c10::make_intrusive<c10d::PrefixStore>("sdp", store);
   // Before the backend: a process that is killed closes its descriptors in order, and is seen to end before
   // the others' collectives fail.
-  if (member.size > 1) connection->watch = make_watch(*connection, member);
+  wait_for_next("the other processes' addresses and connections");
+  if (member.size > 1 || member.stop_descriptor >= 0) connection->watch = make_watch(*connection, member);
+  if (member.progress) member.progress->is_watched = connection->watch != nullptr;
+  wait_for_next("the connections of the collectives' backend");
   const Store backend_store = c10::make_intrusive<c10d::PrefixStore>("backend", store);
   if (member.device.is_cuda()) {
 #ifdef USE_C10D_NCCL
@@ -207,30 +235,33 @@ std::unique_ptr<Communicator::Connection> connect_over(Store store, const Member
   return connection;
 }
 
-std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device,
-                                      std::chrono::milliseconds timeout) {
+std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, const ConnectOptions& options) {
   if (ranks.rank < 0 || ranks.rank >= ranks.world) throw std::logic_error("connect: rank outside the world");
   ignore_sigpipe();
-  const bool serves =
-      ranks.world > 1 && ranks.rank == 0 && ranks.rendezvous_file.empty() && !ranks.external_store;
-  try {
-    Store store =
-        ranks.world == 1 ? Store(c10::make_intrusive<c10d::HashStore>()) : meet(ranks, serves, timeout);
-    if (ranks.equal_hosts) check_equal_hosts(*store, ranks, serves);
-    auto connection = connect_over(std::move(store), {.rank = ranks.rank,
-                                                      .size = ranks.world,
-                                                      .device = device,
-                                                      .timeout = timeout,
-                                                      .single_host = ranks.single_host,
-                                                      .master_address = ranks.master_address});
-    connection->serves_store = serves;
-    return std::make_unique<Communicator>(std::move(connection));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    if (!may_come_from_peers(error, ranks.world)) throw;
-    cannot_connect(ranks, timeout, error);
-  }
+  if (ranks.world == 1)
+    return std::make_unique<Communicator>(connect_now(ranks, device, options, /*progress=*/nullptr));
+  const auto attempt = std::make_shared<Attempt>();
+  std::thread([attempt, ranks, device, options] {
+    std::unique_ptr<Communicator::Connection> connection;
+    std::exception_ptr error;
+    try {
+      connection = connect_now(ranks, device, options, &attempt->progress);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(attempt->mutex);
+    attempt->connection = std::move(connection);
+    attempt->error = error;
+    eventfd_write(attempt->done.descriptor(), 1);
+  }).detach();
+  wait_for(*attempt, options.stop_descriptor, std::chrono::steady_clock::now() + options.timeout + kSlack);
+  const std::lock_guard lock(attempt->mutex);
+  if (attempt->error) std::rethrow_exception(attempt->error);
+  if (attempt->connection) return std::make_unique<Communicator>(std::move(attempt->connection));
+  const Rendezvous rendezvous = {.ranks = ranks, .job = options.job, .timeout = options.timeout};
+  cannot_connect(rendezvous, fmt::format("it waits for {}. Where another program listens there, set "
+                                         "MASTER_PORT to a free port on every process",
+                                         attempt->progress.waits_for.load()));
 }
 
 }  // namespace sdp

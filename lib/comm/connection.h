@@ -2,6 +2,7 @@
 
 // How a Communicator comes to be. Internal to comm/.
 
+#include <sys/types.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -26,12 +27,23 @@ struct Communicator::Connection {
   /// Read by the watch's thread too:
   std::atomic<const char*> phase = nullptr;      ///< see PhaseScope
   std::atomic<const char*> operation = nullptr;  ///< of a collective that the host is in
+  std::atomic<int64_t> collectives = 0;          ///< begun
   std::atomic<bool> threw_loss = false;          ///< a PeerLostError tells of the loss
-  std::unique_ptr<PeerWatch> watch;              ///< null for a world of one
+  std::unique_ptr<PeerWatch> watch;              ///< null for a world of one that nobody asks to stop
 };
+
+/// "evaluation, all-reduce", of which either may be missing.
+std::string place_of(const char* phase, const char* operation);
 
 /// " during evaluation, all-reduce", of which either may be missing, and all is then "".
 std::string during(const char* phase, const char* operation);
+
+/// How far connect() is, for a thread that waits for it.
+struct ConnectProgress {
+  std::atomic<const char*> waits_for = "an answer of rank 0's store";
+  std::atomic<bool> is_watched =
+      false;  ///< the others know this process, and its watch tells them when it stops
+};
 
 /// One rank's place among processes, or threads, that share a store.
 struct Membership {
@@ -42,6 +54,9 @@ struct Membership {
   bool single_host = true;
   std::string master_address = {};  ///< rank 0's host; used on several hosts only
   bool is_process = true;           ///< not a thread: it ends itself when others are lost and it goes on
+  int stop_descriptor = -1;         ///< see ConnectOptions
+  pid_t parent = 0;                 ///< likewise
+  ConnectProgress* progress = nullptr;
 };
 std::unique_ptr<Communicator::Connection> connect_over(c10::intrusive_ptr<c10d::Store> store,
                                                        const Membership& member);

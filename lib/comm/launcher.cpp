@@ -60,16 +60,14 @@ struct Child {
   int rank = 0;
   pid_t pid = -1;
   bool running = false;
-  bool told_to_end = false;  ///< by the launcher, after another one failed
+  bool told_to_end = false;  ///< by the launcher, after another one ended
   int status = 0;            ///< waitpid's
   Log log;
 
   bool killed() const { return WIFSIGNALED(status); }
   int exit_code() const { return killed() ? static_cast<int>(ExitCode::kPeerLost) : WEXITSTATUS(status); }
-  bool failed() const {
-    return killed() || (exit_code() != static_cast<int>(ExitCode::kOk) &&
-                        exit_code() != static_cast<int>(ExitCode::kPreempted));
-  }
+  bool stopped() const { return exit_code() == static_cast<int>(ExitCode::kPreempted); }
+  bool failed() const { return exit_code() != static_cast<int>(ExitCode::kOk) && !stopped(); }
   /// Failed for a reason of its own, not because another one was lost.
   bool is_cause() const {
     return failed() && !told_to_end && (killed() || exit_code() != static_cast<int>(ExitCode::kPeerLost));
@@ -155,7 +153,8 @@ class Group {
   }
 
   /// Passes a signal on. Sets no deadline: the processes may be saving a checkpoint.
-  void send(int signal) const {
+  void send(int signal) {
+    passed_on_ = true;
     for (const Child& child : children_)
       if (child.running) kill(child.pid, signal);
   }
@@ -164,9 +163,10 @@ class Group {
     for (Child& child : children_) {
       if (!child.running || waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
       child.running = false;
-      if (!child.failed()) continue;
-      failed_.push_back(&child);
-      if (!deadline_) deadline_ = Clock::now() + kGrace;
+      if (child.failed()) failed_.push_back(&child);
+      // By a signal that came to it alone; where it had not met the others, they wait for it.
+      const bool stopped_alone = child.stopped() && !passed_on_;
+      if ((child.failed() || stopped_alone) && !deadline_) deadline_ = Clock::now() + kGrace;
     }
   }
 
@@ -175,7 +175,7 @@ class Group {
     for (Child& child : children_) {
       if (!child.running) continue;
       if (!child.told_to_end)
-        std::fprintf(stderr, "sdp-train: rank %d still runs %d s after another one failed; ending it\n",
+        std::fprintf(stderr, "sdp-train: rank %d still runs %d s after another one ended; ending it\n",
                      child.rank, static_cast<int>(kGrace.count()));
       kill(child.pid, child.told_to_end ? SIGKILL : SIGTERM);
       child.told_to_end = true;
@@ -222,6 +222,7 @@ class Group {
   std::vector<Child> children_;
   std::vector<const Child*> failed_;  ///< in the order in which they failed
   std::optional<Clock::time_point> deadline_;
+  bool passed_on_ = false;  ///< a signal, to all
 };
 
 }  // namespace

@@ -26,7 +26,8 @@ namespace sdp {
 /// one is passed on as well and ends them at once. When this process is killed, the kernel kills the others.
 ///
 /// After one process has failed, before or after a signal, the others get 5 s to end by themselves, then
-/// SIGTERM, 5 s later SIGKILL. A process that ended with 0 or 75 (preempted) has not failed.
+/// SIGTERM, 5 s later SIGKILL. A process that ended with 0 or 75 (preempted) has not failed; but 75 without a
+/// signal that was passed on means that one came to it alone, and the others are then treated alike.
 ///
 /// Returns the program's exit code: that of the first process that failed for a reason of its own; 4 for one
 /// killed by a signal; 4 when all failed ones only lost a peer; 75 when some were preempted and none failed.

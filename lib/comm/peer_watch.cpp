@@ -5,104 +5,27 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
-#include <random>
-#include <sstream>
+#include <cstring>
 #include <stdexcept>
+#include <type_traits>
+
+#include "comm/meet_peers.h"
 
 namespace sdp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-constexpr const char* kLoopback = "127.0.0.1";
-constexpr std::chrono::seconds kHelloTimeout{5};
 constexpr std::chrono::milliseconds kSameTime{100};
+/// How often a process looks whether the program that started it is still there.
+constexpr std::chrono::seconds kParentInterval{1};
 
 /// It is to blame, not only another one's victim.
 bool is_cause(Departure departure) {
   return departure == Departure::kSilent || departure == Departure::kError;
-}
-
-bool is_word(char byte) {
-  return byte == static_cast<char>(Departure::kFinished) || byte == static_cast<char>(Departure::kError) ||
-         byte == static_cast<char>(Departure::kPeerLost);
-}
-
-std::string random_token() {
-  std::random_device source;
-  return fmt::format("{:08x}{:08x}", source(), source());
-}
-
-/// How a process introduces itself: it knows the listener's token, and says its rank.
-std::string hello(const std::string& token, int rank) {
-  return fmt::format("{} {:08}", token, rank);
-}
-
-std::string address_key(int rank) {
-  return fmt::format("watch/{}", rank);
-}
-
-struct Address {
-  std::string host;
-  int port = 0;
-  std::string token;
-};
-
-Address read_address(c10d::Store& store, int rank, const std::string& master) {
-  std::istringstream words(store.get_to_str(address_key(rank)));
-  Address address;
-  if (!(words >> address.host >> address.port >> address.token))
-    throw std::runtime_error(fmt::format("no address of rank {} in the store", rank));
-  if (address.host == "master") address.host = master;
-  return address;
-}
-
-/// The rank of who says hello to a listener; nothing for strangers.
-std::optional<int> read_hello(const Socket& socket, const std::string& token) {
-  const size_t bytes = hello(token, 0).size();
-  const std::string text = receive_before(socket, bytes, Clock::now() + kHelloTimeout);
-  int rank = -1;
-  if (text.size() == bytes) std::from_chars(text.data() + token.size() + 1, text.data() + bytes, rank);
-  return rank >= 0 && text == hello(token, rank) ? std::optional(rank) : std::nullopt;
-}
-
-/// A connection with every other process, [W]: with lower ranks made here, with higher ones by them.
-std::vector<Socket> meet_all(c10d::Store& store, const PeerWatch::Options& options) {
-  const Deadline deadline = Clock::now() + options.timeout;
-  const bool one_host = options.master.empty();
-  const Socket listener = listen_on_free_port(options.master, one_host);
-  const std::string token = random_token();
-  const std::string own = one_host ? kLoopback : address_towards(options.master);
-  store.set(address_key(options.rank),
-            fmt::format("{} {} {}", own.empty() ? "master" : own, port_of(listener), token));
-  std::vector<Socket> peers(static_cast<size_t>(options.size));
-  for (int rank = 0; rank < options.rank; ++rank) {
-    const Address address = read_address(store, rank, options.master);
-    Socket& peer = peers[static_cast<size_t>(rank)];
-    peer = connect_before(address.host, address.port, deadline);
-    send_all(peer, hello(address.token, options.rank));
-  }
-  for (int missing = options.size - 1 - options.rank; missing > 0;) {
-    Socket accepted = accept_before(listener, deadline);
-    if (!accepted.is_open()) throw std::runtime_error(fmt::format("{} processes did not come", missing));
-    const std::optional<int> rank = read_hello(accepted, token);
-    if (!rank || *rank <= options.rank || *rank >= options.size || peers[*rank].is_open()) continue;
-    peers[*rank] = std::move(accepted);
-    --missing;
-  }
-  for (const Socket& peer : peers)
-    if (peer.is_open() && !one_host) notice_lost_host(peer);
-  return peers;
-}
-
-std::string list(const std::vector<int>& ranks) {
-  const std::string all = fmt::format("{}", fmt::join(ranks.begin(), ranks.end() - 1, ", "));
-  return ranks.size() == 1 ? fmt::format("rank {}", ranks.front())
-                           : fmt::format("ranks {} and {}", all, ranks.back());
 }
 
 std::string capitalized(std::string text) {
@@ -111,6 +34,12 @@ std::string capitalized(std::string text) {
 }
 
 }  // namespace
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  const std::string all = fmt::format("{}", fmt::join(ranks.begin(), ranks.end() - 1, ", "));
+  return fmt::format("ranks {} and {}", all, ranks.back());
+}
 
 Loss describe_loss(const std::vector<Departure>& departures) {
   std::vector<int> silent, failed, causes;
@@ -124,22 +53,54 @@ Loss describe_loss(const std::vector<Departure>& departures) {
     return {"the other processes",
             "None of them was seen to end: one hangs, or the network between them failed."};
   Loss loss;
-  loss.who = list(causes);
+  loss.who = list_ranks(causes);
   if (!silent.empty())
-    loss.why = fmt::format("{} ended without a word, as after a kill or a crash.", capitalized(list(silent)));
+    loss.why =
+        fmt::format("{} ended without a word, as after a kill or a crash.", capitalized(list_ranks(silent)));
   if (!failed.empty())
     loss.why += fmt::format("{}{} ended with an error, which is in {} log.", loss.why.empty() ? "" : " ",
-                            capitalized(list(failed)), failed.size() == 1 ? "its" : "their");
+                            capitalized(list_ranks(failed)), failed.size() == 1 ? "its" : "their");
+  return loss;
+}
+
+Loss describe_delay(const std::vector<std::optional<Whereabouts>>& whereabouts, int rank) {
+  std::vector<int> silent, behind;
+  const int64_t own = whereabouts[static_cast<size_t>(rank)]->collectives;
+  std::string places;
+  for (int other = 0; other < static_cast<int>(whereabouts.size()); ++other) {
+    const auto& where = whereabouts[static_cast<size_t>(other)];
+    if (!where) silent.push_back(other);
+    if (!where || where->collectives >= own) continue;
+    behind.push_back(other);
+    places += fmt::format(" Rank {} answers, but has not come to it{}.", other,
+                          where->place.empty() ? "" : fmt::format(": it is in {}", where->place));
+  }
+  if (silent.empty() && behind.empty()) return describe_loss({});
+  Loss loss;
+  if (!silent.empty())
+    loss.why =
+        fmt::format(" {} {} not answer, as {} stopped or the host hangs.", capitalized(list_ranks(silent)),
+                    silent.size() == 1 ? "does" : "do", silent.size() == 1 ? "it is" : "they are");
+  // Who is behind may only wait for those that are silent.
+  if (silent.empty()) loss.why = places;
+  loss.who = list_ranks(silent.empty() ? behind : silent);
+  loss.why.erase(0, 1);
   return loss;
 }
 
 PeerWatch::PeerWatch(c10d::Store& store, Options options)
     : options_(std::move(options)),
-      peers_(meet_all(store, options_)),
-      stop_(eventfd(0, EFD_CLOEXEC)),
+      peers_(meet_peers(store, {.rank = options_.rank,
+                                .size = options_.size,
+                                .master = options_.master,
+                                .deadline = Clock::now() + options_.timeout})),
+      end_(eventfd(0, EFD_CLOEXEC)),
+      agreement_(options_.rank, options_.size),
+      inboxes_(peers_.size()),
+      closed_(peers_.size(), false),
       departures_(peers_.size(), Departure::kNone),
-      closed_(peers_.size(), false) {
-  if (!stop_.is_open()) throw std::runtime_error("no event descriptor");
+      whereabouts_(peers_.size()) {
+  if (!end_.is_open()) throw std::runtime_error("no event descriptor");
   // Signals are for the threads that were there before.
   sigset_t all, before;
   sigfillset(&all);
@@ -149,8 +110,19 @@ PeerWatch::PeerWatch(c10d::Store& store, Options options)
 }
 
 PeerWatch::~PeerWatch() {
-  eventfd_write(stop_.descriptor(), 1);
+  eventfd_write(end_.descriptor(), 1);
   thread_.join();
+}
+
+void PeerWatch::send(size_t peer, const Message& message) const {
+  static_assert(std::is_trivially_copyable_v<Message>);
+  if (peers_[peer].is_open())
+    ::send(peers_[peer].descriptor(), &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void PeerWatch::send_all(const Message& message) const {
+  for (size_t peer = 0; peer < peers_.size(); ++peer)
+    send(peer, message);
 }
 
 void PeerWatch::leave(Departure how) {
@@ -159,9 +131,7 @@ void PeerWatch::leave(Departure how) {
     if (said_) return;
     said_ = true;
   }
-  const char word = static_cast<char>(how);
-  for (const Socket& peer : peers_)
-    if (peer.is_open()) send(peer.descriptor(), &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  send_all({.number = static_cast<int64_t>(how), .kind = Message::Kind::kLeaves});
 }
 
 std::vector<Departure> PeerWatch::after_failure(std::chrono::milliseconds limit) {
@@ -176,46 +146,160 @@ std::vector<Departure> PeerWatch::after_failure(std::chrono::milliseconds limit)
   return departures_;
 }
 
+std::vector<std::optional<Whereabouts>> PeerWatch::ask_where(std::chrono::milliseconds limit) {
+  const Message own = here();
+  std::unique_lock lock(mutex_);
+  std::fill(whereabouts_.begin(), whereabouts_.end(), std::nullopt);
+  whereabouts_[static_cast<size_t>(options_.rank)] = {own.number, own.text.data()};
+  lock.unlock();
+  send_all({.kind = Message::Kind::kWhere});
+  lock.lock();
+  changed_.wait_for(lock, limit, [&] {
+    return std::all_of(whereabouts_.begin(), whereabouts_.end(),
+                       [](const auto& where) { return where.has_value(); });
+  });
+  return whereabouts_;
+}
+
+PeerWatch::Message PeerWatch::here() const {
+  Message message = {.kind = Message::Kind::kHere};
+  if (!options_.events.whereabouts) return message;
+  const Whereabouts where = options_.events.whereabouts();
+  message.number = where.collectives;
+  where.place.copy(message.text.data(), message.text.size() - 1);
+  return message;
+}
+
 void PeerWatch::watch() {
   std::vector<pollfd> polled;
+  const auto add = [&](int descriptor) {
+    polled.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+  };
   for (const Socket& peer : peers_)
-    polled.push_back({.fd = peer.descriptor(), .events = POLLIN, .revents = 0});
-  polled.push_back({.fd = stop_.descriptor(), .events = POLLIN, .revents = 0});
-  bool called = !options_.unnoticed;
+    add(peer.descriptor());
+  add(end_.descriptor());
+  add(options_.stop_descriptor);
+  const pollfd& end = polled[peers_.size()];
+  pollfd& stop = polled[peers_.size() + 1];
   for (;;) {
     int wait_ms = -1;
-    if (first_loss_ && !called) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*first_loss_ + kPatience - Clock::now());
+    if (const auto deadline = next_deadline()) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
       wait_ms = static_cast<int>(std::max<int64_t>(left.count(), 0));
     }
     const int ready = poll(polled.data(), polled.size(), wait_ms);
-    if (ready > 0 && polled.back().revents != 0) return;
+    if (ready > 0 && end.revents != 0) return;
     for (size_t peer = 0; ready > 0 && peer < peers_.size(); ++peer) {
       if (polled[peer].revents == 0) continue;
       hear(peer);
       if (closed_[peer]) polled[peer].fd = -1;
     }
-    if (called || !first_loss_ || Clock::now() < *first_loss_ + kPatience) continue;
-    called = true;
-    leave(Departure::kPeerLost);
-    options_.unnoticed(after_failure(std::chrono::milliseconds(0)));
+    if (ready > 0 && stop.revents != 0) {
+      stop.fd = -1;  // it stays readable
+      begin_stop();
+    }
+    check_deadlines();
   }
 }
 
-void PeerWatch::hear(size_t peer) {
-  char word = 0;
-  const ssize_t received = recv(peers_[peer].descriptor(), &word, 1, MSG_DONTWAIT);
-  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  const std::lock_guard lock(mutex_);
-  Departure& departure = departures_[peer];
-  if (received == 1 && is_word(word)) {
-    departure = static_cast<Departure>(word);
-  } else {
-    closed_[peer] = true;
-    if (departure == Departure::kNone) departure = Departure::kSilent;
+std::optional<PeerWatch::Clock::time_point> PeerWatch::next_deadline() const {
+  std::optional<Clock::time_point> next;
+  const auto add = [&](Clock::time_point time) { next = std::min(next.value_or(time), time); };
+  if (first_loss_ && !called_unnoticed_) add(*first_loss_ + kPatience);
+  if (stop_asked_at_) add(*stop_asked_at_ + options_.answer_timeout);
+  if (options_.parent != 0 && !is_orphan_) add(Clock::now() + kParentInterval);
+  return next;
+}
+
+void PeerWatch::check_deadlines() {
+  if (options_.parent != 0 && !is_orphan_ && getppid() != options_.parent) {
+    is_orphan_ = true;
+    if (options_.events.orphaned) options_.events.orphaned();
+    begin_stop();
   }
-  if (!first_loss_ && departure != Departure::kFinished) first_loss_ = Clock::now();
-  changed_.notify_all();
+  if (stop_asked_at_) {
+    std::vector<int> missing = agreement_.missing();
+    std::erase_if(missing,
+                  [&](int rank) { return departures_[static_cast<size_t>(rank)] != Departure::kNone; });
+    if (missing.empty()) {
+      stop_asked_at_.reset();
+    } else if (Clock::now() >= *stop_asked_at_ + options_.answer_timeout) {
+      stop_asked_at_.reset();
+      agreement_.abandon();
+      if (options_.events.unanswered) options_.events.unanswered(missing);
+    }
+  }
+  if (called_unnoticed_ || !first_loss_ || Clock::now() < *first_loss_ + kPatience) return;
+  called_unnoticed_ = true;
+  if (!options_.events.unnoticed) return;
+  leave(Departure::kPeerLost);
+  options_.events.unnoticed(after_failure(std::chrono::milliseconds(0)));
+}
+
+void PeerWatch::hear(size_t peer) {
+  Inbox& inbox = inboxes_[peer];
+  const ssize_t received = recv(peers_[peer].descriptor(), inbox.bytes.data() + inbox.size,
+                                inbox.bytes.size() - inbox.size, MSG_DONTWAIT);
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (received <= 0) {
+    closed_[peer] = true;
+    if (departures_[peer] == Departure::kNone) lose(peer, Departure::kSilent);
+    return;
+  }
+  inbox.size += static_cast<size_t>(received);
+  if (inbox.size < inbox.bytes.size()) return;
+  inbox.size = 0;
+  Message message;
+  std::memcpy(&message, inbox.bytes.data(), sizeof(message));
+  read(peer, message);
+}
+
+void PeerWatch::read(size_t peer, const Message& message) {
+  switch (message.kind) {
+    case Message::Kind::kLeaves:
+      lose(peer, static_cast<Departure>(message.number));
+      break;
+    case Message::Kind::kStops:
+      agreement_.hear(static_cast<int>(peer), message.number);
+      begin_stop();
+      break;
+    case Message::Kind::kWhere:
+      send(peer, here());
+      break;
+    case Message::Kind::kHere: {
+      const std::lock_guard lock(mutex_);
+      whereabouts_[peer] = {message.number, std::string(message.text.data())};
+      changed_.notify_all();
+      break;
+    }
+  }
+}
+
+void PeerWatch::lose(size_t peer, Departure departure) {
+  {
+    const std::lock_guard lock(mutex_);
+    departures_[peer] = departure;
+    if (!first_loss_ && departure != Departure::kFinished) first_loss_ = Clock::now();
+    changed_.notify_all();
+  }
+  if (departure != Departure::kFinished) agreement_.abandon();
+}
+
+void PeerWatch::begin_stop() {
+  if (const std::optional<int64_t> begun = agreement_.ask()) {
+    stop_asked_at_ = Clock::now();
+    send_all({.number = *begun, .kind = Message::Kind::kStops});
+  }
+  if (agreement_.is_before_training()) end_before_training();
+}
+
+/// Tells it to those, too, who do not hear it from the process whose training has not begun, as that one
+/// ends.
+void PeerWatch::end_before_training() {
+  if (ended_before_training_) return;
+  ended_before_training_ = true;
+  send_all({.number = StopAgreement::kNotBegun, .kind = Message::Kind::kStops});
+  if (options_.events.stopped_before_training) options_.events.stopped_before_training();
 }
 
 }  // namespace sdp

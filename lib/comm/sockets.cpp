@@ -151,19 +151,6 @@ void send_all(const Socket& socket, const std::string& text) {
     fail("cannot send");
 }
 
-std::string receive_before(const Socket& socket, size_t bytes, Deadline deadline) {
-  std::string text(bytes, '\0');
-  size_t done = 0;
-  while (done < bytes && poll_before(socket.descriptor(), POLLIN, deadline)) {
-    const ssize_t received = recv(socket.descriptor(), text.data() + done, bytes - done, 0);
-    if (received < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (received <= 0) break;
-    done += static_cast<size_t>(received);
-  }
-  text.resize(done);
-  return text;
-}
-
 void notice_lost_host(const Socket& socket) {
   const auto set = [&](int level, int option, int value) {
     if (setsockopt(socket.descriptor(), level, option, &value, sizeof(value)) != 0) fail("setsockopt");

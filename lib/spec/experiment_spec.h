@@ -316,6 +316,7 @@ struct TrainSpec {
   bool checkpoint_activations = false;
   int64_t profile_steps = 0;
   int64_t log_every_steps = 10;
+  int64_t collective_timeout_s = 600;
   double label_smoothing = 0;
 
   bool operator==(const TrainSpec&) const = default;
@@ -350,6 +351,11 @@ struct TrainSpec {
           at_least(0), "steps");
     field("log_every_steps", &TrainSpec::log_every_steps, "distance of training lines in the metrics",
           at_least(1), "steps");
+    field(
+        "collective_timeout_s", &TrainSpec::collective_timeout_s,
+        "how long a process waits for the others at the start and in every exchange; one that does not come "
+        "within it counts as lost",
+        in_range(1, 1e6), "s");
     field("label_smoothing", &TrainSpec::label_smoothing, "cross-entropy label smoothing", in_range(0, 1));
   }
 };

@@ -22,7 +22,7 @@ constexpr auto kFree = std::to_array<std::string_view>(
     {"name", "data.path", "data.index_dir", "data.loader_threads", "data.prefetch_batches", "data.location",
      "subnetwork.placement", "optimizer.shard", "train.device", "train.bucket_megabytes",
      "train.release_gradients", "train.checkpoint_activations", "train.profile_steps",
-     "train.log_every_steps", "checkpoint.", "eval.", "output."});
+     "train.log_every_steps", "train.collective_timeout_s", "checkpoint.", "eval.", "output."});
 
 template <size_t size>
 bool matches(const std::array<std::string_view, size>& patterns, const std::string& key) {

@@ -5,7 +5,6 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -13,9 +12,6 @@
 #include "spec/experiment_spec.h"
 
 namespace sdp {
-
-/// A peer that does not take part for so long counts as lost.
-inline constexpr std::chrono::minutes kCollectiveTimeout{10};
 
 /// The device of a process: its host's GPU number local_rank, the only one it can see where a scheduler shows
 /// each process its own, or the CPU. UsageError where CUDA is asked for and there is none, or GPUs are fewer

@@ -13,7 +13,6 @@ namespace sdp {
 
 /// Sums over the interval's steps, not averages.
 struct ProcessReport {
-  double stop_requested = 0;     ///< 1: a signal asks for the end of the run
   double peak_memory_bytes = 0;  ///< of the process
   double data_wait_ms = 0;
   double skipped_samples = 0;
@@ -24,9 +23,8 @@ struct ProcessReport {
 
   template <class Visitor>
   void visit(Visitor visitor) {
-    for (double* value :
-         {&stop_requested, &peak_memory_bytes, &data_wait_ms, &skipped_samples, &busy_ms, &reduce_bytes,
-          &reduce_ms, &reduce_wait_ms, &publish_bytes, &publish_ms, &publish_wait_ms})
+    for (double* value : {&peak_memory_bytes, &data_wait_ms, &skipped_samples, &busy_ms, &reduce_bytes,
+                          &reduce_ms, &reduce_wait_ms, &publish_bytes, &publish_ms, &publish_wait_ms})
       visitor(*value);
     for (double& value : peak_tensor_bytes)
       visitor(value);

@@ -19,13 +19,12 @@ std::string text_of(const DataIdentity& identity) {
 
 }  // namespace
 
-Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log,
-                 const PreemptionSignals& signals, bool resume, int threads)
+Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
+                 int threads)
     : experiment_(experiment),
       comm_(comm),
       folder_(std::move(folder)),
       log_(std::move(log)),
-      signals_(signals),
       threads_(threads),
       line_(comm.rank() == 0 ? STDOUT_FILENO : -1),
       progress_(line_, experiment.spec.train.log_every_steps),
@@ -71,7 +70,7 @@ void Trainer::start_fresh_or_resume(bool resume) {
     const std::string note = check_training_data(reader->manifest(), training_data_);
     if (!note.empty() && comm_.rank() == 0) log_.warn(note);
     restore(*reader, experiment_, engine_);
-    first_step_ = reader->manifest().step;
+    first_step_ = saved_step_ = reader->manifest().step;
     first_batch_norm_updates_ = reader->manifest().state.at("batch_norm_updates");
     if (comm_.rank() == 0) {
       if (first_step_ < steps_.length.total_steps)
@@ -180,8 +179,18 @@ void Trainer::save(int64_t done) {
                                          .batch_norm_updates = first_batch_norm_updates_ + passes,
                                          .training_data = training_data_},
                                         threads_, work.on_progress());
+  saved_step_ = done;
   if (metrics_)
     metrics_->append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = bytes});
+}
+
+/// All processes have done as many steps.
+ExitCode Trainer::stop(int64_t done) {
+  if (interval_.steps > 0) log_interval(done);
+  if (saved_step_ != done) save(done);
+  if (comm_.rank() == 0)
+    tell(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
+  return ExitCode::kPreempted;
 }
 
 ExitCode Trainer::run() {
@@ -194,27 +203,22 @@ ExitCode Trainer::run() {
     log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}", first_step_,
                           total));
   for (int64_t step = first_step_; step < total; ++step) {
+    if (comm_.stops_before(step)) return stop(step);
     profiler_->before_step(step, comm_.device().is_cuda());
     train_step(step);
     profiler_->after_step(step);
     const int64_t done = step + 1;
     const bool last = done == total;
-    bool stop = false;
     const bool saves = last || is_due(steps_.checkpoint_every_steps, done);
     // A checkpoint always follows a line of the metrics, and so a look at the losses.
     if (saves || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
-      stop = log_interval(done);
+      log_interval(done);
     const auto pause_began = std::chrono::steady_clock::now();
     // Evaluated before it is saved: what a checkpoint follows is in the metrics that --resume keeps.
     if (last || is_due(steps_.eval_every_steps, done)) evaluate(done, last);
-    if (saves || stop) save(done);
+    if (saves) save(done);
     // Evaluation and saving do not count as training time.
     interval_.began += std::chrono::steady_clock::now() - pause_began;
-    if (stop && !last) {
-      if (comm_.rank() == 0)
-        tell(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
-      return ExitCode::kPreempted;
-    }
   }
   summarize();
   return ExitCode::kOk;

@@ -21,7 +21,6 @@
 #include "spec/error.h"
 #include "train/evaluation.h"
 #include "train/experiment.h"
-#include "train/preemption.h"
 #include "train/process_report.h"
 #include "train/profiler.h"
 #include "train/run_data.h"
@@ -32,12 +31,13 @@ namespace sdp {
 class Trainer {
  public:
   /// Opens the data, makes the local subnetworks, and starts from fresh values or, with `resume`, from the
-  /// run folder's newest checkpoint if there is one. `signals` tell when to stop. Collective, as is `run`.
-  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log,
-          const PreemptionSignals& signals, bool resume, int threads);
+  /// run folder's newest checkpoint if there is one. Collective, as is `run`.
+  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
+          int threads);
   ~Trainer();
 
-  /// Trains to the end, evaluates and saves: kOk, or kPreempted when a signal ended it after a checkpoint.
+  /// Trains to the end, evaluates and saves: kOk; or kPreempted, after a checkpoint of the step after which
+  /// all processes stopped, as one was asked to.
   ExitCode run();
 
  private:
@@ -56,8 +56,8 @@ class Trainer {
   void start_fresh_or_resume(bool resume);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
-  /// Writes the interval's line; whether any process was asked to stop. Collective.
-  bool log_interval(int64_t done);
+  /// Writes the interval's line. Collective.
+  void log_interval(int64_t done);
   void trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples);
   at::Tensor fp64_zeros(size_t size) const;
   TrainingBatches batches_of_process() const;
@@ -70,6 +70,7 @@ class Trainer {
   void evaluate(int64_t done, bool final);
   void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
   void save(int64_t done);
+  ExitCode stop(int64_t done);
   void summarize() const;
   /// Logs a message while a line of progress may be drawn.
   void tell(const std::string& message);
@@ -80,7 +81,6 @@ class Trainer {
   Communicator& comm_;
   const RunFolder folder_;
   Logger log_;
-  const PreemptionSignals& signals_;
   const int threads_;
   ProgressLine line_;  ///< rank 0 alone shows it
   Progress progress_;
@@ -100,6 +100,7 @@ class Trainer {
   bool warned_of_slow_data_ = false;
   int64_t first_step_ = 0;
   int64_t first_batch_norm_updates_ = 0;  ///< at first_step_
+  int64_t saved_step_ = -1;               ///< of the newest checkpoint; -1: none
 };
 
 }  // namespace sdp

@@ -30,8 +30,7 @@ ProcessReport Trainer::report() {
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - interval_.began).count();
   const ExchangeTotals reduce = engine_.reduce_totals() - interval_.reduce;
   const ExchangeTotals publish = engine_.publish_totals() - interval_.publish;
-  ProcessReport report{.stop_requested = signals_.requested() ? 1.0 : 0.0,
-                       .peak_memory_bytes = static_cast<double>(peak_memory_bytes(comm_.device())),
+  ProcessReport report{.peak_memory_bytes = static_cast<double>(peak_memory_bytes(comm_.device())),
                        .data_wait_ms = feed_->wait_ms() - interval_.data_wait_ms,
                        .skipped_samples = static_cast<double>(interval_.skipped),
                        .reduce_bytes = static_cast<double>(reduce.bytes_sent),
@@ -70,7 +69,7 @@ void Trainer::trace_step(int64_t step, const at::Tensor& losses, const std::vect
   }
 }
 
-bool Trainer::log_interval(int64_t done) {
+void Trainer::log_interval(int64_t done) {
   // What was sent in the interval's steps is counted with it.
   engine_.await_all_values();
   const GatheredReports gathered = gather(comm_, report(), interval_.losses);
@@ -96,8 +95,6 @@ bool Trainer::log_interval(int64_t done) {
     if (done - first_step_ > interval_.steps) warn_of_slow_data(record.step_ms, record.data_wait_ms);
   }
   begin_interval();
-  return std::any_of(gathered.processes.begin(), gathered.processes.end(),
-                     [](const ProcessReport& process) { return process.stop_requested > 0; });
 }
 
 void Trainer::warn_of_slow_data(double step_ms, double wait_ms) {

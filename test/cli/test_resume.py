@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
@@ -61,17 +59,6 @@ def wait_for_checkpoint(run_dir, step, process):
         assert process.poll() is None, process.stdout.read()
         time.sleep(0.02)
     pytest.fail(f"no checkpoint at step {step}")
-
-
-def wait_until_listening(port, process):
-    deadline = time.time() + 120
-    while time.time() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.02)
-    pytest.fail(f"nothing listens on port {port}")
 
 
 @pytest.fixture(scope="module")
@@ -131,40 +118,6 @@ def test_resume_with_another_number_of_processes(tmp_path, data):
     actual = harness.trace_losses(tmp_path / "runs" / "parts")
     assert actual.keys() == expected.keys()
     assert all(actual[key] == pytest.approx(loss, rel=0, abs=1e-9) for key, loss in expected.items())
-
-
-def test_signal_saves_and_exits_75(tmp_path, data, uninterrupted):
-    config = harness.write_config(tmp_path, "run", data, **SMALL)
-    run_dir = tmp_path / "runs" / "run"
-    process = start(config, 2)
-    wait_for_checkpoint(run_dir, 10, process)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 75, output
-    assert "--resume" in output
-    assert not (run_dir / "summary.json").exists()
-    harness.run("--config", config, "--nproc", 2, "--resume")
-    assert export_hash(run_dir) == export_hash(uninterrupted)
-    assert harness.without_times(summary_of(run_dir)) == harness.without_times(summary_of(uninterrupted))
-
-
-def test_signal_before_training_saves_and_exits_75(tmp_path, data):
-    """Rank 0 gets it while it waits for rank 1, which starts later."""
-    config = harness.write_config(tmp_path, "run", data, **SMALL)
-    port = harness.free_port()
-    env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-
-    def start_rank(rank):
-        return harness.start("--config", config, env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    ranks = [start_rank(0)]
-    wait_until_listening(port, ranks[0])
-    ranks[0].send_signal(signal.SIGTERM)
-    ranks.append(start_rank(1))
-    outputs = [process.communicate(timeout=300)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [75, 75], outputs
-    assert (tmp_path / "runs" / "run" / "latest").read_text().strip() == "step-00000005"
 
 
 def test_lost_process_ends_the_others(tmp_path, data):
@@ -292,33 +245,3 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tmp_path, dat
     result = harness.run("--config", config, "--nproc", 2, expect=1)
     assert "not finite" in result.stderr and "optimizer.lr" in result.stderr
     assert not (tmp_path / "runs" / "run" / "latest").exists()
-
-
-def test_a_second_signal_ends_at_once(tmp_path, data):
-    """The first asks for a checkpoint; one that comes later does not wait for it."""
-    sections = {**SMALL, "train": {**SMALL["train"], "max_steps": 100000, "log_every_steps": 100000}}
-    sections["checkpoint"] = {"at_start": True, "every_steps": 100000}
-    config = harness.write_config(tmp_path, "run", data, **sections)
-    process = harness.start("--config", config, "--nproc", 1, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for_checkpoint(tmp_path / "runs" / "run", 0, process)
-    process.send_signal(signal.SIGTERM)
-    time.sleep(3.5)
-    assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=300)
-    assert process.returncode == -signal.SIGTERM
-
-
-def test_signal_to_one_rank_stops_all_and_saves_that_step(tmp_path, data):
-    sections = {**SMALL, "train": {**SMALL["train"], "max_steps": 5000}}
-    sections["checkpoint"] = {"at_start": True, "every_steps": 100000, "keep_last": 2}
-    process = start(harness.write_config(tmp_path, "run", data, **sections), 2)
-    run_dir = tmp_path / "runs" / "run"
-    wait_for_checkpoint(run_dir, 0, process)
-    time.sleep(1)  # into the loop
-    ranks = open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()
-    os.kill(int(ranks[1]), signal.SIGTERM)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 75, output
-    step = int(re.search(r"signal after step (\d+)", output)[1])
-    assert step > 0 and (run_dir / "latest").read_text().strip() == f"step-{step:08d}"

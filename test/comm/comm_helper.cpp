@@ -87,7 +87,7 @@ int sleep_long(const Call& call, int rank) {
 
 /// exchange [STEPS]: exchanges with all ranks, for ever or for so many steps, and checks what it gets.
 int exchange(const Call& call, const sdp::Ranks& ranks) {
-  const auto comm = sdp::connect(ranks, at::kCPU, std::chrono::seconds(300));
+  const auto comm = sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(300)});
   const int64_t steps = call.arguments.empty() ? INT64_MAX : std::stoll(call.arguments.front());
   const std::vector<int64_t> splits(static_cast<size_t>(comm->size()), 1000);
   const at::Tensor send = at::full({1000 * comm->size()}, comm->rank(), at::kFloat);
@@ -103,7 +103,7 @@ int exchange(const Call& call, const sdp::Ranks& ranks) {
 
 /// lone RANK sleep|fail: after a first exchange, that rank sleeps for a minute or fails; the others go on.
 int leave_alone(const Call& call, const sdp::Ranks& ranks) {
-  const auto comm = sdp::connect(ranks, at::kCPU, std::chrono::seconds(300));
+  const auto comm = sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(300)});
   const sdp::PhaseScope phase(*comm, "the test");
   comm->barrier();
   leave_ready(call, comm->rank());

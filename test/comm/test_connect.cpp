@@ -13,6 +13,7 @@
 namespace sdp {
 namespace {
 
+using std::chrono::seconds;
 using test::free_port;
 using test::Listener;
 using test::ScratchFolder;
@@ -75,13 +76,13 @@ TEST_CASE("a port that is taken, and peers that never come") {
   ranks.master_port = taken.port();
   for (const bool single_host : {true, false}) {
     ranks.single_host = single_host;
-    CHECK_THROWS_AS(connect(ranks, at::kCPU, std::chrono::seconds(2)), UsageError);
+    CHECK_THROWS_AS(connect(ranks, at::kCPU, {.timeout = seconds(2)}), UsageError);
   }
 
   ranks.single_host = true;
   ranks.master_port = free_port();
   try {
-    connect(ranks, at::kCPU, std::chrono::seconds(1));
+    connect(ranks, at::kCPU, {.timeout = seconds(1)});
     FAIL("connected to nobody");
   } catch (const PeerLostError& error) {
     const std::string message = error.what();
@@ -102,7 +103,7 @@ TEST_CASE(
     own.rank = rank;
     own.local_world = local_world;
     try {
-      connect(own, at::kCPU, std::chrono::seconds(20));
+      connect(own, at::kCPU, {.timeout = seconds(20)});
     } catch (const UsageError& error) {
       return std::string(error.what());
     }
@@ -116,8 +117,65 @@ TEST_CASE(
   CHECK_THAT(third.get(), Catch::Contains("1 of 3 processes are on hosts of 1, as this one"));
 }
 
+TEST_CASE("a port that accepts and stays silent, and another job's store") {
+  const Listener silent;
+  Ranks ranks;
+  ranks.rank = 1;
+  ranks.world = 2;
+  ranks.source = "test";
+  ranks.master_address = "127.0.0.1";
+  ranks.master_port = silent.port();
+  CHECK_THROWS_WITH(connect(ranks, at::kCPU, {.timeout = seconds(1)}),
+                    Catch::StartsWith("Rank 1 could not meet the other 1 processes at 127.0.0.1:") &&
+                        Catch::Contains("it waits for an answer of rank 0's store") &&
+                        Catch::Contains("MASTER_PORT"));
+
+  // The first job's rank 0 waits for its own rank 1 while one of the second job comes to its port.
+  ranks.master_port = free_port();
+  const auto rank_of = [&](int rank, const std::string& job) {
+    Ranks own = ranks;
+    own.rank = rank;
+    try {
+      connect(own, at::kCPU, {.timeout = seconds(60), .job = job});
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("connected");
+  };
+  auto first = std::async(std::launch::async, rank_of, 0, "first");
+  CHECK_THAT(rank_of(1, "second"), Catch::Contains("another job") && Catch::Contains("that one is first") &&
+                                       Catch::Contains("MASTER_PORT"));
+  CHECK(rank_of(1, "first") == "connected");
+  CHECK(first.get() == "connected");
+}
+
+TEST_CASE("two processes of one rank are refused") {
+  Ranks ranks;
+  ranks.world = 3;
+  ranks.source = "test";
+  ranks.master_address = "127.0.0.1";
+  ranks.master_port = free_port();
+  const auto message_of = [&](int rank) {
+    Ranks own = ranks;
+    own.rank = rank;
+    try {
+      connect(own, at::kCPU, {.timeout = seconds(3)});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("connected");
+  };
+  std::vector<std::future<std::string>> all;
+  for (const int rank : {0, 1, 1})
+    all.push_back(std::async(std::launch::async, message_of, rank));
+  int refused = 0;
+  for (auto& message : all)
+    refused += message.get().find("Two processes are rank 1") == 0 ? 1 : 0;
+  CHECK(refused == 1);
+}
+
 TEST_CASE("a world of one meets nobody") {
-  const auto comm = connect(Ranks{}, at::kCPU, std::chrono::seconds(1));
+  const auto comm = connect(Ranks{}, at::kCPU, {.timeout = seconds(1)});
   const at::Tensor recv = at::zeros({3});
   comm->all_to_all(recv, at::arange(3, at::kFloat), {3}, {3}).wait();
   CHECK(recv.equal(at::arange(3, at::kFloat)));

@@ -171,7 +171,16 @@ TEST_CASE("ranks that do not notice are ended after the grace") {
   HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "sleep", "1", "3"});
   CHECK(helper.wait() == 3);
   CHECK(since(begin) >= seconds(4));
-  CHECK_THAT(folder.read("console-launcher"), Contains("rank 0 still runs 5 s after another one failed"));
+  CHECK_THAT(folder.read("console-launcher"), Contains("rank 0 still runs 5 s after another one ended"));
+}
+
+TEST_CASE("ranks that wait for one that was stopped alone are stopped, too") {
+  const ScratchFolder folder;
+  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "save", "0", "0"});
+  const std::vector<pid_t> ranks = {folder.process_of(0), folder.process_of(1)};
+  kill(ranks[1], SIGTERM);
+  CHECK(helper.wait() == 75);
+  CHECK(folder.read("saving-0") == std::to_string(SIGTERM));
 }
 
 TEST_CASE("no rank outlives a killed launcher") {

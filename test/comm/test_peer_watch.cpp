@@ -1,8 +1,17 @@
 // Processes that end while others go on: who is named, and how soon all have ended.
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <functional>
+#include <future>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -46,19 +55,43 @@ struct World {
   std::vector<std::unique_ptr<test::HelperProcess>> ranks;
 };
 
-/// The watches of a world of threads; the store is theirs.
-std::vector<std::unique_ptr<PeerWatch>> watches(int size) {
+/// The watches of a world of threads; the store is theirs. `change`: what a rank's options are besides.
+std::vector<std::unique_ptr<PeerWatch>> watches(
+    int size, const std::function<void(int rank, PeerWatch::Options&)>& change = {}) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::unique_ptr<PeerWatch>> made(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
-      made[static_cast<size_t>(rank)] = std::make_unique<PeerWatch>(
-          *store, PeerWatch::Options{.rank = rank, .size = size, .timeout = seconds(10)});
+      PeerWatch::Options options = {.rank = rank, .size = size, .timeout = seconds(60)};
+      if (change) change(rank, options);
+      made[static_cast<size_t>(rank)] = std::make_unique<PeerWatch>(*store, std::move(options));
     });
   for (std::thread& thread : threads)
     thread.join();
   return made;
+}
+
+/// What becomes readable when somebody asks to stop.
+struct Request {
+  void ask() const { eventfd_write(descriptor.descriptor(), 1); }
+  Socket descriptor = Socket(eventfd(0, EFD_CLOEXEC));
+};
+
+/// The steps after which the watches stop, each taking them at its own pace.
+std::vector<int64_t> steps_taken(const std::vector<std::unique_ptr<PeerWatch>>& world) {
+  std::vector<std::future<int64_t>> stopped;
+  for (const auto& watch : world)
+    stopped.push_back(std::async(std::launch::async, [&watch] {
+      int64_t step = 0;
+      while (!watch->stops_before(step))
+        ++step;
+      return step;
+    }));
+  std::vector<int64_t> steps;
+  for (auto& one : stopped)
+    steps.push_back(one.get());
+  return steps;
 }
 
 }  // namespace
@@ -80,6 +113,97 @@ TEST_CASE("who is to blame, by how the others have left") {
       "Rank 1 ended without a word, as after a kill or a crash. Rank 0 ended with an error, which is in its "
       "log.");
   CHECK_THAT(why({D::kNone, D::kNone}), Contains("None of them was seen to end"));
+}
+
+TEST_CASE("who keeps a collective waiting, by where the others are") {
+  using Where = std::optional<Whereabouts>;
+  const Where here = Whereabouts{7, "all-to-all"}, ahead = Whereabouts{8, "all-to-all"};
+  const Where late = Whereabouts{6, "saving a checkpoint"};
+  CHECK(describe_delay({here, std::nullopt, here}, 0).who == "rank 1");
+  CHECK_THAT(describe_delay({here, std::nullopt, here}, 0).why, Contains("Rank 1 does not answer"));
+  CHECK(describe_delay({std::nullopt, ahead, here, std::nullopt}, 2).who == "ranks 0 and 3");
+  // Who is behind may itself wait for who is silent.
+  CHECK(describe_delay({late, here, std::nullopt}, 1).who == "rank 2");
+  CHECK(describe_delay({late, here, ahead}, 1).who == "rank 0");
+  CHECK_THAT(describe_delay({late, here, ahead}, 1).why,
+             Contains("Rank 0") && Contains("saving a checkpoint"));
+  CHECK(describe_delay({here, here}, 0).who == "the other processes");
+}
+
+TEST_CASE("one request stops all after the same step, whoever gets it") {
+  const int asked = GENERATE(0, 2);
+  const Request request;
+  const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
+    if (rank == asked) options.stop_descriptor = request.descriptor.descriptor();
+  });
+  for (const auto& watch : world)
+    REQUIRE_FALSE(watch->stops_before(0));  // training has begun
+  request.ask();
+  const std::vector<int64_t> steps = steps_taken(world);
+  CHECK(steps.front() >= 1);
+  CHECK(steps == std::vector<int64_t>(3, steps.front()));
+}
+
+TEST_CASE("the end of the process that started a rank stops all as well") {
+  std::atomic<int> orphans = 0;
+  const auto world = watches(2, [&](int rank, PeerWatch::Options& options) {
+    if (rank == 1) options.parent = getpid();  // nobody is its own parent
+    options.events.orphaned = [&] { ++orphans; };
+  });
+  for (const auto& watch : world)
+    REQUIRE_FALSE(watch->stops_before(0));
+  const std::vector<int64_t> steps = steps_taken(world);
+  CHECK(steps.front() == steps.back());
+  CHECK(orphans == 1);
+}
+
+TEST_CASE("a request before the training of all has begun ends all, once") {
+  const bool is_in_training = GENERATE(false, true);  // the one that is asked; another one is not
+  const Request request;
+  std::array<std::atomic<int>, 3> ended = {};
+  const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
+    if (rank == 1) options.stop_descriptor = request.descriptor.descriptor();
+    options.events.stopped_before_training = [&ended, rank] { ++ended[static_cast<size_t>(rank)]; };
+  });
+  if (is_in_training) REQUIRE_FALSE(world[1]->stops_before(0));
+  request.ask();
+  const auto all_ended = [&] {
+    return std::all_of(ended.begin(), ended.end(), [](const auto& times) { return times > 0; });
+  };
+  for (const auto limit = Clock::now() + kLimit; !all_ended() && Clock::now() < limit;)
+    std::this_thread::sleep_for(milliseconds(1));
+  for (const auto& times : ended)
+    CHECK(times == 1);
+}
+
+TEST_CASE("a rank that hangs is named, when it is asked where it is and when it is to stop") {
+  const Request request;
+  std::promise<void> goes_on;
+  const std::shared_future<void> until = goes_on.get_future().share();
+  std::promise<std::vector<int>> unanswered;
+  const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
+    options.answer_timeout = seconds(1);
+    options.events.whereabouts = [rank, until] {
+      if (rank == 2) until.wait();  // as if it was stopped
+      return Whereabouts{10 + rank, "a phase whose name is longer than what fits into a message"};
+    };
+    if (rank == 0) {
+      options.stop_descriptor = request.descriptor.descriptor();
+      options.events.unanswered = [&](const std::vector<int>& ranks) { unanswered.set_value(ranks); };
+    }
+  });
+  const auto where = world[0]->ask_where(seconds(1));
+  REQUIRE(where[0]);
+  REQUIRE(where[1]);
+  CHECK_FALSE(where[2]);
+  CHECK(where[0]->collectives == 10);
+  CHECK(where[1]->collectives == 11);
+  CHECK(where[1]->place == "a phase whose name is longer than what fits in");
+  REQUIRE_FALSE(world[0]->stops_before(0));
+  request.ask();
+  CHECK(unanswered.get_future().get() == std::vector<int>{2});
+  CHECK_FALSE(world[0]->stops_before(1));  // it does not wait for ever
+  goes_on.set_value();
 }
 
 TEST_CASE("every way of leaving is told from the others") {
@@ -106,36 +230,42 @@ TEST_CASE("where nobody has left, the wait for who did ends") {
   CHECK(Clock::now() - begin < seconds(2));
 }
 
-TEST_CASE("strangers who connect are turned away") {
+TEST_CASE("strangers who connect are turned away, and many that say nothing keep nobody waiting") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::unique_ptr<PeerWatch> first;
   std::thread thread([&] {
     first =
-        std::make_unique<PeerWatch>(*store, PeerWatch::Options{.rank = 0, .size = 2, .timeout = seconds(20)});
+        std::make_unique<PeerWatch>(*store, PeerWatch::Options{.rank = 0, .size = 2, .timeout = seconds(60)});
   });
   std::istringstream words(store->get_to_str("watch/0"));
   std::string host, token;
   int port = 0;
   words >> host >> port >> token;
   CHECK(host == "127.0.0.1");
+  std::vector<Socket> silent;
+  for (int i = 0; i < 40; ++i)  // 5 s each would be longer than the time-out
+    silent.push_back(connect_before(host, port, Clock::now() + seconds(1)));
   for (const std::string& hello : {std::string("GET / HTTP/1.1\r\nHost: a.very.long.name\r\n"),
                                    std::string(token.size(), '0') + " 00000001", token + " 00000000",
                                    token + " 00000002", token + " -0000001", token + " 1xxxxxxx"}) {
     const Socket stranger = connect_before(host, port, Clock::now() + seconds(1));
     send_all(stranger, hello);
-    CHECK(receive_before(stranger, 1, Clock::now() + seconds(5)).empty());
+    pollfd polled = {.fd = stranger.descriptor(), .events = POLLIN, .revents = 0};
+    char byte = 0;
+    CHECK(poll(&polled, 1, 30'000) == 1);
+    CHECK(recv(stranger.descriptor(), &byte, 1, MSG_DONTWAIT) <= 0);
   }
-  PeerWatch second(*store, {.rank = 1, .size = 2, .timeout = seconds(5)});
+  PeerWatch second(*store, {.rank = 1, .size = 2, .timeout = seconds(60)});
   thread.join();
   second.leave(Departure::kError);
-  CHECK(letters(first->after_failure(seconds(5))) == ".e");
+  CHECK(letters(first->after_failure(seconds(60))) == ".e");
 }
 
 TEST_CASE("a process that does not come is an error at the time-out") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto begin = Clock::now();
   CHECK_THROWS_WITH(PeerWatch(*store, {.rank = 0, .size = 3, .timeout = milliseconds(300)}),
-                    Contains("2 processes did not come"));
+                    Contains("no connection from ranks 1, 2"));
   CHECK(Clock::now() - begin < seconds(3));
 }
 

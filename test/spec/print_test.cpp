@@ -90,6 +90,7 @@ const std::vector<std::string> kKeys = {"name",
                                         "train.checkpoint_activations",
                                         "train.profile_steps",
                                         "train.log_every_steps",
+                                        "train.collective_timeout_s",
                                         "train.label_smoothing",
                                         "checkpoint.every_epochs",
                                         "checkpoint.every_steps",
@@ -164,6 +165,7 @@ ExperimentSpec unusual() {
                 true,
                 3,
                 1,
+                60,
                 0.1};
   spec.checkpoint = {0, 4, 9, true};
   spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8, 1000, 10};

@@ -1,0 +1,152 @@
+#include "comm/meet_peers.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <list>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+
+namespace sdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr const char* kLoopback = "127.0.0.1";
+constexpr std::chrono::seconds kHelloTimeout{5};
+/// Who knows the token says it at once, so of more than these the first have nothing to say.
+constexpr size_t kMostGuests = 512;
+
+std::string random_token() {
+  std::random_device source;
+  return fmt::format("{:08x}{:08x}", source(), source());
+}
+
+/// How a process introduces itself: it knows the listener's token, and says its rank.
+std::string hello(const std::string& token, int rank) {
+  return fmt::format("{} {:08}", token, rank);
+}
+
+/// The rank in a complete hello; nothing for strangers.
+std::optional<int> rank_of(const std::string& text, const std::string& token) {
+  int rank = -1;
+  std::from_chars(text.data() + token.size() + 1, text.data() + text.size(), rank);
+  return rank >= 0 && text == hello(token, rank) ? std::optional(rank) : std::nullopt;
+}
+
+std::string address_key(int rank) {
+  return fmt::format("watch/{}", rank);
+}
+
+struct Address {
+  std::string host;
+  int port = 0;
+  std::string token;
+};
+
+Address read_address(c10d::Store& store, int rank, const std::string& master) {
+  std::istringstream words(store.get_to_str(address_key(rank)));
+  Address address;
+  if (!(words >> address.host >> address.port >> address.token))
+    throw std::runtime_error(fmt::format("no address of rank {} in the store", rank));
+  if (address.host == "master") address.host = master;
+  return address;
+}
+
+/// Who has connected and not yet said who it is.
+struct Guest {
+  Socket socket;
+  std::string text;  ///< what it has said so far
+  Deadline deadline;
+};
+
+/// Reads what a guest has sent; false when the connection has ended.
+bool listen_to(Guest& guest, size_t bytes) {
+  std::string text(bytes - guest.text.size(), '\0');
+  const ssize_t received = recv(guest.socket.descriptor(), text.data(), text.size(), MSG_DONTWAIT);
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (received <= 0) return false;
+  guest.text.append(text, 0, static_cast<size_t>(received));
+  return true;
+}
+
+/// Waits until something comes, a guest's time is over or the deadline is there.
+std::vector<pollfd> poll_all(const Socket& listener, const std::list<Guest>& guests, Deadline deadline) {
+  std::vector<pollfd> polled = {{.fd = listener.descriptor(), .events = POLLIN, .revents = 0}};
+  for (const Guest& guest : guests) {
+    polled.push_back({.fd = guest.socket.descriptor(), .events = POLLIN, .revents = 0});
+    deadline = std::min(deadline, guest.deadline);
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 60'000)));
+  return polled;
+}
+
+std::vector<int> missing_above(int rank, const std::vector<Socket>& peers) {
+  std::vector<int> missing;
+  for (int other = rank + 1; other < static_cast<int>(peers.size()); ++other)
+    if (!peers[static_cast<size_t>(other)].is_open()) missing.push_back(other);
+  return missing;
+}
+
+/// Lets the processes with higher ranks in.
+void receive_peers(const Socket& listener, const std::string& token, const Meeting& meeting,
+                   std::vector<Socket>& peers) {
+  const size_t bytes = hello(token, 0).size();
+  std::list<Guest> guests;
+  while (true) {
+    const std::vector<int> missing = missing_above(meeting.rank, peers);
+    if (missing.empty()) return;
+    if (Clock::now() >= meeting.deadline)
+      throw std::runtime_error(fmt::format("no connection from {} {}", missing.size() == 1 ? "rank" : "ranks",
+                                           fmt::join(missing, ", ")));
+    const std::vector<pollfd> polled = poll_all(listener, guests, meeting.deadline);
+    size_t place = 1;
+    for (auto guest = guests.begin(); guest != guests.end(); ++place) {
+      const bool is_there =
+          (polled[place].revents == 0 || listen_to(*guest, bytes)) && Clock::now() < guest->deadline;
+      const bool is_complete = guest->text.size() == bytes;
+      if (is_there && is_complete)
+        if (const std::optional<int> rank = rank_of(guest->text, token);
+            rank && std::find(missing.begin(), missing.end(), *rank) != missing.end() &&
+            !peers[static_cast<size_t>(*rank)].is_open())
+          peers[static_cast<size_t>(*rank)] = std::move(guest->socket);
+      guest = is_there && !is_complete ? std::next(guest) : guests.erase(guest);
+    }
+    if (polled.front().revents == 0) continue;
+    if (Socket accepted = accept_before(listener, Clock::now()); accepted.is_open())
+      guests.push_back({std::move(accepted), "", Clock::now() + kHelloTimeout});
+    if (guests.size() > kMostGuests) guests.pop_front();
+  }
+}
+
+}  // namespace
+
+std::vector<Socket> meet_peers(c10d::Store& store, const Meeting& meeting) {
+  std::vector<Socket> peers(static_cast<size_t>(meeting.size));
+  if (meeting.size == 1) return peers;
+  const bool one_host = meeting.master.empty();
+  const Socket listener = listen_on_free_port(meeting.master, one_host);
+  const std::string token = random_token();
+  const std::string own = one_host ? kLoopback : address_towards(meeting.master);
+  store.set(address_key(meeting.rank),
+            fmt::format("{} {} {}", own.empty() ? "master" : own, port_of(listener), token));
+  for (int rank = 0; rank < meeting.rank; ++rank) {
+    const Address address = read_address(store, rank, meeting.master);
+    Socket& peer = peers[static_cast<size_t>(rank)];
+    peer = connect_before(address.host, address.port, meeting.deadline);
+    send_all(peer, hello(address.token, meeting.rank));
+  }
+  receive_peers(listener, token, meeting, peers);
+  for (const Socket& peer : peers)
+    if (peer.is_open() && !one_host) notice_lost_host(peer);
+  return peers;
+}
+
+}  // namespace sdp

@@ -1,0 +1,138 @@
+#include "comm/rendezvous.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+/// The host at which rank 0 serves the store. On a single host that is loopback whatever MASTER_ADDR says,
+/// as nothing else is listened on, except where the launcher serves it.
+std::string store_host(const Ranks& ranks) {
+  return ranks.single_host && !ranks.external_store ? "127.0.0.1" : ranks.master_address;
+}
+
+[[noreturn]] void port_is_taken(const Rendezvous& rendezvous, const std::string& reason) {
+  throw UsageError("Rank 0 cannot listen on " + rendezvous.place() +
+                   ": another program uses this port. Set MASTER_PORT to a free one on every process. (" +
+                   reason + ")");
+}
+
+/// A socket that listens on rank 0's port for this host only. c10d itself listens on all interfaces.
+int listen_on_loopback(const Rendezvous& rendezvous) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(rendezvous.ranks.master_port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int reuse = 1;  // a port that an earlier run has just left
+  if (descriptor >= 0 && setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)) == 0 &&
+      bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      listen(descriptor, SOMAXCONN) == 0)
+    return descriptor;
+  const int error = errno;
+  if (descriptor >= 0) close(descriptor);
+  if (error == EADDRINUSE) port_is_taken(rendezvous, std::strerror(error));
+  throw UsageError("Rank 0 cannot listen on " + rendezvous.place() + ": " + std::strerror(error) +
+                   ". Set MASTER_PORT to a port that this user may listen on, on every process.");
+}
+
+Store open_store(const Rendezvous& rendezvous) {
+  const Ranks& ranks = rendezvous.ranks;
+  if (!ranks.rendezvous_file.empty()) {
+    Store store = c10::make_intrusive<c10d::FileStore>(ranks.rendezvous_file, ranks.world);
+    store->setTimeout(rendezvous.timeout);
+    return store;
+  }
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(ranks.master_port);
+  options.isServer = rendezvous.serves();
+  options.numWorkers = static_cast<size_t>(ranks.world);
+  options.waitWorkers = false;  // it would count those of another job, too
+  options.timeout = rendezvous.timeout;
+  if (options.isServer && ranks.single_host)
+    options.masterListenFd = listen_on_loopback(rendezvous);  // c10d closes it
+  Store store = c10::make_intrusive<c10d::TCPStore>(store_host(ranks), options);
+  if (ranks.store_prefix.empty()) return store;
+  return c10::make_intrusive<c10d::PrefixStore>(ranks.store_prefix, store);
+}
+
+/// Two jobs that are given the same port have one store: that of the one that came first.
+void check_job(c10d::Store& store, const Rendezvous& rendezvous) {
+  if (rendezvous.ranks.rank == 0) {
+    store.set("job", std::vector<uint8_t>(rendezvous.job.begin(), rendezvous.job.end()));
+    return;
+  }
+  const std::vector<uint8_t> found = store.get("job");
+  const std::string job(found.begin(), found.end());
+  if (job == rendezvous.job) return;
+  throw UsageError(
+      fmt::format("Rank {} has met another job at {}: that one is {}, this one {}. Set MASTER_PORT to a port "
+                  "of its own for each job, on every process.",
+                  rendezvous.ranks.rank, rendezvous.place(), job, rendezvous.job));
+}
+
+void check_rank(c10d::Store& store, const Rendezvous& rendezvous) {
+  if (store.add(fmt::format("rank {}", rendezvous.ranks.rank), 1) == 1) return;
+  throw UsageError(
+      fmt::format("Two processes are rank {} of those that meet at {} (ranks from {}). Where two jobs meet "
+                  "there, set MASTER_PORT to a port of its own for each.",
+                  rendezvous.ranks.rank, rendezvous.place(), rendezvous.ranks.source));
+}
+
+/// Throws UsageError on all processes where hosts have different numbers of them. Before anything that goes
+/// by rank: processes that count on different numbers may both take the same one.
+void check_equal_hosts(c10d::Store& store, const Ranks& ranks, bool serves) {
+  const auto count = [&](const std::string& name, bool wait) {
+    const std::string all = "all " + name;
+    if (store.add(name, 1) == ranks.world) store.set(all, "yes");
+    if (wait) store.wait({all});
+  };
+  const std::string alike = fmt::format("on hosts of {}", ranks.local_world);
+  store.add(alike, 1);
+  count("counted", /*wait=*/true);
+  const int64_t like_this = store.add(alike, 0);
+  if (like_this == ranks.world) return;
+  count("refused", /*wait=*/serves);  // the store ends with the process that serves it
+  throw UsageError(fmt::format(
+      "subnetwork.placement: {} of {} processes are on hosts of {}, as this one, the others are not ({}). "
+      "Expected as many on every host: start them so, or set in_order.",
+      like_this, ranks.world, ranks.local_world, ranks.source));
+}
+
+}  // namespace
+
+bool Rendezvous::serves() const {
+  return ranks.world > 1 && ranks.rank == 0 && ranks.rendezvous_file.empty() && !ranks.external_store;
+}
+
+std::string Rendezvous::place() const {
+  if (!ranks.rendezvous_file.empty()) return ranks.rendezvous_file;
+  return fmt::format("{}:{}", store_host(ranks), ranks.master_port);
+}
+
+c10::intrusive_ptr<c10d::Store> meet(const Rendezvous& rendezvous) {
+  Store store = open_store(rendezvous);
+  check_job(*store, rendezvous);
+  if (rendezvous.ranks.equal_hosts) check_equal_hosts(*store, rendezvous.ranks, rendezvous.serves());
+  check_rank(*store, rendezvous);
+  return store;
+}
+
+void check_port(const Rendezvous& rendezvous, const std::string& reason) {
+  if (reason.find("EADDRINUSE") != std::string::npos) port_is_taken(rendezvous, reason);
+}
+
+}  // namespace sdp

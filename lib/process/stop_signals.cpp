@@ -1,0 +1,97 @@
+#include "process/stop_signals.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
+#include <system_error>
+
+#include "process/write_line.h"
+
+namespace sdp {
+namespace {
+
+constexpr uint32_t kSameRequest_ms = 2000;
+
+enum class Phase : std::sig_atomic_t { kBeforeTraining, kRemember, kIgnore };
+
+volatile std::sig_atomic_t phase = 0;
+volatile std::sig_atomic_t code_before_training = 0;
+volatile std::sig_atomic_t wakes = -1;  // descriptor
+volatile std::sig_atomic_t is_requested = 0;
+volatile std::sig_atomic_t requested_at_ms = 0;
+
+/// Of a clock that starts anywhere; only differences count.
+uint32_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint32_t>(now.tv_sec) * 1000U + static_cast<uint32_t>(now.tv_nsec / 1'000'000);
+}
+
+void on_signal(int signal) {
+  const int error_before = errno;
+  switch (static_cast<Phase>(phase)) {
+    case Phase::kBeforeTraining:
+      end_before_training(code_before_training, /*says=*/true);
+    case Phase::kIgnore:
+      break;
+    case Phase::kRemember:
+      if (is_requested == 0) {
+        requested_at_ms = static_cast<std::sig_atomic_t>(now_ms());
+        is_requested = 1;
+        eventfd_write(wakes, 1);
+      } else if (now_ms() - static_cast<uint32_t>(requested_at_ms) > kSameRequest_ms) {
+        std::signal(signal, SIG_DFL);
+        std::raise(signal);
+      }
+  }
+  errno = error_before;
+}
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kStopSignals)
+    sigaddset(&set, signal);
+  return set;
+}
+
+}  // namespace
+
+StopSignals::StopSignals(int exit_code) {
+  if (wakes < 0) wakes = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wakes < 0) throw std::system_error(errno, std::generic_category(), "no event descriptor");
+  code_before_training = exit_code;
+  for (const int signal : kStopSignals)
+    if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+void StopSignals::remember() {
+  phase = static_cast<std::sig_atomic_t>(Phase::kRemember);
+}
+
+void StopSignals::ignore() {
+  phase = static_cast<std::sig_atomic_t>(Phase::kIgnore);
+}
+
+void StopSignals::block() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  ignore();
+}
+
+int StopSignals::descriptor() const {
+  return wakes;
+}
+
+void end_before_training(int exit_code, bool says) {
+  if (says)
+    write_line("sdp-train: stopped by a signal before training began; nothing was lost, --resume starts it");
+  _exit(exit_code);
+}
+
+}  // namespace sdp

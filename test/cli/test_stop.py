@@ -1,0 +1,164 @@
+"""A run that is asked to stop does so in every phase, whoever of its processes gets the signal, and goes on as if nothing
+had been.
+
+Phases are told by what can be seen from outside. One rank is stopped (SIGSTOP), so that the others wait for it where they
+are; then the signal is sent, and the rank goes on."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import harness
+
+STEPS = 40
+SECTIONS = {
+    # No logging interval ends within the run: nobody waits for one.
+    "train": {"max_steps": STEPS, "precision": "fp32", "log_every_steps": 100000},
+    # 200 images, 16 a step: every 20 steps.
+    "eval": {"every_epochs": 1.6, "recalibrate_batches": 100},
+    "checkpoint": {"at_start": False, "every_steps": 30, "keep_last": 10},
+    "data": {"augment": ["crop", "flip"]},
+    "output": {"trace": True},
+}
+
+
+def await_(condition, what, process):
+    """What the condition returns once it is true."""
+    deadline = time.monotonic() + 300
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"no {what} within 300 s"
+        assert process.poll() is None, f"no {what}: {process.communicate()[0]}"
+        time.sleep(0.001)
+    return result
+
+
+def start(config, *more, env=None):
+    return harness.start("--config", config, *more, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def ranks_of(launcher):
+    """Process ids of the launcher's two ranks, in order."""
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    assert len(children) == 2
+    return sorted(int(pid) for pid in children)
+
+
+def traced_steps(run_dir):
+    path = run_dir / "trace.jsonl"
+    return path.read_text().count("\n") // 4 if path.exists() else 0  # a line per worker
+
+
+def saved_step(run_dir):
+    latest = run_dir / "latest"
+    return int(latest.read_text().strip().removeprefix("step-")) if latest.exists() else None
+
+
+def evaluated(run_dir):
+    path = run_dir / "metrics.jsonl"
+    return [line["step"] for line in harness.json_lines(path) if line["kind"] == "eval"] if path.exists() else []
+
+
+def stop_in_step(config, run_dir, step, signal_number, receiver):
+    """Resumes the run and, when `step` steps are done and before the next is, sends a signal to the launcher, or to a rank
+    by its number. The process and what it prints."""
+    launcher = start(config, "--nproc", 2, "--resume")
+    await_(lambda: traced_steps(run_dir) >= step, f"step {step}", launcher)
+    ranks = ranks_of(launcher)
+    os.kill(ranks[1], signal.SIGSTOP)  # the others wait for it in the next exchange
+    assert step not in evaluated(run_dir)
+    os.kill(launcher.pid if receiver == "launcher" else ranks[receiver], signal_number)
+    time.sleep(0.2)
+    assert launcher.poll() is None
+    os.kill(ranks[1], signal.SIGCONT)
+    return launcher, launcher.communicate(timeout=300)[0]
+
+
+def final_hashes(run_dir):
+    folder = run_dir / "checkpoints" / f"step-{STEPS:08d}"
+    return {file.name: harness.sha256(file) for file in folder.glob("*.safetensors")}
+
+
+def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_path, data):
+    whole = harness.train(tmp_path, "whole", data, 2, **SECTIONS)
+    config = harness.write_config(tmp_path, "run", data, **SECTIONS)
+    run_dir = tmp_path / "runs" / "run"
+
+    # Start-up, while the program is being loaded.
+    launcher = start(config, "--nproc", 2)
+    await_(run_dir.is_dir, "run folder", launcher)
+    launcher.send_signal(signal.SIGUSR1)
+    output, _ = launcher.communicate(timeout=300)
+    assert launcher.returncode == 75 and "--resume" in output, output
+    assert saved_step(run_dir) is None
+
+    # Training; step by step a rank is at most one ahead here, as the trace is gathered in each.
+    for step, signal_number, receiver in [(2, signal.SIGTERM, "launcher"), (7, signal.SIGUSR1, 1), (12, signal.SIGINT, 0)]:
+        launcher, output = stop_in_step(config, run_dir, step, signal_number, receiver)
+        assert launcher.returncode == 75 and "--resume" in output, output
+        assert step <= saved_step(run_dir) < 20
+        assert traced_steps(run_dir) == saved_step(run_dir)
+        assert not (run_dir / "summary.json").exists()
+
+    # Evaluation and saving: what goes on is finished, and no further step is begun.
+    launcher, output = stop_in_step(config, run_dir, 20, signal.SIGHUP, 0)
+    assert launcher.returncode == 75, output
+    assert saved_step(run_dir) == 20 and evaluated(run_dir) == [20]
+    launcher, output = stop_in_step(config, run_dir, 30, signal.SIGTERM, 1)
+    assert launcher.returncode == 75, output
+    assert saved_step(run_dir) in (30, 31)
+
+    # After the last step the run is finished, and nothing is left to be resumed.
+    launcher, output = stop_in_step(config, run_dir, STEPS, signal.SIGTERM, "launcher")
+    assert launcher.returncode == 0, output
+    assert saved_step(run_dir) == STEPS and evaluated(run_dir) == [20, STEPS]
+    assert final_hashes(run_dir) == final_hashes(whole)
+    assert harness.trace_losses(run_dir) == harness.trace_losses(whole)
+    summaries = [harness.without_times(json.loads((folder / "summary.json").read_text())) for folder in (run_dir, whole)]
+    assert summaries[0] == summaries[1]
+
+
+def by_hand(config, *ranks, port):
+    """Ranks with the variables that torchrun sets."""
+    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [start(config, env={**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in ranks]
+
+
+def is_listening(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
+    port = harness.free_port()
+    (rank,) = by_hand(harness.write_config(tmp_path, "run", data, **SECTIONS), 0, port=port)
+    await_(lambda: is_listening(port), "rank 0 that listens", rank)
+    rank.send_signal(signal.SIGUSR1)
+    output, _ = rank.communicate(timeout=300)
+    assert rank.returncode == 75, output
+
+
+@pytest.mark.parametrize("asked_to_stop", [True, False])
+def test_a_process_that_hangs_is_named(tmp_path, data, asked_to_stop):
+    """At the time-out of the exchange, or before, when the run is asked to stop meanwhile."""
+    limit = {} if asked_to_stop else {"collective_timeout_s": 15}
+    sections = {**SECTIONS, "train": {**SECTIONS["train"], "max_steps": 100000, **limit}}
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    ranks = by_hand(config, 0, 1, port=harness.free_port())
+    try:
+        await_(lambda: saved_step(tmp_path / "runs" / "run"), "checkpoint", ranks[0])
+        ranks[1].send_signal(signal.SIGSTOP)
+        if asked_to_stop:
+            ranks[0].send_signal(signal.SIGTERM)
+        output, _ = ranks[0].communicate(timeout=300)
+        assert ranks[0].returncode == 4, output
+        assert "rank 1" in output and "not answer" in output
+        assert saved_step(tmp_path / "runs" / "run") % 30 == 0
+    finally:
+        ranks[1].kill()
+        ranks[1].communicate()

@@ -1,0 +1,113 @@
+// What signals do to a process of its own.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include "catch.h"
+#include "process/stop_signals.h"
+
+namespace sdp {
+namespace {
+
+/// The exit code of a process that does this and ends with 0, or minus the signal that ended it.
+int code_of(const std::function<void()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+    body();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void check_in_child(bool condition) {
+  if (!condition) _exit(1);
+}
+
+bool is_requested(const StopSignals& signals) {
+  pollfd polled = {.fd = signals.descriptor(), .events = POLLIN, .revents = 0};
+  return poll(&polled, 1, 0) == 1;
+}
+
+}  // namespace
+
+TEST_CASE("before training a signal ends the process with its code, also one that came while it was loaded") {
+  const int signal = GENERATE(SIGTERM, SIGINT, SIGHUP, SIGUSR1);
+  CHECK(code_of([=] {
+          const StopSignals signals(75);
+          raise(signal);
+        }) == 75);
+  CHECK(code_of([=] {
+          sigset_t all;
+          sigfillset(&all);
+          sigprocmask(SIG_BLOCK, &all, nullptr);
+          raise(signal);
+          const StopSignals signals(75);
+        }) == 75);
+}
+
+TEST_CASE("in training a signal is a request; a second one ends the process, unless it is the same request") {
+  const auto ask_twice = [](std::chrono::milliseconds pause) {
+    return code_of([=] {
+      StopSignals signals(75);
+      signals.remember();
+      check_in_child(!is_requested(signals));
+      raise(SIGUSR1);
+      check_in_child(is_requested(signals));
+      std::this_thread::sleep_for(pause);
+      raise(SIGTERM);
+    });
+  };
+  CHECK(ask_twice(std::chrono::milliseconds(0)) == 0);
+  CHECK(ask_twice(std::chrono::milliseconds(2100)) == -SIGTERM);
+}
+
+TEST_CASE("once all is saved signals do nothing, first or second") {
+  CHECK(code_of([] {
+          StopSignals signals(75);
+          signals.remember();
+          raise(SIGTERM);
+          signals.ignore();
+          std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+          for (const int signal : kStopSignals)
+            raise(signal);
+        }) == 0);
+}
+
+TEST_CASE("what was ignored stays ignored, as under nohup") {
+  CHECK(code_of([] {
+          std::signal(SIGHUP, SIG_IGN);
+          StopSignals signals(75);
+          raise(SIGHUP);
+          signals.remember();
+          raise(SIGHUP);
+          check_in_child(!is_requested(signals));
+        }) == 0);
+}
+
+TEST_CASE("signals that are blocked wait for who takes them, and then do nothing") {
+  CHECK(code_of([] {
+          StopSignals signals(75);
+          signals.block();
+          raise(SIGTERM);
+          raise(SIGINT);
+          sigset_t term;
+          sigemptyset(&term);
+          sigaddset(&term, SIGTERM);
+          int taken = 0;
+          check_in_child(sigwait(&term, &taken) == 0 && taken == SIGTERM);
+          sigset_t none;
+          sigemptyset(&none);
+          sigprocmask(SIG_SETMASK, &none, nullptr);
+        }) == 0);
+}
+
+}  // namespace sdp
