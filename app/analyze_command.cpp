@@ -125,7 +125,7 @@ int analyze_command(const AnalyzeArguments& arguments) {
   if (!arguments.out.empty()) make_folder(arguments.out);
   const at::Device device = choose_device(spec.train.device, Ranks{});
   prepare_device(device);
-  use_cores_of_one_process(/*local_world=*/1);
+  use_own_cores();
   ProgressLine line(STDERR_FILENO);
   const auto data = open_split(spec, Split::kTrain, line);
   check_size(*data, options.batch_size);

@@ -60,7 +60,7 @@ int process_to_measure(const Experiment& experiment, const std::optional<int>& w
 std::string measured_text(const Experiment& experiment, const PlanArguments& arguments) {
   const int process = process_to_measure(experiment, arguments.worker);
   const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
-  use_cores_of_one_process(/*local_world=*/1);
+  use_own_cores();
   const StepMeasurement measured = measure_step(experiment, process, device, kMeasuredSteps);
   const PeakBytes predicted = predicted_peak(experiment, process);
   return arguments.json ? measurement_json(measured, predicted)

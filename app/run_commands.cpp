@@ -61,8 +61,9 @@ int eval_command(const EvalArguments& arguments) {
         "--logits: one row for each image; a language model has one for each token. Leave --logits out.");
   const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
   prepare_device(device);
-  use_cores_of_one_process(/*local_world=*/1);
-  const std::unique_ptr<Communicator> comm = connect(Ranks{}, device, {});
+  use_own_cores();
+  const std::unique_ptr<Communicator> comm =
+      connect(Ranks{}, device, {.timeout = std::chrono::seconds(experiment.spec.train.collective_timeout_s)});
   ProgressLine line(STDERR_FILENO);
   const CheckpointReader reader = open_checkpoint(arguments.run, line);
   SavedFullModel model(experiment.plan, reader, experiment.spec, device);
@@ -85,7 +86,7 @@ int export_command(const ExportArguments& arguments) {
   // Master values, whatever type the run computed in.
   if (spec.train.precision == Precision::kBf16) spec.train.precision = Precision::kFp32;
   const Experiment experiment = experiment_of(spec, arguments.run);
-  use_cores_of_one_process(/*local_world=*/1);
+  use_own_cores();
   ProgressLine line(STDERR_FILENO);
   const CheckpointReader reader = open_checkpoint(arguments.run, line);
   if (arguments.worker) {
@@ -102,7 +103,8 @@ int export_command(const ExportArguments& arguments) {
                 static_cast<long long>(recalibrate_batches));
     std::fflush(stdout);
     const auto train = open_split(spec, Split::kTrain, line);
-    const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, {});
+    const std::unique_ptr<Communicator> comm =
+        connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(spec.train.collective_timeout_s)});
     const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
     Evaluator(experiment, source, source, *comm, line, [&](const std::string& message) {
       print_skipped(line, message);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -88,7 +89,6 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std:
   const Ranks ranks = placed_ranks(started, experiment);
   const at::Device device = choose_device(spec.train.device, ranks);
   prepare_device(device);
-  use_cores_of_one_process(ranks.local_world);
   const bool launched_here = !ranks.rendezvous_file.empty();
   const bool has_launcher = ranks.world > 1 && !launched_here;
   signals.remember();
@@ -99,6 +99,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std:
                .stop_descriptor = signals.descriptor(),
                .parent = has_launcher ? parent : 0});
   check_same_everywhere(*comm, "The spec", spec_hash(spec));
+  const std::vector<int> threads = divide_cores(*comm);
   check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
   if (!launched_here) make_folder_together(*comm, spec, resume);
 
@@ -108,6 +109,13 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std:
   if (first)
     for (const std::string& warning : warnings)
       log.warn(warning);
+  if (const auto [fewest, most] = std::minmax_element(threads.begin(), threads.end());
+      first && *fewest < *most)
+    log.warn(
+        fmt::format("processes compute with {} to {} threads, as their hosts have or give them different "
+                    "numbers of cores. Started with other numbers of threads, the run agrees up to rounding "
+                    "only; OMP_NUM_THREADS sets one for all",
+                    *fewest, *most));
   try {
     const int code = train(experiment, ranks, *comm, folder, log, resume);
     signals.ignore();

@@ -68,6 +68,18 @@ struct Family {
   std::vector<std::string> job;  ///< variables that tell this job from others
 };
 
+/// A family of which some variables are set and others missing.
+class Incomplete : public UsageError {
+ public:
+  Incomplete(const std::string& family, const std::string& found, const std::string& message)
+      : UsageError(message), note_(found + " of " + family) {}
+  /// What is set, and whose it is.
+  const std::string& note() const { return note_; }
+
+ private:
+  std::string note_;
+};
+
 std::string join(const std::vector<std::string>& names, const std::string& separator) {
   std::string joined;
   for (const std::string& name : names)
@@ -88,9 +100,11 @@ void check_complete(const Variables& variables, const Family& family) {
   look_up(family.local_rank, family.local_required);
   look_up(family.local_world, family.local_required);
   if (missing.empty()) return;
-  throw UsageError("The variables of " + family.name + " are incomplete: " + join(found, ", ") +
-                   (found.size() == 1 ? " is" : " are") + " set, " + missing + " is not. Set " + missing +
-                   " too, or unset " + join(found, " and ") + " to let sdp-train start its own processes.");
+  throw Incomplete(family.name, join(found, ", "),
+                   "The variables of " + family.name + " are incomplete: " + join(found, ", ") +
+                       (found.size() == 1 ? " is" : " are") + " set, " + missing + " is not. Set " + missing +
+                       " too, or unset " + join(found, " and ") +
+                       " to let sdp-train start its own processes.");
 }
 
 bool is_loopback(const std::string& address) {
@@ -252,10 +266,11 @@ int slurm_local_world(const Variables& variables, int world, const std::vector<s
 void check_slurm_complete(const Variables& variables, const std::string& world) {
   for (const std::string& name : {world, std::string("SLURM_LOCALID")})
     if (!variables.has(name))
-      throw UsageError("The variables of SLURM are incomplete: SLURM_PROCID and SLURM_STEP_ID are set, " +
-                       name +
-                       " is not. Start through srun, which sets all, or unset SLURM_PROCID to let sdp-train "
-                       "start its own processes.");
+      throw Incomplete("SLURM", "SLURM_PROCID",
+                       "The variables of SLURM are incomplete: SLURM_PROCID and SLURM_STEP_ID are set, " +
+                           name +
+                           " is not. Start through srun, which sets all, or unset SLURM_PROCID to let "
+                           "sdp-train start its own processes.");
 }
 
 std::optional<Ranks> from_slurm(const Variables& variables) {
@@ -265,7 +280,7 @@ std::optional<Ranks> from_slurm(const Variables& variables) {
   Ranks ranks;
   ranks.source = "SLURM (SLURM_PROCID, " + world + ")";
   ranks.world = variables.number(world, 1, kLargestWorld);
-  if (ranks.world == 1) return std::nullopt;
+  if (ranks.world == 1) return Ranks{};  // its task is to start processes
   ranks.rank = variables.number("SLURM_PROCID", 0, ranks.world - 1);
 
   const std::string list =
@@ -294,9 +309,19 @@ Environment current_environment() {
 
 std::optional<Ranks> ranks_from_environment(const Environment& environment) {
   const Variables variables(environment);
-  for (const auto family :
-       {from_own_launcher, from_torchrun, from_mvapich2, from_open_mpi, from_pmi, from_slurm})
-    if (std::optional<Ranks> ranks = family(variables)) return ranks;
+  if (std::optional<Ranks> ranks = from_own_launcher(variables)) return ranks;
+  std::optional<Incomplete> incomplete;
+  for (const auto family : {from_torchrun, from_mvapich2, from_open_mpi, from_pmi, from_slurm})
+    try {
+      std::optional<Ranks> ranks = family(variables);
+      if (!ranks) continue;
+      if (ranks->source.empty()) return std::nullopt;
+      if (incomplete) ranks->source += "; not from " + incomplete->note() + ", which is incomplete";
+      return ranks;
+    } catch (const Incomplete& error) {
+      if (!incomplete) incomplete = error;
+    }
+  if (incomplete) throw UsageError(*incomplete);
   return std::nullopt;
 }
 

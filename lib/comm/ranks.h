@@ -34,7 +34,9 @@ struct Ranks {
 };
 
 /// Reads the variables of, in this order, sdp-train's own launcher, torchrun, MVAPICH2, Open MPI, PMI (MPICH,
-/// Intel MPI, Cray) and SLURM's srun. Nothing when none of them started this process.
+/// Intel MPI, Cray) and SLURM's srun. Nothing when none of them started this process. A launcher whose
+/// variables are complete goes before one of which only some are set (an exported WORLD_SIZE); `source` then
+/// names those.
 ///
 /// SLURM counts only inside a step of more than one task: the shell of a batch script, an interactive
 /// allocation or a step of one task (`srun --pty`) did not start W processes, and waiting for them would
@@ -46,8 +48,8 @@ struct Ranks {
 /// one host); LOCAL_WORLD_SIZE alone may be left out elsewhere, and then counts as WORLD_SIZE, which only
 /// costs threads.
 ///
-/// Throws UsageError when a family is half set, naming what is set and what is missing; when a value is no
-/// number or out of its range; when ranks on several hosts have no MASTER_ADDR.
+/// Throws UsageError when a family is half set and no other one complete, naming what is set and what is
+/// missing; when a value is no number or out of its range; when ranks on several hosts have no MASTER_ADDR.
 std::optional<Ranks> ranks_from_environment(const Environment& environment);
 
 }  // namespace sdp

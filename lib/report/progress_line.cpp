@@ -13,7 +13,6 @@
 namespace sdp {
 namespace {
 
-constexpr int kDefaultColumns = 80;
 constexpr int kLongestBar = 30;
 constexpr int kShortestBar = 5;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
@@ -25,6 +24,12 @@ std::string bar(double share, int room) {
   std::string text = "[";
   text.append(full, '#').append(cells - full, '-');
   return text += "] ";
+}
+
+/// 0: unknown, or no terminal.
+int columns_of(int descriptor) {
+  winsize size = {};
+  return ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 }  // namespace
@@ -60,13 +65,12 @@ std::string fit_progress(double share, std::vector<ProgressField> fields, int co
   return room < kShortestBar + 3 ? text : bar(share, room) + text;
 }
 
-ProgressLine::ProgressLine(int descriptor) : descriptor_(descriptor), is_terminal_(isatty(descriptor) == 1) {}
+ProgressLine::ProgressLine(int descriptor)
+    : descriptor_(descriptor), is_terminal_(isatty(descriptor) == 1 && columns_of(descriptor) > 0) {}
 
 int ProgressLine::columns() const {
-  winsize size = {};
-  const bool is_known = ioctl(descriptor_, TIOCGWINSZ, &size) == 0 && size.ws_col != 0;
   // The last column stays free: a full line makes some terminals start the next.
-  return (is_known ? size.ws_col : kDefaultColumns) - 1;
+  return columns_of(descriptor_) - 1;
 }
 
 void ProgressLine::draw(const std::string& text) {

@@ -42,6 +42,8 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
+  /// Whether somebody sees the line being drawn. Not on a terminal without columns, as mpirun makes for the
+  /// processes whose output it passes on.
   bool is_terminal() const { return is_terminal_; }
   /// Characters that a line on the terminal should have at most.
   int columns() const;

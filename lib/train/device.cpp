@@ -49,9 +49,16 @@ void prepare_device([[maybe_unused]] c10::Device device) {
   count_allocations(device);
 }
 
-int use_cores_of_one_process(int local_world) {
-  const int threads = std::max(1, available_cores() / std::max(1, local_world));
-  at::set_num_threads(threads);
+void use_own_cores() {
+  at::set_num_threads(threads_of({own_claim()}).front());
+}
+
+std::vector<int> divide_cores(Communicator& comm) {
+  std::vector<CoreClaim> claims;
+  for (const std::string& text : comm.all_gather_strings(to_text(own_claim())))
+    claims.push_back(claim_from(text));
+  const std::vector<int> threads = threads_of(claims);
+  at::set_num_threads(threads[static_cast<size_t>(comm.rank())]);
   return threads;
 }
 

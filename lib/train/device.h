@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "comm/communicator.h"
 #include "comm/ranks.h"
 #include "spec/experiment_spec.h"
 
@@ -25,9 +27,12 @@ void prepare_device(c10::Device device);
 /// GPUs that processes of this host may use; 0 for a run on the CPU.
 int device_count(DeviceKind kind);
 
-/// Shares the host's cores among its processes: sets and returns this process's number of threads,
-/// max(1, cores / local_world).
-int use_cores_of_one_process(int local_world);
+/// Sets this process's number of threads, which it shares its cores with no other process for.
+void use_own_cores();
+
+/// Collective. Divides cores that several processes of a host may use (threads_of in comm/cores.h), sets this
+/// process's number of threads and returns those of all, in order of rank.
+std::vector<int> divide_cores(Communicator& comm);
 
 /// A random-number generator of this device that is nobody else's.
 at::Generator make_generator(c10::Device device);

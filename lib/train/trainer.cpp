@@ -188,6 +188,7 @@ void Trainer::save(int64_t done) {
 ExitCode Trainer::stop(int64_t done) {
   if (interval_.steps > 0) log_interval(done);
   if (saved_step_ != done) save(done);
+  progress_.finish();
   if (comm_.rank() == 0)
     tell(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
   return ExitCode::kPreempted;

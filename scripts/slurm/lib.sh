@@ -20,7 +20,7 @@ train() {
   trap : TERM USR1
 
   # --mpi=none: the processes meet without MPI.
-  # --cpu-bind=none: sdp-train divides the cores it may use by the processes of the node, so each has to see all of them.
+  # --cpu-bind=none: each process sees all cores of the job on its node, which sdp-train divides.
   # --kill-on-bad-exit=0: srun must not kill the others when the first process has saved and ends with 75. sdp-train itself
   # ends all processes when one is lost.
   srun --mpi=none --cpu-bind=none --kill-on-bad-exit=0 "$SDP_TRAIN" --config "${arguments[@]}" || code=$?

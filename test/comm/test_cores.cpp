@@ -44,7 +44,10 @@ TEST_CASE("available cores follow the affinity mask") {
 
 TEST_CASE("the quota of a cgroup is the least of its ancestors', rounded up") {
   const test::ScratchFolder mount;
-  const auto cores = [&](const std::string& group) { return quota_cores(mount.path(), group); };
+  const auto cores = [&](const std::string& group) -> std::optional<int> {
+    const auto quota = quota_cores(mount.path(), group);
+    return quota ? std::optional(quota->cores) : std::nullopt;
+  };
   CHECK_FALSE(cores("/"));
   CHECK_FALSE(cores(""));
   CHECK_FALSE(cores("/none/of/these"));
@@ -53,6 +56,7 @@ TEST_CASE("the quota of a cgroup is the least of its ancestors', rounded up") {
   write_limit(mount.path() / "job/step", "250000 100000");
   CHECK(cores("/job/step") == 3);
   CHECK(cores("/job/step/task") == 3);
+  CHECK(quota_cores(mount.path(), "/job/step/task")->group == mount.path() / "job/step");
   write_limit(mount.path() / "job/step/task", "800000 100000");
   CHECK(cores("/job/step/task") == 3);
   write_limit(mount.path() / "job/step/task", "5000 100000");
@@ -64,6 +68,60 @@ TEST_CASE("the quota of a cgroup is the least of its ancestors', rounded up") {
   CHECK(cores("/job/step") == 2);
   write_limit(mount.path(), "nonsense");
   CHECK_FALSE(cores("/"));
+}
+
+TEST_CASE("only cores that processes share are divided") {
+  const CoreClaim all = {.host = "a", .cpus = {0, 1, 2, 3, 4, 5, 6, 7}};
+  CHECK(threads_of({all}) == std::vector<int>{8});
+  CHECK(threads_of({all, all}) == std::vector<int>{4, 4});
+  CHECK(threads_of({all, all, all}) == std::vector<int>{2, 2, 2});
+  // Bound by the launcher, each to its own; two of them to the same ones.
+  const CoreClaim low = {.host = "a", .cpus = {0, 1, 2, 3}}, high = {.host = "a", .cpus = {4, 5, 6, 7}};
+  CHECK(threads_of({low, high}) == std::vector<int>{4, 4});
+  CHECK(threads_of({low, high, high}) == std::vector<int>{4, 2, 2});
+  CHECK(threads_of({all, low}) == std::vector<int>{6, 2});
+  const std::vector<CoreClaim> six(6, {.host = "a", .cpus = {0, 1, 2}});
+  CHECK(threads_of(six) == std::vector<int>(6, 1));
+  // Cores of other hosts have the same numbers.
+  CHECK(threads_of({all, {.host = "b", .cpus = {0, 1}}}) == std::vector<int>{8, 2});
+}
+
+TEST_CASE("a quota is divided by those that have it together; OMP_NUM_THREADS goes before both") {
+  const auto with_quota = [](int cores, const std::string& group) {
+    return CoreClaim{.host = "a", .cpus = {0, 1, 2, 3, 4, 5, 6, 7}, .quota = CoreQuota{cores, group}};
+  };
+  CHECK(threads_of({with_quota(3, "job")}) == std::vector<int>{3});
+  CHECK(threads_of({with_quota(6, "job"), with_quota(6, "job")}) == std::vector<int>{3, 3});
+  CHECK(threads_of({with_quota(3, "one"), with_quota(2, "other")}) == std::vector<int>{3, 2});
+  CHECK(threads_of({with_quota(1, "job"), with_quota(1, "job")}) == std::vector<int>{1, 1});
+  CoreClaim asked = with_quota(2, "job");
+  asked.omp_num_threads = 5;
+  CHECK(threads_of({asked, with_quota(2, "job")}) == std::vector<int>{5, 1});
+}
+
+TEST_CASE("claims are the same after they were sent") {
+  CoreClaim claim = {.host = "a host", .cpus = {0, 3, 200}, .quota = CoreQuota{2, "/a group"}};
+  claim.omp_num_threads = 7;
+  const CoreClaim read = claim_from(to_text(claim));
+  CHECK(read.host == claim.host);
+  CHECK(read.cpus == claim.cpus);
+  REQUIRE(read.quota);
+  CHECK(read.quota->cores == 2);
+  CHECK(read.quota->group == "/a group");
+  CHECK(read.omp_num_threads == 7);
+  claim.quota.reset();
+  CHECK_FALSE(claim_from(to_text(claim)).quota);
+  const CoreClaim own = own_claim();
+  CHECK_FALSE(own.host.empty());
+  CHECK(std::min<size_t>(own.cpus.size(), own.quota ? own.quota->cores : own.cpus.size()) ==
+        static_cast<size_t>(available_cores()));
+  const auto omp_in = [](const char* value) {
+    setenv("OMP_NUM_THREADS", value, 1);
+    return own_claim().omp_num_threads;
+  };
+  CHECK(omp_in("3") == 3);
+  CHECK(omp_in("4,2") == 4);
+  CHECK(omp_in("none") == 0);
 }
 
 }  // namespace sdp

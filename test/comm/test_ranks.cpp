@@ -200,6 +200,20 @@ TEST_CASE("a half-set family names what is set and what is missing") {
   check_half(own, "LOCAL_WORLD_SIZE", "sdp-train launcher");
 }
 
+TEST_CASE("a complete family goes before a half-set one, and the source says so") {
+  const Ranks slurm = ranks_from_environment(with(kSlurm, {{"WORLD_SIZE", "7"}})).value();
+  check_place(slurm, 5, 7, 2, 3);
+  CHECK(contains(slurm.source, "SLURM (SLURM_PROCID, SLURM_NTASKS)"));
+  CHECK(contains(slurm.source, "WORLD_SIZE of torchrun"));
+  const Ranks mpi = ranks_from_environment(with(kOpenMpi, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).value();
+  check_place(mpi, 2, 4, 2, 4);
+  CHECK(contains(mpi.source, "RANK, LOCAL_RANK of torchrun"));
+  // A step of one task is to start its own processes, whatever is exported.
+  CHECK_FALSE(ranks_from_environment(
+      with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}, {"WORLD_SIZE", "7"}})));
+  CHECK(contains(error_of(with(kOpenMpi, {{"WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", ""}})), "torchrun"));
+}
+
 TEST_CASE("the first family counts") {
   Environment all;
   for (const Environment& family : {kSlurm, kPmi, kOpenMpi, kMvapich2, kTorchrun})

@@ -73,6 +73,20 @@ TEST_CASE("away from a terminal there is a line at the logging interval and at t
         "step 25/100  25% epoch 1.00 ETA 2m 30s\n");
 }
 
+TEST_CASE("a terminal without columns, as mpirun makes, gets lines", "[progress]") {
+  const PseudoTerminal pty(0);
+  ProgressLine line(pty.terminal());
+  CHECK_FALSE(line.is_terminal());
+  Progress progress(line, 10);
+  for (int64_t step = 1; step <= 10; ++step)
+    progress.update({.step = step, .total_steps = 100, .epoch = 1});
+  progress.finish();
+  line.clear();
+  const std::string screen = pty.screen();
+  CHECK(contains(screen, "step 10/100"));
+  CHECK_FALSE(contains(screen, "\x1b"));
+}
+
 TEST_CASE("on a terminal one line is redrawn, ten times a second at most", "[progress]") {
   const PseudoTerminal pty(60);
   const Progress::Clock::time_point start;
