@@ -37,18 +37,15 @@ std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const E
   return folder.plan();
 }
 
-/// Collective: rank 0 makes the folder, and all ranks learn of it when that is refused.
-void make_folder_together(Communicator& comm, const ExperimentSpec& spec, bool resume) {
-  std::string refusal;
-  if (comm.rank() == 0) {
-    try {
-      create_run_folder(spec.output.dir, spec.name, resume);
-    } catch (const UsageError& error) {
-      refusal = error.what();
-    }
-  }
-  refusal = comm.all_gather_strings(refusal).front();
-  if (!refusal.empty()) throw UsageError(refusal);
+void print_notice(const std::string& message) {
+  std::printf("%s\n", message.c_str());
+  std::fflush(stdout);
+}
+
+LockedRunFolder create_and_lock(const ExperimentSpec& spec, bool resume) {
+  return create_run_folder(spec.output.dir, spec.name, resume, [](const std::filesystem::path& folder) {
+    return RunLock::acquire(folder, print_notice);
+  });
 }
 
 void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) {
@@ -58,15 +55,15 @@ void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) 
       plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n");
 }
 
-int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const RunFolder& folder,
+int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const SharedRunFolder& run,
           const Logger& log, const PreemptionSignals& signals, bool resume) {
   const bool first = comm.rank() == 0;
   if (first) {
     log.info(describe_start(experiment, device_name(comm.device())));
-    log.info(fmt::format("ranks from {}; run folder {}", ranks.source, folder.dir.string()));
+    log.info(fmt::format("ranks from {}; run folder {}", ranks.source, run.folder.dir.string()));
   }
-  Trainer trainer(experiment, comm, folder, log, signals, resume, at::get_num_threads());
-  if (first) write_spec_and_plan(folder, experiment);
+  Trainer trainer(experiment, comm, run, log, signals, resume);
+  if (first) write_spec_and_plan(run.folder, experiment);
   return static_cast<int>(trainer.run());
 }
 
@@ -76,6 +73,10 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
   // A job may be preempted while its processes meet, or open the data: that too asks for a checkpoint.
   const PreemptionSignals signals;
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
+  check_run_files(folder, /*to_write=*/false);
+  const bool launched_here = !started.rendezvous_file.empty();  // and then the launcher has made the folder
+  std::unique_ptr<RunLock> inherited;
+  if (launched_here && started.rank == 0) inherited = RunLock::inherit(folder.dir);
   const auto plan = resume ? saved_plan(folder, spec, warnings) : std::nullopt;
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
   for (std::string& warning : plan_warnings(experiment.plan))
@@ -87,8 +88,9 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
   const std::unique_ptr<Communicator> comm = connect(ranks, device, kCollectiveTimeout);
   check_same_everywhere(*comm, "The spec", spec_hash(spec));
   check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
-  const bool launched_here = !ranks.rendezvous_file.empty();  // and then the launcher has made the folder
-  if (!launched_here) make_folder_together(*comm, spec, resume);
+  const SharedRunFolder run = share_run_folder(
+      *comm, folder, {.host = host_name(), .threads = at::get_num_threads()},
+      [&] { return launched_here ? std::move(inherited) : create_and_lock(spec, resume).lock; });
 
   const bool first = ranks.rank == 0;
   const Logger log =
@@ -97,7 +99,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume,
     for (const std::string& warning : warnings)
       log.warn(warning);
   try {
-    return train(experiment, ranks, *comm, folder, log, signals, resume);
+    return train(experiment, ranks, *comm, run, log, signals, resume);
   } catch (const Error& error) {
     log.error(error.what());
     comm->abandon();
@@ -120,7 +122,8 @@ int import_command(const ImportArguments& arguments) {
   for (const std::string& warning : loaded.warnings)
     std::fprintf(stderr, "warning: %s\n", warning.c_str());
   const Experiment experiment = make_experiment(spec, /*processes=*/1);
-  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, /*resume=*/false);
+  const LockedRunFolder locked = create_and_lock(spec, /*resume=*/false);
+  const RunFolder& folder = locked.folder;
   ProgressLine line(STDERR_FILENO);
   std::vector<std::string> unused;
   {
@@ -152,9 +155,11 @@ int train_command(const TrainArguments& arguments) {
   }
   // What the plan refuses is refused before anything starts.
   if (!arguments.resume) make_experiment(spec, processes);
-  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, arguments.resume);
-  if (arguments.resume) make_experiment(spec, processes, saved_plan(folder, spec, loaded.warnings));
-  return launch(processes, arguments.command_line, folder.dir);
+  const LockedRunFolder locked = create_run_folder(
+      spec.output.dir, spec.name, arguments.resume,
+      [](const std::filesystem::path& folder) { return RunLock::acquire_for_child(folder, print_notice); });
+  if (arguments.resume) make_experiment(spec, processes, saved_plan(locked.folder, spec, loaded.warnings));
+  return launch(processes, arguments.command_line, locked.folder.dir);
 }
 
 }  // namespace sdp

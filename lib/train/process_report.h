@@ -14,6 +14,7 @@ namespace sdp {
 /// Sums over the interval's steps, not averages.
 struct ProcessReport {
   double stop_requested = 0;     ///< 1: a signal asks for the end of the run
+  double save_due = 0;           ///< 1: checkpoint.every_minutes have passed; rank 0's counts
   double peak_memory_bytes = 0;  ///< of the process
   double data_wait_ms = 0;
   double skipped_samples = 0;
@@ -25,8 +26,8 @@ struct ProcessReport {
   template <class Visitor>
   void visit(Visitor visitor) {
     for (double* value :
-         {&stop_requested, &peak_memory_bytes, &data_wait_ms, &skipped_samples, &busy_ms, &reduce_bytes,
-          &reduce_ms, &reduce_wait_ms, &publish_bytes, &publish_ms, &publish_wait_ms})
+         {&stop_requested, &save_due, &peak_memory_bytes, &data_wait_ms, &skipped_samples, &busy_ms,
+          &reduce_bytes, &reduce_ms, &reduce_wait_ms, &publish_bytes, &publish_ms, &publish_wait_ms})
       visitor(*value);
     for (double& value : peak_tensor_bytes)
       visitor(value);

@@ -93,6 +93,7 @@ const std::vector<std::string> kKeys = {"name",
                                         "train.label_smoothing",
                                         "checkpoint.every_epochs",
                                         "checkpoint.every_steps",
+                                        "checkpoint.every_minutes",
                                         "checkpoint.keep_last",
                                         "checkpoint.at_start",
                                         "eval.every_epochs",
@@ -165,7 +166,7 @@ ExperimentSpec unusual() {
                 3,
                 1,
                 0.1};
-  spec.checkpoint = {0, 4, 9, true};
+  spec.checkpoint = {0, 4, 0.5, 9, true};
   spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8, 1000, 10};
   spec.output = {"with \"quotes\", \\ # : and\ttab\nline é", true};
   return spec;
