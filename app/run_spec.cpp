@@ -19,6 +19,7 @@ ExperimentSpec spec_of(const RunArguments& run) {
     throw UsageError(
         "--run " + run.run_dir.string() +
         ": expected the folder of a run, which has a spec.yaml. Runs are under output.dir/name.");
+  check_run_files(RunFolder{run.run_dir}, /*to_write=*/false);
   constexpr auto kFree =
       std::to_array<std::string_view>({"eval.", "data.path=", "data.index_dir=", "data.loader_threads=",
                                        "data.location=", "data.on_error=", "train.device="});

@@ -46,8 +46,8 @@ int run(int argc, char** argv) {
       "Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
   app.set_version_flag("--version", std::string("sdp-train ") + sdp::kProgramVersion);
   app.footer(
-      "Exit codes: 0 done, 1 internal error, 2 spec or usage, 3 data or checkpoint, 4 a process was lost,\n"
-      "75 stopped by a signal after a checkpoint was saved.");
+      "Exit codes: 0 done, 1 internal error, 2 spec, usage or run folder, 3 data or checkpoint,\n"
+      "4 a process was lost, 75 stopped by a signal after a checkpoint was saved.");
 
   sdp::TrainArguments train;
   train.command_line.assign(argv, argv + argc);

@@ -38,18 +38,15 @@ std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const E
   return folder.plan();
 }
 
-/// Collective: rank 0 makes the folder, and all ranks learn of it when that is refused.
-void make_folder_together(Communicator& comm, const ExperimentSpec& spec, bool resume) {
-  std::string refusal;
-  if (comm.rank() == 0) {
-    try {
-      create_run_folder(spec.output.dir, spec.name, resume);
-    } catch (const UsageError& error) {
-      refusal = error.what();
-    }
-  }
-  refusal = comm.all_gather_strings(refusal).front();
-  if (!refusal.empty()) throw UsageError(refusal);
+void print_notice(const std::string& message) {
+  std::printf("%s\n", message.c_str());
+  std::fflush(stdout);
+}
+
+LockedRunFolder create_and_lock(const ExperimentSpec& spec, bool resume) {
+  return create_run_folder(spec.output.dir, spec.name, resume, [](const std::filesystem::path& folder) {
+    return RunLock::acquire(folder, print_notice);
+  });
 }
 
 void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) {
@@ -59,15 +56,15 @@ void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) 
       plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n");
 }
 
-int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const RunFolder& folder,
+int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const SharedRunFolder& run,
           const Logger& log, bool resume) {
   const bool first = comm.rank() == 0;
   if (first) {
     log.info(describe_start(experiment, device_name(comm.device())));
-    log.info(fmt::format("ranks from {}; run folder {}", ranks.source, folder.dir.string()));
+    log.info(fmt::format("ranks from {}; run folder {}", ranks.source, run.folder.dir.string()));
   }
-  Trainer trainer(experiment, comm, folder, log, resume, at::get_num_threads());
-  if (first) write_spec_and_plan(folder, experiment);
+  Trainer trainer(experiment, comm, run, log, resume);
+  if (first) write_spec_and_plan(run.folder, experiment);
   return static_cast<int>(trainer.run());
 }
 
@@ -82,6 +79,10 @@ std::string job_of(const ExperimentSpec& spec, const Ranks& ranks) {
 int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std::vector<std::string> warnings,
              StopSignals& signals, pid_t parent) {
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
+  check_run_files(folder, /*to_write=*/false);
+  const bool launched_here = !started.rendezvous_file.empty();  // and then the launcher has made the folder
+  std::unique_ptr<RunLock> inherited;
+  if (launched_here && started.rank == 0) inherited = RunLock::inherit(folder.dir);
   const auto plan = resume ? saved_plan(folder, spec, warnings) : std::nullopt;
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
   for (std::string& warning : plan_warnings(experiment.plan))
@@ -89,7 +90,6 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std:
   const Ranks ranks = placed_ranks(started, experiment);
   const at::Device device = choose_device(spec.train.device, ranks);
   prepare_device(device);
-  const bool launched_here = !ranks.rendezvous_file.empty();
   const bool has_launcher = ranks.world > 1 && !launched_here;
   signals.remember();
   const std::unique_ptr<Communicator> comm =
@@ -101,7 +101,9 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std:
   check_same_everywhere(*comm, "The spec", spec_hash(spec));
   const std::vector<int> threads = divide_cores(*comm);
   check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
-  if (!launched_here) make_folder_together(*comm, spec, resume);
+  const SharedRunFolder run = share_run_folder(
+      *comm, folder, {.host = host_name(), .threads = at::get_num_threads()},
+      [&] { return launched_here ? std::move(inherited) : create_and_lock(spec, resume).lock; });
 
   const bool first = ranks.rank == 0;
   const Logger log =
@@ -117,7 +119,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std:
                     "only; OMP_NUM_THREADS sets one for all",
                     *fewest, *most));
   try {
-    const int code = train(experiment, ranks, *comm, folder, log, resume);
+    const int code = train(experiment, ranks, *comm, run, log, resume);
     signals.ignore();
     return code;
   } catch (const Error& error) {
@@ -142,7 +144,8 @@ int import_command(const ImportArguments& arguments) {
   for (const std::string& warning : loaded.warnings)
     std::fprintf(stderr, "warning: %s\n", warning.c_str());
   const Experiment experiment = make_experiment(spec, /*processes=*/1);
-  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, /*resume=*/false);
+  const LockedRunFolder locked = create_and_lock(spec, /*resume=*/false);
+  const RunFolder& folder = locked.folder;
   ProgressLine line(STDERR_FILENO);
   std::vector<std::string> unused;
   {
@@ -176,10 +179,12 @@ int train_command(const TrainArguments& arguments) {
   }
   // What the plan refuses is refused before anything starts.
   if (!arguments.resume) make_experiment(spec, processes);
-  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, arguments.resume);
-  if (arguments.resume) make_experiment(spec, processes, saved_plan(folder, spec, loaded.warnings));
+  const LockedRunFolder locked = create_run_folder(
+      spec.output.dir, spec.name, arguments.resume,
+      [](const std::filesystem::path& folder) { return RunLock::acquire_for_child(folder, print_notice); });
+  if (arguments.resume) make_experiment(spec, processes, saved_plan(locked.folder, spec, loaded.warnings));
   signals.block();  // for the launcher, and for its processes until they can heed them
-  return launch(processes, arguments.command_line, folder.dir);
+  return launch(processes, arguments.command_line, locked.folder.dir);
 }
 
 }  // namespace sdp

@@ -107,14 +107,20 @@ fs::path CheckpointStore::partial_path(int64_t step) const {
 
 fs::path CheckpointStore::begin(int64_t step) const {
   const fs::path partial = partial_path(step);
-  remove_folder(partial);
+  if (is_there(partial)) {
+    const fs::path gone = unused_name(step);
+    rename_folder(partial, gone);
+    std::error_code ignored;
+    fs::remove_all(gone, ignored);  // commit() tries again
+  }
   std::error_code error;
   fs::create_directories(partial, error);
   if (error) throw_io_error("create", partial, error.value());
   return partial;
 }
 
-void CheckpointStore::commit(int64_t step, const Manifest& manifest, int64_t keep_last) const {
+std::vector<std::string> CheckpointStore::commit(int64_t step, const Manifest& manifest,
+                                                 int64_t keep_last) const {
   if (manifest.step != step) throw std::logic_error("checkpoint: the manifest is of another step");
   if (keep_last < 1) throw std::logic_error("checkpoint: keep_last is below 1");
   const fs::path partial = partial_path(step);
@@ -133,25 +139,40 @@ void CheckpointStore::commit(int64_t step, const Manifest& manifest, int64_t kee
   // 3. it is the one to resume from
   write_file_atomically(latest_, folder_name(step) + "\n");
   // 4. room for the next
-  remove_older(step, keep_last);
+  return remove_older(step, keep_last);
 }
 
 /// Takes away the name of a checkpoint, which ends its life as one; remove_older() clears what is left.
 void CheckpointStore::move_out_of_the_way(int64_t step) const {
   if (!is_there(folder(step))) return;
-  const fs::path gone = checkpoints_ / partial_name(step, ".removed");
-  remove_folder(gone);
-  rename_folder(folder(step), gone);
+  rename_folder(folder(step), unused_name(step));
 }
 
-void CheckpointStore::remove_older(int64_t step, int64_t keep_last) const {
+/// For a folder that is to be removed: one of an earlier time may still be there.
+fs::path CheckpointStore::unused_name(int64_t step) const {
+  for (int number = 1;; ++number) {
+    fs::path path = checkpoints_ / partial_name(step, ".removed-" + std::to_string(number));
+    if (!is_there(path)) return path;
+  }
+}
+
+std::vector<std::string> CheckpointStore::remove_older(int64_t step, int64_t keep_last) const {
   std::vector<int64_t> up_to_now = steps();
   std::erase_if(up_to_now, [&](int64_t other) { return other > step; });
   const int64_t surplus = static_cast<int64_t>(up_to_now.size()) - keep_last;
+  std::vector<std::string> left;
+  const auto attempt = [&](const auto& removal) {
+    try {
+      removal();
+    } catch (const DataError& error) {
+      left.emplace_back(error.what());
+    }
+  };
   for (int64_t i = 0; i < surplus; ++i)
-    move_out_of_the_way(up_to_now[static_cast<size_t>(i)]);
+    attempt([&] { move_out_of_the_way(up_to_now[static_cast<size_t>(i)]); });
   for (const std::string& name : names_in(checkpoints_))
-    if (is_partial(name)) remove_folder(checkpoints_ / name);
+    if (is_partial(name)) attempt([&] { remove_folder(checkpoints_ / name); });
+  return left;
 }
 
 std::vector<int64_t> CheckpointStore::steps() const {

@@ -33,9 +33,10 @@ class CheckpointStore {
 
   /// Turns the folder of begin() into a checkpoint, after all processes have finished their files; then keeps
   /// this one and the `keep_last` - 1 before it, and removes older ones and left-over partial folders. A
-  /// checkpoint of the same step is replaced. Throws DataError if a file of the manifest is missing or has
-  /// another size.
-  void commit(int64_t step, const Manifest& manifest, int64_t keep_last) const;
+  /// checkpoint of the same step is replaced. Returns what could not be removed, a sentence each: NFS keeps
+  /// files that a process still reads. The next commit() tries again. Throws DataError if a file of the
+  /// manifest is missing or has another size.
+  std::vector<std::string> commit(int64_t step, const Manifest& manifest, int64_t keep_last) const;
 
   /// The step to resume from: the one `latest` names if that folder has a manifest (damage to it is then left
   /// for read() to report), otherwise the newest folder whose files are there in full.
@@ -53,7 +54,8 @@ class CheckpointStore {
   Manifest read_manifest(int64_t step) const;
   std::string advice(int64_t damaged_step) const;
   void move_out_of_the_way(int64_t step) const;
-  void remove_older(int64_t step, int64_t keep_last) const;
+  std::filesystem::path unused_name(int64_t step) const;
+  std::vector<std::string> remove_older(int64_t step, int64_t keep_last) const;
 
   std::filesystem::path checkpoints_;
   std::filesystem::path latest_;

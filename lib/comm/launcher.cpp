@@ -1,6 +1,7 @@
 #include "comm/launcher.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,23 +31,22 @@ constexpr std::chrono::seconds kGrace{5};
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-class TemporaryFolder {
+/// The file over which the ranks meet: memory that they inherit, so that it needs no folder, and is gone with
+/// the last process however all of them end.
+class RendezvousFile {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "sdp-train-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw_errno("cannot make a folder " + pattern);
-    path_ = pattern;
+  RendezvousFile() : descriptor_(memfd_create("sdp-train rendezvous", /*flags=*/0)) {
+    if (descriptor_ < 0) throw_errno("cannot make a file in memory (memfd_create)");
   }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
+  ~RendezvousFile() { close(descriptor_); }
+  RendezvousFile(const RendezvousFile&) = delete;
+  RendezvousFile& operator=(const RendezvousFile&) = delete;
+
+  /// For the processes that this one starts.
+  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
 
  private:
-  std::filesystem::path path_;
+  int descriptor_;
 };
 
 /// A rank's output file; rank 0 has none.
@@ -74,12 +74,11 @@ struct Child {
   }
 };
 
-std::vector<std::string> environment_of(int rank, int processes,
-                                        const std::filesystem::path& rendezvous_file) {
+std::vector<std::string> environment_of(int rank, int processes, const std::string& rendezvous_file) {
   Environment environment = current_environment();
   environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
   environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(processes);
-  environment[kRendezvousFileVariable] = rendezvous_file.string();
+  environment[kRendezvousFileVariable] = rendezvous_file;
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment)
     entries.push_back(name + "=" + value);
@@ -89,7 +88,7 @@ std::vector<std::string> environment_of(int rank, int processes,
 Log open_log(const std::filesystem::path& folder, int rank) {
   Log log;
   log.path = folder / ("rank-" + std::to_string(rank) + ".txt");
-  log.descriptor = open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  log.descriptor = open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (log.descriptor < 0)
     throw UsageError("Cannot write the log of rank " + std::to_string(rank) + ", " + log.path.string() +
                      ": " + std::strerror(errno) + ". Choose a folder that exists and can be written.");
@@ -121,7 +120,7 @@ class Group {
     for (size_t rank = 0; rank < children_.size(); ++rank) {
       Child& child = children_[rank];
       child.rank = static_cast<int>(rank);
-      if (rank > 0) child.log = open_log(log_folder_.empty() ? folder_.path() : log_folder_, child.rank);
+      if (rank > 0) child.log = open_log(log_folder_, child.rank);
       start(child, arguments);
       if (rank > 0) close(child.log.descriptor);
     }
@@ -140,11 +139,11 @@ class Group {
 
  private:
   void start(Child& child, const std::vector<std::string>& arguments) {
-    child.pid = start_copy({.arguments = arguments,
-                            .environment = environment_of(child.rank, static_cast<int>(children_.size()),
-                                                          folder_.path() / "rendezvous"),
-                            .output = child.log.descriptor,
-                            .signal_mask = signals_.mask_before()});
+    child.pid = start_copy(
+        {.arguments = arguments,
+         .environment = environment_of(child.rank, static_cast<int>(children_.size()), rendezvous_.path()),
+         .output = child.log.descriptor,
+         .signal_mask = signals_.mask_before()});
     child.running = true;
   }
 
@@ -210,15 +209,14 @@ class Group {
     if (child.rank == 0) return;
     const std::deque<std::string> lines = last_lines(child.log.path, child.log.begin);
     if (lines.empty()) return;
-    std::fprintf(stderr, "sdp-train: last lines of rank %d%s:\n", child.rank,
-                 log_folder_.empty() ? "" : (" (" + child.log.path.string() + ")").c_str());
+    std::fprintf(stderr, "sdp-train: last lines of rank %d (%s):\n", child.rank, child.log.path.c_str());
     for (const std::string& line : lines)
       std::fprintf(stderr, "  %s\n", line.c_str());
   }
 
   const AwaitedSignals& signals_;
-  std::filesystem::path log_folder_;  ///< empty: logs are temporary
-  TemporaryFolder folder_;
+  std::filesystem::path log_folder_;
+  RendezvousFile rendezvous_;
   std::vector<Child> children_;
   std::vector<const Child*> failed_;  ///< in the order in which they failed
   std::optional<Clock::time_point> deadline_;

@@ -12,10 +12,10 @@ namespace sdp {
 
 /// Starts `processes` copies of the running executable with `arguments` (argv, its first entry the program's
 /// name) and waits for all of them. Each finds its rank in torchrun's variables and meets the others over a
-/// FileStore (SDP_RENDEZVOUS_FILE, see comm/ranks.h), so that no port is needed.
+/// FileStore in memory (SDP_RENDEZVOUS_FILE, see comm/ranks.h), so that no port and no folder is needed.
 ///
 /// Output: rank 0 writes to the console. The others append stdout and stderr to log_folder/rank-N.txt,
-/// removed again where they wrote nothing; without a `log_folder` to temporary files. The rank that is to
+/// removed again where they wrote nothing. The rank that is to
 /// blame for a failure is named and its last lines are shown; others that were killed are named too. The log
 /// folder must exist.
 ///

@@ -13,7 +13,7 @@ std::filesystem::path temporary_name(std::filesystem::path path) {
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path)
-    : path_(std::move(path)), file_(temporary_name(path_), OutputFile::Mode::kTruncate) {}
+    : path_(std::move(path)), file_(temporary_name(path_), OutputFile::Mode::kNew) {}
 
 AtomicFile::~AtomicFile() {
   std::error_code ignored;

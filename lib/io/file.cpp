@@ -59,7 +59,9 @@ void throw_io_error(std::string_view action, const std::filesystem::path& path, 
 }
 
 OutputFile::OutputFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
-  const int position = mode == Mode::kAppend ? O_APPEND : O_TRUNC;
+  const int position = mode == Mode::kAppend ? O_APPEND : mode == Mode::kNew ? O_EXCL : O_TRUNC;
+  if (mode == Mode::kNew && ::unlink(path_.c_str()) != 0 && errno != ENOENT)
+    throw_io_error("replace", path_, errno);
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | position, 0666);
   if (descriptor_ < 0) throw_io_error("create", path_, errno);
 }

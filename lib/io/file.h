@@ -19,7 +19,11 @@ namespace sdp {
 /// Buffered output. What was not flushed when the object dies is lost: a destructor cannot report an error.
 class OutputFile {
  public:
-  enum class Mode { kTruncate, kAppend };
+  enum class Mode {
+    kTruncate,
+    kAppend,
+    kNew  ///< a new file, in place of what has the name: a link to elsewhere stays unwritten
+  };
 
   OutputFile(std::filesystem::path path, Mode mode);
   ~OutputFile();

@@ -1,10 +1,8 @@
 #include "report/event_file.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <charconv>
 #include <chrono>
@@ -13,6 +11,7 @@
 
 #include "io/glob.h"
 #include "report/crc32c.h"
+#include "report/run_owner.h"
 
 namespace sdp {
 namespace {
@@ -76,12 +75,6 @@ uint32_t masked(uint32_t crc) {
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0 || name.front() == '\0') return "localhost";
-  return name.data();
 }
 
 /// The time in the name of the folder's newest event file; 0 where there is none.

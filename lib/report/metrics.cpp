@@ -80,7 +80,18 @@ double perplexity(double loss) {
 }
 
 std::string to_json_line(const StartRecord& record) {
-  return ordered_json{{"kind", "start"}, {"step", record.step}, {"data_s", record.data_s}}.dump();
+  ordered_json json = {{"kind", "start"},
+                       {"step", record.step},
+                       {"data_s", record.data_s},
+                       {"time", record.time},
+                       {"version", record.version}};
+  if (!record.job.empty()) {
+    json["job"] = record.job;
+    json["job_restarts"] = record.job_restarts;
+  }
+  json["hosts"] = record.hosts;
+  json["threads"] = record.threads;
+  return json.dump();
 }
 
 std::string to_json_line(const CheckpointRecord& record) {

@@ -91,10 +91,17 @@ struct EvalRecord {
 /// exp of the loss, a mean cross-entropy in nats.
 double perplexity(double loss);
 
-/// A part of a run begins, after `step` updates of earlier parts. `kind` is "start".
+/// A part of a run begins, after `step` updates of earlier parts: who wrote the lines up to the next one.
+/// `kind` is "start".
 struct StartRecord {
   int64_t step = 0;
-  double data_s = 0;  ///< opening the data sets: reading or indexing them
+  double data_s = 0;                    ///< opening the data sets: reading or indexing them
+  std::string time = {};                ///< UTC, "2026-11-22T18:30:00Z"
+  std::string version = {};             ///< of the program
+  std::string job = {};                 ///< SLURM_JOB_ID; left out of the line outside of SLURM
+  int64_t job_restarts = 0;             ///< SLURM_RESTART_COUNT; likewise
+  std::vector<std::string> hosts = {};  ///< one entry a rank
+  std::vector<int64_t> threads = {};    ///< one entry a rank
 };
 
 /// A checkpoint was saved. `kind` is "checkpoint".

@@ -1,5 +1,8 @@
 #include "report/run_folder.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <system_error>
 
 #include "spec/error.h"
@@ -8,25 +11,103 @@ namespace sdp {
 
 namespace fs = std::filesystem;
 
-RunFolder create_run_folder(const fs::path& output_dir, const std::string& name, bool resume) {
+namespace {
+
+constexpr const char* kCheckpoints = "checkpoints";
+
+/// Whether a run reads or writes a file of that name.
+bool is_run_file(std::string_view name) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"spec.yaml", "plan.json", "metrics.jsonl", "trace.jsonl", "log.txt",
+                                       "latest", "output.txt", "summary.json"});
+  constexpr auto kBeginnings =
+      std::to_array<std::string_view>({"rank-", "profile-rank-", "events.out.tfevents.", "run.lock"});
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+         std::any_of(kBeginnings.begin(), kBeginnings.end(),
+                     [&](std::string_view beginning) { return name.starts_with(beginning); });
+}
+
+std::string kind_of(const fs::path& path, fs::file_type type) {
+  std::error_code ignored;
+  switch (type) {
+    case fs::file_type::symlink:
+      return "a symbolic link to " + fs::read_symlink(path, ignored).string();
+    case fs::file_type::directory:
+      return "a folder";
+    case fs::file_type::regular:
+      return "a file";
+    case fs::file_type::fifo:
+      return "a pipe";
+    default:
+      return "neither a file nor a folder";
+  }
+}
+
+void check_run_file(const fs::path& path, bool to_write) {
+  const bool is_folder = path.filename() == kCheckpoints;
+  if (!is_folder && !is_run_file(path.filename().string())) return;
+  std::error_code ignored;
+  const fs::file_type type =
+      (to_write ? fs::symlink_status(path, ignored) : fs::status(path, ignored)).type();
+  const fs::file_type expected = is_folder ? fs::file_type::directory : fs::file_type::regular;
+  if (type == expected || type == fs::file_type::not_found) return;
+  throw UsageError(path.string() + " is " + kind_of(path, type) + ", expected " +
+                   (is_folder ? "a folder" : "a file") +
+                   " of this run's own. Remove it, or set another name.");
+}
+
+bool has_results(const RunFolder& run) {
+  std::error_code ignored;
+  return fs::exists(run.metrics(), ignored) || fs::exists(run.dir / kCheckpoints, ignored);
+}
+
+/// A run that was refused before its first step leaves nothing that could be lost.
+void refuse_results(const RunFolder& run, bool resume) {
+  if (resume || !has_results(run)) return;
+  throw UsageError("the run folder " + run.dir.string() +
+                   " exists. Continue that run with --resume, or set another name.");
+}
+
+/// Whether its process can be seen at work; no need to wait for others where the folder is refused anyway.
+bool is_in_use(const RunFolder& run) {
+  const std::optional<RunOwner> owner = lock_owner(run.dir);
+  return owner && state_of(*owner, this_process()) == OwnerState::kRunning;
+}
+
+}  // namespace
+
+void check_run_files(const RunFolder& folder, bool to_write) {
+  std::error_code error;
+  if (to_write && fs::is_symlink(folder.dir, error)) {
+    const fs::path target = fs::canonical(folder.dir, error);
+    if (target.parent_path() == fs::canonical(folder.dir.parent_path(), error))
+      throw UsageError("the run folder " + folder.dir.string() + " is a symbolic link to that of " +
+                       target.filename().string() + ". Set that name, or remove the link.");
+  }
+  for (fs::directory_iterator entry(folder.dir, error); !error && entry != fs::directory_iterator();
+       entry.increment(error))
+    check_run_file(entry->path(), to_write);
+}
+
+LockedRunFolder create_run_folder(const fs::path& output_dir, const std::string& name, bool resume,
+                                  const LockRunFolder& lock) {
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
     throw UsageError("name: \"" + name + "\" cannot be the name of a folder. Give a name without '/'.");
   const RunFolder run = {output_dir / name};
 
   std::error_code error;
   fs::create_directories(output_dir, error);
-  const bool created = !error && fs::create_directory(run.dir, error);
+  if (!error) fs::create_directory(run.dir, error);
   std::error_code ignored;
   if (error || !fs::is_directory(run.dir, ignored))
     throw UsageError("cannot make the run folder " + run.dir.string() + ": " +
                      (error ? error.message() : "there is a file of that name") +
                      ". Set output.dir or name to another place.");
-  // A run that was refused before its first step leaves nothing that could be lost.
-  const bool has_results = fs::exists(run.metrics(), ignored) || fs::exists(run.dir / "checkpoints", ignored);
-  if (!created && has_results && !resume)
-    throw UsageError("the run folder " + run.dir.string() +
-                     " exists. Continue that run with --resume, or set another name.");
-  return run;
+  check_run_files(run, /*to_write=*/true);
+  if (!is_in_use(run)) refuse_results(run, resume);
+  LockedRunFolder locked{.folder = run, .lock = lock(run.dir)};
+  refuse_results(run, resume);  // of a run that has just ended
+  return locked;
 }
 
 }  // namespace sdp

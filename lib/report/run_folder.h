@@ -1,7 +1,10 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
+
+#include "report/run_lock.h"
 
 namespace sdp {
 
@@ -20,11 +23,30 @@ struct RunFolder {
   /// What a run printed that a sweep started without a terminal.
   std::filesystem::path output() const { return dir / "output.txt"; }
   std::filesystem::path summary() const { return dir / "summary.json"; }
+  /// Who writes the folder (run_lock.h).
+  std::filesystem::path lock() const { return dir / "run.lock"; }
 };
 
-/// Makes output_dir/name. One that has metrics or checkpoints is refused without `resume`; with it, it is
-/// taken as it is, or made. Throws UsageError: it exists, the name is not that of a folder, or it cannot be
-/// made. For one process; the others use RunFolder{dir}.
-RunFolder create_run_folder(const std::filesystem::path& output_dir, const std::string& name, bool resume);
+/// Throws UsageError where something that a run reads or writes in its folder is not what it has to be: a
+/// pipe or a device, which may keep a reader waiting for ever; `to_write`: also a symbolic link, which may
+/// lead to what is not this run's. The run folder itself may be a link, with `to_write` not to another one in
+/// the same folder.
+void check_run_files(const RunFolder& folder, bool to_write);
+
+/// A run folder that this process may write.
+struct LockedRunFolder {
+  RunFolder folder;
+  std::unique_ptr<RunLock> lock;
+};
+
+/// How a process locks the folder: RunLock::acquire or another of its functions.
+using LockRunFolder = std::function<std::unique_ptr<RunLock>(const std::filesystem::path& folder)>;
+
+/// Makes output_dir/name and locks it before anything else is written there. One that has metrics or
+/// checkpoints is refused without `resume`; with it, it is taken as it is, or made. Throws UsageError:
+/// another run is at work in it, it exists, the name is not that of a folder, or it cannot be made, and what
+/// check_run_files throws. For one process; the others use RunFolder{dir}.
+LockedRunFolder create_run_folder(const std::filesystem::path& output_dir, const std::string& name,
+                                  bool resume, const LockRunFolder& lock);
 
 }  // namespace sdp

@@ -363,6 +363,7 @@ struct TrainSpec {
 struct CheckpointSpec {
   double every_epochs = 10;
   std::optional<int64_t> every_steps;
+  double every_minutes = 0;
   int64_t keep_last = 2;
   bool at_start = false;
 
@@ -374,6 +375,10 @@ struct CheckpointSpec {
           at_least(0), "epochs");
     field("every_steps", &CheckpointSpec::every_steps, "the same in steps; replaces every_epochs",
           at_least(1), "steps");
+    field("every_minutes", &CheckpointSpec::every_minutes,
+          "also at the first logging interval that is at least this long after the last checkpoint; 0: not "
+          "by time",
+          at_least(0), "minutes");
     field("keep_last", &CheckpointSpec::keep_last, "checkpoints kept", at_least(1));
     field("at_start", &CheckpointSpec::at_start, "save step 0 as well");
   }

@@ -161,6 +161,7 @@ double Run::epochs_per_step() const {
 
 Run read_run(const std::filesystem::path& dir) {
   const RunFolder folder{dir};
+  check_run_files(folder, /*to_write=*/false);
   Run run{.dir = dir, .spec = load_spec({folder.spec()}, {}, NamedFiles::kNotNeeded).spec};
   read_json(folder.plan(), [&](const json& plan) { run.plan = plan_figures(plan, folder.plan()); });
   read_metrics(run, folder.metrics());

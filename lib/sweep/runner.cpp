@@ -68,7 +68,8 @@ int lock_folder(const fs::path& folder) {
 struct Output {
   explicit Output(const SweepRun& run) : path(run.folder.output()) {
     make_folder(run.folder.dir);
-    descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    descriptor =
+        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     if (descriptor < 0) throw_io_error("write", path, errno);
     begin_bytes = fs::file_size(path);
   }

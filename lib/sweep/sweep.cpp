@@ -61,6 +61,7 @@ bool has_effect(const SpecChange& change) {
 /// Fills in how far the run is.
 void look_at_folder(SweepRun& run, const ExperimentSpec& spec) {
   std::error_code ignored;
+  check_run_files(run.folder, /*to_write=*/true);
   const std::optional<RunSummary> summary = read_summary(run.folder.summary());
   const std::optional<int64_t> saved = CheckpointStore(run.folder.dir).latest_step();
   if (!std::filesystem::exists(run.folder.spec(), ignored) || (!summary && !saved)) return;

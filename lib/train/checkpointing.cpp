@@ -74,9 +74,9 @@ std::string check_training_data(const Manifest& manifest, const DataIdentity& no
       now.samples, now.hash, saved.hash);
 }
 
-int64_t save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
-                        Communicator& comm, const RunProgress& progress, int threads,
-                        const OnProgress& on_progress) {
+SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment,
+                                Engine& engine, Communicator& comm, const RunProgress& progress, int threads,
+                                const OnProgress& on_progress) {
   const at::NoGradGuard no_grad;
   const CheckpointStore store(run_dir);
   if (comm.rank() == 0) store.begin(progress.step);
@@ -88,15 +88,16 @@ int64_t save_checkpoint(const std::filesystem::path& run_dir, const Experiment& 
   const std::vector<std::string> records = comm.all_gather_strings(record.dump());
   Manifest manifest = manifest_of(experiment, progress);
   manifest.threads = threads;
-  int64_t bytes = 0;
+  SavedCheckpoint saved;
   for (const std::string& text : records) {
     const auto file = nlohmann::json::parse(text);
     manifest.files.push_back({file[0], file[1], file[2]});
-    bytes += manifest.files.back().bytes;
+    saved.bytes += manifest.files.back().bytes;
   }
-  if (comm.rank() == 0) store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last);
+  if (comm.rank() == 0)
+    saved.left = store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last);
   comm.barrier();
-  return bytes;
+  return saved;
 }
 
 CheckpointReader::CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step,

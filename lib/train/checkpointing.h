@@ -42,11 +42,16 @@ std::string check_training_data(const Manifest& manifest, const DataIdentity& no
 ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path& folder, int process,
                                 int processes, const OnProgress& on_progress);
 
-/// Writes a checkpoint. Collective; returns on all processes when it is complete on disk, with the bytes of
-/// all of its files. Progress is that of this process's own file.
-int64_t save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
-                        Communicator& comm, const RunProgress& progress, int threads,
-                        const OnProgress& on_progress);
+struct SavedCheckpoint {
+  int64_t bytes = 0;                ///< of all processes' files
+  std::vector<std::string> left{};  ///< rank 0: what could not be removed (CheckpointStore::commit)
+};
+
+/// Writes a checkpoint. Collective; returns on all processes when it is complete on disk. Progress is that of
+/// this process's own file.
+SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment,
+                                Engine& engine, Communicator& comm, const RunProgress& progress, int threads,
+                                const OnProgress& on_progress);
 
 /// A checkpoint's files, mapped. Any process reads any range.
 class CheckpointReader {

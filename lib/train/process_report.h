@@ -13,6 +13,7 @@ namespace sdp {
 
 /// Sums over the interval's steps, not averages.
 struct ProcessReport {
+  double save_due = 0;           ///< 1: checkpoint.every_minutes have passed; rank 0's counts
   double peak_memory_bytes = 0;  ///< of the process
   double data_wait_ms = 0;
   double skipped_samples = 0;
@@ -23,8 +24,9 @@ struct ProcessReport {
 
   template <class Visitor>
   void visit(Visitor visitor) {
-    for (double* value : {&peak_memory_bytes, &data_wait_ms, &skipped_samples, &busy_ms, &reduce_bytes,
-                          &reduce_ms, &reduce_wait_ms, &publish_bytes, &publish_ms, &publish_wait_ms})
+    for (double* value :
+         {&save_due, &peak_memory_bytes, &data_wait_ms, &skipped_samples, &busy_ms, &reduce_bytes, &reduce_ms,
+          &reduce_wait_ms, &publish_bytes, &publish_ms, &publish_wait_ms})
       visitor(*value);
     for (double& value : peak_tensor_bytes)
       visitor(value);

@@ -19,13 +19,14 @@ std::string text_of(const DataIdentity& identity) {
 
 }  // namespace
 
-Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
-                 int threads)
+Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run, Logger log,
+                 bool resume)
     : experiment_(experiment),
       comm_(comm),
-      folder_(std::move(folder)),
+      run_(run),
+      folder_(run.folder),
       log_(std::move(log)),
-      threads_(threads),
+      threads_(run.processes.at(static_cast<size_t>(comm.rank())).threads),
       line_(comm.rank() == 0 ? STDOUT_FILENO : -1),
       progress_(line_, experiment.spec.train.log_every_steps),
       data_(open_run_data(experiment.spec, comm, line_)),
@@ -33,6 +34,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       training_data_(data_.train->identity()),
       steps_(run_steps(experiment, data_.train->size())),
+      save_timer_(experiment.spec.checkpoint.every_minutes, SaveTimer::Clock::now()),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm) {
   check_same_everywhere(comm, "The training data", text_of(training_data_));
   check_same_everywhere(comm, "The test data", text_of(data_.test->identity()));
@@ -50,7 +52,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
           steps_.length.warmup_steps, steps_.length.total_steps));
     if (first_step_ < steps_.length.total_steps) {
       metrics_ = std::make_unique<RunMetrics>(folder_, first_step_);
-      metrics_->append(StartRecord{.step = first_step_, .data_s = data_.open_s});
+      metrics_->append(start_record());
     }
     if (experiment.spec.output.trace) trace_ = std::make_unique<JsonLines>(folder_.trace());
   }
@@ -170,18 +172,22 @@ void Trainer::evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record) {
 }
 
 void Trainer::save(int64_t done) {
+  check_lock();
   const PhaseScope phase(comm_, "saving a checkpoint");
   const Stopwatch stopwatch;
   Work work(line_, "saving a checkpoint");
   const int64_t passes = (done - first_step_) * experiment_.spec.train.accumulate_steps;
-  const int64_t bytes = save_checkpoint(folder_.dir, experiment_, engine_, comm_,
-                                        {.step = done,
-                                         .batch_norm_updates = first_batch_norm_updates_ + passes,
-                                         .training_data = training_data_},
-                                        threads_, work.on_progress());
+  const SavedCheckpoint saved = save_checkpoint(folder_.dir, experiment_, engine_, comm_,
+                                                {.step = done,
+                                                 .batch_norm_updates = first_batch_norm_updates_ + passes,
+                                                 .training_data = training_data_},
+                                                threads_, work.on_progress());
   saved_step_ = done;
   if (metrics_)
-    metrics_->append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = bytes});
+    metrics_->append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
+  for (const std::string& message : saved.left)
+    warn("an old checkpoint stays for now: " + message);
+  save_timer_.restart(SaveTimer::Clock::now());
 }
 
 /// All processes have done as many steps.
@@ -210,10 +216,10 @@ ExitCode Trainer::run() {
     profiler_->after_step(step);
     const int64_t done = step + 1;
     const bool last = done == total;
-    const bool saves = last || is_due(steps_.checkpoint_every_steps, done);
+    bool saves = last || is_due(steps_.checkpoint_every_steps, done);
     // A checkpoint always follows a line of the metrics, and so a look at the losses.
     if (saves || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
-      log_interval(done);
+      saves = log_interval(done) || saves;
     const auto pause_began = std::chrono::steady_clock::now();
     // Evaluated before it is saved: what a checkpoint follows is in the metrics that --resume keeps.
     if (last || is_due(steps_.eval_every_steps, done)) evaluate(done, last);

@@ -15,7 +15,6 @@
 #include "report/log.h"
 #include "report/metrics.h"
 #include "report/progress.h"
-#include "report/run_folder.h"
 #include "report/run_metrics.h"
 #include "report/run_summary.h"
 #include "spec/error.h"
@@ -24,6 +23,8 @@
 #include "train/process_report.h"
 #include "train/profiler.h"
 #include "train/run_data.h"
+#include "train/save_timer.h"
+#include "train/shared_run_folder.h"
 #include "train/train_step.h"
 
 namespace sdp {
@@ -32,8 +33,8 @@ class Trainer {
  public:
   /// Opens the data, makes the local subnetworks, and starts from fresh values or, with `resume`, from the
   /// run folder's newest checkpoint if there is one. Collective, as is `run`.
-  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
-          int threads);
+  Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run, Logger log,
+          bool resume);
   ~Trainer();
 
   /// Trains to the end, evaluates and saves: kOk; or kPreempted, after a checkpoint of the step after which
@@ -56,8 +57,9 @@ class Trainer {
   void start_fresh_or_resume(bool resume);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
-  /// Writes the interval's line. Collective.
-  void log_interval(int64_t done);
+  /// Writes the interval's line. Whether checkpoint.every_minutes have passed, the same on all processes.
+  /// Collective.
+  bool log_interval(int64_t done);
   void trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples);
   at::Tensor fp64_zeros(size_t size) const;
   TrainingBatches batches_of_process() const;
@@ -72,6 +74,9 @@ class Trainer {
   void save(int64_t done);
   ExitCode stop(int64_t done);
   void summarize() const;
+  /// What is about to be written must not go into a folder that another run has taken over.
+  void check_lock() const;
+  StartRecord start_record() const;
   /// Logs a message while a line of progress may be drawn.
   void tell(const std::string& message);
   void warn(const std::string& message);
@@ -79,7 +84,8 @@ class Trainer {
 
   const Experiment& experiment_;
   Communicator& comm_;
-  const RunFolder folder_;
+  const SharedRunFolder& run_;
+  const RunFolder& folder_;
   Logger log_;
   const int threads_;
   ProgressLine line_;  ///< rank 0 alone shows it
@@ -89,6 +95,7 @@ class Trainer {
   const FeedSource test_source_;
   const DataIdentity training_data_;
   RunSteps steps_;
+  SaveTimer save_timer_;  ///< rank 0's decides
   Engine engine_;
   std::unique_ptr<TrainStep> train_step_;
   std::unique_ptr<Feed> feed_;

@@ -30,7 +30,8 @@ ProcessReport Trainer::report() {
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - interval_.began).count();
   const ExchangeTotals reduce = engine_.reduce_totals() - interval_.reduce;
   const ExchangeTotals publish = engine_.publish_totals() - interval_.publish;
-  ProcessReport report{.peak_memory_bytes = static_cast<double>(peak_memory_bytes(comm_.device())),
+  ProcessReport report{.save_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1.0 : 0.0,
+                       .peak_memory_bytes = static_cast<double>(peak_memory_bytes(comm_.device())),
                        .data_wait_ms = feed_->wait_ms() - interval_.data_wait_ms,
                        .skipped_samples = static_cast<double>(interval_.skipped),
                        .reduce_bytes = static_cast<double>(reduce.bytes_sent),
@@ -69,7 +70,28 @@ void Trainer::trace_step(int64_t step, const at::Tensor& losses, const std::vect
   }
 }
 
-void Trainer::log_interval(int64_t done) {
+void Trainer::check_lock() const {
+  if (run_.lock) run_.lock->check();
+}
+
+/// Of rank 0, which has the lock.
+StartRecord Trainer::start_record() const {
+  const RunOwner& owner = run_.lock->owner();
+  StartRecord record{.step = first_step_,
+                     .data_s = data_.open_s,
+                     .time = owner.since,
+                     .version = kProgramVersion,
+                     .job = owner.job,
+                     .job_restarts = owner.job_restarts};
+  for (const ProcessPlace& process : run_.processes) {
+    record.hosts.push_back(process.host);
+    record.threads.push_back(process.threads);
+  }
+  return record;
+}
+
+bool Trainer::log_interval(int64_t done) {
+  check_lock();
   // What was sent in the interval's steps is counted with it.
   engine_.await_all_values();
   const GatheredReports gathered = gather(comm_, report(), interval_.losses);
@@ -95,6 +117,7 @@ void Trainer::log_interval(int64_t done) {
     if (done - first_step_ > interval_.steps) warn_of_slow_data(record.step_ms, record.data_wait_ms);
   }
   begin_interval();
+  return gathered.processes.front().save_due > 0;
 }
 
 void Trainer::warn_of_slow_data(double step_ms, double wait_ms) {

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <limits>
 
 #include "catch.h"
@@ -28,6 +30,22 @@ TEST_CASE("a file is replaced only by commit", "[atomic_file]") {
   }
   CHECK(get(path) == "newer");
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("what has the temporary name is replaced, not written", "[atomic_file]") {
+  const TempFolder folder;
+  put(folder / "precious", "precious");
+  fs::create_symlink(folder / "precious", folder / "file.tmp");
+  write_file_atomically(folder / "file", "1");
+  REQUIRE(mkfifo((folder / "file.tmp").c_str(), 0600) == 0);  // opening it would wait for a reader
+  write_file_atomically(folder / "file", "2");
+  CHECK(get(folder / "file") == "2");
+  CHECK(fs::symlink_status(folder / "file").type() == fs::file_type::regular);
+  fs::remove(folder / "file");
+  fs::create_symlink(folder / "precious", folder / "file");
+  write_file_atomically(folder / "file", "3");
+  CHECK(get(folder / "file") == "3");
+  CHECK(get(folder / "precious") == "precious");
 }
 
 TEST_CASE("an empty file can be written atomically", "[atomic_file]") {

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include "catch.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/store.h"
@@ -46,6 +48,30 @@ size_t names_in(const fs::path& folder) {
 }
 
 using Steps = std::vector<int64_t>;
+
+/// Permissions hold for everyone but root: while this exists, root is another user, who owns what is in
+/// `folder`.
+class OtherUser {
+ public:
+  explicit OtherUser(const fs::path& folder) {
+    if (geteuid() != 0) return;
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+      change_owner(entry.path());
+    change_owner(folder);
+    REQUIRE(seteuid(kNobody) == 0);
+  }
+  ~OtherUser() {
+    if (getuid() == 0) (void)!seteuid(0);
+  }
+  OtherUser(const OtherUser&) = delete;
+  OtherUser& operator=(const OtherUser&) = delete;
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+  static void change_owner(const fs::path& path) {
+    REQUIRE(chown(path.c_str(), kNobody, static_cast<gid_t>(-1)) == 0);
+  }
+};
 
 }  // namespace
 
@@ -115,6 +141,28 @@ TEST_CASE("the newest keep_last checkpoints stay", "[store]") {
   CHECK(store.steps() == Steps{5, 10, 15});
   save(store, 20, 1);
   CHECK(store.steps() == Steps{20});
+  CHECK(names_in(run / "checkpoints") == 1);
+}
+
+TEST_CASE("an old checkpoint that cannot be removed is named, and is no error", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  save(store, 10, 2);
+  const fs::path stays = store.folder(10);
+  fs::create_directory(stays / "in use");
+  put(stays / "in use" / "file", "x");
+  const OtherUser nobody(run.path());
+  fs::permissions(stays / "in use", fs::perms::owner_read | fs::perms::owner_exec);
+  const auto commit = [&](int64_t step) { return store.commit(step, write_files(store, step), 1); };
+  for (const int64_t step : {20, 20, 30}) {
+    const std::vector<std::string> left = commit(step);
+    REQUIRE(left.size() == 1);
+    CHECK(contains(left.front(), ".step-00000010"));
+    CHECK(store.steps() == Steps{step});
+  }
+  for (const auto& entry : fs::directory_iterator(run / "checkpoints"))
+    if (fs::exists(entry.path() / "in use")) fs::permissions(entry.path() / "in use", fs::perms::owner_all);
+  CHECK(commit(40).empty());
   CHECK(names_in(run / "checkpoints") == 1);
 }
 

@@ -1,6 +1,6 @@
 // A program that starts itself as W ranks, for the tests of the launcher and of lost peers:
 //   comm_helper PROCESSES FOLDER LOGS MODE [ARGUMENT...]
-// LOGS: folder of the ranks' logs, or "-". Each rank leaves FOLDER/ready-R, which holds its process id.
+// LOGS: folder of the ranks' logs; "-": FOLDER. Each rank leaves FOLDER/ready-R, which holds its process id.
 
 #include <ATen/ATen.h>
 #include <unistd.h>
@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
     const auto ranks = sdp::ranks_from_environment(sdp::current_environment());
     if (ranks) return run_rank(call, *ranks);
     const std::string& logs = arguments.at(3);
-    return sdp::launch(std::stoi(arguments.at(1)), arguments, logs == "-" ? "" : logs);
+    return sdp::launch(std::stoi(arguments.at(1)), arguments, logs == "-" ? arguments.at(2) : logs);
   } catch (const sdp::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return static_cast<int>(error.code());

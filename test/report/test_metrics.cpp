@@ -87,7 +87,18 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
         R"("perplexity_uncorrected":0.0,"accuracy_uncorrected":0.5,)" +
             subnetworks + times);
 
-  CHECK(to_json_line(StartRecord{.step = 3, .data_s = 0.5}) == R"({"kind":"start","step":3,"data_s":0.5})");
+  StartRecord start = {.step = 3,
+                       .data_s = 0.5,
+                       .time = "2026-11-22T18:30:00Z",
+                       .version = "0.2",
+                       .hosts = {"a", "b"},
+                       .threads = {8, 4}};
+  CHECK(to_json_line(start) ==
+        R"({"kind":"start","step":3,"data_s":0.5,"time":"2026-11-22T18:30:00Z","version":"0.2",)"
+        R"("hosts":["a","b"],"threads":[8,4]})");
+  start.job = "77";
+  start.job_restarts = 1;
+  CHECK(contains(to_json_line(start), R"("job":"77","job_restarts":1)"));
   CHECK(to_json_line(CheckpointRecord{.step = 3, .save_s = 0.5, .bytes = 1234567890123}) ==
         R"({"kind":"checkpoint","step":3,"save_s":0.5,"bytes":1234567890123})");
 

@@ -1,4 +1,5 @@
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -9,25 +10,38 @@
 #include "spec/error.h"
 
 using namespace sdp;
+namespace fs = std::filesystem;
+using namespace std::string_literals;
+
+namespace {
+
+RunFolder create(const std::filesystem::path& output_dir, const std::string& name, bool resume) {
+  const auto lock = [](const std::filesystem::path& folder) {
+    return RunLock::acquire(folder, [](const std::string&) {});
+  };
+  return create_run_folder(output_dir, name, resume, lock).folder;  // and the lock goes
+}
+
+}  // namespace
 
 TEST_CASE("a run gets a new folder, or with resume its old one", "[run_folder]") {
   const TempFolder folder;
   const auto output_dir = folder / "some/runs";
-  const RunFolder run = create_run_folder(output_dir, "first", false);
+  const RunFolder run = create(output_dir, "first", false);
   CHECK(run.dir == output_dir / "first");
   CHECK(std::filesystem::is_directory(run.dir));
   put(run.spec(), "name: first");
-  CHECK(create_run_folder(output_dir, "first", false).dir == run.dir);  // nothing that could be lost yet
+  CHECK(create(output_dir, "first", false).dir == run.dir);  // nothing that could be lost yet
   put(run.metrics(), "");
 
-  const std::string message = message_of<UsageError>([&] { create_run_folder(output_dir, "first", false); });
+  const std::string message = message_of<UsageError>([&] { create(output_dir, "first", false); });
   CHECK(contains(message, run.dir.string()));
   CHECK(contains(message, "--resume"));
   CHECK(contains(message, "another name"));
 
-  CHECK(create_run_folder(output_dir, "first", true).dir == run.dir);
+  CHECK(create(output_dir, "first", true).dir == run.dir);
   CHECK(get(run.spec()) == "name: first");
-  CHECK(std::filesystem::is_directory(create_run_folder(output_dir, "second", true).dir));
+  CHECK(std::filesystem::is_directory(create(output_dir, "second", true).dir));
 }
 
 TEST_CASE("names of a run folder's files", "[run_folder]") {
@@ -39,17 +53,64 @@ TEST_CASE("names of a run folder's files", "[run_folder]") {
   CHECK(run.log() == "runs/x/log.txt");
   CHECK(run.output() == "runs/x/output.txt");
   CHECK(run.summary() == "runs/x/summary.json");
+  CHECK(run.lock() == "runs/x/run.lock");
 }
 
 TEST_CASE("impossible run folders are refused", "[run_folder]") {
   const TempFolder folder;
   for (const char* name : {"", ".", "..", "a/b", "/a"})
-    CHECK_THROWS_AS(create_run_folder(folder.path(), name, true), UsageError);
+    CHECK_THROWS_AS(create(folder.path(), name, true), UsageError);
   put(folder / "file", "");
-  CHECK(contains(message_of<UsageError>([&] { create_run_folder(folder / "file", "x", false); }),
-                 "cannot make"));
-  CHECK(contains(message_of<UsageError>([&] { create_run_folder(folder.path(), "file", true); }),
-                 "cannot make"));
+  CHECK(contains(message_of<UsageError>([&] { create(folder / "file", "x", false); }), "cannot make"));
+  CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "file", true); }), "cannot make"));
+}
+
+TEST_CASE("a run that may still go on is not resumed, and a refusal does not wait for it", "[run_folder]") {
+  const TempFolder folder;
+  const fs::path dir = create(folder.path(), "run", false).dir;
+  put(RunFolder{dir}.metrics(), "");
+  RunOwner elsewhere = this_process();
+  elsewhere.machine = "another";
+  put(RunFolder{dir}.lock(), lock_text(elsewhere, 0));
+  CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "run", false); }), "--resume"));
+  CHECK(get(RunFolder{dir}.lock()) == lock_text(elsewhere, 0));
+}
+
+TEST_CASE("links and pipes in place of a run's files are refused", "[run_folder]") {
+  const TempFolder folder;
+  const RunFolder run = create(folder.path(), "run", false);
+  put(run.spec(), "name: run");
+  put(folder / "precious", "precious");
+  fs::create_directory(folder / "elsewhere");
+  fs::create_directory_symlink(folder / "elsewhere", run.dir / "notes");  // not the run's
+  CHECK_NOTHROW(check_run_files(run, /*to_write=*/true));
+  const auto refusal = [&](const fs::path& name) {
+    return message_of<UsageError>([&] { create(folder.path(), "run", /*resume=*/true); }) == ""   ? "accepted"
+           : contains(message_of<UsageError>([&] { check_run_files(run, true); }), name.string()) ? "refused"
+                                                                                                  : "another";
+  };
+  for (const char* name : {"metrics.jsonl", "log.txt", "latest", "rank-1.txt", "run.lock",
+                           "profile-rank-0.json", "events.out.tfevents.1.host"}) {
+    INFO(name);
+    fs::create_symlink(folder / "precious", run.dir / name);
+    CHECK(refusal(name) == "refused"s);
+    CHECK_NOTHROW(check_run_files(run, /*to_write=*/false));
+    fs::remove(run.dir / name);
+    REQUIRE(mkfifo((run.dir / name).c_str(), 0600) == 0);
+    CHECK(refusal(name) == "refused"s);
+    CHECK_THROWS_AS(check_run_files(run, /*to_write=*/false), UsageError);
+    fs::remove(run.dir / name);
+  }
+  fs::create_directory_symlink(folder / "elsewhere", run.dir / "checkpoints");
+  CHECK(refusal("checkpoints") == "refused"s);
+  fs::remove(run.dir / "checkpoints");
+  CHECK(get(folder / "precious") == "precious");
+
+  fs::create_directory_symlink("run", folder / "other name");
+  CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "other name", true); }),
+                 "link to that of run"));
+  fs::create_directory_symlink(folder / "elsewhere", folder / "runs");
+  CHECK(create(folder / "runs", "run", false).dir == folder / "runs" / "run");
 }
 
 TEST_CASE("resident memory and its peak follow what a process touches", "[memory]") {

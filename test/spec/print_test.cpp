@@ -94,6 +94,7 @@ const std::vector<std::string> kKeys = {"name",
                                         "train.label_smoothing",
                                         "checkpoint.every_epochs",
                                         "checkpoint.every_steps",
+                                        "checkpoint.every_minutes",
                                         "checkpoint.keep_last",
                                         "checkpoint.at_start",
                                         "eval.every_epochs",
@@ -167,7 +168,7 @@ ExperimentSpec unusual() {
                 1,
                 60,
                 0.1};
-  spec.checkpoint = {0, 4, 9, true};
+  spec.checkpoint = {0, 4, 0.5, 9, true};
   spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8, 1000, 10};
   spec.output = {"with \"quotes\", \\ # : and\ttab\nline é", true};
   return spec;

@@ -1,0 +1,98 @@
+#include "train/shared_run_folder.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kPoll{200};
+
+/// Rank 0's lock as the others learn of it: the lock's id, or the error with which all end.
+std::string locked_by_rank_0(SharedRunFolder& run, const std::function<std::unique_ptr<RunLock>()>& lock) {
+  nlohmann::json outcome;
+  try {
+    run.lock = lock();
+    outcome["id"] = run.lock->owner().id;
+  } catch (const Error& error) {
+    outcome = {{"code", static_cast<int>(error.code())}, {"message", error.what()}};
+  }
+  outcome["host"] = host_name();
+  outcome["folder"] = fs::absolute(run.folder.dir).string();
+  return outcome.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+}
+
+/// Opening a folder makes NFS ask again what is in it.
+void look_anew(const fs::path& folder) {
+  std::error_code ignored;
+  (void)fs::directory_iterator(folder.parent_path(), ignored);
+  (void)fs::directory_iterator(folder, ignored);
+}
+
+bool sees_lock(const fs::path& folder, const std::string& id, std::chrono::milliseconds limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    try {
+      const std::optional<RunOwner> owner = lock_owner(folder);
+      if (owner && owner->id == id) return true;
+    } catch (const DataError&) {
+      // what cannot be read is not seen
+    }
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kPoll);
+    look_anew(folder);
+  }
+}
+
+/// "host a (rank 1), host b (ranks 2, 3)"
+std::string text_of(const std::map<std::string, std::vector<int>>& ranks_by_host) {
+  std::string text;
+  for (const auto& [host, ranks] : ranks_by_host) {
+    text += fmt::format("{}host {} (rank{} ", text.empty() ? "" : ", ", host, ranks.size() == 1 ? "" : "s");
+    for (size_t i = 0; i < ranks.size(); ++i)
+      text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+    text += ")";
+  }
+  return text;
+}
+
+}  // namespace
+
+SharedRunFolder share_run_folder(Communicator& comm, const RunFolder& folder, const ProcessPlace& mine,
+                                 const std::function<std::unique_ptr<RunLock>()>& lock,
+                                 std::chrono::milliseconds visible_after) {
+  SharedRunFolder run{.folder = folder, .lock = nullptr, .processes = {}};
+  const std::string outcome = comm.rank() == 0 ? locked_by_rank_0(run, lock) : "";
+  const auto first = nlohmann::json::parse(comm.all_gather_strings(outcome).front());
+  if (first.contains("code"))
+    throw Error(static_cast<ExitCode>(first.at("code").get<int>()), first.at("message").get<std::string>());
+
+  const bool same_host = mine.host == first.at("host").get<std::string>();
+  const bool sees = sees_lock(folder.dir, first.at("id").get<std::string>(),
+                              same_host ? std::chrono::milliseconds{0} : visible_after);
+  const nlohmann::json place = {mine.host, mine.threads, sees};
+  std::map<std::string, std::vector<int>> blind;
+  for (const std::string& text : comm.all_gather_strings(place.dump())) {
+    const auto other = nlohmann::json::parse(text);
+    run.processes.push_back({.host = other[0], .threads = other[1]});
+    if (!other[2].get<bool>())
+      blind[run.processes.back().host].push_back(static_cast<int>(run.processes.size()) - 1);
+  }
+  if (!blind.empty())
+    throw UsageError(fmt::format(
+        "output.dir: the run folder {} of rank 0 on host {} is not there for {}. All processes "
+        "write their part of a "
+        "checkpoint into it: set output.dir to a folder that all of them see, or start them in "
+        "the same folder.",
+        first.at("folder").get<std::string>(), first.at("host").get<std::string>(), text_of(blind)));
+  return run;
+}
+
+}  // namespace sdp
