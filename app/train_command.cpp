@@ -11,7 +11,6 @@
 #include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
-#include "io/atomic_file.h"
 #include "process/stop_signals.h"
 #include "report/work.h"
 #include "spec/error.h"
@@ -28,14 +27,17 @@
 namespace sdp {
 namespace {
 
-/// What the run folder says of a run that is to go on: `spec` must fit it, and its owner sets are kept.
+/// What the newest checkpoint says of a run that is to go on: `spec` must fit it, and its owner sets are
+/// kept.
 std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const ExperimentSpec& spec,
                                                 std::vector<std::string>& warnings) {
-  if (!CheckpointStore(folder.dir).latest_step()) return std::nullopt;
-  const ExperimentSpec saved = load_spec({folder.spec()}, {}, NamedFiles::kNotNeeded).spec;
+  const CheckpointStore store(folder.dir);
+  const std::optional<int64_t> step = store.latest_step();
+  if (!step) return std::nullopt;
+  const ExperimentSpec saved = load_saved_spec(store.verified_file(*step, kSavedSpec));
   for (std::string& warning : check_resumable(saved, spec))
     warnings.push_back(std::move(warning));
-  return folder.plan();
+  return store.verified_file(*step, kSavedPlan);
 }
 
 /// Collective: rank 0 makes the folder, and all ranks learn of it when that is refused.
@@ -52,13 +54,6 @@ void make_folder_together(Communicator& comm, const ExperimentSpec& spec, bool r
   if (!refusal.empty()) throw UsageError(refusal);
 }
 
-void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) {
-  write_file_atomically(folder.spec(), to_yaml(experiment.spec));
-  write_file_atomically(
-      folder.plan(),
-      plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n");
-}
-
 int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const RunFolder& folder,
           const Logger& log, bool resume) {
   const bool first = comm.rank() == 0;
@@ -67,7 +62,7 @@ int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, 
     log.info(fmt::format("ranks from {}; run folder {}", ranks.source, folder.dir.string()));
   }
   Trainer trainer(experiment, comm, folder, log, resume, at::get_num_threads());
-  if (first) write_spec_and_plan(folder, experiment);
+  if (first) write_description(trainer.description(), folder.dir);
   return static_cast<int>(trainer.run());
 }
 
@@ -147,9 +142,10 @@ int import_command(const ImportArguments& arguments) {
   std::vector<std::string> unused;
   {
     Work work(line, "importing the model");
-    unused = import_model(experiment, arguments.from, folder.dir, work.on_progress());
+    const RunDescription description = describe_run(experiment);
+    unused = import_model(experiment, arguments.from, description, folder.dir, work.on_progress());
+    write_description(description, folder.dir);
   }
-  write_spec_and_plan(folder, experiment);
   std::printf("%s: checkpoint 0 has the %zu tensors of the model from %s", folder.dir.c_str(),
               experiment.plan.layout.parameters.size() + experiment.plan.layout.buffers.size(),
               arguments.from.c_str());

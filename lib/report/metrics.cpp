@@ -98,13 +98,14 @@ std::string to_json_line(const TraceRecord& record) {
       .dump();
 }
 
-void cut_back(const std::filesystem::path& path, int64_t last_step) {
+int64_t cut_back(const std::filesystem::path& path, int64_t last_step) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
+  if (!std::filesystem::exists(path, ignored)) return 0;
   std::ifstream in(path, std::ios::binary);
   if (!in) throw_io_error("read", path, errno);
 
   AtomicFile kept(path);
+  int64_t kept_lines = 0;
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (in.eof()) break;  // no end of line: the last line was cut short
@@ -113,10 +114,13 @@ void cut_back(const std::filesystem::path& path, int64_t last_step) {
       throw DataError(
           path.string() + ", line " + std::to_string(number) +
           ": not a JSON object with a step. Delete that line, or move the file away, and resume again.");
-    if (json["step"].get<int64_t>() <= last_step) kept.write(line + "\n");
+    if (json["step"].get<int64_t>() > last_step) continue;
+    kept.write(line + "\n");
+    ++kept_lines;
   }
   if (in.bad()) throw_io_error("read", path, errno);
   kept.commit();
+  return kept_lines;
 }
 
 }  // namespace sdp

@@ -135,9 +135,9 @@ class JsonLines {
   OutputFile file_;
 };
 
-/// Keeps the lines with step <= last_step, in their order, and drops a last line that was cut short. The file
-/// is replaced atomically; without a file nothing happens. Throws DataError with the number of a line that is
-/// not an object with a step.
-void cut_back(const std::filesystem::path& path, int64_t last_step);
+/// Keeps the lines with step <= last_step, in their order, and drops a last line that was cut short. Returns
+/// how many it keeps. The file is replaced atomically; without a file nothing happens. Throws DataError with
+/// the number of a line that is not an object with a step.
+int64_t cut_back(const std::filesystem::path& path, int64_t last_step);
 
 }  // namespace sdp

@@ -29,12 +29,17 @@ class RunMetrics {
   template <class Record>
   void append(const Record& record) {
     lines_.append(record);
+    ++appended_lines_;
     const std::vector<Scalar> scalars = scalars_of(record);
     if (!scalars.empty()) events_.append(record.step, scalars);
   }
 
+  /// Of metrics.jsonl, by this object.
+  int64_t appended_lines() const { return appended_lines_; }
+
  private:
   JsonLines lines_;
+  int64_t appended_lines_ = 0;
   EventFile events_;
 };
 

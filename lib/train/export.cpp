@@ -53,10 +53,6 @@ TensorMetadata metadata_of(const Manifest& manifest) {
   return {{"format", "pt"}, {"step", std::to_string(manifest.step)}, {"plan_hash", manifest.plan_hash}};
 }
 
-int64_t batch_norm_updates(const Manifest& manifest) {
-  return manifest.state.at("batch_norm_updates").get<int64_t>();
-}
-
 }  // namespace
 
 void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
@@ -71,7 +67,7 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
              [&model, p] { return model.read_one(p); });
   for (const BufferLayout& buffer : layout.buffers)
     file.add(buffer.name, type, buffer.shape, [&model, &buffer] { return model.buffer(buffer.name); });
-  add_library_tensors(file, experiment, batch_norm_updates(manifest));
+  add_library_tensors(file, experiment, manifest.batch_norm_updates);
   TensorMetadata metadata = metadata_of(manifest);
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(recalibrate_batches);

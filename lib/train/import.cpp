@@ -111,7 +111,8 @@ void add_buffer(TensorFile& out, const Experiment& experiment, const LibraryFile
 }  // namespace
 
 std::vector<std::string> import_model(const Experiment& experiment, const std::filesystem::path& from,
-                                      const std::filesystem::path& run_dir, const OnProgress& on_progress) {
+                                      const RunDescription& description, const std::filesystem::path& run_dir,
+                                      const OnProgress& on_progress) {
   const ModelLayout& layout = experiment.plan.layout;
   check_library_config(experiment.spec, from);
   const LibraryFile file(from, layout);
@@ -123,8 +124,11 @@ std::vector<std::string> import_model(const Experiment& experiment, const std::f
     add_buffer(out, experiment, file, b, type);
 
   const CheckpointStore store(run_dir);
-  Manifest manifest = manifest_of(experiment, {.batch_norm_updates = file.batch_norm_updates()});
-  manifest.files = {write_process_file(out, store.begin(0), /*process=*/0, /*processes=*/1, on_progress)};
+  const std::filesystem::path folder = store.begin(0);
+  Manifest manifest = manifest_of(experiment, {.imported_batch_norm_updates = file.batch_norm_updates()});
+  manifest.files = {write_process_file(out, folder, /*process=*/0, /*processes=*/1, on_progress)};
+  for (ManifestFile& saved : write_description(description, folder))
+    manifest.files.push_back(std::move(saved));
   store.commit(0, manifest, experiment.spec.checkpoint.keep_last);
   return file.unused(library_tensors(experiment.spec.model, layout, 0));
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/on_progress.h"
+#include "train/checkpointing.h"
 #include "train/experiment.h"
 
 namespace sdp {
@@ -18,6 +19,7 @@ namespace sdp {
 /// for. DataError for a tensor that is missing, has another shape (both are named) or is not of floating
 /// point; nothing is written then. Progress is told in bytes.
 std::vector<std::string> import_model(const Experiment& experiment, const std::filesystem::path& from,
-                                      const std::filesystem::path& run_dir, const OnProgress& on_progress);
+                                      const RunDescription& description, const std::filesystem::path& run_dir,
+                                      const OnProgress& on_progress);
 
 }  // namespace sdp

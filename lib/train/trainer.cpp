@@ -7,7 +7,6 @@
 
 #include "report/stopwatch.h"
 #include "report/work.h"
-#include "train/checkpointing.h"
 #include "train/run_text.h"
 
 namespace sdp {
@@ -32,14 +31,16 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
       train_source_(*data_.train, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       training_data_(data_.train->identity()),
+      test_data_(data_.test->identity()),
       steps_(run_steps(experiment, data_.train->size())),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm) {
   check_same_everywhere(comm, "The training data", text_of(training_data_));
-  check_same_everywhere(comm, "The test data", text_of(data_.test->identity()));
+  check_same_everywhere(comm, "The test data", text_of(test_data_));
   start_fresh_or_resume(resume);
   train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm.device());
   if (first_step_ < steps_.length.total_steps) feed_ = train_source_.training(batches_of_process());
   if (comm.rank() == 0) {
+    description_ = describe_run(experiment);
     log_.info(describe_length(experiment, steps_));
     for (const Dataset* data : {data_.train.get(), data_.test.get()})
       if (const std::string note = data->note(); !note.empty()) log_.warn(note);
@@ -67,11 +68,11 @@ void Trainer::start_fresh_or_resume(bool resume) {
   }
   check_same_everywhere(comm_, "The checkpoint to start from", reader ? reader->identity() : "none");
   if (reader) {
-    const std::string note = check_training_data(reader->manifest(), training_data_);
-    if (!note.empty() && comm_.rank() == 0) log_.warn(note);
+    for (const std::string& warning : check_data(reader->manifest(), training_data_, test_data_))
+      if (comm_.rank() == 0) log_.warn(warning);
     restore(*reader, experiment_, engine_);
     first_step_ = saved_step_ = reader->manifest().step;
-    first_batch_norm_updates_ = reader->manifest().state.at("batch_norm_updates");
+    imported_batch_norm_updates_ = reader->manifest().imported_batch_norm_updates;
     if (comm_.rank() == 0) {
       if (first_step_ < steps_.length.total_steps)
         log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
@@ -87,10 +88,21 @@ void Trainer::start_fresh_or_resume(bool resume) {
     engine_.initialize(static_cast<uint64_t>(experiment_.spec.seed));
   }
   if (comm_.rank() == 0) {
-    cut_back(folder_.metrics(), has_checkpoint ? first_step_ : -1);
-    cut_back(folder_.trace(), has_checkpoint ? first_step_ : -1);
+    cut_back_metrics(reader ? &reader->manifest() : nullptr);
     if (first_step_ < steps_.length.total_steps) std::filesystem::remove(folder_.summary());
   }
+}
+
+/// What was recorded after the checkpoint goes; what should be there and is not is told.
+void Trainer::cut_back_metrics(const Manifest* saved) {
+  const int64_t last_step = saved ? saved->step : -1;
+  kept_metrics_lines_ = cut_back(folder_.metrics(), last_step);
+  cut_back(folder_.trace(), last_step);
+  if (saved && kept_metrics_lines_ < saved->metrics_lines)
+    log_.warn(
+        fmt::format("{} has {} lines up to step {}, but had {} when that checkpoint was saved: reports and "
+                    "the summary's times lack what they said",
+                    folder_.metrics().string(), kept_metrics_lines_, saved->step, saved->metrics_lines));
 }
 
 at::Tensor Trainer::fp64_zeros(size_t size) const {
@@ -173,11 +185,12 @@ void Trainer::save(int64_t done) {
   const PhaseScope phase(comm_, "saving a checkpoint");
   const Stopwatch stopwatch;
   Work work(line_, "saving a checkpoint");
-  const int64_t passes = (done - first_step_) * experiment_.spec.train.accumulate_steps;
-  const int64_t bytes = save_checkpoint(folder_.dir, experiment_, engine_, comm_,
-                                        {.step = done,
-                                         .batch_norm_updates = first_batch_norm_updates_ + passes,
-                                         .training_data = training_data_},
+  const RunProgress progress{.step = done,
+                             .imported_batch_norm_updates = imported_batch_norm_updates_,
+                             .metrics_lines = metrics_ ? kept_metrics_lines_ + metrics_->appended_lines() : 0,
+                             .training_data = training_data_,
+                             .test_data = test_data_};
+  const int64_t bytes = save_checkpoint(folder_.dir, experiment_, engine_, comm_, progress, description_,
                                         threads_, work.on_progress());
   saved_step_ = done;
   if (metrics_)

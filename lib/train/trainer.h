@@ -19,6 +19,7 @@
 #include "report/run_metrics.h"
 #include "report/run_summary.h"
 #include "spec/error.h"
+#include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/experiment.h"
 #include "train/process_report.h"
@@ -40,6 +41,9 @@ class Trainer {
   /// all processes stopped, as one was asked to.
   ExitCode run();
 
+  /// Of rank 0.
+  const RunDescription& description() const { return description_; }
+
  private:
   /// Sums since the last line of the metrics.
   struct Interval {
@@ -54,6 +58,7 @@ class Trainer {
   };
 
   void start_fresh_or_resume(bool resume);
+  void cut_back_metrics(const Manifest* saved);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
   /// Writes the interval's line. Collective.
@@ -88,6 +93,7 @@ class Trainer {
   const FeedSource train_source_;
   const FeedSource test_source_;
   const DataIdentity training_data_;
+  const DataIdentity test_data_;
   RunSteps steps_;
   Engine engine_;
   std::unique_ptr<TrainStep> train_step_;
@@ -99,8 +105,10 @@ class Trainer {
   std::set<std::string> reported_;  ///< damaged images, each once
   bool warned_of_slow_data_ = false;
   int64_t first_step_ = 0;
-  int64_t first_batch_norm_updates_ = 0;  ///< at first_step_
-  int64_t saved_step_ = -1;               ///< of the newest checkpoint; -1: none
+  int64_t saved_step_ = -1;  ///< of the newest checkpoint; -1: none
+  int64_t imported_batch_norm_updates_ = 0;
+  int64_t kept_metrics_lines_ = 0;  ///< of earlier parts of the run; rank 0 only
+  RunDescription description_;      ///< rank 0 only
 };
 
 }  // namespace sdp

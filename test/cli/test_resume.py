@@ -186,14 +186,35 @@ def test_summary_of_a_finished_run(tmp_path, data, ten_steps):
     assert longer["processes"] == 1
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate"])
-def test_damaged_checkpoint_is_an_error(tmp_path, data, ten_steps, damage):
+@pytest.mark.parametrize("name", ["process-00000-of-00002.safetensors", "plan.json"])
+def test_damaged_checkpoint_is_an_error(tmp_path, data, ten_steps, name):
     shutil.copytree(ten_steps, tmp_path / "runs" / "run")
-    file = sorted((tmp_path / "runs" / "run" / "checkpoints" / "step-00000010").glob("*.safetensors"))[0]
+    file = tmp_path / "runs" / "run" / "checkpoints" / "step-00000010" / name
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
-    file.write_bytes(content if damage == "flip" else content[:-5])
-    assert file.name in resume_copy(tmp_path, data, ten_steps, 2, 3).stderr
+    file.write_bytes(content)
+    assert str(file) in resume_copy(tmp_path, data, ten_steps, 2, 3).stderr
+
+
+def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_path, data, ten_steps):
+    """Owner sets and spec are in the checkpoint too; what is missing of the metrics is told, and that the test data changed."""
+    run_dir = tmp_path / "runs" / "run"
+    shutil.copytree(ten_steps, run_dir)
+    checkpoint = run_dir / "checkpoints" / "step-00000010"
+    plan = (run_dir / "plan.json").read_text()
+    assert (checkpoint / "plan.json").read_text() == plan
+    assert (checkpoint / "spec.yaml").read_text() == (run_dir / "spec.yaml").read_text()
+    (run_dir / "plan.json").write_text(plan[:100])
+    (run_dir / "spec.yaml").write_bytes(b"\0" * 50)
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run_dir / "metrics.jsonl").write_text("".join(lines[:-2]))  # the evaluation and the checkpoint's line
+    other_data = harness.write_cifar10(tmp_path / "other")
+    other_data.joinpath("test_batch.bin").write_bytes(other_data.joinpath("data_batch_1.bin").read_bytes())
+    result = resume_copy(tmp_path, other_data, ten_steps, 2, 0)
+    assert f"{run_dir}/metrics.jsonl has {len(lines) - 2} lines" in result.stderr
+    assert "the test data is not the same" in result.stderr and "training data" not in result.stderr
+    assert (run_dir / "plan.json").read_text() == plan
+    harness.run("export", "--run", run_dir, "--out", tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize(
