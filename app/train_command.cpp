@@ -27,12 +27,16 @@
 namespace sdp {
 namespace {
 
-/// What the newest checkpoint says of a run that is to go on: `spec` must fit it, and its owner sets are
-/// kept.
+/// What the checkpoint says of a run that is to go on: `spec` must fit it, and its owner sets, which are
+/// those of all checkpoints of a run, are kept. With kLatestGood the processes' files are left to the
+/// trainer.
 std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const ExperimentSpec& spec,
-                                                std::vector<std::string>& warnings) {
+                                                Resume resume, std::vector<std::string>& warnings) {
+  if (resume == Resume::kNo) return std::nullopt;
   const CheckpointStore store(folder.dir);
-  const std::optional<int64_t> step = store.latest_step();
+  const std::optional<int64_t> step =
+      resume == Resume::kLatest ? store.latest_step()
+                                : store.latest_good_step(/*verify_hashes=*/false, [](const std::string&) {});
   if (!step) return std::nullopt;
   const ExperimentSpec saved = load_saved_spec(store.verified_file(*step, kSavedSpec));
   for (std::string& warning : check_resumable(saved, spec))
@@ -55,7 +59,7 @@ void make_folder_together(Communicator& comm, const ExperimentSpec& spec, bool r
 }
 
 int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const RunFolder& folder,
-          const Logger& log, bool resume) {
+          const Logger& log, Resume resume) {
   const bool first = comm.rank() == 0;
   if (first) {
     log.info(describe_start(experiment, device_name(comm.device())));
@@ -74,10 +78,10 @@ std::string job_of(const ExperimentSpec& spec, const Ranks& ranks) {
 }
 
 /// This process's share of the job. `warnings` are for rank 0 to print. `parent`: who started this process.
-int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std::vector<std::string> warnings,
-             StopSignals& signals, pid_t parent) {
+int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
+             std::vector<std::string> warnings, StopSignals& signals, pid_t parent) {
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
-  const auto plan = resume ? saved_plan(folder, spec, warnings) : std::nullopt;
+  const auto plan = saved_plan(folder, spec, resume, warnings);
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
   for (std::string& warning : plan_warnings(experiment.plan))
     warnings.push_back(std::move(warning));
@@ -96,7 +100,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std:
   check_same_everywhere(*comm, "The spec", spec_hash(spec));
   const std::vector<int> threads = divide_cores(*comm);
   check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
-  if (!launched_here) make_folder_together(*comm, spec, resume);
+  if (!launched_here) make_folder_together(*comm, spec, resume != Resume::kNo);
 
   const bool first = ranks.rank == 0;
   const Logger log =
@@ -171,9 +175,10 @@ int train_command(const TrainArguments& arguments) {
     return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings, signals, parent);
   }
   // What the plan refuses is refused before anything starts.
-  if (!arguments.resume) make_experiment(spec, processes);
-  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, arguments.resume);
-  if (arguments.resume) make_experiment(spec, processes, saved_plan(folder, spec, loaded.warnings));
+  const bool resumes = arguments.resume != Resume::kNo;
+  if (!resumes) make_experiment(spec, processes);
+  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, resumes);
+  if (resumes) make_experiment(spec, processes, saved_plan(folder, spec, arguments.resume, loaded.warnings));
   signals.block();  // for the launcher, and for its processes until they can heed them
   return launch(processes, arguments.command_line, folder.dir);
 }

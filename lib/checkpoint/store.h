@@ -28,6 +28,13 @@ inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kSavedSpec = "spec.yaml";
 inline constexpr const char* kSavedPlan = "plan.json";
 
+/// Which checkpoint a run goes on from (--resume).
+enum class Resume {
+  kNo,          ///< none: the run is new
+  kLatest,      ///< the one to resume from; damage to it is an error
+  kLatestGood,  ///< the newest that verifies
+};
+
 /// All functions throw DataError where the file system fails. One process (rank 0) calls begin() and
 /// commit().
 class CheckpointStore {

@@ -89,6 +89,22 @@ std::string to_json_line(const CheckpointRecord& record) {
       .dump();
 }
 
+std::string to_json_line(const NonfiniteRecord& record) {
+  ordered_json batches = ordered_json::array();
+  for (const NonfiniteBatch& batch : record.batches)
+    batches.push_back({{"rank", batch.rank},
+                       {"worker", batch.worker},
+                       {"replica", batch.replica},
+                       {"loss_is_finite", batch.loss_is_finite},
+                       {"samples", batch.samples}});
+  return ordered_json{{"kind", "nonfinite"},
+                      {"step", record.step},
+                      {"skipped", record.skipped},
+                      {"gradient_ranks", record.gradient_ranks},
+                      {"batches", std::move(batches)}}
+      .dump();
+}
+
 std::string to_json_line(const TraceRecord& record) {
   return ordered_json{{"step", record.step},
                       {"worker", record.worker},

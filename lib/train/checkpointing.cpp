@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/digest.h"
+#include "engine/finite.h"
 #include "io/atomic_file.h"
 #include "model/slices.h"
 #include "spec/error.h"
@@ -19,10 +20,16 @@ namespace sdp {
 namespace {
 
 /// What one process saves: its share of every parameter's state, and its slots' buffers.
-TensorFile tensors_to_save(const Experiment& experiment, Engine& engine) {
-  TensorFile file;
+struct StateToSave {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> tensors;
+};
+
+StateToSave state_to_save(const Experiment& experiment, Engine& engine) {
+  StateToSave state;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    file.add(name, dtype_of(tensor.scalar_type()), {tensor.numel()}, [tensor] { return tensor; });
+    state.names.push_back(name);
+    state.tensors.push_back(tensor);
   };
   for (const StateRange& range : engine.owned_state())
     add(range_name(key_of(experiment.plan, range), range.begin, range.end), range.values);
@@ -30,6 +37,27 @@ TensorFile tensors_to_save(const Experiment& experiment, Engine& engine) {
   for (size_t s = 0; s < store.slots().size(); ++s)
     for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s)))
       add(buffer_name(buffer_key(experiment.plan, piece.buffer, piece.unit), store.slots()[s]), piece.values);
+  return state;
+}
+
+/// Collective.
+void check_finite(const StateToSave& state, const std::filesystem::path& run_dir, Communicator& comm) {
+  const std::optional<size_t> bad = first_not_finite(state.tensors);
+  const std::vector<std::string> names = comm.all_gather_strings(bad ? state.names[*bad] : "");
+  for (int rank = 0; rank < comm.size(); ++rank)
+    if (const std::string& name = names[static_cast<size_t>(rank)]; !name.empty())
+      throw Error(
+          ExitCode::kInternal,
+          fmt::format("{} is not finite (NaN or infinity) on rank {}: the run has diverged, and nothing "
+                      "was saved. Lower optimizer.lr, lengthen the warm-up or set optimizer.clip_norm. {}",
+                      name, rank, text_of_last_checkpoint(run_dir)));
+}
+
+TensorFile file_of(const StateToSave& state) {
+  TensorFile file;
+  for (size_t i = 0; i < state.names.size(); ++i)
+    file.add(state.names[i], dtype_of(state.tensors[i].scalar_type()), {state.tensors[i].numel()},
+             [tensor = state.tensors[i]] { return tensor; });
   return file;
 }
 
@@ -106,15 +134,28 @@ std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity
   return warnings;
 }
 
+std::string text_of_last_checkpoint(const std::filesystem::path& run_dir) {
+  const std::optional<int64_t> step = CheckpointStore(run_dir).latest_step();
+  return step ? fmt::format("The last checkpoint is of step {}.", *step) : "There is no checkpoint.";
+}
+
+void check_state_is_finite(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
+                           Communicator& comm) {
+  const at::NoGradGuard no_grad;
+  check_finite(state_to_save(experiment, engine), run_dir, comm);
+}
+
 int64_t save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
                         Communicator& comm, const RunProgress& progress, const RunDescription& description,
                         int threads, const OnProgress& on_progress) {
   const at::NoGradGuard no_grad;
+  const StateToSave state = state_to_save(experiment, engine);
+  check_finite(state, run_dir, comm);
   const CheckpointStore store(run_dir);
   if (comm.rank() == 0) store.begin(progress.step);
   comm.barrier();
   const std::filesystem::path folder = store.partial_path(progress.step);
-  TensorFile tensors = tensors_to_save(experiment, engine);
+  TensorFile tensors = file_of(state);
   const ManifestFile mine = write_process_file(tensors, folder, comm.rank(), comm.size(), on_progress);
   const nlohmann::json record = {mine.name, mine.bytes, mine.xxh3_128};
   const std::vector<std::string> records = comm.all_gather_strings(record.dump());
@@ -175,8 +216,9 @@ void CheckpointReader::read(const StateKey& key, int64_t begin, int64_t end, at:
       if (range.begin > done || range.end <= done) continue;
       const int64_t until = std::min(end, range.end);
       if (until <= done) break;
-      target.narrow(0, done - begin, until - done)
-          .copy_(as_tensor(*range.view).narrow(0, done - range.begin, until - done));
+      const at::Tensor saved = as_tensor(*range.view).narrow(0, done - range.begin, until - done);
+      require_finite(saved, range.view->entry.name);
+      target.narrow(0, done - begin, until - done).copy_(saved);
       done = until;
     }
   }
@@ -189,7 +231,18 @@ void CheckpointReader::read(const StateKey& key, int64_t begin, int64_t end, at:
 
 at::Tensor CheckpointReader::buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const {
   const auto found = buffers_.find({buffer_key(plan, buffer, unit), slot});
-  return found == buffers_.end() ? at::Tensor() : as_tensor(*found->second);
+  if (found == buffers_.end()) return {};
+  const at::Tensor saved = as_tensor(*found->second);
+  require_finite(saved, found->second->entry.name);
+  return saved;
+}
+
+void CheckpointReader::require_finite(const at::Tensor& values, const std::string& name) const {
+  if (!is_finite(values))
+    throw DataError(
+        fmt::format("{}: tensor {} has values that are not finite (NaN or infinity). Go back to an "
+                    "earlier checkpoint.",
+                    folder_.string(), name));
 }
 
 std::string CheckpointReader::identity() const {

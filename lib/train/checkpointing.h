@@ -55,8 +55,17 @@ std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity
 ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path& folder, int process,
                                 int processes, const OnProgress& on_progress);
 
-/// Writes a checkpoint. Collective; returns on all processes when it is complete on disk, with the bytes of
-/// the processes' files. `description`: rank 0's is written. Progress is that of this process's own file.
+/// Collective. Throws an Error on every process where something of what a checkpoint would save (master
+/// values, moments, BatchNorm statistics) is not finite, naming a tensor and the last checkpoint.
+void check_state_is_finite(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
+                           Communicator& comm);
+
+/// For messages of runs that end: "The last checkpoint is of step 10."
+std::string text_of_last_checkpoint(const std::filesystem::path& run_dir);
+
+/// Writes a checkpoint, of finite values only (as above). Collective; returns on all processes when it is
+/// complete on disk, with the bytes of the processes' files. `description`: rank 0's is written. Progress is
+/// that of this process's own file.
 int64_t save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
                         Communicator& comm, const RunProgress& progress, const RunDescription& description,
                         int threads, const OnProgress& on_progress);
@@ -73,9 +82,11 @@ class CheckpointReader {
   std::filesystem::path manifest_path() const { return folder_ / kManifestName; }
   /// Step and content, to compare over the processes.
   std::string identity() const;
-  /// Copies elements [begin, end) into `target` (flat, any type and device). DataError when some are missing.
+  /// Copies elements [begin, end) into `target` (flat, any type and device). DataError when some are missing
+  /// or not finite.
   void read(const StateKey& key, int64_t begin, int64_t end, at::Tensor target) const;
-  /// A unit's piece of one slot's BatchNorm buffer, flat; undefined when the slot does not hold it.
+  /// A unit's piece of one slot's BatchNorm buffer, flat; undefined when the slot does not hold it. DataError
+  /// where it is not finite.
   at::Tensor buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const;
 
  private:
@@ -84,6 +95,7 @@ class CheckpointReader {
     int64_t end = 0;
     const TensorView* view = nullptr;
   };
+  void require_finite(const at::Tensor& values, const std::string& name) const;
   void index_file(const SafetensorsFile& file, const std::filesystem::path& path);
 
   std::filesystem::path folder_;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "engine/finite.h"
 #include "io/atomic_file.h"
 #include "model/library_tensors.h"
 #include "model/slices.h"
@@ -59,6 +60,13 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
                   int64_t recalibrate_batches, const std::filesystem::path& out,
                   const OnProgress& on_progress) {
   check_config_may_be_written(out);
+  // The checkpoint's values are looked at as they are read; these may have been estimated anew.
+  for (const auto& [name, values] : model.buffers())
+    if (!is_finite(values))
+      throw DataError(
+          fmt::format("{} has values that are not finite (NaN or infinity) after BatchNorm "
+                      "recalibration. Export with --set eval.recalibrate_batches=0.",
+                      name));
   const ModelLayout& layout = experiment.plan.layout;
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
   TensorFile file;

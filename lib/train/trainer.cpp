@@ -18,8 +18,8 @@ std::string text_of(const DataIdentity& identity) {
 
 }  // namespace
 
-Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
-                 int threads)
+Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log,
+                 Resume resume, int threads)
     : experiment_(experiment),
       comm_(comm),
       folder_(std::move(folder)),
@@ -37,7 +37,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
   check_same_everywhere(comm, "The training data", text_of(training_data_));
   check_same_everywhere(comm, "The test data", text_of(test_data_));
   start_fresh_or_resume(resume);
-  train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm.device());
+  train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm);
   if (first_step_ < steps_.length.total_steps) feed_ = train_source_.training(batches_of_process());
   if (comm.rank() == 0) {
     description_ = describe_run(experiment);
@@ -59,19 +59,41 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, RunFolder fol
 
 Trainer::~Trainer() = default;
 
-void Trainer::start_fresh_or_resume(bool resume) {
-  const bool has_checkpoint = resume && CheckpointStore(folder_.dir).latest_step().has_value();
-  std::optional<CheckpointReader> reader;
-  if (has_checkpoint) {
+/// As rank 0 finds it, which verifies the checkpoint. Collective.
+std::optional<int64_t> Trainer::step_to_resume_from(Resume resume) {
+  check_same_everywhere(comm_, "The checkpoint to start from (--resume)",
+                        std::to_string(static_cast<int>(resume)));
+  if (resume == Resume::kNo) return std::nullopt;
+  const CheckpointStore store(folder_.dir);
+  std::string found;
+  if (comm_.rank() == 0) {
     Work work(line_, "verifying the checkpoint");
-    reader.emplace(folder_.dir, std::nullopt, /*verify_hashes=*/comm_.rank() == 0, work.on_progress());
+    std::optional<int64_t> step;
+    if (resume == Resume::kLatest) {
+      step = store.latest_step();
+      if (step) store.read(*step, /*verify_hashes=*/true, work.on_progress());
+    } else {
+      step = store.latest_good_step(
+          /*verify_hashes=*/true, [&](const std::string& what) { warn("passed over " + what); },
+          work.on_progress());
+    }
+    if (step) found = std::to_string(*step);
   }
+  found = comm_.all_gather_strings(found).front();
+  return found.empty() ? std::nullopt : std::optional<int64_t>(std::stoll(found));
+}
+
+void Trainer::start_fresh_or_resume(Resume resume) {
+  const std::optional<int64_t> step = step_to_resume_from(resume);
+  std::optional<CheckpointReader> reader;
+  if (step) reader.emplace(folder_.dir, step, /*verify_hashes=*/false);
   check_same_everywhere(comm_, "The checkpoint to start from", reader ? reader->identity() : "none");
   if (reader) {
     for (const std::string& warning : check_data(reader->manifest(), training_data_, test_data_))
       if (comm_.rank() == 0) log_.warn(warning);
     restore(*reader, experiment_, engine_);
     first_step_ = saved_step_ = reader->manifest().step;
+    skipped_steps_ = reader->manifest().skipped_steps;
     imported_batch_norm_updates_ = reader->manifest().imported_batch_norm_updates;
     if (comm_.rank() == 0) {
       if (first_step_ < steps_.length.total_steps)
@@ -143,14 +165,20 @@ double Trainer::lr_of(int64_t step) const {
 
 void Trainer::train_step(int64_t step) {
   std::vector<int64_t> samples;
-  const at::Tensor losses = train_step_->run(step, lr_of(step), [&] {
+  const StepResult result = train_step_->run(step, lr_of(step), [&] {
     TensorBatch batch = next_batch();
     samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
     return batch;
   });
-  interval_.losses += losses;
   interval_.steps += 1;
-  if (experiment_.spec.output.trace) trace_step(step, losses, samples);
+  if (experiment_.spec.output.trace) trace_step(step, result.losses, samples);
+  if (result.nonfinite) return skip_step(step, *result.nonfinite);
+  consecutive_skips_ = 0;
+  interval_.losses += result.losses;
+  // Looked at by log_interval, as the host does not wait for the device here.
+  const at::Tensor& first = interval_.first_nonfinite;
+  interval_.first_nonfinite =
+      at::where(at::isfinite(result.losses).logical_or(first.ge(0)), first, static_cast<double>(step));
 }
 
 void Trainer::evaluate(int64_t done, bool final) {
@@ -186,6 +214,7 @@ void Trainer::save(int64_t done) {
   const Stopwatch stopwatch;
   Work work(line_, "saving a checkpoint");
   const RunProgress progress{.step = done,
+                             .skipped_steps = skipped_steps_,
                              .imported_batch_norm_updates = imported_batch_norm_updates_,
                              .metrics_lines = metrics_ ? kept_metrics_lines_ + metrics_->appended_lines() : 0,
                              .training_data = training_data_,
@@ -209,7 +238,7 @@ ExitCode Trainer::stop(int64_t done) {
 
 ExitCode Trainer::run() {
   const int64_t total = steps_.length.total_steps;
-  if (experiment_.spec.checkpoint.at_start && first_step_ == 0) save(0);
+  if (experiment_.spec.checkpoint.at_start && first_step_ == 0 && saved_step_ != 0) save(0);
   profiler_ = std::make_unique<StepProfiler>(first_step_, experiment_.spec.train.profile_steps,
                                              folder_.profile(comm_.rank()));
   begin_interval();
@@ -229,7 +258,10 @@ ExitCode Trainer::run() {
       log_interval(done);
     const auto pause_began = std::chrono::steady_clock::now();
     // Evaluated before it is saved: what a checkpoint follows is in the metrics that --resume keeps.
-    if (last || is_due(steps_.eval_every_steps, done)) evaluate(done, last);
+    if (last || is_due(steps_.eval_every_steps, done)) {
+      check_state_is_finite(folder_.dir, experiment_, engine_, comm_);
+      evaluate(done, last);
+    }
     if (saves) save(done);
     // Evaluation and saving do not count as training time.
     interval_.began += std::chrono::steady_clock::now() - pause_began;

@@ -31,9 +31,9 @@ namespace sdp {
 
 class Trainer {
  public:
-  /// Opens the data, makes the local subnetworks, and starts from fresh values or, with `resume`, from the
-  /// run folder's newest checkpoint if there is one. Collective, as is `run`.
-  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, bool resume,
+  /// Opens the data, makes the local subnetworks, and starts from fresh values or, as `resume` says, from a
+  /// checkpoint of the run folder if there is one. Collective, as is `run`.
+  Trainer(const Experiment& experiment, Communicator& comm, RunFolder folder, Logger log, Resume resume,
           int threads);
   ~Trainer();
 
@@ -47,8 +47,10 @@ class Trainer {
  private:
   /// Sums since the last line of the metrics.
   struct Interval {
-    at::Tensor losses;  ///< [local slots], fp64, on the device
+    at::Tensor losses;           ///< of the steps that were applied: [local slots], fp64, on the device
+    at::Tensor first_nonfinite;  ///< [local slots], fp64: first step whose loss was not finite, or -1
     int64_t steps = 0;
+    int64_t skipped_steps = 0;
     int64_t skipped = 0;  ///< damaged images
     std::chrono::steady_clock::time_point began;
     // What had been counted when the interval began.
@@ -57,12 +59,14 @@ class Trainer {
     ExchangeTotals publish;
   };
 
-  void start_fresh_or_resume(bool resume);
+  void start_fresh_or_resume(Resume resume);
+  std::optional<int64_t> step_to_resume_from(Resume resume);
   void cut_back_metrics(const Manifest* saved);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
   /// Writes the interval's line. Collective.
   void log_interval(int64_t done);
+  double mean_loss(const std::vector<double>& gathered);
   void trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples);
   at::Tensor fp64_zeros(size_t size) const;
   TrainingBatches batches_of_process() const;
@@ -71,7 +75,9 @@ class Trainer {
   void warn_of_slow_data(double step_ms, double wait_ms);
   void begin_interval();
   ProcessReport report();
-  [[noreturn]] void stop_because_not_finite(int64_t done) const;
+  NonfiniteRecord nonfinite_record(int64_t step, const NonfiniteStep& found, bool skipped) const;
+  void skip_step(int64_t step, const NonfiniteStep& found);
+  [[noreturn]] void stop_because_not_finite(int64_t step, const NonfiniteStep& found);
   void evaluate(int64_t done, bool final);
   void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
   void save(int64_t done);
@@ -105,7 +111,9 @@ class Trainer {
   std::set<std::string> reported_;  ///< damaged images, each once
   bool warned_of_slow_data_ = false;
   int64_t first_step_ = 0;
-  int64_t saved_step_ = -1;  ///< of the newest checkpoint; -1: none
+  int64_t saved_step_ = -1;    ///< of the newest checkpoint; -1: none
+  int64_t skipped_steps_ = 0;  ///< of all parts of the run
+  int64_t consecutive_skips_ = 0;
   int64_t imported_batch_norm_updates_ = 0;
   int64_t kept_metrics_lines_ = 0;  ///< of earlier parts of the run; rank 0 only
   RunDescription description_;      ///< rank 0 only
