@@ -12,7 +12,6 @@
 #include "model/layouts.h"
 #include "model/tensor_source.h"
 #include "print_skipped.h"
-#include "report/run_folder.h"
 #include "report/work.h"
 #include "run_spec.h"
 #include "spec/error.h"
@@ -45,7 +44,7 @@ Subject at_initialisation(const SpecArguments& arguments) {
 Subject of_run(const RunArguments& run) {
   Subject subject;
   subject.spec = spec_of(run);
-  subject.saved_plan = RunFolder{run.run_dir}.plan();
+  subject.saved_plan = plan_of(run);
   subject.experiment = std::make_unique<Experiment>(experiment_of(subject.spec, run));
   subject.reader = std::make_unique<CheckpointReader>(run.run_dir, std::nullopt, /*verify_hashes=*/true);
   subject.saved = std::make_unique<SavedFullModel>(subject.experiment->plan, *subject.reader, subject.spec,

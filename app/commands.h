@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/store.h"
 #include "spec/experiment_spec.h"
 
 namespace sdp {
@@ -22,7 +23,7 @@ struct SpecArguments {
 struct TrainArguments {
   SpecArguments spec;
   std::optional<int64_t> processes;  ///< --nproc
-  bool resume = false;
+  Resume resume = Resume::kNo;
   std::vector<std::string> command_line;  ///< passed on to the processes the launcher starts
 };
 int train_command(const TrainArguments& arguments);

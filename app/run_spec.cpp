@@ -6,20 +6,32 @@
 #include <array>
 #include <string_view>
 
+#include "checkpoint/store.h"
 #include "report/run_folder.h"
 #include "spec/error.h"
 #include "spec/load.h"
 
 namespace sdp {
 
-/// Its warnings are idle: a saved spec sets every key.
-ExperimentSpec spec_of(const RunArguments& run) {
-  const std::filesystem::path saved = RunFolder{run.run_dir}.spec();
-  if (!std::filesystem::exists(saved))
+namespace {
+
+/// One file of the run's newest checkpoint.
+std::filesystem::path saved_file(const RunArguments& run, const char* name) {
+  check_run_files(RunFolder{run.run_dir}, /*to_write=*/false);
+  const CheckpointStore store(run.run_dir);
+  if (const std::optional<int64_t> step = store.latest_step()) return store.verified_file(*step, name);
+  if (!std::filesystem::exists(RunFolder{run.run_dir}.spec()))
     throw UsageError(
         "--run " + run.run_dir.string() +
         ": expected the folder of a run, which has a spec.yaml. Runs are under output.dir/name.");
-  check_run_files(RunFolder{run.run_dir}, /*to_write=*/false);
+  throw DataError(fmt::format("{}: no checkpoint in this run folder. Train first, or name another folder.",
+                              run.run_dir.string()));
+}
+
+}  // namespace
+
+ExperimentSpec spec_of(const RunArguments& run) {
+  const std::filesystem::path saved = saved_file(run, kSavedSpec);
   constexpr auto kFree =
       std::to_array<std::string_view>({"eval.", "data.path=", "data.index_dir=", "data.loader_threads=",
                                        "data.location=", "data.on_error=", "train.device="});
@@ -30,11 +42,15 @@ ExperimentSpec spec_of(const RunArguments& run) {
           fmt::format("--set {}: a finished run is what it is; expected a key of eval, data.path, "
                       "data.index_dir, data.loader_threads, data.location, data.on_error or train.device",
                       assignment));
-  return load_spec({saved}, run.overrides, NamedFiles::kNotNeeded).spec;
+  return load_saved_spec(saved, run.overrides);
+}
+
+std::filesystem::path plan_of(const RunArguments& run) {
+  return saved_file(run, kSavedPlan);
 }
 
 Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run) {
-  return make_experiment(spec, /*processes=*/1, RunFolder{run.run_dir}.plan());
+  return make_experiment(spec, /*processes=*/1, plan_of(run));
 }
 
 }  // namespace sdp

@@ -41,12 +41,20 @@ void add_report_options(CLI::App& app, sdp::ReportArguments& arguments) {
       ->excludes(out);
 }
 
+sdp::Resume resume_of(const std::string& value) {
+  if (value.empty()) return sdp::Resume::kNo;
+  if (value == "latest") return sdp::Resume::kLatest;
+  if (value == "latest-good") return sdp::Resume::kLatestGood;
+  throw sdp::UsageError("--resume=" + value + ": expected --resume or --resume=latest-good");
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
   app.set_version_flag("--version", std::string("sdp-train ") + sdp::kProgramVersion);
   app.footer(
-      "Exit codes: 0 done, 1 internal error, 2 spec, usage or run folder, 3 data or checkpoint,\n"
+      "Exit codes: 0 done, 1 internal error or training that diverged, 2 spec, usage or run folder,\n"
+      "3 data or checkpoint,\n"
       "4 a process was lost, 75 stopped by a signal after a checkpoint was saved.");
 
   sdp::TrainArguments train;
@@ -54,7 +62,11 @@ int run(int argc, char** argv) {
   add_spec_options(app, train.spec, /*required=*/false);
   app.add_option("--nproc", train.processes,
                  "processes to start here (default: one per GPU, or what fits the cores)");
-  app.add_flag("--resume", train.resume, "continue from the run folder's newest checkpoint, if there is one");
+  std::string resume;
+  app.add_flag(
+      "--resume{latest}", resume,
+      "continue from the run folder's newest checkpoint, if there is one; --resume=latest-good: from the "
+      "newest that verifies, passing over damaged ones");
   app.require_subcommand(0, 1);
 
   sdp::SweepArguments sweep;
@@ -153,6 +165,7 @@ int run(int argc, char** argv) {
   if (*report_app) return sdp::report_command(report);
   if (*analyze_app) return sdp::analyze_command(analyze);
   if (*spec_app) return sdp::spec_command(schema);
+  train.resume = resume_of(resume);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
   return sdp::train_command(train);
 }

@@ -11,7 +11,6 @@
 #include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
-#include "io/atomic_file.h"
 #include "process/stop_signals.h"
 #include "report/work.h"
 #include "spec/error.h"
@@ -28,14 +27,21 @@
 namespace sdp {
 namespace {
 
-/// What the run folder says of a run that is to go on: `spec` must fit it, and its owner sets are kept.
+/// What the checkpoint says of a run that is to go on: `spec` must fit it, and its owner sets, which are
+/// those of all checkpoints of a run, are kept. With kLatestGood the processes' files are left to the
+/// trainer.
 std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const ExperimentSpec& spec,
-                                                std::vector<std::string>& warnings) {
-  if (!CheckpointStore(folder.dir).latest_step()) return std::nullopt;
-  const ExperimentSpec saved = load_spec({folder.spec()}, {}, NamedFiles::kNotNeeded).spec;
+                                                Resume resume, std::vector<std::string>& warnings) {
+  if (resume == Resume::kNo) return std::nullopt;
+  const CheckpointStore store(folder.dir);
+  const std::optional<int64_t> step =
+      resume == Resume::kLatest ? store.latest_step()
+                                : store.latest_good_step(/*verify_hashes=*/false, [](const std::string&) {});
+  if (!step) return std::nullopt;
+  const ExperimentSpec saved = load_saved_spec(store.verified_file(*step, kSavedSpec));
   for (std::string& warning : check_resumable(saved, spec))
     warnings.push_back(std::move(warning));
-  return folder.plan();
+  return store.verified_file(*step, kSavedPlan);
 }
 
 void print_notice(const std::string& message) {
@@ -49,22 +55,15 @@ LockedRunFolder create_and_lock(const ExperimentSpec& spec, bool resume) {
   });
 }
 
-void write_spec_and_plan(const RunFolder& folder, const Experiment& experiment) {
-  write_file_atomically(folder.spec(), to_yaml(experiment.spec));
-  write_file_atomically(
-      folder.plan(),
-      plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n");
-}
-
 int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const SharedRunFolder& run,
-          const Logger& log, bool resume) {
+          const Logger& log, Resume resume) {
   const bool first = comm.rank() == 0;
   if (first) {
     log.info(describe_start(experiment, device_name(comm.device())));
     log.info(fmt::format("ranks from {}; run folder {}", ranks.source, run.folder.dir.string()));
   }
   Trainer trainer(experiment, comm, run, log, resume);
-  if (first) write_spec_and_plan(run.folder, experiment);
+  if (first) write_description(trainer.description(), run.folder.dir);
   return static_cast<int>(trainer.run());
 }
 
@@ -76,14 +75,14 @@ std::string job_of(const ExperimentSpec& spec, const Ranks& ranks) {
 }
 
 /// This process's share of the job. `warnings` are for rank 0 to print. `parent`: who started this process.
-int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std::vector<std::string> warnings,
-             StopSignals& signals, pid_t parent) {
+int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
+             std::vector<std::string> warnings, StopSignals& signals, pid_t parent) {
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
   check_run_files(folder, /*to_write=*/false);
   const bool launched_here = !started.rendezvous_file.empty();  // and then the launcher has made the folder
   std::unique_ptr<RunLock> inherited;
   if (launched_here && started.rank == 0) inherited = RunLock::inherit(folder.dir);
-  const auto plan = resume ? saved_plan(folder, spec, warnings) : std::nullopt;
+  const auto plan = saved_plan(folder, spec, resume, warnings);
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
   for (std::string& warning : plan_warnings(experiment.plan))
     warnings.push_back(std::move(warning));
@@ -101,9 +100,10 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, bool resume, std:
   check_same_everywhere(*comm, "The spec", spec_hash(spec));
   const std::vector<int> threads = divide_cores(*comm);
   check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
-  const SharedRunFolder run = share_run_folder(
-      *comm, folder, {.host = host_name(), .threads = at::get_num_threads()},
-      [&] { return launched_here ? std::move(inherited) : create_and_lock(spec, resume).lock; });
+  const SharedRunFolder run =
+      share_run_folder(*comm, folder, {.host = host_name(), .threads = at::get_num_threads()}, [&] {
+        return launched_here ? std::move(inherited) : create_and_lock(spec, resume != Resume::kNo).lock;
+      });
 
   const bool first = ranks.rank == 0;
   const Logger log =
@@ -150,9 +150,10 @@ int import_command(const ImportArguments& arguments) {
   std::vector<std::string> unused;
   {
     Work work(line, "importing the model");
-    unused = import_model(experiment, arguments.from, folder.dir, work.on_progress());
+    const RunDescription description = describe_run(experiment);
+    unused = import_model(experiment, arguments.from, description, folder.dir, work.on_progress());
+    write_description(description, folder.dir);
   }
-  write_spec_and_plan(folder, experiment);
   std::printf("%s: checkpoint 0 has the %zu tensors of the model from %s", folder.dir.c_str(),
               experiment.plan.layout.parameters.size() + experiment.plan.layout.buffers.size(),
               arguments.from.c_str());
@@ -178,11 +179,13 @@ int train_command(const TrainArguments& arguments) {
     return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings, signals, parent);
   }
   // What the plan refuses is refused before anything starts.
-  if (!arguments.resume) make_experiment(spec, processes);
+  const bool resumes = arguments.resume != Resume::kNo;
+  if (!resumes) make_experiment(spec, processes);
   const LockedRunFolder locked = create_run_folder(
-      spec.output.dir, spec.name, arguments.resume,
+      spec.output.dir, spec.name, resumes,
       [](const std::filesystem::path& folder) { return RunLock::acquire_for_child(folder, print_notice); });
-  if (arguments.resume) make_experiment(spec, processes, saved_plan(locked.folder, spec, loaded.warnings));
+  if (resumes)
+    make_experiment(spec, processes, saved_plan(locked.folder, spec, arguments.resume, loaded.warnings));
   signals.block();  // for the launcher, and for its processes until they can heed them
   return launch(processes, arguments.command_line, locked.folder.dir);
 }

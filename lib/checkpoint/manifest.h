@@ -2,15 +2,17 @@
 
 // manifest.json of a checkpoint: what it holds and what made it. It is written last, so that a folder with a
 // manifest is a complete checkpoint.
+//
+// Its last key, xxh3_128, is the XXH3-128 of the file itself with zeros in place of these 32 digits: any byte
+// of a manifest that has changed is noticed.
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 namespace sdp {
 
-inline constexpr int kManifestVersion = 2;
+inline constexpr int kManifestVersion = 3;
 
 struct ManifestFile {
   std::string name;  ///< within the checkpoint's folder
@@ -20,29 +22,47 @@ struct ManifestFile {
   bool operator==(const ManifestFile&) const = default;
 };
 
+/// What tells a data set from another (DataIdentity); of none where nothing was read.
+struct ManifestData {
+  int64_t samples = 0;
+  std::string hash;
+
+  bool operator==(const ManifestData&) const = default;
+};
+
 struct Manifest {
-  int format_version = kManifestVersion;
-  int64_t step = 0;
-  std::vector<ManifestFile> files;
+  int64_t step = 0;                ///< steps of the run, skipped ones too: its place in the training order
+  int64_t updates = 0;             ///< optimizer updates: step - skipped_steps
+  int64_t skipped_steps = 0;       ///< train.on_nonfinite: skip
+  int64_t batch_norm_updates = 0;  ///< torchvision's num_batches_tracked
+  int64_t imported_batch_norm_updates = 0;  ///< what imported weights brought along of it
+  int64_t metrics_lines = 0;                ///< of metrics.jsonl when this checkpoint was saved
+  ManifestData training_data;
+  ManifestData test_data;
+  int64_t workers = 1;
+  int64_t replicas = 1;
+  int64_t processes = 1;
+  int64_t threads = 0;  ///< of each process; 0: an imported model
   std::string plan_hash;
-  std::string spec_hash;
-  int64_t workers = 0;
-  int64_t replicas = 0;
-  int64_t processes = 0;
-  int64_t threads = 0;
   std::string libtorch_version;
   std::string program_version;
-  nlohmann::ordered_json state =
-      nlohmann::ordered_json::object();  ///< the loop's own: sample position and the like
+  /// The processes' files in order of rank, then all others.
+  std::vector<ManifestFile> files;
 
   bool operator==(const Manifest&) const = default;
 };
 
 std::string manifest_text(const Manifest& manifest);
 
-/// Throws DataError that starts with `where` and says what is missing or wrong: text that is not JSON, an
-/// unknown format version, a missing key, a value of another type, a file name that leaves the folder.
+/// Throws DataError that starts with `where` and says what is missing or wrong: text that is not JSON,
+/// another format version, a hash that is not the text's, a missing key, a value of another type or out of
+/// range, a file name that leaves the folder, and numbers that contradict each other (check_numbers).
 Manifest parse_manifest(const std::string& text, const std::string& where);
+
+/// Throws DataError that starts with `where` unless the numbers can be those of one checkpoint: updates and
+/// skipped steps add up to the steps, the processes can run the workers and replicas, and there is a file of
+/// each process.
+void check_numbers(const Manifest& manifest, const std::string& where);
 
 /// Name of a process's file: process-00000-of-00004.safetensors.
 std::string process_file_name(int64_t process, int64_t processes);

@@ -2,8 +2,8 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "checkpoint/safetensors.h"
@@ -34,6 +34,42 @@ struct HeaderEntry {
   TensorEntry entry;
   int64_t begin = 0;
   int64_t end = 0;
+};
+
+/// Looks for an object that has a key twice; takes JSON that json::parse has taken.
+class RepeatedKey : public nlohmann::json_sax<json> {
+ public:
+  const std::string& key_found() const { return found_; }
+
+  bool start_object(std::size_t) override {
+    keys_.emplace_back();
+    return true;
+  }
+  bool key(std::string& name) override {
+    if (keys_.back().insert(name).second) return true;
+    found_ = name;
+    return false;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(json::binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open, outermost first
+  std::string found_;
 };
 
 /// Reads one header; all of its errors name the file.
@@ -89,16 +125,13 @@ json HeaderParser::parse() {
   const auto* begin = reinterpret_cast<const char*>(file_.data()) + kLengthBytes;
   const std::string_view text(begin, static_cast<size_t>(header_bytes_));
   if (!text.starts_with('{')) fail("the header does not start with '{'");
-  std::vector<std::set<std::string>> keys;  // of the objects that are open, outermost first
-  const auto refuse_repeated_keys = [&](int, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      fail("the key \"" + parsed.get<std::string>() + "\" is repeated in the header");
-    return true;
-  };
   try {
-    return json::parse(text, refuse_repeated_keys);
+    json header = json::parse(text);
+    // A pass of its own: json::parse with a callback walks an object again for each of its members.
+    RepeatedKey repeated;
+    if (!json::sax_parse(text, &repeated))
+      fail("the key \"" + repeated.key_found() + "\" is repeated in the header");
+    return header;
   } catch (const json::parse_error& error) {
     fail("the header is not valid JSON at its byte " + std::to_string(error.byte));
   } catch (const json::out_of_range&) {  // 1e999

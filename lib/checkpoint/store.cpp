@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "checkpoint/digest.h"
 #include "io/atomic_file.h"
@@ -18,7 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kPartialSuffix = ".partial";
-constexpr const char* kManifestName = "manifest.json";
 
 std::string folder_name(int64_t step) {
   char name[32];
@@ -196,7 +196,7 @@ std::optional<int64_t> CheckpointStore::latest_step() const {
   }
   for (auto step = known.rbegin(); step != known.rend(); ++step) {
     try {
-      read(*step, /*verify_hashes=*/false);
+      verified(*step, /*verify_hashes=*/false, ignore_progress);
       return *step;
     } catch (const DataError&) {
       // not the newest whole one
@@ -205,34 +205,79 @@ std::optional<int64_t> CheckpointStore::latest_step() const {
   return std::nullopt;
 }
 
+template <class Read>
+auto CheckpointStore::with_advice(int64_t step, Read read) const {
+  try {
+    return read();
+  } catch (const DataError& error) {
+    throw DataError(error.what() + advice(step));
+  }
+}
+
 Manifest CheckpointStore::read(int64_t step, bool verify_hashes, const OnProgress& on_progress) const {
+  return with_advice(step, [&] { return verified(step, verify_hashes, on_progress); });
+}
+
+/// The same without the advice, which is that for one damaged checkpoint.
+Manifest CheckpointStore::verified(int64_t step, bool verify_hashes, const OnProgress& on_progress) const {
   const Manifest manifest = read_manifest(step);
   int64_t total_bytes = 0;
   for (const ManifestFile& file : manifest.files)
     total_bytes += file.bytes;
   int64_t before_bytes = 0;
-  for (const ManifestFile& file : manifest.files) {
-    const auto fault = fault_of(folder(step), file, verify_hashes, [&](int64_t done_bytes, int64_t) {
-      on_progress(before_bytes + done_bytes, total_bytes);
-    });
-    if (fault) throw DataError(*fault + advice(step));
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
+    const ManifestFile& file = manifest.files[i];
+    const bool is_of_a_process = static_cast<int64_t>(i) < manifest.processes;
+    const auto fault =
+        fault_of(folder(step), file, verify_hashes || !is_of_a_process,
+                 [&](int64_t done_bytes, int64_t) { on_progress(before_bytes + done_bytes, total_bytes); });
+    if (fault) throw DataError(*fault);
     before_bytes += file.bytes;
   }
   return manifest;
 }
 
+fs::path CheckpointStore::verified_file(int64_t step, const std::string& name) const {
+  return with_advice(step, [&] {
+    const Manifest manifest = read_manifest(step);
+    const auto file = std::find_if(manifest.files.begin(), manifest.files.end(),
+                                   [&](const ManifestFile& entry) { return entry.name == name; });
+    if (file == manifest.files.end())
+      throw DataError((folder(step) / kManifestName).string() + " has no file " + name);
+    if (const auto fault = fault_of(folder(step), *file, /*verify_hash=*/true)) throw DataError(*fault);
+    return folder(step) / name;
+  });
+}
+
+std::optional<int64_t> CheckpointStore::latest_good_step(
+    bool verify_hashes, const std::function<void(const std::string&)>& on_passed_over,
+    const OnProgress& on_progress) const {
+  std::vector<int64_t> newest_first = steps();
+  if (newest_first.empty()) return std::nullopt;
+  const int64_t latest = latest_step().value_or(newest_first.back());
+  std::sort(newest_first.begin(), newest_first.end(),
+            [&](int64_t a, int64_t b) { return std::pair(a <= latest, a) > std::pair(b <= latest, b); });
+  std::string faults;
+  for (const int64_t step : newest_first) {
+    try {
+      verified(step, verify_hashes, on_progress);
+      return step;
+    } catch (const DataError& error) {
+      on_passed_over(folder_name(step) + ": " + error.what());
+      faults += "\n  " + std::string(error.what());
+    }
+  }
+  throw DataError(checkpoints_.string() + ": no checkpoint of this run verifies:" + faults);
+}
+
 Manifest CheckpointStore::read_manifest(int64_t step) const {
   const fs::path path = folder(step) / kManifestName;
-  if (!is_there(path)) throw DataError(path.string() + " is missing" + advice(step));
-  try {
-    const Manifest manifest = parse_manifest(read_text(path), path.string());
-    if (manifest.step != step)
-      throw DataError(path.string() + " is of step " + std::to_string(manifest.step) + ", not " +
-                      std::to_string(step));
-    return manifest;
-  } catch (const DataError& error) {
-    throw DataError(error.what() + advice(step));
-  }
+  if (!is_there(path)) throw DataError(path.string() + " is missing");
+  const Manifest manifest = parse_manifest(read_text(path), path.string());
+  if (manifest.step != step)
+    throw DataError(path.string() + " is of step " + std::to_string(manifest.step) + ", not " +
+                    std::to_string(step));
+  return manifest;
 }
 
 std::string CheckpointStore::advice(int64_t damaged_step) const {
@@ -241,8 +286,11 @@ std::string CheckpointStore::advice(int64_t damaged_step) const {
     if (step != damaged_step) others += (others.empty() ? "" : ", ") + folder_name(step);
   const std::string damaged = folder(damaged_step).string();
   if (others.empty())
-    return ". There is no other checkpoint in this run: delete " + damaged + " to start from the beginning.";
-  return ". Delete " + damaged + " and resume from another checkpoint of this run: " + others + ".";
+    return ". There is no other checkpoint in this run: bring the file back, or delete " + damaged +
+           " to start from the beginning.";
+  return ". Bring the file back, or train with --resume=latest-good, which passes over what does not verify; "
+         "other checkpoints of this run: " +
+         others + ". To use one of them elsewhere, move " + damaged + " away.";
 }
 
 }  // namespace sdp

@@ -2,7 +2,9 @@
 
 // The checkpoints of a run folder:
 //
-//   checkpoints/step-00000120/            a complete checkpoint: the processes' files and manifest.json
+//   checkpoints/step-00000120/            a complete checkpoint: the processes' files, spec.yaml and
+//   plan.json
+//                                         as they were, and manifest.json
 //   checkpoints/.step-00000130.partial/   one that is being written or removed; never read
 //   latest                                name of the folder to resume from
 //
@@ -11,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +22,18 @@
 #include "io/on_progress.h"
 
 namespace sdp {
+
+/// Files of a checkpoint besides the processes': what it holds, and what run it is of.
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kSavedSpec = "spec.yaml";
+inline constexpr const char* kSavedPlan = "plan.json";
+
+/// Which checkpoint a run goes on from (--resume).
+enum class Resume {
+  kNo,          ///< none: the run is new
+  kLatest,      ///< the one to resume from; damage to it is an error
+  kLatestGood,  ///< the newest that verifies
+};
 
 /// All functions throw DataError where the file system fails. One process (rank 0) calls begin() and
 /// commit().
@@ -41,17 +56,29 @@ class CheckpointStore {
   /// The step to resume from: the one `latest` names if that folder has a manifest (damage to it is then left
   /// for read() to report), otherwise the newest folder whose files are there in full.
   std::optional<int64_t> latest_step() const;
+  /// The newest step whose checkpoint verifies: the one `latest` names, those before it, then all others.
+  /// Calls `on_passed_over` with what is wrong with each that does not. None where there is no checkpoint at
+  /// all; DataError where there are, and none verifies.
+  std::optional<int64_t> latest_good_step(bool verify_hashes,
+                                          const std::function<void(const std::string&)>& on_passed_over,
+                                          const OnProgress& on_progress = ignore_progress) const;
   /// Steps of all folders with a manifest, ascending.
   std::vector<int64_t> steps() const;
 
   std::filesystem::path folder(int64_t step) const;
-  /// Checks names and sizes of the files and, on demand, their hashes (which reads them all). The DataError
-  /// says which file is wrong, what was expected and which other checkpoints there are. Progress is that of
-  /// reading the files, in bytes.
+  /// Checks the manifest, names and sizes of the files, the hashes of those that are not the processes', and
+  /// on demand those of the processes' files (which reads them all). The DataError says which file is wrong,
+  /// what was expected and which other checkpoints there are. Progress is that of reading the files, in
+  /// bytes.
   Manifest read(int64_t step, bool verify_hashes, const OnProgress& on_progress = ignore_progress) const;
+  /// Path of one file, its size and hash verified.
+  std::filesystem::path verified_file(int64_t step, const std::string& name) const;
 
  private:
   Manifest read_manifest(int64_t step) const;
+  Manifest verified(int64_t step, bool verify_hashes, const OnProgress& on_progress) const;
+  template <class Read>
+  auto with_advice(int64_t step, Read read) const;
   std::string advice(int64_t damaged_step) const;
   void move_out_of_the_way(int64_t step) const;
   std::filesystem::path unused_name(int64_t step) const;

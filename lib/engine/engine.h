@@ -62,6 +62,11 @@ class Engine {
   /// count as zeros. Clips by the global norm, in which every parameter counts once. Without `shard`, every
   /// holder then gets the whole averaged gradient.
   void reduce();
+  /// Whether every averaged gradient that this process applies is finite. The host waits for the device.
+  /// Between reduce() and step().
+  bool gradients_are_finite() const;
+  /// Forgets the averaged gradients, instead of step() and publish(): as if the step had never been.
+  void discard_gradients();
   /// Updates this process's share (without `shard`: all it holds) at learning rate `lr`.
   void step(double lr);
   /// Begins to send the updated values to all other processes that have them: the holders and, under backward

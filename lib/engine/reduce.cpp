@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "engine/bucket_state.h"
+#include "engine/finite.h"
 #include "engine/flat_copies.h"
 #include "memory/allocations.h"
 
@@ -120,6 +121,20 @@ void Engine::reduce() {
   next_reduce_ = static_cast<int>(states_.size()) - 1;
   if (optimizer_.clip_norm > 0) clip();
   if (!schedule_.options.shard) spread_gradients();
+}
+
+bool Engine::gradients_are_finite() const {
+  std::vector<at::Tensor> gradients;
+  for (const BucketState& state : states_)
+    gradients.push_back(state.gradient_full.defined() ? state.gradient_full : state.gradient_share);
+  return !first_not_finite(gradients);
+}
+
+void Engine::discard_gradients() {
+  for (BucketState& state : states_) {
+    state.gradient_share = at::Tensor();
+    state.gradient_full = at::Tensor();
+  }
 }
 
 void Engine::clip() {

@@ -100,6 +100,22 @@ std::string to_json_line(const CheckpointRecord& record) {
       .dump();
 }
 
+std::string to_json_line(const NonfiniteRecord& record) {
+  ordered_json batches = ordered_json::array();
+  for (const NonfiniteBatch& batch : record.batches)
+    batches.push_back({{"rank", batch.rank},
+                       {"worker", batch.worker},
+                       {"replica", batch.replica},
+                       {"loss_is_finite", batch.loss_is_finite},
+                       {"samples", batch.samples}});
+  return ordered_json{{"kind", "nonfinite"},
+                      {"step", record.step},
+                      {"skipped", record.skipped},
+                      {"gradient_ranks", record.gradient_ranks},
+                      {"batches", std::move(batches)}}
+      .dump();
+}
+
 std::string to_json_line(const TraceRecord& record) {
   return ordered_json{{"step", record.step},
                       {"worker", record.worker},
@@ -109,13 +125,14 @@ std::string to_json_line(const TraceRecord& record) {
       .dump();
 }
 
-void cut_back(const std::filesystem::path& path, int64_t last_step) {
+int64_t cut_back(const std::filesystem::path& path, int64_t last_step) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
+  if (!std::filesystem::exists(path, ignored)) return 0;
   std::ifstream in(path, std::ios::binary);
   if (!in) throw_io_error("read", path, errno);
 
   AtomicFile kept(path);
+  int64_t kept_lines = 0;
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (in.eof()) break;  // no end of line: the last line was cut short
@@ -124,10 +141,13 @@ void cut_back(const std::filesystem::path& path, int64_t last_step) {
       throw DataError(
           path.string() + ", line " + std::to_string(number) +
           ": not a JSON object with a step. Delete that line, or move the file away, and resume again.");
-    if (json["step"].get<int64_t>() <= last_step) kept.write(line + "\n");
+    if (json["step"].get<int64_t>() > last_step) continue;
+    kept.write(line + "\n");
+    ++kept_lines;
   }
   if (in.bad()) throw_io_error("read", path, errno);
   kept.commit();
+  return kept_lines;
 }
 
 }  // namespace sdp

@@ -111,6 +111,24 @@ struct CheckpointRecord {
   int64_t bytes = 0;  ///< of all processes' files
 };
 
+/// One worker's batches of a step.
+struct NonfiniteBatch {
+  int64_t rank = 0;
+  int64_t worker = 0;
+  int64_t replica = 0;
+  bool loss_is_finite = false;
+  std::vector<int64_t> samples = {};  ///< indices in the data set's file order
+};
+
+/// A step whose loss or gradient was not finite. `kind` is "nonfinite".
+struct NonfiniteRecord {
+  int64_t step = 0;
+  bool skipped = false;                      ///< train.on_nonfinite: skip; otherwise the run ended
+  std::vector<int64_t> gradient_ranks = {};  ///< whose share of the averaged gradients was not finite
+  /// Those whose loss was not finite; where only the averaged gradient was not, all.
+  std::vector<NonfiniteBatch> batches = {};
+};
+
 /// One worker's step. Has no `kind`.
 struct TraceRecord {
   int64_t step = 0;
@@ -125,6 +143,7 @@ std::string to_json_line(const TrainRecord& record);
 std::string to_json_line(const EvalRecord& record);
 std::string to_json_line(const StartRecord& record);
 std::string to_json_line(const CheckpointRecord& record);
+std::string to_json_line(const NonfiniteRecord& record);
 std::string to_json_line(const TraceRecord& record);
 
 /// Appends lines to a file; each is with the operating system when append() returns. Throws DataError.
@@ -142,9 +161,9 @@ class JsonLines {
   OutputFile file_;
 };
 
-/// Keeps the lines with step <= last_step, in their order, and drops a last line that was cut short. The file
-/// is replaced atomically; without a file nothing happens. Throws DataError with the number of a line that is
-/// not an object with a step.
-void cut_back(const std::filesystem::path& path, int64_t last_step);
+/// Keeps the lines with step <= last_step, in their order, and drops a last line that was cut short. Returns
+/// how many it keeps. The file is replaced atomically; without a file nothing happens. Throws DataError with
+/// the number of a line that is not an object with a step.
+int64_t cut_back(const std::filesystem::path& path, int64_t last_step);
 
 }  // namespace sdp

@@ -45,6 +45,10 @@ std::vector<Scalar> scalars_of(const StartRecord&) {
   return {};
 }
 
+std::vector<Scalar> scalars_of(const NonfiniteRecord&) {
+  return {};
+}
+
 std::vector<Scalar> scalars_of(const CheckpointRecord& record) {
   return {{"checkpoint/save_s", record.save_s}};
 }

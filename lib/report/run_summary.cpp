@@ -73,6 +73,7 @@ void write_summary(const std::filesystem::path& path, const RunSummary& summary)
   ordered_json json;
   const auto put = [&](const char* key, const auto& value) { json[key] = value; };
   for_each_member(summary, put);
+  put("skipped_steps", summary.skipped_steps);
   for_each_time(summary.times, put);
   write_file_atomically(path, json.dump(2) + "\n");
 }
@@ -91,6 +92,7 @@ std::optional<RunSummary> read_summary(const std::filesystem::path& path) {
     }
   };
   for_each_member(summary, take);
+  if (json.contains("skipped_steps")) take("skipped_steps", summary.skipped_steps);
   for_each_time(summary.times, [&](const char* key, double& value) {
     if (json.contains(key)) take(key, value);  // a run of version 0.1.0 has none
   });

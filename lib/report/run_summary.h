@@ -25,8 +25,9 @@ struct RunTimes {
 RunTimes times_of_run(const std::filesystem::path& metrics);
 
 struct RunSummary {
-  int64_t step = 0;         ///< updates done
-  int64_t total_steps = 0;  ///< those the run was to have
+  int64_t step = 0;           ///< steps done
+  int64_t total_steps = 0;    ///< those the run was to have
+  int64_t skipped_steps = 0;  ///< of them, train.on_nonfinite: skip; 0 of a run that did not tell
   int64_t samples_per_step = 0;
   double epochs = 0;  ///< passes over the training set, after train.budget scaled them
   int64_t processes = 0;

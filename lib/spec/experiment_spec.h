@@ -33,6 +33,7 @@ enum class Precision { kFp64, kFp32, kBf16 };
 enum class WireType { kFp32, kBf16 };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class EvalMode { kFull, kStreamed };
+enum class OnNonfinite { kStop, kSkip };
 enum class BranchScale { kNone, kSurvival };
 
 SDP_ENUM_NAMES(ModelName, {ModelName::kResNet18, "resnet18"}, {ModelName::kWideResNet18, "wide_resnet18"},
@@ -66,6 +67,8 @@ SDP_ENUM_NAMES(DeviceKind, {DeviceKind::kAuto, "auto"}, {DeviceKind::kCpu, "cpu"
                {DeviceKind::kCuda, "cuda"})
 SDP_ENUM_NAMES(EvalMode, {EvalMode::kFull, "full"}, {EvalMode::kStreamed, "streamed"})
 SDP_ENUM_NAMES(BranchScale, {BranchScale::kNone, "none"}, {BranchScale::kSurvival, "survival"})
+
+SDP_ENUM_NAMES(OnNonfinite, {OnNonfinite::kStop, "stop"}, {OnNonfinite::kSkip, "skip"})
 
 /// Keys that are unset here get the model's own value (spec/model_defaults.h); a loaded spec has them all.
 struct ModelSpec {
@@ -318,6 +321,8 @@ struct TrainSpec {
   int64_t log_every_steps = 10;
   int64_t collective_timeout_s = 600;
   double label_smoothing = 0;
+  OnNonfinite on_nonfinite = OnNonfinite::kStop;
+  int64_t max_consecutive_skips = 10;
 
   bool operator==(const TrainSpec&) const = default;
 
@@ -357,6 +362,11 @@ struct TrainSpec {
         "within it counts as lost",
         in_range(1, 1e6), "s");
     field("label_smoothing", &TrainSpec::label_smoothing, "cross-entropy label smoothing", in_range(0, 1));
+    field("on_nonfinite", &TrainSpec::on_nonfinite,
+          "a loss that is not finite ends the run (stop), or the step is not applied (skip), nor one whose "
+          "gradient is not finite; skip exchanges a flag per worker in every step");
+    field("max_consecutive_skips", &TrainSpec::max_consecutive_skips,
+          "on_nonfinite skip: one more step in a row than so many ends the run", at_least(0), "steps");
   }
 };
 

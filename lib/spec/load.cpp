@@ -107,6 +107,16 @@ LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,
   return loaded;
 }
 
+ExperimentSpec load_saved_spec(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  try {
+    load_spec({file}, {}, NamedFiles::kNotNeeded);
+  } catch (const UsageError& error) {
+    throw DataError(file.string() + ": the saved spec is damaged, or of another version of this program (" +
+                    error.what() + "). Every checkpoint has a copy; --resume of the run writes it again.");
+  }
+  return load_spec({file}, overrides, NamedFiles::kNotNeeded).spec;
+}
+
 LoadedSpec parse_spec(const std::string& text, const std::string& source_name,
                       const std::vector<std::string>& overrides, NamedFiles named_files) {
   return load_trees({parse_yaml(text, {.source = source_name, .line = 1, .column = 1})}, overrides,

@@ -33,6 +33,11 @@ LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,
                          const std::vector<std::string>& overrides,
                          NamedFiles named_files = NamedFiles::kMustExist);
 
+/// The spec.yaml of a run folder or checkpoint. An override that is refused is a UsageError; a file that is
+/// refused was not left so by this program: DataError with its name.
+ExperimentSpec load_saved_spec(const std::filesystem::path& file,
+                               const std::vector<std::string>& overrides = {});
+
 /// load_spec of one text in memory; `source_name` stands for its file.
 LoadedSpec parse_spec(const std::string& text, const std::string& source_name,
                       const std::vector<std::string>& overrides = {},

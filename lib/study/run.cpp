@@ -162,7 +162,7 @@ double Run::epochs_per_step() const {
 Run read_run(const std::filesystem::path& dir) {
   const RunFolder folder{dir};
   check_run_files(folder, /*to_write=*/false);
-  Run run{.dir = dir, .spec = load_spec({folder.spec()}, {}, NamedFiles::kNotNeeded).spec};
+  Run run{.dir = dir, .spec = load_saved_spec(folder.spec())};
   read_json(folder.plan(), [&](const json& plan) { run.plan = plan_figures(plan, folder.plan()); });
   read_metrics(run, folder.metrics());
   run.end = read_summary(folder.summary());

@@ -68,7 +68,7 @@ void look_at_folder(SweepRun& run, const ExperimentSpec& spec) {
   const bool at_end = summary && summary->step >= summary->total_steps;
   run.stage = at_end ? RunStage::kDone : RunStage::kCut;
   run.step = at_end ? summary->step : saved.value_or(0);
-  run.changes = changes_between(load_spec({run.folder.spec()}, {}, NamedFiles::kNotNeeded).spec, spec);
+  run.changes = changes_between(load_saved_spec(run.folder.spec()), spec);
 }
 
 std::string state_of(const SweepRun& run) {
@@ -128,7 +128,10 @@ Sweep open_sweep(const SweepSpec& spec, const std::vector<std::string>& override
       run.folder.dir = sweep.folder / run.point.name;
       look_at_folder(run, experiment);
       if (run.stage == RunStage::kDone) return;
-      check(experiment, run.stage == RunStage::kCut ? std::optional(run.folder.plan()) : std::nullopt);
+      check(experiment,
+            run.stage == RunStage::kCut
+                ? std::optional(CheckpointStore(run.folder.dir).verified_file(run.step, kSavedPlan))
+                : std::nullopt);
     });
     sweep.runs.push_back(std::move(run));
   }

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/digest.h"
+#include "engine/finite.h"
+#include "io/atomic_file.h"
 #include "model/slices.h"
 #include "spec/error.h"
 #include "spec/print.h"
@@ -18,10 +20,16 @@ namespace sdp {
 namespace {
 
 /// What one process saves: its share of every parameter's state, and its slots' buffers.
-TensorFile tensors_to_save(const Experiment& experiment, Engine& engine) {
-  TensorFile file;
+struct StateToSave {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> tensors;
+};
+
+StateToSave state_to_save(const Experiment& experiment, Engine& engine) {
+  StateToSave state;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    file.add(name, dtype_of(tensor.scalar_type()), {tensor.numel()}, [tensor] { return tensor; });
+    state.names.push_back(name);
+    state.tensors.push_back(tensor);
   };
   for (const StateRange& range : engine.owned_state())
     add(range_name(key_of(experiment.plan, range), range.begin, range.end), range.values);
@@ -29,7 +37,33 @@ TensorFile tensors_to_save(const Experiment& experiment, Engine& engine) {
   for (size_t s = 0; s < store.slots().size(); ++s)
     for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s)))
       add(buffer_name(buffer_key(experiment.plan, piece.buffer, piece.unit), store.slots()[s]), piece.values);
+  return state;
+}
+
+/// Collective.
+void check_finite(const StateToSave& state, const std::filesystem::path& run_dir, Communicator& comm) {
+  const std::optional<size_t> bad = first_not_finite(state.tensors);
+  const std::vector<std::string> names = comm.all_gather_strings(bad ? state.names[*bad] : "");
+  for (int rank = 0; rank < comm.size(); ++rank)
+    if (const std::string& name = names[static_cast<size_t>(rank)]; !name.empty())
+      throw Error(
+          ExitCode::kInternal,
+          fmt::format("{} is not finite (NaN or infinity) on rank {}: the run has diverged, and nothing "
+                      "was saved. Lower optimizer.lr, lengthen the warm-up or set optimizer.clip_norm. {}",
+                      name, rank, text_of_last_checkpoint(run_dir)));
+}
+
+TensorFile file_of(const StateToSave& state) {
+  TensorFile file;
+  for (size_t i = 0; i < state.names.size(); ++i)
+    file.add(state.names[i], dtype_of(state.tensors[i].scalar_type()), {state.tensors[i].numel()},
+             [tensor = state.tensors[i]] { return tensor; });
   return file;
+}
+
+/// One for each pass of every update, and what an imported model had.
+int64_t batch_norm_updates(const Manifest& manifest, const ExperimentSpec& spec) {
+  return manifest.imported_batch_norm_updates + manifest.updates * spec.train.accumulate_steps;
 }
 
 }  // namespace
@@ -44,46 +78,86 @@ ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path
 Manifest manifest_of(const Experiment& experiment, const RunProgress& progress) {
   Manifest manifest;
   manifest.step = progress.step;
+  manifest.skipped_steps = progress.skipped_steps;
+  manifest.updates = progress.step - progress.skipped_steps;
+  manifest.imported_batch_norm_updates = progress.imported_batch_norm_updates;
+  manifest.batch_norm_updates = batch_norm_updates(manifest, experiment.spec);
+  manifest.metrics_lines = progress.metrics_lines;
+  manifest.training_data = {progress.training_data.samples, progress.training_data.hash};
+  manifest.test_data = {progress.test_data.samples, progress.test_data.hash};
   manifest.plan_hash = plan_hash(experiment.plan);
-  manifest.spec_hash = spec_hash(experiment.spec);
   manifest.workers = experiment.plan.workers;
   manifest.replicas = experiment.schedule.placement.replicas;
   manifest.processes = experiment.schedule.placement.processes;
   manifest.libtorch_version = TORCH_VERSION;
   manifest.program_version = kProgramVersion;
-  manifest.state["updates"] = progress.step;
-  manifest.state["batch_norm_updates"] = progress.batch_norm_updates;
-  manifest.state["training_samples"] = progress.training_data.samples;
-  manifest.state["training_data_hash"] = progress.training_data.hash;
   return manifest;
 }
 
-std::string check_training_data(const Manifest& manifest, const DataIdentity& now) {
-  const DataIdentity saved{.samples = manifest.state.at("training_samples"),
-                           .hash = manifest.state.at("training_data_hash")};
-  if (saved == DataIdentity() || saved == now) return {};
-  if (saved.samples != now.samples)
+RunDescription describe_run(const Experiment& experiment) {
+  return {
+      .spec_yaml = to_yaml(experiment.spec),
+      .plan_json =
+          plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n"};
+}
+
+std::vector<ManifestFile> write_description(const RunDescription& description,
+                                            const std::filesystem::path& folder) {
+  std::vector<ManifestFile> files;
+  const auto write = [&](const char* name, const std::string& text) {
+    write_file_atomically(folder / name, text);
+    files.push_back({name, static_cast<int64_t>(text.size()), xxh3_128(text)});
+  };
+  write(kSavedSpec, description.spec_yaml);
+  write(kSavedPlan, description.plan_json);
+  return files;
+}
+
+std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity& training_data,
+                                    const DataIdentity& test_data) {
+  if (manifest.training_data.samples > 0 && manifest.training_data.samples != training_data.samples)
     throw DataError(
         fmt::format("data.path: the training data has {} samples, but had {} when the checkpoint of step {} "
                     "was saved; the order of samples depends on it. Bring the data back as it was, or start "
                     "a run under another name.",
-                    now.samples, saved.samples, manifest.step));
-  return fmt::format(
-      "the training data has as many samples ({}) as when the checkpoint was saved, but is "
-      "not the same (hash {}, was {})",
-      now.samples, now.hash, saved.hash);
+                    training_data.samples, manifest.training_data.samples, manifest.step));
+  std::vector<std::string> warnings;
+  const auto compare = [&](const char* which, const ManifestData& saved, const DataIdentity& now) {
+    if (saved == ManifestData() || saved == ManifestData{now.samples, now.hash}) return;
+    warnings.push_back(
+        fmt::format("the {} data is not the same as when the checkpoint was saved: {} samples of hash {}, "
+                    "was {} of {}",
+                    which, now.samples, now.hash, saved.samples, saved.hash));
+  };
+  compare("training", manifest.training_data, training_data);
+  compare("test", manifest.test_data, test_data);
+  return warnings;
+}
+
+std::string text_of_last_checkpoint(const std::filesystem::path& run_dir) {
+  const std::optional<int64_t> step = CheckpointStore(run_dir).latest_step();
+  return step ? fmt::format("The last checkpoint is of step {}.", *step) : "There is no checkpoint.";
+}
+
+void check_state_is_finite(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
+                           Communicator& comm) {
+  const at::NoGradGuard no_grad;
+  check_finite(state_to_save(experiment, engine), run_dir, comm);
 }
 
 SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment,
-                                Engine& engine, Communicator& comm, const RunProgress& progress, int threads,
+                                Engine& engine, Communicator& comm, const RunProgress& progress,
+                                const RunDescription& description, int threads,
                                 const OnProgress& on_progress) {
   const at::NoGradGuard no_grad;
+  const StateToSave state = state_to_save(experiment, engine);
+  check_finite(state, run_dir, comm);
   const CheckpointStore store(run_dir);
   if (comm.rank() == 0) store.begin(progress.step);
   comm.barrier();
-  TensorFile tensors = tensors_to_save(experiment, engine);
-  const ManifestFile mine =
-      write_process_file(tensors, store.partial_path(progress.step), comm.rank(), comm.size(), on_progress);
+  const std::filesystem::path folder = store.partial_path(progress.step);
+  TensorFile tensors = file_of(state);
+  const ManifestFile mine = write_process_file(tensors, folder, comm.rank(), comm.size(), on_progress);
   const nlohmann::json record = {mine.name, mine.bytes, mine.xxh3_128};
   const std::vector<std::string> records = comm.all_gather_strings(record.dump());
   Manifest manifest = manifest_of(experiment, progress);
@@ -94,8 +168,11 @@ SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Expe
     manifest.files.push_back({file[0], file[1], file[2]});
     saved.bytes += manifest.files.back().bytes;
   }
-  if (comm.rank() == 0)
+  if (comm.rank() == 0) {
+    for (ManifestFile& file : write_description(description, folder))
+      manifest.files.push_back(std::move(file));
     saved.left = store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last);
+  }
   comm.barrier();
   return saved;
 }
@@ -109,15 +186,16 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& run_dir, std::op
                                 run_dir.string()));
   manifest_ = store.read(*step, verify_hashes, on_progress);
   folder_ = store.folder(*step);
-  for (const ManifestFile& file : manifest_.files) {
-    files_.push_back(std::make_unique<SafetensorsFile>(folder_ / file.name));
-    index_file(*files_.back());
+  for (int64_t process = 0; process < manifest_.processes; ++process) {
+    const std::filesystem::path path = folder_ / manifest_.files[static_cast<size_t>(process)].name;
+    files_.push_back(std::make_unique<SafetensorsFile>(path));
+    index_file(*files_.back(), path);
   }
   for (auto& [key, ranges] : ranges_)
     std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
 }
 
-void CheckpointReader::index_file(const SafetensorsFile& file) {
+void CheckpointReader::index_file(const SafetensorsFile& file, const std::filesystem::path& path) {
   for (const TensorView& view : file.entries()) {
     const std::string& name = view.entry.name;
     const auto& [key, begin, end] = parse_name(name);
@@ -126,7 +204,7 @@ void CheckpointReader::index_file(const SafetensorsFile& file) {
       continue;
     }
     if (begin < 0 || end - begin != view.entry.bytes() / element_bytes(view.entry.dtype))
-      throw DataError(folder_.string() + ": tensor " + name + " has another size than its name says");
+      throw DataError(path.string() + ": tensor " + name + " has another size than its name says");
     ranges_[key].push_back({begin, end, &view});
   }
 }
@@ -139,21 +217,33 @@ void CheckpointReader::read(const StateKey& key, int64_t begin, int64_t end, at:
       if (range.begin > done || range.end <= done) continue;
       const int64_t until = std::min(end, range.end);
       if (until <= done) break;
-      target.narrow(0, done - begin, until - done)
-          .copy_(as_tensor(*range.view).narrow(0, done - range.begin, until - done));
+      const at::Tensor saved = as_tensor(*range.view).narrow(0, done - range.begin, until - done);
+      require_finite(saved, range.view->entry.name);
+      target.narrow(0, done - begin, until - done).copy_(saved);
       done = until;
     }
   }
   if (done < end)
     throw DataError(
-        fmt::format("{}: elements {} to {} of {} are missing. The checkpoint is of another model or "
+        fmt::format("{}: elements {} to {} of {} are missing. The checkpoint is of another model, or "
                     "damaged.",
                     folder_.string(), done, end, range_name(key, begin, end)));
 }
 
 at::Tensor CheckpointReader::buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const {
   const auto found = buffers_.find({buffer_key(plan, buffer, unit), slot});
-  return found == buffers_.end() ? at::Tensor() : as_tensor(*found->second);
+  if (found == buffers_.end()) return {};
+  const at::Tensor saved = as_tensor(*found->second);
+  require_finite(saved, found->second->entry.name);
+  return saved;
+}
+
+void CheckpointReader::require_finite(const at::Tensor& values, const std::string& name) const {
+  if (!is_finite(values))
+    throw DataError(
+        fmt::format("{}: tensor {} has values that are not finite (NaN or infinity). Go back to an "
+                    "earlier checkpoint.",
+                    folder_.string(), name));
 }
 
 std::string CheckpointReader::identity() const {
@@ -162,12 +252,22 @@ std::string CheckpointReader::identity() const {
 
 namespace {
 
-void check_plan(const CheckpointReader& reader, const SubnetPlan& plan) {
-  if (reader.manifest().plan_hash != plan_hash(plan))
-    throw DataError(
-        "the checkpoint belongs to another plan: the model, the workers or their owner sets are not those it "
-        "was made "
-        "with. Use it with the run folder's own spec.yaml and plan.json.");
+void check_fits(const CheckpointReader& reader, const SubnetPlan& plan, const ExperimentSpec& spec) {
+  const Manifest& manifest = reader.manifest();
+  const auto require = [&](bool holds, const std::string& what) {
+    if (!holds)
+      throw DataError(
+          fmt::format("{}: the checkpoint is of another experiment: {}. Use it with the spec.yaml "
+                      "and plan.json beside it.",
+                      reader.manifest_path().string(), what));
+  };
+  require(manifest.plan_hash == plan_hash(plan) && manifest.workers == plan.workers,
+          "the model, the workers or their owner sets are not those it was made with");
+  require(manifest.replicas == spec.subnetwork.replicas,
+          fmt::format("it has replicas {}, the spec {}", manifest.replicas, spec.subnetwork.replicas));
+  require(manifest.batch_norm_updates == batch_norm_updates(manifest, spec),
+          fmt::format("batch_norm_updates {} after {} updates of {} passes", manifest.batch_norm_updates,
+                      manifest.updates, spec.train.accumulate_steps));
 }
 
 /// What a checkpoint has of these units of a parameter, in the shape of a tensor that holds them.
@@ -201,7 +301,7 @@ at::TensorOptions buffer_options(Precision precision, at::Device device) {
 void restore(const CheckpointReader& reader, const Experiment& experiment, Engine& engine) {
   const at::NoGradGuard no_grad;
   const SubnetPlan& plan = experiment.plan;
-  check_plan(reader, plan);
+  check_fits(reader, plan, experiment.spec);
   engine.load_state([&](const StateRange& range) {
     reader.read(key_of(plan, range), range.begin, range.end, range.values);
   });
@@ -214,13 +314,13 @@ void restore(const CheckpointReader& reader, const Experiment& experiment, Engin
       piece.values.copy_(saved.view(piece.values.sizes()));
     }
   }
-  engine.set_step_count(reader.manifest().state.at("updates"));
+  engine.set_step_count(reader.manifest().updates);
 }
 
 SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader,
                                const ExperimentSpec& spec, at::Device device)
     : FullModel(plan), reader_(reader), precision_(spec.train.precision), device_(device) {
-  check_plan(reader, plan);
+  check_fits(reader, plan, spec);
   const int replicas = static_cast<int>(reader.manifest().replicas);
   for (int b = 0; b < static_cast<int>(plan.layout.buffers.size()); ++b) {
     const BufferLayout& buffer = plan.layout.buffers[b];
@@ -251,7 +351,7 @@ at::Tensor SavedFullModel::read_parameter(int index) {
 SavedSubnetwork::SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader& reader,
                                  const ExperimentSpec& spec, at::Device device, int worker)
     : plan_(plan), reader_(reader), precision_(spec.train.precision), device_(device), worker_(worker) {
-  check_plan(reader, plan);
+  check_fits(reader, plan, spec);
 }
 
 at::Tensor SavedSubnetwork::find_parameter(const std::string& name, int part) const {

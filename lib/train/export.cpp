@@ -7,6 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "engine/finite.h"
 #include "io/atomic_file.h"
 #include "model/library_tensors.h"
 #include "model/slices.h"
@@ -53,16 +54,19 @@ TensorMetadata metadata_of(const Manifest& manifest) {
   return {{"format", "pt"}, {"step", std::to_string(manifest.step)}, {"plan_hash", manifest.plan_hash}};
 }
 
-int64_t batch_norm_updates(const Manifest& manifest) {
-  return manifest.state.at("batch_norm_updates").get<int64_t>();
-}
-
 }  // namespace
 
 void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
                   int64_t recalibrate_batches, const std::filesystem::path& out,
                   const OnProgress& on_progress) {
   check_config_may_be_written(out);
+  // The checkpoint's values are looked at as they are read; these may have been estimated anew.
+  for (const auto& [name, values] : model.buffers())
+    if (!is_finite(values))
+      throw DataError(
+          fmt::format("{} has values that are not finite (NaN or infinity) after BatchNorm "
+                      "recalibration. Export with --set eval.recalibrate_batches=0.",
+                      name));
   const ModelLayout& layout = experiment.plan.layout;
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
   TensorFile file;
@@ -71,7 +75,7 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
              [&model, p] { return model.read_one(p); });
   for (const BufferLayout& buffer : layout.buffers)
     file.add(buffer.name, type, buffer.shape, [&model, &buffer] { return model.buffer(buffer.name); });
-  add_library_tensors(file, experiment, batch_norm_updates(manifest));
+  add_library_tensors(file, experiment, manifest.batch_norm_updates);
   TensorMetadata metadata = metadata_of(manifest);
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(recalibrate_batches);

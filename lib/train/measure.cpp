@@ -38,7 +38,7 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
       communicator_alone(process, experiment.schedule.placement.processes, device);
   Engine engine(experiment.plan, experiment.schedule, spec.optimizer, *comm);
   engine.initialize(static_cast<uint64_t>(spec.seed));
-  TrainStep train_step(experiment, engine, device);
+  TrainStep train_step(experiment, engine, *comm);
   const auto run = [&](int64_t step) {
     train_step.run(step, spec.optimizer.lr, [&] { return random_batch(spec, device); });
   };

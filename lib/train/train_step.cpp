@@ -15,12 +15,17 @@ BatchGeometry batch_geometry(const ExperimentSpec& spec) {
           .batch_size = spec.train.batch_size_per_worker};
 }
 
-TrainStep::TrainStep(const Experiment& experiment, Engine& engine, at::Device device)
-    : experiment_(experiment), engine_(engine), device_(device), generator_(make_generator(device)) {
+TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm)
+    : experiment_(experiment),
+      engine_(engine),
+      comm_(comm),
+      device_(comm.device()),
+      generator_(make_generator(device_)) {
   const ParameterStore& store = engine.store();
   for (size_t s = 0; s < store.slots().size(); ++s)
     models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan, store.slots()[s].worker,
                                       store.slot(static_cast<int>(s))));
+  if (experiment.spec.train.on_nonfinite == OnNonfinite::kSkip) backup_.emplace(store);
 }
 
 /// Source of a pass's dropout, a function of what the pass is and not of where it runs. None where nothing is
@@ -37,10 +42,11 @@ std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch,
   return generator_;
 }
 
-at::Tensor TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch) {
+StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch) {
   const TrainSpec& train = experiment_.spec.train;
   at::Tensor losses =
       at::zeros({static_cast<int64_t>(models_.size())}, at::TensorOptions(at::kDouble).device(device_));
+  if (backup_) backup_->take();
 
   // 1. Forward and backward of every local subnetwork, each on mini-batches of its own.
   // New values of the step before come in while the first forward pass goes on, and gradients go out during
@@ -66,12 +72,20 @@ at::Tensor TrainStep::run(int64_t step, double lr, const std::function<TensorBat
   // 2. Average every gradient over the workers that own it, as far as that is not done.
   engine_.reduce();
 
+  if (backup_) {
+    if (const auto found = find_nonfinite(comm_, losses, engine_.gradients_are_finite())) {
+      engine_.discard_gradients();
+      backup_->put_back();
+      return {losses, found};
+    }
+  }
+
   // 3. Update this process's share.
   engine_.step(lr);
 
   // 4. Begin to give the new values to all others that have them.
   engine_.publish();
-  return losses;
+  return {losses, std::nullopt};
 }
 
 }  // namespace sdp

@@ -16,20 +16,27 @@
 #include "feed/batch.h"
 #include "model/model.h"
 #include "train/experiment.h"
+#include "train/nonfinite.h"
 
 namespace sdp {
 
 /// How the samples of the experiment's steps are dealt out.
 BatchGeometry batch_geometry(const ExperimentSpec& spec);
 
+struct StepResult {
+  at::Tensor losses;  ///< of the slots, averaged over the micro-batches: [local slots], fp64, on the device
+  /// With train.on_nonfinite: skip, of a step that was not applied: values, optimizer state and BatchNorm
+  /// statistics are those before it. The same on all processes.
+  std::optional<NonfiniteStep> nonfinite;
+};
+
 class TrainStep {
  public:
-  /// Makes the models of the engine's local slots. Both arguments must outlive it.
-  TrainStep(const Experiment& experiment, Engine& engine, at::Device device);
+  /// Makes the models of the engine's local slots. The arguments must outlive it.
+  TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm);
 
-  /// Asks for one batch of each micro-batch and slot, in that order. Returns the slots' losses, averaged over
-  /// the micro-batches: [local slots], fp64, on the device.
-  at::Tensor run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch);
+  /// Asks for one batch of each micro-batch and slot, in that order.
+  StepResult run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch);
 
   /// One for each local slot.
   const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
@@ -39,8 +46,10 @@ class TrainStep {
 
   const Experiment& experiment_;
   Engine& engine_;
+  Communicator& comm_;
   const at::Device device_;
-  at::Generator generator_;  ///< of dropout and stochastic depth
+  std::optional<BufferBackup> backup_;  ///< with train.on_nonfinite: skip
+  at::Generator generator_;             ///< of dropout and stochastic depth
   std::vector<std::unique_ptr<Model>> models_;
 };
 

@@ -7,7 +7,6 @@
 
 #include "report/stopwatch.h"
 #include "report/work.h"
-#include "train/checkpointing.h"
 #include "train/run_text.h"
 
 namespace sdp {
@@ -20,7 +19,7 @@ std::string text_of(const DataIdentity& identity) {
 }  // namespace
 
 Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run, Logger log,
-                 bool resume)
+                 Resume resume)
     : experiment_(experiment),
       comm_(comm),
       run_(run),
@@ -33,15 +32,17 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       train_source_(*data_.train, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       training_data_(data_.train->identity()),
+      test_data_(data_.test->identity()),
       steps_(run_steps(experiment, data_.train->size())),
       save_timer_(experiment.spec.checkpoint.every_minutes, SaveTimer::Clock::now()),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm) {
   check_same_everywhere(comm, "The training data", text_of(training_data_));
-  check_same_everywhere(comm, "The test data", text_of(data_.test->identity()));
+  check_same_everywhere(comm, "The test data", text_of(test_data_));
   start_fresh_or_resume(resume);
-  train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm.device());
+  train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm);
   if (first_step_ < steps_.length.total_steps) feed_ = train_source_.training(batches_of_process());
   if (comm.rank() == 0) {
+    description_ = describe_run(experiment);
     log_.info(describe_length(experiment, steps_));
     for (const Dataset* data : {data_.train.get(), data_.test.get()})
       if (const std::string note = data->note(); !note.empty()) log_.warn(note);
@@ -60,20 +61,42 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
 
 Trainer::~Trainer() = default;
 
-void Trainer::start_fresh_or_resume(bool resume) {
-  const bool has_checkpoint = resume && CheckpointStore(folder_.dir).latest_step().has_value();
-  std::optional<CheckpointReader> reader;
-  if (has_checkpoint) {
+/// As rank 0 finds it, which verifies the checkpoint. Collective.
+std::optional<int64_t> Trainer::step_to_resume_from(Resume resume) {
+  check_same_everywhere(comm_, "The checkpoint to start from (--resume)",
+                        std::to_string(static_cast<int>(resume)));
+  if (resume == Resume::kNo) return std::nullopt;
+  const CheckpointStore store(folder_.dir);
+  std::string found;
+  if (comm_.rank() == 0) {
     Work work(line_, "verifying the checkpoint");
-    reader.emplace(folder_.dir, std::nullopt, /*verify_hashes=*/comm_.rank() == 0, work.on_progress());
+    std::optional<int64_t> step;
+    if (resume == Resume::kLatest) {
+      step = store.latest_step();
+      if (step) store.read(*step, /*verify_hashes=*/true, work.on_progress());
+    } else {
+      step = store.latest_good_step(
+          /*verify_hashes=*/true, [&](const std::string& what) { warn("passed over " + what); },
+          work.on_progress());
+    }
+    if (step) found = std::to_string(*step);
   }
+  found = comm_.all_gather_strings(found).front();
+  return found.empty() ? std::nullopt : std::optional<int64_t>(std::stoll(found));
+}
+
+void Trainer::start_fresh_or_resume(Resume resume) {
+  const std::optional<int64_t> step = step_to_resume_from(resume);
+  std::optional<CheckpointReader> reader;
+  if (step) reader.emplace(folder_.dir, step, /*verify_hashes=*/false);
   check_same_everywhere(comm_, "The checkpoint to start from", reader ? reader->identity() : "none");
   if (reader) {
-    const std::string note = check_training_data(reader->manifest(), training_data_);
-    if (!note.empty() && comm_.rank() == 0) log_.warn(note);
+    for (const std::string& warning : check_data(reader->manifest(), training_data_, test_data_))
+      if (comm_.rank() == 0) log_.warn(warning);
     restore(*reader, experiment_, engine_);
     first_step_ = saved_step_ = reader->manifest().step;
-    first_batch_norm_updates_ = reader->manifest().state.at("batch_norm_updates");
+    skipped_steps_ = reader->manifest().skipped_steps;
+    imported_batch_norm_updates_ = reader->manifest().imported_batch_norm_updates;
     if (comm_.rank() == 0) {
       if (first_step_ < steps_.length.total_steps)
         log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
@@ -89,10 +112,21 @@ void Trainer::start_fresh_or_resume(bool resume) {
     engine_.initialize(static_cast<uint64_t>(experiment_.spec.seed));
   }
   if (comm_.rank() == 0) {
-    cut_back(folder_.metrics(), has_checkpoint ? first_step_ : -1);
-    cut_back(folder_.trace(), has_checkpoint ? first_step_ : -1);
+    cut_back_metrics(reader ? &reader->manifest() : nullptr);
     if (first_step_ < steps_.length.total_steps) std::filesystem::remove(folder_.summary());
   }
+}
+
+/// What was recorded after the checkpoint goes; what should be there and is not is told.
+void Trainer::cut_back_metrics(const Manifest* saved) {
+  const int64_t last_step = saved ? saved->step : -1;
+  kept_metrics_lines_ = cut_back(folder_.metrics(), last_step);
+  cut_back(folder_.trace(), last_step);
+  if (saved && kept_metrics_lines_ < saved->metrics_lines)
+    log_.warn(
+        fmt::format("{} has {} lines up to step {}, but had {} when that checkpoint was saved: reports and "
+                    "the summary's times lack what they said",
+                    folder_.metrics().string(), kept_metrics_lines_, saved->step, saved->metrics_lines));
 }
 
 at::Tensor Trainer::fp64_zeros(size_t size) const {
@@ -133,14 +167,20 @@ double Trainer::lr_of(int64_t step) const {
 
 void Trainer::train_step(int64_t step) {
   std::vector<int64_t> samples;
-  const at::Tensor losses = train_step_->run(step, lr_of(step), [&] {
+  const StepResult result = train_step_->run(step, lr_of(step), [&] {
     TensorBatch batch = next_batch();
     samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
     return batch;
   });
-  interval_.losses += losses;
   interval_.steps += 1;
-  if (experiment_.spec.output.trace) trace_step(step, losses, samples);
+  if (experiment_.spec.output.trace) trace_step(step, result.losses, samples);
+  if (result.nonfinite) return skip_step(step, *result.nonfinite);
+  consecutive_skips_ = 0;
+  interval_.losses += result.losses;
+  // Looked at by log_interval, as the host does not wait for the device here.
+  const at::Tensor& first = interval_.first_nonfinite;
+  interval_.first_nonfinite =
+      at::where(at::isfinite(result.losses).logical_or(first.ge(0)), first, static_cast<double>(step));
 }
 
 void Trainer::evaluate(int64_t done, bool final) {
@@ -176,12 +216,14 @@ void Trainer::save(int64_t done) {
   const PhaseScope phase(comm_, "saving a checkpoint");
   const Stopwatch stopwatch;
   Work work(line_, "saving a checkpoint");
-  const int64_t passes = (done - first_step_) * experiment_.spec.train.accumulate_steps;
-  const SavedCheckpoint saved = save_checkpoint(folder_.dir, experiment_, engine_, comm_,
-                                                {.step = done,
-                                                 .batch_norm_updates = first_batch_norm_updates_ + passes,
-                                                 .training_data = training_data_},
-                                                threads_, work.on_progress());
+  const RunProgress progress{.step = done,
+                             .skipped_steps = skipped_steps_,
+                             .imported_batch_norm_updates = imported_batch_norm_updates_,
+                             .metrics_lines = metrics_ ? kept_metrics_lines_ + metrics_->appended_lines() : 0,
+                             .training_data = training_data_,
+                             .test_data = test_data_};
+  const SavedCheckpoint saved = save_checkpoint(folder_.dir, experiment_, engine_, comm_, progress,
+                                                description_, threads_, work.on_progress());
   saved_step_ = done;
   if (metrics_)
     metrics_->append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
@@ -202,7 +244,7 @@ ExitCode Trainer::stop(int64_t done) {
 
 ExitCode Trainer::run() {
   const int64_t total = steps_.length.total_steps;
-  if (experiment_.spec.checkpoint.at_start && first_step_ == 0) save(0);
+  if (experiment_.spec.checkpoint.at_start && first_step_ == 0 && saved_step_ != 0) save(0);
   profiler_ = std::make_unique<StepProfiler>(first_step_, experiment_.spec.train.profile_steps,
                                              folder_.profile(comm_.rank()));
   begin_interval();
@@ -222,7 +264,10 @@ ExitCode Trainer::run() {
       saves = log_interval(done) || saves;
     const auto pause_began = std::chrono::steady_clock::now();
     // Evaluated before it is saved: what a checkpoint follows is in the metrics that --resume keeps.
-    if (last || is_due(steps_.eval_every_steps, done)) evaluate(done, last);
+    if (last || is_due(steps_.eval_every_steps, done)) {
+      check_state_is_finite(folder_.dir, experiment_, engine_, comm_);
+      evaluate(done, last);
+    }
     if (saves) save(done);
     // Evaluation and saving do not count as training time.
     interval_.began += std::chrono::steady_clock::now() - pause_began;

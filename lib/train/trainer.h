@@ -18,6 +18,7 @@
 #include "report/run_metrics.h"
 #include "report/run_summary.h"
 #include "spec/error.h"
+#include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/experiment.h"
 #include "train/process_report.h"
@@ -31,21 +32,26 @@ namespace sdp {
 
 class Trainer {
  public:
-  /// Opens the data, makes the local subnetworks, and starts from fresh values or, with `resume`, from the
-  /// run folder's newest checkpoint if there is one. Collective, as is `run`.
+  /// Opens the data, makes the local subnetworks, and starts from fresh values or, as `resume` says, from a
+  /// checkpoint of the run folder if there is one. Collective, as is `run`.
   Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run, Logger log,
-          bool resume);
+          Resume resume);
   ~Trainer();
 
   /// Trains to the end, evaluates and saves: kOk; or kPreempted, after a checkpoint of the step after which
   /// all processes stopped, as one was asked to.
   ExitCode run();
 
+  /// Of rank 0.
+  const RunDescription& description() const { return description_; }
+
  private:
   /// Sums since the last line of the metrics.
   struct Interval {
-    at::Tensor losses;  ///< [local slots], fp64, on the device
+    at::Tensor losses;           ///< of the steps that were applied: [local slots], fp64, on the device
+    at::Tensor first_nonfinite;  ///< [local slots], fp64: first step whose loss was not finite, or -1
     int64_t steps = 0;
+    int64_t skipped_steps = 0;
     int64_t skipped = 0;  ///< damaged images
     std::chrono::steady_clock::time_point began;
     // What had been counted when the interval began.
@@ -54,12 +60,15 @@ class Trainer {
     ExchangeTotals publish;
   };
 
-  void start_fresh_or_resume(bool resume);
+  void start_fresh_or_resume(Resume resume);
+  std::optional<int64_t> step_to_resume_from(Resume resume);
+  void cut_back_metrics(const Manifest* saved);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
   /// Writes the interval's line. Whether checkpoint.every_minutes have passed, the same on all processes.
   /// Collective.
   bool log_interval(int64_t done);
+  double mean_loss(const std::vector<double>& gathered);
   void trace_step(int64_t step, const at::Tensor& losses, const std::vector<int64_t>& samples);
   at::Tensor fp64_zeros(size_t size) const;
   TrainingBatches batches_of_process() const;
@@ -68,7 +77,9 @@ class Trainer {
   void warn_of_slow_data(double step_ms, double wait_ms);
   void begin_interval();
   ProcessReport report();
-  [[noreturn]] void stop_because_not_finite(int64_t done) const;
+  NonfiniteRecord nonfinite_record(int64_t step, const NonfiniteStep& found, bool skipped) const;
+  void skip_step(int64_t step, const NonfiniteStep& found);
+  [[noreturn]] void stop_because_not_finite(int64_t step, const NonfiniteStep& found);
   void evaluate(int64_t done, bool final);
   void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
   void save(int64_t done);
@@ -94,6 +105,7 @@ class Trainer {
   const FeedSource train_source_;
   const FeedSource test_source_;
   const DataIdentity training_data_;
+  const DataIdentity test_data_;
   RunSteps steps_;
   SaveTimer save_timer_;  ///< rank 0's decides
   Engine engine_;
@@ -106,8 +118,12 @@ class Trainer {
   std::set<std::string> reported_;  ///< damaged images, each once
   bool warned_of_slow_data_ = false;
   int64_t first_step_ = 0;
-  int64_t first_batch_norm_updates_ = 0;  ///< at first_step_
-  int64_t saved_step_ = -1;               ///< of the newest checkpoint; -1: none
+  int64_t saved_step_ = -1;    ///< of the newest checkpoint; -1: none
+  int64_t skipped_steps_ = 0;  ///< of all parts of the run
+  int64_t consecutive_skips_ = 0;
+  int64_t imported_batch_norm_updates_ = 0;
+  int64_t kept_metrics_lines_ = 0;  ///< of earlier parts of the run; rank 0 only
+  RunDescription description_;      ///< rank 0 only
 };
 
 }  // namespace sdp

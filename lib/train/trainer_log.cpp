@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "train/checkpointing.h"
 #include "train/device.h"
@@ -16,7 +16,9 @@ namespace sdp {
 
 void Trainer::begin_interval() {
   interval_ = {.losses = fp64_zeros(engine_.store().slots().size()),
+               .first_nonfinite = fp64_zeros(engine_.store().slots().size()).fill_(-1),
                .steps = 0,
+               .skipped_steps = 0,
                .skipped = 0,
                .began = std::chrono::steady_clock::now(),
                .data_wait_ms = feed_ ? feed_->wait_ms() : 0,
@@ -90,18 +92,38 @@ StartRecord Trainer::start_record() const {
   return record;
 }
 
+/// Of the interval's steps that were applied; NaN where none was. `gathered`: of each process [2, local
+/// slots], sums of losses and first steps that were not finite. Throws where there is one.
+double Trainer::mean_loss(const std::vector<double>& gathered) {
+  const size_t slots = engine_.store().slots().size();
+  double sum = 0;
+  NonfiniteStep found;
+  double first_step = -1;
+  for (size_t number = 0; number < gathered.size() / 2; ++number) {
+    const double* const of_process = &gathered[number / slots * 2 * slots];
+    sum += of_process[number % slots];
+    const double step = of_process[slots + number % slots];
+    if (step < 0 || (first_step >= 0 && step > first_step)) continue;
+    if (step != first_step) found.slots.clear();
+    first_step = step;
+    found.slots.push_back(number);
+  }
+  if (first_step >= 0) stop_because_not_finite(static_cast<int64_t>(first_step), found);
+  const auto applied = static_cast<double>(interval_.steps - interval_.skipped_steps);
+  return applied > 0 ? sum / applied / (static_cast<double>(gathered.size()) / 2)
+                     : std::numeric_limits<double>::quiet_NaN();
+}
+
 bool Trainer::log_interval(int64_t done) {
   check_lock();
   // What was sent in the interval's steps is counted with it.
   engine_.await_all_values();
-  const GatheredReports gathered = gather(comm_, report(), interval_.losses);
+  const GatheredReports gathered =
+      gather(comm_, report(), at::cat({interval_.losses, interval_.first_nonfinite}));
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - interval_.began).count();
   const double steps = static_cast<double>(interval_.steps);
-  double loss = 0;
-  for (double sum : gathered.losses)
-    loss += sum / steps / static_cast<double>(gathered.losses.size());
-  if (!std::isfinite(loss)) stop_because_not_finite(done);
+  const double loss = mean_loss(gathered.losses);
   if (metrics_) {
     TrainRecord record{
         .step = done,
@@ -153,6 +175,7 @@ void Trainer::summarize() const {
   if (comm_.rank() > 0 || std::filesystem::exists(folder_.summary())) return;
   write_summary(folder_.summary(), {.step = std::max(first_step_, steps_.length.total_steps),
                                     .total_steps = steps_.length.total_steps,
+                                    .skipped_steps = skipped_steps_,
                                     .samples_per_step = steps_.samples_per_step,
                                     .epochs = steps_.epochs,
                                     .processes = comm_.size(),
@@ -160,17 +183,6 @@ void Trainer::summarize() const {
                                     .device = device_name(comm_.device()),
                                     .version = kProgramVersion,
                                     .times = times_of_run(folder_.metrics())});
-}
-
-/// Every process has the same losses and throws. Nothing is saved: the last checkpoint stays the last good
-/// one.
-void Trainer::stop_because_not_finite(int64_t done) const {
-  const std::optional<int64_t> saved = CheckpointStore(folder_.dir).latest_step();
-  throw Error(
-      ExitCode::kInternal,
-      fmt::format("the loss is not finite at step {}. Lower optimizer.lr, lengthen the warm-up or set "
-                  "optimizer.clip_norm. The last checkpoint is {}.",
-                  done, saved ? fmt::format("of step {}", *saved) : "none"));
 }
 
 }  // namespace sdp

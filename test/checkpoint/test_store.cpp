@@ -1,5 +1,9 @@
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
 #include "catch.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/store.h"
@@ -14,16 +18,26 @@ namespace {
 Manifest manifest_of(int64_t step) {
   Manifest manifest;
   manifest.step = step;
+  manifest.updates = step - std::min<int64_t>(step, 2);
+  manifest.skipped_steps = step - manifest.updates;
+  manifest.batch_norm_updates = 3 * manifest.updates + 1000;
+  manifest.imported_batch_norm_updates = 1000;
+  manifest.metrics_lines = 3;
+  manifest.training_data = {12345678901234, "größe"};
+  manifest.test_data = {7, "test"};
   manifest.plan_hash = "plan";
-  manifest.spec_hash = "spec";
   manifest.workers = 8;
   manifest.replicas = 2;
   manifest.processes = 2;
   manifest.threads = 3;
   manifest.libtorch_version = "2.11.0";
   manifest.program_version = "0.1.0";
-  manifest.state = {{"sample_position", 12345678901234}, {"loss", 0.1}, {"name", "größe"}};
   return manifest;
+}
+
+void add(Manifest& manifest, const fs::path& folder, const std::string& name) {
+  const FileDigest digest = digest_file(folder / name);
+  manifest.files.push_back({name, digest.bytes, digest.xxh3_128});
 }
 
 /// Writes the files of a checkpoint into its partial folder.
@@ -33,14 +47,22 @@ Manifest write_files(const CheckpointStore& store, int64_t step) {
   for (int64_t process = 0; process < 2; ++process) {
     const std::string name = process_file_name(process, 2);
     put(partial / name, "data of step " + std::to_string(step) + " and process " + std::to_string(process));
-    const FileDigest digest = digest_file(partial / name);
-    manifest.files.push_back({name, digest.bytes, digest.xxh3_128});
+    add(manifest, partial, name);
+  }
+  for (const char* name : {kSavedSpec, kSavedPlan}) {
+    put(partial / name, std::string(name) + " of step " + std::to_string(step));
+    add(manifest, partial, name);
   }
   return manifest;
 }
 
 void save(const CheckpointStore& store, int64_t step, int64_t keep_last = 100) {
   store.commit(step, write_files(store, step), keep_last);
+}
+
+void overwrite(const fs::path& path, size_t at, char byte) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(at)).put(byte);
 }
 
 size_t names_in(const fs::path& folder) {
@@ -75,35 +97,76 @@ class OtherUser {
 
 }  // namespace
 
-TEST_CASE("a manifest survives its file", "[manifest]") {
+/// The manifest with the digest that its text has, as somebody would write it who changes a number.
+std::string sealed(nlohmann::ordered_json json) {
+  const std::string zeros(32, '0');
+  json["xxh3_128"] = zeros;
+  std::string text = json.dump(2) + "\n";
+  return text.replace(text.rfind(zeros), zeros.size(), xxh3_128(text));
+}
+
+Manifest manifest_with_files() {
   Manifest manifest = manifest_of(7);
-  manifest.files = {{"process-00000-of-00002.safetensors", 1234567890123, "00ff"}};
-  CHECK(parse_manifest(manifest_text(manifest), "m") == manifest);
+  for (int64_t process = 0; process < 2; ++process)
+    manifest.files.push_back({process_file_name(process, 2), 1234567890123, "00ff"});
+  return manifest;
+}
+
+TEST_CASE("a manifest survives its file, which has its hash", "[manifest]") {
+  const Manifest manifest = manifest_with_files();
+  const std::string text = manifest_text(manifest);
+  CHECK(parse_manifest(text, "m") == manifest);
+  CHECK(sealed(nlohmann::ordered_json::parse(text)) == text);
   CHECK(process_file_name(0, 4) == "process-00000-of-00004.safetensors");
   CHECK(process_file_name(123456, 200000) == "process-123456-of-200000.safetensors");
 }
 
-TEST_CASE("a manifest that is not one is refused with the reason", "[manifest]") {
+TEST_CASE("a manifest that is not one is refused with the key", "[manifest]") {
   const auto refusal = [](auto change) {
-    Manifest manifest = manifest_of(7);
-    manifest.files = {{"file", 1, "ff"}};
-    auto json = nlohmann::ordered_json::parse(manifest_text(manifest));
+    auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
     change(json);
-    return message_of<DataError>([&] { parse_manifest(json.dump(), "where"); });
+    return message_of<DataError>([&] { parse_manifest(sealed(json), "where"); });
   };
   CHECK(refusal([](auto&) {}).empty());
-  CHECK(contains(refusal([](auto& json) { json["format_version"] = 1; }),
-                 "format_version is 1, this program reads 2"));
-  for (const char* key : {"format_version", "step", "files", "plan_hash", "spec_hash", "workers", "replicas",
-                          "processes", "threads", "libtorch_version", "program_version", "state"})
+  CHECK(contains(refusal([](auto& json) { json["format_version"] = 2; }),
+                 "format_version is 2, this program reads 3"));
+  for (const char* key :
+       {"format_version", "step", "updates", "skipped_steps", "batch_norm_updates",
+        "imported_batch_norm_updates", "metrics_lines", "training_data", "test_data", "workers", "replicas",
+        "processes", "threads", "plan_hash", "libtorch_version", "program_version", "files"}) {
     CHECK(refusal([&](auto& json) { json.erase(key); }) ==
           "where: the key \"" + std::string(key) + "\" is missing");
+    for (const auto& wrong : {nlohmann::ordered_json(-1), nlohmann::ordered_json(true)})
+      CHECK(contains(refusal([&](auto& json) { json[key] = wrong; }), key));
+  }
+  for (const char* key : {"samples", "hash"})
+    CHECK(contains(refusal([&](auto& json) { json["test_data"].erase(key); }), "\"test_data\""));
   for (const char* key : {"name", "bytes", "xxh3_128"})
     CHECK(contains(refusal([&](auto& json) { json["files"][0].erase(key); }), key));
-  CHECK(contains(refusal([](auto& json) { json["step"] = "7"; }), "\"step\" has the unexpected value"));
   CHECK(contains(refusal([](auto& json) { json["files"][0]["name"] = "../x"; }), "\"../x\" is not the name"));
   CHECK(contains(message_of<DataError>([] { parse_manifest("{\"step\": ", "where"); }),
                  "where: not a JSON object"));
+}
+
+TEST_CASE("numbers of a manifest that contradict each other are refused", "[manifest]") {
+  const auto is_refused = [](const char* key, int64_t value) {
+    auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
+    json[key] = value;
+    return contains(message_of<DataError>([&] { parse_manifest(sealed(json), "where"); }),
+                    "not those of one");
+  };
+  CHECK(is_refused("step", 8));
+  CHECK(is_refused("updates", 6));
+  CHECK(is_refused("updates", 4));
+  CHECK(is_refused("updates", int64_t{INT64_MAX}));
+  CHECK(is_refused("skipped_steps", 1));
+  CHECK(is_refused("batch_norm_updates", 999));
+  CHECK(is_refused("workers", 0));
+  CHECK(is_refused("workers", 3));
+  CHECK(is_refused("replicas", 0));
+  CHECK(is_refused("processes", 0));
+  CHECK(is_refused("processes", 1));
+  CHECK(is_refused("processes", 4));
 }
 
 TEST_CASE("a checkpoint is there after commit and not before", "[store]") {
@@ -121,7 +184,7 @@ TEST_CASE("a checkpoint is there after commit and not before", "[store]") {
   CHECK(get(run / "latest") == "step-00000120\n");
   CHECK(store.read(120, true) == manifest);
   CHECK(names_in(run / "checkpoints") == 1);
-  CHECK(names_in(store.folder(120)) == 3);
+  CHECK(names_in(store.folder(120)) == 5);
 }
 
 TEST_CASE("begin starts from an empty folder", "[store]") {
@@ -265,13 +328,14 @@ TEST_CASE("damage is reported with the file, what was expected and what to do", 
   const auto refusal = [&](bool verify_hashes) {
     return message_of<DataError>([&] { store.read(20, verify_hashes); });
   };
-  const std::string advice = "Delete " + store.folder(20).string() +
-                             " and resume from another checkpoint of this run: step-00000005, step-00000010.";
+  const std::string advice = "step-00000005, step-00000010";
 
   SECTION("cut short") {
     put(file, data.substr(0, 10));
-    CHECK(refusal(false) ==
-          file.string() + " has 10 bytes, the manifest says " + std::to_string(data.size()) + ". " + advice);
+    CHECK(contains(refusal(false),
+                   file.string() + " has 10 bytes, the manifest says " + std::to_string(data.size())));
+    CHECK(contains(refusal(false), advice));
+    CHECK(contains(refusal(false), "--resume=latest-good"));
   }
   SECTION("a flipped bit") {
     std::string flipped = data;
@@ -284,7 +348,8 @@ TEST_CASE("damage is reported with the file, what was expected and what to do", 
   }
   SECTION("a missing file") {
     fs::remove(file);
-    CHECK(refusal(false) == file.string() + " is missing. " + advice);
+    CHECK(contains(refusal(false), file.string() + " is missing"));
+    CHECK(contains(refusal(false), advice));
   }
   SECTION("a broken manifest is reported, not passed over") {
     put(store.folder(20) / "manifest.json", "{");
@@ -297,6 +362,15 @@ TEST_CASE("damage is reported with the file, what was expected and what to do", 
                   fs::copy_options::overwrite_existing);
     CHECK(contains(refusal(false), "is of step 10, not 20"));
   }
+  SECTION("a file that says what run it is of, whose hash is always verified") {
+    std::string plan = get(store.folder(20) / kSavedPlan);
+    plan[0] ^= 1;
+    put(store.folder(20) / kSavedPlan, plan);
+    for (const bool verify_hashes : {false, true})
+      CHECK(contains(refusal(verify_hashes), (store.folder(20) / kSavedPlan).string()));
+    CHECK(contains(message_of<DataError>([&] { store.verified_file(20, kSavedPlan); }), advice));
+    CHECK(store.verified_file(20, kSavedSpec) == store.folder(20) / kSavedSpec);
+  }
   SECTION("a step that is not there") {
     CHECK(contains(message_of<DataError>([&] { store.read(7, false); }),
                    "step-00000007/manifest.json is missing"));
@@ -307,4 +381,70 @@ TEST_CASE("damage is reported with the file, what was expected and what to do", 
     fs::remove(file);
     CHECK(contains(refusal(false), "There is no other checkpoint"));
   }
+}
+
+TEST_CASE("the newest checkpoint that verifies is found, and what was passed over is told", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  std::vector<std::string> passed_over;
+  const auto latest_good = [&](bool verify_hashes = true) {
+    passed_over.clear();
+    return store.latest_good_step(verify_hashes,
+                                  [&](const std::string& what) { passed_over.push_back(what); });
+  };
+  CHECK_FALSE(latest_good().has_value());
+  for (const int64_t step : {10, 20, 30, 40})
+    save(store, step);
+  CHECK(latest_good() == 40);
+  CHECK(passed_over.empty());
+
+  std::string data = get(store.folder(40) / process_file_name(1, 2));
+  data[2] ^= 1;
+  put(store.folder(40) / process_file_name(1, 2), data);
+  put(store.folder(30) / "manifest.json", "");
+  CHECK(latest_good() == 20);
+  REQUIRE(passed_over.size() == 2);
+  CHECK(contains(passed_over[0], process_file_name(1, 2)));
+  CHECK(contains(passed_over[1], (store.folder(30) / "manifest.json").string()));
+  CHECK(latest_good(/*verify_hashes=*/false) == 40);
+
+  // Of a run that went on from an older one, what came after that is of another past.
+  put(run / "latest", "step-00000030\n");
+  CHECK(latest_good(/*verify_hashes=*/false) == 20);
+  for (const int64_t step : {10, 20})
+    fs::remove(store.folder(step) / process_file_name(0, 2));
+  CHECK(latest_good(/*verify_hashes=*/false) == 40);
+  const std::string none = message_of<DataError>([&] { latest_good(); });
+  for (const int64_t step : {10, 20, 30, 40})
+    CHECK(contains(none, store.folder(step).string()));
+}
+
+TEST_CASE("a checkpoint is refused with any of 8200 bits of its manifest flipped, or cut in one of 1123 ways",
+          "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  save(store, 20);
+  const auto refusal = [&] { return message_of<DataError>([&] { store.read(20, /*verify_hashes=*/true); }); };
+  const fs::path manifest = store.folder(20) / "manifest.json";
+  const std::string text = get(manifest);
+  REQUIRE(8 * text.size() == 8200);
+  int64_t accepted = 0;
+  for (size_t i = 0; i < text.size(); ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      overwrite(manifest, i, static_cast<char>(text[i] ^ (1 << bit)));
+      accepted += !contains(refusal(), manifest.string());
+      overwrite(manifest, i, text[i]);
+    }
+  size_t truncations = 0;
+  for (const auto& file : fs::directory_iterator(store.folder(20))) {
+    const std::string whole = get(file.path());
+    for (size_t size = whole.size(); size-- > 0; ++truncations) {
+      fs::resize_file(file.path(), size);
+      accepted += !contains(refusal(), file.path().string());
+    }
+    put(file.path(), whole);
+  }
+  CHECK(truncations == 1123);
+  CHECK(accepted == 0);
+  CHECK(refusal().empty());
 }

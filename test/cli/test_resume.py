@@ -8,6 +8,8 @@ import subprocess
 import time
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import harness
 
@@ -186,14 +188,51 @@ def test_summary_of_a_finished_run(tmp_path, data, ten_steps):
     assert longer["processes"] == 1
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate"])
-def test_damaged_checkpoint_is_an_error(tmp_path, data, ten_steps, damage):
+@pytest.mark.parametrize("name", ["process-00000-of-00002.safetensors", "plan.json"])
+def test_damaged_checkpoint_is_an_error(tmp_path, data, ten_steps, name):
     shutil.copytree(ten_steps, tmp_path / "runs" / "run")
-    file = sorted((tmp_path / "runs" / "run" / "checkpoints" / "step-00000010").glob("*.safetensors"))[0]
+    file = tmp_path / "runs" / "run" / "checkpoints" / "step-00000010" / name
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
-    file.write_bytes(content if damage == "flip" else content[:-5])
-    assert file.name in resume_copy(tmp_path, data, ten_steps, 2, 3).stderr
+    file.write_bytes(content)
+    assert str(file) in resume_copy(tmp_path, data, ten_steps, 2, 3).stderr
+
+
+def test_latest_good_passes_over_what_is_damaged(tmp_path, data, uninterrupted):
+    run_dir = tmp_path / "runs" / "run"
+    shutil.copytree(uninterrupted, run_dir)
+    file = run_dir / "checkpoints" / "step-00000040" / "process-00001-of-00002.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    config = harness.write_config(tmp_path, "run", data, **SMALL)
+    refused = harness.run("--config", config, "--nproc", 2, "--resume", expect=3).stderr
+    assert str(file) in refused and "--resume=latest-good" in refused and "step-00000030" in refused
+    result = harness.run("--config", config, "--nproc", 2, "--resume=latest-good")
+    assert "passed over step-00000040" in result.stderr and file.name in result.stderr
+    assert "resuming at step 30" in result.stdout
+    assert export_hash(run_dir) == export_hash(uninterrupted)
+
+
+def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_path, data, ten_steps):
+    """Owner sets and spec are in the checkpoint too; what is missing of the metrics is told, and that the test data changed."""
+    run_dir = tmp_path / "runs" / "run"
+    shutil.copytree(ten_steps, run_dir)
+    checkpoint = run_dir / "checkpoints" / "step-00000010"
+    plan = (run_dir / "plan.json").read_text()
+    assert (checkpoint / "plan.json").read_text() == plan
+    assert (checkpoint / "spec.yaml").read_text() == (run_dir / "spec.yaml").read_text()
+    (run_dir / "plan.json").write_text(plan[:100])
+    (run_dir / "spec.yaml").write_bytes(b"\0" * 50)
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run_dir / "metrics.jsonl").write_text("".join(lines[:-2]))  # the evaluation and the checkpoint's line
+    other_data = harness.write_cifar10(tmp_path / "other")
+    other_data.joinpath("test_batch.bin").write_bytes(other_data.joinpath("data_batch_1.bin").read_bytes())
+    result = resume_copy(tmp_path, other_data, ten_steps, 2, 0)
+    assert f"{run_dir}/metrics.jsonl has {len(lines) - 2} lines" in result.stderr
+    assert "the test data is not the same" in result.stderr and "training data" not in result.stderr
+    assert (run_dir / "plan.json").read_text() == plan
+    harness.run("export", "--run", run_dir, "--out", tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -239,9 +278,66 @@ def test_ranks_that_would_start_from_different_checkpoints_are_refused(tmp_path,
     assert "checkpoint to start from" in errors[0]
 
 
+def nonfinite_events(run_dir):
+    return [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "nonfinite"]
+
+
+def check_samples(run_dir, event):
+    """The batches are those of the trace whose loss was not finite."""
+    losses, samples = harness.trace_losses(run_dir), harness.trace_samples(run_dir)
+    batches = {(event["step"], batch["worker"], batch["replica"]): batch["samples"] for batch in event["batches"]}
+    assert batches == {key: samples[key] for key, loss in losses.items() if key[0] == event["step"] and loss is None}
+    assert all(batch["rank"] == batch["worker"] // 2 and not batch["loss_is_finite"] for batch in event["batches"])
+
+
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tmp_path, data):
     sections = {**SMALL, "optimizer": {"lr": 1e12}}
     config = harness.write_config(tmp_path, "run", data, **sections)
     result = harness.run("--config", config, "--nproc", 2, expect=1)
     assert "not finite" in result.stderr and "optimizer.lr" in result.stderr
-    assert not (tmp_path / "runs" / "run" / "latest").exists()
+    run_dir = tmp_path / "runs" / "run"
+    assert not (run_dir / "latest").exists()
+    [event] = nonfinite_events(run_dir)
+    assert not event["skipped"]
+    assert event["step"] == min(step for (step, _, _), loss in harness.trace_losses(run_dir).items() if loss is None)
+    check_samples(run_dir, event)
+    first = event["batches"][0]["samples"]
+    assert ", ".join(str(sample) for sample in first) in result.stderr
+
+
+def test_more_skipped_steps_in_a_row_than_allowed_end_the_run(tmp_path, data):
+    sections = {**SMALL, "optimizer": {"lr": 1e12}}
+    sections["train"] = {**SMALL["train"], "on_nonfinite": "skip", "max_consecutive_skips": 3}
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    result = harness.run("--config", config, "--nproc", 2, expect=1)
+    assert "train.max_consecutive_skips" in result.stderr
+    run_dir = tmp_path / "runs" / "run"
+    events = nonfinite_events(run_dir)
+    assert [event["step"] - events[0]["step"] for event in events] == [0, 1, 2, 3]
+    for event in events:
+        assert event["skipped"]
+        check_samples(run_dir, event)
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_weights_that_are_not_finite_are_never_saved(tmp_path, data, steps):
+    """The loss of the first step is; its update is not. The run's end is no exception."""
+    sections = {**SMALL, "optimizer": {"lr": 1e300}, "train": {**SMALL["train"], "max_steps": steps}}
+    sections["checkpoint"] = {"at_start": True, "every_steps": 1, "keep_last": 1}
+    result = harness.run("--config", harness.write_config(tmp_path, "run", data, **sections), "--nproc", 2, expect=1)
+    assert "not finite" in result.stderr and "of step 0" in result.stderr
+    run_dir = tmp_path / "runs" / "run"
+    assert (run_dir / "latest").read_text().strip() == "step-00000000" and not (run_dir / "summary.json").exists()
+    if steps > 1:
+        return
+    out = tmp_path / "model.safetensors"
+    harness.run("export", "--run", run_dir, "--out", out)
+    weights = load_file(out)
+    weights["fc.bias"][3] = float("nan")
+    save_file(weights, out)
+    config = harness.write_config(tmp_path, "imported", data, **SMALL)
+    assert "fc.bias" in harness.run("import", "--config", config, "--from", out, expect=3).stderr
+    weights["fc.bias"][3] = 0
+    weights["bn1.num_batches_tracked"] = torch.tensor([1, 2])
+    save_file(weights, out)
+    assert "bn1.num_batches_tracked" in harness.run("import", "--config", config, "--from", out, expect=3).stderr

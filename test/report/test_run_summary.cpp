@@ -15,6 +15,7 @@ TEST_CASE("a summary is a JSON object and reads back as it was", "[run_summary]"
 
   const RunSummary summary = {.step = 20,
                               .total_steps = 20,
+                              .skipped_steps = 3,
                               .samples_per_step = 128,
                               .epochs = 1.0 / 3,
                               .processes = 2,
@@ -26,6 +27,7 @@ TEST_CASE("a summary is a JSON object and reads back as it was", "[run_summary]"
   CHECK(read_summary(path) == summary);
   CHECK(json::parse(get(path)) == json{{"step", 20},
                                        {"total_steps", 20},
+                                       {"skipped_steps", 3},
                                        {"samples_per_step", 128},
                                        {"epochs", 1.0 / 3},
                                        {"processes", 2},
@@ -45,7 +47,7 @@ TEST_CASE("a summary without times is one of an older program", "[run_summary]")
       .step = 20, .total_steps = 20, .device = "CPU", .version = "0.1.0", .times = {.eval_s = 4}};
   write_summary(path, summary);
   json without = json::parse(get(path));
-  for (const char* key : {"train_s", "eval_s", "save_s", "data_s"})
+  for (const char* key : {"skipped_steps", "train_s", "eval_s", "save_s", "data_s"})
     without.erase(key);
   put(path, without.dump());
   summary.times = {};

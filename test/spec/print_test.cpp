@@ -92,6 +92,8 @@ const std::vector<std::string> kKeys = {"name",
                                         "train.log_every_steps",
                                         "train.collective_timeout_s",
                                         "train.label_smoothing",
+                                        "train.on_nonfinite",
+                                        "train.max_consecutive_skips",
                                         "checkpoint.every_epochs",
                                         "checkpoint.every_steps",
                                         "checkpoint.every_minutes",
@@ -167,7 +169,9 @@ ExperimentSpec unusual() {
                 3,
                 1,
                 60,
-                0.1};
+                0.1,
+                OnNonfinite::kSkip,
+                7};
   spec.checkpoint = {0, 4, 0.5, 9, true};
   spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8, 1000, 10};
   spec.output = {"with \"quotes\", \\ # : and\ttab\nline é", true};

@@ -1,0 +1,38 @@
+#pragma once
+
+// Steps whose loss or gradient is not finite (train.on_nonfinite).
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "engine/parameter_store.h"
+
+namespace sdp {
+
+/// What was not finite in a step.
+struct NonfiniteStep {
+  std::vector<size_t> slots;            ///< with such a loss: number over all processes, in order of rank
+  std::vector<int64_t> gradient_ranks;  ///< whose share of the averaged gradients was
+};
+
+/// Collective: one all-gather of [local slots + 1] fp64. `losses`: [local slots], fp64, on the communicator's
+/// device. The same on all processes; nothing where all is finite.
+std::optional<NonfiniteStep> find_nonfinite(Communicator& comm, const at::Tensor& losses,
+                                            bool gradients_are_finite);
+
+/// BatchNorm statistics of a process's slots, to be put back where a step is not applied.
+class BufferBackup {
+ public:
+  explicit BufferBackup(const ParameterStore& store);
+  void take();
+  void put_back();
+
+ private:
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> copies_;
+};
+
+}  // namespace sdp

@@ -1,0 +1,143 @@
+// Runs that are killed (SIGKILL) at random moments, again and again. Each part is a forked process, as
+// starting the program takes longer than the run. A program of its own: OpenMP's threads of earlier tests
+// would not survive a fork.
+
+#include <ATen/Parallel.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <random>
+#include <thread>
+
+#include "catch.h"
+#include "checkpoint/temp_folder.h"
+#include "spec/load.h"
+#include "train/trainer.h"
+
+namespace sdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Ten images in each of CIFAR-10's files.
+void write_cifar10(const fs::path& folder) {
+  std::mt19937 random(7);
+  for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+                           "data_batch_5.bin", "test_batch.bin"}) {
+    std::string records;
+    for (int image = 0; image < 10; ++image) {
+      records += static_cast<char>(random() % 10);
+      for (int pixel = 0; pixel < 3072; ++pixel)
+        records += static_cast<char>(random());
+    }
+    put(folder / name, records);
+  }
+}
+
+ExperimentSpec spec_of(const fs::path& folder, const std::string& construction, const std::string& masking) {
+  // BatchNorm statistics and momentum in one construction, AdamW's moments and dropout in the other.
+  const std::string model = construction == "block"
+                                ? "{name: resnet18, width: 4}\noptimizer: {name: sgd, lr: 0.05}"
+                                : "{name: mlp, width: 8, depth: 3, hidden_width: 16, dropout: 0.2}\n"
+                                  "optimizer: {name: adamw, lr: 0.01}";
+  return parse_spec(
+             fmt::format(
+                 "name: run\n"
+                 "model: {}\n"
+                 "data: {{name: cifar10, path: {}, loader_threads: 1}}\n"
+                 "subnetwork: {{workers: 4, coverage: 2/4, construction: {}, masking: {}}}\n"
+                 "train: {{max_steps: 12, batch_size_per_worker: 2, log_every_steps: 3, device: cpu}}\n"
+                 "checkpoint: {{every_steps: 1, keep_last: 1}}\n"
+                 "eval: {{every_epochs: 0, recalibrate_batches: 0}}\n"
+                 "output: {{dir: {}}}\n",
+                 model, folder.string(), construction, masking, (folder / "runs").string()),
+             "spec.yaml")
+      .spec;
+}
+
+/// Trains, or goes on, as the program does with one process.
+void train(const ExperimentSpec& spec) {
+  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, /*resume=*/true);
+  const CheckpointStore store(folder.dir);
+  const std::optional<int64_t> step = store.latest_step();
+  const Experiment experiment = make_experiment(
+      spec, /*processes=*/1, step ? std::optional(store.verified_file(*step, kSavedPlan)) : std::nullopt);
+  const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, std::chrono::seconds(60));
+  const PreemptionSignals signals;
+  const Logger log = make_logger(/*rank=*/0, folder.log(), /*console=*/false);
+  Trainer trainer(experiment, *comm, folder, log, signals, Resume::kLatest, /*threads=*/1);
+  if (trainer.run() != ExitCode::kOk) throw std::runtime_error("the run was stopped");
+}
+
+pid_t start(const ExperimentSpec& spec) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
+  at::set_num_threads(1);
+  try {
+    train(spec);
+    ::_exit(0);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  ::_exit(1);
+}
+
+/// Whether it was killed; anything else than that and success fails the test.
+bool wait_for(pid_t child) {
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  REQUIRE((killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)));
+  return killed;
+}
+
+/// Weights, optimizer state and BatchNorm statistics of a finished run: hash of the file that has them all.
+std::string state_of(const ExperimentSpec& spec) {
+  const CheckpointStore store(fs::path(spec.output.dir) / spec.name);
+  REQUIRE(store.latest_step() == 12);
+  return store.read(12, /*verify_hashes=*/true).files.front().xxh3_128;
+}
+
+TEST_CASE(
+    "a run that is killed 52 times at random moments, in four regimes, ends with the uninterrupted one's "
+    "bits") {
+  constexpr int kKillsPerRegime = 13;
+  std::mt19937 random(20);
+  for (const char* construction : {"block", "neuron"})
+    for (const char* masking : {"forward", "backward"}) {
+      INFO(construction << " " << masking);
+      const TempFolder folder;
+      write_cifar10(folder.path());
+      const ExperimentSpec spec = spec_of(folder.path(), construction, masking);
+      const fs::path run = fs::path(spec.output.dir) / spec.name;
+      const auto began = std::chrono::steady_clock::now();
+      wait_for(start(spec));
+      const std::chrono::duration<double> whole_s = std::chrono::steady_clock::now() - began;
+      const std::string expected = state_of(spec);
+      fs::remove_all(run);
+
+      std::uniform_real_distribution<double> part(0, 1);
+      for (int kills = 0; kills < kKillsPerRegime;) {
+        const pid_t child = start(spec);
+        std::this_thread::sleep_for(part(random) * whole_s);
+        ::kill(child, SIGKILL);
+        if (wait_for(child)) {
+          ++kills;
+        } else {  // it was at its end: the next one begins anew
+          CHECK(state_of(spec) == expected);
+          fs::remove_all(run);
+        }
+      }
+      wait_for(start(spec));
+      CHECK(state_of(spec) == expected);
+    }
+}
+
+}  // namespace
+}  // namespace sdp

@@ -1,0 +1,225 @@
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "catch.h"
+#include "checkpoint/temp_folder.h"
+#include "comm/thread_ranks.h"
+#include "engine/engine_cases.h"
+#include "message_of.h"
+#include "spec/error.h"
+#include "train/checkpointing.h"
+#include "train/train_step.h"
+
+namespace sdp {
+namespace {
+
+constexpr int kSteps = 5;
+constexpr int kPoisoned = 2;
+
+enum class Poison { kLoss, kGradient };
+
+ExperimentSpec skipping_spec(const Case& c) {
+  ExperimentSpec spec = spec_of(c);
+  spec.train.on_nonfinite = OnNonfinite::kSkip;
+  return spec;
+}
+
+/// A function of the step and the slot.
+TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, const Slot& slot, int64_t micro_batch) {
+  at::Generator noise = at::detail::createCPUGenerator(
+      static_cast<uint64_t>(10000 * step + 100 * slot.worker + 10 * slot.replica + micro_batch));
+  return {.input = at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision))),
+          .labels = at::randint(10, {2}, noise, at::kLong)};
+}
+
+/// What a checkpoint would save of this process, and the engine's own count.
+std::map<std::string, at::Tensor> state_of(const Experiment& experiment, Engine& engine) {
+  std::map<std::string, at::Tensor> state;
+  for (const StateRange& range : engine.owned_state())
+    state[range_name(key_of(experiment.plan, range), range.begin, range.end)] = range.values.clone();
+  for (size_t s = 0; s < engine.store().slots().size(); ++s)
+    for (const BufferPiece& piece : engine.store().buffer_pieces(static_cast<int>(s)))
+      state[buffer_name(buffer_key(experiment.plan, piece.buffer, piece.unit), engine.store().slots()[s])] =
+          piece.values.clone();
+  state["updates"] = at::tensor(engine.step_count());
+  return state;
+}
+
+/// Five steps, the third of which is poisoned on the last rank, or is not there at all.
+std::map<std::string, at::Tensor> train(const Experiment& experiment, Communicator& comm,
+                                        std::optional<Poison> poison) {
+  Engine engine(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm);
+  engine.initialize(3);
+  TrainStep train_step(experiment, engine, comm);
+  const bool is_last = comm.rank() + 1 == comm.size();
+  bool poison_gradient = false;
+  for (int parameter : engine.store().owned_parameters(0)) {
+    at::Tensor leaf = engine.store().leaf(0, parameter);
+    leaf.register_hook([&](const at::Tensor& gradient) {
+      return poison_gradient ? gradient * std::numeric_limits<double>::infinity() : gradient;
+    });
+  }
+  const std::vector<Slot>& slots = engine.store().slots();
+  for (int step = 0; step < kSteps; ++step) {
+    if (step == kPoisoned && !poison) continue;
+    const bool poisons = step == kPoisoned && is_last;
+    poison_gradient = poisons && poison == Poison::kGradient;
+    size_t pass = 0;
+    const StepResult result = train_step.run(step, 0.01 * (step + 1), [&] {
+      TensorBatch batch = batch_of(experiment.spec, step, slots[pass % slots.size()],
+                                   static_cast<int64_t>(pass / slots.size()));
+      if (poisons && poison == Poison::kLoss && pass == 0) batch.input.fill_(std::nan(""));
+      ++pass;
+      return batch;
+    });
+    expect(result.nonfinite.has_value() == (step == kPoisoned), "which step is skipped");
+    if (!result.nonfinite) continue;
+    const size_t poisoned_slot = static_cast<size_t>(comm.size() - 1) * slots.size();
+    expect(result.nonfinite->slots ==
+               (poison == Poison::kLoss ? std::vector<size_t>{poisoned_slot} : std::vector<size_t>{}),
+           "whose loss is not finite");
+    expect(!result.nonfinite->gradient_ranks.empty(), "whose gradients are not finite");
+  }
+  return state_of(experiment, engine);
+}
+
+TEST_CASE("a run that skips a poisoned step is the run in which that step never was, bit by bit") {
+  const auto c = GENERATE(
+      Case{.processes = 2}, Case{.optimizer = OptimizerName::kAdamW, .masking = Masking::kBackward},
+      Case{.processes = 2,
+           .precision = Precision::kBf16,
+           .optimizer = OptimizerName::kAdamW,
+           .accumulate_steps = 2,
+           .construction = Construction::kNeuron},
+      Case{.workers = 2, .processes = 2, .coverage = "1/2", .shard = false, .release_gradients = false},
+      Case{.workers = 2, .replicas = 2, .processes = 4, .coverage = "1", .model = ModelName::kMlp});
+  for (const double clip_norm : {0.0, 0.5}) {
+    ExperimentSpec spec = skipping_spec(c);
+    spec.optimizer.clip_norm = clip_norm;
+    const Experiment experiment = make_experiment(spec, c.processes);
+    for (const Poison poison : {Poison::kLoss, Poison::kGradient})
+      run_thread_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
+        const auto skipped = train(experiment, comm, poison);
+        const auto without = train(experiment, comm, std::nullopt);
+        expect(skipped.size() == without.size(), "what is saved");
+        for (const auto& [name, values] : without)
+          expect(at::equal(skipped.at(name), values), name);
+      });
+  }
+}
+
+/// Gives the message of the error that every rank has to throw.
+std::string error_of(Communicator& comm, const std::function<void()>& call) {
+  std::string message;
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::kInternal) message = error.what();
+  }
+  for (const std::string& other : comm.all_gather_strings(message))
+    expect(!other.empty() && other == message, "every rank refuses with one message: " + other);
+  return message;
+}
+
+TEST_CASE("values that are not finite on one rank are not saved by any, and the good checkpoint stays") {
+  const Case c{.processes = 2, .optimizer = OptimizerName::kAdamW};
+  ExperimentSpec spec = spec_of(c);
+  spec.checkpoint.keep_last = 1;
+  const Experiment experiment = make_experiment(spec, c.processes);
+  const RunDescription description = describe_run(experiment);
+  const TempFolder run;
+  run_thread_ranks(2, [&](Communicator& comm) {
+    Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+    engine.initialize(3);
+    const auto save = [&](int64_t step) {
+      save_checkpoint(run.path(), experiment, engine, comm, {.step = step}, description, 1, ignore_progress);
+    };
+    save(1);
+    const double infinity = std::numeric_limits<double>::infinity();
+    const auto spoiled = [&](const at::Tensor& values, double value) {
+      const at::NoGradGuard no_grad;
+      const at::Tensor before = values.clone();
+      if (comm.rank() == 1) values.reshape({-1})[0] = value;
+      const std::string message = error_of(comm, [&] { save(2); });
+      expect(contains(message, "on rank 1"), message);
+      expect(contains(message, "of step 1"), message);
+      values.copy_(before);
+    };
+    spoiled(engine.store().buffer_pieces(0).front().values, infinity);
+    const std::vector<StateRange> state = engine.owned_state();
+    const auto moment = std::find_if(state.begin(), state.end(),
+                                     [](const StateRange& range) { return range.kind == "exp_avg"; });
+    spoiled(moment->values, std::nan(""));
+    const int owned = engine.store().owned_parameters(0).back();
+    at::Tensor weight = engine.store().leaf(0, owned).detach();
+    spoiled(weight.view({-1}).slice(0, weight.numel() - 1), -infinity);
+    comm.barrier();
+    expect(CheckpointStore(run.path()).steps() == std::vector<int64_t>{1}, "the good checkpoint stays");
+    save(2);
+    expect(CheckpointStore(run.path()).steps() == std::vector<int64_t>{2},
+           "and goes when there is a newer one");
+  });
+}
+
+/// Sets the last value of a checkpoint's file, and its hash, as an older program would have saved it.
+void put_nan(const CheckpointStore& store, int64_t step) {
+  Manifest manifest = store.read(step, /*verify_hashes=*/false);
+  ManifestFile& file = manifest.files.front();
+  const std::filesystem::path path = store.folder(step) / file.name;
+  std::string bytes = get(path);
+  const float value = std::nanf("");
+  bytes.replace(bytes.size() - sizeof value, sizeof value, reinterpret_cast<const char*>(&value),
+                sizeof value);
+  put(path, bytes);
+  file.xxh3_128 = xxh3_128(bytes);
+  put(store.folder(step) / kManifestName, manifest_text(manifest));
+}
+
+TEST_CASE("a checkpoint is read only if it is finite and of the same experiment") {
+  const Case c{.processes = 1};
+  const ExperimentSpec spec = spec_of(c);
+  const Experiment experiment = make_experiment(spec, 1);
+  const TempFolder run;
+  run_thread_ranks(1, [&](Communicator& comm) {
+    Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+    engine.initialize(3);
+    save_checkpoint(run.path(), experiment, engine, comm, {.step = 4, .skipped_steps = 1},
+                    describe_run(experiment), 1, ignore_progress);
+    const CheckpointStore store(run.path());
+    const auto refusal = [&](const Experiment& now) {
+      return message_of<DataError>(
+          [&] { restore(CheckpointReader(run.path(), std::nullopt, /*verify_hashes=*/true), now, engine); });
+    };
+    expect(refusal(experiment).empty(), "a good checkpoint");
+    expect(engine.step_count() == 3, "updates are steps without those skipped");
+
+    const Manifest good = store.read(4, false);
+    const auto changed = [&](int64_t Manifest::*number, int64_t value) {
+      Manifest manifest = good;
+      manifest.*number = value;
+      put(store.folder(4) / kManifestName, manifest_text(manifest));
+      const std::string message = refusal(experiment);
+      expect(contains(message, (store.folder(4) / kManifestName).string()), "names the file: " + message);
+    };
+    changed(&Manifest::updates, 4);
+    changed(&Manifest::batch_norm_updates, 31);
+    changed(&Manifest::replicas, 2);
+    changed(&Manifest::replicas, 0);
+    changed(&Manifest::workers, 8);
+    put(store.folder(4) / kManifestName, manifest_text(good));
+    expect(refusal(experiment).empty(), "as it was");
+
+    put_nan(store, 4);
+    const std::string last =
+        SafetensorsFile(store.folder(4) / good.files.front().name).entries().back().entry.name;
+    expect(contains(refusal(experiment), last + " has values that are not finite"), "names the tensor");
+  });
+}
+
+}  // namespace
+}  // namespace sdp
