@@ -68,6 +68,7 @@ std::string text_of(const std::map<std::string, std::vector<int>>& ranks_by_host
 SharedRunFolder share_run_folder(Communicator& comm, const RunFolder& folder, const ProcessPlace& mine,
                                  const std::function<std::unique_ptr<RunLock>()>& lock,
                                  std::chrono::milliseconds visible_after) {
+  const PhaseScope phase(comm, "locking the run folder");
   SharedRunFolder run{.folder = folder, .lock = nullptr, .processes = {}};
   const std::string outcome = comm.rank() == 0 ? locked_by_rank_0(run, lock) : "";
   const auto first = nlohmann::json::parse(comm.all_gather_strings(outcome).front());

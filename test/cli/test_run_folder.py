@@ -73,11 +73,11 @@ def test_a_second_start_is_refused_and_harms_nothing(tmp_path, data):
 
 
 def test_a_folder_that_a_process_does_not_see_is_an_error_at_the_start(tmp_path, data):
-    """The same relative output.dir in two folders, as on the disks of two hosts."""
+    """One path that leads each process to a folder of its own, as on the disks of two hosts."""
     config = harness.write_config(tmp_path, "run", data, **SMALL)
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
-    for output in outputs_of(start_ranks(config, "--set", "output.dir=runs", folders=folders), REFUSED):
+    for output in outputs_of(start_ranks(config, "--set", "output.dir=/proc/self/cwd/runs", folders=folders), REFUSED):
         assert f"host {socket.gethostname()} (rank 1)" in output and "output.dir" in output
     assert not list((folders[0] / "runs" / "run").glob("*"))
