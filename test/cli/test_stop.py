@@ -2,7 +2,8 @@
 had been.
 
 Phases are told by what can be seen from outside. One rank is stopped (SIGSTOP), so that the others wait for it where they
-are; then the signal is sent, and the rank goes on."""
+are; then the signal is sent, and the rank goes on. SIGINT and SIGHUP, which who runs the tests may ignore, are tested in
+test/comm."""
 
 import json
 import os
@@ -98,7 +99,7 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     assert saved_step(run_dir) is None
 
     # Training; step by step a rank is at most one ahead here, as the trace is gathered in each.
-    for step, signal_number, receiver in [(2, signal.SIGTERM, "launcher"), (7, signal.SIGUSR1, 1), (12, signal.SIGINT, 0)]:
+    for step, signal_number, receiver in [(2, signal.SIGTERM, "launcher"), (7, signal.SIGUSR1, 1), (12, signal.SIGTERM, 0)]:
         launcher, output = stop_in_step(config, run_dir, step, signal_number, receiver)
         assert launcher.returncode == 75 and "--resume" in output, output
         assert step <= saved_step(run_dir) < 20
@@ -106,7 +107,7 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
         assert not (run_dir / "summary.json").exists()
 
     # Evaluation and saving: what goes on is finished, and no further step is begun.
-    launcher, output = stop_in_step(config, run_dir, 20, signal.SIGHUP, 0)
+    launcher, output = stop_in_step(config, run_dir, 20, signal.SIGUSR1, 0)
     assert launcher.returncode == 75, output
     assert saved_step(run_dir) == 20 and evaluated(run_dir) == [20]
     launcher, output = stop_in_step(config, run_dir, 30, signal.SIGTERM, 1)
