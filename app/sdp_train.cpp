@@ -55,7 +55,7 @@ int run(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 done, 1 internal error or training that diverged, 2 spec, usage or run folder,\n"
       "3 data or checkpoint,\n"
-      "4 a process was lost, 75 stopped by a signal after a checkpoint was saved.");
+      "4 a process was lost, 75 stopped by a signal; what was trained is saved.");
 
   sdp::TrainArguments train;
   train.command_line.assign(argv, argv + argc);
