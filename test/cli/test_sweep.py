@@ -135,7 +135,7 @@ def test_a_run_that_fails_does_not_keep_the_others_from_running(tmp_path, data):
     config = write_sweep(tmp_path, data, experiment, grid={"optimizer.lr": [1e12, 0.05]})
     result = harness.run("sweep", "--config", config, "--nproc", 2, expect=1)
     assert "the run lr=1000000000000.0 failed (exit code 1)" in result.stderr
-    assert "the loss is not finite" in result.stderr  # the end of what it printed
+    assert "not finite" in result.stderr  # the end of what it printed
     assert "1 of 2 runs done" in result.stdout
     assert states(config) == {"lr=1000000000000.0": "to do", "lr=0.05": "done"}
 

@@ -62,15 +62,19 @@ ExperimentSpec spec_of(const fs::path& folder, const std::string& construction, 
 
 /// Trains, or goes on, as the program does with one process.
 void train(const ExperimentSpec& spec) {
-  const RunFolder folder = create_run_folder(spec.output.dir, spec.name, /*resume=*/true);
-  const CheckpointStore store(folder.dir);
+  LockedRunFolder locked = create_run_folder(
+      spec.output.dir, spec.name, /*resume=*/true,
+      [](const fs::path& path) { return RunLock::acquire(path, [](const std::string&) {}); });
+  const CheckpointStore store(locked.folder.dir);
   const std::optional<int64_t> step = store.latest_step();
   const Experiment experiment = make_experiment(
       spec, /*processes=*/1, step ? std::optional(store.verified_file(*step, kSavedPlan)) : std::nullopt);
-  const std::unique_ptr<Communicator> comm = connect(Ranks{}, at::kCPU, std::chrono::seconds(60));
-  const PreemptionSignals signals;
-  const Logger log = make_logger(/*rank=*/0, folder.log(), /*console=*/false);
-  Trainer trainer(experiment, *comm, folder, log, signals, Resume::kLatest, /*threads=*/1);
+  const std::unique_ptr<Communicator> comm =
+      connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(60)});
+  const SharedRunFolder run = share_run_folder(*comm, locked.folder, {.host = host_name(), .threads = 1},
+                                               [&] { return std::move(locked.lock); });
+  const Logger log = make_logger(/*rank=*/0, run.folder.log(), /*console=*/false);
+  Trainer trainer(experiment, *comm, run, log, Resume::kLatest);
   if (trainer.run() != ExitCode::kOk) throw std::runtime_error("the run was stopped");
 }
 
