@@ -1,6 +1,9 @@
 #include <sched.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "catch.h"
@@ -115,6 +118,11 @@ TEST_CASE("claims are the same after they were sent") {
   CHECK_FALSE(own.host.empty());
   CHECK(std::min<size_t>(own.cpus.size(), own.quota ? own.quota->cores : own.cpus.size()) ==
         static_cast<size_t>(available_cores()));
+}
+
+TEST_CASE("the claim has the first number of OMP_NUM_THREADS") {
+  const char* const before = std::getenv("OMP_NUM_THREADS");
+  const std::optional<std::string> kept = before ? std::optional<std::string>(before) : std::nullopt;
   const auto omp_in = [](const char* value) {
     setenv("OMP_NUM_THREADS", value, 1);
     return own_claim().omp_num_threads;
@@ -122,6 +130,8 @@ TEST_CASE("claims are the same after they were sent") {
   CHECK(omp_in("3") == 3);
   CHECK(omp_in("4,2") == 4);
   CHECK(omp_in("none") == 0);
+  // Later tests start processes, which inherit it.
+  kept ? setenv("OMP_NUM_THREADS", kept->c_str(), 1) : unsetenv("OMP_NUM_THREADS");
 }
 
 }  // namespace sdp
