@@ -165,7 +165,8 @@ std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split spl
     return list_class(own_folder / group.name, at - classes.begin(), index, on_problem);
   };
   // Labels depend on all classes.
-  const IndexFile file(options.path, fmt::format("class folders {}", fmt::join(classes, "/")));
+  const IndexFile file(options.path, fmt::format("class folders {}", fmt::join(classes, "/")),
+                       static_cast<int64_t>(classes.size()));
   ImageIndex index = update_index(file, groups, list, options.note, options.on_progress);
   return std::make_unique<ClassFolders>(own_folder, static_cast<int64_t>(classes.size()), std::move(index));
 }

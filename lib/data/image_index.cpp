@@ -215,7 +215,22 @@ size_t ImageIndex::group(int64_t image) const {
   return static_cast<size_t>(after - first_images_.begin()) - 1;
 }
 
-bool ImageIndex::is_consistent() const {
+bool ImageIndex::has_places() const {
+  const auto is_shard = [](const ImageGroup& one) { return one.size_bytes > 0; };
+  const auto shards = static_cast<size_t>(std::count_if(groups_.begin(), groups_.end(), is_shard));
+  if (shards == 0) return members_.empty();
+  if (shards < groups_.size() || members_.size() != labels_.size()) return false;
+  for (size_t image = 0; image < members_.size(); ++image) {
+    const Member& member = members_[image];
+    const int64_t shard_bytes = groups_[group(static_cast<int64_t>(image))].size_bytes;
+    if (member.data_offset_bytes < member.header_bytes || member.size_bytes > shard_bytes ||
+        member.data_offset_bytes > shard_bytes - member.size_bytes)
+      return false;
+  }
+  return true;
+}
+
+bool ImageIndex::is_consistent(int64_t num_classes) const {
   const size_t images = labels_.size();
   const bool groups_begin_in_order =
       first_images_.size() == groups_.size() && std::is_sorted(first_images_.begin(), first_images_.end()) &&
@@ -223,20 +238,15 @@ bool ImageIndex::is_consistent() const {
   const bool names_end_in_order = name_ends_.size() == images &&
                                   std::is_sorted(name_ends_.begin(), name_ends_.end()) &&
                                   names_.size() == (images == 0 ? 0 : name_ends_.back());
-  const auto is_shard = [](const ImageGroup& group) { return group.size_bytes > 0; };
-  const auto shards = static_cast<size_t>(std::count_if(groups_.begin(), groups_.end(), is_shard));
-  const bool has_places =
-      (shards == 0 || shards == groups_.size()) && members_.size() == (shards == 0 ? 0 : images) &&
-      std::all_of(members_.begin(), members_.end(),
-                  [](const Member& member) { return member.data_offset_bytes >= member.header_bytes; });
-  return groups_begin_in_order && names_end_in_order && has_places &&
-         std::all_of(labels_.begin(), labels_.end(), [](int32_t label) { return label >= 0; });
+  return groups_begin_in_order && names_end_in_order && has_places() &&
+         std::all_of(labels_.begin(), labels_.end(),
+                     [&](int32_t label) { return label >= 0 && label < num_classes; });
 }
 
 // ---- on disk ----
 
-IndexFile::IndexFile(fs::path path, std::string contents)
-    : path_(std::move(path)), contents_(std::move(contents)) {}
+IndexFile::IndexFile(fs::path path, std::string contents, int64_t num_classes)
+    : path_(std::move(path)), contents_(std::move(contents)), num_classes_(num_classes) {}
 
 template <class Index, class Use>
 void IndexFile::visit_arrays(Index& index, const Use& use) {
@@ -266,7 +276,8 @@ std::optional<ImageIndex> IndexFile::load() const {
       reader.get(group.changed_ns);
     }
     visit_arrays(index, [&](auto& array) { reader.get_all(array); });
-    return reader.at_end() && index.is_consistent() ? std::optional(std::move(index)) : std::nullopt;
+    return reader.at_end() && index.is_consistent(num_classes_) ? std::optional(std::move(index))
+                                                                : std::nullopt;
   } catch (const DataError&) {  // missing, unreadable or too short: as good as none
     return std::nullopt;
   }

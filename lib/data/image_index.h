@@ -66,7 +66,9 @@ class ImageIndex {
 
   void add(std::string_view name, int64_t label);
   /// Whether the vectors below belong together, so that each image has all that it can be asked for.
-  bool is_consistent() const;
+  bool is_consistent(int64_t num_classes) const;
+  /// Whether images in shards lie within them.
+  bool has_places() const;
 
   std::vector<ImageGroup> groups_;
   std::vector<int64_t> first_images_;  // of the groups
@@ -77,10 +79,10 @@ class ImageIndex {
 };
 
 /// The copy of an index on disk. `contents` says what is listed beside the groups themselves: an index that
-/// was saved with other contents is not used.
+/// was saved with other contents is not used. Labels are in 0..num_classes-1.
 class IndexFile {
  public:
-  IndexFile(std::filesystem::path path, std::string contents);
+  IndexFile(std::filesystem::path path, std::string contents, int64_t num_classes);
 
   /// Nothing where the file is missing, damaged, another version's or of other contents.
   std::optional<ImageIndex> load() const;
@@ -95,6 +97,7 @@ class IndexFile {
 
   std::filesystem::path path_;
   std::string contents_;
+  int64_t num_classes_;
 };
 
 /// The index of `groups`: out of the file where a group is as it was, otherwise out of `list`, which adds the

@@ -90,7 +90,7 @@ std::unique_ptr<ImageFiles> open_shards(const std::vector<fs::path>& shards, int
   const auto list = [&](const ImageGroup& group, ImageIndex& index) {
     return list_shard(shards.front().parent_path() / group.name, num_classes, index, on_problem);
   };
-  const IndexFile file(options.path, fmt::format("shards of {} classes", num_classes));
+  const IndexFile file(options.path, fmt::format("shards of {} classes", num_classes), num_classes);
   ImageIndex index = update_index(file, groups, list, options.note, options.on_progress);
   return std::make_unique<Shards>(std::move(listed), num_classes, std::move(index));
 }

@@ -78,19 +78,31 @@ ImageNet::Options options_of(const DataSpec& spec, const ModelSpec& model) {
   return {.image_size = image_size,
           .eval_resize = eval_resize,
           .scaled_decoding = spec.scaled_decoding,
+          .max_image_pixels = spec.max_image_pixels,
           .on_error = spec.on_error};
+}
+
+/// By the header, before anything is decoded.
+void check_pixels(const JpegImage& image, int64_t most) {
+  if (image.width() * image.height() > most)
+    throw DataError(fmt::format(
+        "the image is {} x {} pixels, expected at most {} in all (data.max_image_pixels). Scale it down",
+        image.width(), image.height(), most));
 }
 
 /// Calls `use` with the image; what is wrong with it is thrown with its place.
 template <class Use>
-void with_image(const ImageFiles& files, int64_t index, Use use) {
+void with_image(const ImageFiles& files, int64_t index, const ImageNet::Options& options, Use use) {
   const std::vector<uint8_t> file = files.read(index);
   try {
     JpegImage image(file);
+    check_pixels(image, options.max_image_pixels);
     use(image);
   } catch (const DataError& error) {
-    throw DamagedImageError(fmt::format("{}: {}. Replace it, or set data.on_error: skip to go on without it.",
-                                        files.place(index), error.what()));
+    const std::string_view advice = options.on_error == OnError::kError
+                                        ? "Replace it, or set data.on_error: skip to go on without it."
+                                        : "Replace it.";
+    throw DamagedImageError(fmt::format("{}: {}. {}", files.place(index), error.what(), advice));
   }
 }
 
@@ -128,7 +140,7 @@ void ImageNet::check_span(std::span<const uint8_t> chw) const {
 
 void ImageNet::read(int64_t index, std::span<uint8_t> chw) const {
   check_span(chw);
-  with_image(*files_, checked(index), [&](JpegImage& image) {
+  with_image(*files_, checked(index), options_, [&](JpegImage& image) {
     const Crop crop = center_crop(image.width(), image.height(), options_.eval_resize, options_.image_size);
     decode_crop(image, crop, 8, options_.image_size, chw);
   });
@@ -139,7 +151,7 @@ void ImageNet::read_for_training(int64_t index, std::span<const Augmentation> st
   if (std::find(steps.begin(), steps.end(), Augmentation::kResizedCrop) == steps.end())
     return read(index, chw);
   check_span(chw);
-  with_image(*files_, checked(index), [&](JpegImage& image) {
+  with_image(*files_, checked(index), options_, [&](JpegImage& image) {
     const Crop crop = crop_of(random_resized_crop(image.width(), image.height(), seed, position));
     const int eighths = options_.scaled_decoding ? eighths_for(crop, options_.image_size) : 8;
     decode_crop(image, crop, eighths, options_.image_size, chw);
@@ -149,7 +161,7 @@ void ImageNet::read_for_training(int64_t index, std::span<const Augmentation> st
 std::optional<ImageShape> ImageNet::check_image(int64_t index, const OnProblem& on_problem) const {
   return attempt(on_problem, [&] {
     ImageShape original{};
-    with_image(*files_, checked(index), [&](JpegImage& image) {
+    with_image(*files_, checked(index), options_, [&](JpegImage& image) {
       image.check();
       original = {.channels = 3, .height = image.height(), .width = image.width()};
     });

@@ -19,7 +19,8 @@ class ImageNet final : public ImageDataset {
   struct Options {
     int64_t image_size;
     int64_t eval_resize;
-    bool scaled_decoding;  ///< in training alone: an evaluation's result is not to depend on it
+    bool scaled_decoding;      ///< in training alone: an evaluation's result is not to depend on it
+    int64_t max_image_pixels;  ///< an image of more counts as damaged, and is not decoded
     OnError on_error;
   };
   ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note);

@@ -54,6 +54,7 @@ void check_end_mark(const std::filesystem::path& shard, int64_t size_bytes) {
 }
 
 ArchiveHandle open_tar(const std::filesystem::path& shard) {
+  check_regular_file(shard);
   ArchiveHandle handle(archive_read_new());
   archive_read_support_format_tar(handle.get());
   // Otherwise a zeroed block inside the file would silently end it.

@@ -58,6 +58,16 @@ void throw_io_error(std::string_view action, const std::filesystem::path& path, 
                   std::generic_category().message(error) + ". " + std::string(advice(error)));
 }
 
+void check_regular_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (error) throw_io_error("open", path, error.value());
+  if (std::filesystem::is_directory(status)) throw_io_error("read", path, EISDIR);
+  if (!std::filesystem::is_regular_file(status))
+    throw DataError("cannot read " + path.string() +
+                    ": it is a pipe, a socket or a device, expected a regular file. Put a file there.");
+}
+
 OutputFile::OutputFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
   const int position = mode == Mode::kAppend ? O_APPEND : mode == Mode::kNew ? O_EXCL : O_TRUNC;
   if (mode == Mode::kNew && ::unlink(path_.c_str()) != 0 && errno != ENOENT)
@@ -102,8 +112,9 @@ void OutputFile::write_all(std::span<const std::byte> data) {
   }
 }
 
-InputFile::InputFile(std::filesystem::path path)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
+  check_regular_file(path_);
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) throw_io_error("open", path_, errno);
 }
 
@@ -141,10 +152,10 @@ void InputFile::read_at(int64_t offset_bytes, std::span<std::byte> data) const {
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
+  check_regular_file(path);
   const ScopedDescriptor file(path, O_RDONLY | O_CLOEXEC);
   struct stat status = {};
   if (::fstat(file.get(), &status) != 0) throw_io_error("read", path, errno);
-  if (S_ISDIR(status.st_mode)) throw_io_error("read", path, EISDIR);
   if (status.st_size == 0) return;  // mmap refuses a length of 0
   const auto size = static_cast<size_t>(status.st_size);
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
@@ -173,6 +184,7 @@ void MappedFile::advise(Access access) const {
 }
 
 std::string read_text(const std::filesystem::path& path) {
+  check_regular_file(path);
   std::ifstream in(path, std::ios::binary);
   if (!in) throw_io_error("read", path, errno);
   std::ostringstream text;

@@ -16,6 +16,10 @@ namespace sdp {
 /// Throws DataError "cannot <action> <path>: <reason of the errno value>. <advice>".
 [[noreturn]] void throw_io_error(std::string_view action, const std::filesystem::path& path, int error);
 
+/// Throws DataError unless the path is a regular file or a link to one. Opening a pipe would wait for
+/// somebody who writes into it.
+void check_regular_file(const std::filesystem::path& path);
+
 /// Buffered output. What was not flushed when the object dies is lost: a destructor cannot report an error.
 class OutputFile {
  public:

@@ -15,6 +15,13 @@
 
 namespace sdp {
 
+// Limits of numbers. They are far above what is trained, and so low that no product of them overflows 64
+// bits: subnet/size_limits.h has what is checked of their products.
+inline constexpr double kMostWidth = 1 << 15;
+inline constexpr double kMostImageSize = 1 << 12;
+inline constexpr double kMostSteps = 1 << 30;
+inline constexpr double kMostEvalSamples = 1e12;
+
 enum class ModelName { kResNet18, kWideResNet18, kSwinT, kLlamaTiny, kLlama134m, kLlama500m, kLlama1b, kMlp };
 enum class Stem { kCifar, kImageNet };
 enum class DatasetName { kCifar10, kCifar100, kSvhn, kImageNet, kTokens };
@@ -96,20 +103,23 @@ struct ModelSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("name", &ModelSpec::name, "architecture, or a size of one");
-    field("num_classes", &ModelSpec::num_classes, "image models: classes of the head", at_least(2));
+    field("num_classes", &ModelSpec::num_classes, "image models: classes of the head", in_range(2, 1 << 20));
     field("stem", &ModelSpec::stem,
           "resnets: 3x3 convolution (cifar) or 7x7, stride 2 and max-pool (imagenet)");
     field("width", &ModelSpec::width,
           "channels of the first stage (resnets, swin_t) or of the residual stream (llama, mlp)",
-          at_least(1));
-    field("width_multiplier", &ModelSpec::width_multiplier, "resnets: factor on every width", at_least(1));
-    field("depth", &ModelSpec::depth, "llama: transformer blocks; mlp: residual branches", at_least(1));
-    field("hidden_width", &ModelSpec::hidden_width, "llama, mlp: hidden neurons of an MLP", at_least(1));
+          in_range(1, kMostWidth));
+    field("width_multiplier", &ModelSpec::width_multiplier, "resnets: factor on every width",
+          in_range(1, kMostWidth));
+    field("depth", &ModelSpec::depth, "llama: transformer blocks; mlp: residual branches", in_range(1, 2048));
+    field("hidden_width", &ModelSpec::hidden_width, "llama, mlp: hidden neurons of an MLP",
+          in_range(1, 1 << 20));
     field("heads", &ModelSpec::heads,
-          "attention heads; swin_t: of the first stage, doubled by each of the others", at_least(1));
+          "attention heads; swin_t: of the first stage, doubled by each of the others",
+          in_range(1, kMostWidth));
     field("kv_heads", &ModelSpec::kv_heads,
-          "llama: key and value heads; below `heads`: grouped-query attention", at_least(1));
-    field("vocab_size", &ModelSpec::vocab_size, "llama: tokens of the vocabulary", at_least(2));
+          "llama: key and value heads; below `heads`: grouped-query attention", in_range(1, kMostWidth));
+    field("vocab_size", &ModelSpec::vocab_size, "llama: tokens of the vocabulary", in_range(2, 1 << 24));
     field("tied_embeddings", &ModelSpec::tied_embeddings, "llama: the head is the token embedding");
     field("rope_theta", &ModelSpec::rope_theta, "llama: base of the rotary embedding's wavelengths",
           positive());
@@ -117,9 +127,10 @@ struct ModelSpec {
     field(
         "image_size", &ModelSpec::image_size,
         "height and width of the input; unset: 32, with stem imagenet or patch_size 4 and window_size 7: 224",
-        at_least(1), "pixels");
-    field("patch_size", &ModelSpec::patch_size, "swin_t: side of a patch", at_least(1), "pixels");
-    field("window_size", &ModelSpec::window_size, "swin_t: side of an attention window", at_least(1),
+        in_range(1, kMostImageSize), "pixels");
+    field("patch_size", &ModelSpec::patch_size, "swin_t: side of a patch", in_range(1, kMostImageSize),
+          "pixels");
+    field("window_size", &ModelSpec::window_size, "swin_t: side of an attention window", in_range(1, 256),
           "patches");
     field("dropout", &ModelSpec::dropout, "share of a branch's output elements dropped in training",
           at_least_and_below(0, 1));
@@ -141,6 +152,7 @@ struct DataSpec {
   std::optional<std::vector<Augmentation>> augment = {};
   std::optional<int64_t> eval_resize = {};
   bool scaled_decoding = true;
+  int64_t max_image_pixels = 50'000'000;
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
   int64_t sequence_length = 1024;
@@ -173,9 +185,14 @@ struct DataSpec {
         "flip]");
     field("eval_resize", &DataSpec::eval_resize,
           "imagenet: shorter side before the centre crop in evaluation; unset: 8/7 of model.image_size",
-          at_least(1), "pixels");
+          in_range(1, 2 * kMostImageSize), "pixels");
     field("scaled_decoding", &DataSpec::scaled_decoding,
           "imagenet: decode JPEGs at a fraction of their size where the crop is larger than needed");
+    field(
+        "max_image_pixels", &DataSpec::max_image_pixels,
+        "imagenet: an image of more pixels counts as damaged and is not decoded; decoding a progressive JPEG "
+        "takes up to 6 bytes per pixel in each loader thread",
+        in_range(1, 1 << 28), "pixels");
     field("mixup_alpha", &DataSpec::mixup_alpha,
           "mixup (Zhang et al. 2018): images of a batch are mixed in a share out of Beta(alpha, alpha); 0: "
           "none",
@@ -185,10 +202,12 @@ struct DataSpec {
         "cutmix (Yun et al. 2019): a box of an image is another's; with mixup, each has half of the batches; "
         "0: none",
         at_least(0));
-    field("sequence_length", &DataSpec::sequence_length, "tokens: length of a training sample", at_least(1),
-          "tokens");
-    field("loader_threads", &DataSpec::loader_threads, "threads a process that prepare batches", at_least(1));
-    field("prefetch_batches", &DataSpec::prefetch_batches, "batches prepared ahead", at_least(1), "batches");
+    field("sequence_length", &DataSpec::sequence_length, "tokens: length of a training sample",
+          in_range(1, 1 << 20), "tokens");
+    field("loader_threads", &DataSpec::loader_threads, "threads a process that prepare batches",
+          in_range(1, 1024));
+    field("prefetch_batches", &DataSpec::prefetch_batches, "batches prepared ahead", in_range(1, 1 << 16),
+          "batches");
     field(
         "location", &DataSpec::location,
         "where images are kept and augmented: host, or all of them on the device (cifar10, cifar100, svhn); "
@@ -215,9 +234,10 @@ struct SubnetworkSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("workers", &SubnetworkSpec::workers, "n, the number of subnetworks", in_range(1, 65536));
+    field("workers", &SubnetworkSpec::workers, "n, the number of subnetworks; n times R: at most 16384",
+          in_range(1, 1024));
     field("replicas", &SubnetworkSpec::replicas, "R, data-parallel copies of every worker",
-          in_range(1, 65536));
+          in_range(1, 16384));
     field("coverage", &SubnetworkSpec::coverage,
           "C = p/n, the share of workers that hold a unit, as 4/8 or 0.5");
     field("construction", &SubnetworkSpec::construction,
@@ -230,7 +250,7 @@ struct SubnetworkSpec {
         "slices of the same number");
     field("slices_per_branch", &SubnetworkSpec::slices_per_branch,
           "construction neuron: slices of a branch's hidden width, at most its heads in attention; unset: n",
-          at_least(1), "slices");
+          in_range(1, 1 << 20), "slices");
     field("assignment", &SubnetworkSpec::assignment,
           "how owner sets are chosen; balanced: even FLOPs, then even memory, then good mixing; equal_units: "
           "the same among those where the workers' numbers of units differ by at most one (units assigned "
@@ -293,9 +313,9 @@ struct ScheduleSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("name", &ScheduleSpec::name, "learning rate over the run");
-    field("warmup_epochs", &ScheduleSpec::warmup_epochs, "linear warm-up from 0", at_least(0), "epochs");
+    field("warmup_epochs", &ScheduleSpec::warmup_epochs, "linear warm-up from 0", in_range(0, 1e6), "epochs");
     field("warmup_steps", &ScheduleSpec::warmup_steps, "the same in steps; replaces warmup_epochs",
-          at_least(0), "steps");
+          in_range(0, kMostSteps), "steps");
     field("milestones", &ScheduleSpec::milestones,
           "step: shares of the run after which lr is multiplied by gamma, increasing",
           strictly_between(0, 1));
@@ -329,19 +349,21 @@ struct TrainSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("epochs", &TrainSpec::epochs, "passes over the training set before `budget` scales them",
-          positive(), "epochs");
-    field("max_steps", &TrainSpec::max_steps, "stop after so many steps; never scaled", at_least(1), "steps");
+          {.min = 0, .max = 1e6, .exclusive_min = true}, "epochs");
+    field("max_steps", &TrainSpec::max_steps, "stop after so many steps; never scaled",
+          in_range(1, kMostSteps), "steps");
     field("budget", &TrainSpec::budget,
           "length of the run: epochs as given; flops: times dense FLOPs over the plan's mean; coverage: "
           "times 1/C");
-    field("batch_size_per_worker", &TrainSpec::batch_size_per_worker, "samples of a micro-batch", at_least(1),
-          "samples");
-    field("accumulate_steps", &TrainSpec::accumulate_steps, "micro-batches a step", at_least(1),
+    field("batch_size_per_worker", &TrainSpec::batch_size_per_worker, "samples of a micro-batch",
+          in_range(1, 1 << 20), "samples");
+    field("accumulate_steps", &TrainSpec::accumulate_steps, "micro-batches a step", in_range(1, 1 << 20),
           "micro-batches");
     field("precision", &TrainSpec::precision,
           "weights, activations and gradients; bf16 keeps sums, master values and moments in fp32");
     field("device", &TrainSpec::device, "auto: CUDA where there is one");
-    field("bucket_megabytes", &TrainSpec::bucket_megabytes, "largest gradient bucket", positive(), "MB");
+    field("bucket_megabytes", &TrainSpec::bucket_megabytes, "largest gradient bucket",
+          {.min = 0, .max = 1e6, .exclusive_min = true}, "MB");
     field("reduce_dtype", &TrainSpec::reduce_dtype,
           "type in which gradients are sent (sums are fp32); unset: the gradients' own");
     field(
@@ -353,9 +375,9 @@ struct TrainSpec {
     field("profile_steps", &TrainSpec::profile_steps,
           "steps to record as profile-rank-N.json (Chrome's trace format) in the run's folder, from the "
           "fourth step on",
-          at_least(0), "steps");
+          in_range(0, kMostSteps), "steps");
     field("log_every_steps", &TrainSpec::log_every_steps, "distance of training lines in the metrics",
-          at_least(1), "steps");
+          in_range(1, kMostSteps), "steps");
     field(
         "collective_timeout_s", &TrainSpec::collective_timeout_s,
         "how long a process waits for the others at the start and in every exchange; one that does not come "
@@ -366,7 +388,8 @@ struct TrainSpec {
           "a loss that is not finite ends the run (stop), or the step is not applied (skip), nor one whose "
           "gradient is not finite; skip exchanges a flag per worker in every step");
     field("max_consecutive_skips", &TrainSpec::max_consecutive_skips,
-          "on_nonfinite skip: one more step in a row than so many ends the run", at_least(0), "steps");
+          "on_nonfinite skip: one more step in a row than so many ends the run", in_range(0, kMostSteps),
+          "steps");
   }
 };
 
@@ -384,12 +407,12 @@ struct CheckpointSpec {
     field("every_epochs", &CheckpointSpec::every_epochs, "distance of checkpoints; 0: only at the end",
           at_least(0), "epochs");
     field("every_steps", &CheckpointSpec::every_steps, "the same in steps; replaces every_epochs",
-          at_least(1), "steps");
+          in_range(1, kMostSteps), "steps");
     field("every_minutes", &CheckpointSpec::every_minutes,
           "also at the first logging interval that is at least this long after the last checkpoint; 0: not "
           "by time",
           at_least(0), "minutes");
-    field("keep_last", &CheckpointSpec::keep_last, "checkpoints kept", at_least(1));
+    field("keep_last", &CheckpointSpec::keep_last, "checkpoints kept", in_range(1, kMostSteps));
     field("at_start", &CheckpointSpec::at_start, "save step 0 as well");
   }
 };
@@ -414,19 +437,19 @@ struct EvalSpec {
           "training batches that re-estimate BatchNorm statistics of the assembled model; 0: none; unset: "
           "100 under "
           "forward masking with C < 1, else 0",
-          at_least(0), "batches");
+          in_range(0, kMostSteps), "batches");
     field("branch_scale", &EvalSpec::branch_scale,
           "scale of every branch's output in the assembled model: none, or survival (its coverage)");
     field("batch_size", &EvalSpec::batch_size, "samples of an evaluation batch; unset: 100, of tokens 4",
-          at_least(1), "samples");
+          in_range(1, 1 << 20), "samples");
     field("max_samples", &EvalSpec::max_samples,
           "samples that the assembled model is evaluated on, evenly spread over the test set; more than it "
           "has: all; unset: all, of tokens as many as 20 training steps use",
-          at_least(1), "samples");
+          in_range(1, kMostEvalSamples), "samples");
     field("max_samples_per_subnetwork", &EvalSpec::max_samples_per_subnetwork,
           "samples that each single subnetwork is evaluated on, evenly spread over max_samples; 0: none; "
           "unset: as max_samples, of tokens as many as 5 training steps use",
-          at_least(0), "samples");
+          in_range(0, kMostEvalSamples), "samples");
   }
 };
 

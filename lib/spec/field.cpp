@@ -70,7 +70,7 @@ double value_of(const Coverage& coverage) {
     return static_cast<double>(fraction->numerator) / static_cast<double>(fraction->denominator);
   const auto decimal = parse_whole_text<double>(coverage.text);
   if (!decimal || !(*decimal > 0 && *decimal <= 1))
-    throw UsageError("found '" + coverage.text +
+    throw UsageError("found '" + shortened(coverage.text) +
                      "', expected a coverage above 0 and at most 1, as 4/8 or 0.5");
   return *decimal;
 }
@@ -86,7 +86,7 @@ int64_t owners_of(const Coverage& coverage, int64_t workers) {
     const double nearest = static_cast<double>(owners) / static_cast<double>(workers);
     if (owners >= 1 && std::abs(nearest - value) <= kDecimalTolerance) return owners;
   }
-  throw UsageError("found '" + coverage.text +
+  throw UsageError("found '" + shortened(coverage.text) +
                    "', which is no whole number of owners; expected p/n for a whole p; the nearest with " +
                    std::to_string(workers) + " workers: " + nearest_coverages(value, workers));
 }

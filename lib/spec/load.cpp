@@ -7,6 +7,7 @@
 #include "spec/model_defaults.h"
 #include "spec/position.h"
 #include "spec/read.h"
+#include "spec/text.h"
 #include "spec/yaml_tree.h"
 
 namespace sdp {
@@ -14,7 +15,7 @@ namespace {
 
 /// "a.b=v" as the tree that the file "a: {b: v}" would give, every node placed at the override.
 YamlNode parse_override(const std::string& assignment) {
-  const Position position{.source = "--set " + assignment};
+  const Position position{.source = "--set " + shortened(assignment)};
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos || !is_dotted_key(assignment.substr(0, equals)))
     fail_at(position, "", "expected key=value, as optimizer.lr=0.2");
@@ -33,9 +34,15 @@ void refuse_sweep(const YamlNode& tree) {
 
 constexpr const char* kBase = "base";
 
+/// A file that another one is based on.
+struct Base {
+  std::filesystem::path file;
+  Position named_at;
+};
+
 /// Takes the key `base` out of a file's tree: the files it names, which are read first, in that order.
-std::vector<std::filesystem::path> take_bases(YamlNode& tree, const std::filesystem::path& file) {
-  std::vector<std::filesystem::path> bases;
+std::vector<Base> take_bases(YamlNode& tree, const std::filesystem::path& file) {
+  std::vector<Base> bases;
   for (size_t i = 0; i < tree.keys.size();) {
     if (tree.keys[i].text != kBase) {
       ++i;
@@ -50,7 +57,7 @@ std::vector<std::filesystem::path> take_bases(YamlNode& tree, const std::filesys
       fail_at(tree.keys[i].position, kBase,
               "expected the name of a YAML file, or a list of such names, relative to this file");
     for (const YamlNode& name : names)
-      bases.push_back(file.parent_path() / name.text);
+      bases.push_back({.file = file.parent_path() / name.text, .named_at = name.position});
     tree.keys.erase(tree.keys.begin() + static_cast<std::ptrdiff_t>(i));
     tree.items.erase(tree.items.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -60,14 +67,28 @@ std::vector<std::filesystem::path> take_bases(YamlNode& tree, const std::filesys
 /// The trees of a file and of all that it is based on, the deepest first. `above`: the files on the way here.
 void read_with_bases(const std::filesystem::path& file, std::vector<std::filesystem::path> above,
                      std::vector<YamlNode>& trees) {
-  const std::filesystem::path canonical = std::filesystem::weakly_canonical(file);
-  if (std::find(above.begin(), above.end(), canonical) != above.end())
-    throw UsageError(file.string() + ": base: the file is based on itself. Remove one `base` of the circle.");
-  above.push_back(canonical);
+  constexpr size_t kMostFiles = 256;  // a file that two others name is read twice
   YamlNode tree = read_yaml(file);
   refuse_sweep(tree);
-  for (const std::filesystem::path& base : take_bases(tree, file))
-    read_with_bases(base, above, trees);
+  above.push_back(std::filesystem::weakly_canonical(file));
+  for (const Base& base : take_bases(tree, file)) {
+    const std::string name = shortened(base.file.string());
+    std::error_code error;
+    if (!std::filesystem::exists(base.file, error))
+      fail_at(base.named_at, kBase,
+              "found '" + name + "', which " +
+                  (error ? "can't be read (" + error.message() + ")" : "is not there") +
+                  ", expected a YAML file, relative to this one");
+    const std::filesystem::path canonical = std::filesystem::weakly_canonical(base.file);
+    if (std::find(above.begin(), above.end(), canonical) != above.end())
+      fail_at(base.named_at, kBase,
+              "found '" + name + "', which is based on this file. Remove one `base` of the circle");
+    if (above.size() + trees.size() >= kMostFiles)
+      fail_at(base.named_at, kBase,
+              "found '" + name + "', which is one of more than " + std::to_string(kMostFiles) +
+                  " files that are based on one another. Write their keys into fewer files");
+    read_with_bases(base.file, above, trees);
+  }
   trees.push_back(std::move(tree));
 }
 

@@ -118,6 +118,11 @@ bool model_uses(ModelName name, std::string_view key) {
 }
 
 void check_model(const ModelSpec& spec, const Positions& positions) {
+  if (is_resnet(spec.name) && *spec.width * *spec.width_multiplier > static_cast<int64_t>(kMostWidth))
+    fail_at(positions.of("model.width"), "model.width",
+            "found a width of " + std::to_string(*spec.width) + " and a width_multiplier of " +
+                std::to_string(*spec.width_multiplier) + ", expected a product of at most " +
+                std::to_string(static_cast<int64_t>(kMostWidth)));
   if (spec.heads && model_uses(spec.name, "heads"))
     check_multiple(positions, "model.width", *spec.width, "model.heads", *spec.heads,
                    "every head has the same share of the width");

@@ -16,6 +16,16 @@ std::string shortest_decimal(double value) {
   return text;
 }
 
+std::string shortened(std::string_view text) {
+  constexpr size_t kMostCharacters = 200;
+  constexpr size_t kShown = 80;
+  if (text.size() <= kMostCharacters) return std::string(text);
+  size_t end = kShown;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+    --end;  // not in the middle of a character of UTF-8
+  return std::string(text.substr(0, end)) + "... (" + std::to_string(text.size()) + " characters)";
+}
+
 std::string join(const std::vector<std::string_view>& words, std::string_view separator) {
   std::string joined;
   for (const auto word : words) {

@@ -9,6 +9,9 @@
 
 namespace sdp {
 
+/// The text as it stands in an error: of one that is long the beginning, and how long it is.
+std::string shortened(std::string_view text);
+
 /// The shortest decimal that reads back as the same double, in a form that every YAML version takes for a
 /// number ("5.0e-04", "10", "0.1").
 std::string shortest_decimal(double value);

@@ -7,6 +7,7 @@
 #include "spec/error.h"
 #include "spec/missing_data.h"
 #include "spec/model_defaults.h"
+#include "spec/text.h"
 #include "spec/value_text.h"
 #include "spec/visit.h"
 
@@ -128,10 +129,12 @@ void check_name(const ExperimentSpec& spec, const Positions& positions) {
   const std::string& name = spec.name;
   const bool has_control =
       std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  if (name.empty() || name.front() == '.' || has_control || name.find('/') != std::string::npos ||
-      name.find("..") != std::string::npos)
+  constexpr size_t kMostBytes = 255;  // of a name on usual file systems
+  if (name.size() > kMostBytes || name.empty() || name.front() == '.' || has_control ||
+      name.find('/') != std::string::npos || name.find("..") != std::string::npos)
     fail_at(positions.of("name"), "name",
-            "found '" + name + "', expected a folder name: not empty, no leading '.', no '/', no '..'");
+            "found '" + shortened(name) +
+                "', expected a folder name: not empty, at most 255 bytes, no leading '.', no '/', no '..'");
 }
 
 void check_coverage(const ExperimentSpec& spec, const Positions& positions) {
@@ -150,10 +153,29 @@ void check_assignment_file(const ExperimentSpec& spec, const Positions& position
     fail_at(positions.of(key), key, "missing, expected the plan.json that 'assignment: file' reads");
   if (!is_used && !file.empty())
     fail_at(positions.of(key), key,
-            "found '" + file + "', expected none without 'assignment: file', which would read it");
+            "found '" + shortened(file) + "', expected none without 'assignment: file', which would read it");
   std::error_code ignored;
   if (is_used && named_files == NamedFiles::kMustExist && !std::filesystem::is_regular_file(file, ignored))
-    fail_at(positions.of(key), key, "found '" + file + "', expected a file that exists");
+    fail_at(positions.of(key), key, "found '" + shortened(file) + "', expected a file that exists");
+}
+
+/// Products of numbers that are within their own limits.
+void check_products(const ExperimentSpec& spec, const Positions& positions) {
+  constexpr int64_t kMostSlots = 1 << 14;
+  constexpr int64_t kMostSamples = 1 << 30;
+  const int64_t slots = spec.subnetwork.workers * spec.subnetwork.replicas;
+  if (slots > kMostSlots)
+    fail_at(positions.of("subnetwork.replicas"), "subnetwork.replicas",
+            "found " + std::to_string(spec.subnetwork.workers) + " workers x " +
+                std::to_string(spec.subnetwork.replicas) + " replicas, expected a product of at most " +
+                std::to_string(kMostSlots));
+  const int64_t samples_per_slot = spec.train.batch_size_per_worker * spec.train.accumulate_steps;
+  if (samples_per_slot * slots > kMostSamples)
+    fail_at(positions.of("train.batch_size_per_worker"), "train.batch_size_per_worker",
+            "found " + std::to_string(spec.train.batch_size_per_worker) + " samples x " +
+                std::to_string(spec.train.accumulate_steps) + " micro-batches x " + std::to_string(slots) +
+                " workers and replicas, expected a step of at most " + std::to_string(kMostSamples) +
+                " samples");
 }
 
 void check_training(const ExperimentSpec& spec, const Positions& positions) {
@@ -208,7 +230,8 @@ void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(spec.data.path, ignored))
     fail_at(positions.of("data.path"), "data.path",
-            "found '" + spec.data.path + "', expected a folder that exists. " + missing_data_advice(spec));
+            "found '" + shortened(spec.data.path) + "', expected a folder that exists. " +
+                missing_data_advice(spec));
 }
 
 std::vector<Augmentation> usual_augmentation(DatasetName name) {
@@ -250,6 +273,7 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
   check_name(spec, positions);
   check_coverage(spec, positions);
   check_assignment_file(spec, positions, named_files);
+  check_products(spec, positions);
   check_training(spec, positions);
   check_data_kind(spec, positions);
   check_augmentation(spec, positions);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -103,14 +104,23 @@ class TreeBuilder : public YAML::EventHandler {
 };
 
 std::string read_text(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored))
-    throw UsageError(file.string() + ": found a folder, expected a YAML file");
+  constexpr std::uintmax_t kMostBytes = 1 << 20;
+  const std::string name = shortened(file.string());
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(file, error);
+  if (std::filesystem::is_directory(status))
+    throw UsageError(name + ": found a folder, expected a YAML file");
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    throw UsageError(name + ": found a pipe or a device, expected a YAML file. Write it to a file first");
+  const std::uintmax_t bytes = std::filesystem::file_size(file, error);
+  if (!error && bytes > kMostBytes)
+    throw UsageError(name + ": found " + std::to_string(bytes) + " bytes, expected a YAML file of at most " +
+                     std::to_string(kMostBytes));
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream.good() && !stream.eof())
-    throw UsageError(file.string() + ": can't be read (" + std::strerror(errno) + "), expected a YAML file");
+    throw UsageError(name + ": can't be read (" + std::strerror(errno) + "), expected a YAML file");
   return text;
 }
 
@@ -152,7 +162,8 @@ std::string found(const YamlNode& node) {
     case YamlNode::Kind::kScalar:
       break;
   }
-  return node.quoted ? "found the text \"" + node.text + "\"" : "found '" + node.text + "'";
+  const std::string text = shortened(node.text);
+  return node.quoted ? "found the text \"" + text + "\"" : "found '" + text + "'";
 }
 
 void check_keys(const YamlNode& mapping, const std::string& parent,
@@ -162,7 +173,7 @@ void check_keys(const YamlNode& mapping, const std::string& parent,
     if (std::find(allowed.begin(), allowed.end(), key.text) == allowed.end()) {
       const auto nearest = nearest_name(key.text, allowed);
       const std::string hint = nearest ? "; did you mean '" + std::string(*nearest) + "'?" : ".";
-      fail_at(key.position, dotted(parent, key.text),
+      fail_at(key.position, dotted(parent, shortened(key.text)),
               "unknown key" + hint + " Allowed here: " + join(allowed, ", "));
     }
     const auto [first, is_new] = seen.emplace(key.text, &key);
@@ -179,8 +190,9 @@ const YamlNode* find_key(const YamlNode& mapping, std::string_view key) {
 }
 
 bool is_dotted_key(std::string_view text) {
-  return !text.empty() && !text.starts_with('.') && !text.ends_with('.') &&
-         text.find("..") == std::string_view::npos;
+  constexpr auto kMostDots = 8;  // more than any key has
+  return !text.empty() && std::count(text.begin(), text.end(), '.') <= kMostDots && !text.starts_with('.') &&
+         !text.ends_with('.') && text.find("..") == std::string_view::npos;
 }
 
 YamlNode nested(const std::string& key, YamlNode value, const Position& position) {

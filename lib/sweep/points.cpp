@@ -8,6 +8,7 @@
 #include <map>
 
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -66,6 +67,7 @@ class Expansion {
   explicit Expansion(const SweepSpec& sweep) : sweep_(sweep), short_names_(short_names(sweep.axes)) {}
 
   std::vector<SweepPoint> points() const {
+    check_size();
     std::vector<SweepPoint> points;
     const auto add = [&](const SweepAddition* addition) {
       for (const Combination& combination : combinations(axes_of(addition)))
@@ -78,6 +80,29 @@ class Expansion {
   }
 
  private:
+  /// Before anything is made of the points.
+  void check_size() const {
+    constexpr size_t kMostPoints = 10'000;
+    size_t points = 0;
+    const auto add = [&](const SweepAddition* addition) {
+      size_t combined = 1;
+      for (const SweepAxis* axis : axes_of(addition))
+        combined = std::min(combined * axis->values.size(), kMostPoints + 1);
+      points = std::min(points + combined, kMostPoints + 1);
+    };
+    if (!sweep_.axes.empty()) add(nullptr);
+    for (const SweepAddition& addition : sweep_.also)
+      add(&addition);
+    if (points <= kMostPoints) return;
+    std::vector<std::string> sizes;
+    for (const SweepAxis& axis : sweep_.axes)
+      sizes.push_back(fmt::format("{} of {}", axis.values.size(), shortened(axis.name)));
+    throw UsageError(fmt::format(
+        "the sweep {} has more than {} points (values of its axes: {}), expected at most so many. "
+        "Divide it into several sweeps",
+        sweep_.name, kMostPoints, fmt::join(sizes, ", ")));
+  }
+
   std::vector<const SweepAxis*> axes_of(const SweepAddition* addition) const {
     std::vector<const SweepAxis*> axes;
     for (const SweepAxis& axis : sweep_.axes)

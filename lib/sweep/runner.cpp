@@ -87,8 +87,8 @@ class SweepRunner {
   }
 
   int run() {
-    fmt::print("sweep {}: {} runs in {}, {} of them done\n", sweep_.name, sweep_.runs.size(),
-               sweep_.folder.string(), sweep_.runs.size() - left_);
+    say(fmt::format("sweep {}: {} runs in {}, {} of them done", sweep_.name, sweep_.runs.size(),
+                    sweep_.folder.string(), sweep_.runs.size() - left_));
     for (size_t i = 0; i < sweep_.runs.size() && !is_stopped(); ++i)
       if (sweep_.runs[i].stage != RunStage::kDone) run_one(i);
     return report();
@@ -185,7 +185,7 @@ class SweepRunner {
 
   /// Before the run's own output, whoever buffers.
   static void say(const std::string& line) {
-    fmt::print("{}\n", line);
+    std::fputs((line + "\n").c_str(), stdout);
     std::fflush(stdout);
   }
 

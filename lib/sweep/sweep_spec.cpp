@@ -148,12 +148,16 @@ class SweepReader {
         read_changes(node.items[i], where + "." + node.keys[i].text, axis.values.back().changes);
       }
     }
+    constexpr size_t kMostValues = 10'000;
     if (axis.values.empty()) fail_at(name.position, where, "found no value, expected at least one");
+    if (axis.values.size() > kMostValues)
+      fail_at(name.position, where,
+              fmt::format("found {} values, expected at most {}", axis.values.size(), kMostValues));
     for (size_t i = 0; i < axis.values.size(); ++i)
       for (size_t j = 0; j < i; ++j)
         if (axis.values[i].name == axis.values[j].name)
           fail_at(name.position, where,
-                  fmt::format("found '{}' a second time, expected once", axis.values[i].name));
+                  fmt::format("found '{}' a second time, expected once", shortened(axis.values[i].name)));
     return axis;
   }
 

@@ -53,7 +53,7 @@ class SavedIndex {
  private:
   TempDir folder_;
   std::filesystem::path path_ = folder_.path() / "index";
-  IndexFile file_{path_, "contents"};
+  IndexFile file_{path_, "contents", /*num_classes=*/2};
   std::string bytes_;
 };
 
@@ -76,6 +76,7 @@ TEST_CASE("an index whose parts contradict each other is not loaded, checksum or
   const size_t name_ends = labels - 8 - 12;
   const size_t first_images = name_ends - 8 - 11 - 8 - 16;
   CHECK(files.with(labels, 1));                                // may be
+  CHECK(files.with(labels, 2) == std::nullopt);                // beyond the classes
   CHECK(files.with(labels + 3, 0x80) == std::nullopt);         // negative
   CHECK(files.with(name_ends, 4));                             // may be
   CHECK(files.with(name_ends, 7) == std::nullopt);             // after the second name's end
@@ -87,8 +88,11 @@ TEST_CASE("an index whose parts contradict each other is not loaded, checksum or
   // The same with 3 members of 16 bytes: where they begin, the length of their headers, their size.
   const SavedIndex shards(true);
   const size_t first_member = shards.size() - 48;
-  CHECK(shards.with(first_member + 1, 3));                  // 1024 - 256: may be
-  CHECK(shards.with(first_member + 1, 1) == std::nullopt);  // before its headers
+  CHECK(shards.with(first_member + 1, 3));                   // 1024 - 256: may be
+  CHECK(shards.with(first_member + 1, 1) == std::nullopt);   // before its headers
+  CHECK(shards.with(first_member + 1, 15));                  // up to the shard's end: 3840 + 9 of 4096
+  CHECK(shards.with(first_member + 1, 16) == std::nullopt);  // behind it
+  CHECK(shards.with(first_member + 15, 1) == std::nullopt);  // 16 MiB
   // Sizes of groups say that they are shards; they stand behind the name.
   const size_t size_of_a = 16 + 8 + 8 + 8 + 8 + 1;
   CHECK(shards.with(size_of_a + 1, 0) == std::nullopt);  // a folder, beside a shard

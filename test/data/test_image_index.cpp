@@ -12,6 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kClasses = 4;
+
 ImageIndex index_of(const std::vector<std::string>& names) {
   ImageIndex index;
   index.begin_group({.name = "group", .size_bytes = 0, .changed_ns = 1});
@@ -32,20 +34,20 @@ std::vector<std::string> names_in(const fs::path& folder) {
 
 TEST_CASE("a saved index is loaded again, and no other file is left", "[data]") {
   const TempDir folder;
-  const IndexFile file(folder.path() / "train.sdp-index", "contents");
+  const IndexFile file(folder.path() / "train.sdp-index", "contents", kClasses);
   CHECK(file.load() == std::nullopt);
   for (const ImageIndex& index : {index_of({"a", "bc"}), index_of({})}) {
     file.save(index);
     CHECK(file.load() == index);
     CHECK(names_in(folder.path()) == std::vector<std::string>{"train.sdp-index"});
   }
-  CHECK(IndexFile(folder.path() / "train.sdp-index", "others").load() == std::nullopt);
+  CHECK(IndexFile(folder.path() / "train.sdp-index", "others", kClasses).load() == std::nullopt);
 }
 
 TEST_CASE("an index that gets no name leaves no file, and its images are there all the same", "[data]") {
   const TempDir folder;
   folder.write("train.sdp-index/file", "");  // a folder where the index would be
-  const IndexFile file(folder.path() / "train.sdp-index", "contents");
+  const IndexFile file(folder.path() / "train.sdp-index", "contents", kClasses);
   CHECK(lacks(message_of<DataError>([&] { file.save(index_of({"a"})); }),
               {"cannot write", "train.sdp-index: Is a directory"}) == "");
   CHECK(names_in(folder.path()) == std::vector<std::string>{"train.sdp-index"});
@@ -74,7 +76,7 @@ TEST_CASE("what a killed process left is removed once it is old", "[data]") {
   left("train.sdp-index.backup99", 90);
   left("train.sdp-index.0123abcd.old", 90);
   left("test.sdp-index.0123abcd", 90);
-  IndexFile(folder.path() / "train.sdp-index", "contents").save(index_of({"a"}));
+  IndexFile(folder.path() / "train.sdp-index", "contents", kClasses).save(index_of({"a"}));
   CHECK(names_in(folder.path()) ==
         std::vector<std::string>{"test.sdp-index.0123abcd", "train.sdp-index", "train.sdp-index.0123abcd.old",
                                  "train.sdp-index.backup99", "train.sdp-index.fedcba98",

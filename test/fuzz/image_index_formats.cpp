@@ -18,6 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using namespace sdp::testing;
 
+constexpr int64_t kClasses = 10;
+
 /// The clock of files begins in 2174, and what changed just now would be listed anew.
 constexpr int64_t kLongAgo = -8'000'000'000'000'000'000;
 
@@ -37,7 +39,7 @@ Listed shards() {
   return {.contents = "shards of 10 classes",
           .groups = {{.name = "train-0.tar", .size_bytes = 9216, .changed_ns = kLongAgo + 3},
                      {.name = "train-1.tar", .size_bytes = 10240, .changed_ns = kLongAgo + 4},
-                     {.name = "train-2.tar", .size_bytes = 1024, .changed_ns = kLongAgo + 5}}};
+                     {.name = "train-2.tar", .size_bytes = 5120, .changed_ns = kLongAgo + 5}}};
 }
 
 bool holds_members(const ImageGroup& group) {
@@ -66,7 +68,7 @@ ImageIndex list_all(const Listed& listed) {
 
 std::string saved(const Listed& listed) {
   const TempDir folder;
-  IndexFile(folder.path() / "train.sdp-index", listed.contents).save(list_all(listed));
+  IndexFile(folder.path() / "train.sdp-index", listed.contents, kClasses).save(list_all(listed));
   return read_text(folder.path() / "train.sdp-index");
 }
 
@@ -81,11 +83,12 @@ void look_at(const ImageIndex& index) {
   for (int64_t image = 0; image < index.size(); ++image) {
     require(index.group(image) < index.groups().size(), "an image outside of the groups");
     use(std::as_bytes(std::span(index.name(image))));
-    require(index.label(image) >= 0, "a negative label");
+    require(index.label(image) >= 0 && index.label(image) < kClasses, "a label beyond the classes");
     if (!holds_members(index.groups()[index.group(image)])) continue;
     const TarEntry member = index.member(image);
-    require(member.offset_bytes >= 0 && member.data_offset_bytes >= member.offset_bytes,
-            "no place in a file");
+    require(member.offset_bytes >= 0 && member.data_offset_bytes >= member.offset_bytes &&
+                member.data_offset_bytes + member.size_bytes <= index.groups()[index.group(image)].size_bytes,
+            "no place in the file");
   }
 }
 
@@ -103,7 +106,7 @@ Updated update(const fs::path& file, const Listed& listed) {
     ++groups;
     return false;  // a problem: nothing is saved
   };
-  ImageIndex index = update_index(IndexFile(file, listed.contents), listed.groups, list, note);
+  ImageIndex index = update_index(IndexFile(file, listed.contents, kClasses), listed.groups, list, note);
   return {.index = std::move(index), .from_file = groups < listed.groups.size()};
 }
 
@@ -131,7 +134,7 @@ std::string repair_index(std::string bytes) {
 void read_forged_index(const fs::path& file) {
   bool used = false;
   for (const Listed& listed : {folders(), shards()}) {
-    if (const std::optional<ImageIndex> index = IndexFile(file, listed.contents).load()) {
+    if (const std::optional<ImageIndex> index = IndexFile(file, listed.contents, kClasses).load()) {
       look_at(*index);
       used = true;
     }

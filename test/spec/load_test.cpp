@@ -1,5 +1,7 @@
 #include "spec/load.h"
 
+#include <sys/stat.h>
+
 #include "spec_errors.h"
 
 namespace sdp {
@@ -60,7 +62,7 @@ TEST_CASE("a wrong value is refused with its place, what was found and what was 
   };
   const std::vector<Case> cases = {
       {"subnetwork:\n  workers: four\n",
-       "x.yaml:4:12: subnetwork.workers: found 'four', expected a whole number, between 1 and 65536"},
+       "x.yaml:4:12: subnetwork.workers: found 'four', expected a whole number, between 1 and 1024"},
       {"subnetwork:\n  workers: 2.5\n",
        "x.yaml:4:12: subnetwork.workers: found '2.5', expected a whole number"},
       {"subnetwork:\n  workers: 1e3\n",
@@ -111,7 +113,7 @@ TEST_CASE("a wrong value is refused with its place, what was found and what was 
       {"schedule: {milestones: [0.5, 0.5]}",
        "x.yaml:3:30: schedule.milestones[1]: found '0.5' a second time"},
       {"schedule: {warmup_steps: -1}",
-       "x.yaml:3:26: schedule.warmup_steps: found '-1', expected a whole number, at"},
+       "x.yaml:3:26: schedule.warmup_steps: found '-1', expected a whole number, between 0 and"},
       {"model: resnet18",
        "x.yaml:3:8: model: found 'resnet18', expected a mapping with the keys name, num_classes"},
       {"model:", "x.yaml:3:1: model: found nothing, expected a mapping"},
@@ -267,14 +269,73 @@ TEST_CASE("a file is read after its base") {
   };
   const auto circle = folder.write("circle.yaml", "base: other.yaml\n");
   folder.write("other.yaml", "base: ../" + folder.path().filename().string() + "/circle.yaml\n");
-  CHECK(contains(error(circle), "is based on itself"));
+  CHECK(contains(error(circle), "other.yaml:1:7: base: found '"));
+  CHECK(contains(error(circle), "is based on this file"));
   for (const char* bases : {"[]", "[root.yaml, {a: b}]", "", "{root.yaml: 1}"}) {
     const auto wrong = folder.write("wrong.yaml", "name: x\nbase: " + std::string(bases) + "\n");
     CHECK(contains(error(wrong), wrong.string() + ":2:1: base: expected the name of a YAML file, or a list"));
   }
-  CHECK(contains(error(folder.write("lost.yaml", "base: nowhere.yaml\n")), "nowhere.yaml: can't be read"));
+  const auto lost = folder.write("lost.yaml", "name: x\nbase: [root.yaml, nowhere.yaml]\n");
+  CHECK(contains(error(lost), lost.string() + ":2:19: base: found '"));
+  CHECK(contains(error(lost), "nowhere.yaml', which is not there"));
   CHECK(contains(error(folder.write("broken.yaml", "base: root.yaml\noptimizer: {lr: x}\n")),
                  "broken.yaml:2:17: optimizer.lr: found 'x'"));
+}
+
+TEST_CASE("bases without end are refused where they are named") {
+  const TemporaryFolder folder;
+  const auto error = [](const std::filesystem::path& file) {
+    return usage_error([&] { load_spec({file}, {}, NamedFiles::kNotNeeded); });
+  };
+  // Each names the next one twice: 2^30 files to read.
+  for (int i = 0; i < 30; ++i) {
+    const std::string next = std::to_string(i + 1) + ".yaml";
+    folder.write(std::to_string(i) + ".yaml", "base: [" + next + ", " + next + "]\n");
+  }
+  folder.write("30.yaml", spec_with(""));
+  CHECK(contains(error(folder.path() / "0.yaml"), "base: found '"));
+  CHECK(contains(error(folder.path() / "0.yaml"), "more than 256 files"));
+  const auto long_name = folder.write("long.yaml", "base: " + std::string(100'000, 'x') + ".yaml\n");
+  CHECK(contains(error(long_name), long_name.string() + ":1:7: base: found '"));
+  CHECK(error(long_name).size() < 1000);
+}
+
+TEST_CASE("what is no file of a sensible size is refused, and not waited for") {
+  const TemporaryFolder folder;
+  const auto error = [](const std::filesystem::path& file) {
+    return usage_error([&] { load_spec({file}, {}); });
+  };
+  CHECK(contains(error("/dev/zero"), "/dev/zero: found a pipe or a device"));
+  CHECK(contains(error(folder.path()), "found a folder"));
+  const std::filesystem::path pipe = folder.path() / "pipe.yaml";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(contains(error(pipe), "found a pipe or a device"));
+  const auto huge = folder.write("huge.yaml", "");
+  std::filesystem::resize_file(huge, 10'000'000'000);  // of holes
+  CHECK(contains(error(huge), "found 10000000000 bytes, expected a YAML file of at most 1048576"));
+}
+
+TEST_CASE("of a long value the beginning is shown, and how long it is") {
+  const std::string value(100'000, 'v');
+  for (const std::string& text : {"optimizer: {lr: " + value + "}", "optimizer: {lr: \"" + value + "\"}",
+                                  "model: {name: " + value + "}", "subnetwork: {coverage: " + value + "}",
+                                  value + ": 1", "optimizer: {" + value + ": 1}",
+                                  "train: {max_steps: [" + value + "]}", "data: {path: " + value + "}"}) {
+    CAPTURE(text.substr(0, 40));
+    const std::string error = spec_error("name: test\ndata: {path: .}\n" + text + "\n");
+    CHECK(error != "no error");
+    CHECK(error.size() < 1200);
+  }
+  CHECK(spec_error("data: {path: .}\nname: " + value).size() < 1200);
+  for (const std::string& key :
+       {std::string("optimizer.lr"), value, value + ".a", std::string(100'000, '.')}) {
+    std::string dotted = key;
+    CHECK(spec_error(spec_with(""), {dotted + "=" + value}).size() < 1200);
+  }
+  std::string deep = "a";
+  for (int i = 0; i < 50'000; ++i)
+    deep += ".a";
+  CHECK(contains(spec_error(spec_with(""), {deep + "=1"}), "expected key=value"));
 }
 
 TEST_CASE("of several bases the later wins, and the file itself over all") {

@@ -43,6 +43,7 @@ const std::vector<std::string> kKeys = {"name",
                                         "data.augment",
                                         "data.eval_resize",
                                         "data.scaled_decoding",
+                                        "data.max_image_pixels",
                                         "data.mixup_alpha",
                                         "data.cutmix_alpha",
                                         "data.sequence_length",
@@ -141,6 +142,7 @@ ExperimentSpec unusual() {
                .train_files = "a*.bin",
                .test_files = "b?.bin",
                .augment = std::vector{Augmentation::kFlip},
+               .max_image_pixels = 1'000'000,
                .sequence_length = 77,
                .loader_threads = 3,
                .prefetch_batches = 9,
@@ -155,7 +157,7 @@ ExperimentSpec unusual() {
   spec.optimizer = {
       OptimizerName::kAdamW, 0.1 + 0.2, 1.0 / 3, true, 0.95, 1 - 1e-16, 5e-324, 1e300, false, 1e-7, false};
   spec.schedule = {ScheduleName::kStep, 0.1, 3, {1e-9, 1.0 / 3, 1 - 1e-15}, 0.7, 0.01};
-  spec.train = {123456789.125,
+  spec.train = {123456.125,
                 5,
                 Budget::kCoverage,
                 2,
@@ -262,8 +264,9 @@ TEST_CASE("describe_fields has a line for every key, within 110 columns") {
   CHECK(contains(
       text, "name                              text             (required)\n    name of the run folder\n"));
   CHECK(contains(text, "optimizer.name                    name             sgd           sgd | adamw\n"));
-  CHECK(contains(text,
-                 "train.max_steps                   whole number     unset         at least 1 [steps]\n"));
+  CHECK(contains(
+      text,
+      "train.max_steps                   whole number     unset         between 1 and 1073741824 [steps]\n"));
   CHECK(contains(
       text, "optimizer.momentum                number           0.9           at least 0 and below 1\n"));
 }
