@@ -24,21 +24,24 @@ DeviceProfile profile_of(const PlanArguments& arguments, const TrainSpec& train)
                              ? measure_device(choose_device(train.device, Ranks{}), train.precision)
                              : device_profile(arguments.device, train.precision);
   if (arguments.memory_gigabytes) {
-    if (*arguments.memory_gigabytes <= 0)
-      throw UsageError(fmt::format("--memory {}: expected gigabytes above 0", *arguments.memory_gigabytes));
+    constexpr double kMostGigabytes = 1e6;
+    if (!(*arguments.memory_gigabytes > 0 && *arguments.memory_gigabytes <= kMostGigabytes))
+      throw UsageError(fmt::format("--memory {}: expected gigabytes above 0 and at most {:.0f}",
+                                   *arguments.memory_gigabytes, kMostGigabytes));
     device.memory_bytes = static_cast<int64_t>(*arguments.memory_gigabytes * 1e9);
   }
   return device;
 }
 
-PeakBytes predicted_peak(const Experiment& experiment, int process) {
+PeakBytes predicted_peak(const Experiment& experiment, const StepMemory& memory, int process) {
   const ExperimentSpec& spec = experiment.spec;
-  const Cost cost = cost_of(experiment.plan, experiment.schedule, spec.optimizer, process, spec.train);
-  return peak_of(experiment.plan, experiment.schedule, cost, process, spec.train);
+  return memory.peak(cost_of(experiment.plan, experiment.schedule, spec.optimizer, process, spec.train),
+                     process);
 }
 
 /// The process that has the asked worker (its first replica), or else the one with the largest peak.
-int process_to_measure(const Experiment& experiment, const std::optional<int>& worker) {
+int process_to_measure(const Experiment& experiment, const StepMemory& memory,
+                       const std::optional<int>& worker) {
   const Placement& placement = experiment.schedule.placement;
   if (worker && (*worker < 0 || *worker >= placement.workers))
     throw UsageError(fmt::format("--worker {}: expected a worker in 0..{}", *worker, placement.workers - 1));
@@ -48,7 +51,7 @@ int process_to_measure(const Experiment& experiment, const std::optional<int>& w
     const std::vector<Slot> slots = placement.slots_of(process);
     if (worker && std::any_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.worker == *worker; }))
       return process;
-    const int64_t bytes = predicted_peak(experiment, process).total();
+    const int64_t bytes = predicted_peak(experiment, memory, process).total();
     if (bytes > largest_bytes) {
       largest = process;
       largest_bytes = bytes;
@@ -58,11 +61,12 @@ int process_to_measure(const Experiment& experiment, const std::optional<int>& w
 }
 
 std::string measured_text(const Experiment& experiment, const PlanArguments& arguments) {
-  const int process = process_to_measure(experiment, arguments.worker);
+  const StepMemory memory(experiment.plan, experiment.schedule, experiment.spec.train);
+  const int process = process_to_measure(experiment, memory, arguments.worker);
   const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
   use_own_cores();
   const StepMeasurement measured = measure_step(experiment, process, device, kMeasuredSteps);
-  const PeakBytes predicted = predicted_peak(experiment, process);
+  const PeakBytes predicted = predicted_peak(experiment, memory, process);
   return arguments.json ? measurement_json(measured, predicted)
                         : describe_measurement(experiment, measured, predicted);
 }

@@ -55,7 +55,7 @@ class RegimeSums {
   void begin_batch() {
     sums_.clear();
     for (const Unit& unit : plan_.units)
-      sums_.emplace_back(unit.owners, plan_.workers);
+      sums_.emplace_back(unit.owners.members(), plan_.workers);
   }
 
   void add(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {

@@ -68,10 +68,11 @@ int64_t updated_bytes(int64_t optimizer_bytes, int64_t gradient_bytes) {
 /// By process. `between`: bytes a step that each of them sends to other nodes.
 std::vector<ProcessStep> steps_of(const EngineWay& way, const std::vector<Cost>& costs,
                                   const std::vector<int64_t>& between) {
+  const StepMemory memory(way.plan, way.schedule, way.spec.train);
   std::vector<ProcessStep> steps;
   for (int process = 0; process < static_cast<int>(costs.size()); ++process) {
     const Cost& cost = costs[process];
-    steps.push_back({.peak = peak_of(way.plan, way.schedule, cost, process, way.spec.train),
+    steps.push_back({.peak = memory.peak(cost, process),
                      .flops = step_flops(cost.flops_per_sample, way),
                      .bytes_sent_in_forward = cost.publish_bytes_per_step,
                      .bytes_sent_in_backward = cost.reduce_bytes_per_step,
@@ -116,8 +117,8 @@ StepForecast forecast_steps(const std::string& name, double flops_share,
 }
 
 /// Bytes a step that each process sends to other nodes.
-std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap& nodes) {
-  return nodes.nodes() > 1 ? sent_between_nodes(traffic_of(schedule), nodes)
+std::vector<int64_t> between_nodes(const Schedule& schedule, const NodeMap& nodes) {
+  return nodes.nodes() > 1 ? sent_between_nodes(schedule, nodes)
                            : std::vector<int64_t>(nodes.node_of.size(), 0);
 }
 
@@ -133,8 +134,9 @@ std::vector<Cost> costs_of(const EngineWay& way) {
 StepForecast forecast_engine(const EngineWay& way, const std::vector<Cost>& costs,
                              const std::vector<ProcessStep>& steps, const DeviceProfile& device) {
   StepForecast forecast = forecast_steps(way.name, flops_share(way.plan), steps, device);
-  forecast.largest_batch = largest_batch(way.plan, way.schedule, costs[forecast.peak_process],
-                                         forecast.peak_process, way.spec.train, device.tensor_bytes());
+  forecast.largest_batch =
+      StepMemory(way.plan, way.schedule, way.spec.train)
+          .largest_batch(costs[forecast.peak_process], forecast.peak_process, device.tensor_bytes());
   return forecast;
 }
 
@@ -150,10 +152,9 @@ StepForecast forecast_fsdp(const EngineWay& ddp, const NodeMap& nodes, const Dev
   const Placement& placement = ddp.schedule.placement;
   const FsdpBytes bytes = fsdp_bytes(ddp.plan.layout, ddp.spec, placement.processes);
   const Cost cost = cost_of(ddp.plan, ddp.schedule, ddp.spec.optimizer, 0, ddp.spec.train);
+  const StepMemory memory(ddp.plan, ddp.schedule, ddp.spec.train);
   const auto peak_at = [&](int64_t batch_size) {
-    TrainSpec train = ddp.spec.train;
-    train.batch_size_per_worker = batch_size;
-    return PeakBytes{.activations = most_activations(ddp.plan, ddp.schedule, cost, 0, train),
+    return PeakBytes{.activations = memory.most_activations(cost, 0, batch_size),
                      .weights = bytes.weights + bytes.gathered_weights,
                      .gradients = bytes.gradients + bytes.unit_gradients,
                      .optimizer = bytes.optimizer,
@@ -204,7 +205,7 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
                      const ExperimentSpec& spec, const DeviceProfile& device) {
   const EngineWay own{"this plan", plan, schedule, spec};
   const std::vector<Cost> own_costs = costs_of(own);
-  const std::vector<int64_t> own_between = sent_between_nodes(schedule, nodes);
+  const std::vector<int64_t> own_between = between_nodes(schedule, nodes);
   const std::vector<ProcessStep> own_steps = steps_of(own, own_costs, own_between);
   Forecast forecast{.device = device,
                     .per_process = {},
@@ -218,12 +219,11 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   forecast.per_process.resize(static_cast<size_t>(schedule.placement.processes),
                               forecast.per_process.front());
 
-  const auto add = [&](const EngineWay& way) {
+  const auto add = [&](const EngineWay& way, const std::vector<Cost>& costs) {
     const bool sends_the_same = way.plan.owners_per_unit == plan.owners_per_unit &&
                                 way.schedule.options.shard == schedule.options.shard;
-    const std::vector<Cost> costs = costs_of(way);
     const std::vector<ProcessStep> steps =
-        steps_of(way, costs, sends_the_same ? own_between : sent_between_nodes(way.schedule, nodes));
+        steps_of(way, costs, sends_the_same ? own_between : between_nodes(way.schedule, nodes));
     forecast.others.push_back(forecast_engine(way, costs, steps, device));
   };
   // Whole branches are the fewest units; with full coverage it does not matter what they are.
@@ -233,13 +233,16 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   };
   const EngineWay ddp = dense_one("DDP", false, false);
   const EngineWay checkpointing_ddp = with_checkpointing(ddp);
-  add(ddp);
-  add(dense_one("ZeRO-1", true, false));
-  add(dense_one("ZeRO-2", true, true));
+  add(ddp, costs_of(ddp));
+  for (const EngineWay& zero : {dense_one("ZeRO-1", true, false), dense_one("ZeRO-2", true, true)})
+    add(zero, costs_of(zero));
   forecast.others.push_back(forecast_fsdp(ddp, nodes, device));
-  add(checkpointing_ddp);
+  add(checkpointing_ddp, costs_of(checkpointing_ddp));
   forecast.others.push_back(forecast_fsdp(checkpointing_ddp, nodes, device));
-  if (plan.coverage() < 1 && !spec.train.checkpoint_activations) add(with_checkpointing(own));
+  if (plan.coverage() < 1 && !spec.train.checkpoint_activations) {
+    // Of a cost only the kept activations are others, which a step's walk counts itself.
+    add(with_checkpointing(own), own_costs);
+  }
   return forecast;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "forecast/step_sizes.h"
 #include "subnet/accounting.h"
 #include "subnet/schedule.h"
 
@@ -23,20 +24,25 @@ struct PeakBytes {
   int64_t total() const { return activations + weights + gradients + optimizer + buckets; }
 };
 
-/// Of process `process`, whose cost is `cost` (cost_of), at the batch size of `train` and with or without its
-/// activation checkpointing.
-PeakBytes peak_of(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
-                  const TrainSpec& train);
-
-/// The most that activations alone take at any time of the same step.
-int64_t most_activations(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
-                         const TrainSpec& train);
-
 /// Largest batch size per worker, up to about two million, that `fits`; 0: not even one sample does.
 int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits);
 
-/// The same where what fits is a step whose peak is at most `memory_bytes`.
-int64_t largest_batch(const SubnetPlan& plan, const Schedule& schedule, const Cost& cost, int process,
-                      const TrainSpec& train, int64_t memory_bytes);
+/// What a step takes on the processes of a schedule, with or without activation checkpointing as `train`
+/// says. Plan and schedule must outlive it. `cost` is the process's (cost_of).
+class StepMemory {
+ public:
+  StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train);
+
+  /// At the batch size of `train`.
+  PeakBytes peak(const Cost& cost, int process) const;
+  /// The most that activations alone take at any time of a step of this batch size per worker.
+  int64_t most_activations(const Cost& cost, int process, int64_t batch_size) const;
+  /// Largest batch size per worker whose step's peak is at most `memory_bytes`.
+  int64_t largest_batch(const Cost& cost, int process, int64_t memory_bytes) const;
+
+ private:
+  StepSizes sizes_;
+  int64_t batch_size_;
+};
 
 }  // namespace sdp

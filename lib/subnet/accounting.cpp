@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
-
-#include "subnet/storage.h"
+#include <utility>
 
 namespace sdp {
 namespace {
@@ -38,11 +38,38 @@ void add_bucket(Cost& cost, const Bucket& bucket, const Schedule& schedule, int 
   cost.optimizer_bytes += updated * (moments + master) * sum_bytes;
 }
 
-/// Bytes of the gradients one worker's backward pass leaves.
-int64_t worker_gradient_bytes(const SubnetPlan& plan, Precision precision, int worker) {
+/// Of a branch's hidden width, what these slots store.
+int64_t stored_width(const SubnetPlan& plan, int branch, const std::vector<Slot>& slots) {
+  const int worker = slots.front().worker;
+  if (slots.back().worker == worker)
+    return plan.masking == Masking::kForward ? plan.owned_width(worker, branch)
+                                             : plan.layout.branches[branch].hidden_width;
+  int64_t width = 0;
+  std::set<std::vector<int>> stored;
+  for (const Slot& slot : slots) {
+    for (BranchPart& part : plan.parts_of(slot.worker, branch)) {
+      const auto [units, is_new] = stored.insert(std::move(part.units));
+      if (!is_new) continue;
+      for (int unit : *units)
+        width += plan.units[unit].end - plan.units[unit].begin;
+    }
+  }
+  return width;
+}
+
+/// Bytes of the values that these slots store, of which those with the same units of a parameter share one
+/// tensor (subnet/storage.h).
+int64_t stored_bytes(const SubnetPlan& plan, Precision precision, const std::vector<Slot>& slots) {
+  std::vector<int64_t> width;  // by branch: of all different parts
+  for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
+    width.push_back(stored_width(plan, b, slots));
   int64_t bytes = 0;
-  for (int parameter = 0; parameter < static_cast<int>(plan.layout.parameters.size()); ++parameter)
-    bytes += gradient_bytes(plan, precision, worker, parameter);
+  for (const ParameterLayout& parameter : plan.layout.parameters) {
+    const int64_t elements = plan.is_divided(parameter)
+                                 ? plan.elements_of_width(parameter, width[parameter.branch.value()])
+                                 : parameter.elements();
+    bytes += elements * bytes_of(element_type(parameter, precision));
+  }
   return bytes;
 }
 
@@ -54,12 +81,18 @@ std::vector<std::string> moment_names(const OptimizerSpec& spec) {
   return {};
 }
 
-int64_t gradient_bytes(const SubnetPlan& plan, Precision precision, int worker, int parameter) {
-  const ParameterLayout& layout = plan.layout.parameters[parameter];
-  int64_t elements = 0;
-  for (int unit : plan.units_of(layout))
-    if (plan.holding(worker, unit) == Holding::kOwned) elements += plan.elements_of(layout, unit);
-  return elements * bytes_of(element_type(layout, precision));
+std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision, int worker) {
+  std::vector<int64_t> owned;  // by branch: of its width
+  for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
+    owned.push_back(plan.owned_width(worker, b));
+  std::vector<int64_t> bytes;
+  for (const ParameterLayout& parameter : plan.layout.parameters) {
+    const int64_t elements = plan.is_divided(parameter)
+                                 ? plan.elements_of_width(parameter, owned[parameter.branch.value()])
+                                 : parameter.elements();
+    bytes.push_back(elements * bytes_of(element_type(parameter, precision)));
+  }
+  return bytes;
 }
 
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
@@ -70,25 +103,27 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
 
   const Precision precision = schedule.options.precision;
   const std::vector<Slot> slots = schedule.placement.slots_of(process);
-  for (const StoredPart& part : stored_parts(plan, slots))
-    cost.parameter_bytes +=
-        elements_of(plan, part) * bytes_of(element_type(plan.layout.parameters[part.parameter], precision));
+  cost.parameter_bytes = stored_bytes(plan, precision, slots);
 
-  std::set<int> units;
+  std::vector<bool> owns(plan.units.size(), false);
   int64_t largest_gradient = 0;  // that stands in full
   double largest_activation_bytes = 0;
   for (Slot slot : slots) {
     for (int unit : plan.units_with(slot.worker, Holding::kOwned))
-      units.insert(unit);
+      owns[unit] = true;
     cost.flops_per_sample += plan.worker_flops(slot.worker) / static_cast<double>(slots.size());
-    if (!schedule.options.release_gradients)
-      largest_gradient = std::max(largest_gradient, worker_gradient_bytes(plan, precision, slot.worker));
+    if (!schedule.options.release_gradients) {
+      const std::vector<int64_t> gradients = gradient_bytes(plan, precision, slot.worker);
+      largest_gradient =
+          std::max(largest_gradient, std::accumulate(gradients.begin(), gradients.end(), int64_t{0}));
+    }
     const Kept kept = plan.worker_kept(slot.worker, train.checkpoint_activations);
     largest_activation_bytes =
         std::max(largest_activation_bytes,
                  kept.elements * static_cast<double>(bytes_of(compute_type(precision))) + kept.bytes);
   }
-  cost.units.assign(units.begin(), units.end());
+  for (int unit = 0; unit < static_cast<int>(owns.size()); ++unit)
+    if (owns[unit]) cost.units.push_back(unit);
   cost.gradient_bytes = std::max(cost.gradient_bytes + largest_gradient, cost.averaged_gradient_bytes);
   cost.activation_bytes =
       std::llround(largest_activation_bytes * static_cast<double>(train.batch_size_per_worker));

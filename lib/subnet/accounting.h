@@ -41,8 +41,8 @@ std::vector<std::string> moment_names(const OptimizerSpec& spec);
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
              const TrainSpec& train);
 
-/// Bytes of the gradient that a worker's backward pass leaves of a parameter: of what the worker owns.
-int64_t gradient_bytes(const SubnetPlan& plan, Precision precision, int worker, int parameter);
+/// By parameter: bytes of the gradient that a worker's backward pass leaves, of what the worker owns.
+std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision, int worker);
 
 /// Schedule options as the spec says them.
 ScheduleOptions schedule_options(const ExperimentSpec& spec);

@@ -5,36 +5,91 @@
 #include <cstdint>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 namespace sdp {
 namespace {
 
-/// Sum over d of (number of ordered pairs of the set with difference d)^2.
-int64_t unevenness_of_differences(const OwnerSet& set, int workers) {
-  std::vector<int64_t> count(workers, 0);
-  for (int a : set)
-    for (int b : set)
-      if (a != b) ++count[(a - b + workers) % workers];
-  return std::inner_product(count.begin(), count.end(), count.begin(), int64_t{0});
-}
+/// A set of residues modulo n, changed one element at a time: how often each difference and each sum of two
+/// elements occurs.
+class Differences {
+ public:
+  Differences(const OwnerSet& set, int workers)
+      : n_(workers), has_(n_, false), count_(n_, 0), sums_(n_, 0), crossed_(n_) {
+    for (int element : set)
+      insert(element);
+  }
+
+  bool has(int element) const { return has_[element]; }
+  void insert(int element) { change(element, 1); }
+  void remove(int element) { change(element, -1); }
+
+  /// Sum over d != 0 of (number of ordered pairs with difference d)^2.
+  int64_t unevenness() const {
+    int64_t sum = 0;
+    for (int64_t count : count_)
+      sum += count * count;
+    return sum;
+  }
+
+  /// By element that is not in the set: the unevenness with it. An element x adds one to the counts of x - b
+  /// and of b - x for every b of the set; these squares grow by twice their counts and by one, and by two
+  /// more where x - b = b' - x.
+  std::vector<int64_t> unevenness_with_each() {
+    std::vector<int> twice(count_);  // its second half stands for negative differences' first
+    twice.insert(twice.end(), count_.begin(), count_.end());
+    std::fill(crossed_.begin(), crossed_.end(), 0);
+    int64_t elements = 0;
+    for (int b = 0; b < n_; ++b) {
+      if (!has_[b]) continue;
+      ++elements;
+      const int* shifted = twice.data() + n_ - b;
+      for (int x = 0; x < n_; ++x)
+        crossed_[x] += shifted[x];
+    }
+    const int64_t now = unevenness();
+    std::vector<int64_t> result(n_);
+    for (int x = 0; x < n_; ++x)
+      result[x] = now + 4 * int64_t{crossed_[x]} + 2 * elements + 2 * int64_t{sums_[2 * x % n_]};
+    return result;
+  }
+
+ private:
+  void change(int element, int by) {
+    if (by < 0) has_[element] = false;
+    for (int other = 0; other < n_; ++other) {
+      if (!has_[other]) continue;
+      count_[(element - other + n_) % n_] += by;
+      count_[(other - element + n_) % n_] += by;
+      sums_[(element + other) % n_] += 2 * by;
+    }
+    sums_[2 * element % n_] += by;
+    if (by > 0) has_[element] = true;
+  }
+
+  int n_;
+  std::vector<bool> has_;
+  std::vector<int> count_;    ///< by difference d != 0: ordered pairs
+  std::vector<int> sums_;     ///< by sum: ordered pairs, an element with itself included
+  std::vector<int> crossed_;  ///< by x: sum over the set's b of count_[x - b]
+};
 
 /// Exchanges one element at a time as long as that makes the differences more even.
 OwnerSet descend(OwnerSet set, int workers, int64_t& unevenness) {
-  unevenness = unevenness_of_differences(set, workers);
+  Differences differences(set, workers);
+  unevenness = differences.unevenness();
   for (bool improved = true; improved;) {
     improved = false;
     for (int& element : set) {
+      differences.remove(element);
+      const std::vector<int64_t> with = differences.unevenness_with_each();
       for (int candidate = 0; candidate < workers; ++candidate) {
-        if (std::find(set.begin(), set.end(), candidate) != set.end()) continue;
-        const int previous = std::exchange(element, candidate);
-        const int64_t changed = unevenness_of_differences(set, workers);
-        if (changed < unevenness) {
-          unevenness = changed;
-          improved = true;
-        } else {
-          element = previous;
-        }
+        if (differences.has(candidate) || with[candidate] >= unevenness) continue;
+        element = candidate;
+        unevenness = with[candidate];
+        improved = true;
       }
+      differences.insert(element);
     }
   }
   std::sort(set.begin(), set.end());

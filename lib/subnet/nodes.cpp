@@ -139,6 +139,51 @@ void renumber(std::vector<int>& node_of) {
     if (node == first || node == 0) node = first - node;
 }
 
+/// Bytes a step, by process that sends them.
+struct Sent {
+  std::vector<int64_t> all;
+  std::vector<int64_t> between;  ///< of these, to other nodes
+};
+
+Sent sent_by_process(const Schedule& schedule, const NodeMap& nodes) {
+  Sent sent{.all = std::vector<int64_t>(nodes.node_of.size(), 0),
+            .between = std::vector<int64_t>(nodes.node_of.size(), 0)};
+  for (const Bucket& bucket : schedule.buckets) {
+    const int64_t gradient_bytes = bytes_of(schedule.wire_type(bucket));
+    const int64_t value_bytes = bytes_of(bucket.type);
+    const int64_t held_bytes = schedule.options.shard ? value_bytes : gradient_bytes;
+    for (const Segment& segment : bucket.segments) {
+      // Of the segment's elements, holders and readers those in one node.
+      std::vector<int64_t> elements(nodes.nodes(), 0), holders(nodes.nodes(), 0), readers(nodes.nodes(), 0);
+      const auto all_holders = static_cast<int>(segment.holders.size());
+      const auto all_readers = static_cast<int>(segment.readers.size());
+      std::vector<int64_t> shares;
+      for (int i = 0; i < all_holders; ++i) {
+        const int node = nodes.node_of[segment.holders[i]];
+        shares.push_back(segment.boundary(i + 1) - segment.boundary(i));
+        elements[node] += shares.back();
+        ++holders[node];
+      }
+      for (int reader : segment.readers)
+        ++readers[nodes.node_of[reader]];
+      for (int i = 0; i < all_holders; ++i) {
+        const int holder = segment.holders[i];
+        const int node = nodes.node_of[holder];
+        // Gradients to whom updates them; what is updated here to the other holders and readers.
+        sent.all[holder] +=
+            (segment.elements - shares[i]) * gradient_bytes +
+            shares[i] * ((all_holders - 1) * held_bytes + (all_readers - all_holders) * value_bytes);
+        const int64_t other_holders = all_holders - holders[node];
+        const int64_t other_readers = all_readers - readers[node];
+        sent.between[holder] +=
+            (segment.elements - elements[node]) * gradient_bytes +
+            shares[i] * (other_holders * held_bytes + (other_readers - other_holders) * value_bytes);
+      }
+    }
+  }
+  return sent;
+}
+
 }  // namespace
 
 int NodeMap::nodes() const {
@@ -199,23 +244,16 @@ NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_
   return nodes;
 }
 
-std::vector<int64_t> sent_between_nodes(const std::vector<int64_t>& traffic, const NodeMap& nodes) {
-  const size_t processes = nodes.node_of.size();
-  std::vector<int64_t> sent(processes, 0);
-  for (size_t from = 0; from < processes; ++from)
-    for (size_t to = 0; to < processes; ++to)
-      if (nodes.node_of[from] != nodes.node_of[to]) sent[from] += traffic[from * processes + to];
-  return sent;
+std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap& nodes) {
+  return sent_by_process(schedule, nodes).between;
 }
 
-NodeTraffic node_traffic(const std::vector<int64_t>& traffic, const NodeMap& nodes) {
-  const auto processes = static_cast<std::ptrdiff_t>(nodes.node_of.size());
-  const std::vector<int64_t> sent = sent_between_nodes(traffic, nodes);
+NodeTraffic node_traffic(const Schedule& schedule, const NodeMap& nodes) {
+  const Sent sent = sent_by_process(schedule, nodes);
   NodeTraffic result;
-  for (std::ptrdiff_t process = 0; process < processes; ++process) {
-    const auto row = traffic.begin() + process * processes;
-    const int64_t between = sent[process];
-    const int64_t inside = std::accumulate(row, row + processes, int64_t{0}) - between;
+  for (size_t process = 0; process < sent.all.size(); ++process) {
+    const int64_t between = sent.between[process];
+    const int64_t inside = sent.all[process] - between;
     result.inside += inside;
     result.between += between;
     result.largest_inside = std::max(result.largest_inside, inside);
@@ -238,7 +276,7 @@ NodeTraffic ring_traffic(int64_t bytes, const NodeMap& nodes) {
 int units_in_one_node(const SubnetPlan& plan, const Placement& placement, const NodeMap& nodes) {
   int count = 0;
   for (const Unit& unit : plan.units) {
-    const std::vector<int> holders = placement.processes_of(unit.owners);
+    const MemberSet holders = placement.processes_of(unit.owners);
     const int node = nodes.node_of[holders.front()];
     if (std::all_of(holders.begin(), holders.end(), [&](int p) { return nodes.node_of[p] == node; })) ++count;
   }

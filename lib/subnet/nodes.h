@@ -45,10 +45,10 @@ struct NodeTraffic {
   int64_t largest_inside = 0;
   int64_t largest_between = 0;
 };
-NodeTraffic node_traffic(const std::vector<int64_t>& traffic, const NodeMap& nodes);
+NodeTraffic node_traffic(const Schedule& schedule, const NodeMap& nodes);
 
-/// Bytes a step that each process sends to other nodes.
-std::vector<int64_t> sent_between_nodes(const std::vector<int64_t>& traffic, const NodeMap& nodes);
+/// Bytes a step that each process sends to other nodes: those of traffic_of, without its table of all pairs.
+std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap& nodes);
 
 /// The same of a ring all-reduce of `bytes` over all processes, node by node: each sends 2 (W - 1) / W of
 /// them to the next, of a node only the last one to another node (Patarasuk and Yuan 2009).

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <set>
+#include <vector>
 
 #include "spec/error.h"
 
@@ -16,12 +16,15 @@ std::vector<Slot> Placement::slots_of(int process) const {
   return result;
 }
 
-std::vector<int> Placement::processes_of(const std::vector<int>& worker_set) const {
-  std::set<int> result;
-  for (int worker : worker_set)
-    for (int replica = 0; replica < replicas; ++replica)
-      result.insert(process_of({.worker = worker, .replica = replica}));
-  return {result.begin(), result.end()};
+MemberSet Placement::processes_of(const MemberSet& worker_set) const {
+  std::vector<int> result;  // slots are numbered worker by worker, so that processes come in ascending order
+  for (int worker : worker_set) {
+    for (int replica = 0; replica < replicas; ++replica) {
+      const int process = process_of({.worker = worker, .replica = replica});
+      if (result.empty() || result.back() != process) result.push_back(process);
+    }
+  }
+  return result;
 }
 
 Placement make_placement(int64_t workers, int64_t replicas, int64_t processes) {

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "subnet/member_set.h"
+
 namespace sdp {
 
 struct Slot {
@@ -26,8 +28,8 @@ struct Placement {
   int process_of(Slot slot) const { return (slot.worker * replicas + slot.replica) / slots_per_process(); }
   /// Slots of a process, in the order in which their gradients are summed.
   std::vector<Slot> slots_of(int process) const;
-  /// Processes that run at least one slot of one of these workers, ascending.
-  std::vector<int> processes_of(const std::vector<int>& worker_set) const;
+  /// Processes that run at least one slot of one of these workers.
+  MemberSet processes_of(const MemberSet& worker_set) const;
 };
 
 /// W = R n or W divides n; anything else is a UsageError that names the W that would do.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 
 #include "spec/error.h"
 #include "subnet/assignment.h"
+#include "subnet/size_limits.h"
 #include "subnet/slice_assignment.h"
 
 namespace sdp {
@@ -37,6 +39,22 @@ std::vector<int64_t> slice_bounds(const BranchLayout& branch, const SubnetworkSp
   for (int64_t i = 0; i <= slices; ++i)
     bounds.push_back(grains * i / slices * granularity);
   return bounds;
+}
+
+void check_entries(const ModelLayout& layout, const SubnetworkSpec& spec) {
+  const int64_t slots = spec.workers * spec.replicas;
+  int64_t units = 0;
+  for (const BranchLayout& branch : layout.branches)
+    units += spec.construction == Construction::kBlock
+                 ? 1
+                 : std::min(spec.slices_per_branch.value_or(spec.workers), branch.hidden_width);
+  if (units * slots > kMostPlanEntries)
+    throw UsageError(fmt::format(
+        "subnetwork: {} units on {} workers x {} replicas are too many to plan, expected a product of at "
+        "most "
+        "{}. {}Have fewer workers or replicas.",
+        units, spec.workers, spec.replicas, kMostPlanEntries,
+        spec.construction == Construction::kNeuron ? "Lower subnetwork.slices_per_branch, or: " : ""));
 }
 
 /// Block construction: one unit for every branch. Neuron construction: one for every slice.
@@ -96,11 +114,18 @@ AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& group
   return problem;
 }
 
+double share_of_width(const BranchLayout& branch, int64_t width) {
+  return static_cast<double>(width) / static_cast<double>(branch.hidden_width);
+}
+
 /// Owner sets out of a plan.json, matched by branch name and hidden range.
 void assign_from_file(SubnetPlan& plan, const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("subnetwork.assignment_file: {}: {}", path, why));
   };
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    refuse("is no regular file");
   std::ifstream file(path);
   if (!file) refuse("cannot be opened");
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -143,9 +168,10 @@ void assign(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed) {
     return plan.construction == Construction::kBlock ? assign_balanced(problem)
                                                      : assign_balanced_slices(problem, groups.family);
   };
-  const std::vector<OwnerSet> owners = spec.assignment == Assignment::kWindow   ? assign_window(problem)
-                                       : spec.assignment == Assignment::kRandom ? assign_random(problem)
-                                                                                : balanced();
+  const std::vector<OwnerSet> of_group = spec.assignment == Assignment::kWindow   ? assign_window(problem)
+                                         : spec.assignment == Assignment::kRandom ? assign_random(problem)
+                                                                                  : balanced();
+  const std::vector<MemberSet> owners(of_group.begin(), of_group.end());
   for (size_t u = 0; u < plan.units.size(); ++u)
     plan.units[u].owners = owners[groups.of_unit[u]];
 }
@@ -156,10 +182,7 @@ void check_invariants(const SubnetPlan& plan) {
     if (unit.begin != covered[unit.branch] || unit.end <= unit.begin)
       throw std::logic_error("units of branch " + plan.layout.branches[unit.branch].name + " leave a gap");
     covered[unit.branch] = unit.end;
-    if (static_cast<int>(unit.owners.size()) != plan.owners_per_unit ||
-        std::adjacent_find(unit.owners.begin(), unit.owners.end(), std::greater_equal<>()) !=
-            unit.owners.end() ||
-        unit.owners.front() < 0 || unit.owners.back() >= plan.workers)
+    if (static_cast<int>(unit.owners.size()) != plan.owners_per_unit || unit.owners.back() >= plan.workers)
       throw std::logic_error("a unit has not exactly p different owners");
   }
   for (size_t b = 0; b < covered.size(); ++b)
@@ -170,12 +193,11 @@ void check_invariants(const SubnetPlan& plan) {
 }  // namespace
 
 Holding SubnetPlan::holding(int worker, int unit) const {
-  const OwnerSet& set = owners(unit);
-  if (std::binary_search(set.begin(), set.end(), worker)) return Holding::kOwned;
+  if (owners(unit).contains(worker)) return Holding::kOwned;
   return masking == Masking::kForward ? Holding::kAbsent : Holding::kFrozen;
 }
 
-const OwnerSet& SubnetPlan::owners(int unit) const {
+const MemberSet& SubnetPlan::owners(int unit) const {
   return unit == kSharedUnit ? everyone_ : units.at(unit).owners;
 }
 
@@ -200,15 +222,25 @@ std::vector<int> SubnetPlan::units_of(const BufferLayout& buffer) const {
 }
 
 int64_t SubnetPlan::elements_of(const ParameterLayout& parameter, int unit) const {
-  if (unit == kSharedUnit || construction == Construction::kBlock) return parameter.elements();
-  const int64_t hidden = layout.branches[units.at(unit).branch].hidden_width;
-  return parameter.elements() / hidden * (units[unit].end - units[unit].begin);
+  return unit == kSharedUnit ? parameter.elements()
+                             : elements_of_width(parameter, units.at(unit).end - units[unit].begin);
+}
+
+int64_t SubnetPlan::elements_of_width(const ParameterLayout& parameter, int64_t width) const {
+  // Norms and biases of a branch, which it takes along as a whole, may have other sizes than multiples of it.
+  if (construction == Construction::kBlock) return width > 0 ? parameter.elements() : 0;
+  return parameter.elements() / layout.branches[parameter.branch.value()].hidden_width * width;
+}
+
+int64_t SubnetPlan::owned_width(int worker, int branch) const {
+  int64_t width = 0;
+  for (int u = first_unit_of(branch); u < first_unit_of(branch + 1); ++u)
+    if (holding(worker, u) == Holding::kOwned) width += units[u].end - units[u].begin;
+  return width;
 }
 
 bool SubnetPlan::owns_any_of(int worker, int branch) const {
-  for (int u = first_unit_of(branch); u < first_unit_of(branch + 1); ++u)
-    if (holding(worker, u) == Holding::kOwned) return true;
-  return false;
+  return owned_width(worker, branch) > 0;
 }
 
 std::vector<BranchPart> SubnetPlan::parts_of(int worker, int branch) const {
@@ -240,7 +272,8 @@ std::vector<BranchPart> SubnetPlan::parts_of(int worker, const BufferLayout& buf
 }
 
 bool SubnetPlan::has_branch(int worker, int branch) const {
-  return construction == Construction::kNeuron || !parts_of(worker, branch).empty();
+  return construction == Construction::kNeuron || masking == Masking::kBackward ||
+         owns_any_of(worker, branch);
 }
 
 std::vector<int> SubnetPlan::units_with(int worker, Holding wanted) const {
@@ -283,30 +316,21 @@ double SubnetPlan::dense_flops() const {
   return flops.training();
 }
 
-double SubnetPlan::share_of_width(const BranchLayout& branch, const BranchPart& part) const {
-  int64_t width = 0;
-  for (int unit : part.units)
-    width += units[unit].end - units[unit].begin;
-  return static_cast<double>(width) / static_cast<double>(branch.hidden_width);
-}
-
 Kept SubnetPlan::branch_kept(int worker, int branch_index, bool checkpoint_activations) const {
   const BranchLayout& branch = layout.branches[branch_index];
-  const std::vector<BranchPart> parts = parts_of(worker, branch_index);
+  const int64_t owned = owned_width(worker, branch_index);
+  const int64_t frozen = masking == Masking::kBackward ? branch.hidden_width - owned : 0;
   if (checkpoint_activations) {
     const bool computes_on_nothing =
         construction == Construction::kNeuron && branch.kept.neuron_empty.elements > 0;
-    return !parts.empty() || computes_on_nothing ? branch.kept.checkpointed : Kept{};
+    return owned + frozen > 0 || computes_on_nothing ? branch.kept.checkpointed : Kept{};
   }
   Kept kept;
-  bool owns_any = false;
-  for (const BranchPart& part : parts) {
-    kept += (part.frozen ? branch.kept.frozen : branch.kept.owned) * share_of_width(branch, part);
-    owns_any = owns_any || !part.frozen;
-  }
-  if (owns_any) {
+  if (owned > 0) kept += branch.kept.owned * share_of_width(branch, owned);
+  if (frozen > 0) kept += branch.kept.frozen * share_of_width(branch, frozen);
+  if (owned > 0) {
     kept += branch.kept.with_owned;
-  } else if (!parts.empty()) {
+  } else if (frozen > 0) {
     kept += construction == Construction::kBlock ? branch.kept.block_frozen : branch.kept.neuron_frozen;
   } else if (construction == Construction::kNeuron) {
     kept += branch.kept.neuron_empty;
@@ -317,10 +341,10 @@ Kept SubnetPlan::branch_kept(int worker, int branch_index, bool checkpoint_activ
 Kept SubnetPlan::branch_moment(int worker, int branch_index) const {
   if (!has_branch(worker, branch_index)) return {};
   const BranchLayout& branch = layout.branches[branch_index];
-  double widest = 0;  // parts come one after another
-  for (const BranchPart& part : parts_of(worker, branch_index))
-    widest = std::max(widest, share_of_width(branch, part));
-  Kept moment = branch.kept.moment_of_slices * widest;
+  const int64_t owned = owned_width(worker, branch_index);
+  const int64_t frozen = masking == Masking::kBackward ? branch.hidden_width - owned : 0;
+  // Parts come one after another.
+  Kept moment = branch.kept.moment_of_slices * share_of_width(branch, std::max(owned, frozen));
   moment += branch.kept.moment;
   return moment;
 }
@@ -341,8 +365,10 @@ SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint
   plan.owners_per_unit = static_cast<int>(owners_of(spec.coverage, spec.workers));
   plan.construction = spec.construction;
   plan.masking = spec.masking;
-  plan.everyone_.resize(plan.workers);
-  std::iota(plan.everyone_.begin(), plan.everyone_.end(), 0);
+  std::vector<int> everyone(plan.workers);
+  std::iota(everyone.begin(), everyone.end(), 0);
+  plan.everyone_ = std::move(everyone);
+  check_entries(layout, spec);
   plan.units = units_of_layout(layout, spec);
   plan.first_unit_.assign(layout.branches.size() + 1, 0);
   for (const Unit& unit : plan.units)

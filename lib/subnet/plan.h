@@ -9,7 +9,7 @@
 
 #include "spec/experiment_spec.h"
 #include "subnet/layout.h"
-#include "subnet/owner_set.h"
+#include "subnet/member_set.h"
 
 namespace sdp {
 
@@ -22,7 +22,7 @@ struct Unit {
   int branch = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  OwnerSet owners;
+  MemberSet owners;
 };
 
 /// What a worker has of a branch's hidden width, as tensors of its own: the units one after another.
@@ -44,7 +44,7 @@ struct SubnetPlan {
 
   double coverage() const { return static_cast<double>(owners_per_unit) / workers; }
   Holding holding(int worker, int unit) const;
-  const OwnerSet& owners(int unit) const;  ///< all workers for kSharedUnit
+  const MemberSet& owners(int unit) const;  ///< all workers for kSharedUnit
 
   /// The units of a branch are first_unit_of(branch) up to, not including, first_unit_of(branch + 1).
   int first_unit_of(int branch) const { return first_unit_.at(branch); }
@@ -54,6 +54,14 @@ struct SubnetPlan {
   std::vector<int> units_of(const BufferLayout& buffer) const;
   /// Elements of the parameter that belong to the unit.
   int64_t elements_of(const ParameterLayout& parameter, int unit) const;
+  /// Whether the parameter's units are those of its branch; otherwise it is shared.
+  bool is_divided(const ParameterLayout& parameter) const {
+    return is_divided(parameter.branch, parameter.slice);
+  }
+  /// Elements of a divided parameter that belong to so much of its branch's hidden width, whole units.
+  int64_t elements_of_width(const ParameterLayout& parameter, int64_t width) const;
+  /// How much of the branch's hidden width the worker owns.
+  int64_t owned_width(int worker, int branch) const;
   /// Whether the worker owns any part of the branch.
   bool owns_any_of(int worker, int branch) const;
   /// Owned slices, then frozen ones; a part without units is left out.
@@ -88,9 +96,7 @@ struct SubnetPlan {
   std::vector<BranchPart> parts_of(int worker, const std::optional<int>& branch,
                                    const std::optional<SliceRule>& slice) const;
 
-  double share_of_width(const BranchLayout& branch, const BranchPart& part) const;
-
-  OwnerSet everyone_;
+  MemberSet everyone_;
   std::vector<int> first_unit_;  ///< by branch, and the number of units
   friend SubnetPlan make_plan(const ModelLayout&, const SubnetworkSpec&, uint64_t);
 };

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "subnet/accounting.h"
 #include "subnet/plan_warnings.h"
@@ -23,7 +22,7 @@ Json unit_json(const SubnetPlan& plan, int index) {
           {"end", unit.end},
           {"parameters", plan.unit_parameters(index)},
           {"flops", plan.unit_flops(index).training()},
-          {"owners", unit.owners}};
+          {"owners", unit.owners.members()}};
 }
 
 Json cost_json(const Cost& cost) {
@@ -39,11 +38,8 @@ Json cost_json(const Cost& cost) {
           {"bytes_sent_per_step", cost.bytes_sent_per_step()}};
 }
 
-Json spectrum_json(const SubnetPlan& plan, const std::vector<double>& weights) {
-  std::vector<OwnerSet> owners;
-  for (const Unit& unit : plan.units)
-    owners.push_back(unit.owners);
-  const Spectrum spectrum = spectrum_of(owners, weights, plan.workers);
+Json spectrum_json(const std::vector<OwnerSet>& owners, const std::vector<double>& weights, int workers) {
+  const Spectrum spectrum = spectrum_of(owners, weights, workers);
   return {{"lambda2", spectrum.lambda2},
           {"spectral_gap", spectrum.spectral_gap},
           {"lambda2_bound", spectrum.lambda2_bound},
@@ -51,10 +47,11 @@ Json spectrum_json(const SubnetPlan& plan, const std::vector<double>& weights) {
 }
 
 int workers_with_units(const SubnetPlan& plan) {
-  std::set<int> workers;
+  std::vector<bool> owns_units(plan.workers, false);
   for (const Unit& unit : plan.units)
-    workers.insert(unit.owners.begin(), unit.owners.end());
-  return static_cast<int>(workers.size());
+    for (int owner : unit.owners)
+      owns_units[owner] = true;
+  return static_cast<int>(std::count(owns_units.begin(), owns_units.end(), true));
 }
 
 /// Largest over mean of a figure over the workers.
@@ -96,6 +93,12 @@ Json dense_json(const SubnetPlan& dense, const ExperimentSpec& spec) {
   return cost_json(cost_of(dense, schedule, spec.optimizer, 0, spec.train));
 }
 
+std::string hash_of(const Json& identity) {
+  const std::string text = identity.dump();
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
 Json traffic_json(const NodeTraffic& traffic) {
   return {{"inside_bytes_per_step", traffic.inside},
           {"between_bytes_per_step", traffic.between},
@@ -114,20 +117,19 @@ int64_t dense_gradient_bytes(const Schedule& dense) {
 /// Adds what each process, and data parallelism's largest on as many processes, sends to other nodes.
 void add_nodes(Json& json, const SubnetPlan& plan, const SubnetPlan& dense, const Schedule& schedule,
                const NodeMap& nodes, const ExperimentSpec& spec) {
-  const std::vector<int64_t> traffic = traffic_of(schedule);
-  const std::vector<int64_t> sent = sent_between_nodes(traffic, nodes);
+  const std::vector<int64_t> sent = sent_between_nodes(schedule, nodes);
   for (size_t process = 0; process < sent.size(); ++process) {
     json["per_process"][process]["node"] = nodes.node_of[process];
     json["per_process"][process]["bytes_sent_between_nodes_per_step"] = sent[process];
   }
   const Schedule ddp = dense_schedule(dense, schedule.placement, spec);
-  const NodeTraffic of_ddp = node_traffic(traffic_of(ddp), nodes);
+  const NodeTraffic of_ddp = node_traffic(ddp, nodes);
   json["dense"]["bytes_sent_between_nodes_per_step"] = of_ddp.largest_between;
   json["nodes"] = {{"placement", name_of(nodes.placement)},
                    {"nodes", nodes.nodes()},
                    {"processes_per_node", nodes.processes_per_node},
                    {"units_in_one_node", units_in_one_node(plan, schedule.placement, nodes)},
-                   {"sdp", traffic_json(node_traffic(traffic, nodes))},
+                   {"sdp", traffic_json(node_traffic(schedule, nodes))},
                    {"ddp", traffic_json(of_ddp)},
                    {"ddp_ring", traffic_json(ring_traffic(dense_gradient_bytes(ddp), nodes))}};
 }
@@ -148,30 +150,30 @@ Json plan_identity_json(const SubnetPlan& plan) {
 }
 
 std::string plan_hash(const SubnetPlan& plan) {
-  const std::string text = plan_identity_json(plan).dump();
-  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return hash_of(plan_identity_json(plan));
 }
 
 Json plan_json(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
                const ExperimentSpec& spec) {
   std::vector<double> one(plan.units.size(), 1), parameters, flops;
+  std::vector<OwnerSet> owners;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     parameters.push_back(static_cast<double>(plan.unit_parameters(u)));
     flops.push_back(plan.unit_flops(u).training());
+    owners.push_back(plan.owners(u).members());
   }
-  const Json by_unit = spectrum_json(plan, one);
+  const Json by_unit = spectrum_json(owners, one, plan.workers);
   const std::vector<Cost> per_process = costs(plan, schedule, spec);
   const std::vector<Cost> per_worker = costs_alone(plan, schedule, spec, per_process);
 
   Json json = plan_identity_json(plan);
-  json["hash"] = plan_hash(plan);
+  json["hash"] = hash_of(json);
   json["lambda2"] = by_unit["lambda2"];
   json["spectral_gap"] = by_unit["spectral_gap"];
   json["spectrum"] = {
       {"by_unit", by_unit},
-      {"by_parameters", spectrum_json(plan, parameters)},
-      {"by_flops", spectrum_json(plan, flops)},
+      {"by_parameters", spectrum_json(owners, parameters, plan.workers)},
+      {"by_flops", spectrum_json(owners, flops, plan.workers)},
       {"lambda2_normalized_bound", lambda2_normalized_bound(workers_with_units(plan), plan.owners_per_unit)}};
   json["balance"] = {
       {"flops_max_over_mean", max_over_mean(per_worker, [](const Cost& c) { return c.flops_per_sample; })},

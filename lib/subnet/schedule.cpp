@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
+#include <optional>
 #include <utility>
 
 namespace sdp {
@@ -10,16 +10,6 @@ namespace {
 
 /// Shares begin at multiples of 64 bytes of the sum type within their segment.
 constexpr int64_t kAlignmentBytes = 64;
-
-void divide(Segment& segment, ElementType sum) {
-  const int64_t alignment = kAlignmentBytes / bytes_of(sum);
-  const int64_t holders = static_cast<int64_t>(segment.holders.size());
-  segment.boundaries.clear();
-  for (int64_t i = 0; i <= holders; ++i) {
-    const int64_t even = segment.elements * i / holders;
-    segment.boundaries.push_back(i == holders ? segment.elements : even / alignment * alignment);
-  }
-}
 
 class Packer {
  public:
@@ -66,13 +56,9 @@ class Packer {
 
 }  // namespace
 
-int Segment::holder_index(int process) const {
-  const auto found = std::lower_bound(holders.begin(), holders.end(), process);
-  return found != holders.end() && *found == process ? static_cast<int>(found - holders.begin()) : -1;
-}
-
-bool Segment::is_read_by(int process) const {
-  return std::binary_search(readers.begin(), readers.end(), process);
+int64_t Segment::boundary(int holder) const {
+  const auto count = static_cast<int64_t>(holders.size());
+  return holder == count ? elements : elements * holder / count / alignment * alignment;
 }
 
 bool Segment::is_for(int process, Audience audience) const {
@@ -88,13 +74,13 @@ bool Segment::is_for(int process, Audience audience) const {
 }
 
 int64_t Segment::share_begin(int process) const {
-  const int index = holder_index(process);
-  return index < 0 ? 0 : boundaries[index];
+  const int holder = holders.place_of(process);
+  return holder < 0 ? 0 : boundary(holder);
 }
 
 int64_t Segment::share_elements(int process) const {
-  const int index = holder_index(process);
-  return index < 0 ? 0 : boundaries[index + 1] - boundaries[index];
+  const int holder = holders.place_of(process);
+  return holder < 0 ? 0 : boundary(holder + 1) - boundary(holder);
 }
 
 std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements) {
@@ -187,15 +173,21 @@ Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const
         packer.add(index, unit);
     begin = end;
   }
-  std::vector<int> everyone(plan.workers);
-  std::iota(everyone.begin(), everyone.end(), 0);
+  const MemberSet everyone = placement.processes_of(plan.owners(kSharedUnit));
+  std::vector<std::optional<MemberSet>> holders_of(plan.units.size());  // by unit that a segment has
   for (Bucket& bucket : schedule.buckets) {
     for (Segment& segment : bucket.segments) {
-      segment.holders = placement.processes_of(plan.owners(segment.unit));
-      segment.readers =
-          plan.masking == Masking::kForward ? segment.holders : placement.processes_of(everyone);
-      segment.owner_slots = static_cast<int>(plan.owners(segment.unit).size()) * placement.replicas;
-      divide(segment, sum_type(options.precision));
+      const MemberSet& owners = plan.owners(segment.unit);
+      if (segment.unit == kSharedUnit) {
+        segment.holders = everyone;
+      } else {
+        std::optional<MemberSet>& holders = holders_of[segment.unit];
+        if (!holders) holders = placement.processes_of(owners);
+        segment.holders = *holders;
+      }
+      segment.readers = plan.masking == Masking::kForward ? segment.holders : everyone;
+      segment.owner_slots = static_cast<int>(owners.size()) * placement.replicas;
+      segment.alignment = kAlignmentBytes / bytes_of(sum_type(options.precision));
     }
   }
   return schedule;

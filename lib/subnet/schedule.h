@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "subnet/member_set.h"
 #include "subnet/placement.h"
 #include "subnet/plan.h"
 
@@ -50,16 +51,16 @@ struct Segment {
   int unit = kSharedUnit;
   std::vector<Piece> pieces;
   int64_t elements = 0;
-  int owner_slots = 1;              ///< owners of the unit times R: what a gradient sum is divided by
-  std::vector<int> holders;         ///< processes, ascending
-  std::vector<int> readers;         ///< processes, ascending
-  std::vector<int64_t> boundaries;  ///< holder i updates [boundaries[i], boundaries[i + 1])
+  int owner_slots = 1;    ///< owners of the unit times R: what a gradient sum is divided by
+  MemberSet holders;      ///< processes
+  MemberSet readers;      ///< processes
+  int64_t alignment = 1;  ///< of the shares, in elements
 
-  bool is_held_by(int process) const { return holder_index(process) >= 0; }
-  bool is_read_by(int process) const;
+  bool is_held_by(int process) const { return holders.contains(process); }
+  bool is_read_by(int process) const { return readers.contains(process); }
   bool is_for(int process, Audience audience) const;
-  /// Position of the process among the holders; -1 when it holds nothing of the segment.
-  int holder_index(int process) const;
+  /// Holder i updates elements [boundary(i), boundary(i + 1)).
+  int64_t boundary(int holder) const;
   int64_t share_begin(int process) const;  ///< 0 for a process that does not hold the segment
   int64_t share_elements(int process) const;
 };

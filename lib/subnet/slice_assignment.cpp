@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "subnet/designs.h"
 
@@ -31,6 +32,23 @@ class Loads {
       for (int l : set)
         shared_[k * workers_ + l] += 1;
     }
+  }
+  /// A round of sets, one for each of `flops`: all cyclic shifts of `base`, by 0, 1, .., with workers renamed
+  /// by `permutation`.
+  void add_shifts(const OwnerSet& base, const std::vector<int>& permutation, const double* flops) {
+    std::vector<int> together(workers_, 0);  // by difference of two workers: shifts that have both
+    for (int k : base) {
+      for (int l : base)
+        ++together[(k - l + workers_) % workers_];
+    }
+    for (int k = 0; k < workers_; ++k) {
+      double* row = &shared_[static_cast<size_t>(permutation[k]) * workers_];
+      for (int l = 0; l < workers_; ++l)
+        row[permutation[l]] += together[(k - l + workers_) % workers_];
+    }
+    for (int shift = 0; shift < workers_; ++shift)
+      for (int worker : base)
+        flops_[permutation[(worker + shift) % workers_]] += flops[shift];
   }
   double flops(int worker) const { return flops_[worker]; }
   double shared(int k, int l) const { return shared_[k * workers_ + l]; }
@@ -123,8 +141,7 @@ class SliceAssignment {
     for (int c = 0; c < candidates_; ++c) {
       const std::vector<int> permutation = random_permutation();
       Loads loads = loads_;
-      for (size_t i = 0; i < design_.size(); ++i)
-        loads.add(permuted(design_[i], permutation), problem_.flops[begin + i]);
+      loads.add_shifts(design_.front(), permutation, &problem_.flops[begin]);
       if (!best.empty() && loads.unevenness() >= best_loads.unevenness()) continue;
       best = permutation;
       best_loads = loads;
@@ -140,25 +157,25 @@ class SliceAssignment {
   void place_alone(size_t group) {
     std::vector<int>& of_family = left_over_of_[family_[group]];
     of_family.resize(problem_.workers);
-    const auto slices = [&](int worker) {
-      return problem_.equal_groups ? std::pair{of_family[worker], loads_.shared(worker, worker)}
-                                   : std::pair{0, 0.0};
+    const auto load = [&](int worker) {
+      return problem_.equal_groups
+                 ? std::tuple{of_family[worker], loads_.shared(worker, worker), loads_.flops(worker)}
+                 : std::tuple{0, 0.0, loads_.flops(worker)};
     };
+    std::vector<int> left(problem_.workers);
+    std::iota(left.begin(), left.end(), 0);
+    std::stable_sort(left.begin(), left.end(), [&](int k, int l) { return load(k) < load(l); });
+    std::vector<double> shared(problem_.workers, 0);  // with those chosen
     OwnerSet chosen;
     while (static_cast<int>(chosen.size()) < problem_.owners) {
-      int best = -1;
-      std::tuple<std::pair<int, double>, double, double> best_cost;
-      for (int worker = 0; worker < problem_.workers; ++worker) {
-        if (std::find(chosen.begin(), chosen.end(), worker) != chosen.end()) continue;
-        double shared = 0;
-        for (int other : chosen)
-          shared += loads_.shared(worker, other);
-        const std::tuple cost = {slices(worker), loads_.flops(worker), shared};
-        if (best >= 0 && cost >= best_cost) continue;
-        best = worker;
-        best_cost = cost;
-      }
-      chosen.push_back(best);
+      const auto same_load = std::find_if(left.begin(), left.end(),
+                                          [&](int worker) { return load(worker) != load(left.front()); });
+      const auto best =
+          std::min_element(left.begin(), same_load, [&](int k, int l) { return shared[k] < shared[l]; });
+      chosen.push_back(*best);
+      left.erase(best);
+      for (int worker = 0; worker < problem_.workers; ++worker)
+        shared[worker] += loads_.shared(chosen.back(), worker);
     }
     for (int worker : chosen)
       ++of_family[worker];

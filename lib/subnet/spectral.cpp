@@ -1,11 +1,18 @@
 #include "subnet/spectral.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <stdexcept>
+#include <utility>
+
+#include "subnet/random_bits.h"
 
 namespace sdp {
 namespace {
@@ -17,57 +24,87 @@ struct Tridiagonal {
   std::vector<double> below;
 };
 
-/// Reduces the trailing block of `a` that starts at k+1 by the reflection that clears column k below its
-/// first subdiagonal entry, and returns that entry. Lower triangle and diagonal of `a` are kept up to date.
-double reflect_column(std::vector<double>& a, size_t size, size_t k) {
-  const auto at = [&](size_t row, size_t column) -> double& { return a[row * size + column]; };
-  double scale = 0;
-  for (size_t row = k + 1; row < size; ++row)
-    scale = std::max(scale, std::abs(at(row, k)));
-  if (scale == 0) return 0;
+/// Householder reduction to a tridiagonal matrix. Both triangles of the matrix are kept up to date, so that
+/// all loops go along rows. A reflection is applied to a row when the next one needs it: the matrix is read
+/// and written once per reflection.
+class Reduction {
+ public:
+  Reduction(std::vector<double> matrix, size_t size)
+      : a_(std::move(matrix)), size_(size), v_(size, 0), w_(size, 0), next_v_(size), next_w_(size) {}
 
-  // v = x +- |x| e1, scaled against overflow; H = I - beta v v^T.
-  std::vector<double> v(size, 0);
-  double squares = 0;
-  for (size_t row = k + 1; row < size; ++row) {
-    v[row] = at(row, k) / scale;
-    squares += v[row] * v[row];
-  }
-  const double norm = std::copysign(std::sqrt(squares), v[k + 1]);
-  const double beta = 1 / (squares + norm * v[k + 1]);
-  v[k + 1] += norm;
-
-  // A <- H A H = A - v w^T - w v^T with w = p - (beta/2)(p.v) v, p = beta A v.
-  std::vector<double> w(size, 0);
-  for (size_t row = k + 1; row < size; ++row) {
-    for (size_t column = k + 1; column < row; ++column) {
-      w[row] += at(row, column) * v[column];
-      w[column] += at(row, column) * v[row];
+  Tridiagonal run() {
+    Tridiagonal result{std::vector<double>(size_), std::vector<double>(size_, 0)};
+    for (size_t k = 0; k < size_; ++k) {
+      reflect_row(k, k);
+      result.diagonal[k] = row(k)[k];
+      if (k + 2 < size_) result.below[k] = clear_column(k);
+      if (k + 2 == size_) result.below[k] = row(k)[k + 1];
     }
-    w[row] += at(row, row) * v[row];
+    return result;
   }
-  double dot = 0;
-  for (size_t row = k + 1; row < size; ++row) {
-    w[row] *= beta;
-    dot += w[row] * v[row];
-  }
-  for (size_t row = k + 1; row < size; ++row)
-    w[row] -= beta / 2 * dot * v[row];
-  for (size_t row = k + 1; row < size; ++row)
-    for (size_t column = k + 1; column <= row; ++column)
-      at(row, column) -= v[row] * w[column] + w[row] * v[column];
-  return -norm * scale;
-}
 
-Tridiagonal tridiagonalise(std::vector<double> matrix, size_t size) {
-  Tridiagonal result{std::vector<double>(size), std::vector<double>(size, 0)};
-  for (size_t k = 0; k < size; ++k) {
-    result.diagonal[k] = matrix[k * size + k];
-    if (k + 2 < size) result.below[k] = reflect_column(matrix, size, k);
-    if (k + 2 == size) result.below[k] = matrix[(k + 1) * size + k];
+ private:
+  double* row(size_t index) { return &a_[index * size_]; }
+
+  /// Applies the last reflection to the row, from `begin` on.
+  void reflect_row(size_t index, size_t begin) {
+    double* a = row(index);
+    const double v = v_[index];
+    const double w = w_[index];
+    for (size_t column = begin; column < size_; ++column)
+      a[column] -= v * w_[column] + w * v_[column];
   }
-  return result;
-}
+
+  /// Finds the reflection of the trailing block from k + 1 on that clears column k below its first
+  /// subdiagonal entry, which is returned.
+  double clear_column(size_t k) {
+    const double* x = row(k);  // column k: the matrix is symmetric
+    double scale = 0;
+    for (size_t i = k + 1; i < size_; ++i)
+      scale = std::max(scale, std::abs(x[i]));
+    std::fill(next_v_.begin(), next_v_.end(), 0.0);
+    std::fill(next_w_.begin(), next_w_.end(), 0.0);
+    double entry = 0;
+    double beta = 0;
+    if (scale > 0) {
+      // v = x +- |x| e1, scaled against overflow; H = I - beta v v^T.
+      double squares = 0;
+      for (size_t i = k + 1; i < size_; ++i) {
+        next_v_[i] = x[i] / scale;
+        squares += next_v_[i] * next_v_[i];
+      }
+      const double norm = std::copysign(std::sqrt(squares), next_v_[k + 1]);
+      beta = 1 / (squares + norm * next_v_[k + 1]);
+      next_v_[k + 1] += norm;
+      entry = -norm * scale;
+    }
+    // A <- H A H = A - v w^T - w v^T with w = p - (beta/2)(p.v) v, p = beta A v.
+    for (size_t i = k + 1; i < size_; ++i) {
+      reflect_row(i, k + 1);
+      const double* a = row(i);
+      const double v = next_v_[i];
+      for (size_t column = k + 1; column < size_; ++column)
+        next_w_[column] += a[column] * v;
+    }
+    double dot = 0;
+    for (size_t i = k + 1; i < size_; ++i) {
+      next_w_[i] *= beta;
+      dot += next_w_[i] * next_v_[i];
+    }
+    for (size_t i = k + 1; i < size_; ++i)
+      next_w_[i] -= beta / 2 * dot * next_v_[i];
+    std::swap(v_, next_v_);
+    std::swap(w_, next_w_);
+    return entry;
+  }
+
+  std::vector<double> a_;  // [size, size]
+  size_t size_;
+  std::vector<double> v_;  // of the last reflection, which rows that were not looked at since do not have yet
+  std::vector<double> w_;
+  std::vector<double> next_v_;
+  std::vector<double> next_w_;
+};
 
 /// One implicit QL step on rows first..last, which are coupled throughout.
 void ql_step(Tridiagonal& t, size_t first, size_t last) {
@@ -128,6 +165,128 @@ double second_over_first(const std::vector<double>& eigenvalues) {
   return std::max(0.0, eigenvalues[1] / eigenvalues[0]);
 }
 
+/// Whether the weights are whole numbers whose sums are exact, in whatever order they are added.
+bool has_exact_sums(const std::vector<double>& weights) {
+  constexpr double kExact = 0x1p53;
+  double sum = 0;
+  for (double weight : weights) {
+    if (!(weight >= 0 && weight < kExact && weight == std::floor(weight))) return false;
+    sum += weight;
+  }
+  return sum < kExact;
+}
+
+/// Adds K's lower triangle, unit by unit.
+void add_in_order(std::vector<double>& k, size_t n, const std::vector<OwnerSet>& owners,
+                  const std::vector<double>& weights) {
+  for (size_t u = 0; u < owners.size(); ++u) {
+    for (int row : owners[u]) {
+      double* of_row = &k[static_cast<size_t>(row) * n];
+      for (int column : owners[u]) {
+        if (column > row) break;
+        of_row[column] += weights[u];
+      }
+    }
+  }
+}
+
+/// The same for weights with exact sums, of which plans have few different ones: each times the number of
+/// units that two workers have in common, counted 64 units at a time.
+void add_counted(std::vector<double>& k, size_t n, const std::vector<OwnerSet>& owners,
+                 const std::vector<double>& weights) {
+  constexpr size_t kBits = 64;
+  std::map<double, std::vector<size_t>> units_of_weight;
+  for (size_t u = 0; u < owners.size(); ++u)
+    units_of_weight[weights[u]].push_back(u);
+  for (const auto& [weight, units] : units_of_weight) {
+    const size_t words = (units.size() + kBits - 1) / kBits;
+    std::vector<uint64_t> owned(n * words, 0);  // [n, words]: a bit for each unit
+    for (size_t i = 0; i < units.size(); ++i)
+      for (int worker : owners[units[i]])
+        owned[static_cast<size_t>(worker) * words + i / kBits] |= uint64_t{1} << (i % kBits);
+    for (size_t row = 0; row < n; ++row) {
+      for (size_t column = 0; column <= row; ++column) {
+        int64_t common = 0;
+        for (size_t word = 0; word < words; ++word)
+          common += std::popcount(owned[row * words + word] & owned[column * words + word]);
+        k[row * n + column] += weight * static_cast<double>(common);
+      }
+    }
+  }
+}
+
+using Vector = std::vector<double>;
+
+double dot(const Vector& a, const Vector& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+/// K x of a symmetric K.
+Vector product(const std::vector<double>& k, const Vector& x) {
+  Vector result(x.size(), 0);
+  for (size_t row = 0; row < x.size(); ++row) {
+    const double* of_row = &k[row * x.size()];
+    for (size_t column = 0; column < x.size(); ++column)
+      result[column] += of_row[column] * x[row];
+  }
+  return result;
+}
+
+/// Of a K without negative entries: at least its largest eigenvalue.
+double largest_from_above(const std::vector<double>& k, size_t size) {
+  constexpr int kSteps = 12;
+  Vector x(size, 1);
+  double bound = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    Vector next = product(k, x);
+    bound = 0;
+    for (size_t i = 0; i < size; ++i)
+      if (x[i] > 0) bound = std::max(bound, next[i] / x[i]);
+    const double largest = *std::max_element(next.begin(), next.end());
+    if (largest <= 0) return 0;
+    for (double& entry : next)
+      entry /= largest;
+    x = std::move(next);
+  }
+  return bound;
+}
+
+/// Second largest Ritz value of K, of a space of at most `steps` dimensions.
+double second_ritz_value(const std::vector<double>& k, size_t size, size_t steps) {
+  RandomBits random(0);
+  std::vector<Vector> basis;
+  Tridiagonal t;
+  Vector next(size);
+  for (double& entry : next)
+    entry = 1 + random.below(1 << 20) * 0x1p-20;
+  while (basis.size() < steps) {
+    const double norm = std::sqrt(dot(next, next));
+    constexpr double kExhausted = 1e-9;  // of the largest entry of T: the space is closed
+    if (!basis.empty()) {
+      const double scale = *std::max_element(t.diagonal.begin(), t.diagonal.end());
+      if (norm <= kExhausted * scale) break;
+      t.below.push_back(norm);
+    }
+    for (double& entry : next)
+      entry /= norm;
+    basis.push_back(next);
+    next = product(k, basis.back());
+    t.diagonal.push_back(dot(next, basis.back()));
+    for (int again = 0; again < 2; ++again) {  // once more for what rounding left
+      for (const Vector& vector : basis) {
+        const double along = dot(next, vector);
+        for (size_t i = 0; i < size; ++i)
+          next[i] -= along * vector[i];
+      }
+    }
+  }
+  if (basis.size() < 2) return 0;
+  t.below.push_back(0);
+  diagonalise(t);
+  std::nth_element(t.diagonal.begin(), t.diagonal.begin() + 1, t.diagonal.end(), std::greater<>());
+  return t.diagonal[1];
+}
+
 std::vector<double> degree_normalised(const std::vector<double>& k, int workers) {
   const auto n = static_cast<size_t>(workers);
   std::vector<double> inverse_root(n, 0);  // 0 for a worker without units
@@ -154,15 +313,15 @@ double lambda2_normalized_bound(int workers, int owners) {
 std::vector<double> co_ownership(const std::vector<OwnerSet>& owners, const std::vector<double>& weights,
                                  int workers) {
   if (owners.size() != weights.size()) throw std::logic_error("co_ownership: one weight for every owner set");
+  for (const OwnerSet& set : owners)
+    for (int owner : set)
+      if (owner < 0 || owner >= workers) throw std::logic_error("co_ownership: owner outside 0..workers-1");
   const auto n = static_cast<size_t>(workers);
   std::vector<double> k(n * n, 0);
-  for (size_t u = 0; u < owners.size(); ++u) {
-    for (int row : owners[u]) {
-      if (row < 0 || row >= workers) throw std::logic_error("co_ownership: owner outside 0..workers-1");
-      for (int column : owners[u])
-        k[static_cast<size_t>(row) * n + static_cast<size_t>(column)] += weights[u];
-    }
-  }
+  has_exact_sums(weights) ? add_counted(k, n, owners, weights) : add_in_order(k, n, owners, weights);
+  for (size_t row = 0; row < n; ++row)
+    for (size_t column = 0; column < row; ++column)
+      k[column * n + row] = k[row * n + column];
   return k;
 }
 
@@ -171,7 +330,7 @@ std::vector<double> symmetric_eigenvalues(std::vector<double> matrix, int size) 
   if (matrix.size() != n * n) throw std::logic_error("symmetric_eigenvalues: the matrix is not [size, size]");
   if (!std::all_of(matrix.begin(), matrix.end(), [](double x) { return std::isfinite(x); }))
     throw std::logic_error("symmetric_eigenvalues: the matrix holds values that are not finite");
-  Tridiagonal t = tridiagonalise(std::move(matrix), n);
+  Tridiagonal t = Reduction(std::move(matrix), n).run();
   diagonalise(t);
   std::sort(t.diagonal.begin(), t.diagonal.end(), std::greater<>());
   return t.diagonal;
@@ -179,6 +338,14 @@ std::vector<double> symmetric_eigenvalues(std::vector<double> matrix, int size) 
 
 double lambda2(const std::vector<double>& co_ownership, int workers) {
   return second_over_first(symmetric_eigenvalues(co_ownership, workers));
+}
+
+double lambda2_from_below(const std::vector<double>& co_ownership, int workers) {
+  constexpr size_t kSteps = 64;
+  const auto n = static_cast<size_t>(workers);
+  const double largest = largest_from_above(co_ownership, n);
+  if (workers < 2 || largest <= 0) return 0;
+  return std::max(0.0, second_ritz_value(co_ownership, n, std::min(n, kSteps)) / largest);
 }
 
 Spectrum spectrum_of(const std::vector<double>& co_ownership, int workers) {

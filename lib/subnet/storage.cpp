@@ -11,11 +11,4 @@ std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot
   return stored;
 }
 
-int64_t elements_of(const SubnetPlan& plan, const StoredPart& part) {
-  int64_t elements = 0;
-  for (int unit : part.units)
-    elements += plan.elements_of(plan.layout.parameters[part.parameter], unit);
-  return elements;
-}
-
 }  // namespace sdp

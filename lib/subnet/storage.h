@@ -3,7 +3,6 @@
 // Which tensors a process stores: one for every part of a parameter that its slots hold. Slots that hold the
 // same units of a parameter share one tensor.
 
-#include <cstdint>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -24,7 +23,5 @@ struct StoredPart {
 };
 
 std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot>& slots);
-
-int64_t elements_of(const SubnetPlan& plan, const StoredPart& part);
 
 }  // namespace sdp

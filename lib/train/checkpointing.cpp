@@ -328,7 +328,7 @@ SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& r
     const std::vector<int> units = plan.units_of(buffer);
     const std::vector<at::Tensor> views = piece_views(mean, buffer.slice, plan, units);
     for (size_t i = 0; i < units.size(); ++i) {
-      const OwnerSet& owners = plan.owners(units[i]);
+      const MemberSet& owners = plan.owners(units[i]);
       for (int worker : owners) {
         for (int replica = 0; replica < replicas; ++replica) {
           const at::Tensor saved = reader.buffer(plan, b, units[i], {.worker = worker, .replica = replica});

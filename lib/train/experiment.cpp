@@ -7,6 +7,7 @@
 
 #include "model/layouts.h"
 #include "spec/error.h"
+#include "subnet/size_limits.h"
 
 namespace sdp {
 namespace {
@@ -34,8 +35,9 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
     subnetwork.assignment_file = saved_plan->string();
   }
   const Placement placement = make_placement(subnetwork.workers, subnetwork.replicas, processes);
-  SubnetPlan plan = make_plan(layout_of(spec.model, spec.data.sequence_length), subnetwork,
-                              static_cast<uint64_t>(spec.seed));
+  const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length);
+  check_sizes(layout, spec);
+  SubnetPlan plan = make_plan(layout, subnetwork, static_cast<uint64_t>(spec.seed));
   Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
   NodeMap nodes = place_on_nodes(schedule, subnetwork.placement, processes_per_node.value_or(processes));
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};

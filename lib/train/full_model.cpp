@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "model/slices.h"
@@ -66,8 +65,8 @@ at::Tensor LiveFullModel::read_parameter(int index) {
   const std::vector<int> units = plan_.units_of(parameter);
   const std::vector<at::Tensor> views = piece_views(full, parameter.slice, plan_, units);
   for (size_t i = 0; i < units.size(); ++i) {
-    const std::vector<int> owners = schedule_.placement.processes_of(plan_.owners(units[i]));
-    const bool owns = std::binary_search(owners.begin(), owners.end(), comm_.rank());
+    const MemberSet owners = schedule_.placement.processes_of(plan_.owners(units[i]));
+    const bool owns = owners.contains(comm_.rank());
     // Under backward masking every process has the values.
     const bool everyone_has_it =
         plan_.masking == Masking::kBackward || static_cast<int>(owners.size()) == comm_.size();

@@ -41,7 +41,7 @@ struct Case {
     TrainSpec train = spec.train;
     train.batch_size_per_worker = batch;
     const Cost cost = cost_of(plan, schedule, spec.optimizer, process, train);
-    return peak_of(plan, schedule, cost, process, train).total();
+    return StepMemory(plan, schedule, train).peak(cost, process).total();
   }
   double largest(double (*figure)(const Cost&)) const {
     double result = 0;

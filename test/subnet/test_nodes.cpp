@@ -66,7 +66,7 @@ TEST_CASE("bytes inside and between nodes are those of the schedule, pair by pai
       for (const NodePlacement placement :
            {NodePlacement::kInOrder, NodePlacement::kPack, NodePlacement::kSpread}) {
         const NodeMap nodes = place_on_nodes(schedule, placement, 2);
-        const std::vector<int64_t> sent_between = sent_between_nodes(traffic, nodes);
+        const std::vector<int64_t> sent_between = sent_between_nodes(schedule, nodes);
         NodeTraffic expected;
         for (int from = 0; from < processes; ++from) {
           int64_t inside = 0;
@@ -81,7 +81,7 @@ TEST_CASE("bytes inside and between nodes are those of the schedule, pair by pai
           expected.largest_inside = std::max(expected.largest_inside, inside);
           expected.largest_between = std::max(expected.largest_between, between);
         }
-        const NodeTraffic found = node_traffic(traffic, nodes);
+        const NodeTraffic found = node_traffic(schedule, nodes);
         CHECK(found.inside == expected.inside);
         CHECK(found.between == expected.between);
         CHECK(found.largest_inside == expected.largest_inside);
@@ -151,7 +151,7 @@ SubnetPlan clustered(int workers, int owners, int clusters, int64_t depth) {
   SubnetPlan plan = plan_of(workers, owners, 0, Construction::kBlock, Masking::kForward, depth);
   RandomBits random(1);
   for (size_t unit = 0; unit < plan.units.size(); ++unit) {
-    OwnerSet members;
+    std::vector<int> members;
     for (int worker = static_cast<int>(unit) % clusters; worker < workers; worker += clusters)
       members.push_back(worker);
     for (size_t i = members.size(); i > 1; --i)

@@ -250,7 +250,7 @@ bool respects_bounds(const SubnetPlan& plan) {
   std::vector<double> one;
   std::vector<double> parameters;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
-    owners.push_back(plan.units[u].owners);
+    owners.push_back(plan.units[u].owners.members());
     one.push_back(1);
     parameters.push_back(static_cast<double>(plan.unit_parameters(u)));
   }

@@ -1,0 +1,56 @@
+#include "subnet/size_limits.h"
+
+#include <fmt/format.h>
+
+#include "spec/error.h"
+#include "subnet/element_type.h"
+
+namespace sdp {
+namespace {
+
+/// At most: everything that may be kept, in the widest type.
+double bytes_per_sample(const ModelLayout& layout) {
+  Kept kept = layout.stem_kept;
+  double stream = 0;
+  for (const BranchLayout& branch : layout.branches) {
+    for (const Kept& part :
+         {branch.kept.owned, branch.kept.frozen, branch.kept.with_owned, branch.kept.block_frozen,
+          branch.kept.neuron_frozen, branch.kept.neuron_empty, branch.kept.checkpointed,
+          branch.kept.moment_of_slices, branch.kept.moment, branch.shared_kept})
+      kept += part;
+    stream += static_cast<double>(branch.stream.input) + static_cast<double>(branch.stream.output);
+  }
+  return (kept.elements + stream) * static_cast<double>(bytes_of(ElementType::kF64)) + kept.bytes;
+}
+
+}  // namespace
+
+void check_sizes(const ModelLayout& layout, const ExperimentSpec& spec) {
+  const int64_t parameters = layout.parameter_count();
+  if (parameters > kMostParameters)
+    throw UsageError(
+        fmt::format("model: {} has {} parameters, expected at most {}. Lower its width, depth or vocabulary.",
+                    layout.name, parameters, kMostParameters));
+  const double sample_bytes = bytes_per_sample(layout);
+  if (sample_bytes > kMostSampleBytes)
+    throw UsageError(fmt::format(
+        "model: a sample of {} takes up to {:.3g} bytes of activations, expected at most {:.3g}. Lower the "
+        "model's width, depth or image_size, or data.sequence_length.",
+        layout.name, sample_bytes, kMostSampleBytes));
+  const double micro_batches = static_cast<double>(spec.train.accumulate_steps) *
+                               static_cast<double>(spec.subnetwork.workers) *
+                               static_cast<double>(spec.subnetwork.replicas);
+  constexpr double kBytesPerParameter = 16;  // sent in a micro-batch, at most
+  const double step_bytes =
+      micro_batches * (kBytesPerParameter * static_cast<double>(parameters) +
+                       sample_bytes * static_cast<double>(spec.train.batch_size_per_worker));
+  if (step_bytes > kMostStepBytes)
+    throw UsageError(
+        fmt::format("train: a step of {} workers x {} replicas x {} micro-batches of {} samples takes up to "
+                    "{:.3g} bytes, "
+                    "expected at most {:.3g}. Lower train.batch_size_per_worker or train.accumulate_steps.",
+                    spec.subnetwork.workers, spec.subnetwork.replicas, spec.train.accumulate_steps,
+                    spec.train.batch_size_per_worker, step_bytes, kMostStepBytes));
+}
+
+}  // namespace sdp
