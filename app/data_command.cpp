@@ -116,7 +116,8 @@ int data_check_command(const DataCheckArguments& arguments) {
   const ExperimentSpec spec =
       load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kMustExist).spec;
   ordered_json json = {{"name", name_of(spec.data.name)}, {"path", spec.data.path}};
-  if (!arguments.json) fmt::print("{} in {}\n", name_of(spec.data.name), spec.data.path);
+  if (!arguments.json)
+    std::fputs(fmt::format("{} in {}\n", name_of(spec.data.name), spec.data.path).c_str(), stdout);
   ProgressLine line(STDERR_FILENO);
   size_t problems = 0;
   for (const Split split : {Split::kTrain, Split::kTest}) {

@@ -1,7 +1,12 @@
 // sdp-train: subcommands and exit codes, nothing else.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <string>
@@ -54,7 +59,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("sdp-train ") + sdp::kProgramVersion);
   app.footer(
       "Exit codes: 0 done, 1 internal error or training that diverged, 2 spec, usage or run folder,\n"
-      "3 data or checkpoint,\n"
+      "3 data, checkpoint or output,\n"
       "4 a process was lost, 75 stopped by a signal; what was trained is saved.");
 
   sdp::TrainArguments train;
@@ -170,11 +175,29 @@ int run(int argc, char** argv) {
   return sdp::train_command(train);
 }
 
+/// A file that is opened where standard output was closed would get its descriptor, and what is printed. What
+/// stands there instead refuses to be written to.
+void keep_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(descriptor, F_GETFD) < 0 && errno == EBADF) open("/dev/null", O_RDONLY);
+}
+
+/// The exit code, after all that was printed is out.
+int after_output(int code) {
+  errno = 0;
+  const bool is_out = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_out) return code;
+  std::fprintf(stderr, "error: cannot write to standard output: %s. What was printed is incomplete.\n",
+               errno != 0 ? std::strerror(errno) : "an earlier write failed");
+  return code != 0 ? code : static_cast<int>(sdp::ExitCode::kData);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_standard_descriptors();
   try {
-    return run(argc, argv);
+    return after_output(run(argc, argv));
   } catch (const sdp::Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return static_cast<int>(error.code());

@@ -28,8 +28,10 @@ int sweep_command(const SweepArguments& arguments) {
   const Sweep sweep = open_sweep(read_sweep(arguments.config), arguments.overrides,
                                  arguments.dry_run ? NamedFiles::kNotNeeded : NamedFiles::kMustExist, check);
   if (arguments.dry_run) {
-    fmt::print("sweep {}: {} runs in {}\n{}", sweep.name, sweep.runs.size(), sweep.folder.string(),
-               describe(sweep));
+    std::fputs(fmt::format("sweep {}: {} runs in {}\n{}", sweep.name, sweep.runs.size(),
+                           sweep.folder.string(), describe(sweep))
+                   .c_str(),
+               stdout);
     std::fflush(stdout);
   }
   refuse_changed_runs(sweep);

@@ -78,6 +78,17 @@ def test_usage_errors(tmp_path):
     assert re.match(r"sdp-train \d+\.\d+\.\d+", harness.run("--version").stdout)
 
 
+def test_output_that_cannot_be_written_ends_with_3(tmp_path, data):
+    config = harness.write_config(tmp_path, "run", data)
+    for command in ("spec >/dev/full", f"plan --config {config} >/dev/full", f"plan --json --config {config} >&-"):
+        shell = ["sh", "-c", f"exec {harness.BINARY} {command}"]
+        result = subprocess.run(shell, env=harness.environment(), capture_output=True, text=True, timeout=60)
+        assert result.returncode == 3, result
+        assert "standard output" in result.stderr
+    for memory in ("nan", "-1", "inf", "0"):
+        assert "--memory" in harness.run("plan", "--config", config, f"--memory={memory}", expect=2).stderr
+
+
 def test_spec_command_lists_every_key_and_the_schema_agrees(tmp_path, data):
     text = harness.run("spec").stdout
     schema = json.loads(harness.run("spec", "--schema").stdout)
