@@ -184,7 +184,7 @@ def test_tokens_outside_the_vocabulary(tmp_path, data, split, processes):
 @pytest.mark.parametrize(
     "files,expected",
     [
-        ({"top": {"base": "middle.yaml"}, "middle": {"base": "./top.yaml"}}, ["top.yaml", "base", "itself"]),
+        ({"top": {"base": "middle.yaml"}, "middle": {"base": "./top.yaml"}}, ["middle.yaml:1:", "base", "top.yaml", "circle"]),
         ({"top": {"base": {"file": "middle.yaml"}}, "middle": {}}, ["top.yaml:1:", "base", "a YAML file"]),
         ({"top": {"base": "."}}, ["folder"]),
         # An error in a base is reported where it is.
