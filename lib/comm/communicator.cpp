@@ -148,8 +148,12 @@ auto Communicator::guarded(const char* name, Operation&& operation) const {
   }
 }
 
-bool Communicator::stops_before(int64_t step) {
-  return connection_->watch && connection_->watch->stops_before(step);
+bool Communicator::stops_here() {
+  return connection_->watch && connection_->watch->stops_here();
+}
+
+bool Communicator::stops_within() {
+  return connection_->watch && connection_->watch->stops_within();
 }
 
 void Pending::wait() {

@@ -95,10 +95,13 @@ class Communicator {
   /// Every rank's text, in order of rank. On CUDA the host waits.
   std::vector<std::string> all_gather_strings(const std::string& text);
 
-  /// The training loop asks before each step, with `step` steps done: whether all processes stop here, as one
-  /// of them was asked to (ConnectOptions). No collective; waits only where a stop was asked for and not all
-  /// have answered yet, which each does at once, whatever it computes.
-  bool stops_before(int64_t step);
+  /// A stop point, which all processes pass in the same order, one before each training step: whether all of
+  /// them stop here, as one was asked to (ConnectOptions). No collective; waits only where a stop was asked
+  /// for and not all have answered yet, which each does at once, whatever it computes.
+  bool stops_here();
+  /// Between two stop points, any number of times on each process: whether all of them leave what they do
+  /// between these points. From the first call to the next stop point no process may begin a collective.
+  bool stops_within();
 
   /// This process goes because of an error of its own, which has been handled: the others need not wait for
   /// it. An exception that passes the Communicator says so by itself.

@@ -286,9 +286,9 @@ void PeerWatch::lose(size_t peer, Departure departure) {
 }
 
 void PeerWatch::begin_stop() {
-  if (const std::optional<int64_t> begun = agreement_.ask()) {
+  if (const std::optional<int64_t> passed = agreement_.ask()) {
     stop_asked_at_ = Clock::now();
-    send_all({.number = *begun, .kind = Message::Kind::kStops});
+    send_all({.number = *passed, .kind = Message::Kind::kStops});
   }
   if (agreement_.is_before_training()) end_before_training();
 }

@@ -103,14 +103,15 @@ class PeerWatch {
   std::vector<std::optional<Whereabouts>> ask_where(std::chrono::milliseconds limit);
 
   /// See StopAgreement.
-  bool stops_before(int64_t step) { return agreement_.stops_before(step); }
+  bool stops_here() { return agreement_.stops_here(); }
+  bool stops_within() { return agreement_.stops_within(); }
 
  private:
   using Clock = std::chrono::steady_clock;
   /// What is sent: of one size, so that a part of one can be told.
   struct Message {
     enum class Kind : char { kLeaves = 'l', kStops = 's', kWhere = '?', kHere = '!' };
-    int64_t number = 0;  ///< kLeaves: the Departure, kStops: steps begun, kHere: collectives begun
+    int64_t number = 0;  ///< kLeaves: the Departure, kStops: stop points passed, kHere: collectives begun
     Kind kind = Kind::kLeaves;
     std::array<char, 47> text = {};  ///< kHere: the place, ended by zeros
   };

@@ -5,30 +5,39 @@
 namespace sdp {
 
 bool StopAgreement::is_agreed() const {
-  return std::all_of(said_.begin(), said_.end(), [](const auto& begun) { return begun.has_value(); });
+  return std::all_of(said_.begin(), said_.end(), [](const auto& passed) { return passed.has_value(); });
 }
 
-bool StopAgreement::stops_before(int64_t step) {
+/// Whether all stop at the number of points that this process has passed.
+bool StopAgreement::is_reached(std::unique_lock<std::mutex>& lock) {
+  if (!is_asked()) return false;
+  changed_.wait(lock, [&] { return is_agreed() || abandoned_; });
+  return is_agreed() && passed_ >= *std::max_element(said_.begin(), said_.end());
+}
+
+bool StopAgreement::stops_here() {
   std::unique_lock lock(mutex_);
-  if (is_asked()) {
-    changed_.wait(lock, [&] { return is_agreed() || abandoned_; });
-    if (is_agreed() && step >= *std::max_element(said_.begin(), said_.end())) return true;
-  }
-  begun_ = step + 1;
+  if (is_reached(lock)) return true;
+  ++passed_;
   return false;
+}
+
+bool StopAgreement::stops_within() {
+  std::unique_lock lock(mutex_);
+  return is_reached(lock);
 }
 
 std::optional<int64_t> StopAgreement::ask() {
   const std::lock_guard lock(mutex_);
   if (is_asked()) return std::nullopt;
-  said_[rank_] = begun_;
+  said_[rank_] = passed_;
   changed_.notify_all();
-  return begun_;
+  return passed_;
 }
 
-void StopAgreement::hear(int rank, int64_t begun) {
+void StopAgreement::hear(int rank, int64_t passed) {
   const std::lock_guard lock(mutex_);
-  said_[static_cast<size_t>(rank)] = begun;
+  said_[static_cast<size_t>(rank)] = passed;
   changed_.notify_all();
 }
 
@@ -40,7 +49,7 @@ void StopAgreement::abandon() {
 
 bool StopAgreement::is_before_training() const {
   const std::lock_guard lock(mutex_);
-  return std::any_of(said_.begin(), said_.end(), [](const auto& begun) { return begun == kNotBegun; });
+  return std::any_of(said_.begin(), said_.end(), [](const auto& passed) { return passed == kNotBegun; });
 }
 
 std::vector<int> StopAgreement::missing() const {

@@ -150,4 +150,19 @@ int64_t cut_back(const std::filesystem::path& path, int64_t last_step) {
   return kept_lines;
 }
 
+bool has_evaluation(const std::filesystem::path& path, int64_t step) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return false;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw_io_error("read", path, errno);
+  std::string line;
+  while (std::getline(in, line)) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.value("kind", "") == "eval" && json.value("step", int64_t{-1}) == step)
+      return true;
+  }
+  if (in.bad()) throw_io_error("read", path, errno);
+  return false;
+}
+
 }  // namespace sdp

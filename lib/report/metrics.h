@@ -166,4 +166,8 @@ class JsonLines {
 /// the number of a line that is not an object with a step.
 int64_t cut_back(const std::filesystem::path& path, int64_t last_step);
 
+/// Whether the file, if there is one, has the line of an evaluation at this step. Throws DataError where it
+/// cannot be read; lines that are not JSON are passed over.
+bool has_evaluation(const std::filesystem::path& path, int64_t step);
+
 }  // namespace sdp

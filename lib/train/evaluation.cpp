@@ -70,6 +70,7 @@ ForwardMode Evaluator::bind(Model& model, FullModel& full_model, bool training) 
     Work work(line_, "assembling the full model", "branches");
     const auto branches = static_cast<int>(experiment_.plan.layout.branches.size());
     for (int b = 0; b < branches; ++b) {
+      leave_if_stopped_here();
       full_model.fetch_branch(b);
       model.bind_branch(b, full_model);
       work.update(b + 1, branches);
@@ -85,6 +86,14 @@ ForwardMode Evaluator::bind(Model& model, FullModel& full_model, bool training) 
     full_model.drop_branch(branch);
   };
   return mode;
+}
+
+void Evaluator::leave_if_stopped_here() const {
+  if (comm_.stops_here()) throw EvaluationStopped();
+}
+
+void Evaluator::leave_if_stopped_within() const {
+  if (comm_.stops_within()) throw EvaluationStopped();
 }
 
 /// Keeps step with the other processes' branches where this one has no batch.
@@ -134,6 +143,11 @@ void Evaluator::for_each_batch(
     Feed& feed, Passes passes, const ForwardMode& mode, const OnProgress& on_progress,
     const std::function<void(int64_t number, const TensorBatch& batch)>& use) const {
   for (int64_t pass = 0; pass < passes.all; ++pass) {
+    if (mode.before_branch) {
+      leave_if_stopped_here();
+    } else {
+      leave_if_stopped_within();
+    }
     if (pass < passes.mine) {
       use(pass, next(feed));
     } else {
@@ -161,6 +175,7 @@ EvalResult Evaluator::run(FullModel& full_model, const std::string& name) {
     Work work(line_, name, "batches");
     for_each_batch(*feed, passes, mode, work.on_progress(),
                    [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(*model, mode, batch)); });
+    leave_if_stopped_here();
     comm_.all_reduce_sum(sums);
     return mean_of(sums);
   });
@@ -222,6 +237,7 @@ void Evaluator::recalibrate(FullModel& full_model) {
       mode.batch_norm_momentum = 1.0 / static_cast<double>(number + 1);
       model->forward(batch.input, mode);
     });
+    leave_if_stopped_here();
     for (auto& [name, buffer] : full_model.buffers()) {
       // A process without a batch still has the averages of training, which must not count.
       buffer.mul_(static_cast<double>(passes.mine) / static_cast<double>(batches));
@@ -286,6 +302,7 @@ void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& work
       results[0][worker] = result.loss;
       results[1][worker] = result.accuracy;
     }
+    leave_if_stopped_here();
     comm_.all_reduce_sum(results);
   });
   const at::Tensor host = results.cpu();

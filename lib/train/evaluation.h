@@ -46,7 +46,11 @@ using OnSkipped = std::function<void(const std::string& message)>;
 /// where no parameter takes a factor (takes_branch_scale).
 double branch_scale_of(const Experiment& experiment);
 
-/// One evaluation.
+/// Thrown on all processes of a run that is asked to stop in an evaluation: each leaves it between two
+/// batches, and all of them before the same collective.
+struct EvaluationStopped {};
+
+/// One evaluation. What is collective may throw EvaluationStopped.
 class Evaluator {
  public:
   /// Sources and the line, on which it shows how far it is, must outlive it. `train` is read for BatchNorm
@@ -82,6 +86,9 @@ class Evaluator {
   void for_each_batch(Feed& feed, Passes passes, const ForwardMode& mode, const OnProgress& on_progress,
                       const std::function<void(int64_t number, const TensorBatch& batch)>& use) const;
   void walk_branches(const ForwardMode& mode) const;
+  /// Stop points (Communicator::stops_here): before collectives, and where there are none.
+  void leave_if_stopped_here() const;
+  void leave_if_stopped_within() const;
   EvalBatches batches_of(std::vector<int64_t> samples) const;
   /// The next batch, its damaged samples reported.
   TensorBatch next(Feed& feed) const;

@@ -51,7 +51,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       log_.warn(fmt::format(
           "the warm-up of {} steps is as long as the run of {}: the peak learning rate is not reached",
           steps_.length.warmup_steps, steps_.length.total_steps));
-    if (first_step_ < steps_.length.total_steps) {
+    if (first_step_ < steps_.length.total_steps || owes_evaluation_) {
       metrics_ = std::make_unique<RunMetrics>(folder_, first_step_);
       metrics_->append(start_record());
     }
@@ -115,6 +115,17 @@ void Trainer::start_fresh_or_resume(Resume resume) {
     cut_back_metrics(reader ? &reader->manifest() : nullptr);
     if (first_step_ < steps_.length.total_steps) std::filesystem::remove(folder_.summary());
   }
+  owes_evaluation_ = reader && owes_evaluation();
+}
+
+bool Trainer::evaluation_is_due(int64_t done) const {
+  return done == steps_.length.total_steps || is_due(steps_.eval_every_steps, done);
+}
+
+bool Trainer::owes_evaluation() {
+  if (first_step_ == 0 || !evaluation_is_due(first_step_)) return false;
+  const bool owes = comm_.rank() == 0 && !has_evaluation(folder_.metrics(), first_step_);
+  return !comm_.all_gather_strings(owes ? "owes" : "").front().empty();
 }
 
 /// What was recorded after the checkpoint goes; what should be there and is not is told.
@@ -183,8 +194,9 @@ void Trainer::train_step(int64_t step) {
       at::where(at::isfinite(result.losses).logical_or(first.ge(0)), first, static_cast<double>(step));
 }
 
-void Trainer::evaluate(int64_t done, bool final) {
+bool Trainer::evaluate(int64_t done) try {
   const PhaseScope phase(comm_, "evaluation");
+  const bool final = done == steps_.length.total_steps;
   if (final) progress_.finish();
   engine_.await_all_values();
   Evaluator evaluator(experiment_, train_source_, test_source_, comm_, line_,
@@ -193,9 +205,13 @@ void Trainer::evaluate(int64_t done, bool final) {
   EvalRecord record = evaluator.evaluate(full_model);
   record.step = done;
   if (final) evaluate_subnetworks(evaluator, record);
-  if (!metrics_) return;
-  metrics_->append(record);
-  tell(describe(record));
+  if (metrics_) {
+    metrics_->append(record);
+    tell(describe(record));
+  }
+  return true;
+} catch (const EvaluationStopped&) {
+  return false;
 }
 
 /// Every worker's own subnetwork (replica 0), by the process that runs it.
@@ -248,11 +264,12 @@ ExitCode Trainer::run() {
   profiler_ = std::make_unique<StepProfiler>(first_step_, experiment_.spec.train.profile_steps,
                                              folder_.profile(comm_.rank()));
   begin_interval();
-  if (first_step_ >= total && comm_.rank() == 0)
+  if (first_step_ >= total && !owes_evaluation_ && comm_.rank() == 0)
     log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}", first_step_,
                           total));
+  if (owes_evaluation_ && !evaluate(first_step_)) return stop(first_step_);
   for (int64_t step = first_step_; step < total; ++step) {
-    if (comm_.stops_before(step)) return stop(step);
+    if (comm_.stops_here()) return stop(step);
     profiler_->before_step(step, comm_.device().is_cuda());
     train_step(step);
     profiler_->after_step(step);
@@ -263,12 +280,12 @@ ExitCode Trainer::run() {
     if (saves || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
       saves = log_interval(done) || saves;
     const auto pause_began = std::chrono::steady_clock::now();
-    // Evaluated before it is saved: what a checkpoint follows is in the metrics that --resume keeps.
-    if (last || is_due(steps_.eval_every_steps, done)) {
-      check_state_is_finite(folder_.dir, experiment_, engine_, comm_);
-      evaluate(done, last);
-    }
+    // Saved first, as an evaluation may take long.
     if (saves) save(done);
+    if (evaluation_is_due(done)) {
+      if (!saves) check_state_is_finite(folder_.dir, experiment_, engine_, comm_);
+      if (!evaluate(done)) return stop(done);
+    }
     // Evaluation and saving do not count as training time.
     interval_.began += std::chrono::steady_clock::now() - pause_began;
   }

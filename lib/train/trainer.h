@@ -38,8 +38,9 @@ class Trainer {
           Resume resume);
   ~Trainer();
 
-  /// Trains to the end, evaluates and saves: kOk; or kPreempted, after a checkpoint of the step after which
-  /// all processes stopped, as one was asked to.
+  /// Trains to the end, saves and evaluates: kOk; or kPreempted, after a checkpoint of the step after which
+  /// all processes stopped, as one was asked to. An evaluation that was left is made up for by a run that
+  /// resumes.
   ExitCode run();
 
   /// Of rank 0.
@@ -80,7 +81,12 @@ class Trainer {
   NonfiniteRecord nonfinite_record(int64_t step, const NonfiniteStep& found, bool skipped) const;
   void skip_step(int64_t step, const NonfiniteStep& found);
   [[noreturn]] void stop_because_not_finite(int64_t step, const NonfiniteStep& found);
-  void evaluate(int64_t done, bool final);
+  bool evaluation_is_due(int64_t done) const;
+  /// Whether a run that goes on has not evaluated the step it was saved at, as it was stopped meanwhile. Of
+  /// rank 0's metrics; collective.
+  bool owes_evaluation();
+  /// Whether it was finished; false: all processes have left it, as one was asked to stop.
+  bool evaluate(int64_t done);
   void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
   void save(int64_t done);
   ExitCode stop(int64_t done);
@@ -118,8 +124,9 @@ class Trainer {
   std::set<std::string> reported_;  ///< damaged images, each once
   bool warned_of_slow_data_ = false;
   int64_t first_step_ = 0;
-  int64_t saved_step_ = -1;    ///< of the newest checkpoint; -1: none
-  int64_t skipped_steps_ = 0;  ///< of all parts of the run
+  bool owes_evaluation_ = false;  ///< of first_step_
+  int64_t saved_step_ = -1;       ///< of the newest checkpoint; -1: none
+  int64_t skipped_steps_ = 0;     ///< of all parts of the run
   int64_t consecutive_skips_ = 0;
   int64_t imported_batch_norm_updates_ = 0;
   int64_t kept_metrics_lines_ = 0;  ///< of earlier parts of the run; rank 0 only

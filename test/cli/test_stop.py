@@ -106,18 +106,22 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
         assert traced_steps(run_dir) == saved_step(run_dir)
         assert not (run_dir / "summary.json").exists()
 
-    # Evaluation and saving: what goes on is finished, and no further step is begun.
+    # Evaluation: it is left, the step is saved, and no further one is begun.
     launcher, output = stop_in_step(config, run_dir, 20, signal.SIGUSR1, 0)
     assert launcher.returncode == 75, output
-    assert saved_step(run_dir) == 20 and evaluated(run_dir) == [20]
+    assert saved_step(run_dir) == 20 and evaluated(run_dir) == []
+    # Saving: that is finished.
     launcher, output = stop_in_step(config, run_dir, 30, signal.SIGTERM, 1)
     assert launcher.returncode == 75, output
-    assert saved_step(run_dir) in (30, 31)
+    assert saved_step(run_dir) in (30, 31) and evaluated(run_dir) == [20]
 
-    # After the last step the run is finished, and nothing is left to be resumed.
+    # The last evaluation: what was trained is saved, and only the evaluation is left to be resumed.
     launcher, output = stop_in_step(config, run_dir, STEPS, signal.SIGTERM, "launcher")
-    assert launcher.returncode == 0, output
-    assert saved_step(run_dir) == STEPS and evaluated(run_dir) == [20, STEPS]
+    assert launcher.returncode == 75, output
+    assert saved_step(run_dir) == STEPS and evaluated(run_dir) == [20]
+    assert not (run_dir / "summary.json").exists()
+    harness.run("--config", config, "--nproc", 2, "--resume")
+    assert evaluated(run_dir) == [20, STEPS]
     assert final_hashes(run_dir) == final_hashes(whole)
     assert harness.trace_losses(run_dir) == harness.trace_losses(whole)
     summaries = [harness.without_times(json.loads((folder / "summary.json").read_text())) for folder in (run_dir, whole)]

@@ -78,20 +78,20 @@ struct Request {
   Socket descriptor = Socket(eventfd(0, EFD_CLOEXEC));
 };
 
-/// The steps after which the watches stop, each taking them at its own pace.
-std::vector<int64_t> steps_taken(const std::vector<std::unique_ptr<PeerWatch>>& world) {
+/// The stop points that the watches pass from now on until they stop, each at its own pace.
+std::vector<int64_t> points_passed(const std::vector<std::unique_ptr<PeerWatch>>& world) {
   std::vector<std::future<int64_t>> stopped;
   for (const auto& watch : world)
     stopped.push_back(std::async(std::launch::async, [&watch] {
-      int64_t step = 0;
-      while (!watch->stops_before(step))
-        ++step;
-      return step;
+      int64_t points = 0;
+      while (!watch->stops_here())
+        ++points;
+      return points;
     }));
-  std::vector<int64_t> steps;
+  std::vector<int64_t> points;
   for (auto& one : stopped)
-    steps.push_back(one.get());
-  return steps;
+    points.push_back(one.get());
+  return points;
 }
 
 }  // namespace
@@ -130,18 +130,17 @@ TEST_CASE("who keeps a collective waiting, by where the others are") {
   CHECK(describe_delay({here, here}, 0).who == "the other processes");
 }
 
-TEST_CASE("one request stops all after the same step, whoever gets it") {
+TEST_CASE("one request stops all at the same point, whoever gets it") {
   const int asked = GENERATE(0, 2);
   const Request request;
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
     if (rank == asked) options.stop_descriptor = request.descriptor.descriptor();
   });
   for (const auto& watch : world)
-    REQUIRE_FALSE(watch->stops_before(0));  // training has begun
+    REQUIRE_FALSE(watch->stops_here());  // training has begun
   request.ask();
-  const std::vector<int64_t> steps = steps_taken(world);
-  CHECK(steps.front() >= 1);
-  CHECK(steps == std::vector<int64_t>(3, steps.front()));
+  const std::vector<int64_t> points = points_passed(world);
+  CHECK(points == std::vector<int64_t>(3, points.front()));
 }
 
 TEST_CASE("the end of the process that started a rank stops all as well") {
@@ -151,9 +150,9 @@ TEST_CASE("the end of the process that started a rank stops all as well") {
     options.events.orphaned = [&] { ++orphans; };
   });
   for (const auto& watch : world)
-    REQUIRE_FALSE(watch->stops_before(0));
-  const std::vector<int64_t> steps = steps_taken(world);
-  CHECK(steps.front() == steps.back());
+    REQUIRE_FALSE(watch->stops_here());
+  const std::vector<int64_t> points = points_passed(world);
+  CHECK(points.front() == points.back());
   CHECK(orphans == 1);
 }
 
@@ -165,7 +164,7 @@ TEST_CASE("a request before the training of all has begun ends all, once") {
     if (rank == 1) options.stop_descriptor = request.descriptor.descriptor();
     options.events.stopped_before_training = [&ended, rank] { ++ended[static_cast<size_t>(rank)]; };
   });
-  if (is_in_training) REQUIRE_FALSE(world[1]->stops_before(0));
+  if (is_in_training) REQUIRE_FALSE(world[1]->stops_here());
   request.ask();
   const auto all_ended = [&] {
     return std::all_of(ended.begin(), ended.end(), [](const auto& times) { return times > 0; });
@@ -199,10 +198,10 @@ TEST_CASE("a rank that hangs is named, when it is asked where it is and when it 
   CHECK(where[0]->collectives == 10);
   CHECK(where[1]->collectives == 11);
   CHECK(where[1]->place == "a phase whose name is longer than what fits in");
-  REQUIRE_FALSE(world[0]->stops_before(0));
+  REQUIRE_FALSE(world[0]->stops_here());
   request.ask();
   CHECK(unanswered.get_future().get() == std::vector<int>{2});
-  CHECK_FALSE(world[0]->stops_before(1));  // it does not wait for ever
+  CHECK_FALSE(world[0]->stops_here());  // it does not wait for ever
   goes_on.set_value();
 }
 
