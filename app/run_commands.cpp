@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "feed/feed.h"
 #include "print_skipped.h"
+#include "report/run_folder.h"
 #include "report/work.h"
 #include "run_spec.h"
 #include "spec/error.h"
@@ -50,6 +51,39 @@ void write_predictions(const std::filesystem::path& path, const Predictions& pre
 CheckpointReader open_checkpoint(const RunArguments& run, ProgressLine& line) {
   Work work(line, "verifying the checkpoint");
   return {run.run_dir, std::nullopt, /*verify_hashes=*/true, work.on_progress()};
+}
+
+/// As the spec says; where that is to be tried out, as the run's own evaluation has found; nothing where
+/// there was none.
+std::optional<double> branch_scale_to_export(const Experiment& experiment, const RunArguments& run,
+                                             const Manifest& manifest) {
+  if (const std::optional<double> fixed = fixed_branch_scale(experiment)) return fixed;
+  const auto evaluation = find_evaluation(RunFolder{run.run_dir}.metrics(), manifest.step);
+  if (!evaluation) return std::nullopt;
+  std::printf(
+      "branch scale %g, as the evaluation after step %lld has found better (eval.branch_scale: auto)\n",
+      evaluation->branch_scale, static_cast<long long>(manifest.step));
+  return evaluation->branch_scale;
+}
+
+/// Reads training data only where a correction needs them.
+void correct(FullModel& model, const Experiment& experiment, std::optional<double> branch_scale,
+             ProgressLine& line) {
+  const ExperimentSpec& spec = experiment.spec;
+  const int64_t recalibrate_batches = batches_to_recalibrate(experiment);
+  if (branch_scale && recalibrate_batches == 0) return model.set_branch_scale(*branch_scale);
+  if (recalibrate_batches > 0)
+    std::printf("recalibrating BatchNorm statistics on %lld training batches (eval.recalibrate_batches)\n",
+                static_cast<long long>(recalibrate_batches));
+  std::fflush(stdout);
+  const auto train = open_split(spec, Split::kTrain, line);
+  const std::unique_ptr<Communicator> comm =
+      connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(spec.train.collective_timeout_s)});
+  const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
+  Evaluator evaluator(experiment, source, source, *comm, line,
+                      [&](const std::string& message) { print_skipped(line, message); });
+  if (const auto trial = evaluator.correct(model, branch_scale))
+    std::printf("%s\n", describe(*trial, model.branch_scale()).c_str());
 }
 
 }  // namespace
@@ -96,24 +130,10 @@ int export_command(const ExportArguments& arguments) {
     return 0;
   }
   SavedFullModel model(experiment.plan, reader, spec, at::kCPU);
-  model.set_branch_scale(branch_scale_of(experiment));
-  const int64_t recalibrate_batches = model.buffers().empty() ? 0 : *spec.eval.recalibrate_batches;
-  if (recalibrate_batches > 0) {
-    std::printf("recalibrating BatchNorm statistics on %lld training batches (eval.recalibrate_batches)\n",
-                static_cast<long long>(recalibrate_batches));
-    std::fflush(stdout);
-    const auto train = open_split(spec, Split::kTrain, line);
-    const std::unique_ptr<Communicator> comm =
-        connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(spec.train.collective_timeout_s)});
-    const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
-    Evaluator(experiment, source, source, *comm, line, [&](const std::string& message) {
-      print_skipped(line, message);
-    }).recalibrate(model);
-  }
+  correct(model, experiment, branch_scale_to_export(experiment, arguments.run, reader.manifest()), line);
   {
     Work work(line, "exporting the model");
-    export_model(model, experiment, reader.manifest(), recalibrate_batches, arguments.out,
-                 work.on_progress());
+    export_model(model, experiment, reader.manifest(), arguments.out, work.on_progress());
   }
   std::printf("wrote %s\n", arguments.out.c_str());
   return 0;

@@ -61,10 +61,20 @@ std::string to_json_line(const EvalRecord& record) {
     if (record.is_of_tokens()) json["perplexity_uncorrected"] = perplexity(*record.loss_uncorrected);
   }
   if (record.accuracy_uncorrected) json["accuracy_uncorrected"] = *record.accuracy_uncorrected;
+  if (record.loss_uncorrected) {
+    json["recalibrated_batches"] = record.recalibrated_batches;
+    json["branch_scale"] = record.branch_scale;
+  }
+  if (const std::optional<BranchScaleTrial>& trial = record.branch_scale_trial)
+    json["branch_scale_trial"] = {{"samples", trial->samples},
+                                  {"loss_none", trial->loss_none},
+                                  {"loss_survival", trial->loss_survival}};
   if (!record.subnetwork_loss.empty()) {
     json["subnetwork_loss"] = record.subnetwork_loss;
     json["subnetwork_accuracy"] = record.subnetwork_accuracy;
     json["subnetwork_samples"] = record.subnetwork_samples;
+    json["loss_on_subnetwork_samples"] = record.loss_on_subnetwork_samples;
+    json["accuracy_on_subnetwork_samples"] = record.accuracy_on_subnetwork_samples;
   }
   const EvalTimes& times = record.times;
   json["eval_s"] = times.eval_s;
@@ -150,19 +160,20 @@ int64_t cut_back(const std::filesystem::path& path, int64_t last_step) {
   return kept_lines;
 }
 
-bool has_evaluation(const std::filesystem::path& path, int64_t step) {
+std::optional<FoundEvaluation> find_evaluation(const std::filesystem::path& path, int64_t step) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return false;
+  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   std::ifstream in(path, std::ios::binary);
   if (!in) throw_io_error("read", path, errno);
+  std::optional<FoundEvaluation> found;
   std::string line;
   while (std::getline(in, line)) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_object() && json.value("kind", "") == "eval" && json.value("step", int64_t{-1}) == step)
-      return true;
+      found = {.branch_scale = json.value("branch_scale", 1.0)};
   }
   if (in.bad()) throw_io_error("read", path, errno);
-  return false;
+  return found;
 }
 
 }  // namespace sdp

@@ -64,6 +64,14 @@ struct EvalTimes {
   double subnetworks_s = 0;  ///< single subnetworks on the test set
 };
 
+/// Losses of the assembled model on training samples with either branch scale, of which the lower one decides
+/// (eval.branch_scale: auto).
+struct BranchScaleTrial {
+  int64_t samples = 0;
+  double loss_none = 0;      ///< branch scale 1
+  double loss_survival = 0;  ///< the coverage
+};
+
 /// The assembled full model on samples of the test set. `kind` is "eval".
 struct EvalRecord {
   int64_t step = 0;
@@ -78,10 +86,16 @@ struct EvalRecord {
   std::optional<double> loss_uncorrected =
       {};  ///< without BatchNorm recalibration and branch scale; unset: no correction
   std::optional<double> accuracy_uncorrected = {};
+  // The corrections; left out of the line, as is the trial, where there are none.
+  int64_t recalibrated_batches = 0;  ///< training batches that BatchNorm statistics are of; 0: as trained
+  double branch_scale = 1;
+  std::optional<BranchScaleTrial> branch_scale_trial = {};
   /// Single subnetworks, by worker; empty: not measured, and left out of the line, as is what follows.
   std::vector<double> subnetwork_loss = {};
   std::vector<double> subnetwork_accuracy = {};
-  int64_t subnetwork_samples = 0;  ///< that each was evaluated on
+  int64_t subnetwork_samples = 0;         ///< that each was evaluated on
+  double loss_on_subnetwork_samples = 0;  ///< the assembled model's, on the same samples
+  double accuracy_on_subnetwork_samples = 0;
   EvalTimes times = {};
 
   /// A language model's: the line then has perplexities too.
@@ -166,8 +180,13 @@ class JsonLines {
 /// the number of a line that is not an object with a step.
 int64_t cut_back(const std::filesystem::path& path, int64_t last_step);
 
-/// Whether the file, if there is one, has the line of an evaluation at this step. Throws DataError where it
-/// cannot be read; lines that are not JSON are passed over.
-bool has_evaluation(const std::filesystem::path& path, int64_t step);
+/// What the line of an evaluation says that a run goes by.
+struct FoundEvaluation {
+  double branch_scale = 1;
+};
+
+/// Of the last line of an evaluation at this step, if there is such a line and the file. Throws DataError
+/// where it cannot be read; lines that are not JSON are passed over.
+std::optional<FoundEvaluation> find_evaluation(const std::filesystem::path& path, int64_t step);
 
 }  // namespace sdp

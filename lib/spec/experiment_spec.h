@@ -41,7 +41,7 @@ enum class WireType { kFp32, kBf16 };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class EvalMode { kFull, kStreamed };
 enum class OnNonfinite { kStop, kSkip };
-enum class BranchScale { kNone, kSurvival };
+enum class BranchScale { kAuto, kNone, kSurvival };
 
 SDP_ENUM_NAMES(ModelName, {ModelName::kResNet18, "resnet18"}, {ModelName::kWideResNet18, "wide_resnet18"},
                {ModelName::kSwinT, "swin_t"}, {ModelName::kLlamaTiny, "llama_tiny"},
@@ -73,7 +73,8 @@ SDP_ENUM_NAMES(WireType, {WireType::kFp32, "fp32"}, {WireType::kBf16, "bf16"})
 SDP_ENUM_NAMES(DeviceKind, {DeviceKind::kAuto, "auto"}, {DeviceKind::kCpu, "cpu"},
                {DeviceKind::kCuda, "cuda"})
 SDP_ENUM_NAMES(EvalMode, {EvalMode::kFull, "full"}, {EvalMode::kStreamed, "streamed"})
-SDP_ENUM_NAMES(BranchScale, {BranchScale::kNone, "none"}, {BranchScale::kSurvival, "survival"})
+SDP_ENUM_NAMES(BranchScale, {BranchScale::kAuto, "auto"}, {BranchScale::kNone, "none"},
+               {BranchScale::kSurvival, "survival"})
 
 SDP_ENUM_NAMES(OnNonfinite, {OnNonfinite::kStop, "stop"}, {OnNonfinite::kSkip, "skip"})
 
@@ -421,7 +422,7 @@ struct EvalSpec {
   double every_epochs = 1;
   EvalMode mode = EvalMode::kFull;
   std::optional<int64_t> recalibrate_batches;
-  BranchScale branch_scale = BranchScale::kNone;
+  BranchScale branch_scale = BranchScale::kAuto;
   std::optional<int64_t> batch_size;
   std::optional<int64_t> max_samples;
   std::optional<int64_t> max_samples_per_subnetwork;
@@ -438,8 +439,10 @@ struct EvalSpec {
           "100 under "
           "forward masking with C < 1, else 0",
           in_range(0, kMostSteps), "batches");
-    field("branch_scale", &EvalSpec::branch_scale,
-          "scale of every branch's output in the assembled model: none, or survival (its coverage)");
+    field(
+        "branch_scale", &EvalSpec::branch_scale,
+        "factor on every branch's output in the assembled model: none, survival (its coverage), or auto: of "
+        "these two the one whose loss on a few training batches is lower");
     field("batch_size", &EvalSpec::batch_size, "samples of an evaluation batch; unset: 100, of tokens 4",
           in_range(1, 1 << 20), "samples");
     field("max_samples", &EvalSpec::max_samples,

@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "model/layouts.h"
@@ -11,13 +12,47 @@
 
 namespace sdp {
 
-double branch_scale_of(const Experiment& experiment) {
+namespace {
+
+constexpr int64_t kTriedBatches = 8;  // of either branch scale
+
+/// Of sums over predictions, [3] fp64: loss, hits, how many they are.
+EvalResult mean_of(const at::Tensor& sums) {
+  const at::Tensor host = sums.cpu();
+  const double predictions = host[2].item<double>();
+  return {.loss = host[0].item<double>() / predictions,
+          .accuracy = host[1].item<double>() / predictions,
+          .predictions = std::llround(predictions)};
+}
+
+/// [2, rows] fp64: ones, and whether the row is a prediction of a sample in `some` (ascending).
+at::Tensor row_weights(const TensorBatch& batch, const std::vector<int64_t>& some) {
+  std::vector<double> is_in_some;
+  for (const int64_t sample : batch.samples)
+    is_in_some.push_back(std::binary_search(some.begin(), some.end(), sample) ? 1 : 0);
+  const int64_t rows = batch.labels.numel();
+  const at::Tensor weights = at::ones({2, rows}, at::kDouble);
+  weights[1].copy_(
+      at::tensor(is_in_some, at::kDouble).repeat_interleave(rows / static_cast<int64_t>(is_in_some.size())));
+  return weights;
+}
+
+}  // namespace
+
+std::optional<double> fixed_branch_scale(const Experiment& experiment) {
   const SubnetPlan& plan = experiment.plan;
-  const bool is_scaled =
-      plan.masking == Masking::kForward &&
+  const bool takes_scale =
+      plan.coverage() < 1 && plan.masking == Masking::kForward &&
       std::any_of(plan.layout.parameters.begin(), plan.layout.parameters.end(),
                   [&](const ParameterLayout& parameter) { return takes_branch_scale(plan, parameter); });
-  return experiment.spec.eval.branch_scale == BranchScale::kSurvival && is_scaled ? plan.coverage() : 1;
+  const BranchScale wanted = experiment.spec.eval.branch_scale;
+  if (!takes_scale || wanted == BranchScale::kNone) return 1;
+  if (wanted == BranchScale::kAuto) return std::nullopt;
+  return plan.coverage();
+}
+
+int64_t batches_to_recalibrate(const Experiment& experiment) {
+  return experiment.plan.layout.buffers.empty() ? 0 : *experiment.spec.eval.recalibrate_batches;
 }
 
 std::vector<int64_t> samples_to_evaluate(const EvalSpec& spec, int64_t test_size) {
@@ -112,12 +147,12 @@ TensorBatch Evaluator::next(Feed& feed) const {
 }
 
 at::Tensor Evaluator::zero_sums() const {
-  return at::zeros({4}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  return at::zeros({2, 3}, at::TensorOptions(at::kDouble).device(comm_.device()));
 }
 
-at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch) const {
+at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch,
+                              const std::vector<int64_t>& some) const {
   at::Tensor sums = zero_sums();
-  sums[3] = static_cast<double>(batch.skipped.size());
   if (batch.samples.empty()) {  // all of them damaged
     walk_branches(mode);
     return sums;
@@ -125,6 +160,7 @@ at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const Tenso
   const at::Tensor features = model.features(batch.input, mode).flatten(0, -2);  // [N, W]
   const auto [weight, bias] = model.head();
   const at::Tensor labels = batch.labels.flatten();
+  const at::Tensor weights = row_weights(batch, some).to(sums.device());  // [2, N]
   const at::ScalarType type = scalar_type(sum_type(experiment_.spec.train.precision));
   const int64_t rows_at_a_time = logit_rows_at_a_time(weight.size(0));
   for (int64_t row = 0; row < labels.numel(); row += rows_at_a_time) {
@@ -133,8 +169,9 @@ at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const Tenso
     const at::Tensor wanted = labels.narrow(0, row, rows);
     const at::Tensor losses = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::None);
     const at::Tensor hits = predicted.argmax(1).eq(wanted);
-    sums.narrow(0, 0, 3).add_(at::stack({losses.sum(at::kDouble), hits.sum(at::kDouble),
-                                         at::full({}, static_cast<double>(rows), sums.options())}));
+    const at::Tensor values = at::stack(
+        {losses.to(at::kDouble), hits.to(at::kDouble), at::ones({rows}, sums.options())}, 1);  // [R, 3]
+    sums.add_(at::matmul(weights.narrow(1, row, rows), values));
   }
   return sums;
 }
@@ -161,32 +198,25 @@ EvalBatches Evaluator::batches_of(std::vector<int64_t> samples) const {
   return {.samples = std::move(samples), .batch_size = *experiment_.spec.eval.batch_size};
 }
 
-EvalResult Evaluator::run(FullModel& full_model, const std::string& name) {
+Evaluator::Results Evaluator::run(FullModel& full_model, const std::string& name, const FeedSource& data,
+                                  const std::vector<int64_t>& samples, const std::vector<int64_t>& some) {
   const std::unique_ptr<Model> model = make_model(experiment_.spec.model);
   const ForwardMode mode = bind(*model, full_model, /*training=*/false);
   return timed(times_.evaluate_s, [&] {
-    EvalBatches batches = batches_of(samples_to_evaluate(experiment_.spec.eval, test_.size()));
+    EvalBatches batches = batches_of(samples);
     const int64_t all = batches.count();
     batches.first_batch = comm_.rank();
     batches.stride = comm_.size();
     const Passes passes{.mine = batches.count(), .all = (all + comm_.size() - 1) / comm_.size()};
-    const std::unique_ptr<Feed> feed = test_.evaluation(batches);
-    at::Tensor sums = zero_sums();
+    const std::unique_ptr<Feed> feed = data.evaluation(batches);
+    const at::Tensor sums = zero_sums();
     Work work(line_, name, "batches");
     for_each_batch(*feed, passes, mode, work.on_progress(),
-                   [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(*model, mode, batch)); });
+                   [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(*model, mode, batch, some)); });
     leave_if_stopped_here();
     comm_.all_reduce_sum(sums);
-    return mean_of(sums);
+    return Results{.all = mean_of(sums[0]), .some = mean_of(sums[1])};
   });
-}
-
-EvalResult Evaluator::mean_of(const at::Tensor& sums) {
-  const at::Tensor host = sums.cpu();
-  const double predictions = host[2].item<double>();
-  return {.loss = host[0].item<double>() / predictions,
-          .accuracy = host[1].item<double>() / predictions,
-          .skipped = static_cast<int64_t>(host[3].item<double>())};
 }
 
 Predictions Evaluator::predict(FullModel& full_model) {
@@ -246,30 +276,64 @@ void Evaluator::recalibrate(FullModel& full_model) {
   });
 }
 
+/// Either branch scale with the statistics that belong to it.
+BranchScaleTrial Evaluator::choose_branch_scale(FullModel& full_model) {
+  const std::vector<int64_t> samples =
+      evenly_spread(kTriedBatches * *experiment_.spec.eval.batch_size, train_.size());
+  const auto loss_at = [&](double branch_scale) {
+    correct(full_model, branch_scale);
+    return run(full_model, "comparing branch scales", train_, samples).all.loss;
+  };
+  BranchScaleTrial trial{.samples = static_cast<int64_t>(samples.size()), .loss_none = loss_at(1)};
+  std::map<std::string, at::Tensor> statistics;
+  for (const auto& [name, buffer] : full_model.buffers())
+    statistics[name] = buffer.clone();
+  trial.loss_survival = loss_at(experiment_.plan.coverage());
+  if (trial.loss_survival < trial.loss_none) return trial;
+  full_model.set_branch_scale(1);
+  full_model.buffers() = std::move(statistics);
+  return trial;
+}
+
+std::optional<BranchScaleTrial> Evaluator::correct(FullModel& full_model,
+                                                   std::optional<double> branch_scale) {
+  const at::NoGradGuard no_grad;
+  if (!branch_scale) return choose_branch_scale(full_model);
+  full_model.set_branch_scale(*branch_scale);
+  if (batches_to_recalibrate(experiment_) > 0) recalibrate(full_model);
+  return std::nullopt;
+}
+
 EvalRecord Evaluator::evaluate(FullModel& full_model) {
   const at::NoGradGuard no_grad;
   const ExperimentSpec& spec = experiment_.spec;
-  const bool recalibrates = *spec.eval.recalibrate_batches > 0 && !full_model.buffers().empty();
-  const double branch_scale = branch_scale_of(experiment_);
-  const bool corrects = recalibrates || branch_scale != 1;
-  const std::string name = "evaluating the full model";
-  EvalResult result = run(full_model, corrects ? name + ", uncorrected" : name);
+  const int64_t recalibrated = batches_to_recalibrate(experiment_);
+  const std::optional<double> branch_scale = fixed_branch_scale(experiment_);
+  const bool corrects = recalibrated > 0 || branch_scale != 1;
+  const std::vector<int64_t> samples = samples_to_evaluate(spec.eval, test_.size());
+  const auto run_on_test = [&](const std::string& name) {
+    return run(full_model, name, test_, samples, samples_per_subnetwork(spec.eval, test_.size()));
+  };
   EvalRecord record;
   if (corrects) {
-    record.loss_uncorrected = result.loss;
-    record.accuracy_uncorrected = result.accuracy;
-    full_model.set_branch_scale(branch_scale);
-    if (recalibrates) recalibrate(full_model);
-    result = run(full_model, name);
+    const EvalResult uncorrected = run_on_test("evaluating the full model, uncorrected").all;
+    record.loss_uncorrected = uncorrected.loss;
+    record.accuracy_uncorrected = uncorrected.accuracy;
+    record.branch_scale_trial = correct(full_model, branch_scale);
+    record.recalibrated_batches = recalibrated;
+    record.branch_scale = full_model.branch_scale();
   }
-  record.loss = result.loss;
-  record.accuracy = result.accuracy;
-  record.skipped_samples = result.skipped;
-  record.samples = static_cast<int64_t>(samples_to_evaluate(spec.eval, test_.size()).size());
+  const Results results = run_on_test("evaluating the full model");
+  on_subnetwork_samples_ = results.some;
+  record.loss = results.all.loss;
+  record.accuracy = results.all.accuracy;
+  record.samples = static_cast<int64_t>(samples.size());
   record.test_samples = test_.size();
   if (spec.data.name == DatasetName::kTokens) {
     record.tokens = record.samples * spec.data.sequence_length;
     record.test_tokens = record.test_samples * spec.data.sequence_length;
+  } else {
+    record.skipped_samples = record.samples - results.all.predictions;
   }
   record.times = times_;
   record.times.eval_s = since_begin_.seconds();
@@ -292,12 +356,12 @@ void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& work
     for (int64_t i = 0; i < subnetworks; ++i) {
       Model& model = subnetwork(static_cast<size_t>(i));
       const std::unique_ptr<Feed> feed = test_.evaluation(batches);
-      at::Tensor sums = zero_sums();
+      const at::Tensor sums = zero_sums();
       for_each_batch(
           *feed, {.mine = count, .all = count}, mode,
           [&](int64_t done, int64_t) { work.update(i * count + done, subnetworks * count); },
-          [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(model, mode, batch)); });
-      const EvalResult result = mean_of(sums);
+          [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(model, mode, batch, {})); });
+      const EvalResult result = mean_of(sums[0]);
       const int worker = workers[static_cast<size_t>(i)];
       results[0][worker] = result.loss;
       results[1][worker] = result.accuracy;
@@ -310,6 +374,8 @@ void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& work
   record.subnetwork_loss = {losses, losses + host.size(1)};
   record.subnetwork_accuracy = {losses + host.size(1), losses + host.numel()};
   record.subnetwork_samples = static_cast<int64_t>(batches.samples.size());
+  record.loss_on_subnetwork_samples = on_subnetwork_samples_.loss;
+  record.accuracy_on_subnetwork_samples = on_subnetwork_samples_.accuracy;
   record.times = times_;
   record.times.eval_s = since_begin_.seconds();
 }

@@ -4,6 +4,7 @@
 // and single subnetworks. The assembled model's samples are divided over the processes.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,9 @@
 namespace sdp {
 
 struct EvalResult {
-  double loss = 0;      ///< mean cross-entropy over the samples, of tokens over all that are predicted
-  double accuracy = 0;  ///< share in 0..1
-  int64_t skipped = 0;  ///< damaged samples that were left out
+  double loss = 0;          ///< mean cross-entropy over the samples, of tokens over all that are predicted
+  double accuracy = 0;      ///< share in 0..1
+  int64_t predictions = 0;  ///< images or tokens; damaged images are left out
 };
 
 /// Of the evaluated samples in file order, damaged ones left out.
@@ -40,11 +41,14 @@ std::vector<int64_t> samples_per_subnetwork(const EvalSpec& spec, int64_t test_s
 /// Called with what is wrong with every damaged image that evaluation leaves out.
 using OnSkipped = std::function<void(const std::string& message)>;
 
-/// Factor on every branch's output in the assembled model, as the spec asks for. survival: a branch was
-/// present in a share C of the subnetworks that trained the rest, so C is its expected output, as in
-/// stochastic depth (Huang et al. 2016). 1 under backward masking, where no branch was ever missing, and
-/// where no parameter takes a factor (takes_branch_scale).
-double branch_scale_of(const Experiment& experiment);
+/// Factor on every branch's output in the assembled model, as the spec asks for; nothing where that is to be
+/// tried out (auto). survival: a branch was present in a share C of the subnetworks that trained the rest, so
+/// C is its expected output, as in stochastic depth (Huang et al. 2016). 1 under backward masking, where no
+/// branch was ever missing, and where no parameter takes a factor (takes_branch_scale).
+std::optional<double> fixed_branch_scale(const Experiment& experiment);
+
+/// Training batches that re-estimate BatchNorm statistics; 0 for a model that has none.
+int64_t batches_to_recalibrate(const Experiment& experiment);
 
 /// Thrown on all processes of a run that is asked to stop in an evaluation: each leaves it between two
 /// batches, and all of them before the same collective.
@@ -66,8 +70,9 @@ class Evaluator {
   /// processes. `subnetwork` gives the i-th of them, to be used before it is called again.
   void add_subnetworks(EvalRecord& record, const std::vector<int>& workers,
                        const std::function<Model&(size_t i)>& subnetwork);
-  /// Collective. Re-estimates BatchNorm statistics as the spec says, at the branch scale the full model has.
-  void recalibrate(FullModel& full_model);
+  /// Collective. Gives the full model this branch scale, or the better one of the two where there is none,
+  /// and re-estimates its BatchNorm statistics as the spec says. What was tried to find the better one.
+  std::optional<BranchScaleTrial> correct(FullModel& full_model, std::optional<double> branch_scale);
   /// With the corrections the full model has. For a single process.
   Predictions predict(FullModel& full_model);
 
@@ -80,8 +85,15 @@ class Evaluator {
 
   /// Binds the full model, all of it or (streamed) branch by branch, and says how to run it.
   ForwardMode bind(Model& model, FullModel& full_model, bool training);
-  /// The full model as it is, on its samples.
-  EvalResult run(FullModel& full_model, const std::string& name);
+  /// The full model as it is, on samples of `data`. `some`: the part of them whose result is wanted, too.
+  struct Results {
+    EvalResult all;
+    EvalResult some;
+  };
+  Results run(FullModel& full_model, const std::string& name, const FeedSource& data,
+              const std::vector<int64_t>& samples, const std::vector<int64_t>& some = {});
+  void recalibrate(FullModel& full_model);
+  BranchScaleTrial choose_branch_scale(FullModel& full_model);
   /// Whatever is evaluated or recalibrated, this is the loop over its batches: use(number, batch) with each.
   void for_each_batch(Feed& feed, Passes passes, const ForwardMode& mode, const OnProgress& on_progress,
                       const std::function<void(int64_t number, const TensorBatch& batch)>& use) const;
@@ -95,10 +107,11 @@ class Evaluator {
   /// Calls `part`, waits for the device and adds the time it took to `total_s`.
   template <class Part>
   auto timed(double& total_s, Part part) const;
-  /// Sums over the batch's predictions, how many those are, and how many samples were left out: [4] fp64.
-  at::Tensor sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch) const;
+  /// Sums over the batch's predictions: [2, 3] fp64, of all of them and of those of the samples in `some`
+  /// (ascending): loss, hits, how many they are.
+  at::Tensor sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch,
+                     const std::vector<int64_t>& some) const;
   at::Tensor zero_sums() const;
-  static EvalResult mean_of(const at::Tensor& sums);
 
   const Experiment& experiment_;
   const FeedSource& train_;
@@ -108,6 +121,7 @@ class Evaluator {
   OnSkipped on_skipped_;
   Stopwatch since_begin_;
   EvalTimes times_;
+  EvalResult on_subnetwork_samples_;  ///< of the assembled model
 };
 
 }  // namespace sdp

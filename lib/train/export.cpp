@@ -12,6 +12,7 @@
 #include "model/library_tensors.h"
 #include "model/slices.h"
 #include "spec/error.h"
+#include "train/evaluation.h"
 #include "train/model_config.h"
 #include "train/tensor_file.h"
 
@@ -57,8 +58,7 @@ TensorMetadata metadata_of(const Manifest& manifest) {
 }  // namespace
 
 void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
-                  int64_t recalibrate_batches, const std::filesystem::path& out,
-                  const OnProgress& on_progress) {
+                  const std::filesystem::path& out, const OnProgress& on_progress) {
   check_config_may_be_written(out);
   // The checkpoint's values are looked at as they are read; these may have been estimated anew.
   for (const auto& [name, values] : model.buffers())
@@ -78,7 +78,7 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
   add_library_tensors(file, experiment, manifest.batch_norm_updates);
   TensorMetadata metadata = metadata_of(manifest);
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
-  metadata["recalibrate_batches"] = std::to_string(recalibrate_batches);
+  metadata["recalibrate_batches"] = std::to_string(batches_to_recalibrate(experiment));
   file.write(out, metadata, on_progress);
   write_config(out, full_model_config(experiment, manifest));
 }

@@ -16,8 +16,7 @@ namespace sdp {
 /// library keeps. The metadata records step, plan, branch scale and where the statistics come from
 /// (`recalibrate_batches`; 0: averages over the owners).
 void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
-                  int64_t recalibrate_batches, const std::filesystem::path& out,
-                  const OnProgress& on_progress);
+                  const std::filesystem::path& out, const OnProgress& on_progress);
 
 /// The worker's subnetwork as a smaller model of its own. UsageError under backward masking, where every
 /// worker has the whole model.

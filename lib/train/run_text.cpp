@@ -21,26 +21,58 @@ std::string range_text(const std::vector<double>& values, Format format) {
   return fmt::format("{} to {}", format(*low), format(*high));
 }
 
+/// What the corrections are, for a figure without them.
+std::string corrections_text(const EvalRecord& record) {
+  const std::string scale = fmt::format("branch scale {:.4g}", record.branch_scale);
+  if (record.recalibrated_batches == 0) return scale;
+  return record.branch_scale == 1 ? "BatchNorm recalibration" : "BatchNorm recalibration and " + scale;
+}
+
+std::string loss_text(double loss) {
+  return fmt::format("{:.4f}", loss);
+}
+
+/// Where a single subnetwork is better than the assembled model on the same samples: by perplexity or by
+/// accuracy, whichever the model is judged by. Otherwise empty.
+std::string better_subnetwork_text(const EvalRecord& record) {
+  const bool by_loss = record.is_of_tokens();
+  const std::vector<double>& values = by_loss ? record.subnetwork_loss : record.subnetwork_accuracy;
+  if (values.empty()) return "";
+  const auto best = by_loss ? std::min_element(values.begin(), values.end())
+                            : std::max_element(values.begin(), values.end());
+  const double assembled =
+      by_loss ? record.loss_on_subnetwork_samples : record.accuracy_on_subnetwork_samples;
+  if (by_loss ? *best >= assembled : *best <= assembled) return "";
+  const auto text = by_loss ? loss_text : format_percent;
+  return fmt::format(
+      "\nthe subnetwork of worker {} alone is better than the assembled model: {} {} against {} on the same "
+      "{} "
+      "samples",
+      best - values.begin(), by_loss ? "loss" : "accuracy", text(*best), text(assembled),
+      record.subnetwork_samples);
+}
+
 std::string of_images(const EvalRecord& record) {
   std::string text = fmt::format("accuracy {}, loss {:.4f}", format_percent(record.accuracy), record.loss);
   if (record.loss_uncorrected)
-    text += fmt::format(" (uncorrected: {}, {:.4f})", format_percent(*record.accuracy_uncorrected),
-                        *record.loss_uncorrected);
+    text += fmt::format(" (without {}: {}, {:.4f})", corrections_text(record),
+                        format_percent(*record.accuracy_uncorrected), *record.loss_uncorrected);
   if (!record.subnetwork_accuracy.empty())
-    text += fmt::format("; single subnetworks {}", range_text(record.subnetwork_accuracy, format_percent));
+    text += fmt::format("; single subnetworks: accuracy {}, loss {}",
+                        range_text(record.subnetwork_accuracy, format_percent),
+                        range_text(record.subnetwork_loss, loss_text));
   return text;
 }
 
 std::string of_tokens(const EvalRecord& record) {
   std::string text = fmt::format("loss {:.4f}, perplexity {}", record.loss, perplexity_text(record.loss));
   if (record.loss_uncorrected)
-    text += fmt::format(" (uncorrected: {:.4f}, {})", *record.loss_uncorrected,
+    text += fmt::format(" (without {}: {:.4f}, {})", corrections_text(record), *record.loss_uncorrected,
                         perplexity_text(*record.loss_uncorrected));
   if (!record.subnetwork_loss.empty())
-    text += fmt::format(
-        "; single subnetworks: loss {}, perplexity {}",
-        range_text(record.subnetwork_loss, [](double loss) { return fmt::format("{:.4f}", loss); }),
-        range_text(record.subnetwork_loss, perplexity_text));
+    text += fmt::format("; single subnetworks: loss {}, perplexity {}",
+                        range_text(record.subnetwork_loss, loss_text),
+                        range_text(record.subnetwork_loss, perplexity_text));
   return text;
 }
 
@@ -52,7 +84,17 @@ std::string describe(const EvalRecord& record) {
   if (record.samples < record.test_samples)
     text += fmt::format("; on {} of {} test samples", record.samples, record.test_samples);
   if (record.skipped_samples > 0) text += fmt::format("; without {} damaged images", record.skipped_samples);
-  return text;
+  if (record.branch_scale_trial)
+    text += fmt::format("\n{}", describe(*record.branch_scale_trial, record.branch_scale));
+  return text + better_subnetwork_text(record);
+}
+
+std::string describe(const BranchScaleTrial& trial, double branch_scale) {
+  return fmt::format(
+      "branch scale {:.4g} (eval.branch_scale: auto): on {} training samples the loss is {:.4f} with "
+      "survival and "
+      "{:.4f} with none",
+      branch_scale, trial.samples, trial.loss_survival, trial.loss_none);
 }
 
 std::string describe_start(const Experiment& experiment, const std::string& device) {

@@ -10,10 +10,13 @@
 
 namespace sdp {
 
-/// One line: the assembled model's accuracy and loss, what they are without corrections, the single
-/// subnetworks' accuracies, and how much of the test set that is where it is not all of it. Of a language
-/// model: loss and perplexity.
+/// The assembled model's accuracy and loss, what they are without corrections, those of the single
+/// subnetworks, and how much of the test set that is where it is not all of it. Of a language model: loss and
+/// perplexity. On lines of their own how the branch scale was chosen, and a subnetwork that is better than
+/// the assembled model.
 std::string describe(const EvalRecord& record);
+/// One line: losses with either branch scale, and which one was taken.
+std::string describe(const BranchScaleTrial& trial, double branch_scale);
 
 /// A few lines at the start of a run: model, workers, coverage, processes, device.
 std::string describe_start(const Experiment& experiment, const std::string& device);

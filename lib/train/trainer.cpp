@@ -124,7 +124,7 @@ bool Trainer::evaluation_is_due(int64_t done) const {
 
 bool Trainer::owes_evaluation() {
   if (first_step_ == 0 || !evaluation_is_due(first_step_)) return false;
-  const bool owes = comm_.rank() == 0 && !has_evaluation(folder_.metrics(), first_step_);
+  const bool owes = comm_.rank() == 0 && !find_evaluation(folder_.metrics(), first_step_);
   return !comm_.all_gather_strings(owes ? "owes" : "").front().empty();
 }
 

@@ -81,7 +81,7 @@ def write_config(folder: Path, name: str, data_dir: Path, **sections) -> Path:
         "schedule": {"name": "constant"},
         "train": {"max_steps": 20, "batch_size_per_worker": 4, "precision": "fp64", "device": "cpu"},
         "checkpoint": {"at_start": True, "keep_last": 2, "every_epochs": 0},
-        "eval": {"every_epochs": 0, "recalibrate_batches": 2},
+        "eval": {"every_epochs": 0, "recalibrate_batches": 2, "branch_scale": "none"},
         "output": {"dir": str(folder / "runs"), "trace": True},
     }
     for section, values in sections.items():

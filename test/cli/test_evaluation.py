@@ -61,6 +61,7 @@ def evenly(count, values):
         ("full", "none", 64, 2, 4, None, None),
         ("full", "survival", 7, 2, 4, 23, 9),
         ("streamed", "none", 7, 1, 4, 11, None),
+        ("full", "auto", 3, 2, 4, None, 9),
         ("streamed", "survival", 9, 2, 4, 1000, 2000),
         # 40 test images make 5 batches and there are 3 training batches: some processes have none in the last round.
         ("streamed", "survival", 9, 4, 3, None, 0),
@@ -81,7 +82,8 @@ def test_evaluation_is_pytorchs(
     assert record["step"] == STEPS
     owners = harness.owners_of(run_dir)
     buffers = harness.checkpoint_buffers(run_dir, STEPS)
-    train_images = harness.read_cifar10(data, "train")[0].double()
+    train_images, train_labels = harness.read_cifar10(data, "train")
+    train_images = train_images.double()
     all_images, all_labels = harness.read_cifar10(data, "test")
     chosen = evenly(samples or 40, range(40))
     assert (record["samples"], record["test_samples"]) == (len(chosen), 40)
@@ -95,11 +97,11 @@ def test_evaluation_is_pytorchs(
     assert record["accuracy_uncorrected"] == pytest.approx(accuracy, rel=0, abs=1e-8)
 
     of_subnetworks = evenly(len(chosen) if samples_per_subnetwork is None else samples_per_subnetwork, chosen)
+    part = all_images[of_subnetworks].double(), all_labels[of_subnetworks]
     singles = []
     for worker in range(WORKERS if of_subnetworks else 0):
         load_buffers(model, {name: values for (name, holder, _), values in buffers.items() if holder == worker})
         present = scales({branch: float(worker in held) for branch, held in owners.items()})
-        part = all_images[of_subnetworks].double(), all_labels[of_subnetworks]
         singles.append(loss_and_accuracy(model, *part, present))
     assert record.get("subnetwork_samples", 0) == len(of_subnetworks)
     for key, values in zip(("subnetwork_loss", "subnetwork_accuracy"), zip(*singles)):
@@ -108,12 +110,32 @@ def test_evaluation_is_pytorchs(
 
     # Batch i of the training order is what worker i saw in the first step.
     samples = harness.trace_samples(run_dir)
-    present = scales(dict.fromkeys(owners, COVERAGE if scale == "survival" else 1.0))
-    recalibrate(model, [train_images[samples[1, i, 0]] for i in range(batches)], present)
+    recalibration_batches = [train_images[samples[1, i, 0]] for i in range(batches)]
+
+    def correct(factor):
+        present = scales(dict.fromkeys(owners, factor))
+        recalibrate(model, recalibration_batches, present)
+        return present
+
+    factor = COVERAGE if scale == "survival" else 1.0
+    if scale == "auto":
+        tried = evenly(8 * batch_size, range(len(train_images)))
+        trial = {
+            key: loss_and_accuracy(model, train_images[tried], train_labels[tried], correct(factor))[0]
+            for key, factor in (("loss_none", 1.0), ("loss_survival", COVERAGE))
+        }
+        assert record["branch_scale_trial"] == pytest.approx({"samples": len(tried), **trial}, rel=0, abs=1e-8)
+        factor = COVERAGE if trial["loss_survival"] < trial["loss_none"] else 1.0
+    assert record["branch_scale"] == factor
+    present = correct(factor)
     loss, accuracy = loss_and_accuracy(model, images, labels, present)
     assert abs(loss - record["loss_uncorrected"]) > 1e-4, "the corrections change nothing"
     assert record["loss"] == pytest.approx(loss, rel=0, abs=1e-8)
     assert record["accuracy"] == pytest.approx(accuracy, rel=0, abs=1e-8)
+    if of_subnetworks:
+        loss, accuracy = loss_and_accuracy(model, *part, present)
+        assert record["loss_on_subnetwork_samples"] == pytest.approx(loss, rel=0, abs=1e-8)
+        assert record["accuracy_on_subnetwork_samples"] == pytest.approx(accuracy, rel=0, abs=1e-8)
     parts = [record[key] for key in ("assemble_s", "recalibrate_s", "evaluate_s", "subnetworks_s")]
     assert all(part > 0 for part in parts[: 4 if of_subnetworks else 3]) and sum(parts) <= record["eval_s"]
 

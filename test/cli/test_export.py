@@ -143,7 +143,7 @@ def test_eval_takes_other_corrections(tmp_path, data):
     assert scaled["loss_uncorrected"] == plain["loss"] != scaled["loss"]
 
 
-@pytest.mark.parametrize("scale", ["none", "survival"])
+@pytest.mark.parametrize("scale", ["none", "survival", "auto"])
 def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
     """Recalibrated statistics and branch scale included: PyTorch gets the reported loss out of the exported file."""
     run_dir = harness.train(
@@ -151,7 +151,8 @@ def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
         train={"max_steps": 5, "precision": "fp64"},
         eval={"recalibrate_batches": 3, "branch_scale": scale},
     )
-    state = load_file(export(run_dir, tmp_path / "model.safetensors"))
+    out = tmp_path / "model.safetensors"
+    state = load_file(export(run_dir, out))
     model = oracle.ResNet18(4).double()
     model.load_state_dict(state)
     images, labels = harness.read_cifar10(data, "test")
@@ -160,8 +161,14 @@ def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
         logits = model(images.double(), {})
     record = harness.last_eval(run_dir)
     assert torch.nn.functional.cross_entropy(logits, labels).item() == pytest.approx(record["loss"], abs=1e-8)
-    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+    with safe_open(out, framework="pt") as file:
         assert file.metadata()["recalibrate_batches"] == "3"
+        assert float(file.metadata()["branch_scale"]) == record["branch_scale"]
+    if scale == "auto":
+        # Without the run's evaluation at hand the branch scale is tried again, with the same result.
+        (run_dir / "metrics.jsonl").unlink()
+        again = load_file(export(run_dir, tmp_path / "again.safetensors"))
+        assert all(torch.allclose(again[name], state[name], atol=1e-10, rtol=0) for name in state)
 
 
 def test_a_finished_run_cannot_be_turned_into_another(tmp_path, data):

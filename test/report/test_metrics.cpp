@@ -69,23 +69,33 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
   eval.subnetwork_loss = {1, 2};
   eval.subnetwork_accuracy = {0.25, 0.5};
   eval.subnetwork_samples = 5;
+  eval.loss_on_subnetwork_samples = 1.5;
+  eval.accuracy_on_subnetwork_samples = 0.75;
+  eval.recalibrated_batches = 20;
+  eval.branch_scale = 0.5;
+  eval.branch_scale_trial = BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25};
   const std::string subnetworks =
-      R"("subnetwork_loss":[1.0,2.0],"subnetwork_accuracy":[0.25,0.5],"subnetwork_samples":5,)";
+      R"("subnetwork_loss":[1.0,2.0],"subnetwork_accuracy":[0.25,0.5],"subnetwork_samples":5,)"
+      R"("loss_on_subnetwork_samples":1.5,"accuracy_on_subnetwork_samples":0.75,)";
   CHECK(to_json_line(eval) ==
         R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"samples":10,"test_samples":40,)"
-        R"("skipped_samples":4,"loss_uncorrected":3.0,"accuracy_uncorrected":0.5,)" +
+        R"("skipped_samples":4,"loss_uncorrected":3.0,"accuracy_uncorrected":0.5,)"
+        R"("recalibrated_batches":20,"branch_scale":0.5,)"
+        R"("branch_scale_trial":{"samples":800,"loss_none":1.5,"loss_survival":1.25},)" +
             subnetworks + times);
+  eval.branch_scale_trial.reset();
   // exp(0) and exp(-inf)
   eval.loss = 0;
   eval.loss_uncorrected = -std::numeric_limits<double>::infinity();
   eval.skipped_samples = 0;
   eval.tokens = 80;
   eval.test_tokens = 320;
-  CHECK(to_json_line(eval) ==
-        R"({"kind":"eval","step":3,"loss":0.0,"perplexity":1.0,"accuracy":0.75,"samples":10,)"
-        R"("test_samples":40,"tokens":80,"test_tokens":320,"loss_uncorrected":null,)"
-        R"("perplexity_uncorrected":0.0,"accuracy_uncorrected":0.5,)" +
-            subnetworks + times);
+  CHECK(
+      to_json_line(eval) ==
+      R"({"kind":"eval","step":3,"loss":0.0,"perplexity":1.0,"accuracy":0.75,"samples":10,)"
+      R"("test_samples":40,"tokens":80,"test_tokens":320,"loss_uncorrected":null,)"
+      R"("perplexity_uncorrected":0.0,"accuracy_uncorrected":0.5,"recalibrated_batches":20,"branch_scale":0.5,)" +
+          subnetworks + times);
 
   StartRecord start = {.step = 3,
                        .data_s = 0.5,
@@ -128,6 +138,20 @@ TEST_CASE("each line is in the file as soon as it is appended", "[metrics]") {
   CHECK(json::parse(lines_of(path)[2])["kind"] == "eval");
   CHECK(
       contains(message_of<DataError>([] { JsonLines("/dev/full").append(EvalRecord{}); }), "No space left"));
+}
+
+TEST_CASE("the last evaluation at a step is found among other lines", "[metrics]") {
+  const TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  CHECK_FALSE(find_evaluation(path, 2));
+  JsonLines metrics(path);
+  metrics.append(TrainRecord{.step = 2});
+  metrics.append(EvalRecord{.step = 1, .branch_scale = 0.25});
+  CHECK_FALSE(find_evaluation(path, 2));
+  metrics.append(EvalRecord{.step = 2});
+  metrics.append(EvalRecord{.step = 2, .loss_uncorrected = 2, .branch_scale = 0.5});
+  REQUIRE(find_evaluation(path, 2));
+  CHECK(find_evaluation(path, 2)->branch_scale == 0.5);
 }
 
 TEST_CASE("cut_back keeps the lines up to a step and drops a torn one", "[metrics]") {

@@ -45,6 +45,7 @@ ExperimentSpec small_experiment(EvalMode mode) {
   spec.subnetwork.coverage.text = "1/2";
   spec.eval.mode = mode;
   spec.eval.recalibrate_batches = 0;
+  spec.eval.branch_scale = BranchScale::kNone;
   spec.eval.batch_size = 4;
   return spec;
 }

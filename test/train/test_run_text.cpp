@@ -17,4 +17,35 @@ TEST_CASE("slow data is warned of from a fifth of a step on") {
     CHECK_THAT(*warning, Contains(part));
 }
 
+TEST_CASE("an evaluation in words") {
+  EvalRecord record{.step = 7, .loss = 1.25, .accuracy = 0.5, .samples = 40, .test_samples = 40};
+  const std::string plain = describe(record);
+  CHECK_THAT(plain,
+             Contains("accuracy 50") && Contains("loss 1.25") && !Contains("without") && !Contains("alone"));
+  record.loss_uncorrected = 3;
+  record.accuracy_uncorrected = 0.25;
+  record.recalibrated_batches = 20;
+  record.branch_scale = 0.5;
+  record.branch_scale_trial = BranchScaleTrial{.samples = 800, .loss_none = 1.75, .loss_survival = 1.5};
+  record.subnetwork_loss = {1.5, 1.125};
+  record.subnetwork_accuracy = {0.375, 0.4375};
+  record.subnetwork_samples = 10;
+  record.loss_on_subnetwork_samples = 1.375;
+  record.accuracy_on_subnetwork_samples = 0.4375;
+  for (const char* part : {"without BatchNorm recalibration and branch scale 0.5: 25", "3.0000", "37.50 %",
+                           "43.75 %", "1.1250", "1.5000", "800 training samples"})
+    CHECK_THAT(describe(record), Contains(part));
+  CHECK_THAT(describe(record), !Contains("alone"));  // as accurate as the assembled model on the same samples
+  SECTION("images go by accuracy") {
+    record.accuracy_on_subnetwork_samples = 0.40625;
+    CHECK_THAT(describe(record), Contains("worker 1 alone") && Contains("43.75 % against 40.6"));
+  }
+  SECTION("tokens by loss") {
+    record.tokens = 400;
+    CHECK_THAT(describe(record), Contains("worker 1 alone") && Contains("1.1250 against 1.3750"));
+    record.subnetwork_loss[1] = 1.375;
+    CHECK_THAT(describe(record), !Contains("alone"));
+  }
+}
+
 }  // namespace sdp
