@@ -122,7 +122,10 @@ int run(int argc, char** argv) {
   CLI::App* import_app = app.add_subcommand(
       "import", "make a run folder that starts from weights of torchvision or transformers");
   add_spec_options(*import_app, imported.spec, /*required=*/true);
-  import_app->add_option("--from", imported.from, "safetensors file with the library's names")->required();
+  import_app
+      ->add_option("--from", imported.from,
+                   "safetensors file with the library's names, or a folder of the Hugging Face hub")
+      ->required();
 
   sdp::AnalyzeArguments analyze;
   CLI::App* analyze_app = app.add_subcommand(

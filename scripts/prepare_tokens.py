@@ -10,7 +10,8 @@ is plain text, one document as a whole (--document divides it). *.gz of text and
 DIR gets NAME_val_000000.bin with the first tokens and NAME_train_000001.bin, .._000002.bin, .. with the others. In
 front of every document is the end-of-text token. Tokens have 16 bits if the vocabulary fits and 32 if not. A shard gets
 its name when it is complete, and NAME.state.json says where the next one begins: --resume goes on there. The same input
-and options give the same bytes, with any number of processes.
+and options give the same bytes, with any number of processes. A tokenizer.json is copied to NAME.tokenizer.json, so that
+a model that is trained on the shards is exported with it.
 
 Exit status: 0 all is written, 2 the call is wrong or a package is missing, 3 the input cannot be read.
 """
@@ -76,6 +77,7 @@ class TokenizersFile:
         self.tokenizer.no_padding()
         self.vocab_size = max(self.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
         self.fingerprint = f"tokenizer.json {hashlib.sha256(content.encode()).hexdigest()}"
+        self.file_content = content
 
     def id_of(self, token):
         return self.tokenizer.token_to_id(token)
@@ -203,10 +205,12 @@ def settings_of(options, worker):
     }
 
 
-def begin(options, settings):
+def begin(options, settings, worker):
     """The state of a call that goes on with nothing."""
     revision = text_documents.dataset_revision(options.dataset) if options.dataset else None
     state = State(settings, revision)
+    if isinstance(worker.tokenizer, TokenizersFile):
+        (options.out / f"{options.name}.tokenizer.json").write_text(worker.tokenizer.file_content)
     write_state(options, state)
     return state
 
@@ -264,7 +268,7 @@ def prepare(options):
     own_worker = Worker(options.tokenizer, options.end_of_text)
     options.out.mkdir(parents=True, exist_ok=True)
     settings = settings_of(options, own_worker)
-    state = read_state(options, settings, own_worker.token_bytes) or begin(options, settings)
+    state = read_state(options, settings, own_worker.token_bytes) or begin(options, settings, own_worker)
     if state.complete:
         print(f"{options.out}: complete")
         return

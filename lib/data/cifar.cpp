@@ -165,11 +165,8 @@ void append_binary(const BinaryVersion& version, const fs::path& folder, Split s
 
 ImageArray read_cifar10(const fs::path& folder, Split split, const OnProblem& on_problem) {
   const BinaryVersion& version = cifar10_version();
-  // Mean and deviation are over all pixels of the training set, of a channel, in 0..1.
   ImageArray images{
-      .shape = kShape,
-      .num_classes = 10,
-      .normalization = {.mean = {0.4914F, 0.4822F, 0.4465F}, .stddev = {0.2470F, 0.2435F, 0.2616F}}};
+      .shape = kShape, .num_classes = 10, .normalization = normalization_of(DatasetName::kCifar10)};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   const std::optional<fs::path> binary = binary_folder(version, folder, *found);
@@ -190,11 +187,8 @@ ImageArray read_cifar10(const fs::path& folder, Split split, const OnProblem& on
 
 ImageArray read_cifar100(const fs::path& folder, Split split, const OnProblem& on_problem) {
   const BinaryVersion& version = cifar100_version();
-  // As of CIFAR-10.
   ImageArray images{
-      .shape = kShape,
-      .num_classes = 100,
-      .normalization = {.mean = {0.5071F, 0.4865F, 0.4409F}, .stddev = {0.2673F, 0.2564F, 0.2762F}}};
+      .shape = kShape, .num_classes = 100, .normalization = normalization_of(DatasetName::kCifar100)};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   if (const std::optional<fs::path> binary = binary_folder(version, folder, *found))

@@ -17,6 +17,7 @@
 #include "io/on_progress.h"
 #include "spec/error.h"
 #include "spec/experiment_spec.h"
+#include "data/normalization.h"
 
 namespace sdp {
 
@@ -98,12 +99,6 @@ class Dataset {
 
   /// The samples as they are.
   virtual Batch eval_batch(std::span<const int64_t> samples) const = 0;
-};
-
-/// Per channel, of pixel values in 0..1.
-struct Normalization {
-  std::vector<float> mean;
-  std::vector<float> stddev;
 };
 
 /// Labelled images in the data set's official file order. A span of another size than shape().numel() throws

@@ -36,7 +36,7 @@ class ImageNet final : public ImageDataset {
   void read(int64_t index, std::span<uint8_t> chw) const override;
   void read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed, int64_t position,
                          std::span<uint8_t> chw) const override;
-  const Normalization& normalization() const override { return normalization_; }
+  const Normalization& normalization() const override { return normalization_of(DatasetName::kImageNet); }
 
   /// Decodes the whole of an image. Gives the size it has in its file, or nothing where it told of a problem.
   std::optional<ImageShape> check_image(int64_t index, const OnProblem& on_problem) const;
@@ -51,8 +51,6 @@ class ImageNet final : public ImageDataset {
   std::unique_ptr<ImageFiles> files_;
   Options options_;
   std::string index_note_;
-  // Over the pixels of the training set, as everyone who trains on it has them.
-  Normalization normalization_{.mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.229F, 0.224F, 0.225F}};
 };
 
 /// Opens a split of the data set in data.path:

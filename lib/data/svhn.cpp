@@ -121,11 +121,8 @@ void append_file(const fs::path& path, const OnProblem& on_problem, ImageArray& 
 }  // namespace
 
 ImageArray read_svhn(const fs::path& folder, Split split, bool with_extra, const OnProblem& on_problem) {
-  // Mean and deviation are over all pixels of `train`, of a channel, in 0..1; with `extra` too.
   ImageArray images{
-      .shape = kShape,
-      .num_classes = 10,
-      .normalization = {.mean = {0.4377F, 0.4438F, 0.4728F}, .stddev = {0.1980F, 0.2010F, 0.1970F}}};
+      .shape = kShape, .num_classes = 10, .normalization = normalization_of(DatasetName::kSvhn)};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   for (const std::string& name : file_names(split, with_extra)) {

@@ -38,12 +38,16 @@ void check_same_size(const fs::path& shard, int64_t token_bytes, const fs::path&
 
 }  // namespace
 
+std::vector<fs::path> token_shards_of(const DataSpec& spec, Split split) {
+  return files_of_split(spec, split, kShardNames);
+}
+
 TokenDataset::TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size)
     : access_(split == Split::kTrain ? MappedFile::Access::kRandom : MappedFile::Access::kNormal),
       sequence_length_(spec.sequence_length),
       vocab_size_(vocab_size) {
   if (sequence_length_ < 1) throw std::logic_error("TokenDataset: no tokens in a sample");
-  for (const fs::path& path : files_of_split(spec, split, kShardNames)) {
+  for (const fs::path& path : token_shards_of(spec, split)) {
     shards_.push_back({.tokens = TokenShard(path, MappedFile(path)), .first_sample = size_});
     const TokenShard& shard = shards_.back().tokens;
     const TokenShard& first = shards_.front().tokens;
@@ -153,7 +157,7 @@ Batch TokenDataset::eval_batch(std::span<const int64_t> samples) const {
 
 std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,
                                    const OnProblem& on_problem, const OnProgress& on_progress) {
-  const std::vector<fs::path> paths = files_of_split(spec, split, kShardNames);
+  const std::vector<fs::path> paths = token_shards_of(spec, split);
   std::vector<TokenScan> scans;
   for (const fs::path& path : paths) {
     scans.push_back(scan_shard(path, vocab_size, on_problem));

@@ -68,6 +68,9 @@ class TokenDataset final : public Dataset {
   int64_t size_ = 0;
 };
 
+/// The shards of a split, as files_of_split() finds them.
+std::vector<std::filesystem::path> token_shards_of(const DataSpec& spec, Split split);
+
 /// scan_shard of all shards of a split, for `data check`; shards whose tokens have different sizes are a
 /// problem too. Progress is told in shards. Throws what files_of_split() throws.
 std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,

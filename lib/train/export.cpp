@@ -7,8 +7,10 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "data/token_origin.h"
 #include "engine/finite.h"
 #include "io/atomic_file.h"
+#include "io/file.h"
 #include "model/library_tensors.h"
 #include "model/slices.h"
 #include "spec/error.h"
@@ -51,6 +53,24 @@ void write_config(const std::filesystem::path& out, nlohmann::ordered_json confi
   write_file_atomically(config_path(out), config.dump(2) + "\n");
 }
 
+TokenOrigin tokens_of(const ExperimentSpec& spec) {
+  return spec.data.name == DatasetName::kTokens ? token_origin(spec.data) : TokenOrigin{};
+}
+
+/// What transformers' AutoTokenizer loads.
+void write_tokenizer(const std::filesystem::path& out, const TokenOrigin& tokens) {
+  if (!tokens.tokenizer) return;
+  const std::string content = read_text(*tokens.tokenizer);
+  write_file_atomically(out.parent_path() / "tokenizer.json", content);
+  nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  const auto tokenizer = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (tokens.end_of_text && tokenizer.is_object() && tokenizer.contains("added_tokens"))
+    for (const auto& added : tokenizer["added_tokens"])
+      if (added.value("id", int64_t{-1}) == *tokens.end_of_text)
+        config["bos_token"] = config["eos_token"] = added.value("content", "");
+  write_file_atomically(out.parent_path() / "tokenizer_config.json", config.dump(2) + "\n");
+}
+
 TensorMetadata metadata_of(const Manifest& manifest) {
   return {{"format", "pt"}, {"step", std::to_string(manifest.step)}, {"plan_hash", manifest.plan_hash}};
 }
@@ -80,7 +100,9 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(batches_to_recalibrate(experiment));
   file.write(out, metadata, on_progress);
-  write_config(out, full_model_config(experiment, manifest));
+  const TokenOrigin tokens = tokens_of(experiment.spec);
+  write_config(out, full_model_config(experiment, manifest, tokens));
+  write_tokenizer(out, tokens);
 }
 
 void export_subnetwork(const CheckpointReader& reader, const Experiment& experiment, int worker,
@@ -92,7 +114,8 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   if (worker < 0 || worker >= plan.workers)
     throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
   check_config_may_be_written(out);
-  const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), worker);
+  const TokenOrigin tokens = tokens_of(experiment.spec);
+  const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), tokens, worker);
   const SavedSubnetwork tensors(plan, reader, experiment.spec, at::kCPU, worker);
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
   TensorFile file;
@@ -117,6 +140,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   metadata["worker"] = std::to_string(worker);
   file.write(out, metadata, on_progress);
   write_config(out, described.config);
+  write_tokenizer(out, tokens);
 }
 
 }  // namespace sdp

@@ -8,9 +8,9 @@
 namespace sdp {
 
 // Both write safetensors with the names of the library whose users load them (torchvision, transformers), one
-// tensor at a time, and config.json beside it (train/model_config.h). Values are of the spec's precision,
-// fp32 or fp64. UsageError where config.json is somebody else's, DataError when a file cannot be written.
-// Progress is told in bytes.
+// tensor at a time, and config.json beside it (train/model_config.h), with the tokenizer where the shards'
+// folder has it (data/token_origin.h). Values are of the spec's precision, fp32 or fp64. UsageError where
+// config.json is somebody else's, DataError when a file cannot be written. Progress is told in bytes.
 
 /// The assembled full model: parameters with the branch scale it has, BatchNorm statistics and what else the
 /// library keeps. The metadata records step, plan, branch scale and where the statistics come from

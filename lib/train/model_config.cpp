@@ -2,17 +2,42 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <set>
+#include <string_view>
 
-#include "spec/error.h"
+#include "data/normalization.h"
 #include "spec/model_defaults.h"
-#include "spec/print.h"
+#include "spec/visit.h"
 
 namespace sdp {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+Json json_of(bool value) {
+  return value;
+}
+Json json_of(int64_t value) {
+  return value;
+}
+Json json_of(double value) {
+  return value;
+}
+template <NamedEnum Enum>
+Json json_of(Enum value) {
+  return name_of(value);
+}
+template <class T>
+Json json_of(const std::optional<T>& value) {
+  return value ? json_of(*value) : Json();
+}
+/// With as many digits as it takes.
+Json json_of(const std::vector<float>& values) {
+  Json list = Json::array();
+  for (const float value : values)
+    list.push_back(std::stod(fmt::format("{}", value)));
+  return list;
+}
 
 /// The sizes of a LLaMA that transformers' configuration can say.
 struct LlamaShape {
@@ -21,7 +46,7 @@ struct LlamaShape {
   int64_t hidden_width = 0;
 };
 
-Json llama_config(const ExperimentSpec& spec, const LlamaShape& shape) {
+Json llama_config(const ExperimentSpec& spec, const LlamaShape& shape, const TokenOrigin& tokens) {
   const ModelSpec& model = spec.model;
   return {{"architectures", {"LlamaForCausalLM"}},
           {"model_type", "llama"},
@@ -33,6 +58,10 @@ Json llama_config(const ExperimentSpec& spec, const LlamaShape& shape) {
           {"num_key_value_heads", shape.kv_heads},
           {"head_dim", *model.width / *model.heads},
           {"vocab_size", *model.vocab_size},
+          // Without these transformers assumes 1 and 2, and generation stops at the latter. Documents are
+          // divided by one token, which begins and ends them.
+          {"bos_token_id", json_of(tokens.end_of_text)},
+          {"eos_token_id", json_of(tokens.end_of_text)},
           {"max_position_embeddings", spec.data.sequence_length},
           {"rms_norm_eps", model.norm_eps},
           {"rope_theta", model.rope_theta},
@@ -44,9 +73,13 @@ Json llama_config(const ExperimentSpec& spec, const LlamaShape& shape) {
 
 Json origin(const Experiment& experiment, const Manifest& manifest) {
   const ExperimentSpec& spec = experiment.spec;
-  Json origin = {
-      {"model", name_of(spec.model.name)}, {"step", manifest.step}, {"plan_hash", manifest.plan_hash}};
-  if (!is_llama(spec.model.name)) origin["num_classes"] = spec.model.num_classes;
+  Json origin = {{"model", model_json(spec.model)}};
+  if (spec.data.name != DatasetName::kTokens) {
+    const Normalization& normalization = normalization_of(spec.data.name);
+    origin["normalization"] = {{"mean", json_of(normalization.mean)}, {"std", json_of(normalization.stddev)}};
+  }
+  origin["step"] = manifest.step;
+  origin["plan_hash"] = manifest.plan_hash;
   return origin;
 }
 
@@ -75,36 +108,30 @@ int64_t width_of(const std::vector<std::pair<int64_t, int64_t>>& ranges) {
 
 }  // namespace
 
-Json full_model_config(const Experiment& experiment, const Manifest& manifest) {
-  const ModelSpec& model = experiment.spec.model;
+Json model_json(const ModelSpec& model) {
+  Json json = Json::object();
+  for_each_field<ModelSpec>([&]<class T>(const FieldInfo& field, T ModelSpec::*member) {
+    const bool is_of_training = field.key == "dropout" || field.key == "stochastic_depth";
+    if (!is_of_training && model_uses(model.name, field.key))
+      json[std::string(field.key)] = json_of(model.*member);
+  });
+  return json;
+}
+
+Json transformers_config(const ExperimentSpec& spec, const TokenOrigin& tokens) {
+  const ModelSpec& model = spec.model;
+  return llama_config(spec, {*model.depth, *model.kv_heads, *model.hidden_width}, tokens);
+}
+
+Json full_model_config(const Experiment& experiment, const Manifest& manifest, const TokenOrigin& tokens) {
   Json config = Json::object();
-  if (is_llama(model.name))
-    config = llama_config(experiment.spec, {*model.depth, *model.kv_heads, *model.hidden_width});
+  if (is_llama(experiment.spec.model.name)) config = transformers_config(experiment.spec, tokens);
   config["sdp_train"] = origin(experiment, manifest);
   return config;
 }
 
-void check_library_config(const ExperimentSpec& spec, const std::filesystem::path& weights) {
-  const std::filesystem::path path = weights.parent_path() / "config.json";
-  std::ifstream file(path);
-  if (!file || !is_llama(spec.model.name)) return;
-  const Json config = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) throw DataError(fmt::format("{}: is not a JSON object", path.string()));
-  const Json expected =
-      llama_config(spec, {*spec.model.depth, *spec.model.kv_heads, *spec.model.hidden_width});
-  for (const char* key : {"num_attention_heads", "num_key_value_heads", "rope_theta", "rms_norm_eps",
-                          "tie_word_embeddings", "hidden_act", "attention_bias", "mlp_bias"})
-    if (config.contains(key) && !config[key].is_null() && config[key] != expected[key])
-      throw DataError(
-          fmt::format("{}: {} is {}, but `model` of the spec says {}. Set the spec's to the file's.",
-                      path.string(), key, config[key].dump(), expected[key].dump()));
-  if (config.contains("rope_scaling") && !config["rope_scaling"].is_null())
-    throw DataError(
-        fmt::format("{}: rope_scaling is {}, expected none: scaled rotary embeddings are not supported",
-                    path.string(), config["rope_scaling"].dump()));
-}
-
-SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest& manifest, int worker) {
+SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest& manifest,
+                                   const TokenOrigin& tokens, int worker) {
   const SubnetPlan& plan = experiment.plan;
   SubnetworkConfig result{.config = Json::object(), .layer_names = {}};
   Json hidden = Json::object();
@@ -125,8 +152,8 @@ SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest&
     const bool alike = shapes.size() == 1 && shapes.begin()->front() > 0 && shapes.begin()->back() > 0;
     if (alike) {
       const std::vector<int64_t>& widths = *shapes.begin();
-      result.config =
-          llama_config(experiment.spec, {static_cast<int64_t>(names.size()), widths.front(), widths.back()});
+      result.config = llama_config(
+          experiment.spec, {static_cast<int64_t>(names.size()), widths.front(), widths.back()}, tokens);
       result.layer_names = std::move(names);
     }
   }

@@ -10,16 +10,21 @@
 #include <string>
 
 #include "checkpoint/manifest.h"
+#include "data/token_origin.h"
 #include "train/experiment.h"
 
 namespace sdp {
 
-/// The full model of a checkpoint.
-nlohmann::ordered_json full_model_config(const Experiment& experiment, const Manifest& manifest);
+/// The keys of the spec's section `model` that describe the architecture, with their values.
+nlohmann::ordered_json model_json(const ModelSpec& model);
 
-/// Throws DataError where a config.json of transformers beside `weights` says another LLaMA than the spec:
-/// heads, rotary base and the like, which no tensor's shape shows. Without the file nothing is checked.
-void check_library_config(const ExperimentSpec& spec, const std::filesystem::path& weights);
+/// What transformers' LlamaConfig is made from, for the LLaMA of the spec.
+nlohmann::ordered_json transformers_config(const ExperimentSpec& spec, const TokenOrigin& tokens);
+
+/// The full model of a checkpoint. Of every model, in "sdp_train": the section `model`, the normalisation of
+/// images, step and plan. Of a LLaMA, transformers' keys too.
+nlohmann::ordered_json full_model_config(const Experiment& experiment, const Manifest& manifest,
+                                         const TokenOrigin& tokens);
 
 /// One worker's subnetwork: the hidden ranges of every branch it has. `config` has transformers' keys where
 /// its LLaMA can express the subnetwork, which is where all blocks that are left are alike; `layer_names`
@@ -28,6 +33,7 @@ struct SubnetworkConfig {
   nlohmann::ordered_json config;
   std::map<std::string, std::string> layer_names;  ///< "model.layers.5" -> "model.layers.3"
 };
-SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest& manifest, int worker);
+SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest& manifest,
+                                   const TokenOrigin& tokens, int worker);
 
 }  // namespace sdp

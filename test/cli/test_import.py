@@ -4,11 +4,12 @@ a model of its own."""
 import json
 
 import pytest
+import tokenizers
 import torch
 import torchvision
 from safetensors.torch import load_file, save_file
 from torchvision.models.swin_transformer import SwinTransformer
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import harness
 from comparison import REGIMES
@@ -60,7 +61,7 @@ def write_spec(folder, data, model, subnetwork, **sections):
     if model["name"].startswith("llama"):
         sections["data"] = {"name": "tokens", "path": str(data), "sequence_length": TOKENS}
     return harness.write_config(
-        folder, "run", data, model=model, subnetwork=SUBNETWORK | subnetwork,
+        folder, sections.pop("name", "run"), data, model=model, subnetwork=SUBNETWORK | subnetwork,
         train={"precision": "fp32", "max_steps": 1, "batch_size_per_worker": 2, **sections.pop("train", {})},
         eval={"recalibrate_batches": 0}, **sections,
     )
@@ -200,6 +201,104 @@ def test_what_does_not_fit_is_refused(tmp_path, data):
     save_file(state | {"another.weight": torch.zeros(3)}, source)
     assert "not used: another.weight\n" in import_from(tmp_path, spec, source).stdout
     assert "--resume" in import_from(tmp_path, spec, source, expect=2).stderr  # the folder is taken now
+
+
+def test_a_folder_of_the_hub_is_imported_and_its_config_compared(tmp_path):
+    """Several files and an index, as transformers saves what is larger than one file should be."""
+    net = llama(kv_heads=2)
+    hub = tmp_path / "hub"
+    net.save_pretrained(hub, max_shard_size="20KB")
+    assert (hub / "model.safetensors.index.json").exists() and len(list(hub.glob("*.safetensors"))) > 2
+    folder = write_tokens(tmp_path / "tokens")
+    wrong = LLAMA | {"depth": 5, "heads": 4, "norm_eps": 1e-3}
+    spec = write_spec(tmp_path, folder, wrong, {})
+    refused = import_from(tmp_path, spec, hub, expect=3).stderr
+    repairs = ["model.depth=3", "model.heads=8", "model.kv_heads=2", "model.norm_eps=1e-05"]
+    for repair in repairs:
+        assert f"--set {repair}" in refused
+    assert not (tmp_path / "runs" / "run" / "checkpoints").exists()
+    harness.run("import", "--config", spec, "--from", hub, *(part for repair in repairs for part in ("--set", repair)))
+    out = tmp_path / "out" / "model.safetensors"
+    out.parent.mkdir()
+    harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
+    exported = load_file(out)
+    assert exported.keys() == net.state_dict().keys()
+    assert all(torch.equal(exported[name], values) for name, values in net.state_dict().items())
+
+    config = json.loads((hub / "config.json").read_text())
+    spec = write_spec(tmp_path, folder, LLAMA | {"kv_heads": 2}, {}, name="another")
+    for change, part in [
+        ({"attention_bias": True}, "attention_bias"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "linear"),
+        ({"model_type": "mistral"}, "mistral"),
+    ]:
+        (hub / "config.json").write_text(json.dumps(config | change))
+        refused = import_from(tmp_path, spec, hub, expect=3).stderr
+        assert part in refused and "cannot be imported" in refused
+
+
+def test_a_file_of_torch_save_is_named_as_one(tmp_path, data):
+    source = tmp_path / "weights.pth"
+    torch.save(resnet18().state_dict(), source)
+    spec = write_spec(tmp_path, data, MODELS["resnet18"][1], {})
+    assert "torch.save" in import_from(tmp_path, spec, source, expect=3).stderr
+
+
+def test_config_of_an_image_model_is_enough_to_build_it(tmp_path, data):
+    net = swin()
+    save(net, tmp_path / "source.safetensors")
+    spec = write_spec(tmp_path, data, MODELS["swin"][1], {})
+    import_from(tmp_path, spec, tmp_path / "source.safetensors")
+    out = tmp_path / "out" / "model.safetensors"
+    out.parent.mkdir()
+    harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
+    config = json.loads((out.parent / "config.json").read_text())["sdp_train"]
+    model = config["model"]
+    assert model["name"] == "swin_t"
+    built = SwinTransformer(
+        patch_size=[model["patch_size"]] * 2, embed_dim=model["width"], depths=[2, 2, 6, 2],
+        num_heads=[model["heads"] << stage for stage in range(4)], window_size=[model["window_size"]] * 2,
+        num_classes=model["num_classes"],
+    ).eval()
+    built.load_state_dict(load_file(out), strict=True)
+    # What training made of an image is what the normalisation makes of its pixels.
+    normalised, _ = harness.read_cifar10(data, "test")
+    shape = (1, 3, 1, 1)
+    mean, std = (torch.tensor(config["normalization"][key]).view(shape) for key in ("mean", "std"))
+    pixels = (normalised * std + mean) * 255
+    assert (pixels - pixels.round()).abs().max() < 1e-3 and pixels.min() >= -1e-3
+    with torch.no_grad():
+        assert torch.equal(built(normalised[:2]), net.eval()(normalised[:2]))
+    # It goes in again; the wrong sizes are told from the file.
+    spec = write_spec(tmp_path, data, MODELS["swin"][1] | {"window_size": 2, "num_classes": 12}, {}, name="again")
+    refused = import_from(tmp_path, spec, out, expect=3).stderr
+    assert "--set model.window_size=4" in refused and "--set model.num_classes=10" in refused
+
+
+def test_an_exported_language_model_knows_its_tokenizer(tmp_path):
+    """End of text and tokenizer, as scripts/prepare_tokens.py leaves them beside the shards."""
+    folder = write_tokens(tmp_path / "tokens")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.add_special_tokens(["w7"])
+    words.save(str(folder / "toy.tokenizer.json"))
+    (folder / "toy.state.json").write_text(json.dumps({"settings": {"end_of_text": 7}}))
+    save(llama(), tmp_path / "source.safetensors")
+    spec = write_spec(tmp_path, folder, LLAMA, {})
+    import_from(tmp_path, spec, tmp_path / "source.safetensors")
+    out = tmp_path / "out" / "model.safetensors"
+    out.parent.mkdir()
+    harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
+    model = LlamaForCausalLM.from_pretrained(out.parent)
+    assert (model.config.bos_token_id, model.config.eos_token_id) == (7, 7)
+    assert model.generation_config.eos_token_id == 7
+    loaded = AutoTokenizer.from_pretrained(out.parent)
+    assert loaded.eos_token == "w7" and loaded.eos_token_id == 7
+    assert loaded("w3 w5")["input_ids"] == [3, 5]
+    # Where nothing tells the end of text, generation must not stop at transformers' own id 2.
+    (folder / "toy.state.json").unlink()
+    harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
+    assert LlamaForCausalLM.from_pretrained(out.parent).generation_config.eos_token_id is None
 
 
 def test_worker_export_has_its_limits(tmp_path, data):

@@ -27,7 +27,8 @@ def test_shards_hold_the_tokens_of_all_documents_in_order(tokenizer, tmp_path, p
     assert list(got) == ["toy_val_000000.bin"] + [f"toy_train_{i:06d}.bin" for i in range(1, len(sizes))]
     assert np.concatenate(list(got.values())).tolist() == expected
     assert next(iter(got.values())).dtype == np.uint16
-    assert {p.name for p in out.iterdir()} == {*got, "toy.state.json"}
+    assert {p.name for p in out.iterdir()} == {*got, "toy.state.json", "toy.tokenizer.json"}
+    assert (out / "toy.tokenizer.json").read_bytes() == tokenizer[0].read_bytes()
 
     length = 64
     for split, names in (("test", list(got)[:1]), ("train", list(got)[1:])):
