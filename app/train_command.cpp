@@ -88,6 +88,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
     warnings.push_back(std::move(warning));
   const Ranks ranks = placed_ranks(started, experiment);
   const at::Device device = choose_device(spec.train.device, ranks);
+  if (spec.train.deterministic) use_deterministic_kernels();
   prepare_device(device);
   const bool has_launcher = ranks.world > 1 && !launched_here;
   signals.remember();
@@ -133,6 +134,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
 
 int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_for) {
   if (asked_for) return static_cast<int>(*asked_for);
+  const StopSignalsBlocked here;
   const int devices = device_count(spec.train.device);
   return default_processes(spec.subnetwork.workers, spec.subnetwork.replicas,
                            devices > 0 ? devices : available_cores());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <future>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -19,6 +20,8 @@ namespace {
 constexpr std::chrono::seconds kLeaveTimeout{10};
 constexpr std::chrono::milliseconds kLeaveTimeoutAfterError{500};
 constexpr std::chrono::milliseconds kLeavePoll{5};
+/// NCCL's abort may wait for a device that does not answer.
+constexpr std::chrono::seconds kAbortTimeout{10};
 /// For the watch to see who is lost, after a collective has failed.
 constexpr std::chrono::seconds kBlameTimeout{1};
 /// For the others to say where they are.
@@ -53,6 +56,20 @@ void wait_for_all(c10d::Store& store, const std::string& counter, int size,
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (store.add(counter, 0) < size && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(kLeavePoll);
+}
+
+/// Gives up at the time-out: this process ends, and what still runs with it.
+void abort_within(const c10::intrusive_ptr<c10d::Backend>& backend, std::chrono::seconds timeout) {
+  const auto aborted = std::make_shared<std::promise<void>>();
+  std::thread([backend, aborted] {
+    try {
+      backend->abort();
+    } catch (const std::exception&) {
+      // It has failed before, which is why it is aborted.
+    }
+    aborted->set_value();
+  }).detach();
+  aborted->get_future().wait_for(timeout);
 }
 
 /// Holds a name while it exists.
@@ -101,7 +118,7 @@ void Communicator::leave() {
     wait_for_all(store, "finished", size(), clean ? kLeaveTimeout : kLeaveTimeoutAfterError);
   }
   if (watch && clean) watch->leave(Departure::kFinished);
-  if (backend && device().is_cuda()) clean ? backend->shutdown() : backend->abort();
+  if (backend && device().is_cuda()) clean ? backend->shutdown() : abort_within(backend, kAbortTimeout);
   // ~ProcessGroupGloo waits for the exchanges under way, and gloo does not always notice that their peers are
   // gone. This process ends soon, and its connections with it.
   if (backend && !clean && connection_->is_process) backend.release();
@@ -127,7 +144,8 @@ template <class Operation>
 auto Communicator::guarded(const char* name, Operation&& operation) const {
   const Named named(connection_->operation, name);
   try {
-    if (device().is_cuda() && connection_->backend->getError() != c10d::ErrorType::SUCCESS)
+    if (device().is_cuda() && connection_->backend &&
+        connection_->backend->getError() != c10d::ErrorType::SUCCESS)
       throw std::runtime_error("NCCL reported an earlier failure; its message is in the log");
     return operation();
   } catch (const std::exception& error) {
@@ -144,7 +162,7 @@ auto Communicator::guarded(const char* name, Operation&& operation) const {
     }
     connection_->threw_loss = true;
     throw PeerLostError(fmt::format("Rank {} lost {}{}: {}. {}", rank(), loss.who,
-                                    during(connection_->phase, name), first_line(error), loss.why));
+                                    during(connection_->phase, name), readable_part(error), loss.why));
   }
 }
 
@@ -160,6 +178,16 @@ void Pending::wait() {
   if (!exchange_) return;
   const std::shared_ptr<Exchange> exchange = std::move(exchange_);
   exchange->comm->guarded("all-to-all", [&] { wait_for(*exchange->work); });
+  if (exchange->comm->device().is_cuda())
+    duration_ms_ = [work = exchange->work] { return static_cast<double>(work->getDuration()); };
+}
+
+std::optional<double> Pending::duration_ms() const {
+  try {
+    return duration_ms_ ? std::optional<double>(duration_ms_()) : std::nullopt;
+  } catch (const std::exception&) {
+    return std::nullopt;  // TORCH_NCCL_ENABLE_TIMING=0 in the environment
+  }
 }
 
 std::optional<std::chrono::steady_clock::time_point> Pending::completed_at() const {
@@ -259,27 +287,33 @@ void Communicator::all_gather(const at::Tensor& out, const at::Tensor& in) {
 }
 
 void Communicator::barrier() {
-  if (!connection_->backend) return;
   std::vector<at::Tensor> tensors = {at::ones({1}, at::TensorOptions(at::kLong).device(device()))};
-  connection_->collectives += 1;
-  guarded("barrier", [&] {
-    wait_for(*connection_->backend->allreduce(tensors));
-    tensors.front().cpu();
-  });
+  if (connection_->backend) {
+    connection_->collectives += 1;
+    guarded("barrier", [&] { wait_for(*connection_->backend->allreduce(tensors)); });
+  }
+  if (device().is_cuda()) to_host(tensors.front());
+}
+
+at::Tensor Communicator::to_host(const at::Tensor& tensor) const {
+  at::Tensor host = guarded("reading results", [&] { return tensor.cpu(); });
+  // What went wrong while the host waited.
+  guarded("reading results", [] {});
+  return host;
 }
 
 std::vector<std::string> Communicator::all_gather_strings(const std::string& text) {
   const at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong).to(device());
   const at::Tensor device_lengths = at::empty({size()}, length.options());
   all_gather(device_lengths, length);
-  const at::Tensor lengths = device_lengths.cpu();
+  const at::Tensor lengths = to_host(device_lengths);
   const int64_t longest = lengths.max().item<int64_t>();
 
   const at::Tensor own = at::zeros({longest}, at::kByte);
   if (!text.empty()) std::memcpy(own.data_ptr(), text.data(), text.size());
   const at::Tensor device_all = at::empty({size() * longest}, own.options().device(device()));
   all_gather(device_all, own.to(device()));
-  const at::Tensor all = device_all.cpu();
+  const at::Tensor all = to_host(device_all);
   std::vector<std::string> texts;
   for (int r = 0; r < size(); ++r)
     texts.emplace_back(static_cast<const char*>(all.const_data_ptr()) + r * longest,

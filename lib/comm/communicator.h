@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,9 @@ class Pending {
   bool is_under_way() const { return exchange_ != nullptr; }
   /// When the exchange was complete, once wait() has returned; none on CUDA, and where there was nothing.
   std::optional<std::chrono::steady_clock::time_point> completed_at() const;
+  /// On CUDA how long the exchange took on the communicator's stream, once wait() has returned and the device
+  /// is done with it; none where the backend does not tell.
+  std::optional<double> duration_ms() const;
 
  private:
   friend class Communicator;
@@ -50,6 +54,7 @@ class Pending {
   using Clock = std::chrono::steady_clock;
   std::shared_ptr<Exchange> exchange_;
   std::shared_ptr<std::atomic<Clock::rep>> completed_;  ///< ticks; 0: not yet
+  std::function<double()> duration_ms_;                 ///< of the backend; CUDA, once waited for
 };
 
 /// The connection of one process to all others. Every collective is called by all ranks in the same order,
@@ -90,8 +95,12 @@ class Communicator {
   void broadcast(const at::Tensor& tensor, int root);
   /// out: [W k], in: [k]; out holds the ranks' values in order of rank.
   void all_gather(const at::Tensor& out, const at::Tensor& in);
-  /// Returns when every rank has called it; on CUDA the host waits for the device too.
+  /// Returns when every rank has called it; on CUDA the host waits for the device too, also in a world of
+  /// one.
   void barrier();
+  /// The tensor on the host, which waits for the device. Throws PeerLostError where it may hold what a failed
+  /// collective has left: NCCL fails late, and what is read then is nothing.
+  at::Tensor to_host(const at::Tensor& tensor) const;
   /// Every rank's text, in order of rank. On CUDA the host waits.
   std::vector<std::string> all_gather_strings(const std::string& text);
 

@@ -54,6 +54,10 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int si
   // "Clean up only": a failed communicator is aborted and the next call throws, instead of c10d's watchdog
   // ending the process with SIGABRT. c10d offers no other way to say so than its environment variable.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", std::to_string(c10d::CleanUpOnly).c_str(), /*overwrite=*/0);
+  // A fault of the device is this process's own error, with its exit code, and not the watchdog's to rethrow.
+  setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
+  // How long collectives take (Pending::duration_ms).
+  setenv("TORCH_NCCL_ENABLE_TIMING", "1", /*overwrite=*/0);
   const c10::cuda::CUDAGuard guard(device);
   const auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
@@ -157,7 +161,7 @@ std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::De
     throw;
   } catch (const std::exception& error) {
     if (!may_come_from_peers(error, ranks.world)) throw;
-    const std::string reason = first_line(error);
+    const std::string reason = readable_part(error);
     check_port(rendezvous, reason);
     cannot_connect(rendezvous, reason);
   }
@@ -197,10 +201,14 @@ bool may_come_from_peers(const std::exception& error, int size) {
          !dynamic_cast<const c10::OutOfMemoryError*>(&error) && !dynamic_cast<const std::bad_alloc*>(&error);
 }
 
-std::string first_line(const std::exception& error) {
+std::string readable_part(const std::exception& error) {
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
   const std::string text = c10_error ? c10_error->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
+  const auto line_from = [&](size_t begin) { return text.substr(begin, text.find('\n', begin) - begin); };
+  constexpr std::string_view kLast = "Last error:\n";
+  const size_t last = text.find(kLast);
+  const std::string cause = last == std::string::npos ? "" : line_from(last + kLast.size());
+  return cause.empty() ? line_from(0) : fmt::format("{} ({})", cause, line_from(0));
 }
 
 std::unique_ptr<Communicator::Connection> connect_over(Store store, const Membership& member) {

@@ -65,7 +65,8 @@ std::unique_ptr<Communicator::Connection> connect_over(c10::intrusive_ptr<c10d::
 /// device failed or memory is short.
 bool may_come_from_peers(const std::exception& error, int size);
 
-/// The part of c10d's message that a user can read: its first line, without the call stack.
-std::string first_line(const std::exception& error);
+/// The part of c10d's message that a user can read: its first line, without the call stack, and before it the
+/// cause that NCCL names below ("Duplicate GPU detected : ..").
+std::string readable_part(const std::exception& error);
 
 }  // namespace sdp

@@ -125,11 +125,16 @@ void PeerWatch::send_all(const Message& message) const {
     send(peer, message);
 }
 
+bool PeerWatch::has_left_with_error() {
+  const std::lock_guard lock(mutex_);
+  return said_ == Departure::kError;
+}
+
 void PeerWatch::leave(Departure how) {
   {
     const std::lock_guard lock(mutex_);
-    if (said_) return;
-    said_ = true;
+    if (said_ != Departure::kNone) return;
+    said_ = how;
   }
   send_all({.number = static_cast<int64_t>(how), .kind = Message::Kind::kLeaves});
 }
@@ -231,7 +236,8 @@ void PeerWatch::check_deadlines() {
   }
   if (called_unnoticed_ || !first_loss_ || Clock::now() < *first_loss_ + kPatience) return;
   called_unnoticed_ = true;
-  if (!options_.events.unnoticed) return;
+  // Who goes because of an error of its own tells that one, and not what came of it at the others.
+  if (!options_.events.unnoticed || has_left_with_error()) return;
   leave(Departure::kPeerLost);
   options_.events.unnoticed(after_failure(std::chrono::milliseconds(0)));
 }

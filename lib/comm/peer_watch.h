@@ -63,7 +63,8 @@ class PeerWatch {
  public:
   /// What the watch's thread calls; each may end the process. Empty: nothing is called.
   struct Events {
-    /// Others were lost and this object still exists kPatience later, after leave(kPeerLost).
+    /// Others were lost and this object still exists kPatience later, after leave(kPeerLost). Not after
+    /// leave(kError): what is lost then is lost because of it.
     std::function<void(const std::vector<Departure>&)> unnoticed = {};
     /// A stop was asked for, of this process or another one, before the training of all had begun.
     std::function<void()> stopped_before_training = {};
@@ -133,6 +134,7 @@ class PeerWatch {
   void lose(size_t peer, Departure departure);
   void begin_stop();
   void end_before_training();
+  bool has_left_with_error();
 
   Options options_;
   std::vector<Socket> peers_;  ///< [W]; empty at the own rank
@@ -152,7 +154,7 @@ class PeerWatch {
   std::vector<Departure> departures_;                    ///< [W]
   std::vector<std::optional<Whereabouts>> whereabouts_;  ///< [W]
   std::optional<Clock::time_point> first_loss_;
-  bool said_ = false;
+  Departure said_ = Departure::kNone;  ///< by leave()
   std::thread thread_;
 };
 

@@ -31,7 +31,10 @@ void ExchangeClock::wait(Start start, Pending& pending) {
   if (device_.is_cuda()) {
     c10::Event before = record();
     pending.wait();
-    on_device_.push_back({.began = std::move(*start.event), .before = std::move(before), .after = record()});
+    on_device_.push_back({.began = std::move(*start.event),
+                          .before = std::move(before),
+                          .after = record(),
+                          .exchange = pending});
     return;
   }
   const TimePoint before = std::chrono::steady_clock::now();
@@ -46,7 +49,8 @@ void ExchangeClock::wait(Start start, Pending& pending) {
 const ExchangeTotals& ExchangeClock::totals() {
   for (; !on_device_.empty() && on_device_.front().after.query(); on_device_.pop_front()) {
     const OnDevice& exchange = on_device_.front();
-    totals_.in_flight_ms += exchange.began.elapsedTime(exchange.after);
+    const std::optional<double> duration_ms = exchange.exchange.duration_ms();
+    totals_.in_flight_ms += duration_ms ? *duration_ms : exchange.began.elapsedTime(exchange.after);
     totals_.waited_ms += exchange.before.elapsedTime(exchange.after);
   }
   return totals_;

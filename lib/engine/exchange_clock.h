@@ -16,7 +16,7 @@ namespace sdp {
 /// Sums over exchanges.
 struct ExchangeTotals {
   int64_t bytes_sent = 0;
-  double in_flight_ms = 0;  ///< some exchange was under way
+  double in_flight_ms = 0;  ///< some exchange was under way; on CUDA what the backend's collectives took
   double waited_ms = 0;     ///< nothing but waiting was done
 
   ExchangeTotals operator-(const ExchangeTotals& earlier) const {
@@ -39,7 +39,9 @@ class ExchangeClock {
   /// An exchange that sends so much to other processes begins.
   Start start(int64_t bytes_sent);
   /// Waits for the exchange and books it. Exchanges of a clock are waited for in the order they began in.
-  /// On CUDA an exchange counts as under way until its wait is over on the stream.
+  /// On CUDA an exchange counts as under way for as long as the backend says that it took. Its collectives
+  /// run one after another, so that these times add up. Where it does not tell, until its wait is over on the
+  /// stream.
   void wait(Start start, Pending& pending);
   /// Since the clock was made; on CUDA what the device is done with.
   const ExchangeTotals& totals();
@@ -47,6 +49,7 @@ class ExchangeClock {
  private:
   struct OnDevice {
     c10::Event began, before, after;
+    Pending exchange;  ///< waited for
   };
   c10::Event record() const;
 

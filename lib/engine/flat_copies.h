@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+#include <utility>
 #include <vector>
 
 namespace sdp {
@@ -23,20 +25,28 @@ class Cursor {
   int64_t at_ = 0;
 };
 
+/// A launch takes copies between the same two types only: given several, LibTorch copies piece by piece on
+/// CUDA, and before 2.11 wrongly (https://github.com/pytorch/pytorch/pull/173531).
 class FlatCopies {
  public:
   /// Of one shape; types are converted.
   void add(at::Tensor to, at::Tensor from) {
-    to_.push_back(std::move(to));
-    from_.push_back(std::move(from));
+    Launch& launch = launches_[{to.scalar_type(), from.scalar_type()}];
+    launch.to.push_back(std::move(to));
+    launch.from.push_back(std::move(from));
   }
   void run() const {
-    if (!to_.empty()) at::_foreach_copy_(to_, from_);
+    for (const auto& [types, launch] : launches_)
+      at::_foreach_copy_(launch.to, launch.from);
   }
+  size_t launches() const { return launches_.size(); }
 
  private:
-  std::vector<at::Tensor> to_;
-  std::vector<at::Tensor> from_;
+  struct Launch {
+    std::vector<at::Tensor> to;
+    std::vector<at::Tensor> from;
+  };
+  std::map<std::pair<at::ScalarType, at::ScalarType>, Launch> launches_;
 };
 
 }  // namespace sdp

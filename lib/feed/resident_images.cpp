@@ -6,6 +6,7 @@
 
 #include "data/augment.h"
 #include "data/mixing.h"
+#include "memory/allocations.h"
 #include "model/tensor_source.h"
 
 namespace sdp {
@@ -59,6 +60,8 @@ ResidentImages::ResidentImages(const ImageArray& array, Precision precision, at:
                 .to(device, at::kByte, /*non_blocking=*/false, /*copy=*/true);
   labels_ = on_device(blob(array.labels, {array.size()}), device).to(at::kLong);
   values_ = on_device(normalized_values(array), device);
+  for (const at::Tensor& kept : {pixels_, labels_, values_})
+    leave_out(kept);  // they are data, not a step's tensors, which plans are compared with
 }
 
 at::Tensor ResidentImages::images(const at::Tensor& choices) const {

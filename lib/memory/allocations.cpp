@@ -184,4 +184,8 @@ void book(const at::Tensor& tensor, MemoryKind kind) {
   if (tensor.defined()) ledger().move(tensor.storage().data(), kind);
 }
 
+void leave_out(const at::Tensor& tensor) {
+  if (tensor.defined()) ledger().remove(tensor.storage().data());
+}
+
 }  // namespace sdp

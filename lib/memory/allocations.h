@@ -60,5 +60,7 @@ class MemoryScope {
 
 /// The tensor's memory is of this kind from now on. Does nothing where it is not counted.
 void book(const at::Tensor& tensor, MemoryKind kind);
+/// The tensor's memory is no longer counted: it is no part of a step.
+void leave_out(const at::Tensor& tensor);
 
 }  // namespace sdp

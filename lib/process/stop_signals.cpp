@@ -84,6 +84,15 @@ void StopSignals::block() {
   ignore();
 }
 
+StopSignalsBlocked::StopSignalsBlocked() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, &before_);
+}
+
+StopSignalsBlocked::~StopSignalsBlocked() {
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
 int StopSignals::descriptor() const {
   return wakes;
 }

@@ -34,6 +34,19 @@ class StopSignals {
   int descriptor() const;
 };
 
+/// While it lives, the signals wait in this thread, and so they do for good in threads that are started
+/// meanwhile, as CUDA's driver starts some of its own: a signal that a launcher awaits must not end there.
+class StopSignalsBlocked {
+ public:
+  StopSignalsBlocked();
+  ~StopSignalsBlocked();
+  StopSignalsBlocked(const StopSignalsBlocked&) = delete;
+  StopSignalsBlocked& operator=(const StopSignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 /// Ends the process with this code. `says`: tells on stderr that it was stopped before training began.
 /// Async-signal-safe.
 [[noreturn]] void end_before_training(int exit_code, bool says);

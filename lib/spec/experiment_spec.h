@@ -338,6 +338,7 @@ struct TrainSpec {
   std::optional<WireType> reduce_dtype;
   bool release_gradients = true;
   bool checkpoint_activations = false;
+  bool deterministic = false;
   int64_t profile_steps = 0;
   int64_t log_every_steps = 10;
   int64_t collective_timeout_s = 600;
@@ -373,6 +374,9 @@ struct TrainSpec {
         "several workers a process or accumulate_steps, add each gradient up at once");
     field("checkpoint_activations", &TrainSpec::checkpoint_activations,
           "keep only the input of every residual branch for the backward pass, and compute the branch again");
+    field(
+        "deterministic", &TrainSpec::deterministic,
+        "on CUDA use only kernels that give the same bits each time, which may be slower; a CPU's always do");
     field("profile_steps", &TrainSpec::profile_steps,
           "steps to record as profile-rank-N.json (Chrome's trace format) in the run's folder, from the "
           "fourth step on",

@@ -21,7 +21,7 @@ constexpr auto kFixed = std::to_array<std::string_view>(
 constexpr auto kFree = std::to_array<std::string_view>(
     {"name", "data.path", "data.index_dir", "data.loader_threads", "data.prefetch_batches", "data.location",
      "subnetwork.placement", "optimizer.shard", "train.device", "train.bucket_megabytes",
-     "train.release_gradients", "train.checkpoint_activations", "train.profile_steps",
+     "train.release_gradients", "train.checkpoint_activations", "train.deterministic", "train.profile_steps",
      "train.log_every_steps", "train.collective_timeout_s", "checkpoint.", "eval.", "output."});
 
 template <size_t size>

@@ -21,7 +21,7 @@ namespace {
 /// Where and how often something is written, how much is evaluated (of tokens that follows from the batch),
 /// and the seed.
 constexpr auto kNotCompared = std::to_array<std::string_view>(
-    {"seed", "name", "data.index_dir", "train.profile_steps", "train.collective_timeout_s",
+    {"seed", "name", "data.index_dir", "train.deterministic", "train.profile_steps", "train.collective_timeout_s",
      "eval.every_epochs", "eval.max_samples", "eval.max_samples_per_subnetwork", "checkpoint.", "output."});
 /// What method_of and the coverage say.
 constexpr auto kInRegime =

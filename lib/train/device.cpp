@@ -2,10 +2,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "comm/cores.h"
 #include "memory/allocations.h"
@@ -19,6 +21,15 @@
 #endif
 
 namespace sdp {
+
+void use_deterministic_kernels() {
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when cuBLAS begins
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicCuDNN(true);
+  context.setBenchmarkCuDNN(false);
+  context.setSDPUseMemEfficient(false);
+}
 
 int device_count(DeviceKind kind) {
   return kind == DeviceKind::kCpu ? 0 : static_cast<int>(torch::cuda::device_count());
@@ -46,6 +57,7 @@ void prepare_device([[maybe_unused]] c10::Device device) {
   if (device.is_cuda()) c10::cuda::set_device(device.index());
 #endif
   at::globalContext().setAllowTF32CuDNN(false);
+  at::globalContext().setSDPUseCuDNN(false);
   count_allocations(device);
 }
 
@@ -86,10 +98,20 @@ int64_t peak_memory_bytes([[maybe_unused]] c10::Device device) {
 #ifdef USE_C10D_NCCL
   if (device.is_cuda()) {
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
-    return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+    return stats.reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
   }
 #endif
   return peak_resident_bytes();
+}
+
+void reset_peak_memory([[maybe_unused]] c10::Device device) {
+#ifdef USE_C10D_NCCL
+  if (device.is_cuda()) c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+#endif
+}
+
+void synchronize(c10::Device device) {
+  if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
 }  // namespace sdp

@@ -21,8 +21,13 @@ namespace sdp {
 c10::Device choose_device(DeviceKind kind, const Ranks& ranks);
 
 /// Makes the device current and counts what is allocated on it. fp32 is fp32: cuDNN's TF32 convolutions,
-/// LibTorch's default, are off.
+/// LibTorch's default, are off. So is cuDNN's attention, whose backward pass gives NaN with Swin's masks
+/// (https://github.com/pytorch/pytorch/issues/196678); the other kernels are chosen from as always.
 void prepare_device(c10::Device device);
+
+/// train.deterministic: what torch.use_deterministic_algorithms(True) does, and attention by the kernels
+/// whose backward pass is deterministic then. Before the process's first work on a device.
+void use_deterministic_kernels();
 
 /// GPUs that processes of this host may use; 0 for a run on the CPU.
 int device_count(DeviceKind kind);
@@ -42,8 +47,12 @@ std::string device_name(c10::Device device);
 /// Memory of the current device: the GPU's, or the host's.
 int64_t device_memory_bytes(c10::Device device);
 
-/// Most memory this process has used on the device so far: CUDA's caching allocator, or resident memory on a
-/// CPU.
+/// Waits until the device has done what was given to it. Nothing on a CPU.
+void synchronize(c10::Device device);
+
+/// Most memory of this process: what CUDA's caching allocator has reserved on the device since the last
+/// reset_peak_memory(), or resident memory on a CPU so far.
 int64_t peak_memory_bytes(c10::Device device);
+void reset_peak_memory(c10::Device device);
 
 }  // namespace sdp

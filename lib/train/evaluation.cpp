@@ -1,7 +1,6 @@
 #include "train/evaluation.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 
 #include "model/layouts.h"
 #include "report/work.h"
+#include "train/device.h"
 
 namespace sdp {
 
@@ -16,9 +16,8 @@ namespace {
 
 constexpr int64_t kTriedBatches = 8;  // of either branch scale
 
-/// Of sums over predictions, [3] fp64: loss, hits, how many they are.
-EvalResult mean_of(const at::Tensor& sums) {
-  const at::Tensor host = sums.cpu();
+/// Of sums over predictions on the host, [3] fp64: loss, hits, how many they are.
+EvalResult mean_of(const at::Tensor& host) {
   const double predictions = host[2].item<double>();
   return {.loss = host[0].item<double>() / predictions,
           .accuracy = host[1].item<double>() / predictions,
@@ -81,8 +80,7 @@ template <class Part>
 auto Evaluator::timed(double& total_s, Part part) const {
   // On CUDA what the part queued counts with it.
   const auto add = [&](const Stopwatch& stopwatch) {
-    const at::Device device = comm_.device();
-    if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+    synchronize(comm_.device());
     total_s += stopwatch.seconds();
   };
   const Stopwatch stopwatch;
@@ -215,7 +213,8 @@ Evaluator::Results Evaluator::run(FullModel& full_model, const std::string& name
                    [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(*model, mode, batch, some)); });
     leave_if_stopped_here();
     comm_.all_reduce_sum(sums);
-    return Results{.all = mean_of(sums[0]), .some = mean_of(sums[1])};
+    const at::Tensor host = comm_.to_host(sums);
+    return Results{.all = mean_of(host[0]), .some = mean_of(host[1])};
   });
 }
 
@@ -361,7 +360,7 @@ void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& work
           *feed, {.mine = count, .all = count}, mode,
           [&](int64_t done, int64_t) { work.update(i * count + done, subnetworks * count); },
           [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(model, mode, batch, {})); });
-      const EvalResult result = mean_of(sums[0]);
+      const EvalResult result = mean_of(comm_.to_host(sums[0]));
       const int worker = workers[static_cast<size_t>(i)];
       results[0][worker] = result.loss;
       results[1][worker] = result.accuracy;
@@ -369,7 +368,7 @@ void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& work
     leave_if_stopped_here();
     comm_.all_reduce_sum(results);
   });
-  const at::Tensor host = results.cpu();
+  const at::Tensor host = comm_.to_host(results);
   const double* const losses = host.data_ptr<double>();
   record.subnetwork_loss = {losses, losses + host.size(1)};
   record.subnetwork_accuracy = {losses + host.size(1), losses + host.numel()};

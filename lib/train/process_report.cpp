@@ -33,7 +33,7 @@ GatheredReports gather(Communicator& comm, ProcessReport mine, const at::Tensor&
   const at::Tensor own = at::cat({losses, at::tensor(values, losses.options())});
   const at::Tensor all = at::empty({comm.size() * own.numel()}, own.options());
   comm.all_gather(all, own);
-  const at::Tensor host = all.cpu().view({comm.size(), own.numel()});
+  const at::Tensor host = comm.to_host(all).view({comm.size(), own.numel()});
   GatheredReports gathered;
   for (int rank = 0; rank < comm.size(); ++rank) {
     const double* next = host[rank].const_data_ptr<double>();

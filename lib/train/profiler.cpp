@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "train/device.h"
+
 namespace sdp {
 namespace {
 
@@ -16,8 +18,8 @@ constexpr int64_t kStepsBefore = 3;
 
 }  // namespace
 
-StepProfiler::StepProfiler(int64_t first_step, int64_t steps, std::filesystem::path file)
-    : begin_(first_step + kStepsBefore), end_(begin_ + steps), file_(std::move(file)) {}
+StepProfiler::StepProfiler(int64_t first_step, int64_t steps, c10::Device device, std::filesystem::path file)
+    : begin_(first_step + kStepsBefore), end_(begin_ + steps), device_(device), file_(std::move(file)) {}
 
 StepProfiler::~StepProfiler() {
   try {
@@ -27,11 +29,12 @@ StepProfiler::~StepProfiler() {
   }
 }
 
-void StepProfiler::before_step(int64_t step, bool is_cuda) {
+void StepProfiler::before_step(int64_t step) {
   if (step != begin_ || begin_ == end_) return;
+  synchronize(device_);
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
   std::set<ActivityType> activities = {ActivityType::CPU};
-  if (is_cuda) activities.insert(ActivityType::CUDA);
+  if (device_.is_cuda()) activities.insert(ActivityType::CUDA);
   profiler::prepareProfiler(config, activities);
   profiler::enableProfiler(config, activities);
   is_recording_ = true;
@@ -43,6 +46,7 @@ void StepProfiler::after_step(int64_t step) {
 
 void StepProfiler::write() {
   if (!std::exchange(is_recording_, false)) return;
+  synchronize(device_);  // the last kernels are part of it
   profiler::disableProfiler()->save(file_.string());
 }
 

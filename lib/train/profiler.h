@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <filesystem>
 
@@ -11,18 +13,19 @@ class StepProfiler {
  public:
   /// Records `steps` steps from the fourth step after `first_step` on, when caches and allocators have
   /// settled; 0: none. The file is written when the last of them is done, or the profiler goes.
-  StepProfiler(int64_t first_step, int64_t steps, std::filesystem::path file);
+  StepProfiler(int64_t first_step, int64_t steps, c10::Device device, std::filesystem::path file);
   ~StepProfiler();
   StepProfiler(const StepProfiler&) = delete;
   StepProfiler& operator=(const StepProfiler&) = delete;
 
-  void before_step(int64_t step, bool is_cuda);
+  void before_step(int64_t step);
   void after_step(int64_t step);
 
  private:
   void write();
 
   const int64_t begin_, end_;
+  const c10::Device device_;
   const std::filesystem::path file_;
   bool is_recording_ = false;
 };

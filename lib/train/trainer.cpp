@@ -262,7 +262,7 @@ ExitCode Trainer::run() {
   const int64_t total = steps_.length.total_steps;
   if (experiment_.spec.checkpoint.at_start && first_step_ == 0 && saved_step_ != 0) save(0);
   profiler_ = std::make_unique<StepProfiler>(first_step_, experiment_.spec.train.profile_steps,
-                                             folder_.profile(comm_.rank()));
+                                             comm_.device(), folder_.profile(comm_.rank()));
   begin_interval();
   if (first_step_ >= total && !owes_evaluation_ && comm_.rank() == 0)
     log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}", first_step_,
@@ -270,7 +270,7 @@ ExitCode Trainer::run() {
   if (owes_evaluation_ && !evaluate(first_step_)) return stop(first_step_);
   for (int64_t step = first_step_; step < total; ++step) {
     if (comm_.stops_here()) return stop(step);
-    profiler_->before_step(step, comm_.device().is_cuda());
+    profiler_->before_step(step);
     train_step(step);
     profiler_->after_step(step);
     const int64_t done = step + 1;

@@ -25,9 +25,11 @@ void Trainer::begin_interval() {
                .reduce = engine_.reduce_totals(),
                .publish = engine_.publish_totals()};
   reset_peak();
+  reset_peak_memory(comm_.device());
 }
 
 ProcessReport Trainer::report() {
+  synchronize(comm_.device());  // what was queued is done in this interval
   const double ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - interval_.began).count();
   const ExchangeTotals reduce = engine_.reduce_totals() - interval_.reduce;

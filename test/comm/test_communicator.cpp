@@ -13,6 +13,8 @@
 #include "comm/thread_ranks.h"
 #include "spec/error.h"
 
+using Catch::Matchers::Contains;
+
 namespace sdp {
 namespace {
 
@@ -268,6 +270,20 @@ TEST_CASE("a thread's own error comes first, and the others notice at once") {
   CHECK_THROWS_AS(run_thread_ranks(3, body), DataError);
   CHECK(lost == 2);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+}
+
+TEST_CASE("of an error of NCCL's the cause is told that stands below its first line") {
+  const std::runtime_error nccl(
+      "NCCL error in: ../ProcessGroupNCCL.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for details)\n"
+      "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+      "Last error:\n"
+      "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000\n"
+      "stack");
+  const std::string text = readable_part(nccl);
+  CHECK_THAT(text, Contains("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000") &&
+                       Contains("ProcessGroupNCCL.cpp:94") && !Contains("stack"));
+  CHECK(readable_part(std::runtime_error("one\ntwo")) == "one");
+  CHECK(readable_part(std::runtime_error("one\nLast error:\n")) == "one");
 }
 
 }  // namespace sdp

@@ -205,6 +205,19 @@ TEST_CASE("a rank that hangs is named, when it is asked where it is and when it 
   goes_on.set_value();
 }
 
+TEST_CASE("who leaves with an error of its own is not ended by what came of it at the others") {
+  std::array<std::atomic<int>, 2> unnoticed = {};
+  const auto world = watches(2, [&](int rank, PeerWatch::Options& options) {
+    options.events.unnoticed = [&unnoticed, rank](const auto&) { ++unnoticed[static_cast<size_t>(rank)]; };
+  });
+  world[0]->leave(Departure::kError);
+  for (const auto limit = Clock::now() + kLimit; unnoticed[1] == 0 && Clock::now() < limit;)
+    std::this_thread::sleep_for(milliseconds(1));
+  CHECK(unnoticed[1] == 1);  // and has told that it lost rank 0
+  std::this_thread::sleep_for(PeerWatch::kPatience + milliseconds(200));
+  CHECK(unnoticed[0] == 0);
+}
+
 TEST_CASE("every way of leaving is told from the others") {
   auto world = watches(5);
   world[1]->leave(Departure::kFinished);

@@ -72,6 +72,32 @@ TEST_CASE("in training a signal is a request; a second one ends the process, unl
   CHECK(ask_twice(std::chrono::milliseconds(2100)) == -SIGTERM);
 }
 
+TEST_CASE(
+    "a thread that is started while signals are blocked does not take them, its starter does afterwards") {
+  CHECK(code_of([] {
+          const StopSignals signals(75);
+          std::thread driver;
+          {
+            const StopSignalsBlocked here;
+            driver = std::thread([] { pause(); });
+            raise(SIGTERM);  // waits
+          }
+          _exit(1);
+        }) == 75);
+  CHECK(code_of([] {
+          StopSignals signals(75);
+          signals.remember();
+          std::thread driver;
+          {
+            const StopSignalsBlocked here;
+            driver = std::thread([] { pause(); });
+          }
+          pthread_kill(driver.native_handle(), SIGTERM);
+          check_in_child(!is_requested(signals));
+          _exit(0);
+        }) == 0);
+}
+
 TEST_CASE("once all is saved signals do nothing, first or second") {
   CHECK(code_of([] {
           StopSignals signals(75);

@@ -8,6 +8,7 @@
 #include "data/image_array.h"
 #include "data/random.h"
 #include "feed/copy_ahead.h"
+#include "memory/allocations.h"
 #include "message_of.h"
 #include "spec/error.h"
 
@@ -56,6 +57,15 @@ void check_equal(const TensorBatch& batch, const TensorBatch& expected) {
   REQUIRE(batch.mixed_labels.defined() == expected.mixed_labels.defined());
   if (batch.mixed_labels.defined()) CHECK(at::equal(batch.mixed_labels.cpu(), expected.mixed_labels.cpu()));
   CHECK(batch.mix == expected.mix);
+}
+
+TEST_CASE("images that live on the device are not counted as tensors of a step") {
+  count_allocations(at::kCPU);
+  const ArrayDataset dataset = noise_images(40);
+  const int64_t before = allocated_now().total();
+  const FeedSource resident(dataset, data_at(DataLocation::kDevice), Precision::kFp32, at::kCPU);
+  REQUIRE(resident.is_resident());
+  CHECK(allocated_now().total() == before);
 }
 
 TEST_CASE("images that live on the device are the images that the loader makes, to the bit") {
