@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "comm/connection.h"
+#include "comm/late_backend.h"
 #include "comm/launcher.h"
 #include "spec/error.h"
 
@@ -39,7 +40,7 @@ class FirstException {
 
 }  // namespace
 
-void run_thread_ranks(int world, const std::function<void(Communicator&)>& body) {
+void run_thread_ranks(int world, const std::function<void(Communicator&)>& body, Exchanges exchanges) {
   ignore_sigpipe();
   // c10d's flight recorder is one for the whole process and not made for several backends in it.
   ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
@@ -50,8 +51,11 @@ void run_thread_ranks(int world, const std::function<void(Communicator&)>& body)
     threads.emplace_back([&, rank] {
       try {
         at::set_num_threads(1);
-        Communicator comm(
-            connect_over(store, {.rank = rank, .size = world, .timeout = kTimeout, .is_process = false}));
+        auto connection =
+            connect_over(store, {.rank = rank, .size = world, .timeout = kTimeout, .is_process = false});
+        if (exchanges == Exchanges::kLate && connection->backend)
+          connection->backend = late_backend(std::move(connection->backend));
+        Communicator comm(std::move(connection));
         body(comm);
       } catch (const PeerLostError&) {
         first.keep(true);

@@ -8,8 +8,12 @@
 
 namespace sdp {
 
+/// When an all-to-all is carried out: while the process goes on, or not before it waits (late_backend.h).
+enum class Exchanges { kAtOnce, kLate };
+
 /// Runs `body` once for each of `world` ranks, each in a thread of its own with one computing thread, joined
 /// by Gloo over loopback. Rethrows the first exception, preferring one that is not merely a lost peer.
-void run_thread_ranks(int world, const std::function<void(Communicator&)>& body);
+void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
+                      Exchanges exchanges = Exchanges::kAtOnce);
 
 }  // namespace sdp

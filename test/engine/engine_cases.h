@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "comm/thread_ranks.h"
 #include "engine/engine.h"
 #include "model/layouts.h"
 #include "model/model.h"
@@ -68,6 +69,12 @@ inline ExperimentSpec spec_of(const Case& c) {
 /// Catch's assertions are not for threads: a rank that finds a difference throws.
 inline void expect(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
+}
+
+/// As run_thread_ranks, and again over a backend that exchanges as late as NCCL may.
+inline void run_engine(int world, const std::function<void(Communicator&)>& body) {
+  for (const Exchanges exchanges : {Exchanges::kAtOnce, Exchanges::kLate})
+    run_thread_ranks(world, body, exchanges);
 }
 
 inline void expect_equal(int64_t actual, int64_t planned, const std::string& what) {

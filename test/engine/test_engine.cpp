@@ -43,7 +43,7 @@ void check_case(const Case& c) {
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
   const Schedule schedule =
       make_schedule(plan, make_placement(c.workers, c.replicas, c.processes), schedule_options(spec));
-  run_thread_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
+  run_engine(static_cast<int>(c.processes), [&](Communicator& comm) {
     const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);
@@ -166,7 +166,7 @@ TEST_CASE("a gradient is the mean over its owners in all replicas") {
   spec.optimizer.weight_decay = 0;
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
   const Schedule schedule = make_schedule(plan, make_placement(2, 2, kProcesses), schedule_options(spec));
-  run_thread_ranks(kProcesses, [&](Communicator& comm) {
+  run_engine(kProcesses, [&](Communicator& comm) {
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
@@ -191,7 +191,7 @@ TEST_CASE("a worker whose backward pass left nothing counts as zero gradients") 
   }();
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
   const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec));
-  run_thread_ranks(2, [&](Communicator& comm) {
+  run_engine(2, [&](Communicator& comm) {
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);
     at::Tensor gradient;
@@ -225,7 +225,7 @@ TEST_CASE("the clipped norm counts every parameter once, whoever holds it") {
     const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
     const Schedule schedule = make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec));
     std::vector<double> of_rank(processes);
-    run_thread_ranks(static_cast<int>(processes), [&](Communicator& comm) {
+    run_engine(static_cast<int>(processes), [&](Communicator& comm) {
       Engine engine(plan, schedule, spec.optimizer, comm);
       engine.initialize(3);
       backward(engine, spec, plan, 0);
@@ -246,7 +246,7 @@ TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32")
   spec.optimizer.weight_decay = 0;
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
   const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), schedule_options(spec));
-  run_thread_ranks(4, [&](Communicator& comm) {
+  run_engine(4, [&](Communicator& comm) {
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);
     const auto expect_moved_by = [&](double distance) {

@@ -20,7 +20,7 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
       make_schedule(plan, make_placement(c.workers, c.replicas, c.processes), schedule_options(spec));
   expect(schedule.buckets.size() > 8, "too few buckets");
   std::vector<at::Tensor> values;
-  run_thread_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
+  run_engine(static_cast<int>(c.processes), [&](Communicator& comm) {
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);
     std::mt19937_64 random(order_seed * 100 + static_cast<uint64_t>(comm.rank()));
@@ -49,6 +49,10 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
     for (const StateRange& range : engine.owned_state())
       if (comm.rank() == 0 && range.kind == "value") values.push_back(range.values.clone());
   });
+  // Exchanged at once, and late.
+  const size_t half = values.size() / 2;
+  for (size_t i = 0; i < half; ++i)
+    CHECK(at::equal(values[i], values[half + i]));
   return values;
 }
 
@@ -80,7 +84,7 @@ TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
   spec.train.reduce_dtype = WireType::kBf16;
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
   const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec));
-  run_thread_ranks(2, [&](Communicator& comm) {
+  run_engine(2, [&](Communicator& comm) {
     const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
     const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank(), spec.train);
     expect_equal(2 * planned.reduce_bytes_per_step, other.publish_bytes_per_step, "half the bytes");
