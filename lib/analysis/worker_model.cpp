@@ -1,6 +1,7 @@
 #include "analysis/worker_model.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "subnet/accounting.h"
 #include "train/loss.h"

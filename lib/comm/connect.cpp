@@ -146,15 +146,15 @@ std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::De
   const Rendezvous rendezvous = {.ranks = ranks, .job = options.job, .timeout = options.timeout};
   try {
     Store store = ranks.world == 1 ? Store(c10::make_intrusive<c10d::HashStore>()) : meet(rendezvous);
-    auto connection = connect_over(std::move(store), {.rank = ranks.rank,
-                                                      .size = ranks.world,
-                                                      .device = device,
-                                                      .timeout = options.timeout,
-                                                      .single_host = ranks.single_host,
-                                                      .master_address = ranks.master_address,
-                                                      .stop_descriptor = options.stop_descriptor,
-                                                      .parent = options.parent,
-                                                      .progress = progress});
+    auto connection = connect_over(store, {.rank = ranks.rank,
+                                           .size = ranks.world,
+                                           .device = device,
+                                           .timeout = options.timeout,
+                                           .single_host = ranks.single_host,
+                                           .master_address = ranks.master_address,
+                                           .stop_descriptor = options.stop_descriptor,
+                                           .parent = options.parent,
+                                           .progress = progress});
     connection->serves_store = rendezvous.serves();
     return connection;
   } catch (const Error&) {
@@ -211,7 +211,7 @@ std::string readable_part(const std::exception& error) {
   return cause.empty() ? line_from(0) : fmt::format("{} ({})", cause, line_from(0));
 }
 
-std::unique_ptr<Communicator::Connection> connect_over(Store store, const Membership& member) {
+std::unique_ptr<Communicator::Connection> connect_over(const Store& store, const Membership& member) {
   const auto wait_for_next = [&](const char* what) {
     if (member.progress) member.progress->waits_for = what;
   };

@@ -58,7 +58,7 @@ struct Membership {
   pid_t parent = 0;                 ///< likewise
   ConnectProgress* progress = nullptr;
 };
-std::unique_ptr<Communicator::Connection> connect_over(c10::intrusive_ptr<c10d::Store> store,
+std::unique_ptr<Communicator::Connection> connect_over(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const Membership& member);
 
 /// Whether c10d's error may have its reason in another process: not in a world of one, and never where the

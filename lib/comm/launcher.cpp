@@ -1,6 +1,7 @@
 #include "comm/launcher.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -81,7 +82,7 @@ std::vector<std::string> environment_of(int rank, int processes, const std::stri
   environment[kRendezvousFileVariable] = rendezvous_file;
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment)
-    entries.push_back(name + "=" + value);
+    entries.push_back(fmt::format("{}={}", name, value));
   return entries;
 }
 

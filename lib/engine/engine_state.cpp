@@ -1,6 +1,7 @@
 // The engine's state as checkpoints see it: ranges keyed by parameter, unit and elements.
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "engine/state_ranges.h"
 #include "subnet/accounting.h"

@@ -1,6 +1,7 @@
 #include "engine/finite.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace sdp {
 

@@ -1,6 +1,7 @@
 // Gradients to those who update.
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <stdexcept>
 

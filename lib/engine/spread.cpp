@@ -2,6 +2,7 @@
 // process knows what every other sends; what a process keeps to itself is not sent.
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "engine/bucket_state.h"
 #include "engine/flat_copies.h"

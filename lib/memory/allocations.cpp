@@ -121,6 +121,7 @@ void count_cuda(c10::Device device) {
   using c10::cuda::CUDACachingAllocator::TraceEntry;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([device](const TraceEntry& entry) {
     if (entry.device_ != device.index()) return;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the tracker tells addresses as numbers
     const auto* const data = reinterpret_cast<const void*>(entry.addr_);
     if (entry.action_ == TraceEntry::ALLOC) ledger().add(data, static_cast<int64_t>(entry.size_));
     if (entry.action_ == TraceEntry::FREE_REQUESTED) ledger().remove(data);

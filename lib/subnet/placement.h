@@ -15,6 +15,7 @@ struct Slot {
   int worker = 0;
   int replica = 0;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): false alarm of clang-tidy 14
   auto operator<=>(const Slot&) const = default;
 };
 

@@ -19,6 +19,7 @@ struct StateKey {
   int64_t hidden_begin = 0;
   int64_t hidden_end = 0;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): false alarm of clang-tidy 14
   auto operator<=>(const StateKey&) const = default;
 };
 

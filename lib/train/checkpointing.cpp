@@ -1,6 +1,7 @@
 #include "train/checkpointing.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/version.h>
 
@@ -209,7 +210,7 @@ void CheckpointReader::index_file(const SafetensorsFile& file, const std::filesy
   }
 }
 
-void CheckpointReader::read(const StateKey& key, int64_t begin, int64_t end, at::Tensor target) const {
+void CheckpointReader::read(const StateKey& key, int64_t begin, int64_t end, const at::Tensor& target) const {
   const auto found = ranges_.find(key);
   int64_t done = begin;
   if (found != ranges_.end()) {

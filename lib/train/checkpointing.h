@@ -89,7 +89,7 @@ class CheckpointReader {
   std::string identity() const;
   /// Copies elements [begin, end) into `target` (flat, any type and device). DataError when some are missing
   /// or not finite.
-  void read(const StateKey& key, int64_t begin, int64_t end, at::Tensor target) const;
+  void read(const StateKey& key, int64_t begin, int64_t end, const at::Tensor& target) const;
   /// A unit's piece of one slot's BatchNorm buffer, flat; undefined when the slot does not hold it. DataError
   /// where it is not finite.
   at::Tensor buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const;

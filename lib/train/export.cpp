@@ -124,13 +124,13 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
       if (name.starts_with(from + ".")) return to + name.substr(from.size());
     return name;
   };
-  const auto add = [&](const auto& layout, std::function<at::Tensor()> source) {
+  const auto add = [&](const auto& layout, const std::function<at::Tensor()>& source) {
     const std::vector<BranchPart> parts = plan.parts_of(worker, layout);
     const bool is_absent = parts.empty() || (layout.branch && plan.parts_of(worker, *layout.branch).empty() &&
                                              !described.layer_names.empty());
     if (!is_absent)
       file.add(new_name(layout.name), type,
-               shape_of_units(layout.shape, layout.slice, plan, parts.front().units), std::move(source));
+               shape_of_units(layout.shape, layout.slice, plan, parts.front().units), source);
   };
   for (const ParameterLayout& parameter : plan.layout.parameters)
     add(parameter, [&] { return tensors.parameter(parameter.name); });
