@@ -6,12 +6,14 @@
 
 #include "commands.h"
 #include "forecast/forecast.h"
+#include "forecast/step_time.h"
 #include "spec/error.h"
 #include "spec/load.h"
 #include "spec/print.h"
 #include "subnet/plan_json.h"
 #include "train/device.h"
 #include "train/measure.h"
+#include "train/operation_timer.h"
 #include "train/plan_text.h"
 
 namespace sdp {
@@ -19,24 +21,41 @@ namespace {
 
 constexpr int64_t kMeasuredSteps = 3;
 
-DeviceProfile profile_of(const PlanArguments& arguments, const TrainSpec& train) {
-  DeviceProfile device = arguments.device == "measure"
-                             ? measure_device(choose_device(train.device, Ranks{}), train.precision)
-                             : device_profile(arguments.device, train.precision);
-  if (arguments.memory_gigabytes) {
-    constexpr double kMostGigabytes = 1e6;
-    if (!(*arguments.memory_gigabytes > 0 && *arguments.memory_gigabytes <= kMostGigabytes))
-      throw UsageError(fmt::format("--memory {}: expected gigabytes above 0 and at most {:.0f}",
-                                   *arguments.memory_gigabytes, kMostGigabytes));
-    device.memory_bytes = static_cast<int64_t>(*arguments.memory_gigabytes * 1e9);
-  }
+/// A machine, and what operations take on it.
+struct Machine {
+  DeviceProfile device;
+  OperationTimes times;
+};
+
+Machine this_machine(const TrainSpec& train) {
+  const at::Device device = choose_device(train.device, Ranks{});
+  return {measure_device(device, train.precision), measured_times(device, train.precision)};
+}
+
+Machine machine_of(const PlanArguments& arguments, const TrainSpec& train) {
+  if (arguments.device == "measure") return this_machine(train);
+  const DeviceProfile device = device_profile(arguments.device, train.precision);
+  return {device, estimated_times(device, train.precision)};
+}
+
+/// With the memory that the user says it has.
+DeviceProfile with_memory(DeviceProfile device, const std::optional<double>& gigabytes) {
+  constexpr double kMostGigabytes = 1e6;
+  if (!gigabytes) return device;
+  if (!(*gigabytes > 0 && *gigabytes <= kMostGigabytes))
+    throw UsageError(fmt::format("--memory {}: expected gigabytes above 0 and at most {:.0f}", *gigabytes,
+                                 kMostGigabytes));
+  device.memory_bytes = static_cast<int64_t>(*gigabytes * 1e9);
   return device;
 }
 
-PeakBytes predicted_peak(const Experiment& experiment, const StepMemory& memory, int process) {
+Cost cost_of_process(const Experiment& experiment, int process) {
   const ExperimentSpec& spec = experiment.spec;
-  return memory.peak(cost_of(experiment.plan, experiment.schedule, spec.optimizer, process, spec.train),
-                     process);
+  return cost_of(experiment.plan, experiment.schedule, spec.optimizer, process, spec.train);
+}
+
+PeakBytes predicted_peak(const Experiment& experiment, const StepMemory& memory, int process) {
+  return memory.peak(cost_of_process(experiment, process), process);
 }
 
 /// The process that has the asked worker (its first replica), or else the one with the largest peak.
@@ -63,17 +82,24 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
 std::string measured_text(const Experiment& experiment, const PlanArguments& arguments) {
   const StepMemory memory(experiment.plan, experiment.schedule, experiment.spec.train);
   const int process = process_to_measure(experiment, memory, arguments.worker);
-  const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
-  use_own_cores();
-  const StepMeasurement measured = measure_step(experiment, process, device, kMeasuredSteps);
-  const PeakBytes predicted = predicted_peak(experiment, memory, process);
+  const TrainSpec& train = experiment.spec.train;
+  const Machine machine = this_machine(train);
+  const StepMeasurement measured =
+      measure_step(experiment, process, choose_device(train.device, Ranks{}), kMeasuredSteps);
+  const StepSeconds planned =
+      step_seconds(experiment.plan, experiment.schedule, train, cost_of_process(experiment, process), process,
+                   machine.times, machine.device);
+  const StepPrediction predicted{.peak = predicted_peak(experiment, memory, process),
+                                 .step_ms = 1e3 * planned.step_s()};
   return arguments.json ? measurement_json(measured, predicted)
                         : describe_measurement(experiment, measured, predicted);
 }
 
 std::string plan_text(const Experiment& experiment, const PlanArguments& arguments) {
-  const Forecast forecast = forecast_of(experiment.plan, experiment.schedule, experiment.nodes,
-                                        experiment.spec, profile_of(arguments, experiment.spec.train));
+  const Machine machine = machine_of(arguments, experiment.spec.train);
+  const Forecast forecast =
+      forecast_of(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec,
+                  with_memory(machine.device, arguments.memory_gigabytes), machine.times);
   if (!arguments.json) return describe_plan(experiment, forecast);
   nlohmann::ordered_json json =
       plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec);

@@ -93,7 +93,7 @@ int run(int argc, char** argv) {
   plan_app->add_flag("--json", plan.json, "print plan.json");
   plan_app->add_option(
       "--device", plan.device,
-      "machine to forecast memory and time for: a100, h100 (default), h200, or measure this one");
+      "machine to forecast memory and time for: a100, h100 (default), h200, b200, or measure this one");
   plan_app->add_option("--memory", plan.memory_gigabytes, "gigabytes of the device, instead of what it has");
   plan_app->add_flag("--measure", plan.measure,
                      "run one worker's real step, alone, and compare it with the plan");

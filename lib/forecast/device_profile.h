@@ -15,7 +15,12 @@ namespace sdp {
 /// sheet.
 struct DeviceProfile {
   std::string name;
-  double flops_per_s = 0;          ///< matrix products in the run's precision
+  bool measured = false;           ///< on the device itself; otherwise estimated from its data sheet
+  double flops_per_s = 0;          ///< large matrix products in the run's precision
+  int64_t tile_side = 1;           ///< a product's result is computed in squares of so many elements
+  int64_t tiles_at_once = 1;       ///< as many of them as the device has multiprocessors
+  double launch_s = 0;             ///< from one kernel to the next, whatever it does
+  bool copies_together = true;     ///< copies of many pieces are one launch (a GPU), or one each
   double memory_bytes_per_s = 0;   ///< of the device's own memory
   double inside_bytes_per_s = 0;   ///< a process sends to others of its node
   double between_bytes_per_s = 0;  ///< to other nodes
@@ -25,10 +30,10 @@ struct DeviceProfile {
   int64_t tensor_bytes() const { return memory_bytes - allowance_bytes; }
 };
 
-/// "a100", "h100", "h200": SXM modules, eight to a node.
+/// "a100", "h100", "h200", "b200": SXM modules, eight to a node.
 std::vector<std::string> known_devices();
 
-/// Throws UsageError that names the known ones.
+/// An estimate from the device's data sheet. Throws UsageError that names the known ones.
 DeviceProfile device_profile(std::string_view name, Precision precision);
 
 }  // namespace sdp

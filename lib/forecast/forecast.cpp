@@ -1,23 +1,35 @@
 #include "forecast/forecast.h"
 
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "forecast/collectives.h"
 #include "forecast/fsdp.h"
+#include "forecast/step_time.h"
 #include "subnet/accounting.h"
 
 namespace sdp {
 namespace {
 
-constexpr double kForwardShare = 1.0 / 3;  // of a step's FLOPs
+/// How a way exchanges.
+enum class Exchange {
+  kEngine,  ///< shares between all pairs of processes
+  kRings,   ///< NCCL's collectives
+};
 
-/// A way to train with the engine.
+/// What all ways have in common.
+struct Machine {
+  const DeviceProfile& device;
+  const NodeMap& nodes;
+  const OperationTimes& times;
+};
+
+/// A way to train that is a setting of the engine.
 struct EngineWay {
   std::string name;
   const SubnetPlan& plan;
   Schedule schedule;
   ExperimentSpec spec;
+  Exchange exchange = Exchange::kRings;
 
   /// How many of the processes have to be looked at: with the full model on all of them, one is as any other.
   int different_processes() const {
@@ -34,70 +46,79 @@ EngineWay dense_way(const std::string& name, const SubnetPlan& dense, const Plac
   return {name, dense, std::move(schedule), std::move(spec)};
 }
 
+/// Of a process in a step.
+double micro_batches(const EngineWay& way) {
+  return static_cast<double>(way.spec.train.accumulate_steps * way.schedule.placement.slots_per_process());
+}
+
 EngineWay with_checkpointing(EngineWay way) {
   way.name += ", checkpointing";
   way.spec.train.checkpoint_activations = true;
   return way;
 }
 
-/// What a process takes, computes and sends in a step.
+/// What a process takes and sends in a step, and how long that takes.
 struct ProcessStep {
   PeakBytes peak;
-  double flops = 0;  ///< forward and backward, with what checkpointing computes again
-  int64_t bytes_sent_in_forward = 0;
-  int64_t bytes_sent_in_backward = 0;
-  int64_t bytes_sent_between_nodes = 0;  ///< of both
-  int64_t bytes_updated = 0;             ///< read and written by the update
-
-  int64_t bytes_sent() const { return bytes_sent_in_forward + bytes_sent_in_backward; }
+  int64_t most_activations = 0;
+  int64_t bytes_sent = 0;
+  StepSeconds seconds;
 };
 
-/// FLOPs of a process's samples in a step.
-double step_flops(double flops_per_sample, const EngineWay& way) {
-  const double samples =
-      static_cast<double>(way.spec.train.batch_size_per_worker * way.spec.train.accumulate_steps *
-                          way.schedule.placement.slots_per_process());
-  return flops_per_sample * samples * (way.spec.train.checkpoint_activations ? 1 + kForwardShare : 1);
+/// The engine's exchange of a process: to processes of its node, and through its own adapter to others.
+/// `between`: bytes of it to other nodes.
+void add_engine_exchange(StepSeconds& seconds, const Cost& cost, int64_t between, const Schedule& schedule,
+                         const DeviceProfile& device) {
+  const auto sent = static_cast<double>(cost.bytes_sent_per_step());
+  const double outside = sent > 0 ? static_cast<double>(between) / sent : 0;
+  const double s_per_byte = (1 - outside) / device.inside_bytes_per_s + outside / device.between_bytes_per_s;
+  seconds.exchange_backward_s = static_cast<double>(cost.reduce_bytes_per_step) * s_per_byte;
+  // Without `shard` averaged gradients come back before the update.
+  (schedule.options.shard ? seconds.exchange_forward_s : seconds.exchange_after_s) =
+      static_cast<double>(cost.publish_bytes_per_step) * s_per_byte;
 }
 
-/// Bytes that an update touches: moments and values are read and written, gradients read.
-int64_t updated_bytes(int64_t optimizer_bytes, int64_t gradient_bytes) {
-  return 2 * optimizer_bytes + 2 * gradient_bytes;
+/// An all-reduce, or with `shard` a reduce-scatter and an all-gather.
+void add_rings(StepSeconds& seconds, const Cost& cost, const Schedule& schedule, const Machine& machine) {
+  const bool shard = schedule.options.shard;
+  const int64_t backward = shard ? cost.reduce_bytes_per_step : cost.bytes_sent_per_step();
+  seconds.exchange_backward_s = ring_s(backward, machine.nodes, machine.device);
+  if (shard) seconds.exchange_forward_s = ring_s(cost.publish_bytes_per_step, machine.nodes, machine.device);
 }
 
-/// By process. `between`: bytes a step that each of them sends to other nodes.
+/// By process. `between`: bytes a step that each of them sends to other nodes by the engine's exchange.
 std::vector<ProcessStep> steps_of(const EngineWay& way, const std::vector<Cost>& costs,
-                                  const std::vector<int64_t>& between) {
+                                  const std::vector<int64_t>& between, const Machine& machine) {
   const StepMemory memory(way.plan, way.schedule, way.spec.train);
   std::vector<ProcessStep> steps;
   for (int process = 0; process < static_cast<int>(costs.size()); ++process) {
     const Cost& cost = costs[process];
-    steps.push_back({.peak = memory.peak(cost, process),
-                     .flops = step_flops(cost.flops_per_sample, way),
-                     .bytes_sent_in_forward = cost.publish_bytes_per_step,
-                     .bytes_sent_in_backward = cost.reduce_bytes_per_step,
-                     .bytes_sent_between_nodes = between[process],
-                     .bytes_updated = updated_bytes(cost.optimizer_bytes, cost.averaged_gradient_bytes)});
+    ProcessStep step{
+        .peak = memory.peak(cost, process),
+        .most_activations = memory.most_activations(cost, process, way.spec.train.batch_size_per_worker),
+        .bytes_sent = cost.bytes_sent_per_step(),
+        .seconds = step_seconds(way.plan, way.schedule, way.spec.train, cost, process, machine.times,
+                                machine.device)};
+    if (way.exchange == Exchange::kEngine) {
+      add_engine_exchange(step.seconds, cost, between[process], way.schedule, machine.device);
+    } else {
+      // Collectives of whole buckets go beside the backward pass whatever the engine's setting does.
+      step.seconds.alongside.backward_s = step.seconds.compute.backward_s / micro_batches(way);
+      add_rings(step.seconds, cost, way.schedule, machine);
+    }
+    steps.push_back(step);
   }
   return steps;
 }
 
 /// Adds a step's times: of the slowest process, part by part.
-void add_times(StepForecast& forecast, const ProcessStep& step, const DeviceProfile& device) {
-  const double compute_ms = 1e3 * step.flops / device.flops_per_s;
-  const auto sent = static_cast<double>(step.bytes_sent());
-  const double outside = sent > 0 ? static_cast<double>(step.bytes_sent_between_nodes) / sent : 0;
-  const double ms_per_byte =
-      1e3 * ((1 - outside) / device.inside_bytes_per_s + outside / device.between_bytes_per_s);
-  const double backward_ms = static_cast<double>(step.bytes_sent_in_backward) * ms_per_byte;
-  const double forward_ms = static_cast<double>(step.bytes_sent_in_forward) * ms_per_byte;
-  const double update_ms = 1e3 * static_cast<double>(step.bytes_updated) / device.memory_bytes_per_s;
-  const double step_ms = std::max((1 - kForwardShare) * compute_ms, backward_ms) +
-                         std::max(kForwardShare * compute_ms, forward_ms) + update_ms;
-  forecast.compute_ms = std::max(forecast.compute_ms, compute_ms);
-  forecast.exchange_ms = std::max(forecast.exchange_ms, backward_ms + forward_ms);
-  forecast.step_ms = std::max(forecast.step_ms, step_ms);
-  forecast.bytes_sent = std::max(forecast.bytes_sent, step.bytes_sent());
+void add_times(StepForecast& forecast, const ProcessStep& step) {
+  const auto keep_largest = [](double& of_way, double seconds) { of_way = std::max(of_way, 1e3 * seconds); };
+  keep_largest(forecast.compute_ms, step.seconds.compute.total_s());
+  keep_largest(forecast.exchange_ms, step.seconds.exchange_s());
+  keep_largest(forecast.waiting_ms, step.seconds.waiting_s());
+  keep_largest(forecast.step_ms, step.seconds.step_s());
+  forecast.bytes_sent = std::max(forecast.bytes_sent, step.bytes_sent);
 }
 
 /// All but the largest batch.
@@ -109,10 +130,11 @@ StepForecast forecast_steps(const std::string& name, double flops_share,
   StepForecast forecast{.name = name,
                         .peak = largest->peak,
                         .peak_process = static_cast<int>(largest - steps.begin()),
+                        .most_activations = largest->most_activations,
                         .flops_share = flops_share,
                         .fits = largest->peak.total() <= device.tensor_bytes()};
   for (const ProcessStep& step : steps)
-    add_times(forecast, step, device);
+    add_times(forecast, step);
   return forecast;
 }
 
@@ -140,16 +162,10 @@ StepForecast forecast_engine(const EngineWay& way, const std::vector<Cost>& cost
   return forecast;
 }
 
-/// Share of what a process sends to all others alike that goes to other nodes, at most.
-double share_to_other_nodes(const NodeMap& nodes) {
-  const auto processes = static_cast<double>(nodes.node_of.size());
-  const auto smallest_node = static_cast<double>(nodes.processes_in(nodes.nodes() - 1).size());
-  return nodes.nodes() > 1 ? (processes - smallest_node) / (processes - 1) : 0;
-}
-
 /// Fully sharded data parallelism where `ddp` is data parallelism, with or without checkpointing.
-StepForecast forecast_fsdp(const EngineWay& ddp, const NodeMap& nodes, const DeviceProfile& device) {
+StepForecast forecast_fsdp(const EngineWay& ddp, const Machine& machine) {
   const Placement& placement = ddp.schedule.placement;
+  const DeviceProfile& device = machine.device;
   const FsdpBytes bytes = fsdp_bytes(ddp.plan.layout, ddp.spec, placement.processes);
   const Cost cost = cost_of(ddp.plan, ddp.schedule, ddp.spec.optimizer, 0, ddp.spec.train);
   const StepMemory memory(ddp.plan, ddp.schedule, ddp.spec.train);
@@ -160,14 +176,19 @@ StepForecast forecast_fsdp(const EngineWay& ddp, const NodeMap& nodes, const Dev
                      .optimizer = bytes.optimizer,
                      .buckets = bytes.reduce_buffer};
   };
-  const int64_t micro_batches = ddp.spec.train.accumulate_steps * placement.slots_per_process();
-  ProcessStep step{.peak = peak_at(ddp.spec.train.batch_size_per_worker),
-                   .flops = step_flops(cost.flops_per_sample, ddp),
-                   .bytes_sent_in_forward = micro_batches * bytes.gather_sent,
-                   .bytes_sent_in_backward = micro_batches * (bytes.gather_sent + bytes.reduce_sent),
-                   .bytes_updated = updated_bytes(bytes.optimizer, bytes.gradients)};
-  step.bytes_sent_between_nodes =
-      std::llround(share_to_other_nodes(nodes) * static_cast<double>(step.bytes_sent()));
+  const auto times = static_cast<int64_t>(micro_batches(ddp));
+  const int64_t forward = times * bytes.gather_sent;
+  const int64_t backward = times * (bytes.gather_sent + bytes.reduce_sent);
+  const PeakBytes peak = peak_at(ddp.spec.train.batch_size_per_worker);
+  ProcessStep step{
+      .peak = peak, .most_activations = peak.activations, .bytes_sent = forward + backward, .seconds = {}};
+  step.seconds = step_seconds(ddp.plan, ddp.schedule, ddp.spec.train, cost, 0, machine.times, device);
+  // Shares are updated; what is gathered is copied out, and what is reduced is packed.
+  const int64_t touched = 2 * (bytes.optimizer + bytes.gradients) + 2 * (forward + backward);
+  step.seconds.update_s = static_cast<double>(touched) / device.memory_bytes_per_s;
+  step.seconds.alongside = step.seconds.compute;
+  step.seconds.exchange_forward_s = ring_s(forward, machine.nodes, device);
+  step.seconds.exchange_backward_s = ring_s(backward, machine.nodes, device);
   const std::string name =
       ddp.spec.train.checkpoint_activations ? "ZeRO-3/FSDP, checkpointing" : "ZeRO-3/FSDP";
   StepForecast forecast = forecast_steps(name, /*flops_share=*/1, {step}, device);
@@ -181,32 +202,15 @@ int64_t global_batch_size(const ExperimentSpec& spec, const Placement& placement
   return spec.train.batch_size_per_worker * spec.train.accumulate_steps * placement.slots();
 }
 
-nlohmann::ordered_json peak_json(const PeakBytes& peak) {
-  return {{"total", peak.total()},       {"weights", peak.weights},         {"gradients", peak.gradients},
-          {"optimizer", peak.optimizer}, {"activations", peak.activations}, {"buckets", peak.buckets}};
-}
-
-nlohmann::ordered_json way_json(const StepForecast& way) {
-  return {{"name", way.name},
-          {"peak_bytes", peak_json(way.peak)},
-          {"peak_process", way.peak_process},
-          {"flops_share", way.flops_share},
-          {"bytes_sent_per_step", way.bytes_sent},
-          {"compute_ms", way.compute_ms},
-          {"exchange_ms", way.exchange_ms},
-          {"step_ms", way.step_ms},
-          {"fits", way.fits},
-          {"largest_batch_size_per_worker", way.largest_batch}};
-}
-
 }  // namespace
 
 Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
-                     const ExperimentSpec& spec, const DeviceProfile& device) {
-  const EngineWay own{"this plan", plan, schedule, spec};
+                     const ExperimentSpec& spec, const DeviceProfile& device, const OperationTimes& times) {
+  const Machine machine{device, nodes, times};
+  const EngineWay own{"this plan", plan, schedule, spec, Exchange::kEngine};
   const std::vector<Cost> own_costs = costs_of(own);
   const std::vector<int64_t> own_between = between_nodes(schedule, nodes);
-  const std::vector<ProcessStep> own_steps = steps_of(own, own_costs, own_between);
+  const std::vector<ProcessStep> own_steps = steps_of(own, own_costs, own_between, machine);
   Forecast forecast{.device = device,
                     .per_process = {},
                     .plan = forecast_engine(own, own_costs, own_steps, device),
@@ -220,11 +224,8 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
                               forecast.per_process.front());
 
   const auto add = [&](const EngineWay& way, const std::vector<Cost>& costs) {
-    const bool sends_the_same = way.plan.owners_per_unit == plan.owners_per_unit &&
-                                way.schedule.options.shard == schedule.options.shard;
-    const std::vector<ProcessStep> steps =
-        steps_of(way, costs, sends_the_same ? own_between : between_nodes(way.schedule, nodes));
-    forecast.others.push_back(forecast_engine(way, costs, steps, device));
+    forecast.others.push_back(
+        forecast_engine(way, costs, steps_of(way, costs, own_between, machine), device));
   };
   // Whole branches are the fewest units; with full coverage it does not matter what they are.
   const SubnetPlan dense = dense_plan(plan, Construction::kBlock);
@@ -236,9 +237,9 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   add(ddp, costs_of(ddp));
   for (const EngineWay& zero : {dense_one("ZeRO-1", true, false), dense_one("ZeRO-2", true, true)})
     add(zero, costs_of(zero));
-  forecast.others.push_back(forecast_fsdp(ddp, nodes, device));
+  forecast.others.push_back(forecast_fsdp(ddp, machine));
   add(checkpointing_ddp, costs_of(checkpointing_ddp));
-  forecast.others.push_back(forecast_fsdp(checkpointing_ddp, nodes, device));
+  forecast.others.push_back(forecast_fsdp(checkpointing_ddp, machine));
   if (plan.coverage() < 1 && !spec.train.checkpoint_activations) {
     // Of a cost only the kept activations are others, which a step's walk counts itself.
     add(with_checkpointing(own), own_costs);
@@ -246,30 +247,29 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   return forecast;
 }
 
-void add_forecast(nlohmann::ordered_json& plan_json, const Forecast& forecast) {
-  for (size_t process = 0; process < forecast.per_process.size(); ++process)
-    plan_json["per_process"][process]["peak_bytes"] = peak_json(forecast.per_process[process]);
-  if (plan_json["processes"] == plan_json["workers"] && plan_json["replicas"] == 1)
-    plan_json["per_worker"] = plan_json["per_process"];
-  const DeviceProfile& device = forecast.device;
-  nlohmann::ordered_json& json = plan_json["forecast"];
-  json["device"] = {{"name", device.name},
-                    {"flops_per_s", device.flops_per_s},
-                    {"memory_bytes_per_s", device.memory_bytes_per_s},
-                    {"inside_bytes_per_s", device.inside_bytes_per_s},
-                    {"between_bytes_per_s", device.between_bytes_per_s},
-                    {"memory_bytes", device.memory_bytes},
-                    {"allowance_bytes", device.allowance_bytes}};
-  json["ways"].push_back(way_json(forecast.plan));
-  for (const StepForecast& way : forecast.others)
-    json["ways"].push_back(way_json(way));
-  const ModelParallelTraffic& traffic = forecast.model_parallel;
-  json["model_parallel"] = {
-      {"global_batch_size", traffic.global_batch_size},
-      {"tensor",
-       {{"processes", traffic.tensor_processes}, {"bytes_sent_per_step", traffic.tensor_bytes_sent}}},
-      {"pipeline",
-       {{"stages", traffic.pipeline_stages}, {"bytes_sent_per_step", traffic.pipeline_bytes_sent}}}};
+Verdict verdict_of(const Forecast& forecast) {
+  constexpr double kNoticeable = 0.95;
+  constexpr size_t kWaysWithoutCheckpointing = 4;  // DDP, ZeRO-1, ZeRO-2, FSDP
+  const StepForecast& plan = forecast.plan;
+  const StepForecast& ddp = forecast.others.front();
+  const auto share_of = [&](const StepForecast& way) {
+    return static_cast<double>(plan.peak.total()) / static_cast<double>(way.peak.total());
+  };
+  Verdict verdict{.time_at_equal_flops = (plan.step_ms / plan.flops_share) / (ddp.step_ms / ddp.flops_share),
+                  .memory_share = share_of(ddp),
+                  .smallest = ddp.name,
+                  .smallest_share = share_of(ddp),
+                  .is_the_only_to_fit = plan.fits};
+  for (size_t i = 0; i < kWaysWithoutCheckpointing; ++i) {
+    const StepForecast& way = forecast.others[i];
+    if (way.fits) verdict.is_the_only_to_fit = false;
+    if (share_of(way) <= verdict.smallest_share) continue;
+    verdict.smallest = way.name;
+    verdict.smallest_share = share_of(way);
+  }
+  verdict.pays_in_time = verdict.time_at_equal_flops < kNoticeable;
+  verdict.pays_in_memory = verdict.smallest_share < kNoticeable;
+  return verdict;
 }
 
 }  // namespace sdp

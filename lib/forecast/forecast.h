@@ -9,6 +9,7 @@
 
 #include "forecast/device_profile.h"
 #include "forecast/model_parallel.h"
+#include "forecast/operation_time.h"
 #include "forecast/peak.h"
 #include "subnet/nodes.h"
 #include "subnet/schedule.h"
@@ -18,15 +19,17 @@ namespace sdp {
 /// One way to train. Of the process that needs the most, where processes differ.
 struct StepForecast {
   std::string name;
-  PeakBytes peak;
+  PeakBytes peak;  ///< what the tensors are at the moment when most stand
   int peak_process = 0;
-  double flops_share = 1;     ///< mean FLOPs of a sample over the full model's
-  int64_t bytes_sent = 0;     ///< a step
-  double compute_ms = 0;      ///< forward and backward
-  double exchange_ms = 0;     ///< on the links, whether hidden or not
-  double step_ms = 0;         ///< with what the exchanges do not hide, and the update
-  bool fits = true;           ///< with the device's allowance
-  int64_t largest_batch = 0;  ///< samples per worker that fit; 0: not even one
+  int64_t most_activations = 0;  ///< the most of these at any moment, bytes; of the same process
+  double flops_share = 1;        ///< mean FLOPs of a sample over the full model's
+  int64_t bytes_sent = 0;        ///< a step
+  double compute_ms = 0;         ///< forward and backward
+  double exchange_ms = 0;        ///< on the links, whether hidden or not
+  double waiting_ms = 0;         ///< for what of the exchange nothing hides
+  double step_ms = 0;            ///< compute, waiting, update
+  bool fits = true;              ///< with the device's allowance
+  int64_t largest_batch = 0;     ///< samples per worker that fit; 0: not even one
 };
 
 struct Forecast {
@@ -39,13 +42,34 @@ struct Forecast {
   ModelParallelTraffic model_parallel;  ///< of the same global batch on as many processes
 };
 
-/// A process has a device to itself. Reducing hides behind the backward pass, publishing behind the forward
-/// pass, which is a third of the FLOPs; FSDP's gathering behind the pass it is for. FSDP's processes exchange
-/// shares between all pairs, as the engine's do. Its peak is the sum of its formula's parts and of the most
-/// activations that data parallelism has: they meet where the forward pass ends. Checkpointing computes the
-/// forward pass twice.
+/// A process has a device to itself. Times of operations are `times`: estimated_times(device, ..) or
+/// measured.
+///
+/// This plan is charged the engine's exchange, in which every process sends to all others, through its own
+/// links. DDP, ZeRO and FSDP are charged NCCL's collectives (forecast/collectives.h), as they are trained
+/// elsewhere: an all-reduce beside the backward pass; a reduce-scatter there and an all-gather beside the
+/// forward pass; FSDP's beside the pass that they are for. Checkpointing computes the forward pass of
+/// branches twice.
+///
+/// FSDP's peak is the sum of its formula's parts and of the most activations that data parallelism has: they
+/// meet where the forward pass ends. What of the peak are activations is therefore the most of them.
 Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
-                     const ExperimentSpec& spec, const DeviceProfile& device);
+                     const ExperimentSpec& spec, const DeviceProfile& device, const OperationTimes& times);
+
+/// How this plan compares with other ways on the same device, by the forecast's figures alone.
+struct Verdict {
+  /// Step time over FLOPs, over that of data parallelism: what training takes where both get the same FLOPs
+  /// (`train.budget: flops`).
+  double time_at_equal_flops = 1;
+  double memory_share = 1;      ///< of data parallelism's peak
+  std::string smallest;         ///< the way without checkpointing, besides this plan, of the smallest peak
+  double smallest_share = 1;    ///< this plan's peak over that one's
+  bool pays_in_time = false;    ///< at equal FLOPs at least 5 % faster than data parallelism
+  bool pays_in_memory = false;  ///< a peak at least 5 % smaller than that of every other way without
+                                ///< checkpointing
+  bool is_the_only_to_fit = false;  ///< of the ways without checkpointing
+};
+Verdict verdict_of(const Forecast& forecast);
 
 /// Adds "peak_bytes" (by kind) to every entry of plan.json's `per_process`, and of `per_worker` where a
 /// worker has a process to itself, and a "forecast".

@@ -23,6 +23,7 @@ struct LayerPlace {
   std::optional<SliceRule> output = {};  ///< rule of the output dimension (weight dim 0, bias, norm entries)
   std::optional<SliceRule> input = {};   ///< rule of the input dimension (weight dim 1)
   bool scales_branch_output = false;
+  bool recomputed_if_frozen = false;  ///< instead of what the layer would keep
 };
 
 struct LinearOptions {
@@ -54,12 +55,20 @@ class LayoutBuilder {
 
   /// Convolution without bias; weight [out, in, k, k], Kaiming normal over fan-out as torchvision's ResNet.
   /// `positions`: output pixels. `first`: its input needs no gradient.
-  void convolution(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t positions,
-                   const LayerPlace& place, bool first = false) {
+  void convolution(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t stride,
+                   int64_t positions, const LayerPlace& place, bool first = false) {
     const double deviation = std::sqrt(2.0 / static_cast<double>(kernel * kernel * out));
     parameter(name + ".weight", {out, in, kernel, kernel}, ParameterRole::kWeight,
               {Initializer::Kind::kNormal, deviation}, place, place.output ? place.output : place.input);
     product(2.0 * static_cast<double>(out * in * kernel * kernel * positions), place, !first);
+    operation({.kind = OperationKind::kConvolution,
+               .rows = positions,
+               .in = in,
+               .out = out,
+               .kernel = kernel,
+               .stride = stride,
+               .input_needs_gradient = !first},
+              place);
   }
 
   /// Linear layer; weight [out, in], bias [out]. `positions`: vectors a sample that pass through it.
@@ -72,23 +81,31 @@ class LayoutBuilder {
       parameter(name + ".bias", {out}, ParameterRole::kBias, options.init ? Initializer{} : standard, place,
                 place.output);
     product(2.0 * static_cast<double>(in * out * positions), place, options.input_needs_gradient);
+    operation({.kind = OperationKind::kLinear,
+               .rows = positions,
+               .in = in,
+               .out = out,
+               .bias = options.bias,
+               .input_needs_gradient = options.input_needs_gradient},
+              place);
   }
 
-  /// weight (ones) of RMSNorm.
-  void norm_weight(const std::string& name, int64_t width, const LayerPlace& place) {
-    parameter(name + ".weight", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 1}, place,
-              place.output);
-  }
-
-  /// weight (ones) and bias (zeros) of BatchNorm or LayerNorm.
-  void norm(const std::string& name, int64_t width, const LayerPlace& place) {
+  /// weight (ones). `positions`: vectors a sample, here as below.
+  void rms_norm(const std::string& name, int64_t width, int64_t positions, const LayerPlace& place) {
     norm_weight(name, width, place);
-    parameter(name + ".bias", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 0}, place,
-              place.output);
+    operation({.kind = OperationKind::kRmsNorm, .rows = positions, .in = width}, place);
   }
 
-  void batch_norm(const std::string& name, int64_t width, const LayerPlace& place) {
-    norm(name, width, place);
+  /// weight (ones) and bias (zeros).
+  void layer_norm(const std::string& name, int64_t width, int64_t positions, const LayerPlace& place) {
+    norm_weight_and_bias(name, width, place);
+    operation({.kind = OperationKind::kLayerNorm, .rows = positions, .in = width}, place);
+  }
+
+  /// weight (ones), bias (zeros) and running statistics.
+  void batch_norm(const std::string& name, int64_t width, int64_t positions, const LayerPlace& place) {
+    norm_weight_and_bias(name, width, place);
+    operation({.kind = OperationKind::kBatchNorm, .rows = positions, .in = width}, place);
     layout_.buffers.push_back({name + ".running_mean", {width}, 0, place.branch, place.output});
     layout_.buffers.push_back({name + ".running_var", {width}, 1, place.branch, place.output});
   }
@@ -105,6 +122,17 @@ class LayoutBuilder {
   /// FLOPs that a frozen branch spends on computing again what it did not keep.
   void recomputed_if_frozen(int branch, double forward) { flops_of(branch).frozen_recompute += forward; }
 
+  /// What a layer computes, after all that was listed before. The place says which of its sizes
+  /// is sliced, and whether a frozen part computes it again.
+  void operation(Operation operation, const LayerPlace& place) {
+    operation.recomputed_if_frozen = place.recomputed_if_frozen;
+    operation.sliced = place.input ? SlicedSize::kIn : SlicedSize::kNone;
+    if (place.output)
+      operation.sliced =
+          has_product(operation.kind) && !is_attention(operation.kind) ? SlicedSize::kOut : SlicedSize::kIn;
+    operations_of(place.branch).push_back(operation);
+  }
+
   /// What stays until the backward pass, a sample; to be added to. Of shared layers after the latest branch.
   Kept& kept() { return layout_.branches.empty() ? layout_.stem_kept : layout_.branches.back().shared_kept; }
   BranchKept& kept(int branch) { return layout_.branches[branch].kept; }
@@ -112,6 +140,24 @@ class LayoutBuilder {
   ModelLayout take() { return std::move(layout_); }
 
  private:
+  static bool is_attention(OperationKind kind) {
+    return kind == OperationKind::kWindowAttention || kind == OperationKind::kCausalAttention;
+  }
+  std::vector<Operation>& operations_of(std::optional<int> branch) {
+    if (branch) return layout_.branches[*branch].operations;
+    return layout_.branches.empty() ? layout_.stem_operations : layout_.branches.back().shared_operations;
+  }
+
+  void norm_weight(const std::string& name, int64_t width, const LayerPlace& place) {
+    parameter(name + ".weight", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 1}, place,
+              place.output);
+  }
+  void norm_weight_and_bias(const std::string& name, int64_t width, const LayerPlace& place) {
+    norm_weight(name, width, place);
+    parameter(name + ".bias", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 0}, place,
+              place.output);
+  }
+
   Flops& flops_of(std::optional<int> branch) {
     return branch ? layout_.branches[*branch].flops : layout_.shared_flops;
   }

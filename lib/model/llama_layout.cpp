@@ -45,14 +45,29 @@ void add_attention(LayoutBuilder& builder, const std::string& block_name, int bl
   const SliceRule group_columns{.dim = 1, .elements_per_hidden = group};
   const int64_t q_width = s.heads * s.head_size;
   const int64_t kv_width = s.kv_heads * s.head_size;
-  builder.norm_weight(block_name + ".input_layernorm", s.width, {.branch = branch});
+  const LayerPlace q_heads{.branch = branch, .output = group_rows};
+  const LayerPlace kv_heads{.branch = branch, .output = head_rows};
+  const LayerPlace whole{.branch = branch};
+  builder.rms_norm(block_name + ".input_layernorm", s.width, s.tokens, whole);
   const LinearOptions in = without_bias(kInitDeviation);
-  builder.linear(name + ".q_proj", s.width, q_width, s.tokens, {.branch = branch, .output = group_rows}, in);
-  builder.linear(name + ".k_proj", s.width, kv_width, s.tokens, {.branch = branch, .output = head_rows}, in);
-  builder.linear(name + ".v_proj", s.width, kv_width, s.tokens, {.branch = branch, .output = head_rows}, in);
+  builder.linear(name + ".q_proj", s.width, q_width, s.tokens, q_heads, in);
+  builder.linear(name + ".k_proj", s.width, kv_width, s.tokens, kv_heads, in);
+  builder.linear(name + ".v_proj", s.width, kv_width, s.tokens, kv_heads, in);
+  const auto rotary = [&](int64_t width) {
+    return Operation{.kind = OperationKind::kRotary, .rows = s.tokens, .in = width, .head_size = s.head_size};
+  };
+  builder.operation(rotary(q_width), q_heads);
+  builder.operation(rotary(kv_width), kv_heads);
+  builder.operation({.kind = OperationKind::kCausalAttention,
+                     .rows = s.tokens,
+                     .in = q_width,
+                     .span = s.tokens,
+                     .head_size = s.head_size},
+                    q_heads);
   builder.linear(name + ".o_proj", q_width, s.width, s.tokens,
                  {.branch = branch, .input = group_columns, .scales_branch_output = true},
                  without_bias(s.out_deviation));
+  builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width}, whole);
   BranchKept& kept = builder.kept(branch);
   keep_norm(kept, s);
   kept.owned.elements = 4.0 * static_cast<double>(s.tokens * q_width);  // q, k, v, o_proj's input
@@ -72,13 +87,16 @@ Flops attention_flops(const Sizes& s) {
 void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
   const std::string name = block_name + ".mlp";
   const int branch = builder.begin_branch(name, block, s.stream(), s.hidden_width, kNeuronGranularity);
-  builder.norm_weight(block_name + ".post_attention_layernorm", s.width, {.branch = branch});
+  const LayerPlace hidden{.branch = branch, .output = kRows, .recomputed_if_frozen = true};
+  builder.rms_norm(block_name + ".post_attention_layernorm", s.width, s.tokens,
+                   {.branch = branch, .recomputed_if_frozen = true});
   for (const char* layer : {".gate_proj", ".up_proj"})
-    builder.linear(name + layer, s.width, s.hidden_width, s.tokens, {.branch = branch, .output = kRows},
-                   without_bias(kInitDeviation));
+    builder.linear(name + layer, s.width, s.hidden_width, s.tokens, hidden, without_bias(kInitDeviation));
+  builder.operation({.kind = OperationKind::kSwiGlu, .rows = s.tokens, .in = s.hidden_width}, hidden);
   builder.linear(name + ".down_proj", s.hidden_width, s.width, s.tokens,
                  {.branch = branch, .input = kColumns, .scales_branch_output = true},
                  without_bias(s.out_deviation));
+  builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width}, {.branch = branch});
   builder.recomputed_if_frozen(branch, 4.0 * static_cast<double>(s.tokens * s.width * s.hidden_width));
   BranchKept& kept = builder.kept(branch);
   keep_norm(kept, s);
@@ -93,11 +111,14 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
 /// The end: norm, and head with cross-entropy, which keep a gradient instead of logits
 /// (model/linear_cross_entropy.h).
 void add_head(LayoutBuilder& builder, const ModelSpec& spec, const Sizes& s) {
-  builder.norm_weight("model.norm", s.width, {});
-  if (spec.tied_embeddings)
-    builder.product(2.0 * static_cast<double>(s.tokens * s.width * *spec.vocab_size), {});
-  else
-    builder.linear("lm_head", s.width, *spec.vocab_size, s.tokens, {}, without_bias(kInitDeviation));
+  builder.rms_norm("model.norm", s.width, s.tokens, {});
+  if (!spec.tied_embeddings)
+    builder.parameter("lm_head.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
+                      {Initializer::Kind::kNormal, kInitDeviation}, {}, {});
+  builder.product(2.0 * static_cast<double>(s.tokens * s.width * *spec.vocab_size), {});
+  builder.operation(
+      {.kind = OperationKind::kLinearCrossEntropy, .rows = s.tokens, .in = s.width, .out = *spec.vocab_size},
+      {});
   builder.kept() +=
       {.elements = 2.0 * static_cast<double>(s.tokens * s.width),  // norm's input, that gradient
        .bytes = kStatisticBytes * static_cast<double>(s.tokens)};
@@ -123,6 +144,12 @@ ModelLayout llama_layout(const ModelSpec& spec, int64_t sequence_length) {
   LayoutBuilder builder{std::string(name_of(spec.name))};
   builder.parameter("model.embed_tokens.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
                     {Initializer::Kind::kNormal, kInitDeviation}, {}, {});
+  builder.operation({.kind = OperationKind::kEmbedding,
+                     .rows = s.tokens,
+                     .in = s.width,
+                     .out = *spec.vocab_size,
+                     .input_needs_gradient = false},
+                    {});
   builder.kept().bytes += static_cast<double>(sizeof(int64_t)) * static_cast<double>(s.tokens);  // the tokens
   for (int block = 0; block < static_cast<int>(*spec.depth); ++block) {
     const std::string name = "model.layers." + std::to_string(block);

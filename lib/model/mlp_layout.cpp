@@ -9,10 +9,13 @@ constexpr int64_t kNeuronGranularity = 8;
 void add_branch(LayoutBuilder& builder, const std::string& name, int block, int64_t width,
                 int64_t hidden_width) {
   const int branch = builder.begin_branch(name, block, {width, width}, hidden_width, kNeuronGranularity);
-  builder.norm(name + ".norm", width, {.branch = branch});
-  builder.linear(name + ".mlp.0", width, hidden_width, 1, {.branch = branch, .output = kRows});
+  const LayerPlace hidden{.branch = branch, .output = kRows, .recomputed_if_frozen = true};
+  builder.layer_norm(name + ".norm", width, 1, {.branch = branch, .recomputed_if_frozen = true});
+  builder.linear(name + ".mlp.0", width, hidden_width, 1, hidden);
+  builder.operation({.kind = OperationKind::kRelu, .in = hidden_width}, hidden);
   builder.linear(name + ".mlp.3", hidden_width, width, 1,
                  {.branch = branch, .input = kColumns, .scales_branch_output = true});
+  builder.operation({.kind = OperationKind::kAdd, .in = width}, {.branch = branch});
   builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(width * hidden_width));
   const double w = static_cast<double>(width);
   BranchKept& kept = builder.kept(branch);
@@ -36,6 +39,7 @@ ModelLayout mlp_layout(const ModelSpec& spec) {
   for (int64_t i = 0; i < *spec.depth; ++i)
     add_branch(builder, "blocks." + std::to_string(i), static_cast<int>(i), *spec.width, *spec.hidden_width);
   builder.linear("head", *spec.width, spec.num_classes, 1, {});
+  builder.operation({.kind = OperationKind::kCrossEntropy, .in = spec.num_classes}, {});
   builder.kept().elements += static_cast<double>(*spec.width + spec.num_classes);
   return builder.take();
 }

@@ -17,12 +17,16 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
   const int branch =
       builder.begin_branch(name, block, {in * size * size, out * positions}, out, kChannelGranularity);
   const LayerPlace first{.branch = branch, .output = kRows};
+  const LayerPlace hidden_place{.branch = branch, .output = kRows, .recomputed_if_frozen = true};
   const LayerPlace second{.branch = branch, .input = kColumns};
   const LayerPlace norm{.branch = branch, .scales_branch_output = true};
-  builder.convolution(name + ".conv1", in, out, 3, positions, first);
-  builder.batch_norm(name + ".bn1", out, first);
-  builder.convolution(name + ".conv2", out, out, 3, positions, second);
-  builder.batch_norm(name + ".bn2", out, norm);
+  const Operation relu{.kind = OperationKind::kRelu, .rows = positions, .in = out};
+  builder.convolution(name + ".conv1", in, out, 3, stride, positions, first);
+  builder.batch_norm(name + ".bn1", out, positions, hidden_place);
+  builder.operation(relu, hidden_place);
+  builder.convolution(name + ".conv2", out, out, 3, 1, positions, second);
+  builder.batch_norm(name + ".bn2", out, positions, norm);
+  builder.operation({.kind = OperationKind::kAdd, .rows = positions, .in = out}, {.branch = branch});
 
   const double input = static_cast<double>(in * size * size);
   const double hidden = static_cast<double>(out * positions);
@@ -37,10 +41,12 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
   // input, which is gone; and on a CPU two of a convolution's tensors again, in oneDNN's order.
   kept.moment.elements = 4 * hidden;
   if (projects) {
-    builder.convolution(name + ".downsample.0", in, out, 1, positions, {});
-    builder.batch_norm(name + ".downsample.1", out, {});
+    builder.convolution(name + ".downsample.0", in, out, 1, stride, positions, {});
+    builder.batch_norm(name + ".downsample.1", out, positions, {});
+    builder.operation(relu, {});
     builder.kept().elements += input + hidden;  // the block's input, the shortcut's BatchNorm input
   } else {
+    builder.operation(relu, {.branch = branch});  // without the branch the input is positive already
     kept.with_owned.elements += input;
     kept.checkpointed.elements = input;
     // Max-pooling's result is kept by nobody else, and its gradient needs no sign.
@@ -61,11 +67,14 @@ ModelLayout resnet_layout(const ModelSpec& spec) {
   const bool imagenet = spec.stem == Stem::kImageNet;
   const int64_t input_elements = kImageChannels * size * size;
   if (imagenet) size = (size + 1) / 2;
-  builder.convolution("conv1", kImageChannels, width, imagenet ? 7 : 3, size * size, {}, /*first=*/true);
-  builder.batch_norm("bn1", width, {});
+  builder.convolution("conv1", kImageChannels, width, imagenet ? 7 : 3, imagenet ? 2 : 1, size * size, {},
+                      /*first=*/true);
+  builder.batch_norm("bn1", width, size * size, {});
+  builder.operation({.kind = OperationKind::kRelu, .rows = size * size, .in = width}, {});
   builder.kept().elements += static_cast<double>(input_elements + width * size * size);  // input, bn1's input
   if (imagenet) {
     builder.kept().elements += static_cast<double>(width * size * size);  // max-pool's input
+    builder.operation({.kind = OperationKind::kMaxPool, .rows = size * size, .in = width}, {});
     size = (size + 1) / 2;
     builder.kept().bytes += 8.0 * static_cast<double>(width * size * size);  // and its indices, int64
   }
@@ -83,7 +92,9 @@ ModelLayout resnet_layout(const ModelSpec& spec) {
   }
   builder.kept().bytes +=
       static_cast<double>(in * size * size) * kBytesPerMaskedElement;  // the last relu's sign
+  builder.operation({.kind = OperationKind::kMean, .rows = size * size, .in = in}, {});
   builder.linear("fc", in, spec.num_classes, 1, {});
+  builder.operation({.kind = OperationKind::kCrossEntropy, .in = spec.num_classes}, {});
   builder.kept().elements += static_cast<double>(in + spec.num_classes);  // fc's input, the log-probabilities
   return builder.take();
 }

@@ -42,14 +42,23 @@ void add_patch_embedding(LayoutBuilder& builder, const ModelSpec& spec) {
   builder.parameter("features.0.0.bias", {*spec.width}, ParameterRole::kBias, init, {}, {});
   builder.product(2.0 * static_cast<double>(fan_in * *spec.width * size * size), {},
                   /*input_needs_gradient=*/false);
-  builder.norm("features.0.2", *spec.width, {});
+  builder.operation({.kind = OperationKind::kConvolution,
+                     .rows = size * size,
+                     .in = kImageChannels,
+                     .out = *spec.width,
+                     .kernel = patch,
+                     .stride = patch,
+                     .input_needs_gradient = false},
+                    {});
+  builder.layer_norm("features.0.2", *spec.width, size * size, {});
   builder.kept().elements += static_cast<double>(fan_in * size * size);
   builder.kept() += norm_input(size * size, *spec.width);
 }
 
 /// LayerNorm and attention within windows; the hidden units are the heads. Positions that only fill up
 /// windows are computed as well, as torchvision does.
-void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::string& block_name, int block) {
+void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::string& block_name, int block,
+                   bool shifted) {
   const std::string name = block_name + ".attn";
   const int64_t width = stage.width;
   const int64_t head_size = width / stage.heads;
@@ -57,7 +66,11 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   const int64_t table_rows = (2 * stage.window - 1) * (2 * stage.window - 1);
   const int branch = builder.begin_branch(name, block, stream_of(stage), stage.heads, kHeadGranularity);
   const LayerPlace whole{.branch = branch};
-  builder.norm(block_name + ".norm1", width, whole);
+  builder.layer_norm(block_name + ".norm1", width, stage.size * stage.size, whole);
+  // To windows, and below back again; where they are shifted the map is rolled as well.
+  const Operation copy{.kind = OperationKind::kCopy, .rows = padded, .in = width};
+  builder.operation(copy, whole);
+  if (shifted) builder.operation(copy, whole);
   // A row for every distance within a window. A bias by its role: recipes of Swin do not decay it.
   builder.parameter(name + ".relative_position_bias_table", {table_rows, stage.heads}, ParameterRole::kBias,
                     kSwinNormal, whole, kColumns);
@@ -65,11 +78,22 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
       name + ".qkv", width, 3 * width, padded,
       {.branch = branch, .output = SliceRule{.dim = 0, .blocks = 3, .elements_per_hidden = head_size}},
       swin_linear());
+  if (shifted)  // the score bias of every window
+    builder.operation(
+        {.kind = OperationKind::kCopy, .rows = padded, .in = stage.window_positions() * stage.heads},
+        {.branch = branch, .output = kRows, .recomputed_if_frozen = true});
+  const SliceRule head_columns{.dim = 1, .elements_per_hidden = head_size};
+  builder.operation({.kind = OperationKind::kWindowAttention,
+                     .rows = padded,
+                     .in = width,
+                     .span = stage.window_positions(),
+                     .head_size = head_size},
+                    {.branch = branch, .input = head_columns, .recomputed_if_frozen = true});
   builder.linear(name + ".proj", width, width, padded,
-                 {.branch = branch,
-                  .input = SliceRule{.dim = 1, .elements_per_hidden = head_size},
-                  .scales_branch_output = true},
-                 swin_linear());
+                 {.branch = branch, .input = head_columns, .scales_branch_output = true}, swin_linear());
+  builder.operation(copy, whole);
+  if (shifted) builder.operation(copy, whole);
+  builder.operation({.kind = OperationKind::kAdd, .rows = stage.size * stage.size, .in = width}, whole);
   const double product = 2.0 * static_cast<double>(padded * stage.window_positions() * width);
   builder.activation_product(branch, product);  // q k^T
   builder.activation_product(branch, product);  // probabilities v
@@ -100,9 +124,11 @@ void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& 
   const int64_t hidden_width = kSwinMlpRatio * width;
   const int64_t positions = stage.size * stage.size;
   const int branch = builder.begin_branch(name, block, stream_of(stage), hidden_width, kNeuronGranularity);
-  builder.norm(block_name + ".norm2", width, {.branch = branch});
-  builder.linear(name + ".0", width, hidden_width, positions, {.branch = branch, .output = kRows},
-                 swin_linear());
+  const LayerPlace hidden{.branch = branch, .output = kRows, .recomputed_if_frozen = true};
+  builder.layer_norm(block_name + ".norm2", width, positions,
+                     {.branch = branch, .recomputed_if_frozen = true});
+  builder.linear(name + ".0", width, hidden_width, positions, hidden, swin_linear());
+  builder.operation({.kind = OperationKind::kGelu, .rows = positions, .in = hidden_width}, hidden);
   builder.linear(name + ".3", hidden_width, width, positions,
                  {.branch = branch, .input = kColumns, .scales_branch_output = true}, swin_linear());
   builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(width * hidden_width * positions));
@@ -125,9 +151,10 @@ void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& 
 void add_merging(LayoutBuilder& builder, const SwinStage& stage) {
   const int64_t size = (stage.size + 1) / 2;
   const int64_t merged = 4 * stage.width;
+  builder.operation({.kind = OperationKind::kCopy, .rows = size * size, .in = merged}, {});
   builder.linear(stage.merging + ".reduction", merged, 2 * stage.width, size * size, {},
                  swin_linear(/*bias=*/false));
-  builder.norm(stage.merging + ".norm", merged, {});
+  builder.layer_norm(stage.merging + ".norm", merged, size * size, {});
   builder.kept() += norm_input(size * size, merged);
   builder.kept().elements += static_cast<double>(size * size * merged);  // the linear layer's input
 }
@@ -141,15 +168,18 @@ ModelLayout swin_layout(const ModelSpec& spec) {
   for (const SwinStage& stage : stages) {
     for (int i = 0; i < stage.blocks; ++i) {
       const std::string name = stage.name + "." + std::to_string(i);
-      add_attention(builder, stage, name, stage.first_block + i);
+      add_attention(builder, stage, name, stage.first_block + i,
+                    /*shifted=*/i % 2 == 1 && stage.shift > 0);
       add_mlp(builder, stage, name, stage.first_block + i);
     }
     if (!stage.merging.empty()) add_merging(builder, stage);
   }
   const SwinStage& last = stages.back();
-  builder.norm("norm", last.width, {});
+  builder.layer_norm("norm", last.width, last.size * last.size, {});
+  builder.operation({.kind = OperationKind::kMean, .rows = last.size * last.size, .in = last.width}, {});
   builder.kept() += norm_input(last.size * last.size, last.width);
   builder.linear("head", last.width, spec.num_classes, 1, {}, swin_linear());
+  builder.operation({.kind = OperationKind::kCrossEntropy, .in = spec.num_classes}, {});
   builder.kept().elements +=
       static_cast<double>(last.width + spec.num_classes);  // head's input, log-probabilities
   return builder.take();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "subnet/element_type.h"
+#include "subnet/operation.h"
 
 namespace sdp {
 
@@ -116,7 +117,9 @@ struct BranchLayout {
   int64_t granularity = 1;
   Flops flops = {};  ///< of the whole branch; a slice's share is its share of the width
   BranchKept kept = {};
-  Kept shared_kept = {};  ///< by shared layers from the branch's place to the next one's
+  Kept shared_kept = {};                   ///< by shared layers from the branch's place to the next one's
+  std::vector<Operation> operations = {};  ///< of the whole branch, with the residual addition
+  std::vector<Operation> shared_operations = {};  ///< of shared layers from its place to the next one's
 };
 
 /// A loss that is computed with its gradients, some rows at a time (model/linear_cross_entropy.h).
@@ -132,7 +135,8 @@ struct ModelLayout {
   std::vector<BufferLayout> buffers;        ///< in order of depth
   std::vector<BranchLayout> branches;       ///< in order of depth
   Flops shared_flops;
-  Kept stem_kept;  ///< by shared layers before the first branch
+  Kept stem_kept;                          ///< by shared layers before the first branch
+  std::vector<Operation> stem_operations;  ///< of these
   ChunkedLoss loss;
 
   int64_t parameter_count() const;

@@ -267,10 +267,11 @@ NodeTraffic ring_traffic(int64_t bytes, const NodeMap& nodes) {
   const int64_t sent = std::llround(2.0 * static_cast<double>(bytes) * static_cast<double>(processes - 1) /
                                     static_cast<double>(processes));
   const int64_t between = nodes.nodes() > 1 ? nodes.nodes() : 0;
+  const auto fewest = static_cast<int64_t>(nodes.processes_in(nodes.nodes() - 1).size());
   return {.inside = (processes - between) * sent,
           .between = between * sent,
           .largest_inside = processes > between ? sent : 0,
-          .largest_between = between > 0 ? sent : 0};
+          .largest_between = between > 0 ? sent / fewest : 0};
 }
 
 int units_in_one_node(const SubnetPlan& plan, const Placement& placement, const NodeMap& nodes) {

@@ -51,7 +51,8 @@ NodeTraffic node_traffic(const Schedule& schedule, const NodeMap& nodes);
 std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap& nodes);
 
 /// The same of a ring all-reduce of `bytes` over all processes, node by node: each sends 2 (W - 1) / W of
-/// them to the next, of a node only the last one to another node (Patarasuk and Yuan 2009).
+/// them to the next, of a node only the last one to another node (Patarasuk and Yuan 2009). NCCL makes
+/// several rings, each with another process as the last one of a node: these share what leaves the node.
 NodeTraffic ring_traffic(int64_t bytes, const NodeMap& nodes);
 
 /// Units all of whose owners' processes are in one node, which is lost with it.

@@ -64,7 +64,9 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
 
 DeviceProfile measure_device(c10::Device device, Precision precision) {
   prepare_device(device);
+  use_own_cores();
   constexpr int64_t kSide = 2048;
+  constexpr int kLaunches = 256;
   constexpr int kTimes = 3;
   const at::TensorOptions options = at::TensorOptions(scalar_type(compute_type(precision))).device(device);
   const at::Tensor a = at::ones({kSide, kSide}, options);
@@ -84,12 +86,20 @@ DeviceProfile measure_device(c10::Device device, Precision precision) {
     return fastest;
   };
   const double product_s = fastest_s([&] { at::mm_out(product, a, a); });
+  at::Tensor one = at::zeros({1}, options);
+  const double launches_s = fastest_s([&] {
+    for (int i = 0; i < kLaunches; ++i)
+      one.add_(1);
+  });
   const at::Tensor source = at::ones({int64_t{32} << 20}, options.dtype(at::kFloat));
   at::Tensor target = at::empty_like(source);
   const double copy_s = fastest_s([&] { target.copy_(source); });
   const double memory_bytes_per_s = 2 * static_cast<double>(source.nbytes()) / copy_s;  // read and written
   return {.name = device_name(device),
+          .measured = true,
           .flops_per_s = 2.0 * kSide * kSide * kSide / product_s,
+          .launch_s = launches_s / kLaunches,
+          .copies_together = device.is_cuda(),
           .memory_bytes_per_s = memory_bytes_per_s,
           .inside_bytes_per_s = memory_bytes_per_s / 2,
           .between_bytes_per_s = memory_bytes_per_s / 2,

@@ -123,21 +123,11 @@ std::string summary(const Json& plan) {
   }
   text += fmt::format("\n{}\n", spectrum.str());
   const double imbalance = balance["flops_max_over_mean"].get<double>();
-  if (plan["coverage"].get<double>() >= 1) {
-    text += "Coverage 1 is ordinary data parallelism.\n";
-  } else {
+  if (imbalance > 1.05 && plan["coverage"].get<double>() < 1)
     text += fmt::format(
-        "SDP pays here where memory or links are short: the slowest worker still computes {} of the full\n"
-        "model, and needs {} of DDP's state. Where the model fits and links are fast, DDP trains on more\n"
-        "per step.\n",
-        format_percent(flops * imbalance),
-        format_percent(state * balance["state_bytes_max_over_mean"].get<double>()));
-    if (imbalance > 1.05)
-      text += fmt::format(
-          "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and sets the\n"
-          "step time.\n",
-          100 * (imbalance - 1));
-  }
+        "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and sets the\n"
+        "step time.\n",
+        100 * (imbalance - 1));
   return text;
 }
 
@@ -149,17 +139,22 @@ std::string milliseconds(double ms) {
 std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int64_t micro_batches) {
   const DeviceProfile& device = forecast.device;
   std::string text = fmt::format(
-      "one {} per process: {} of memory, {} of it not for tensors; {}FLOP/s reached;\n"
-      "{}B/s to processes of the same node, {}B/s to other nodes\n",
+      "one {} per process: {} of memory, {} of it not for tensors; {}FLOP/s in large products,\n"
+      "{}B/s in its memory, {:.1f} us a launch; {}B/s to processes of the same node, {}B/s to other nodes\n"
+      "{}\n",
       device.name, format_bytes(device.memory_bytes), format_bytes(device.allowance_bytes),
-      format_count(device.flops_per_s), format_count(device.inside_bytes_per_s),
-      format_count(device.between_bytes_per_s));
-  TextTable table({"way to train", "peak", "activations", "FLOPs", "sent/step", "compute", "exchange", "step",
-                   "largest batch"});
+      format_count(device.flops_per_s), format_count(device.memory_bytes_per_s), 1e6 * device.launch_s,
+      format_count(device.inside_bytes_per_s), format_count(device.between_bytes_per_s),
+      device.measured
+          ? "Each operation was timed on this device; links were not."
+          : "These rates, and so all times below, are estimates from the data sheet: not measured.");
+  TextTable table({"way to train", "peak", "activations at the peak", "most activations", "FLOPs",
+                   "sent/step", "compute", "exchange", "waiting", "step", "largest batch"});
   const auto add = [&](const StepForecast& way) {
     table.add_row({way.name, format_bytes(way.peak.total()), format_bytes(way.peak.activations),
-                   format_percent(way.flops_share), format_bytes(way.bytes_sent),
-                   milliseconds(way.compute_ms), milliseconds(way.exchange_ms), milliseconds(way.step_ms),
+                   format_bytes(way.most_activations), format_percent(way.flops_share),
+                   format_bytes(way.bytes_sent), milliseconds(way.compute_ms), milliseconds(way.exchange_ms),
+                   milliseconds(way.waiting_ms), milliseconds(way.step_ms),
                    fmt::format("{}", way.largest_batch)});
   };
   add(forecast.plan);
@@ -176,6 +171,27 @@ std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int
         "ZeRO-3/FSDP gathers parameters and reduces gradients in each of the {} micro-batches of a step.\n",
         micro_batches);
   return text + "\n";
+}
+
+/// Whether this plan pays, by the figures of the table.
+std::string verdict_text(const Forecast& forecast) {
+  const Verdict verdict = verdict_of(forecast);
+  const StepForecast& plan = forecast.plan;
+  const StepForecast& ddp = forecast.others.front();
+  std::string text = fmt::format(
+      "This plan against DDP: a step takes {} of the time for {} of the FLOPs, so that training with equal\n"
+      "FLOPs takes {} of the time. For exchanges this plan waits {} of a step, DDP {}.\n"
+      "Its peak is {} of DDP's, and {} of that of {}, the smallest without checkpointing.\n",
+      format_percent(plan.step_ms / ddp.step_ms), format_percent(plan.flops_share / ddp.flops_share),
+      format_percent(verdict.time_at_equal_flops), format_percent(plan.waiting_ms / plan.step_ms),
+      format_percent(ddp.waiting_ms / ddp.step_ms), format_percent(verdict.memory_share),
+      format_percent(verdict.smallest_share), verdict.smallest);
+  if (verdict.is_the_only_to_fit) return text + "Without checkpointing only this plan fits.\n";
+  const char* pays = verdict.pays_in_time && verdict.pays_in_memory ? "in time and in memory"
+                     : verdict.pays_in_time                         ? "in time, not in memory"
+                     : verdict.pays_in_memory                       ? "in memory, not in time"
+                                                                    : "neither in time nor in memory";
+  return text + fmt::format("By these figures SDP pays {}.\n", pays);
 }
 
 /// Activations that tensor and pipeline parallelism would send.
@@ -233,19 +249,22 @@ std::string describe_plan(const Experiment& experiment, const Forecast& forecast
   text += forecast_table(forecast, train, train.accumulate_steps * placement.slots_per_process());
   text += model_parallel_table(forecast.model_parallel);
   text += summary(plan);
+  text +=
+      experiment.plan.coverage() >= 1 ? "Coverage 1 is ordinary data parallelism.\n" : verdict_text(forecast);
   for (const Json& warning : plan["warnings"])
     text += fmt::format("warning: {}\n", warning.get<std::string>());
   return text;
 }
 
 std::string describe_measurement(const Experiment& experiment, const StepMeasurement& measured,
-                                 const PeakBytes& predicted) {
+                                 const StepPrediction& predicted) {
   std::string text =
-      fmt::format("{}: process {} of {} alone, median of {} steps on {}: {}\n", experiment.plan.layout.name,
-                  measured.process, experiment.schedule.placement.processes, measured.steps, measured.device,
-                  milliseconds(measured.step_ms));
+      fmt::format("{}: process {} of {} alone, median of {} steps on {}: {}, planned {} ({:.2f} of it)\n",
+                  experiment.plan.layout.name, measured.process, experiment.schedule.placement.processes,
+                  measured.steps, measured.device, milliseconds(measured.step_ms),
+                  milliseconds(predicted.step_ms), predicted.step_ms / measured.step_ms);
   TextTable table({"tensors at the peak", "predicted", "measured", "predicted/measured"});
-  for (const KindRow& row : kind_rows(measured, predicted))
+  for (const KindRow& row : kind_rows(measured, predicted.peak))
     table.add_row({row.name, format_bytes(row.predicted_bytes), format_bytes(row.measured_bytes),
                    row.measured_bytes > 0 ? fmt::format("{:.3f}", static_cast<double>(row.predicted_bytes) /
                                                                       static_cast<double>(row.measured_bytes))
@@ -253,12 +272,13 @@ std::string describe_measurement(const Experiment& experiment, const StepMeasure
   return text + table.str();
 }
 
-std::string measurement_json(const StepMeasurement& measured, const PeakBytes& predicted) {
+std::string measurement_json(const StepMeasurement& measured, const StepPrediction& predicted) {
   Json json = {{"process", measured.process},
                {"device", measured.device},
                {"steps", measured.steps},
+               {"predicted_step_ms", predicted.step_ms},
                {"step_ms", measured.step_ms}};
-  for (const KindRow& row : kind_rows(measured, predicted)) {
+  for (const KindRow& row : kind_rows(measured, predicted.peak)) {
     json["predicted_bytes"][row.name] = row.predicted_bytes;
     json["measured_bytes"][row.name] = row.measured_bytes;
   }

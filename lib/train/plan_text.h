@@ -15,10 +15,16 @@ namespace sdp {
 /// warnings.
 std::string describe_plan(const Experiment& experiment, const Forecast& forecast);
 
+/// What the plan says of a process's step without the others.
+struct StepPrediction {
+  PeakBytes peak;
+  double step_ms = 0;
+};
+
 /// What `plan --measure` prints: predicted and measured bytes by kind, and the step's time.
 std::string describe_measurement(const Experiment& experiment, const StepMeasurement& measured,
-                                 const PeakBytes& predicted);
+                                 const StepPrediction& predicted);
 /// The same as JSON.
-std::string measurement_json(const StepMeasurement& measured, const PeakBytes& predicted);
+std::string measurement_json(const StepMeasurement& measured, const StepPrediction& predicted);
 
 }  // namespace sdp

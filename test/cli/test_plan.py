@@ -369,7 +369,7 @@ def test_activation_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("arguments,expected", [
-    (["--device", "h1000"], "expected one of a100, h100, h200, or measure"),
+    (["--device", "h1000"], "expected one of a100, h100, h200, b200, or measure"),
     (["--memory", "0"], "--memory 0: expected gigabytes above 0"),
     (["--measure", "--worker", "4"], "--worker 4: expected a worker in 0..3"),
     (["--worker", "1"], "Add --measure"),
@@ -396,5 +396,9 @@ def test_forecast(tmp_path):
     batches = [[way["largest_batch_size_per_worker"] for way in r["forecast"]["ways"]] for r in (small, large)]
     # Almost all of the memory is activations: five times as much of it, five times the batch.
     assert np.array(batches[1]) / np.array(batches[0]) == pytest.approx(5, rel=0.05)
-    measured = plan(tmp_path, "--device", "measure")["forecast"]["device"]
-    assert measured["flops_per_s"] > 1e8 and measured["memory_bytes_per_s"] > 1e7
+    assert small["forecast"]["device"]["times"] == "estimated"
+    measured = plan(tmp_path, "--device", "measure", model={"width": 8})["forecast"]
+    assert measured["device"]["times"] == "measured"
+    rates = [value for key, value in measured["device"].items() if key.endswith("_s")]
+    times = [way["compute_ms"] for way in measured["ways"]]
+    assert len(rates) == 5 and all(0 < value < float("inf") for value in [*rates, *times])

@@ -8,8 +8,10 @@
 #include <string>
 
 #include "catch.h"
+#include "forecast/collectives.h"
 #include "forecast/fsdp.h"
 #include "forecast/peak.h"
+#include "forecast/step_time.h"
 #include "spec/error.h"
 #include "subnet/accounting.h"
 #include "subnet/small_plans.h"
@@ -36,7 +38,9 @@ struct Case {
         schedule(make_schedule(plan, make_placement(plan.workers, 1, plan.workers), schedule_options(spec))),
         nodes(place_on_nodes(schedule, NodePlacement::kInOrder, processes_per_node)) {}
 
-  Forecast on(const DeviceProfile& device) const { return forecast_of(plan, schedule, nodes, spec, device); }
+  Forecast on(const DeviceProfile& device) const {
+    return forecast_of(plan, schedule, nodes, spec, device, estimated_times(device, spec.train.precision));
+  }
   int64_t peak(int process, int64_t batch) const {
     TrainSpec train = spec.train;
     train.batch_size_per_worker = batch;
@@ -92,8 +96,11 @@ TEST_CASE("a step on fast links takes its FLOPs' time") {
   CHECK(forecast.plan.step_ms == Approx(flops / 1e9 * 1e3));
   for (const char* name : {"DDP", "ZeRO-3/FSDP"})
     CHECK(way_of(forecast, name).step_ms == Approx(8 * c.plan.dense_flops() / 1e9 * 1e3));
+  double twice = 0;  // the forward pass of branches
+  for (const BranchLayout& branch : c.plan.layout.branches)
+    twice += branch.flops.forward;
   CHECK(way_of(forecast, "ZeRO-3/FSDP, checkpointing").step_ms ==
-        Approx(4.0 / 3 * 8 * c.plan.dense_flops() / 1e9 * 1e3));
+        Approx(8 * (c.plan.dense_flops() + twice) / 1e9 * 1e3));
 }
 
 TEST_CASE("a step on slow links takes its bytes' time, by link") {
@@ -164,10 +171,97 @@ TEST_CASE("replicas share FSDP's state with all other processes") {
   const SubnetPlan plan = test::plan_of(4, 2, 1);
   const Schedule schedule = make_schedule(plan, make_placement(4, 3, 12), schedule_options(spec));
   const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, 12);
+  const DeviceProfile device = device_profile("h100", Precision::kFp32);
   const Forecast forecast =
-      forecast_of(plan, schedule, nodes, spec, device_profile("h100", Precision::kFp32));
+      forecast_of(plan, schedule, nodes, spec, device, estimated_times(device, Precision::kFp32));
   CHECK(way_of(forecast, "ZeRO-3/FSDP").peak.optimizer == fsdp_bytes(plan.layout, spec, 12).optimizer);
   CHECK(forecast.model_parallel.global_batch_size == 8 * 12);
+}
+
+TEST_CASE("data parallelism is charged rings, which share a node's adapters") {
+  // 2 nodes of 2 processes. A process sends 2 * 3/4 of the gradients' bytes in an all-reduce; both processes
+  // of a node send as much to the other node together.
+  const Case c(test::plan_of(4, 2, 1), spec_of_batch(8), 2);
+  const Forecast forecast = c.on(device_with(1e30, 1e3, 1e2, 1'000'000));
+  const double bytes = 4.0 * static_cast<double>(c.plan.layout.parameter_count());
+  const double sent = 2 * bytes * 3 / 4;
+  const StepForecast& ddp = way_of(forecast, "DDP");
+  CHECK(static_cast<double>(ddp.bytes_sent) == Approx(sent).epsilon(1e-2));
+  CHECK(ddp.exchange_ms == Approx(1e3 * sent / (2 * 1e2)).epsilon(1e-2));
+  for (const char* name : {"ZeRO-1", "ZeRO-2"})  // a reduce-scatter and an all-gather: 3/4 each
+    CHECK(way_of(forecast, name).exchange_ms == Approx(ddp.exchange_ms).epsilon(1e-2));
+  CHECK(way_of(forecast, "ZeRO-3/FSDP").exchange_ms == Approx(1.5 * ddp.exchange_ms).epsilon(2e-2));
+  // The engine's exchange: two of the three others are in the other node, each reached through the own
+  // adapter.
+  const Case whole(test::plan_of(4, 4, 1), spec_of_batch(8), 2);
+  CHECK(whole.on(device_with(1e30, 1e30, 1e2, 1'000'000)).plan.exchange_ms ==
+        Approx(1e3 * sent * 2 / 3 / 1e2).epsilon(1e-2));
+
+  const NodeMap& nodes = c.nodes;
+  CHECK(ring_s(1200, nodes, device_with(1, 1e3, 1e2, 0)) == Approx(6));   // 1200 / (2 x 100)
+  CHECK(ring_s(1200, nodes, device_with(1, 1e2, 1e2, 0)) == Approx(12));  // inside is the slower link
+  const Case in_one(test::plan_of(4, 2, 1), spec_of_batch(8), 4);
+  CHECK(ring_s(1200, in_one.nodes, device_with(1, 1e3, 1, 0)) == Approx(1.2));
+  const Case apart(test::plan_of(4, 2, 1), spec_of_batch(8), 1);
+  CHECK(ring_s(1200, apart.nodes, device_with(1, 1, 1e2, 0)) == Approx(12));
+}
+
+TEST_CASE("what an exchange waits for, and what hides it") {
+  StepSeconds step{.compute = {.forward_s = 4, .backward_s = 8},
+                   .alongside = {.forward_s = 1, .backward_s = 2},
+                   .exchange_forward_s = 3,
+                   .exchange_backward_s = 1.5,
+                   .exchange_after_s = 0.25,
+                   .update_s = 0.5};
+  CHECK(step.waiting_s() == 2.25);
+  CHECK(step.step_s() == 12 + 2.25 + 0.5);
+  step.exchange_forward_s = 0.5;
+  CHECK(step.waiting_s() == 0.25);
+}
+
+TEST_CASE("LLaMA 1B on 64 processes: the verdict says what the table says") {
+  ModelSpec model;
+  model.name = ModelName::kLlama1b;
+  resolve_model(model);
+  SubnetworkSpec half;
+  half.workers = 8;
+  half.coverage.text = "4/8";
+  half.replicas = 8;
+  ExperimentSpec spec = spec_of_batch(8);
+  spec.train.precision = Precision::kBf16;
+  const SubnetPlan plan = make_plan(layout_of(model, 1024), half, 0);
+  const Schedule schedule = make_schedule(plan, make_placement(8, 8, 64), schedule_options(spec));
+  const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, 8);
+  const DeviceProfile device = device_profile("h100", Precision::kBf16);
+  const Forecast forecast =
+      forecast_of(plan, schedule, nodes, spec, device, estimated_times(device, Precision::kBf16));
+  const StepForecast& ddp = way_of(forecast, "DDP");
+  // 2 GB of gradients: 63/64 twice, through 8 adapters of 35 GB/s.
+  const double bytes = 2.0 * static_cast<double>(plan.layout.parameter_count());
+  CHECK(ddp.exchange_ms == Approx(1e3 * 2 * bytes * 63 / 64 / (8 * 35e9)).epsilon(1e-3));
+  const Verdict verdict = verdict_of(forecast);
+  CHECK(verdict.time_at_equal_flops ==
+        Approx(forecast.plan.step_ms / ddp.step_ms / forecast.plan.flops_share));
+  CHECK(verdict.pays_in_time == (verdict.time_at_equal_flops < 0.95));
+  bool is_smallest = true;
+  for (const char* way : {"DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3/FSDP"})
+    is_smallest &= static_cast<double>(forecast.plan.peak.total()) <
+                   0.95 * static_cast<double>(way_of(forecast, way).peak.total());
+  CHECK(verdict.pays_in_memory == is_smallest);
+  CHECK_FALSE(verdict.is_the_only_to_fit);  // FSDP does, too
+}
+
+TEST_CASE("activations at the peak are no more than the most of them") {
+  const Case c(test::plan_of(4, 2, 1), spec_of_batch(64), 4);
+  const Forecast forecast = c.on(device_profile("h100", Precision::kFp32));
+  std::vector<StepForecast> ways = forecast.others;
+  ways.push_back(forecast.plan);
+  for (const StepForecast& way : ways) {
+    INFO(way.name);
+    CHECK(way.most_activations > 0);
+    CHECK(way.peak.activations <= way.most_activations);
+  }
+  CHECK(way_of(forecast, "DDP").most_activations == way_of(forecast, "ZeRO-3/FSDP").most_activations);
 }
 
 TEST_CASE("devices") {
@@ -176,8 +270,11 @@ TEST_CASE("devices") {
     const DeviceProfile bf16 = device_profile(name, Precision::kBf16);
     CHECK(bf16.flops_per_s > 5 * fp32.flops_per_s);
     CHECK(fp32.memory_bytes >= 80'000'000'000);
+    CHECK_FALSE(fp32.measured);
+    CHECK(fp32.launch_s > 1e-6);
+    CHECK(fp32.launch_s < 1e-5);
   }
-  CHECK(device_profile("a100", Precision::kBf16).flops_per_s == Approx(0.4 * 312e12));
+  CHECK(device_profile("a100", Precision::kBf16).flops_per_s == Approx(0.6 * 312e12));
   CHECK_THROWS_AS(device_profile("h1000", Precision::kFp32), UsageError);
 }
 

@@ -52,8 +52,9 @@ Figures figures_of(const std::string& model, const std::vector<std::string>& ove
         plan, make_placement(subnetwork.workers, subnetwork.replicas, processes), schedule_options(spec));
     const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes);
     Figures figures{.error = "", .plan = plan_json(plan, schedule, nodes, spec)};
-    add_forecast(figures.plan,
-                 forecast_of(plan, schedule, nodes, spec, device_profile("h100", spec.train.precision)));
+    const DeviceProfile device = device_profile("h100", spec.train.precision);
+    add_forecast(figures.plan, forecast_of(plan, schedule, nodes, spec, device,
+                                           estimated_times(device, spec.train.precision)));
     return figures;
   } catch (const UsageError& error) {
     return {.error = error.what()};

@@ -1,0 +1,77 @@
+#include "forecast/step_time.h"
+
+#include <algorithm>
+
+namespace sdp {
+namespace {
+
+/// A bucket is packed, sent, summed, divided, updated, packed, sent and unpacked, in one launch each.
+constexpr double kLaunchesPerBucket = 8;
+/// Where every piece is copied by itself, it is so four times (into its gradient's place, packed, published,
+/// unpacked), and each time a copy and three views of tensors are dispatched.
+constexpr double kLaunchesPerPiece = 16;
+
+/// Launches of the update, and of the copies around it. Pieces are cut where the shares of holders meet.
+double update_launches(const Schedule& schedule, int process, bool copies_together) {
+  double launches = 0;
+  for (const Bucket& bucket : schedule.buckets) {
+    launches += kLaunchesPerBucket;
+    if (copies_together) continue;
+    for (const Segment& segment : bucket.segments)
+      if (segment.is_held_by(process))
+        launches += kLaunchesPerPiece * static_cast<double>(segment.pieces.size() + segment.holders.size());
+  }
+  return launches;
+}
+
+int64_t micro_batches(const Schedule& schedule) {
+  return schedule.options.accumulate_steps * schedule.placement.slots_per_process();
+}
+
+/// Of the buffers in which gradients are added up.
+double buffer_bytes(const Schedule& schedule, int process) {
+  int64_t elements = 0;
+  for (const Bucket& bucket : schedule.buckets)
+    elements += bucket.held_elements(process);
+  return static_cast<double>(elements * bytes_of(sum_type(schedule.options.precision)));
+}
+
+}  // namespace
+
+double StepSeconds::waiting_s() const {
+  return std::max(0.0, exchange_forward_s - alongside.forward_s) +
+         std::max(0.0, exchange_backward_s - alongside.backward_s) + exchange_after_s;
+}
+
+double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost, int process) {
+  const auto gradients_sent = static_cast<double>(cost.reduce_bytes_per_step);
+  const auto values_sent = static_cast<double>(cost.publish_bytes_per_step);
+  const auto share = static_cast<double>(cost.averaged_gradient_bytes);
+  const double updated = 2 * static_cast<double>(cost.optimizer_bytes) + 2 * share;
+  const double copied = 4 * gradients_sent + 5 * values_sent + 8 * share;
+  const double added = schedule.accumulates() ? 3 * buffer_bytes(schedule, process) *
+                                                    static_cast<double>(micro_batches(schedule))
+                                              : 0;
+  return updated + copied + added;
+}
+
+StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train,
+                         const Cost& cost, int process, const OperationTimes& times,
+                         const DeviceProfile& device) {
+  StepSeconds step;
+  const auto repeats = static_cast<double>(schedule.options.accumulate_steps);
+  const std::vector<Slot> slots = schedule.placement.slots_of(process);
+  for (size_t s = 0; s < slots.size(); ++s) {
+    const ComputeTime once =
+        compute_time(plan, slots[s].worker, train.batch_size_per_worker, train.checkpoint_activations, times);
+    step.compute += {.forward_s = repeats * once.forward_s, .backward_s = repeats * once.backward_s};
+    if (s == 0) step.alongside.forward_s = once.forward_s;
+    if (s + 1 == slots.size() && schedule.options.release_gradients)
+      step.alongside.backward_s = once.backward_s;
+  }
+  step.update_s = updated_and_copied_bytes(schedule, cost, process) / device.memory_bytes_per_s +
+                  update_launches(schedule, process, device.copies_together) * device.launch_s;
+  return step;
+}
+
+}  // namespace sdp
