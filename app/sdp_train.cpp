@@ -50,7 +50,8 @@ sdp::Resume resume_of(const std::string& value) {
   if (value.empty()) return sdp::Resume::kNo;
   if (value == "latest") return sdp::Resume::kLatest;
   if (value == "latest-good") return sdp::Resume::kLatestGood;
-  throw sdp::UsageError("--resume=" + value + ": expected --resume or --resume=latest-good");
+  if (value == "if-any") return sdp::Resume::kIfAny;
+  throw sdp::UsageError("--resume=" + value + ": expected --resume, --resume=latest-good or --resume=if-any");
 }
 
 int run(int argc, char** argv) {
@@ -68,10 +69,10 @@ int run(int argc, char** argv) {
   app.add_option("--nproc", train.processes,
                  "processes to start here (default: one per GPU, or what fits the cores)");
   std::string resume;
-  app.add_flag(
-      "--resume{latest}", resume,
-      "continue from the run folder's newest checkpoint, if there is one; --resume=latest-good: from the "
-      "newest that verifies, passing over damaged ones");
+  app.add_flag("--resume{latest}", resume,
+               "continue from the run folder's newest checkpoint; --resume=latest-good: from the newest that "
+               "verifies, "
+               "passing over damaged ones; --resume=if-any: from the newest, or start where there is none");
   app.require_subcommand(0, 1);
 
   sdp::SweepArguments sweep;

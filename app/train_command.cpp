@@ -21,6 +21,7 @@
 #include "subnet/plan_warnings.h"
 #include "train/device.h"
 #include "train/import.h"
+#include "train/resumed_run.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
 
@@ -32,12 +33,13 @@ namespace {
 /// trainer.
 std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const ExperimentSpec& spec,
                                                 Resume resume, std::vector<std::string>& warnings) {
-  if (resume == Resume::kNo) return std::nullopt;
+  if (!finds_checkpoint(folder.dir, resume)) return std::nullopt;
   const CheckpointStore store(folder.dir);
   const std::optional<int64_t> step =
-      resume == Resume::kLatest ? store.latest_step()
-                                : store.latest_good_step(/*verify_hashes=*/false, [](const std::string&) {});
-  if (!step) return std::nullopt;
+      resume == Resume::kLatestGood
+          ? store.latest_good_step(/*verify_hashes=*/false, [](const std::string&) {})
+          : store.latest_step();
+  if (!step) return std::nullopt;  // removed since
   const ExperimentSpec saved = load_saved_spec(store.verified_file(*step, kSavedSpec));
   for (std::string& warning : check_resumable(saved, spec))
     warnings.push_back(std::move(warning));
@@ -146,7 +148,9 @@ int import_command(const ImportArguments& arguments) {
   for (const std::string& warning : loaded.warnings)
     std::fprintf(stderr, "warning: %s\n", warning.c_str());
   const Experiment experiment = make_experiment(spec, /*processes=*/1);
+  const NewFolders new_folders(RunFolder{std::filesystem::path(spec.output.dir) / spec.name});
   const LockedRunFolder locked = create_and_lock(spec, /*resume=*/false);
+  NewFiles new_files(locked.folder);
   const RunFolder& folder = locked.folder;
   ProgressLine line(STDERR_FILENO);
   std::vector<std::string> unused;
@@ -156,6 +160,7 @@ int import_command(const ImportArguments& arguments) {
     unused = import_model(experiment, arguments.from, description, folder.dir, work.on_progress());
     write_description(description, folder.dir);
   }
+  new_files.keep();
   std::printf("%s: checkpoint 0 has the %zu tensors of the model from %s", folder.dir.c_str(),
               experiment.plan.layout.parameters.size() + experiment.plan.layout.buffers.size(),
               arguments.from.c_str());
@@ -181,13 +186,14 @@ int train_command(const TrainArguments& arguments) {
     return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings, signals, parent);
   }
   // What the plan refuses is refused before anything starts.
-  const bool resumes = arguments.resume != Resume::kNo;
-  if (!resumes) make_experiment(spec, processes);
+  const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
+  check_run_files(folder, /*to_write=*/false);
+  const bool goes_on = finds_checkpoint(folder.dir, arguments.resume);
+  if (!goes_on) make_experiment(spec, processes);
   const LockedRunFolder locked = create_run_folder(
-      spec.output.dir, spec.name, resumes,
-      [](const std::filesystem::path& folder) { return RunLock::acquire_for_child(folder, print_notice); });
-  if (resumes)
-    make_experiment(spec, processes, saved_plan(locked.folder, spec, arguments.resume, loaded.warnings));
+      spec.output.dir, spec.name, /*resume=*/arguments.resume != Resume::kNo,
+      [](const std::filesystem::path& dir) { return RunLock::acquire_for_child(dir, print_notice); });
+  if (goes_on) make_experiment(spec, processes, saved_plan(folder, spec, arguments.resume, loaded.warnings));
   signals.block();  // for the launcher, and for its processes until they can heed them
   return launch(processes, arguments.command_line, locked.folder.dir);
 }

@@ -287,7 +287,7 @@ std::string CheckpointStore::advice(int64_t damaged_step) const {
   const std::string damaged = folder(damaged_step).string();
   if (others.empty())
     return ". There is no other checkpoint in this run: bring the file back, or delete " + damaged +
-           " to start from the beginning.";
+           " and start from the beginning with --resume=if-any.";
   return ". Bring the file back, or train with --resume=latest-good, which passes over what does not verify; "
          "other checkpoints of this run: " +
          others + ". To use one of them elsewhere, move " + damaged + " away.";

@@ -31,8 +31,9 @@ inline constexpr const char* kSavedPlan = "plan.json";
 /// Which checkpoint a run goes on from (--resume).
 enum class Resume {
   kNo,          ///< none: the run is new
-  kLatest,      ///< the one to resume from; damage to it is an error
-  kLatestGood,  ///< the newest that verifies
+  kLatest,      ///< the one to resume from; that there is none, or that it is damaged, is an error
+  kLatestGood,  ///< the newest that verifies; that there is none is an error
+  kIfAny,       ///< as kLatest, but a run without a checkpoint starts anew
 };
 
 /// All functions throw DataError where the file system fails. One process (rank 0) calls begin() and

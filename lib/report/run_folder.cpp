@@ -56,16 +56,35 @@ void check_run_file(const fs::path& path, bool to_write) {
                    " of this run's own. Remove it, or set another name.");
 }
 
-bool has_results(const RunFolder& run) {
-  std::error_code ignored;
-  return fs::exists(run.metrics(), ignored) || fs::exists(run.dir / kCheckpoints, ignored);
+/// Names in a folder; none where it cannot be read.
+std::set<fs::path> names_in(const fs::path& folder) {
+  std::error_code error;
+  std::set<fs::path> names;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error))
+    names.insert(entry->path().filename());
+  return names;
+}
+
+/// Names of partial checkpoints begin with a dot.
+bool has_checkpoints(const RunFolder& run) {
+  const std::set<fs::path> names = names_in(run.dir / kCheckpoints);
+  return std::any_of(names.begin(), names.end(),
+                     [](const fs::path& name) { return !name.string().starts_with('.'); });
 }
 
 /// A run that was refused before its first step leaves nothing that could be lost.
 void refuse_results(const RunFolder& run, bool resume) {
-  if (resume || !has_results(run)) return;
-  throw UsageError("the run folder " + run.dir.string() +
-                   " exists. Continue that run with --resume, or set another name.");
+  if (resume) return;
+  const std::string exists = "the run folder " + run.dir.string() + " exists";
+  if (has_checkpoints(run))
+    throw UsageError(exists + ". Continue that run with --resume, or set another name.");
+  std::error_code ignored;
+  if (fs::exists(run.metrics(), ignored))
+    throw UsageError(
+        exists +
+        ", with the metrics of a run that ended before its first checkpoint. Start it again with "
+        "--resume=if-any, which drops them, or set another name.");
 }
 
 /// Whether its process can be seen at work; no need to wait for others where the folder is refused anyway.
@@ -87,6 +106,28 @@ void check_run_files(const RunFolder& folder, bool to_write) {
   for (fs::directory_iterator entry(folder.dir, error); !error && entry != fs::directory_iterator();
        entry.increment(error))
     check_run_file(entry->path(), to_write);
+}
+
+NewFolders::NewFolders(const RunFolder& folder) {
+  std::error_code ignored;
+  for (fs::path path = fs::absolute(folder.dir).lexically_normal();
+       path.has_relative_path() && !fs::exists(path, ignored); path = path.parent_path())
+    missing_.push_back(path);
+}
+
+NewFolders::~NewFolders() {
+  std::error_code ignored;
+  for (const fs::path& folder : missing_)
+    fs::remove(folder, ignored);  // refused where something is in it
+}
+
+NewFiles::NewFiles(const RunFolder& folder) : dir_(folder.dir), names_before_(names_in(dir_)) {}
+
+NewFiles::~NewFiles() {
+  if (keeps_) return;
+  std::error_code ignored;
+  for (const fs::path& name : names_in(dir_))
+    if (!names_before_.contains(name)) fs::remove_all(dir_ / name, ignored);
 }
 
 LockedRunFolder create_run_folder(const fs::path& output_dir, const std::string& name, bool resume,

@@ -2,7 +2,9 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "report/run_lock.h"
 
@@ -33,6 +35,35 @@ struct RunFolder {
 /// the same folder.
 void check_run_files(const RunFolder& folder, bool to_write);
 
+/// Removes, in the end, the run folder and those above it that were not there in the beginning and are empty.
+class NewFolders {
+ public:
+  explicit NewFolders(const RunFolder& folder);
+  ~NewFolders();
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+
+ private:
+  std::vector<std::filesystem::path> missing_;  ///< innermost first
+};
+
+/// Removes, in the end, what has come into a run folder since the beginning, unless it is kept. For whoever
+/// has locked the folder.
+class NewFiles {
+ public:
+  explicit NewFiles(const RunFolder& folder);
+  ~NewFiles();
+  NewFiles(const NewFiles&) = delete;
+  NewFiles& operator=(const NewFiles&) = delete;
+
+  void keep() { keeps_ = true; }
+
+ private:
+  std::filesystem::path dir_;
+  std::set<std::filesystem::path> names_before_;
+  bool keeps_ = false;
+};
+
 /// A run folder that this process may write.
 struct LockedRunFolder {
   RunFolder folder;
@@ -43,9 +74,9 @@ struct LockedRunFolder {
 using LockRunFolder = std::function<std::unique_ptr<RunLock>(const std::filesystem::path& folder)>;
 
 /// Makes output_dir/name and locks it before anything else is written there. One that has metrics or
-/// checkpoints is refused without `resume`; with it, it is taken as it is, or made. Throws UsageError:
-/// another run is at work in it, it exists, the name is not that of a folder, or it cannot be made, and what
-/// check_run_files throws. For one process; the others use RunFolder{dir}.
+/// checkpoints, other than partial ones, is refused without `resume`; with it, it is taken as it is, or made.
+/// Throws UsageError: another run is at work in it, it exists, the name is not that of a folder, or it cannot
+/// be made, and what check_run_files throws. For one process; the others use RunFolder{dir}.
 LockedRunFolder create_run_folder(const std::filesystem::path& output_dir, const std::string& name,
                                   bool resume, const LockRunFolder& lock);
 

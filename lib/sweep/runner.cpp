@@ -146,7 +146,7 @@ class SweepRunner {
       arguments.insert(arguments.end(), {"--set", assignment});
     if (options_.processes_per_run)
       arguments.insert(arguments.end(), {"--nproc", std::to_string(*options_.processes_per_run)});
-    arguments.emplace_back("--resume");
+    arguments.emplace_back("--resume=if-any");
     return start_copy({.arguments = arguments, .output = output, .signal_mask = signals_.mask_before()});
   }
 

@@ -14,7 +14,7 @@ struct SweepOptions {
 };
 
 /// Writes sweep.json and runs what is not done, one run after another, each a child process of this program
-/// with --resume. Prints a line when a run starts and ends; what the runs print goes to the terminal where
+/// with --resume=if-any. Prints a line when a run starts and ends; what the runs print goes to the terminal where
 /// there is one, else into output.txt of each run's folder, whose last lines are shown when it fails.
 ///
 /// A run that fails does not keep the others from running; all that failed are named at the end. SIGINT,

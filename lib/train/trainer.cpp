@@ -71,13 +71,13 @@ std::optional<int64_t> Trainer::step_to_resume_from(Resume resume) {
   if (comm_.rank() == 0) {
     Work work(line_, "verifying the checkpoint");
     std::optional<int64_t> step;
-    if (resume == Resume::kLatest) {
-      step = store.latest_step();
-      if (step) store.read(*step, /*verify_hashes=*/true, work.on_progress());
-    } else {
+    if (resume == Resume::kLatestGood) {
       step = store.latest_good_step(
           /*verify_hashes=*/true, [&](const std::string& what) { warn("passed over " + what); },
           work.on_progress());
+    } else {
+      step = store.latest_step();
+      if (step) store.read(*step, /*verify_hashes=*/true, work.on_progress());
     }
     if (step) found = std::to_string(*step);
   }

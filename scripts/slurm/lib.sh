@@ -12,8 +12,8 @@ STOPPED=75
 train() {
   local arguments=("${@//\%a/${SLURM_ARRAY_TASK_ID:-}}") code=0
   # Only a job that starts again continues by itself. A new one is refused a run folder that exists, as another job may be
-  # writing it, unless --resume is among the arguments.
-  if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then arguments+=(--resume); fi
+  # writing it, unless --resume is among the arguments. One that was stopped before its first checkpoint starts again.
+  if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 && " ${arguments[*]}" != *" --resume"* ]]; then arguments+=(--resume=if-any); fi
 
   # SLURM sends the signals that stop a run to the processes of a step. This shell, which may get them too, waits for the
   # checkpoint.

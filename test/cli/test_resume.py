@@ -143,11 +143,19 @@ def test_existing_run_folder_is_refused(tmp_path, data, uninterrupted):
     assert (tmp_path / "runs" / "run" / "metrics.jsonl").read_text() == "precious\n"
 
 
-def test_resume_of_nothing_starts_fresh_and_of_a_finished_run_does_nothing(tmp_path, data, uninterrupted):
+def test_resume_without_a_checkpoint_is_refused_and_if_any_starts_the_run(tmp_path, data, uninterrupted):
     config = harness.write_config(tmp_path, "run", data, **SMALL)
-    harness.run("--config", config, "--nproc", 2, "--resume")
     run_dir = tmp_path / "runs" / "run"
+    for arguments in (["--nproc", 2, "--resume"], ["--nproc", 1, "--resume=latest-good"]):
+        refused = harness.run("--config", config, *arguments, expect=2).stderr
+        assert str(run_dir) in refused and "without --resume" in refused
+        assert not run_dir.parent.exists()
+    run_dir.mkdir(parents=True)
+    (run_dir / "metrics.jsonl").write_text('{"kind":"start","step":0}\n')  # of a part that saved nothing
+    assert "--resume=if-any" in harness.run("--config", config, "--nproc", 2, expect=2).stderr
+    harness.run("--config", config, "--nproc", 2, "--resume=if-any")
     assert export_hash(run_dir) == export_hash(uninterrupted)
+    check_times(run_dir, parts=1)
     before = {path: path.read_bytes() for path in run_dir.iterdir() if path.suffix in (".json", ".jsonl")}
     assert {"metrics.jsonl", "trace.jsonl", "plan.json", "summary.json"} <= {path.name for path in before}
     harness.run("--config", config, "--nproc", 2, "--resume")

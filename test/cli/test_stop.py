@@ -66,9 +66,9 @@ def evaluated(run_dir):
 
 
 def stop_in_step(config, run_dir, step, signal_number, receiver):
-    """Resumes the run and, when `step` steps are done and before the next is, sends a signal to the launcher, or to a rank
+    """Starts the run, or goes on with it, and, when `step` steps are done and before the next is, sends a signal to the launcher, or to a rank
     by its number. The process and what it prints."""
-    launcher = start(config, "--nproc", 2, "--resume")
+    launcher = start(config, "--nproc", 2, "--resume=if-any")
     await_(lambda: traced_steps(run_dir) >= step, f"step {step}", launcher)
     ranks = ranks_of(launcher)
     os.kill(ranks[1], signal.SIGSTOP)  # the others wait for it in the next exchange
@@ -95,7 +95,7 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     await_(run_dir.is_dir, "run folder", launcher)
     launcher.send_signal(signal.SIGUSR1)
     output, _ = launcher.communicate(timeout=300)
-    assert launcher.returncode == 75 and "--resume" in output, output
+    assert launcher.returncode == 75 and "starts it again" in output, output
     assert saved_step(run_dir) is None
 
     # Training; step by step a rank is at most one ahead here, as the trace is gathered in each.

@@ -36,12 +36,50 @@ TEST_CASE("a run gets a new folder, or with resume its old one", "[run_folder]")
 
   const std::string message = message_of<UsageError>([&] { create(output_dir, "first", false); });
   CHECK(contains(message, run.dir.string()));
-  CHECK(contains(message, "--resume"));
+  CHECK(contains(message, "--resume=if-any"));  // there is no checkpoint
   CHECK(contains(message, "another name"));
+  std::filesystem::create_directories(run.dir / "checkpoints/step-00000010");
+  CHECK(contains(message_of<UsageError>([&] { create(output_dir, "first", false); }), "with --resume,"));
 
   CHECK(create(output_dir, "first", true).dir == run.dir);
   CHECK(get(run.spec()) == "name: first");
   CHECK(std::filesystem::is_directory(create(output_dir, "second", true).dir));
+}
+
+TEST_CASE("a partial checkpoint is nothing that could be lost", "[run_folder]") {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "run/checkpoints/.step-00000000.partial");
+  CHECK_NOTHROW(create(folder.path(), "run", false));
+}
+
+TEST_CASE("what is new in a run folder goes unless it is kept, and what was there stays", "[run_folder]") {
+  const TempFolder folder;
+  const RunFolder run{folder / "some/runs/first"};
+  const auto fill = [&](bool keeps) {
+    const NewFolders new_folders(run);
+    const LockedRunFolder locked =
+        create_run_folder(run.dir.parent_path(), run.dir.filename(), /*resume=*/true,
+                          [](const fs::path& dir) { return RunLock::acquire(dir, [](const auto&) {}); });
+    NewFiles new_files(run);
+    fs::create_directories(run.dir / "checkpoints/step-00000000");
+    put(run.dir / "checkpoints/step-00000000/manifest.json", "{}");
+    put(run.spec(), "new");
+    if (keeps) new_files.keep();
+  };
+  fill(/*keeps=*/false);
+  CHECK_FALSE(fs::exists(folder / "some"));
+
+  fs::create_directories(run.dir);
+  put(run.dir / "notes.txt", "precious");
+  fill(/*keeps=*/false);
+  CHECK(get(run.dir / "notes.txt") == "precious");
+  CHECK(std::distance(fs::directory_iterator(run.dir), fs::directory_iterator()) == 1);
+
+  fs::remove_all(folder / "some");
+  fill(/*keeps=*/true);
+  CHECK(get(run.spec()) == "new");
+  CHECK(fs::exists(run.dir / "checkpoints/step-00000000/manifest.json"));
+  CHECK_FALSE(fs::exists(run.lock()));
 }
 
 TEST_CASE("names of a run folder's files", "[run_folder]") {
