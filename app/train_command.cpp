@@ -65,7 +65,10 @@ int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, 
     log.info(fmt::format("ranks from {}; run folder {}", ranks.source, run.folder.dir.string()));
   }
   Trainer trainer(experiment, comm, run, log, resume);
-  if (first) write_description(trainer.description(), run.folder.dir);
+  if (first && trainer.has_work()) {
+    log.begin_file();
+    write_description(trainer.description(), run.folder.dir);
+  }
   return static_cast<int>(trainer.run());
 }
 
@@ -127,6 +130,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
     return code;
   } catch (const Error& error) {
     log.error(error.what());
+    log.begin_file();
     comm->abandon();
     return static_cast<int>(error.code());
   }

@@ -40,7 +40,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
   check_same_everywhere(comm, "The test data", text_of(test_data_));
   start_fresh_or_resume(resume);
   train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm);
-  if (first_step_ < steps_.length.total_steps) feed_ = train_source_.training(batches_of_process());
+  if (has_steps()) feed_ = train_source_.training(batches_of_process());
   if (comm.rank() == 0) {
     description_ = describe_run(experiment);
     log_.info(describe_length(experiment, steps_));
@@ -51,10 +51,9 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       log_.warn(fmt::format(
           "the warm-up of {} steps is as long as the run of {}: the peak learning rate is not reached",
           steps_.length.warmup_steps, steps_.length.total_steps));
-    if (first_step_ < steps_.length.total_steps || owes_evaluation_) {
-      metrics_ = std::make_unique<RunMetrics>(folder_, first_step_);
-      metrics_->append(start_record());
-    }
+    if (!has_work()) return;
+    metrics_ = std::make_unique<RunMetrics>(folder_, first_step_);
+    metrics_->append(start_record());
     if (experiment.spec.output.trace) trace_ = std::make_unique<JsonLines>(folder_.trace());
   }
 }
@@ -98,7 +97,7 @@ void Trainer::start_fresh_or_resume(Resume resume) {
     skipped_steps_ = reader->manifest().skipped_steps;
     imported_batch_norm_updates_ = reader->manifest().imported_batch_norm_updates;
     if (comm_.rank() == 0) {
-      if (first_step_ < steps_.length.total_steps)
+      if (has_steps())
         log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
       const Manifest& manifest = reader->manifest();
       const bool differs = manifest.processes != comm_.size() || manifest.threads != threads_;
@@ -111,11 +110,11 @@ void Trainer::start_fresh_or_resume(Resume resume) {
   } else {
     engine_.initialize(static_cast<uint64_t>(experiment_.spec.seed));
   }
-  if (comm_.rank() == 0) {
-    cut_back_metrics(reader ? &reader->manifest() : nullptr);
-    if (first_step_ < steps_.length.total_steps) std::filesystem::remove(folder_.summary());
-  }
   owes_evaluation_ = reader && owes_evaluation();
+  if (comm_.rank() == 0 && has_work()) {
+    cut_back_metrics(reader ? &reader->manifest() : nullptr);
+    if (has_steps()) std::filesystem::remove(folder_.summary());
+  }
 }
 
 bool Trainer::evaluation_is_due(int64_t done) const {
@@ -260,13 +259,17 @@ ExitCode Trainer::stop(int64_t done) {
 
 ExitCode Trainer::run() {
   const int64_t total = steps_.length.total_steps;
+  if (!has_work()) {
+    if (comm_.rank() == 0)
+      log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}",
+                            first_step_, total));
+    if (first_step_ == total) summarize();
+    return ExitCode::kOk;
+  }
   if (experiment_.spec.checkpoint.at_start && first_step_ == 0 && saved_step_ != 0) save(0);
   profiler_ = std::make_unique<StepProfiler>(first_step_, experiment_.spec.train.profile_steps,
                                              comm_.device(), folder_.profile(comm_.rank()));
   begin_interval();
-  if (first_step_ >= total && !owes_evaluation_ && comm_.rank() == 0)
-    log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}", first_step_,
-                          total));
   if (owes_evaluation_ && !evaluate(first_step_)) return stop(first_step_);
   for (int64_t step = first_step_; step < total; ++step) {
     if (comm_.stops_here()) return stop(step);

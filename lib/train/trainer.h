@@ -43,6 +43,10 @@ class Trainer {
   /// resumes.
   ExitCode run();
 
+  /// Whether there are steps left, or an evaluation is to be made up for. Where there is neither, the run's
+  /// folder stays as it is; a summary that is missing is written.
+  bool has_work() const { return has_steps() || owes_evaluation_; }
+
   /// Of rank 0.
   const RunDescription& description() const { return description_; }
 
@@ -61,6 +65,7 @@ class Trainer {
     ExchangeTotals publish;
   };
 
+  bool has_steps() const { return first_step_ < steps_.length.total_steps; }
   void start_fresh_or_resume(Resume resume);
   std::optional<int64_t> step_to_resume_from(Resume resume);
   void cut_back_metrics(const Manifest* saved);

@@ -76,13 +76,17 @@ TEST_CASE("the log file has time, rank and level, and grows", "[log]") {
   const Logger first = make_logger(0, folder / "log.txt", false);
   const Logger second = make_logger(1, folder / "log.txt", false);
   first.info("one");
+  CHECK(get(folder / "log.txt") == "before\n");
+  first.begin_file();
+  second.begin_file();
   second.warn("two");
   first.error("three");
   const std::string time = R"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} )";
   CHECK(std::regex_match(get(folder / "log.txt"),
                          std::regex("before\n" + time + "rank 0 info: one\n" + time +
                                     "rank 1 warning: two\n" + time + "rank 0 error: three\n")));
-  CHECK(contains(message_of<DataError>([&] { make_logger(0, folder / "log.txt/below", false); }), "below"));
+  CHECK(contains(message_of<DataError>([&] { make_logger(0, folder / "log.txt/below", false).begin_file(); }),
+                 "below"));
 }
 
 TEST_CASE("loggers are not registered globally", "[log]") {
