@@ -28,6 +28,9 @@ FoundRuns readable_runs(const std::vector<std::filesystem::path>& paths) {
     reasons += fmt::format("\n  {}: {}", run.dir.string(), run.reason);
   if (found.runs.empty()) throw DataError(fmt::format("none of the runs can be read:{}", reasons));
   if (!reasons.empty()) std::fprintf(stderr, "warning: left out:%s\n", reasons.c_str());
+  for (const CopiedRun& copy : found.copies)
+    std::fprintf(stderr, "warning: left out: %s: the same run as %s\n", copy.dir.c_str(),
+                 copy.counted.c_str());
   return found;
 }
 
@@ -111,7 +114,7 @@ int report_command(const ReportArguments& arguments) {
   const std::vector<Group> groups = group_runs(std::move(found.runs));
   const StudyTable table = make_table(groups, arguments.baseline);
   if (!arguments.out.empty()) {
-    const std::vector<std::string> names = write_report(groups, table, found.unreadable, arguments.out);
+    const std::vector<std::string> names = write_report(groups, table, found, arguments.out);
     std::printf("wrote %s (%zu files)\n", (arguments.out / names.back()).c_str(), names.size());
   }
   if (arguments.out.empty() || arguments.format)

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/digest.h"
 #include "checkpoint/store.h"
 #include "comm/cores.h"
 #include "comm/launcher.h"
@@ -21,6 +22,7 @@
 #include "subnet/plan_warnings.h"
 #include "train/device.h"
 #include "train/import.h"
+#include "train/library_files.h"
 #include "train/resumed_run.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
@@ -32,7 +34,7 @@ namespace {
 /// those of all checkpoints of a run, are kept. With kLatestGood the processes' files are left to the
 /// trainer.
 std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const ExperimentSpec& spec,
-                                                Resume resume, std::vector<std::string>& warnings) {
+                                                Resume resume) {
   if (!finds_checkpoint(folder.dir, resume)) return std::nullopt;
   const CheckpointStore store(folder.dir);
   const std::optional<int64_t> step =
@@ -40,9 +42,7 @@ std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const E
           ? store.latest_good_step(/*verify_hashes=*/false, [](const std::string&) {})
           : store.latest_step();
   if (!step) return std::nullopt;  // removed since
-  const ExperimentSpec saved = load_saved_spec(store.verified_file(*step, kSavedSpec));
-  for (std::string& warning : check_resumable(saved, spec))
-    warnings.push_back(std::move(warning));
+  check_resumable(load_saved_spec(store.verified_file(*step, kSavedSpec)), spec);
   return store.verified_file(*step, kSavedPlan);
 }
 
@@ -87,7 +87,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
   const bool launched_here = !started.rendezvous_file.empty();  // and then the launcher has made the folder
   std::unique_ptr<RunLock> inherited;
   if (launched_here && started.rank == 0) inherited = RunLock::inherit(folder.dir);
-  const auto plan = saved_plan(folder, spec, resume, warnings);
+  const auto plan = saved_plan(folder, spec, resume);
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
   for (std::string& warning : plan_warnings(experiment.plan))
     warnings.push_back(std::move(warning));
@@ -136,6 +136,22 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
   }
 }
 
+/// Of several files the hash is that of their hashes, a line each.
+ImportSource import_source(const std::filesystem::path& path, ProgressLine& line) {
+  Work work(line, "hashing the weights");
+  ImportSource source{.path = std::filesystem::absolute(path).lexically_normal().string()};
+  std::string hashes;
+  const std::vector<std::filesystem::path> files = library_files(path);
+  for (const std::filesystem::path& file : files) {
+    const FileDigest digest = digest_file(file, work.on_progress());
+    source.bytes += digest.bytes;
+    source.xxh3_128 = digest.xxh3_128;
+    hashes += digest.xxh3_128 + "\n";
+  }
+  if (files.size() > 1) source.xxh3_128 = xxh3_128(hashes);
+  return source;
+}
+
 }  // namespace
 
 int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_for) {
@@ -159,8 +175,10 @@ int import_command(const ImportArguments& arguments) {
   ProgressLine line(STDERR_FILENO);
   std::vector<std::string> unused;
   {
+    RunHistory history = new_history();
+    history.imported = import_source(arguments.from, line);
+    const RunDescription description = describe_run(experiment, history);
     Work work(line, "importing the model");
-    const RunDescription description = describe_run(experiment);
     unused = import_model(experiment, arguments.from, description, folder.dir, work.on_progress());
     write_description(description, folder.dir);
   }
@@ -177,7 +195,7 @@ int train_command(const TrainArguments& arguments) {
   const pid_t parent = getppid();
   StopSignals signals(static_cast<int>(ExitCode::kPreempted));
   ignore_sigpipe();
-  LoadedSpec loaded = load_run_spec(arguments.spec.configs, arguments.spec.overrides);
+  const LoadedSpec loaded = load_run_spec(arguments.spec.configs, arguments.spec.overrides);
   const ExperimentSpec& spec = loaded.spec;
   const std::optional<Ranks> ranks = ranks_from_environment(current_environment());
   if (ranks && ranks->rendezvous_file.empty() && arguments.processes)
@@ -197,7 +215,7 @@ int train_command(const TrainArguments& arguments) {
   const LockedRunFolder locked = create_run_folder(
       spec.output.dir, spec.name, /*resume=*/arguments.resume != Resume::kNo,
       [](const std::filesystem::path& dir) { return RunLock::acquire_for_child(dir, print_notice); });
-  if (goes_on) make_experiment(spec, processes, saved_plan(folder, spec, arguments.resume, loaded.warnings));
+  if (goes_on) make_experiment(spec, processes, saved_plan(folder, spec, arguments.resume));
   signals.block();  // for the launcher, and for its processes until they can heed them
   return launch(processes, arguments.command_line, locked.folder.dir);
 }

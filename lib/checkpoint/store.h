@@ -2,9 +2,8 @@
 
 // The checkpoints of a run folder:
 //
-//   checkpoints/step-00000120/            a complete checkpoint: the processes' files, spec.yaml and
-//   plan.json
-//                                         as they were, and manifest.json
+//   checkpoints/step-00000120/            a complete checkpoint: the processes' files, spec.yaml, plan.json
+//                                         and run.json as they were, and manifest.json
 //   checkpoints/.step-00000130.partial/   one that is being written or removed; never read
 //   latest                                name of the folder to resume from
 //
@@ -27,6 +26,7 @@ namespace sdp {
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kSavedSpec = "spec.yaml";
 inline constexpr const char* kSavedPlan = "plan.json";
+inline constexpr const char* kSavedHistory = "run.json";  ///< not in checkpoints of older programs
 
 /// Which checkpoint a run goes on from (--resume).
 enum class Resume {
@@ -74,6 +74,8 @@ class CheckpointStore {
   Manifest read(int64_t step, bool verify_hashes, const OnProgress& on_progress = ignore_progress) const;
   /// Path of one file, its size and hash verified.
   std::filesystem::path verified_file(int64_t step, const std::string& name) const;
+  /// Whether the manifest lists it.
+  bool has_file(int64_t step, const std::string& name) const;
 
  private:
   Manifest read_manifest(int64_t step) const;

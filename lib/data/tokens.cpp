@@ -122,7 +122,7 @@ void TokenDataset::check_fits(const ModelSpec& model, const OnProgress& on_progr
 }
 
 DataIdentity TokenDataset::identity() const {
-  std::string text = std::to_string(sequence_length_);
+  std::string text;
   for (const Shard& shard : shards_)
     text += fmt::format("\n{} {}", shard.tokens.path().filename().string(), shard.tokens.size());
   return {.samples = size_, .hash = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()))};

@@ -24,7 +24,8 @@ std::string to_json_line(const TrainRecord& record) {
                       {"step_ms", record.step_ms},
                       {"data_wait_ms", record.data_wait_ms},
                       {"skipped_samples", record.skipped_samples},
-                      {"peak_memory_bytes", record.peak_memory_bytes},
+                      {"peak_process_memory_bytes", record.peak_process_memory_bytes},
+                      {"peak_tensor_memory_bytes", record.peak_tensor_memory_bytes},
                       {"bytes_sent", record.bytes_sent},
                       {"overlap", record.overlap},
                       {"slowest_rank", record.slowest_rank},
@@ -90,11 +91,11 @@ double perplexity(double loss) {
 }
 
 std::string to_json_line(const StartRecord& record) {
-  ordered_json json = {{"kind", "start"},
-                       {"step", record.step},
-                       {"data_s", record.data_s},
-                       {"time", record.time},
-                       {"version", record.version}};
+  ordered_json json = {{"kind", "start"}, {"step", record.step}};
+  if (!record.checkpoint.empty()) json["checkpoint"] = record.checkpoint;
+  json["data_s"] = record.data_s;
+  json["time"] = record.time;
+  json["version"] = record.version;
   if (!record.job.empty()) {
     json["job"] = record.job;
     json["job_restarts"] = record.job_restarts;

@@ -45,9 +45,11 @@ struct TrainRecord {
   /// How long a step waited for its batches, on the process that waited longest. On CUDA the host's wait:
   /// while the device still has work queued it costs nothing.
   double data_wait_ms = 0;
-  int64_t skipped_samples = 0;    ///< damaged images since the line before (data.on_error: skip)
-  int64_t peak_memory_bytes = 0;  ///< largest over the processes
-  int64_t bytes_sent = 0;         ///< by rank 0, a step
+  int64_t skipped_samples = 0;  ///< damaged images since the line before (data.on_error: skip)
+  // Of the process that has most of it.
+  int64_t peak_process_memory_bytes = 0;  ///< resident so far, or reserved on the GPU (train/device.h)
+  int64_t peak_tensor_memory_bytes = 0;   ///< in the interval: `memory` of a process, all kinds
+  int64_t bytes_sent = 0;                 ///< by rank 0, a step
   /// Share of the exchanges' time during which something else was done; null where there were none.
   double overlap = 0;
   int64_t slowest_rank = 0;  ///< the largest busy_ms
@@ -109,6 +111,7 @@ double perplexity(double loss);
 /// `kind` is "start".
 struct StartRecord {
   int64_t step = 0;
+  std::string checkpoint = {};          ///< folder it goes on from; left out of the line where there is none
   double data_s = 0;                    ///< opening the data sets: reading or indexing them
   std::string time = {};                ///< UTC, "2026-11-22T18:30:00Z"
   std::string version = {};             ///< of the program

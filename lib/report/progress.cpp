@@ -33,11 +33,14 @@ std::vector<ProgressField> fields_of(const ProgressState& state) {
   std::vector<ProgressField> fields;
   std::string epoch = labelled("epoch ", two_decimals(state.epoch));
   if (state.total_epochs > 0) epoch.append("/").append(format_count(state.total_epochs));
-  fields.push_back({2, epoch});
-  if (state.loss) fields.push_back({4, labelled("loss ", loss_text(*state.loss))});
-  if (state.samples_per_s > 0) fields.push_back({1, format_count(state.samples_per_s) + " samples/s"});
-  if (state.seconds_left) fields.push_back({3, labelled("ETA ", format_duration(*state.seconds_left))});
-  if (state.memory_bytes > 0) fields.push_back({0, format_bytes(state.memory_bytes)});
+  fields.push_back({3, epoch});
+  if (state.loss) fields.push_back({5, labelled("loss ", loss_text(*state.loss))});
+  if (state.samples_per_s > 0) fields.push_back({2, format_count(state.samples_per_s) + " samples/s"});
+  if (state.seconds_left) fields.push_back({4, labelled("ETA ", format_duration(*state.seconds_left))});
+  if (state.process_memory_bytes > 0)
+    fields.push_back({1, labelled("process memory ", format_bytes(state.process_memory_bytes))});
+  if (state.tensor_memory_bytes > 0)
+    fields.push_back({0, labelled("tensor memory ", format_bytes(state.tensor_memory_bytes))});
   return fields;
 }
 

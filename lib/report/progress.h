@@ -18,11 +18,13 @@ struct ProgressState {
   std::optional<double> loss = {};  ///< of the last logging interval
   double samples_per_s = 0;         ///< 0: unknown, not shown
   std::optional<double> seconds_left = {};
-  int64_t memory_bytes = 0;  ///< 0: unknown, not shown
+  int64_t process_memory_bytes = 0;  ///< 0: unknown, not shown
+  int64_t tensor_memory_bytes = 0;   ///< likewise
 };
 
-/// One line of at most `columns` characters (ASCII): bar, percent, epoch, loss, samples/s, time left, memory.
-/// Where there is too little room, the bar goes first, then memory, samples/s, epoch, time left, loss.
+/// One line of at most `columns` characters (ASCII): bar, percent, epoch, loss, samples/s, time left, process
+/// memory, tensor memory. Where there is too little room, the bar goes first, then tensor memory, process
+/// memory, samples/s, epoch, time left, loss.
 std::string format_progress(const ProgressState& state, int columns);
 
 /// The same as a line of a log: everything that is known, without a bar.

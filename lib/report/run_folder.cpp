@@ -18,8 +18,8 @@ constexpr const char* kCheckpoints = "checkpoints";
 /// Whether a run reads or writes a file of that name.
 bool is_run_file(std::string_view name) {
   constexpr auto kNames =
-      std::to_array<std::string_view>({"spec.yaml", "plan.json", "metrics.jsonl", "trace.jsonl", "log.txt",
-                                       "latest", "output.txt", "summary.json"});
+      std::to_array<std::string_view>({"spec.yaml", "plan.json", "run.json", "metrics.jsonl", "trace.jsonl",
+                                       "log.txt", "latest", "output.txt", "summary.json"});
   constexpr auto kBeginnings =
       std::to_array<std::string_view>({"rank-", "profile-rank-", "events.out.tfevents.", "run.lock"});
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||

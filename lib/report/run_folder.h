@@ -16,6 +16,8 @@ struct RunFolder {
 
   std::filesystem::path spec() const { return dir / "spec.yaml"; }
   std::filesystem::path plan() const { return dir / "plan.json"; }
+  /// Which run it is, and what changed on the way (run_history.h).
+  std::filesystem::path history() const { return dir / "run.json"; }
   std::filesystem::path metrics() const { return dir / "metrics.jsonl"; }
   std::filesystem::path trace() const { return dir / "trace.jsonl"; }
   std::filesystem::path profile(int rank) const {

@@ -18,7 +18,8 @@ std::vector<Scalar> scalars_of(const TrainRecord& record) {
           {"train/samples_per_s", record.samples_per_s},
           {"train/step_ms", record.step_ms},
           {"train/data_wait_ms", record.data_wait_ms},
-          {"train/peak_memory_bytes", static_cast<double>(record.peak_memory_bytes)},
+          {"train/peak_process_memory_bytes", static_cast<double>(record.peak_process_memory_bytes)},
+          {"train/peak_tensor_memory_bytes", static_cast<double>(record.peak_tensor_memory_bytes)},
           {"train/bytes_sent", static_cast<double>(record.bytes_sent)},
           {"train/overlap", record.overlap}};
 }

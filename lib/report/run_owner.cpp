@@ -45,11 +45,6 @@ std::string file_text(const std::string& path) {
   return text;
 }
 
-std::string random_id() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
 std::string link_target(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::read_symlink(path, ignored).string();
@@ -88,6 +83,11 @@ bool exists(const RunOwner& owner) {
 }
 
 }  // namespace
+
+std::string random_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
 
 RunOwner this_process() {
   const int64_t pid = getpid();

@@ -22,6 +22,9 @@ struct RunOwner {
   bool operator==(const RunOwner&) const = default;
 };
 
+/// 16 hexadecimal digits drawn at random.
+std::string random_id();
+
 /// This process, with a new id.
 RunOwner this_process();
 

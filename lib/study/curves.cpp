@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "study/measures.h"
 
@@ -18,12 +19,17 @@ constexpr XAxis kXAxes[] = {XAxis::kSteps, XAxis::kFlops, XAxis::kData, XAxis::k
 /// What is drawn: images have accuracies, language models have losses.
 struct Subject {
   bool is_of_tokens = false;
+  std::string data_set = {};  ///< empty: the only one
   std::vector<const Group*> groups = {};
 
   const char* data_name() const { return is_of_tokens ? "tokens" : "epochs"; }
   std::string score_name() const { return is_of_tokens ? "eval_loss" : "accuracy"; }
   std::string score_title() const { return is_of_tokens ? "evaluation loss" : "accuracy"; }
   std::string score_label() const { return is_of_tokens ? "evaluation loss (nats)" : "accuracy (%)"; }
+  /// A title with the data set where there are several.
+  std::string titled(std::string title) const {
+    return data_set.empty() ? title : fmt::format("{}, {}", title, data_set);
+  }
   double score(double accuracy, double loss) const { return is_of_tokens ? loss : 100 * accuracy; }
 };
 
@@ -120,12 +126,12 @@ void add_curves(std::vector<NamedFigure>& figures, const Subject& subject, const
   };
   for (const XAxis axis : kXAxes)
     figures.push_back({fmt::format("training_loss_{}{}", name_of_axis(axis, subject), suffix),
-                       {.title = "Training loss, mean over the workers",
+                       {.title = subject.titled("Training loss, mean over the workers"),
                         .x_label = label_of_axis(axis, subject, time),
                         .y_label = "training loss (nats)",
                         .series = series_of(subject, axis, time, losses)}});
   for (const XAxis axis : kXAxes) {
-    Figure figure{.title = fmt::format("Assembled full model: {}", subject.score_title()),
+    Figure figure{.title = subject.titled(fmt::format("Assembled full model: {}", subject.score_title())),
                   .x_label = label_of_axis(axis, subject, time),
                   .y_label = subject.score_label(),
                   .series = series_of(subject, axis, time, scores)};
@@ -139,14 +145,15 @@ void add_curves(std::vector<NamedFigure>& figures, const Subject& subject, const
 
 /// One point a group: the last evaluation against the most memory that a process held.
 NamedFigure memory_figure(const Subject& subject, const std::string& suffix) {
-  Figure figure{.title = fmt::format("{} and memory", subject.is_of_tokens ? "Evaluation loss" : "Accuracy"),
+  Figure figure{.title = subject.titled(
+                    fmt::format("{} and memory", subject.is_of_tokens ? "Evaluation loss" : "Accuracy")),
                 .y_label = subject.score_label()};
   double largest = 0;
   for (const Group* group : subject.groups) {
     std::vector<double> memory, score;
     for (const Run& run : group->runs) {
       const Measures measures = measure(run);
-      memory.push_back(measures.peak_memory_bytes);
+      memory.push_back(measures.peak_tensor_memory_bytes);
       score.push_back(subject.score(measures.accuracy, measures.loss));
     }
     const Statistic x = statistic(memory), y = statistic(score);
@@ -160,6 +167,20 @@ NamedFigure memory_figure(const Subject& subject, const std::string& suffix) {
     series.x[0] /= scale.unit;
   figure.x_label = fmt::format("peak tensor memory of a process ({})", scale.name);
   return {fmt::format("{}_memory{}", subject.score_name(), suffix), std::move(figure)};
+}
+
+/// What names of files say of the data set; none has that of another one.
+std::string suffix_of(const std::string& data_set, std::set<std::string>& taken) {
+  if (data_set.empty()) return "";
+  std::string suffix = "_";
+  for (const char c : data_set) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    suffix += is_plain || c == '-' ? c : '_';
+  }
+  const std::string name = suffix;
+  for (int number = 2; !taken.insert(suffix).second; ++number)
+    suffix = fmt::format("{}_{}", name, number);
+  return suffix;
 }
 
 }  // namespace
@@ -207,16 +228,19 @@ Series averaged(const std::vector<std::vector<CurvePoint>>& curves) {
 }
 
 std::vector<NamedFigure> study_figures(const std::vector<Group>& groups) {
-  Subject images{.is_of_tokens = false}, tokens{.is_of_tokens = true};
-  for (const Group& group : groups)
-    (group.runs.front().is_of_tokens() ? tokens : images).groups.push_back(&group);
-  const bool has_both = !images.groups.empty() && !tokens.groups.empty();
+  std::vector<Subject> subjects;
+  for (const Group& group : groups) {
+    if (subjects.empty() || subjects.back().data_set != group.data_set)
+      subjects.push_back({.is_of_tokens = group.runs.front().is_of_tokens(), .data_set = group.data_set});
+    subjects.back().groups.push_back(&group);
+  }
+  if (subjects.size() == 1) subjects.front().data_set.clear();
   std::vector<NamedFigure> figures;
-  for (const Subject* subject : {&images, &tokens}) {
-    if (subject->groups.empty()) continue;
-    const std::string suffix = !has_both ? "" : subject->is_of_tokens ? "_of_tokens" : "_of_images";
-    add_curves(figures, *subject, suffix);
-    figures.push_back(memory_figure(*subject, suffix));
+  std::set<std::string> suffixes;
+  for (const Subject& subject : subjects) {
+    const std::string suffix = suffix_of(subject.data_set, suffixes);
+    add_curves(figures, subject, suffix);
+    figures.push_back(memory_figure(subject, suffix));
   }
   return figures;
 }

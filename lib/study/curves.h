@@ -31,8 +31,8 @@ struct NamedFigure {
 };
 
 /// Training loss and the assembled model's accuracy (of language models its loss) against steps, FLOPs,
-/// epochs (tokens) and time, and the last of it against memory. Images and language models have figures of
-/// their own.
+/// epochs (tokens) and time, and the last of it against memory. Each data set has figures of its own, with
+/// its name in theirs where there are several.
 std::vector<NamedFigure> study_figures(const std::vector<Group>& groups);
 
 }  // namespace sdp

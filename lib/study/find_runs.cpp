@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -51,10 +52,35 @@ class Search {
       if (const auto label = labels_.find(fs::weakly_canonical(folder)); label != labels_.end())
         add_label(found.runs.back(), label->second);
     }
+    set_copies_apart(found);
     return found;
   }
 
  private:
+  static bool is_further(const Run& run, const Run& other) {
+    return std::pair(run.is_finished(), run.step()) > std::pair(other.is_finished(), other.step());
+  }
+
+  /// A copy that went on in another way has other changes, and is a run of its own.
+  static void set_copies_apart(FoundRuns& found) {
+    std::vector<Run> counted;
+    for (Run& run : found.runs) {
+      const auto same = std::find_if(counted.begin(), counted.end(), [&](const Run& other) {
+        return !run.history.id.empty() && run.history.id == other.history.id &&
+               run.history.changes == other.history.changes;
+      });
+      if (same == counted.end()) {
+        counted.push_back(std::move(run));
+        continue;
+      }
+      if (is_further(run, *same)) std::swap(run, *same);
+      for (CopiedRun& copy : found.copies)
+        if (copy.counted == run.dir) copy.counted = same->dir;
+      found.copies.push_back({.dir = run.dir, .counted = same->dir});
+    }
+    found.runs = std::move(counted);
+  }
+
   static void add_label(Run& run, const std::string& label) {
     if (const auto method = contradicted_method(label, run.spec))
       throw UsageError(fmt::format(

@@ -39,9 +39,11 @@ constexpr auto kInfos = std::to_array<MeasureInfo>({
     {&Measures::steps, "steps", "steps", Q::kWhole},
     {&Measures::epochs, "epochs", "epochs", Q::kNumber, C::kNone, D::kDocument},
     {&Measures::training_flops, "training_flops", "FLOPs", Q::kCount, C::kRatio},
-    {&Measures::peak_memory_bytes, "peak_memory_bytes", "peak memory", Q::kBytes, C::kRatio},
-    {&Measures::peak_memory_per_worker_bytes, "peak_memory_per_worker_bytes", "per worker", Q::kBytes,
-     C::kNone, D::kDocument},
+    {&Measures::peak_tensor_memory_bytes, "peak_tensor_memory_bytes", "tensor memory", Q::kBytes, C::kRatio},
+    {&Measures::peak_tensor_memory_per_worker_bytes, "peak_tensor_memory_per_worker_bytes", "per worker",
+     Q::kBytes, C::kNone, D::kDocument},
+    {&Measures::peak_process_memory_bytes, "peak_process_memory_bytes", "process memory", Q::kBytes, C::kNone,
+     D::kDocument},
     {&Measures::peak_activations_bytes, "peak_activations_bytes", "activations", Q::kBytes, C::kNone,
      D::kFile},
     {&Measures::peak_weights_bytes, "peak_weights_bytes", "weights", Q::kBytes, C::kNone, D::kFile},
@@ -118,6 +120,10 @@ Kinds largest_process(const MemoryRecord& memory) {
 }
 
 void add_memory(Measures& measures, const Run& run) {
+  int64_t process_bytes = 0;
+  for (const TrainRecord& record : run.train)
+    process_bytes = std::max(process_bytes, record.peak_process_memory_bytes);
+  if (process_bytes > 0) measures.peak_process_memory_bytes = static_cast<double>(process_bytes);
   Kinds with_evaluation = {}, without = {};
   for (size_t line = 0; line < run.train.size(); ++line) {
     const Kinds kinds = largest_process(run.train[line].memory);
@@ -128,8 +134,8 @@ void add_memory(Measures& measures, const Run& run) {
   if (sum(peak) == 0) return;
   const double slots = static_cast<double>(run.plan.workers * run.spec.subnetwork.replicas) /
                        static_cast<double>(run.plan.processes);
-  measures.peak_memory_bytes = sum(peak);
-  measures.peak_memory_per_worker_bytes = sum(peak) / slots;
+  measures.peak_tensor_memory_bytes = sum(peak);
+  measures.peak_tensor_memory_per_worker_bytes = sum(peak) / slots;
   measures.peak_activations_bytes = peak[0];
   measures.peak_weights_bytes = peak[1];
   measures.peak_gradients_bytes = peak[2];

@@ -33,13 +33,15 @@ struct Measures {
   /// The largest sum over kinds of tensors that a process held, and its parts. Of training: lines of the
   /// metrics in whose steps an evaluation fell, which needs memory of its own, are left out where there are
   /// others.
-  double peak_memory_bytes = kUnknown;
+  double peak_tensor_memory_bytes = kUnknown;
   double peak_activations_bytes = kUnknown;
   double peak_weights_bytes = kUnknown;
   double peak_gradients_bytes = kUnknown;
   double peak_optimizer_bytes = kUnknown;
   double peak_buckets_bytes = kUnknown;
-  double peak_memory_per_worker_bytes = kUnknown;  ///< divided by the workers of a process
+  double peak_tensor_memory_per_worker_bytes = kUnknown;  ///< divided by the workers of a process
+  /// Of the whole process that had most, evaluations included (train/device.h).
+  double peak_process_memory_bytes = kUnknown;
   // Medians over the training lines, without the first, which has the start in it.
   double step_ms = kUnknown;
   double samples_per_s = kUnknown;

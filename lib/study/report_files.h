@@ -13,9 +13,9 @@
 namespace sdp {
 
 /// Writes table.md, table.tex, table.csv, every figure as SVG and PNG, and report.md, each replaced
-/// atomically; makes the folder where it is missing. Returns the names. Throws DataError.
+/// atomically; makes the folder where it is missing. `found` says what was left out. Returns the names.
+/// Throws DataError.
 std::vector<std::string> write_report(const std::vector<Group>& groups, const StudyTable& table,
-                                      const std::vector<UnreadableRun>& left_out,
-                                      const std::filesystem::path& folder);
+                                      const FoundRuns& found, const std::filesystem::path& folder);
 
 }  // namespace sdp

@@ -48,7 +48,8 @@ TrainRecord train_record(const json& line) {
   record.loss = number(line, "loss");
   record.samples_per_s = number(line, "samples_per_s");
   record.step_ms = number(line, "step_ms");
-  record.peak_memory_bytes = line.value("peak_memory_bytes", int64_t{0});
+  record.peak_process_memory_bytes = line.value("peak_process_memory_bytes", int64_t{0});
+  record.peak_tensor_memory_bytes = line.value("peak_tensor_memory_bytes", int64_t{0});
   record.exchange.reduce_bytes = list<int64_t>(line, "exchange", "reduce_bytes");
   record.exchange.publish_bytes = list<int64_t>(line, "exchange", "publish_bytes");
   record.memory = {.activations_bytes = list<int64_t>(line, "memory", "activations_bytes"),
@@ -163,6 +164,7 @@ Run read_run(const std::filesystem::path& dir) {
   const RunFolder folder{dir};
   check_run_files(folder, /*to_write=*/false);
   Run run{.dir = dir, .spec = load_saved_spec(folder.spec())};
+  run.history = read_history(folder.history()).value_or(RunHistory{});
   read_json(folder.plan(), [&](const json& plan) { run.plan = plan_figures(plan, folder.plan()); });
   read_metrics(run, folder.metrics());
   run.end = read_summary(folder.summary());

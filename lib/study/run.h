@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "report/metrics.h"
+#include "report/run_history.h"
 #include "report/run_summary.h"
 #include "spec/experiment_spec.h"
 
@@ -28,6 +29,7 @@ struct Run {
   std::filesystem::path dir = {};
   ExperimentSpec spec = {};
   PlanFigures plan = {};
+  RunHistory history = {};              ///< without an id: a run of an older program, which tells nothing
   std::vector<TrainRecord> train = {};  ///< in the order of metrics.jsonl
   std::vector<EvalRecord> evals = {};
   std::optional<RunSummary> end = {};

@@ -23,7 +23,9 @@ std::string progress_of(const Group& group) {
 }
 
 StudyRow row_of(const Group& group) {
-  StudyRow row{.label = group.label,
+  StudyRow row{.data_set = group.data_set,
+               .is_of_tokens = group.runs.front().is_of_tokens(),
+               .label = group.label,
                .regime = group.regime,
                .coverage = group.coverage,
                .seeds = {},
@@ -31,7 +33,10 @@ StudyRow row_of(const Group& group) {
                .progress = progress_of(group),
                .processes = group.runs.front().plan.processes,
                .device = {},
+               .imported = {},
+               .changes = group.changes,
                .values = {}};
+  if (const auto& imported = group.runs.front().history.imported) row.imported = imported->xxh3_128;
   for (const Run& run : group.runs) {
     row.seeds.push_back(run.spec.seed);
     if (run.end && row.device.empty()) row.device = run.end->device;
@@ -55,36 +60,56 @@ bool is_known(const std::vector<Statistic>& column) {
   return std::any_of(column.begin(), column.end(), [](const Statistic& value) { return value.count > 0; });
 }
 
-std::vector<Statistic> compared(const std::vector<Statistic>& column, const Statistic& baseline,
+/// By row, the row that it is compared with.
+using Baselines = std::vector<std::optional<size_t>>;
+
+std::vector<Statistic> compared(const std::vector<Statistic>& column, const Baselines& baselines,
                                 Comparison comparison) {
   std::vector<Statistic> result;
-  for (const Statistic& value : column) {
-    const double mean =
-        comparison == Comparison::kRatio ? value.mean / baseline.mean : value.mean - baseline.mean;
+  for (size_t row = 0; row < column.size(); ++row) {
+    double mean = kUnknown;
+    if (baselines[row]) {
+      const double of_baseline = column[*baselines[row]].mean;
+      mean =
+          comparison == Comparison::kRatio ? column[row].mean / of_baseline : column[row].mean - of_baseline;
+    }
     result.push_back({.mean = mean, .std = kUnknown, .count = std::isfinite(mean) ? int64_t{1} : 0});
   }
   return result;
 }
 
-size_t find_baseline(const std::vector<Group>& groups, const std::string& baseline) {
-  std::vector<size_t> found;
+[[noreturn]] void refuse_baseline(const std::vector<Group>& groups, const std::string& baseline,
+                                  const char* found) {
   std::string labels;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i].label == baseline) return i;
-    if (groups[i].label.starts_with(baseline)) found.push_back(i);
-    labels += fmt::format("\n  {}", groups[i].label);
-  }
-  if (found.size() == 1) return found.front();
-  throw UsageError(fmt::format("--baseline {}: {} of these begins so; expected one of{}", baseline,
-                               found.empty() ? "none" : "more than one", labels));
+  for (const Group& group : groups)
+    labels += fmt::format("\n  {}", group.label);
+  throw UsageError(
+      fmt::format("--baseline {}: {} of these begins so; expected one of{}", baseline, found, labels));
 }
 
-Detail detail_of(const MeasureInfo& info, const std::vector<Group>& groups) {
-  const bool is_shown = std::any_of(groups.begin(), groups.end(), [&](const Group& group) {
-    return info.models == Models::kAll ||
-           group.runs.front().is_of_tokens() == (info.models == Models::kOfTokens);
-  });
-  return is_shown ? info.detail : Detail::kFile;
+/// The group of a data set that is called so, or begins so.
+std::optional<size_t> find_baseline(const std::vector<Group>& groups, const std::string& data_set,
+                                    const std::string& baseline) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].data_set != data_set) continue;
+    if (groups[i].label == baseline) return i;
+    if (groups[i].label.starts_with(baseline)) found.push_back(i);
+  }
+  if (found.size() > 1) refuse_baseline(groups, baseline, "more than one");
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
+Baselines find_baselines(const std::vector<Group>& groups, const std::string& baseline) {
+  Baselines baselines(groups.size());
+  if (baseline.empty()) return baselines;
+  bool has_any = false;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    baselines[i] = find_baseline(groups, groups[i].data_set, baseline);
+    has_any |= baselines[i].has_value();
+  }
+  if (!has_any) refuse_baseline(groups, baseline, "none");
+  return baselines;
 }
 
 void add_column(StudyTable& table, StudyColumn column, const std::vector<Statistic>& values) {
@@ -98,25 +123,20 @@ void add_column(StudyTable& table, StudyColumn column, const std::vector<Statist
 
 StudyTable make_table(const std::vector<Group>& groups, const std::string& baseline) {
   StudyTable table;
-  std::optional<size_t> baseline_row;
-  if (!baseline.empty()) {
-    baseline_row = find_baseline(groups, baseline);
-    table.baseline = groups[*baseline_row].label;
-  }
+  const Baselines baselines = find_baselines(groups, baseline);
   std::vector<std::vector<Measures>> measured;
-  for (const Group& group : groups) {
-    table.rows.push_back(row_of(group));
+  for (size_t i = 0; i < groups.size(); ++i) {
+    table.rows.push_back(row_of(groups[i]));
+    if (baselines[i] == i) table.baselines.push_back(groups[i].label);
     std::vector<Measures>& of_group = measured.emplace_back();
-    for (const Run& run : group.runs)
+    for (const Run& run : groups[i].runs)
       of_group.push_back(measure(run));
   }
   for (const MeasureInfo& info : measure_infos()) {
     const std::vector<Statistic> values = statistics_of(info, measured);
-    const Detail detail = detail_of(info, groups);
-    add_column(table, {&info, Comparison::kNone, detail}, values);
-    if (baseline_row && info.comparison != Comparison::kNone)
-      add_column(table, {&info, info.comparison, detail},
-                 compared(values, values[*baseline_row], info.comparison));
+    add_column(table, {&info, Comparison::kNone}, values);
+    if (!baseline.empty() && info.comparison != Comparison::kNone)
+      add_column(table, {&info, info.comparison}, compared(values, baselines, info.comparison));
   }
   return table;
 }

@@ -14,10 +14,11 @@ struct StudyColumn {
   const MeasureInfo* measure = nullptr;
   /// kNone: the measure itself; otherwise its mean compared with the baseline's.
   Comparison comparison = Comparison::kNone;
-  Detail detail = Detail::kTerminal;  ///< the measure's, or kFile where no run is of such models
 };
 
 struct StudyRow {
+  std::string data_set;
+  bool is_of_tokens = false;
   std::string label;
   std::string regime;
   std::string coverage;
@@ -25,18 +26,21 @@ struct StudyRow {
   size_t unfinished = 0;  ///< runs
   std::string progress;   ///< of unfinished runs, in words; empty: all are finished
   int64_t processes = 1;
-  std::string device;             ///< empty: not known
-  std::vector<Statistic> values;  ///< by column; of comparisons only the mean
+  std::string device;                ///< empty: not known
+  std::string imported;              ///< hash of the first weights' file; empty: from scratch
+  std::vector<std::string> changes;  ///< Group::changes
+  std::vector<Statistic> values;     ///< by column; of comparisons only the mean
 };
 
 struct StudyTable {
   std::vector<StudyColumn> columns;
   std::vector<StudyRow> rows;
-  std::string baseline;  ///< label of a row; empty: none
+  std::vector<std::string> baselines;  ///< labels of rows
 };
 
 /// Columns that no run has a value of are left out. `baseline`: a group's label, or the beginning of one
-/// group's only; empty: none. Throws UsageError with the labels there are where it names none or several.
+/// group's only; empty: none. Rows are compared with the one of their data set, if it has one. Throws
+/// UsageError with the labels there are where it names none or several of a data set.
 StudyTable make_table(const std::vector<Group>& groups, const std::string& baseline);
 
 }  // namespace sdp

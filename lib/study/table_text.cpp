@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -74,28 +75,79 @@ std::string header_text(const StudyColumn& column) {
   return fmt::format("{}{}", title, is_share ? " (%)" : "");
 }
 
-/// The table as text, down to a level of detail. The first column is the label.
+/// Data sets in the order of their rows.
+std::vector<std::string> data_sets_of(const StudyTable& table) {
+  std::vector<std::string> data_sets;
+  for (const StudyRow& row : table.rows)
+    if (data_sets.empty() || data_sets.back() != row.data_set) data_sets.push_back(row.data_set);
+  return data_sets;
+}
+
+/// The part of the table on one data set as text, down to a level of detail. The first column is the label.
 struct Grid {
+  std::string data_set;  ///< empty: the only one
   Cells header;
   std::vector<Cells> rows;
 };
 
-Grid grid_of(const StudyTable& table, Detail detail) {
-  Grid grid;
-  grid.header = {"configuration", "C", "runs"};
-  std::vector<size_t> shown;
-  for (size_t i = 0; i < table.columns.size(); ++i)
-    if (table.columns[i].detail <= detail) shown.push_back(i);
-  for (const size_t i : shown)
-    grid.header.push_back(header_text(table.columns[i]));
-  for (const StudyRow& row : table.rows) {
-    const std::string label =
-        row.progress.empty() ? row.label : fmt::format("{} ({})", row.label, row.progress);
-    Cells& cells = grid.rows.emplace_back(Cells{label, row.coverage, std::to_string(row.seeds.size())});
-    for (const size_t i : shown)
-      cells.push_back(cell_text(table.columns[i], row.values[i]));
+/// Rows and columns of a grid, by their places in the table.
+struct Part {
+  std::vector<size_t> rows;
+  std::vector<size_t> columns;
+};
+
+bool is_shown(const StudyTable& table, size_t column, const std::vector<size_t>& rows, Detail detail) {
+  const MeasureInfo& measure = *table.columns[column].measure;
+  return measure.detail <= detail && std::any_of(rows.begin(), rows.end(), [&](size_t row) {
+           const bool is_for_model = measure.models == Models::kAll ||
+                                     table.rows[row].is_of_tokens == (measure.models == Models::kOfTokens);
+           return is_for_model && table.rows[row].values[column].count > 0;
+         });
+}
+
+Part part_of(const StudyTable& table, const std::string& data_set, Detail detail) {
+  Part part;
+  for (size_t row = 0; row < table.rows.size(); ++row)
+    if (table.rows[row].data_set == data_set) part.rows.push_back(row);
+  for (size_t column = 0; column < table.columns.size(); ++column)
+    if (is_shown(table, column, part.rows, detail)) part.columns.push_back(column);
+  return part;
+}
+
+std::string label_text(const StudyRow& row) {
+  const char* const mark = row.changes.empty() ? "" : " *";
+  return row.progress.empty() ? row.label + mark : fmt::format("{}{} ({})", row.label, mark, row.progress);
+}
+
+std::vector<Grid> grids_of(const StudyTable& table, Detail detail) {
+  const std::vector<std::string> data_sets = data_sets_of(table);
+  std::vector<Grid> grids;
+  for (const std::string& data_set : data_sets) {
+    const Part part = part_of(table, data_set, detail);
+    Grid& grid = grids.emplace_back();
+    if (data_sets.size() > 1) grid.data_set = data_set;
+    grid.header = {"configuration", "C", "runs"};
+    for (const size_t column : part.columns)
+      grid.header.push_back(header_text(table.columns[column]));
+    for (const size_t row : part.rows) {
+      const StudyRow& of_table = table.rows[row];
+      Cells& cells = grid.rows.emplace_back(
+          Cells{label_text(of_table), of_table.coverage, std::to_string(of_table.seeds.size())});
+      for (const size_t column : part.columns)
+        cells.push_back(cell_text(table.columns[column], of_table.values[column]));
+    }
   }
-  return grid;
+  return grids;
+}
+
+/// What the marks mean, a line for each row that has one.
+Cells footnotes_of(const StudyTable& table) {
+  Cells notes;
+  for (const StudyRow& row : table.rows)
+    if (!row.changes.empty())
+      notes.push_back(
+          fmt::format("* {}: changed while it was trained: {}", row.label, fmt::join(row.changes, "; ")));
+  return notes;
 }
 
 std::string latex_escaped(std::string_view text) {
@@ -127,14 +179,17 @@ std::string latex_row(const Cells& cells) {
   return fmt::format("{} \\\\\n", fmt::join(escaped, " & "));
 }
 
+std::string markdown_escaped(std::string_view text) {
+  std::string escaped;
+  for (const char c : text)
+    escaped += c == '|' || c == '_' || c == '*' || c == '<' ? fmt::format("\\{}", c) : std::string(1, c);
+  return escaped;
+}
+
 std::string markdown_row(const Cells& cells) {
   std::string line = "|";
-  for (const std::string& cell : cells) {
-    std::string escaped;
-    for (const char c : cell)
-      escaped += c == '|' || c == '_' || c == '*' || c == '<' ? fmt::format("\\{}", c) : std::string(1, c);
-    line += fmt::format(" {} |", escaped);
-  }
+  for (const std::string& cell : cells)
+    line += fmt::format(" {} |", markdown_escaped(cell));
   return line + "\n";
 }
 
@@ -161,35 +216,53 @@ std::string csv_key(const StudyColumn& column) {
 }  // namespace
 
 std::string to_text(const StudyTable& table) {
-  const Grid grid = grid_of(table, Detail::kTerminal);
-  TextTable text(grid.header);
-  for (const Cells& row : grid.rows)
-    text.add_row(row);
-  return text.str();
+  std::string all;
+  for (const Grid& grid : grids_of(table, Detail::kTerminal)) {
+    if (!grid.data_set.empty()) all += fmt::format("{}data set {}\n", all.empty() ? "" : "\n", grid.data_set);
+    TextTable text(grid.header);
+    for (const Cells& row : grid.rows)
+      text.add_row(row);
+    all += text.str();
+  }
+  for (const std::string& note : footnotes_of(table))
+    all += note + "\n";
+  return all;
 }
 
 std::string to_markdown(const StudyTable& table) {
-  const Grid grid = grid_of(table, Detail::kDocument);
-  Cells rule(grid.header.size(), "---:");
-  rule[0] = ":---";
-  std::string text = markdown_row(grid.header) + fmt::format("| {} |\n", fmt::join(rule, " | "));
-  for (const Cells& row : grid.rows)
-    text += markdown_row(row);
+  std::string text;
+  for (const Grid& grid : grids_of(table, Detail::kDocument)) {
+    if (!grid.data_set.empty())
+      text += fmt::format("{}Data set {}:\n\n", text.empty() ? "" : "\n", markdown_escaped(grid.data_set));
+    Cells rule(grid.header.size(), "---:");
+    rule[0] = ":---";
+    text += markdown_row(grid.header) + fmt::format("| {} |\n", fmt::join(rule, " | "));
+    for (const Cells& row : grid.rows)
+      text += markdown_row(row);
+  }
+  for (const std::string& note : footnotes_of(table))
+    text += fmt::format("\n{}\n", markdown_escaped(note));
   return text;
 }
 
 std::string to_latex(const StudyTable& table) {
-  const Grid grid = grid_of(table, Detail::kDocument);
   std::string text = "% needs \\usepackage{booktabs}\n";
-  text += fmt::format("\\begin{{tabular}}{{l{}}}\n\\toprule\n", std::string(grid.header.size() - 1, 'r'));
-  text += latex_row(grid.header) + "\\midrule\n";
-  for (const Cells& row : grid.rows)
-    text += latex_row(row);
-  return text + "\\bottomrule\n\\end{tabular}\n";
+  for (const Grid& grid : grids_of(table, Detail::kDocument)) {
+    if (!grid.data_set.empty()) text += fmt::format("% data set {}\n", grid.data_set);
+    text += fmt::format("\\begin{{tabular}}{{l{}}}\n\\toprule\n", std::string(grid.header.size() - 1, 'r'));
+    text += latex_row(grid.header) + "\\midrule\n";
+    for (const Cells& row : grid.rows)
+      text += latex_row(row);
+    text += "\\bottomrule\n\\end{tabular}\n";
+  }
+  for (const std::string& note : footnotes_of(table))
+    text += fmt::format("\\par{{\\footnotesize {}}}\n", latex_escaped(note));
+  return text;
 }
 
 std::string to_csv(const StudyTable& table) {
-  Cells header = {"label", "regime", "coverage", "runs", "unfinished_runs", "seeds", "processes", "device"};
+  Cells header = {"label", "data_set",  "regime", "coverage", "runs",   "unfinished_runs",
+                  "seeds", "processes", "device", "imported", "changes"};
   for (const StudyColumn& column : table.columns) {
     header.push_back(csv_key(column));
     if (column.comparison == Comparison::kNone) header.push_back(csv_key(column) + "_std");
@@ -197,13 +270,16 @@ std::string to_csv(const StudyTable& table) {
   std::string text = fmt::format("{}\n", fmt::join(header, ","));
   for (const StudyRow& row : table.rows) {
     Cells cells = {csv_text(row.label),
+                   csv_text(row.data_set),
                    csv_text(row.regime),
                    row.coverage,
                    std::to_string(row.seeds.size()),
                    std::to_string(row.unfinished),
                    fmt::format("{}", fmt::join(row.seeds, " ")),
                    std::to_string(row.processes),
-                   csv_text(row.device)};
+                   csv_text(row.device),
+                   row.imported,
+                   csv_text(fmt::format("{}", fmt::join(row.changes, "; ")))};
     for (size_t i = 0; i < table.columns.size(); ++i) {
       cells.push_back(csv_number(row.values[i].mean));
       if (table.columns[i].comparison == Comparison::kNone) cells.push_back(csv_number(row.values[i].std));

@@ -45,7 +45,10 @@ std::vector<std::string> cells_of(const Run& run) {
   std::vector<double> losses;
   for (const TrainRecord& record : run.train)
     losses.push_back(record.loss);
-  const double memory = measure(run).peak_memory_bytes;
+  const Measures measures = measure(run);
+  const auto memory = [](double bytes) {
+    return std::isnan(bytes) ? "-" : format_bytes(std::llround(bytes));
+  };
   return {run.spec.name, fmt::format("{}/{}", run.step(), total ? std::to_string(*total) : "?"),
           // Rounded down: 100 % means done.
           total ? fmt::format("{:.0f} %", std::floor(100.0 * static_cast<double>(run.step()) /
@@ -53,7 +56,7 @@ std::vector<std::string> cells_of(const Run& run) {
                 : "-",
           losses.empty() ? "-" : fmt::format("{:.4f}", losses.back()), sparkline(losses, kSparkCells),
           score(run), run.train.empty() ? "-" : format_count(run.train.back().samples_per_s), time_left(run),
-          std::isnan(memory) ? "-" : format_bytes(std::llround(memory))};
+          memory(measures.peak_tensor_memory_bytes), memory(measures.peak_process_memory_bytes)};
 }
 
 /// The beginning of a line of UTF-8.
@@ -106,7 +109,8 @@ std::string sparkline(const std::vector<double>& values, size_t cells) {
 std::string watch_view(const FoundRuns& found, size_t columns) {
   const auto finished =
       std::count_if(found.runs.begin(), found.runs.end(), [](const Run& run) { return run.is_finished(); });
-  TextTable table({"run", "step", "done", "loss", "course", "eval", "samples/s", "left", "memory"});
+  TextTable table({"run", "step", "done", "loss", "course", "eval", "samples/s", "left", "tensor memory",
+                   "process memory"});
   for (const Run& run : found.runs)
     table.add_row(cells_of(run));
   std::string text =
@@ -114,6 +118,8 @@ std::string watch_view(const FoundRuns& found, size_t columns) {
   text += table.str();
   for (const UnreadableRun& run : found.unreadable)
     text += fmt::format("{}: cannot be read: {}\n", run.dir.string(), run.reason);
+  for (const CopiedRun& copy : found.copies)
+    text += fmt::format("{}: the same run as {}\n", copy.dir.string(), copy.counted.string());
   return cut_lines(text, columns);
 }
 

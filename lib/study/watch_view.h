@@ -14,8 +14,8 @@ namespace sdp {
 std::string sparkline(const std::vector<double>& values, size_t cells);
 
 /// One line a run: name, step, share done, loss and its course, accuracy (of language models the loss) of the
-/// assembled model, samples/s, time left, peak memory; then runs that cannot be read. No line is longer than
-/// `columns` characters.
+/// assembled model, samples/s, time left, tensor memory, process memory; then runs that cannot be read, and
+/// copies. No line is longer than `columns` characters.
 std::string watch_view(const FoundRuns& found, size_t columns);
 
 }  // namespace sdp

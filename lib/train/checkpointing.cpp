@@ -95,11 +95,12 @@ Manifest manifest_of(const Experiment& experiment, const RunProgress& progress) 
   return manifest;
 }
 
-RunDescription describe_run(const Experiment& experiment) {
+RunDescription describe_run(const Experiment& experiment, const RunHistory& history) {
   return {
       .spec_yaml = to_yaml(experiment.spec),
       .plan_json =
-          plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n"};
+          plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n",
+      .run_json = history_text(history)};
 }
 
 std::vector<ManifestFile> write_description(const RunDescription& description,
@@ -111,6 +112,7 @@ std::vector<ManifestFile> write_description(const RunDescription& description,
   };
   write(kSavedSpec, description.spec_yaml);
   write(kSavedPlan, description.plan_json);
+  write(kSavedHistory, description.run_json);
   return files;
 }
 

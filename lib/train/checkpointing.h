@@ -15,6 +15,7 @@
 #include "data/dataset.h"
 #include "engine/engine.h"
 #include "io/on_progress.h"
+#include "report/run_history.h"
 #include "train/checkpoint_keys.h"
 #include "train/experiment.h"
 #include "train/full_model.h"
@@ -35,13 +36,14 @@ struct RunProgress {
 /// A manifest without its files, for the processes of the experiment.
 Manifest manifest_of(const Experiment& experiment, const RunProgress& progress);
 
-/// What a run folder and each of its checkpoints have as spec.yaml and plan.json.
+/// What a run folder and each of its checkpoints have as spec.yaml, plan.json and run.json.
 struct RunDescription {
   std::string spec_yaml;
   std::string plan_json;
+  std::string run_json;
 };
-RunDescription describe_run(const Experiment& experiment);
-/// Writes both files into a folder. Returns what a manifest says of them.
+RunDescription describe_run(const Experiment& experiment, const RunHistory& history);
+/// Writes these files into a folder. Returns what a manifest says of them.
 std::vector<ManifestFile> write_description(const RunDescription& description,
                                             const std::filesystem::path& folder);
 

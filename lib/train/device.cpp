@@ -94,7 +94,7 @@ int64_t device_memory_bytes([[maybe_unused]] c10::Device device) {
   return physical_memory_bytes();
 }
 
-int64_t peak_memory_bytes([[maybe_unused]] c10::Device device) {
+int64_t peak_process_memory_bytes([[maybe_unused]] c10::Device device) {
 #ifdef USE_C10D_NCCL
   if (device.is_cuda()) {
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());

@@ -50,9 +50,10 @@ int64_t device_memory_bytes(c10::Device device);
 /// Waits until the device has done what was given to it. Nothing on a CPU.
 void synchronize(c10::Device device);
 
-/// Most memory of this process: what CUDA's caching allocator has reserved on the device since the last
-/// reset_peak_memory(), or resident memory on a CPU so far.
-int64_t peak_memory_bytes(c10::Device device);
+/// The process memory at its peak: what CUDA's caching allocator has reserved on the device since the last
+/// reset_peak_memory(), or the process's resident memory on a CPU so far. It holds the tensors and whatever
+/// else the process needs.
+int64_t peak_process_memory_bytes(c10::Device device);
 void reset_peak_memory(c10::Device device);
 
 }  // namespace sdp

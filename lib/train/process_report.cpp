@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace sdp {
 namespace {
@@ -50,8 +51,12 @@ void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processe
   for (const ProcessReport& process : processes) {
     record.data_wait_ms = std::max(record.data_wait_ms, process.data_wait_ms / static_cast<double>(steps));
     record.skipped_samples += static_cast<int64_t>(process.skipped_samples);
-    record.peak_memory_bytes =
-        std::max(record.peak_memory_bytes, static_cast<int64_t>(process.peak_memory_bytes));
+    record.peak_process_memory_bytes =
+        std::max(record.peak_process_memory_bytes, static_cast<int64_t>(process.peak_process_memory_bytes));
+    record.peak_tensor_memory_bytes =
+        std::max(record.peak_tensor_memory_bytes,
+                 static_cast<int64_t>(std::accumulate(process.peak_tensor_bytes.begin(),
+                                                      process.peak_tensor_bytes.end(), 0.0)));
     in_flight_ms += process.reduce_ms + process.publish_ms;
     waited_ms += process.reduce_wait_ms + process.publish_wait_ms;
   }

@@ -13,8 +13,8 @@ namespace sdp {
 
 /// Sums over the interval's steps, not averages.
 struct ProcessReport {
-  double save_due = 0;           ///< 1: checkpoint.every_minutes have passed; rank 0's counts
-  double peak_memory_bytes = 0;  ///< of the process
+  double save_due = 0;  ///< 1: checkpoint.every_minutes have passed; rank 0's counts
+  double peak_process_memory_bytes = 0;
   double data_wait_ms = 0;
   double skipped_samples = 0;
   double busy_ms = 0;  ///< time without waiting for exchanges and data
@@ -25,8 +25,8 @@ struct ProcessReport {
   template <class Visitor>
   void visit(Visitor visitor) {
     for (double* value :
-         {&save_due, &peak_memory_bytes, &data_wait_ms, &skipped_samples, &busy_ms, &reduce_bytes, &reduce_ms,
-          &reduce_wait_ms, &publish_bytes, &publish_ms, &publish_wait_ms})
+         {&save_due, &peak_process_memory_bytes, &data_wait_ms, &skipped_samples, &busy_ms, &reduce_bytes,
+          &reduce_ms, &reduce_wait_ms, &publish_bytes, &publish_ms, &publish_wait_ms})
       visitor(*value);
     for (double& value : peak_tensor_bytes)
       visitor(value);

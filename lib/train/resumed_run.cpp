@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "spec/error.h"
+#include "spec/load.h"
 
 namespace sdp {
 
@@ -20,6 +21,13 @@ bool finds_checkpoint(const std::filesystem::path& run_dir, Resume resume) {
       fmt::format("--resume: there is no checkpoint in the run folder {}. Start the run without --resume, or "
                   "with --resume=if-any, which starts it where there is no checkpoint.",
                   run_dir.string()));
+}
+
+SavedRun read_saved_run(const CheckpointStore& store, int64_t step) {
+  SavedRun saved{.spec = load_saved_spec(store.verified_file(step, kSavedSpec)), .history = new_history()};
+  if (store.has_file(step, kSavedHistory))
+    saved.history = read_history(store.verified_file(step, kSavedHistory)).value();
+  return saved;
 }
 
 }  // namespace sdp

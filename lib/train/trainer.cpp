@@ -7,6 +7,8 @@
 
 #include "report/stopwatch.h"
 #include "report/work.h"
+#include "spec/resume.h"
+#include "train/resumed_run.h"
 #include "train/run_text.h"
 
 namespace sdp {
@@ -42,7 +44,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
   train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm);
   if (has_steps()) feed_ = train_source_.training(batches_of_process());
   if (comm.rank() == 0) {
-    description_ = describe_run(experiment);
+    description_ = describe_run(experiment, history_);
     log_.info(describe_length(experiment, steps_));
     for (const Dataset* data : {data_.train.get(), data_.test.get()})
       if (const std::string note = data->note(); !note.empty()) log_.warn(note);
@@ -112,9 +114,27 @@ void Trainer::start_fresh_or_resume(Resume resume) {
   }
   owes_evaluation_ = reader && owes_evaluation();
   if (comm_.rank() == 0 && has_work()) {
+    take_history(step);
     cut_back_metrics(reader ? &reader->manifest() : nullptr);
     if (has_steps()) std::filesystem::remove(folder_.summary());
   }
+}
+
+/// Continues the history of the checkpoint, or begins one, and tells what of the spec has changed.
+void Trainer::take_history(std::optional<int64_t> step) {
+  std::vector<SpecChange> changes;
+  history_ = new_history();
+  if (step) {
+    const CheckpointStore store(folder_.dir);
+    SavedRun saved = read_saved_run(store, *step);
+    for (const std::string& warning : check_resumable(saved.spec, experiment_.spec))
+      log_.warn(warning);
+    changes = changes_between(saved.spec, experiment_.spec);
+    history_ = std::move(saved.history);
+    checkpoint_ = store.folder(*step).filename().string();
+  }
+  continue_history(history_, first_step_, changes, {training_data_.samples, training_data_.hash},
+                   {test_data_.samples, test_data_.hash});
 }
 
 bool Trainer::evaluation_is_due(int64_t done) const {
@@ -263,7 +283,7 @@ ExitCode Trainer::run() {
     if (comm_.rank() == 0)
       log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}",
                             first_step_, total));
-    if (first_step_ == total) summarize();
+    if (first_step_ == total) summarize();  // which a part that was killed had no time for
     return ExitCode::kOk;
   }
   if (experiment_.spec.checkpoint.at_start && first_step_ == 0 && saved_step_ != 0) save(0);

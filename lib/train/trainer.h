@@ -67,6 +67,7 @@ class Trainer {
 
   bool has_steps() const { return first_step_ < steps_.length.total_steps; }
   void start_fresh_or_resume(Resume resume);
+  void take_history(std::optional<int64_t> step);
   std::optional<int64_t> step_to_resume_from(Resume resume);
   void cut_back_metrics(const Manifest* saved);
   void train_step(int64_t step);
@@ -102,7 +103,7 @@ class Trainer {
   /// Logs a message while a line of progress may be drawn.
   void tell(const std::string& message);
   void warn(const std::string& message);
-  void show_progress(int64_t done, double loss, double samples_per_s, int64_t memory_bytes);
+  void show_progress(const TrainRecord& record);
 
   const Experiment& experiment_;
   Communicator& comm_;
@@ -135,6 +136,8 @@ class Trainer {
   int64_t consecutive_skips_ = 0;
   int64_t imported_batch_norm_updates_ = 0;
   int64_t kept_metrics_lines_ = 0;  ///< of earlier parts of the run; rank 0 only
+  std::string checkpoint_;          ///< folder of the one it goes on from; rank 0 only
+  RunHistory history_;              ///< rank 0 only
   RunDescription description_;      ///< rank 0 only
 };
 

@@ -34,16 +34,17 @@ ProcessReport Trainer::report() {
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - interval_.began).count();
   const ExchangeTotals reduce = engine_.reduce_totals() - interval_.reduce;
   const ExchangeTotals publish = engine_.publish_totals() - interval_.publish;
-  ProcessReport report{.save_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1.0 : 0.0,
-                       .peak_memory_bytes = static_cast<double>(peak_memory_bytes(comm_.device())),
-                       .data_wait_ms = feed_->wait_ms() - interval_.data_wait_ms,
-                       .skipped_samples = static_cast<double>(interval_.skipped),
-                       .reduce_bytes = static_cast<double>(reduce.bytes_sent),
-                       .reduce_ms = reduce.in_flight_ms,
-                       .reduce_wait_ms = reduce.waited_ms,
-                       .publish_bytes = static_cast<double>(publish.bytes_sent),
-                       .publish_ms = publish.in_flight_ms,
-                       .publish_wait_ms = publish.waited_ms};
+  ProcessReport report{
+      .save_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1.0 : 0.0,
+      .peak_process_memory_bytes = static_cast<double>(peak_process_memory_bytes(comm_.device())),
+      .data_wait_ms = feed_->wait_ms() - interval_.data_wait_ms,
+      .skipped_samples = static_cast<double>(interval_.skipped),
+      .reduce_bytes = static_cast<double>(reduce.bytes_sent),
+      .reduce_ms = reduce.in_flight_ms,
+      .reduce_wait_ms = reduce.waited_ms,
+      .publish_bytes = static_cast<double>(publish.bytes_sent),
+      .publish_ms = publish.in_flight_ms,
+      .publish_wait_ms = publish.waited_ms};
   report.busy_ms = ms - report.data_wait_ms - report.reduce_wait_ms - report.publish_wait_ms;
   const MemoryByKind peak = allocated_at_peak();
   std::copy(peak.bytes.begin(), peak.bytes.end(), report.peak_tensor_bytes.begin());
@@ -82,6 +83,7 @@ void Trainer::check_lock() const {
 StartRecord Trainer::start_record() const {
   const RunOwner& owner = run_.lock->owner();
   StartRecord record{.step = first_step_,
+                     .checkpoint = checkpoint_,
                      .data_s = data_.open_s,
                      .time = owner.since,
                      .version = kProgramVersion,
@@ -136,7 +138,7 @@ bool Trainer::log_interval(int64_t done) {
         .step_ms = seconds * 1e3 / steps};
     add_reports(record, gathered.processes, interval_.steps);
     metrics_->append(record);
-    show_progress(done, loss, record.samples_per_s, record.peak_memory_bytes);
+    show_progress(record);
     // The first interval waits for the first batch.
     if (done - first_step_ > interval_.steps) warn_of_slow_data(record.step_ms, record.data_wait_ms);
   }
@@ -151,15 +153,16 @@ void Trainer::warn_of_slow_data(double step_ms, double wait_ms) {
   warn(*warning);
 }
 
-void Trainer::show_progress(int64_t done, double loss, double samples_per_s, int64_t memory_bytes) {
-  progress_.update({.step = done,
+void Trainer::show_progress(const TrainRecord& record) {
+  progress_.update({.step = record.step,
                     .total_steps = steps_.length.total_steps,
-                    .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+                    .epoch = record.epoch,
                     .total_epochs = steps_.epochs,
-                    .loss = loss,
-                    .samples_per_s = samples_per_s,
+                    .loss = record.loss,
+                    .samples_per_s = record.samples_per_s,
                     .seconds_left = std::nullopt,
-                    .memory_bytes = memory_bytes});
+                    .process_memory_bytes = record.peak_process_memory_bytes,
+                    .tensor_memory_bytes = record.peak_tensor_memory_bytes});
 }
 
 void Trainer::tell(const std::string& message) {

@@ -19,7 +19,8 @@ SMALL = {
     "output": {"trace": False},
 }
 TRAIN_KEYS = [
-    "loss", "lr", "epoch", "samples_per_s", "step_ms", "data_wait_ms", "peak_memory_bytes", "bytes_sent", "overlap",
+    "loss", "lr", "epoch", "samples_per_s", "step_ms", "data_wait_ms", "peak_process_memory_bytes",
+    "peak_tensor_memory_bytes", "bytes_sent", "overlap",
 ]
 EVAL_KEYS = ["accuracy", "loss", "accuracy_uncorrected", "loss_uncorrected", "eval_s"]
 SUBNETWORK_KEYS = ["subnetwork_loss", "subnetwork_accuracy"]  # TensorBoard shows means

@@ -67,7 +67,7 @@ def measures(run):
         "steps": STEPS,
         "epochs": STEPS * 4 * 2 / 200,
         "training_flops": STEPS * 4 * sum(worker["flops_per_sample"] for worker in plan["per_worker"]),
-        "peak_memory_bytes": max(max(of_line) for of_line in held.values()),
+        "peak_tensor_memory_bytes": max(max(of_line) for of_line in held.values()),
         "step_ms": statistics.median(line["step_ms"] for line in train[1:]),
         "samples_per_s": statistics.median(line["samples_per_s"] for line in train[1:]),
         "sent_bytes_per_step": statistics.median(
@@ -103,7 +103,7 @@ def test_csv_has_the_statistics_of_the_metrics(runs):
     for key, value in ddp.items():
         assert float(rows["DDP"][key]) == pytest.approx(value, rel=1e-12), key
         assert rows["DDP"][f"{key}_std"] == ""
-    for key in ("training_flops", "peak_memory_bytes", "step_ms", "sent_bytes_per_step"):
+    for key in ("training_flops", "peak_tensor_memory_bytes", "step_ms", "sent_bytes_per_step"):
         ratio = statistics.mean(one[key] for one in both) / ddp[key]
         assert float(rows["B-SDP 1/2"][f"{key}_over_baseline"]) == pytest.approx(ratio, rel=1e-12)
     difference = statistics.mean(one["accuracy"] for one in both) - ddp["accuracy"]

@@ -258,6 +258,21 @@ def test_resume_of_another_experiment_is_refused_and_loses_nothing(tmp_path, dat
 def test_resume_with_another_learning_rate_says_so(tmp_path, data, ten_steps):
     result = resume_copy(tmp_path, data, ten_steps, 2, 0, optimizer={"lr": 0.01})
     assert "optimizer.lr (was 0.05, now 0.01)" in result.stderr
+    run_dir = tmp_path / "runs" / "run"
+    before, after = (json.loads((folder / "run.json").read_text()) for folder in (ten_steps, run_dir))
+    after["changes"] = [change for change in after["changes"] if change["key"] != "output.dir"]
+    assert after == before | {"changes": [
+        {"step": 10, "key": "optimizer.lr", "was": "0.05", "now": "0.01"},
+        {"step": 10, "key": "train.max_steps", "was": "10", "now": "20"},
+    ]}
+    assert (run_dir / "checkpoints" / "step-00000020" / "run.json").read_bytes() == (run_dir / "run.json").read_bytes()
+    starts = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "start"]
+    assert [line.get("checkpoint") for line in starts] == [None, "step-00000010"]
+    label = "B-SDP 2/4, lr 0.05, 0.01 from step 10, max_steps 10, 20 from step 10 *"
+    shutil.copytree(run_dir, tmp_path / "runs" / "copy")
+    report = harness.run("report", ten_steps, tmp_path / "runs")
+    assert label in report.stdout and f"{run_dir}: the same run as {tmp_path / 'runs' / 'copy'}" in report.stderr
+    assert len([line for line in report.stdout.splitlines() if line.startswith("B-SDP")]) == 2
     assert harness.json_lines(tmp_path / "runs" / "run" / "metrics.jsonl")[-1]["step"] == 20
 
 

@@ -75,7 +75,7 @@ TEST_CASE("records go to both files; what is null in the line is no scalar", "[e
   EvalRecord eval = {.step = 4, .loss = 1, .accuracy = 0.5};
   eval.subnetwork_loss = {1, 2};
   eval.subnetwork_accuracy = {0.25, 0.5};
-  CHECK(scalars_of(train).size() == 9);
+  CHECK(scalars_of(train).size() == 10);
   const std::vector<Scalar> scalars = scalars_of(eval);
   REQUIRE(scalars.size() == 5);
   CHECK(scalars[3].tag == "eval/subnetwork_loss");

@@ -32,7 +32,8 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
                              .step_ms = 1.5,
                              .data_wait_ms = 0.25,
                              .skipped_samples = 2,
-                             .peak_memory_bytes = 1234567890123,
+                             .peak_process_memory_bytes = 1234567890123,
+                             .peak_tensor_memory_bytes = 155,
                              .bytes_sent = 42,
                              .overlap = 0.75,
                              .slowest_rank = 1,
@@ -51,7 +52,8 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
   CHECK(
       to_json_line(train) ==
       R"({"kind":"train","step":3,"epoch":0.5,"loss":2.0,"lr":0.1,"samples_per_s":1000.0,"step_ms":1.5,)"
-      R"("data_wait_ms":0.25,"skipped_samples":2,"peak_memory_bytes":1234567890123,"bytes_sent":42,)"
+      R"("data_wait_ms":0.25,"skipped_samples":2,"peak_process_memory_bytes":1234567890123,)"
+      R"("peak_tensor_memory_bytes":155,"bytes_sent":42,)"
       R"("overlap":0.75,"slowest_rank":1,"exchange":{"reduce_bytes":[1,2],"publish_bytes":[3,4],)"
       R"("reduce_ms":[0.5,1.0],"publish_ms":[2.0,3.0],"reduce_wait_ms":[0.0,0.25],)"
       R"("publish_wait_ms":[1.0,0.0],"busy_ms":[7.0,8.0]},"memory":{"activations_bytes":[10,11],)"
@@ -106,6 +108,8 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
   CHECK(to_json_line(start) ==
         R"({"kind":"start","step":3,"data_s":0.5,"time":"2026-11-22T18:30:00Z","version":"0.2",)"
         R"("hosts":["a","b"],"threads":[8,4]})");
+  start.checkpoint = "step-00000003";
+  CHECK(contains(to_json_line(start), R"("step":3,"checkpoint":"step-00000003","data_s")"));
   start.job = "77";
   start.job_restarts = 1;
   CHECK(contains(to_json_line(start), R"("job":"77","job_restarts":1)"));

@@ -21,17 +21,22 @@ ProgressState half_way() {
           .loss = 2.30258,
           .samples_per_s = 1050,
           .seconds_left = 184,
-          .memory_bytes = (int64_t{5} << 30) / 4};
+          .process_memory_bytes = (int64_t{5} << 30) / 4,
+          .tensor_memory_bytes = int64_t{20} << 20};
 }
 
 }  // namespace
 
 TEST_CASE("the progress line takes the room it gets", "[progress]") {
   const ProgressState state = half_way();
-  const std::string full = " 50% epoch 1.25/10 loss 2.3026 1.05 k samples/s ETA 3m 04s 1.25 GiB";
+  const std::string full =
+      " 50% epoch 1.25/10 loss 2.3026 1.05 k samples/s ETA 3m 04s process memory 1.25 GiB tensor memory 20.0 "
+      "MiB";
   CHECK(format_progress(state, 200) == "[###############---------------] " + full);
-  CHECK(format_progress(state, 80) == "[#####-----] " + full);
-  CHECK(format_progress(state, 67) == full);
+  CHECK(format_progress(state, 118) == "[#####-----] " + full);
+  CHECK(format_progress(state, 105) == full);
+  CHECK(format_progress(state, 104) == "[#########----------] " + full.substr(0, 82));
+  CHECK(format_progress(state, 82) == full.substr(0, 82));
   CHECK(format_progress(state, 66) == "[##---]  50% epoch 1.25/10 loss 2.3026 1.05 k samples/s ETA 3m 04s");
   CHECK(format_progress(state, 50) == "[###---]  50% epoch 1.25/10 loss 2.3026 ETA 3m 04s");
   CHECK(format_progress(state, 30) == " 50% loss 2.3026 ETA 3m 04s");
@@ -52,7 +57,8 @@ TEST_CASE("the progress line shows what is known", "[progress]") {
   CHECK(format_progress_line(state) == "step 1000/1000 100% epoch 2.00 loss nan");
   CHECK(format_progress_line({}) == "step 0/0   0% epoch 0.00");
   CHECK(format_progress_line(half_way()) ==
-        "step 500/1000  50% epoch 1.25/10 loss 2.3026 1.05 k samples/s ETA 3m 04s 1.25 GiB");
+        "step 500/1000  50% epoch 1.25/10 loss 2.3026 1.05 k samples/s ETA 3m 04s "
+        "process memory 1.25 GiB tensor memory 20.0 MiB");
 }
 
 TEST_CASE("away from a terminal there is a line at the logging interval and at the end", "[progress]") {

@@ -86,6 +86,7 @@ TEST_CASE("names of a run folder's files", "[run_folder]") {
   const RunFolder run = {"runs/x"};
   CHECK(run.spec() == "runs/x/spec.yaml");
   CHECK(run.plan() == "runs/x/plan.json");
+  CHECK(run.history() == "runs/x/run.json");
   CHECK(run.metrics() == "runs/x/metrics.jsonl");
   CHECK(run.trace() == "runs/x/trace.jsonl");
   CHECK(run.log() == "runs/x/log.txt");

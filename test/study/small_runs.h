@@ -33,6 +33,7 @@ inline TrainRecord train_record(int64_t step, double loss, double step_ms) {
   record.loss = loss;
   record.samples_per_s = 32e3 / step_ms;
   record.step_ms = step_ms;
+  record.peak_process_memory_bytes = 1 << 20;
   record.exchange.reduce_bytes = {100, 300};
   record.exchange.publish_bytes = {20, 60};
   record.memory = {.activations_bytes = {1000, 900},

@@ -79,6 +79,6 @@ TEST_CASE("language models have figures of their own, with losses", "[study]") {
   CHECK(figure_of(figures, "eval_loss_steps").series[0].y[0] == 2.5);
   figures = study_figures(group_runs({tokens, images}));
   CHECK(figures.size() == 18);
-  CHECK(figure_of(figures, "eval_loss_memory_of_tokens").series.size() == 1);
-  CHECK(figure_of(figures, "accuracy_memory_of_images").series.size() == 1);
+  CHECK(figure_of(figures, "eval_loss_memory_tokens").series.size() == 1);
+  CHECK(figure_of(figures, "accuracy_memory_cifar10").series.size() == 1);
 }

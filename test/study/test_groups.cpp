@@ -47,6 +47,74 @@ TEST_CASE("runs that differ in seed, name and what is written are one group", "[
   CHECK(groups[1].label == "B-SDP 2/4, lr 0.5");
 }
 
+TEST_CASE("runs from other first weights are other groups", "[study]") {
+  Run scratch = small_run(0), a = small_run(1), b = small_run(2), same = small_run(3);
+  a.history.imported = {.path = "a.safetensors", .bytes = 5, .xxh3_128 = "0123456789abcdef"};
+  same.history.imported = {.path = "elsewhere/a.safetensors", .bytes = 5, .xxh3_128 = "0123456789abcdef"};
+  b.history.imported = {.path = "a.safetensors", .bytes = 5, .xxh3_128 = "ff23456789abcdef"};
+  CHECK(labels_of({scratch, a, same, b}) ==
+        Labels{"B-SDP 2/4, from scratch", "B-SDP 2/4, imported 01234567", "B-SDP 2/4, imported ff234567"});
+  CHECK(labels_of({a, same}) == Labels{"B-SDP 2/4"});
+  for (Run* run : {&scratch, &a})
+    run->sweep_label = "mine";
+  CHECK(labels_of({scratch, a}) == Labels{"mine, from scratch", "mine, imported 01234567"});
+}
+
+TEST_CASE("runs whose spec changed on the way are a group of their own", "[study]") {
+  Run plain = small_run(0), changed = small_run(1), same = small_run(2), later = small_run(3);
+  for (Run* run : {&changed, &same, &later}) {
+    run->train = {train_record(25, 1, 1)};
+    run->spec.optimizer.lr = 0.01;
+    run->history.changes = {{.step = 10, .key = "optimizer.lr", .was = "0.5", .now = "0.02"},
+                            {.step = 20, .key = "optimizer.lr", .was = "0.02", .now = "0.01"},
+                            {.step = 20, .key = "output.dir", .was = "\"runs\"", .now = "\"elsewhere\""}};
+  }
+  later.history.changes[1].step = 21;
+  const std::vector<Group> groups = group_runs({plain, changed, same, later});
+  REQUIRE(groups.size() == 3);
+  CHECK(groups[0].label == "B-SDP 2/4, lr 0.1");
+  CHECK(groups[0].changes.empty());
+  CHECK(groups[1].label == "B-SDP 2/4, lr 0.5, 0.02 from step 10, 0.01 from step 20");
+  CHECK(groups[1].runs.size() == 2);
+  CHECK(groups[1].changes == Labels{"optimizer.lr 0.5, 0.02 from step 10, 0.01 from step 20"});
+  CHECK(groups[2].label == "B-SDP 2/4, lr 0.5, 0.02 from step 10, 0.01 from step 21");
+  CHECK(labels_of({changed}) == Labels{groups[1].label});  // also alone
+  for (Run* run : {&plain, &changed})
+    run->sweep_label = "mine";
+  CHECK(labels_of({plain, changed}) == Labels{"mine", "mine, lr 0.5, 0.02 from step 10, 0.01 from step 20"});
+
+  changed.sweep_label = plain.sweep_label = "";
+
+  // Nothing was trained with the new value yet, or after it the training data were others.
+  changed.history.changes = {{.step = 25, .key = "optimizer.lr", .was = "0.1", .now = "0.01"}};
+  CHECK(group_runs({plain, changed}).size() == 1);
+  changed.history.changes = {{.step = 5, .key = "training_data", .was = "aa", .now = "bb"}};
+  CHECK(labels_of({changed}) == Labels{"B-SDP 2/4, training_data aa, bb from step 5"});
+}
+
+TEST_CASE("a data set is what its files hold, wherever they are", "[study]") {
+  Run a = small_run(0), copy = small_run(1), other = small_run(2), old = small_run(3);
+  for (Run* run : {&a, &copy, &other}) {
+    run->history.training_data = {.samples = 9, .hash = "aa"};
+    run->history.test_data = {.samples = 3, .hash = "bb"};
+  }
+  a.spec.data.path = old.spec.data.path = "here";  // the old one does not tell what it read
+  copy.spec.data.path = other.spec.data.path = "there";
+  other.history.training_data.hash = "cc";
+  const std::vector<Group> groups = group_runs({a, other, copy, old});
+  REQUIRE(groups.size() == 2);
+  CHECK(groups[0].label == "B-SDP 2/4");
+  CHECK(groups[0].data_set == "cifar10 in here");
+  CHECK(groups[0].runs.size() == 3);
+  CHECK(groups[1].label == "B-SDP 2/4");
+  CHECK(groups[1].data_set == "cifar10 in there");
+  CHECK(group_runs({a})[0].data_set == "cifar10");
+  other.spec.data.path = "here";
+  CHECK(group_runs({a, other})[1].data_set == "cifar10 cc");
+  other.spec.data.name = DatasetName::kTokens;
+  CHECK(group_runs({a, other})[1].data_set == "tokens");
+}
+
 TEST_CASE("groups are called by what differs", "[study]") {
   Run base = small_run(), other = small_run(), dense = small_run(0, 4);
   CHECK(labels_of({base}) == Labels{"B-SDP 2/4"});

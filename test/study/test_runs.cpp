@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "catch.h"
@@ -121,18 +123,44 @@ TEST_CASE("runs are searched, each found once, broken ones with their reason", "
   CHECK(contains(message_of<DataError>([&] { find_runs({folder.path()}); }), "sweep.json"));
 }
 
+TEST_CASE("copies of a run count once, other continuations of it do not", "[study]") {
+  const TempFolder folder;
+  const auto put_copy = [&](const char* name, const RunHistory& history, int64_t step) {
+    put_run(folder / name, fmt::format("{{\"kind\":\"train\",\"step\":{},\"loss\":1}}\n", step));
+    put(folder / name / "run.json", history_text(history));
+  };
+  RunHistory history = new_history();
+  put_copy("a", history, 10);
+  put_copy("b", history, 20);
+  put_copy("c", history, 20);
+  put_copy("other", new_history(), 20);
+  history.changes = {{.step = 10, .key = "optimizer.lr", .was = "1", .now = "2"}};
+  put_copy("changed", history, 20);
+  const FoundRuns found = find_runs({folder.path()});
+  std::vector<std::filesystem::path> counted;
+  for (const Run& run : found.runs)
+    counted.push_back(run.dir.filename());
+  CHECK(counted == std::vector<fs::path>{"b", "changed", "other"});
+  REQUIRE(found.copies.size() == 2);
+  for (const CopiedRun& copy : found.copies)
+    CHECK(copy.counted == folder / "b");
+  CHECK(found.copies[0].dir == folder / "a");
+  CHECK(found.copies[1].dir == folder / "c");
+}
+
 TEST_CASE("measures of a run", "[study]") {
   Run run = small_run();
   CHECK(std::isnan(measure(run).accuracy));
   CHECK(measure(run).largest_parameters == 40);
   CHECK(std::isnan(measure(run).step_ms));
-  CHECK(std::isnan(measure(run).peak_memory_bytes));
+  CHECK(std::isnan(measure(run).peak_tensor_memory_bytes));
 
   run.train = {train_record(10, 3, 900)};
   CHECK(measure(run).step_ms == 900);
   run.train.push_back(train_record(20, 2, 20));
   run.train.push_back(train_record(30, 1, 40));
   run.train[0].memory.activations_bytes = {1, 7000};
+  run.train[1].peak_process_memory_bytes = 3 << 20;
   run.evals = {{.step = 20, .loss = 9, .accuracy = 0.1},
                {.step = 30,
                 .loss = 1.5,
@@ -158,8 +186,9 @@ TEST_CASE("measures of a run", "[study]") {
   CHECK(measures.step_ms == 30);  // without the first
   CHECK(measures.samples_per_s == Approx((1600 + 800) / 2.0));
   CHECK(measures.sent_bytes_per_step == (100 + 300 + 20 + 60) / 2.0);
-  CHECK(measures.peak_memory_bytes == 7000 + 300 + 20 + 5 + 2);
-  CHECK(measures.peak_memory_per_worker_bytes == measures.peak_memory_bytes / 2);
+  CHECK(measures.peak_tensor_memory_bytes == 7000 + 300 + 20 + 5 + 2);
+  CHECK(measures.peak_tensor_memory_per_worker_bytes == measures.peak_tensor_memory_bytes / 2);
+  CHECK(measures.peak_process_memory_bytes == 3 << 20);
   CHECK(measures.peak_activations_bytes == 7000);
   CHECK(measures.peak_buckets_bytes == 2);
 }
@@ -176,11 +205,11 @@ TEST_CASE("the memory of an evaluation is not training's", "[study]") {
   Run run = small_run();
   run.train = {train_record(10, 3, 1), train_record(20, 2, 1), train_record(30, 1, 1)};
   run.train[2].memory.activations_bytes = {50000, 1};
-  CHECK(measure(run).peak_memory_bytes == 50000 + 100 + 10 + 5 + 1);
+  CHECK(measure(run).peak_tensor_memory_bytes == 50000 + 100 + 10 + 5 + 1);
   run.evals = {{.step = 20}};  // after the line of step 20: in the next one's interval
-  CHECK(measure(run).peak_memory_bytes == 900 + 300 + 20 + 5 + 2);
+  CHECK(measure(run).peak_tensor_memory_bytes == 900 + 300 + 20 + 5 + 2);
   run.evals = {{.step = 5}, {.step = 10}, {.step = 25}};  // in every interval
-  CHECK(measure(run).peak_memory_bytes == 50000 + 100 + 10 + 5 + 1);
+  CHECK(measure(run).peak_tensor_memory_bytes == 50000 + 100 + 10 + 5 + 1);
 }
 
 TEST_CASE("medians", "[study]") {

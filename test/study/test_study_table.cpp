@@ -54,7 +54,7 @@ TEST_CASE("a row holds statistics over seeds", "[study]") {
 
 TEST_CASE("comparisons with a baseline", "[study]") {
   const StudyTable table = make_table(three_runs(), "DDP");
-  CHECK(table.baseline == "DDP & \"all\", 100 %");
+  CHECK(table.baselines == std::vector<std::string>{"DDP & \"all\", 100 %"});
   CHECK(value_of(table, 0, "accuracy", Comparison::kDifference).mean == 0.5625 - 0.75);
   CHECK(value_of(table, 0, "step_ms", Comparison::kRatio).mean == Approx(10.5 / 12));
   CHECK(value_of(table, 1, "training_flops", Comparison::kRatio).mean == 1);
@@ -97,13 +97,62 @@ TEST_CASE("a language model's table shows loss and perplexity", "[study]") {
   CHECK_FALSE(contains(markdown, "accuracy"));
 }
 
+TEST_CASE("what changed on the way is marked and told", "[study]") {
+  std::vector<Run> runs = {small_run(0), small_run(0)};
+  for (Run& run : runs) {
+    run.evals = {{.step = 30, .accuracy = 0.5}};
+    finish(run);
+  }
+  runs[1].spec.optimizer.lr = 0.5;
+  runs[1].history.changes = {{.step = 20, .key = "optimizer.lr", .was = "0.1", .now = "0.5"}};
+  const StudyTable table = make_table(group_runs(std::move(runs)), "");
+  const std::string note =
+      "B-SDP 2/4, lr 0.1, 0.5 from step 20: changed while it was trained: optimizer.lr 0.1, 0.5 from step 20";
+  CHECK(contains(to_text(table), "B-SDP 2/4, lr 0.1, 0.5 from step 20 * "));
+  CHECK(contains(to_text(table), "\n* " + note + "\n"));
+  CHECK(contains(to_markdown(table), "| B-SDP 2/4, lr 0.1, 0.5 from step 20 \\* |"));
+  CHECK(contains(to_markdown(table), "\n\n\\* " + note + "\n"));
+  CHECK(contains(to_latex(table), "B-SDP 2/4, lr 0.1, 0.5 from step 20 * &"));
+  CHECK(contains(to_latex(table), "\\end{tabular}\n\\par{\\footnotesize * " + note + "}\n"));
+  CHECK(contains(to_csv(table),
+                 "\n\"B-SDP 2/4, lr 0.1, 0.5 from step 20\",cifar10,B-SDP,2/4,1,0,0,2,CPU,,"
+                 "\"optimizer.lr 0.1, 0.5 from step 20\",0.5,"));
+  CHECK(contains(to_text(table), "B-SDP 2/4, lr 0.1  "));  // and no mark
+}
+
+TEST_CASE("each data set has a table of its own", "[study]") {
+  std::vector<Run> runs = {small_run(0), small_run(0, 4), small_run(0), small_run(0, 4)};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    runs[i].evals = {{.step = 30, .loss = 1.25, .accuracy = 0.125 * static_cast<double>(i + 1)}};
+    if (i > 1) runs[i].spec.data.name = DatasetName::kTokens;
+  }
+  const std::vector<Group> groups = group_runs(std::move(runs));
+  const StudyTable table = make_table(groups, "ZeRO-2");
+  CHECK(table.baselines == std::vector<std::string>{"ZeRO-2", "ZeRO-2"});
+  CHECK(value_of(table, 0, "accuracy", Comparison::kDifference).mean == 0.125 - 0.25);
+  CHECK(value_of(table, 2, "accuracy", Comparison::kDifference).mean == 0.375 - 0.5);
+  const std::string text = to_text(table);
+  REQUIRE(text.starts_with("data set cifar10\nconfiguration "));
+  const size_t second = text.find("\n\ndata set tokens\nconfiguration ");
+  REQUIRE(second != std::string::npos);
+  CHECK(contains(text.substr(0, second), "25.00"));
+  CHECK_FALSE(contains(text.substr(0, second), "loss"));
+  CHECK_FALSE(contains(text.substr(second), "accuracy"));
+  CHECK(contains(text.substr(second), "1.2500"));
+  CHECK(to_markdown(table).starts_with("Data set cifar10:\n\n| configuration |"));
+  CHECK(contains(to_markdown(table), " |\n\nData set tokens:\n\n| configuration |"));
+  CHECK(contains(to_latex(table), "\\end{tabular}\n% data set tokens\n\\begin{tabular}"));
+  CHECK(contains(to_csv(table), "\nZeRO-2,tokens,"));
+}
+
 TEST_CASE("CSV keeps every bit", "[study]") {
   std::vector<Group> groups = three_runs();
   groups[0].runs[0].evals[0].accuracy = groups[0].runs[1].evals[0].accuracy = 1.0 / 3;
   const std::string csv = to_csv(make_table(groups, "DDP"));
   CHECK(csv.starts_with(
-      "label,regime,coverage,runs,unfinished_runs,seeds,processes,device,accuracy,accuracy_std,"
+      "label,data_set,regime,coverage,runs,unfinished_runs,seeds,processes,device,imported,changes,accuracy,"
+      "accuracy_std,"
       "accuracy_minus_baseline,loss_nats,"));
-  CHECK(contains(csv, "\nB-SDP 2/4,B-SDP,2/4,2,0,0 1,2,CPU,0.3333333333333333,0,"));
-  CHECK(contains(csv, "\n\"DDP & \"\"all\"\", 100 %\",DDP,1,1,1,0,2,,0.75,,0,"));
+  CHECK(contains(csv, "\nB-SDP 2/4,cifar10,B-SDP,2/4,2,0,0 1,2,CPU,,,0.3333333333333333,0,"));
+  CHECK(contains(csv, "\n\"DDP & \"\"all\"\", 100 %\",cifar10,DDP,1,1,1,0,2,,,,0.75,,0,"));
 }

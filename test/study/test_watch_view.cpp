@@ -32,7 +32,8 @@ TEST_CASE("a line a run", "[study]") {
   CHECK(contains(view, " 12.34 % "));
   CHECK(contains(view, " 2.2 s "));
   CHECK(contains(view, "1.20 KiB"));
-  CHECK(contains(view, "finished  1.20 KiB"));
+  CHECK(contains(view, "  tensor memory  process memory\n"));
+  CHECK(contains(view, "finished       1.20 KiB        1.00 MiB\n"));
   CHECK(contains(view, "0/?"));
   CHECK(contains(view, "runs/bad: cannot be read: plan.json: no such file\n"));
 }

@@ -75,7 +75,7 @@ void train(const ExperimentSpec& spec) {
   const SharedRunFolder run = share_run_folder(*comm, locked.folder, {.host = host_name(), .threads = 1},
                                                [&] { return std::move(locked.lock); });
   const Logger log = make_logger(/*rank=*/0, run.folder.log(), /*console=*/false);
-  Trainer trainer(experiment, *comm, run, log, Resume::kLatest);
+  Trainer trainer(experiment, *comm, run, log, Resume::kIfAny);
   if (trainer.run() != ExitCode::kOk) throw std::runtime_error("the run was stopped");
 }
 

@@ -131,7 +131,7 @@ TEST_CASE("values that are not finite on one rank are not saved by any, and the 
   ExperimentSpec spec = spec_of(c);
   spec.checkpoint.keep_last = 1;
   const Experiment experiment = make_experiment(spec, c.processes);
-  const RunDescription description = describe_run(experiment);
+  const RunDescription description = describe_run(experiment, new_history());
   const TempFolder run;
   run_thread_ranks(2, [&](Communicator& comm) {
     Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
@@ -189,7 +189,7 @@ TEST_CASE("a checkpoint is read only if it is finite and of the same experiment"
     Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
     engine.initialize(3);
     save_checkpoint(run.path(), experiment, engine, comm, {.step = 4, .skipped_steps = 1},
-                    describe_run(experiment), 1, ignore_progress);
+                    describe_run(experiment, new_history()), 1, ignore_progress);
     const CheckpointStore store(run.path());
     const auto refusal = [&](const Experiment& now) {
       return message_of<DataError>(

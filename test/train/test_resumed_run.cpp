@@ -1,3 +1,5 @@
+#include <map>
+
 #include "catch.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/temp_folder.h"
@@ -11,7 +13,8 @@ namespace {
 constexpr auto kWithCheckpoint = {Resume::kLatest, Resume::kLatestGood, Resume::kIfAny};
 
 /// A checkpoint of one process whose file has a few bytes. Returns that file's path.
-std::filesystem::path save(const std::filesystem::path& run_dir, int64_t step) {
+std::filesystem::path save(const std::filesystem::path& run_dir, int64_t step,
+                           const std::map<std::string, std::string>& more = {}) {
   const CheckpointStore store(run_dir);
   const std::string name = process_file_name(0, 1);
   put(store.begin(step) / name, "values");
@@ -19,6 +22,11 @@ std::filesystem::path save(const std::filesystem::path& run_dir, int64_t step) {
   Manifest manifest;
   manifest.step = manifest.updates = step;
   manifest.files = {{name, digest.bytes, digest.xxh3_128}};
+  for (const auto& [other, text] : more) {
+    put(store.partial_path(step) / other, text);
+    const FileDigest of_other = digest_file(store.partial_path(step) / other);
+    manifest.files.push_back({other, of_other.bytes, of_other.xxh3_128});
+  }
   store.commit(step, manifest, /*keep_last=*/1);
   return store.folder(step) / name;
 }
@@ -52,4 +60,20 @@ TEST_CASE("a run with a checkpoint goes on, and does not start anew where that i
   std::filesystem::remove(folder / "latest");
   for (const Resume resume : kWithCheckpoint)
     CHECK_THROWS_AS(finds_checkpoint(folder.path(), resume), DataError);
+}
+
+TEST_CASE("a checkpoint knows its run; one of an older program begins a new history", "[resumed_run]") {
+  const TempFolder folder;
+  const CheckpointStore store(folder.path());
+  const std::string spec = "name: r\nseed: 4\ndata: {name: cifar10, path: p}\n";
+  RunHistory history = new_history();
+  history.changes = {{.step = 5, .key = "optimizer.lr", .was = "1", .now = "2"}};
+  save(folder.path(), 10, {{kSavedSpec, spec}, {kSavedHistory, history_text(history)}});
+  CHECK(read_saved_run(store, 10).history == history);
+  CHECK(read_saved_run(store, 10).spec.seed == 4);
+  save(folder.path(), 20, {{kSavedSpec, spec}});
+  const RunHistory fresh = read_saved_run(store, 20).history;
+  CHECK(fresh.changes.empty());
+  CHECK(fresh.id.size() == history.id.size());
+  CHECK(fresh.id != history.id);
 }
