@@ -170,6 +170,7 @@ RUNS = {  # values of the axes multiplied, and what is beside the grid
     "budget": 3 * 4 * 3 * 3 + 3,
     "baselines": 4 * 2 * 3 + 10 * 3,
     "lr": 2 * 3,
+    "full": 3 * 2 + 4,
 }
 
 
