@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "data/buffer.h"
+#include "data/normalization.h"
 #include "io/on_progress.h"
 #include "spec/error.h"
 #include "spec/experiment_spec.h"
-#include "data/normalization.h"
 
 namespace sdp {
 

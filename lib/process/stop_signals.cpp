@@ -99,7 +99,9 @@ int StopSignals::descriptor() const {
 
 void end_before_training(int exit_code, bool says) {
   if (says)
-    write_line("sdp-train: stopped by a signal before training began; nothing was lost, the same command starts it again");
+    write_line(
+        "sdp-train: stopped by a signal before training began; nothing was lost, the same command starts it "
+        "again");
   _exit(exit_code);
 }
 
