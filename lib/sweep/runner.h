@@ -14,8 +14,8 @@ struct SweepOptions {
 };
 
 /// Writes sweep.json and runs what is not done, one run after another, each a child process of this program
-/// with --resume=if-any. Prints a line when a run starts and ends; what the runs print goes to the terminal where
-/// there is one, else into output.txt of each run's folder, whose last lines are shown when it fails.
+/// with --resume=if-any. Prints a line when a run starts and ends; what the runs print goes to the terminal
+/// where there is one, else into output.txt of each run's folder, whose last lines are shown when it fails.
 ///
 /// A run that fails does not keep the others from running; all that failed are named at the end. SIGINT,
 /// SIGTERM, SIGUSR1 and SIGHUP are passed on to the run, and no other is started after it. When this process
