@@ -46,7 +46,8 @@ struct PlanArguments {
   std::optional<int64_t> processes;
   std::optional<int64_t> processes_per_node;
   bool json = false;
-  std::string device = "h100";             ///< machine to forecast for; "measure": this one
+  /// Machine to forecast for; "measure": this one. Unset: an h100, with --measure this one.
+  std::optional<std::string> device;
   std::optional<double> memory_gigabytes;  ///< instead of the device's
   bool measure = false;                    ///< run the step of the process that has `worker`
   std::optional<int> worker;               ///< none: of the largest predicted peak

@@ -33,8 +33,9 @@ Machine this_machine(const TrainSpec& train) {
 }
 
 Machine machine_of(const PlanArguments& arguments, const TrainSpec& train) {
-  if (arguments.device == "measure") return this_machine(train);
-  const DeviceProfile device = device_profile(arguments.device, train.precision);
+  const std::string name = arguments.device.value_or(arguments.measure ? "measure" : "h100");
+  if (name == "measure") return this_machine(train);
+  const DeviceProfile device = device_profile(name, train.precision);
   return {device, estimated_times(device, train.precision)};
 }
 
@@ -83,7 +84,7 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const StepMemory memory(experiment.plan, experiment.schedule, experiment.spec.train);
   const int process = process_to_measure(experiment, memory, arguments.worker);
   const TrainSpec& train = experiment.spec.train;
-  const Machine machine = this_machine(train);
+  const Machine machine = machine_of(arguments, train);
   const StepMeasurement measured =
       measure_step(experiment, process, choose_device(train.device, Ranks{}), kMeasuredSteps);
   const StepSeconds planned =
