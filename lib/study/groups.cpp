@@ -149,7 +149,8 @@ std::string last_part(const std::string& key) {
 /// "width 32": keys by their last parts where those are not shared. Names of models and the like speak for
 /// themselves. Empty: nothing to tell.
 std::string setting_text(const Entry& entry, size_t setting, const std::vector<size_t>& told) {
-  const auto& [key, value, is_changed] = entry.settings[setting];
+  const std::string& key = entry.settings[setting].key;
+  const std::string& value = entry.settings[setting].value;
   if (value.empty()) return "";
   if (key == kImported && entry.group.runs.front().history.imported)
     return fmt::format("{} {}", key, value.substr(0, 8));

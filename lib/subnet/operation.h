@@ -3,6 +3,7 @@
 // Operations: what the layers of a model compute, by shape. A layout lists them beside its FLOPs
 // (model/layout_builder.h), so that the time of a step follows from shapes alone (forecast/operation_time.h).
 
+#include <compare>
 #include <cstdint>
 
 namespace sdp {
