@@ -1,11 +1,10 @@
 #include "report/metrics.h"
 
-#include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
+#include "io/lines.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -139,41 +138,30 @@ std::string to_json_line(const TraceRecord& record) {
 int64_t cut_back(const std::filesystem::path& path, int64_t last_step) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw_io_error("read", path, errno);
-
   AtomicFile kept(path);
   int64_t kept_lines = 0;
-  std::string line;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
-    if (in.eof()) break;  // no end of line: the last line was cut short
+  for_each_line(path, [&](int64_t number, const std::string& line, bool is_whole) {
+    if (!is_whole) return;  // the last line was cut short
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
       throw DataError(
           path.string() + ", line " + std::to_string(number) +
           ": not a JSON object with a step. Delete that line, or move the file away, and resume again.");
-    if (json["step"].get<int64_t>() > last_step) continue;
+    if (json["step"].get<int64_t>() > last_step) return;
     kept.write(line + "\n");
     ++kept_lines;
-  }
-  if (in.bad()) throw_io_error("read", path, errno);
+  });
   kept.commit();
   return kept_lines;
 }
 
 std::optional<FoundEvaluation> find_evaluation(const std::filesystem::path& path, int64_t step) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw_io_error("read", path, errno);
   std::optional<FoundEvaluation> found;
-  std::string line;
-  while (std::getline(in, line)) {
+  for_each_line(path, [&](int64_t, const std::string& line, bool) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_object() && json.value("kind", "") == "eval" && json.value("step", int64_t{-1}) == step)
       found = {.branch_scale = json.value("branch_scale", 1.0)};
-  }
-  if (in.bad()) throw_io_error("read", path, errno);
+  });
   return found;
 }
 

@@ -1,10 +1,9 @@
 #include "report/run_summary.h"
 
-#include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
+#include "io/lines.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -43,13 +42,8 @@ double number(const ordered_json& line, const char* key) {
 
 RunTimes times_of_run(const std::filesystem::path& metrics) {
   RunTimes times;
-  std::error_code ignored;
-  if (!std::filesystem::exists(metrics, ignored)) return times;
-  std::ifstream in(metrics, std::ios::binary);
-  if (!in) throw_io_error("read", metrics, errno);
   int64_t steps_before = 0;
-  std::string text;
-  for (int64_t number_of_line = 1; std::getline(in, text); ++number_of_line) {
+  for_each_line(metrics, [&](int64_t number_of_line, const std::string& text, bool) {
     try {
       const ordered_json line = ordered_json::parse(text);
       const auto step = line.at("step").get<int64_t>();
@@ -64,8 +58,7 @@ RunTimes times_of_run(const std::filesystem::path& metrics) {
       throw DataError(metrics.string() + ", line " + std::to_string(number_of_line) +
                       ": not a line of metrics (" + error.what() + "). Delete that line and resume again.");
     }
-  }
-  if (in.bad()) throw_io_error("read", metrics, errno);
+  });
   return times;
 }
 

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "io/file.h"
+#include "io/lines.h"
 #include "report/run_folder.h"
 #include "spec/error.h"
 #include "spec/load.h"
@@ -81,13 +80,8 @@ void add_line(Run& run, const json& line) {
 }
 
 void read_metrics(Run& run, const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw_io_error("read", path, errno);
-  std::string line;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
-    if (in.eof()) break;  // no end of line: it is being written, or was cut short
+  for_each_line(path, [&](int64_t number, const std::string& line, bool is_whole) {
+    if (!is_whole) return;  // it is being written, or was cut short
     try {
       add_line(run, json::parse(line));
     } catch (const json::exception& error) {
@@ -95,8 +89,7 @@ void read_metrics(Run& run, const std::filesystem::path& path) {
           fmt::format("{}, line {}: not a line of metrics ({}). Delete that line, or leave the run out.",
                       path.string(), number, error.what()));
     }
-  }
-  if (in.bad()) throw_io_error("read", path, errno);
+  });
 }
 
 /// Reads a whole file of JSON with `take`, whose complaints get the file's name.
