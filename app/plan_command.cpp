@@ -55,10 +55,6 @@ Cost cost_of_process(const Experiment& experiment, int process) {
   return cost_of(experiment.plan, experiment.schedule, spec.optimizer, process, spec.train);
 }
 
-PeakBytes predicted_peak(const Experiment& experiment, const StepMemory& memory, int process) {
-  return memory.peak(cost_of_process(experiment, process), process);
-}
-
 /// The process that has the asked worker (its first replica), or else the one with the largest peak.
 int process_to_measure(const Experiment& experiment, const StepMemory& memory,
                        const std::optional<int>& worker) {
@@ -71,7 +67,7 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
     const std::vector<Slot> slots = placement.slots_of(process);
     if (worker && std::any_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.worker == *worker; }))
       return process;
-    const int64_t bytes = predicted_peak(experiment, memory, process).total();
+    const int64_t bytes = memory.peak(cost_of_process(experiment, process), process).total();
     if (bytes > largest_bytes) {
       largest = process;
       largest_bytes = bytes;
@@ -87,11 +83,10 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const Machine machine = machine_of(arguments, train);
   const StepMeasurement measured =
       measure_step(experiment, process, choose_device(train.device, Ranks{}), kMeasuredSteps);
+  const Cost cost = cost_of_process(experiment, process);
   const StepSeconds planned =
-      step_seconds(experiment.plan, experiment.schedule, train, cost_of_process(experiment, process), process,
-                   machine.times, machine.device);
-  const StepPrediction predicted{.peak = predicted_peak(experiment, memory, process),
-                                 .step_ms = 1e3 * planned.step_s()};
+      step_seconds(experiment.plan, experiment.schedule, train, cost, process, machine.times, machine.device);
+  const StepPrediction predicted{.peak = memory.peak(cost, process), .step_ms = 1e3 * planned.step_s()};
   return arguments.json ? measurement_json(measured, predicted)
                         : describe_measurement(experiment, measured, predicted);
 }

@@ -287,6 +287,7 @@ void Communicator::all_gather(const at::Tensor& out, const at::Tensor& in) {
 }
 
 void Communicator::barrier() {
+  if (!connection_->backend && device().is_cpu()) return;
   std::vector<at::Tensor> tensors = {at::ones({1}, at::TensorOptions(at::kLong).device(device()))};
   if (connection_->backend) {
     connection_->collectives += 1;

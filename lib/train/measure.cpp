@@ -34,6 +34,7 @@ TensorBatch random_batch(const ExperimentSpec& spec, at::Device device) {
 StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device, int64_t steps) {
   const ExperimentSpec& spec = experiment.spec;
   prepare_device(device);
+  use_own_cores();
   const std::unique_ptr<Communicator> comm =
       communicator_alone(process, experiment.schedule.placement.processes, device);
   Engine engine(experiment.plan, experiment.schedule, spec.optimizer, *comm);
@@ -71,15 +72,14 @@ DeviceProfile measure_device(c10::Device device, Precision precision) {
   const at::TensorOptions options = at::TensorOptions(scalar_type(compute_type(precision))).device(device);
   const at::Tensor a = at::ones({kSide, kSide}, options);
   at::Tensor product = at::empty({kSide, kSide}, options);
-  const std::unique_ptr<Communicator> comm = communicator_alone(0, 1, device);
   // Seconds of the fastest of a few runs, the first of which only warms up.
   const auto fastest_s = [&](const auto& run) {
     double fastest = 0;
     for (int i = 0; i <= kTimes; ++i) {
-      comm->barrier();
+      synchronize(device);
       const auto began = std::chrono::steady_clock::now();
       run();
-      if (device.is_cuda()) product.view({-1})[0].item();  // waits
+      synchronize(device);
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
       if (i == 1 || (i > 1 && seconds < fastest)) fastest = seconds;
     }

@@ -16,6 +16,7 @@
 #include "model/swin.h"
 #include "model/tensor_source.h"
 #include "model/transformer.h"
+#include "train/device.h"
 
 namespace sdp {
 namespace {
@@ -214,7 +215,7 @@ class Clock {
     return now();
   }
   double now() const {
-    if (other_.is_cuda()) other_[0].item();
+    synchronize(other_.device());
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 

@@ -16,32 +16,32 @@ namespace {
 
 std::vector<ModelSpec> all_models() {
   std::vector<ModelSpec> models;
+  const auto add = [&](ModelSpec spec) {
+    resolve_model(spec);
+    models.push_back(spec);
+  };
   for (ModelName name : {ModelName::kMlp, ModelName::kResNet18, ModelName::kWideResNet18, ModelName::kSwinT,
                          ModelName::kLlamaTiny, ModelName::kLlama1b}) {
     ModelSpec spec;
     spec.name = name;
-    resolve_model(spec);
-    models.push_back(spec);
+    add(spec);
   }
   ModelSpec imagenet;
   imagenet.name = ModelName::kResNet18;
   imagenet.stem = Stem::kImageNet;
-  resolve_model(imagenet);
-  models.push_back(imagenet);
+  add(imagenet);
   ModelSpec swin;
   swin.name = ModelName::kSwinT;
   swin.image_size = 32;
   swin.patch_size = 2;
   swin.window_size = 4;
-  resolve_model(swin);
-  models.push_back(swin);
+  add(swin);
   ModelSpec grouped;
   grouped.name = ModelName::kLlamaTiny;
   grouped.heads = 8;
   grouped.kv_heads = 2;
   grouped.tied_embeddings = true;
-  resolve_model(grouped);
-  models.push_back(grouped);
+  add(grouped);
   return models;
 }
 
