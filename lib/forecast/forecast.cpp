@@ -93,12 +93,12 @@ std::vector<ProcessStep> steps_of(const EngineWay& way, const std::vector<Cost>&
   std::vector<ProcessStep> steps;
   for (int process = 0; process < static_cast<int>(costs.size()); ++process) {
     const Cost& cost = costs[process];
-    ProcessStep step{
-        .peak = memory.peak(cost, process),
-        .most_activations = memory.most_activations(cost, process, way.spec.train.batch_size_per_worker),
-        .bytes_sent = cost.bytes_sent_per_step(),
-        .seconds = step_seconds(way.plan, way.schedule, way.spec.train, cost, process, machine.times,
-                                machine.device)};
+    const StepMaxima maxima = memory.maxima(cost, process);
+    ProcessStep step{.peak = maxima.peak,
+                     .most_activations = maxima.activations,
+                     .bytes_sent = cost.bytes_sent_per_step(),
+                     .seconds = step_seconds(way.plan, way.schedule, way.spec.train, cost, process,
+                                             machine.times, machine.device)};
     if (way.exchange == Exchange::kEngine) {
       add_engine_exchange(step.seconds, cost, between[process], way.schedule, machine.device);
     } else {

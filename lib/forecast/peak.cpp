@@ -257,8 +257,9 @@ void Walk::update() {
 StepMemory::StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train)
     : sizes_(plan, schedule, train.checkpoint_activations), batch_size_(train.batch_size_per_worker) {}
 
-PeakBytes StepMemory::peak(const Cost& cost, int process) const {
-  return Walk(sizes_, cost, process).walked(batch_size_).peak();
+StepMaxima StepMemory::maxima(const Cost& cost, int process) const {
+  const auto walked = Walk(sizes_, cost, process).walked(batch_size_);
+  return {.peak = walked.peak(), .activations = walked.most_activations()};
 }
 
 int64_t StepMemory::largest_batch(const Cost& cost, int process, int64_t memory_bytes) const {

@@ -24,6 +24,12 @@ struct PeakBytes {
   int64_t total() const { return activations + weights + gradients + optimizer + buckets; }
 };
 
+/// The most of a step, each at its own moment.
+struct StepMaxima {
+  PeakBytes peak;
+  int64_t activations = 0;  ///< of activations alone
+};
+
 /// Largest batch size per worker, up to about two million, that `fits`; 0: not even one sample does.
 int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits);
 
@@ -34,7 +40,8 @@ class StepMemory {
   StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train);
 
   /// At the batch size of `train`.
-  PeakBytes peak(const Cost& cost, int process) const;
+  StepMaxima maxima(const Cost& cost, int process) const;
+  PeakBytes peak(const Cost& cost, int process) const { return maxima(cost, process).peak; }
   /// The most that activations alone take at any time of a step of this batch size per worker.
   int64_t most_activations(const Cost& cost, int process, int64_t batch_size) const;
   /// Largest batch size per worker whose step's peak is at most `memory_bytes`.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "subnet/accounting.h"
 #include "subnet/plan_warnings.h"
@@ -146,7 +147,7 @@ Json plan_identity_json(const SubnetPlan& plan) {
           {"coverage", plan.coverage()},
           {"construction", name_of(plan.construction)},
           {"masking", name_of(plan.masking)},
-          {"units", units}};
+          {"units", std::move(units)}};
 }
 
 std::string plan_hash(const SubnetPlan& plan) {

@@ -190,6 +190,19 @@ void add_in_order(std::vector<double>& k, size_t n, const std::vector<OwnerSet>&
   }
 }
 
+/// Bits that both have. A plan of 1,024 workers counts 10^9 of them: with the processor's instruction where
+/// it has one.
+#if defined(__x86_64__)
+[[gnu::target_clones("popcnt", "default")]]
+#endif
+int64_t
+count_common_bits(const uint64_t* a, const uint64_t* b, size_t words) {
+  int64_t common = 0;
+  for (size_t word = 0; word < words; ++word)
+    common += std::popcount(a[word] & b[word]);
+  return common;
+}
+
 /// The same for weights with exact sums, of which plans have few different ones: each times the number of
 /// units that two workers have in common, counted 64 units at a time.
 void add_counted(std::vector<double>& k, size_t n, const std::vector<OwnerSet>& owners,
@@ -206,9 +219,7 @@ void add_counted(std::vector<double>& k, size_t n, const std::vector<OwnerSet>& 
         owned[static_cast<size_t>(worker) * words + i / kBits] |= uint64_t{1} << (i % kBits);
     for (size_t row = 0; row < n; ++row) {
       for (size_t column = 0; column <= row; ++column) {
-        int64_t common = 0;
-        for (size_t word = 0; word < words; ++word)
-          common += std::popcount(owned[row * words + word] & owned[column * words + word]);
+        const int64_t common = count_common_bits(&owned[row * words], &owned[column * words], words);
         k[row * n + column] += weight * static_cast<double>(common);
       }
     }
