@@ -44,6 +44,7 @@ libcli11-dev        | header:CLI/CLI.hpp
 libspdlog-dev       | header:spdlog/spdlog.h
 libfmt-dev          | header:fmt/format.h
 nlohmann-json3-dev  | header:nlohmann/json.hpp
+libeigen3-dev       | header:eigen3/Eigen/Eigenvalues|Eigen/Eigenvalues
 libxxhash-dev       | header:xxhash.h library:libxxhash.a
 libjpeg-dev         | header:jpeglib.h library:libjpeg.a
 libarchive-dev      | header:archive.h library:libarchive.a

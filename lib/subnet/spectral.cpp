@@ -1,5 +1,6 @@
 #include "subnet/spectral.h"
 
+#include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,147 +18,13 @@
 namespace sdp {
 namespace {
 
-/// A symmetric tridiagonal matrix; below[i] stands between diagonal[i] and diagonal[i+1], its last entry is
-/// 0.
-struct Tridiagonal {
-  std::vector<double> diagonal;
-  std::vector<double> below;
-};
+using Solver = Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>;
 
-/// Householder reduction to a tridiagonal matrix. Both triangles of the matrix are kept up to date, so that
-/// all loops go along rows. A reflection is applied to a row when the next one needs it: the matrix is read
-/// and written once per reflection.
-class Reduction {
- public:
-  Reduction(std::vector<double> matrix, size_t size)
-      : a_(std::move(matrix)), size_(size), v_(size, 0), w_(size, 0), next_v_(size), next_w_(size) {}
-
-  Tridiagonal run() {
-    Tridiagonal result{std::vector<double>(size_), std::vector<double>(size_, 0)};
-    for (size_t k = 0; k < size_; ++k) {
-      reflect_row(k, k);
-      result.diagonal[k] = row(k)[k];
-      if (k + 2 < size_) result.below[k] = clear_column(k);
-      if (k + 2 == size_) result.below[k] = row(k)[k + 1];
-    }
-    return result;
-  }
-
- private:
-  double* row(size_t index) { return &a_[index * size_]; }
-
-  /// Applies the last reflection to the row, from `begin` on.
-  void reflect_row(size_t index, size_t begin) {
-    double* a = row(index);
-    const double v = v_[index];
-    const double w = w_[index];
-    for (size_t column = begin; column < size_; ++column)
-      a[column] -= v * w_[column] + w * v_[column];
-  }
-
-  /// Finds the reflection of the trailing block from k + 1 on that clears column k below its first
-  /// subdiagonal entry, which is returned.
-  double clear_column(size_t k) {
-    const double* x = row(k);  // column k: the matrix is symmetric
-    double scale = 0;
-    for (size_t i = k + 1; i < size_; ++i)
-      scale = std::max(scale, std::abs(x[i]));
-    std::fill(next_v_.begin(), next_v_.end(), 0.0);
-    std::fill(next_w_.begin(), next_w_.end(), 0.0);
-    double entry = 0;
-    double beta = 0;
-    if (scale > 0) {
-      // v = x +- |x| e1, scaled against overflow; H = I - beta v v^T.
-      double squares = 0;
-      for (size_t i = k + 1; i < size_; ++i) {
-        next_v_[i] = x[i] / scale;
-        squares += next_v_[i] * next_v_[i];
-      }
-      const double norm = std::copysign(std::sqrt(squares), next_v_[k + 1]);
-      beta = 1 / (squares + norm * next_v_[k + 1]);
-      next_v_[k + 1] += norm;
-      entry = -norm * scale;
-    }
-    // A <- H A H = A - v w^T - w v^T with w = p - (beta/2)(p.v) v, p = beta A v.
-    for (size_t i = k + 1; i < size_; ++i) {
-      reflect_row(i, k + 1);
-      const double* a = row(i);
-      const double v = next_v_[i];
-      for (size_t column = k + 1; column < size_; ++column)
-        next_w_[column] += a[column] * v;
-    }
-    double dot = 0;
-    for (size_t i = k + 1; i < size_; ++i) {
-      next_w_[i] *= beta;
-      dot += next_w_[i] * next_v_[i];
-    }
-    for (size_t i = k + 1; i < size_; ++i)
-      next_w_[i] -= beta / 2 * dot * next_v_[i];
-    std::swap(v_, next_v_);
-    std::swap(w_, next_w_);
-    return entry;
-  }
-
-  std::vector<double> a_;  // [size, size]
-  size_t size_;
-  std::vector<double> v_;  // of the last reflection, which rows that were not looked at since do not have yet
-  std::vector<double> w_;
-  std::vector<double> next_v_;
-  std::vector<double> next_w_;
-};
-
-/// One implicit QL step on rows first..last, which are coupled throughout.
-void ql_step(Tridiagonal& t, size_t first, size_t last) {
-  auto& [d, e] = t;
-  // Wilkinson's shift, from the leading 2 x 2 block.
-  double g = (d[first + 1] - d[first]) / (2 * e[first]);
-  double r = std::hypot(g, 1.0);
-  g = d[last] - d[first] + e[first] / (g + std::copysign(r, g));
-  double s = 1;
-  double c = 1;
-  double p = 0;
-  for (size_t i = last; i-- > first;) {
-    const double f = s * e[i];
-    const double b = c * e[i];
-    r = std::hypot(f, g);
-    e[i + 1] = r;
-    if (r == 0) {  // the matrix has come apart at i+1: take back what is pending and start again
-      d[i + 1] -= p;
-      e[last] = 0;
-      return;
-    }
-    s = f / r;
-    c = g / r;
-    g = d[i + 1] - p;
-    r = (d[i] - g) * s + 2 * c * b;
-    p = s * r;
-    d[i + 1] = g + p;
-    g = c * r - b;
-  }
-  d[first] -= p;
-  e[first] = g;
-  e[last] = 0;
-}
-
-void diagonalise(Tridiagonal& t) {
-  constexpr int kMostSteps = 60;  // two or three are usual for an eigenvalue
-  const size_t size = t.diagonal.size();
-  double largest = 0;
-  for (size_t i = 0; i < size; ++i)
-    largest = std::max({largest, std::abs(t.diagonal[i]), std::abs(t.below[i])});
-  // Relative to the whole matrix, not to the neighbours: K is often singular, and its zero eigenvalues need
-  // no relative accuracy.
-  const double negligible = std::numeric_limits<double>::epsilon() * largest;
-  for (size_t first = 0; first < size; ++first) {
-    for (int step = 0;; ++step) {
-      size_t last = first;
-      while (last + 1 < size && std::abs(t.below[last]) > negligible)
-        ++last;
-      if (last == first) break;
-      if (step == kMostSteps) throw std::logic_error("symmetric_eigenvalues: no convergence");
-      ql_step(t, first, last);
-    }
-  }
+/// Of a solver that has run, in descending order.
+std::vector<double> eigenvalues_of(const Solver& solver) {
+  if (solver.info() != Eigen::Success) throw std::logic_error("symmetric_eigenvalues: no convergence");
+  const auto& ascending = solver.eigenvalues();
+  return {std::make_reverse_iterator(ascending.end()), std::make_reverse_iterator(ascending.begin())};
 }
 
 double second_over_first(const std::vector<double>& eigenvalues) {
@@ -266,7 +133,7 @@ double largest_from_above(const std::vector<double>& k, size_t size) {
 double second_ritz_value(const std::vector<double>& k, size_t size, size_t steps) {
   RandomBits random(0);
   std::vector<Vector> basis;
-  Tridiagonal t;
+  Vector diagonal, below;  // of T, the tridiagonal matrix of K in the basis
   Vector next(size);
   for (double& entry : next)
     entry = 1 + random.below(1 << 20) * 0x1p-20;
@@ -274,15 +141,15 @@ double second_ritz_value(const std::vector<double>& k, size_t size, size_t steps
     const double norm = std::sqrt(dot(next, next));
     constexpr double kExhausted = 1e-9;  // of the largest entry of T: the space is closed
     if (!basis.empty()) {
-      const double scale = *std::max_element(t.diagonal.begin(), t.diagonal.end());
+      const double scale = *std::max_element(diagonal.begin(), diagonal.end());
       if (norm <= kExhausted * scale) break;
-      t.below.push_back(norm);
+      below.push_back(norm);
     }
     for (double& entry : next)
       entry /= norm;
     basis.push_back(next);
     next = product(k, basis.back());
-    t.diagonal.push_back(dot(next, basis.back()));
+    diagonal.push_back(dot(next, basis.back()));
     for (int again = 0; again < 2; ++again) {  // once more for what rounding left
       for (const Vector& vector : basis) {
         const double along = dot(next, vector);
@@ -292,10 +159,11 @@ double second_ritz_value(const std::vector<double>& k, size_t size, size_t steps
     }
   }
   if (basis.size() < 2) return 0;
-  t.below.push_back(0);
-  diagonalise(t);
-  std::nth_element(t.diagonal.begin(), t.diagonal.begin() + 1, t.diagonal.end(), std::greater<>());
-  return t.diagonal[1];
+  Solver solver;
+  solver.computeFromTridiagonal(Eigen::Map<const Eigen::VectorXd>(diagonal.data(), std::ssize(diagonal)),
+                                Eigen::Map<const Eigen::VectorXd>(below.data(), std::ssize(below)),
+                                Eigen::EigenvaluesOnly);
+  return eigenvalues_of(solver)[1];
 }
 
 std::vector<double> degree_normalised(const std::vector<double>& k, int workers) {
@@ -336,15 +204,14 @@ std::vector<double> co_ownership(const std::vector<OwnerSet>& owners, const std:
   return k;
 }
 
-std::vector<double> symmetric_eigenvalues(std::vector<double> matrix, int size) {
+std::vector<double> symmetric_eigenvalues(const std::vector<double>& matrix, int size) {
   const auto n = static_cast<size_t>(size);
   if (matrix.size() != n * n) throw std::logic_error("symmetric_eigenvalues: the matrix is not [size, size]");
   if (!std::all_of(matrix.begin(), matrix.end(), [](double x) { return std::isfinite(x); }))
     throw std::logic_error("symmetric_eigenvalues: the matrix holds values that are not finite");
-  Tridiagonal t = Reduction(std::move(matrix), n).run();
-  diagonalise(t);
-  std::sort(t.diagonal.begin(), t.diagonal.end(), std::greater<>());
-  return t.diagonal;
+  if (size == 0) return {};
+  return eigenvalues_of(
+      Solver(Eigen::Map<const Eigen::MatrixXd>(matrix.data(), size, size), Eigen::EigenvaluesOnly));
 }
 
 double lambda2(const std::vector<double>& co_ownership, int workers) {

@@ -29,10 +29,9 @@ double lambda2_normalized_bound(int workers, int owners);
 std::vector<double> co_ownership(const std::vector<OwnerSet>& owners, const std::vector<double>& weights,
                                  int workers);
 
-/// All eigenvalues of a symmetric row-major [size, size] matrix in descending order, to about 1e-15 of the
-/// largest magnitude times the size (Householder tridiagonalisation, then QL with implicit shifts).
-/// Throws std::logic_error when the matrix is not of that size or holds values that are not finite.
-std::vector<double> symmetric_eigenvalues(std::vector<double> matrix, int size);
+/// All eigenvalues of a symmetric row-major [size, size] matrix in descending order, by Eigen. Throws
+/// std::logic_error when the matrix is not of that size or holds values that are not finite.
+std::vector<double> symmetric_eigenvalues(const std::vector<double>& matrix, int size);
 
 /// Second largest eigenvalue of K over its largest.
 double lambda2(const std::vector<double>& co_ownership, int workers);
