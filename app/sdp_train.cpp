@@ -140,7 +140,7 @@ int run(int argc, char** argv) {
   analyze_app->add_option("--batch-size", analyze.batch_size,
                           "samples of a worker's batch (default: train.batch_size_per_worker)");
   analyze_app->add_option("--batches", analyze.batches, "batches of each worker, averaged over (default: 1)");
-  analyze_app->add_option("--out", analyze.out, "folder to write tables (CSV) and figures (SVG, PNG) to");
+  analyze_app->add_option("--out", analyze.out, "folder to write tables (CSV) and figures (SVG) to");
 
   sdp::DataCheckArguments data_check;
   CLI::App* data_app = app.add_subcommand("data", "the data set of an experiment");

@@ -38,13 +38,4 @@ sdp_header_library(spdlog spdlog/spdlog.h libspdlog-dev)
 # Debian's spdlog uses the system's fmt; header-only mode keeps both out of the link.
 target_compile_definitions(sdp_spdlog INTERFACE SPDLOG_FMT_EXTERNAL SPDLOG_HEADER_ONLY)
 target_link_libraries(sdp_spdlog INTERFACE sdp_fmt)
-sdp_header_library(stb stb/stb_truetype.h libstb-dev)
 find_package(Threads REQUIRED)
-
-# The font of figures, which becomes part of the program.
-list(TRANSFORM CMAKE_PREFIX_PATH APPEND /share/fonts OUTPUT_VARIABLE font_folders)
-find_file(DEJAVU_SANS DejaVuSans.ttf PATHS ${font_folders} /usr/share/fonts /usr/local/share/fonts
-          PATH_SUFFIXES truetype/dejavu dejavu-sans-fonts dejavu TTF)
-if(NOT DEJAVU_SANS)
-  message(FATAL_ERROR "The font DejaVuSans.ttf was not found. Install fonts-dejavu-core (scripts/setup does).")
-endif()

@@ -29,8 +29,8 @@ phase() {
 
 # --- packages of the system -------------------------------------------------------------------------------
 
-# package | what shows that it, or the same thing from elsewhere, is there: a command, a header, a library or a font;
-# several are all needed, of names with | between them one is enough.
+# package | what shows that it, or the same thing from elsewhere, is there: a command, a header or a library; several are
+# all needed, of names with | between them one is enough.
 # shellcheck disable=SC2034  # used by scripts/setup
 BUILD_PACKAGES='
 g++                 | command:g++
@@ -49,8 +49,6 @@ libxxhash-dev       | header:xxhash.h library:libxxhash.a
 libjpeg-dev         | header:jpeglib.h library:libjpeg.a
 libarchive-dev      | header:archive.h library:libarchive.a
 zlib1g-dev          | header:zlib.h library:libz.a
-libstb-dev          | header:stb/stb_truetype.h
-fonts-dejavu-core   | font:DejaVuSans.ttf
 '
 # shellcheck disable=SC2034
 TEST_PACKAGES='
@@ -75,15 +73,6 @@ exists_under() {
   return 1
 }
 
-# font_exists FILE: where cmake/FindDependencies.cmake looks for it.
-font_exists() {
-  local folder
-  for folder in truetype/dejavu dejavu-sans-fonts dejavu TTF .; do
-    exists_under "share/fonts/$folder" "$1" && return
-  done
-  return 1
-}
-
 is_there() {
   local kind=${1%%:*} names=${1#*:} name
   for name in ${names//|/ }; do
@@ -91,7 +80,6 @@ is_there() {
       command) command -v "$name" >/dev/null && return ;;
       header) exists_under include "$name" && return ;;
       library) exists_under lib "$name" && return ;;
-      font) font_exists "$name" && return ;;
       python) project_python >/dev/null && return ;;
     esac
   done

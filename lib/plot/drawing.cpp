@@ -9,6 +9,7 @@
 #include "plot/axis.h"
 #include "plot/legend.h"
 #include "plot/style.h"
+#include "plot/text_width.h"
 #include "plot/thin.h"
 
 namespace sdp {
@@ -97,8 +98,8 @@ std::string label_of(const std::string& label, const Axis& axis) {
 
 class Drawing {
  public:
-  Drawing(const Figure& figure, const Font& font)
-      : figure_(figure), font_(font), legend_(figure, font, kWidth - 2 * kEdge, kPlotHeight) {}
+  explicit Drawing(const Figure& figure)
+      : figure_(figure), legend_(figure, kWidth - 2 * kEdge, kPlotHeight) {}
 
   Scene draw() {
     scene_.title = figure_.title;
@@ -140,7 +141,7 @@ class Drawing {
   double widest(const Axis& axis) const {
     double widest = 0;
     for (const Tick& tick : axis.ticks)
-      widest = std::max(widest, font_.width(tick.label, kTickSize));
+      widest = std::max(widest, text_width(tick.label, kTickSize));
     return widest;
   }
 
@@ -191,8 +192,8 @@ class Drawing {
     const auto every = static_cast<size_t>(std::ceil((kTickSize + 1) / room));
     double longest = 0;
     for (size_t i = 0; i < x_.ticks.size(); i += every) {
-      const std::string name = font_.shortened(x_.ticks[i].label, kTickSize, kWidestName);
-      longest = std::max(longest, font_.width(name, kTickSize));
+      const std::string name = shortened(x_.ticks[i].label, kTickSize, kWidestName);
+      longest = std::max(longest, text_width(name, kTickSize));
       add_text({x_of(x_.ticks[i].value) + kMiddle * kTickSize, box_.bottom + kToTick}, name, kTickSize,
                Anchor::kEnd, /*upright=*/true);
     }
@@ -214,10 +215,9 @@ class Drawing {
       add_text({box_.middle_x(), end}, label, kLabelSize, Anchor::kMiddle);
       end += 4;
     }
-    add_text(
-        {box_.middle_x(), kEdge + kTitleSize - 2},
-        font_.shortened(figure_.title, kTitleSize, 2 * std::min(box_.middle_x(), kWidth - box_.middle_x())),
-        kTitleSize, Anchor::kMiddle);
+    add_text({box_.middle_x(), kEdge + kTitleSize - 2},
+             shortened(figure_.title, kTitleSize, 2 * std::min(box_.middle_x(), kWidth - box_.middle_x())),
+             kTitleSize, Anchor::kMiddle);
     scene_.height = std::ceil(end + kEdge);
   }
 
@@ -285,7 +285,6 @@ class Drawing {
   }
 
   const Figure& figure_;
-  const Font& font_;
   Legend legend_;
   Scene scene_;
   Box box_;
@@ -296,8 +295,8 @@ class Drawing {
 
 }  // namespace
 
-Scene draw(const Figure& figure, const Font& font) {
-  return Drawing(figure, font).draw();
+Scene draw(const Figure& figure) {
+  return Drawing(figure).draw();
 }
 
 }  // namespace sdp

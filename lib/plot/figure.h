@@ -1,6 +1,6 @@
 #pragma once
 
-// A chart of lines and points: the one description behind the SVG and the PNG of a figure.
+// A chart of lines and points, and how it becomes an SVG document.
 
 #include <filesystem>
 #include <string>
@@ -35,10 +35,7 @@ struct Figure {
 /// are left out; a figure without any value says so in its middle.
 std::string to_svg(const Figure& figure);
 
-/// The same picture as PNG, 1600 pixels wide.
-std::string to_png(const Figure& figure);
-
-/// NAME.svg and NAME.png in the folder, each replaced atomically. Throws DataError.
+/// NAME.svg in the folder, replaced atomically. Throws DataError.
 void write_figure(const Figure& figure, const std::filesystem::path& folder, const std::string& name);
 
 }  // namespace sdp

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plot/text_width.h"
+
 namespace sdp {
 namespace {
 
@@ -15,14 +17,14 @@ constexpr Colour kTextColour = {0x22, 0x22, 0x22};
 
 }  // namespace
 
-Legend::Legend(const Figure& figure, const Font& font, double width, double height) {
+Legend::Legend(const Figure& figure, double width, double height) {
   double widest = 0;
   const double room = width - kSampleWidth - kGap - kColumnGap;
   for (size_t i = 0; i < figure.series.size(); ++i) {
     const Series& series = figure.series[i];
     if (series.name.empty()) continue;
-    const std::string name = font.shortened(series.name, kTextSize, room);
-    widest = std::max(widest, font.width(name, kTextSize));
+    const std::string name = shortened(series.name, kTextSize, room);
+    widest = std::max(widest, text_width(name, kTextSize));
     entries_.push_back({.name = name,
                         .style = style_of(i),
                         .has_line = series.has_line,

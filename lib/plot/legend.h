@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "plot/figure.h"
-#include "plot/font.h"
 #include "plot/scene.h"
 #include "plot/style.h"
 
@@ -15,7 +14,7 @@ namespace sdp {
 class Legend {
  public:
   /// Of the series that have a name. `width`: of the whole scene, `height`: of the plot area.
-  Legend(const Figure& figure, const Font& font, double width, double height);
+  Legend(const Figure& figure, double width, double height);
 
   /// Beside the plot where names are short and few enough, otherwise below it.
   bool is_beside() const { return is_beside_; }

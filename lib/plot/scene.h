@@ -1,7 +1,7 @@
 #pragma once
 
-// What a figure is drawn with: the shapes that the SVG and the PNG have in common. Coordinates are in units
-// of 1/96 inch (CSS pixels), x to the right and y downwards; later items cover earlier ones.
+// What a figure is drawn with: the shapes of an SVG document. Coordinates are in units of 1/96 inch (CSS
+// pixels), x to the right and y downwards; later items cover earlier ones.
 
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
+#include "plot/svg.h"
+
 #include <fmt/format.h>
 
 #include <string_view>
-
-#include "plot/writers.h"
 
 namespace sdp {
 namespace {

@@ -76,7 +76,7 @@ std::vector<std::string> write_report(const std::vector<Group>& groups, const St
   std::string pictures;
   for (const NamedFigure& named : study_figures(groups)) {
     write_figure(named.figure, folder, named.name);
-    names.insert(names.end(), {named.name + ".svg", named.name + ".png"});
+    names.push_back(named.name + ".svg");
     pictures +=
         fmt::format("\n![{} against {}]({}.svg)\n", named.figure.title, named.figure.x_label, named.name);
   }

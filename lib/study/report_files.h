@@ -12,7 +12,7 @@
 
 namespace sdp {
 
-/// Writes table.md, table.tex, table.csv, every figure as SVG and PNG, and report.md, each replaced
+/// Writes table.md, table.tex, table.csv, every figure as SVG, and report.md, each replaced
 /// atomically; makes the folder where it is missing. `found` says what was left out. Returns the names.
 /// Throws DataError.
 std::vector<std::string> write_report(const std::vector<Group>& groups, const StudyTable& table,

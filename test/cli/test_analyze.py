@@ -222,7 +222,6 @@ def check_table(printed, similarity, deviation):
 
 def check_figures(folder):
     for name in ("similarity", "deviation"):
-        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         texts = list(xml.etree.ElementTree.parse(folder / f"{name}.svg").getroot().itertext())
         for regime in REGIMES:
             assert any(regime in text for text in texts), (name, regime)
