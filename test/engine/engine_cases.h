@@ -12,6 +12,7 @@
 
 #include "comm/thread_ranks.h"
 #include "engine/engine.h"
+#include "memory/freed_memory.h"
 #include "model/layouts.h"
 #include "model/model.h"
 #include "spec/model_defaults.h"
@@ -71,8 +72,10 @@ inline void expect(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-/// As run_thread_ranks, and again over a backend that exchanges as late as NCCL may.
+/// As run_thread_ranks, and again over a backend that exchanges as late as NCCL may. Memory that is freed is
+/// NaN, so that an exchange does not find the old values there.
 inline void run_engine(int world, const std::function<void(Communicator&)>& body) {
+  poison_freed_memory();
   for (const Exchanges exchanges : {Exchanges::kAtOnce, Exchanges::kLate})
     run_thread_ranks(world, body, exchanges);
 }

@@ -9,6 +9,7 @@
 #include "data/random.h"
 #include "feed/copy_ahead.h"
 #include "memory/allocations.h"
+#include "memory/freed_memory.h"
 #include "message_of.h"
 #include "spec/error.h"
 
@@ -69,6 +70,7 @@ TEST_CASE("images that live on the device are not counted as tensors of a step")
 }
 
 TEST_CASE("images that live on the device are the images that the loader makes, to the bit") {
+  poison_freed_memory();
   using enum Augmentation;
   const ArrayDataset dataset = noise_images(40);
   const std::vector<ImageAugmentation> augmentations = {{},
@@ -98,6 +100,7 @@ TEST_CASE("images that live on the device are the images that the loader makes, 
 }
 
 TEST_CASE("batches that a slow device takes are those of the loader") {
+  poison_freed_memory();
   const ArrayDataset dataset = noise_images(40);
   const TrainingBatches batches = batches_with({.steps = {Augmentation::kFlip}});
   const at::Device device = some_device();

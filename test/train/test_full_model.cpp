@@ -6,6 +6,7 @@
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
+#include "memory/freed_memory.h"
 #include "spec/error.h"
 #include "spec/model_defaults.h"
 #include "train/evaluation.h"
@@ -53,6 +54,7 @@ ExperimentSpec small_experiment(EvalMode mode) {
 /// Runs `check` on both ranks with the evaluation's record and the full model.
 void evaluate(const ExperimentSpec& spec, const Colours& data,
               const std::function<void(const EvalRecord&, LiveFullModel&)>& check) {
+  poison_freed_memory();
   const Experiment experiment = make_experiment(spec, 2);
   run_thread_ranks(2, [&](Communicator& comm) {
     Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);

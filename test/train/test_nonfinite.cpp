@@ -10,6 +10,7 @@
 #include "checkpoint/temp_folder.h"
 #include "comm/thread_ranks.h"
 #include "engine/engine_cases.h"
+#include "memory/freed_memory.h"
 #include "message_of.h"
 #include "spec/error.h"
 #include "train/checkpointing.h"
@@ -53,6 +54,7 @@ std::map<std::string, at::Tensor> state_of(const Experiment& experiment, Engine&
 /// Five steps, the third of which is poisoned on the last rank, or is not there at all.
 std::map<std::string, at::Tensor> train(const Experiment& experiment, Communicator& comm,
                                         std::optional<Poison> poison) {
+  poison_freed_memory();
   Engine engine(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm);
   engine.initialize(3);
   TrainStep train_step(experiment, engine, comm);
