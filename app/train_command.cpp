@@ -99,7 +99,8 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
   signals.remember();
   const std::unique_ptr<Communicator> comm =
       connect(ranks, device,
-              {.timeout = std::chrono::seconds(spec.train.collective_timeout_s),
+              {.backend = spec.train.backend,
+               .timeout = std::chrono::seconds(spec.train.collective_timeout_s),
                .job = job_of(spec, ranks),
                .stop_descriptor = signals.descriptor(),
                .parent = has_launcher ? parent : 0});

@@ -57,6 +57,7 @@ std::unique_ptr<Communicator> communicator_alone(int rank, int size, at::Device 
   connection->rank = rank;
   connection->size = size;
   connection->device = device;
+  connection->is_stream_ordered = device.is_cuda();  // as the world's would be
   connection->store = c10::make_intrusive<c10d::HashStore>();
   connection->store->add("finished", size - 1);  // nobody has to be waited for
   if (size > 1) connection->backend = c10::make_intrusive<NobodyElse>(rank, size);

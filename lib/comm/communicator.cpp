@@ -118,7 +118,7 @@ void Communicator::leave() {
     wait_for_all(store, "finished", size(), clean ? kLeaveTimeout : kLeaveTimeoutAfterError);
   }
   if (watch && clean) watch->leave(Departure::kFinished);
-  if (backend && device().is_cuda()) clean ? backend->shutdown() : abort_within(backend, kAbortTimeout);
+  if (backend && is_stream_ordered()) clean ? backend->shutdown() : abort_within(backend, kAbortTimeout);
   // ~ProcessGroupGloo waits for the exchanges under way, and gloo does not always notice that their peers are
   // gone. This process ends soon, and its connections with it.
   if (backend && !clean && connection_->is_process) backend.release();
@@ -139,12 +139,15 @@ int Communicator::size() const {
 at::Device Communicator::device() const {
   return connection_->device;
 }
+bool Communicator::is_stream_ordered() const {
+  return connection_->is_stream_ordered;
+}
 
 template <class Operation>
 auto Communicator::guarded(const char* name, Operation&& operation) const {
   const Named named(connection_->operation, name);
   try {
-    if (device().is_cuda() && connection_->backend &&
+    if (is_stream_ordered() && connection_->backend &&
         connection_->backend->getError() != c10d::ErrorType::SUCCESS)
       throw std::runtime_error("NCCL reported an earlier failure; its message is in the log");
     return operation();
@@ -178,7 +181,7 @@ void Pending::wait() {
   if (!exchange_) return;
   const std::shared_ptr<Exchange> exchange = std::move(exchange_);
   exchange->comm->guarded("all-to-all", [&] { wait_for(*exchange->work); });
-  if (exchange->comm->device().is_cuda())
+  if (exchange->comm->is_stream_ordered())
     duration_ms_ = [work = exchange->work] { return static_cast<double>(work->getDuration()); };
 }
 
@@ -235,7 +238,7 @@ Pending Communicator::all_to_all(const at::Tensor& recv, const at::Tensor& send,
   exchange->work = guarded(kName, [&] {
     return connection_->backend->alltoall_base(exchange->recv, exchange->send, recv_bytes, send_bytes);
   });
-  if (device().is_cpu()) {
+  if (!is_stream_ordered()) {
     pending.completed_ = std::make_shared<std::atomic<Pending::Clock::rep>>(0);
     exchange->work->getFuture()->addCallback([completed = pending.completed_](c10::ivalue::Future&) {
       completed->store(Pending::Clock::now().time_since_epoch().count());

@@ -1,7 +1,7 @@
 #pragma once
 
-// Collectives over the world's processes: c10d's NCCL backend on CUDA, its Gloo backend on CPU.
-// One communicator, no sub-groups.
+// Collectives over the world's processes by c10d's NCCL backend, for tensors on CUDA, or its Gloo backend,
+// for tensors on either device. One communicator, no sub-groups.
 
 #include <ATen/core/Tensor.h>
 #include <sys/types.h>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "comm/ranks.h"
+#include "spec/experiment_spec.h"
 
 namespace sdp {
 
@@ -37,15 +38,16 @@ class Pending {
  public:
   Pending() = default;
 
-  /// CPU: returns when the exchange is complete. CUDA: the current stream waits, the host does not. Does
-  /// nothing the second time, or where nothing is under way. Throws PeerLostError.
+  /// Gloo: returns when the exchange is complete; on CUDA the current stream then waits for the copy of what
+  /// was received. NCCL: the current stream waits, the host does not. Does nothing the second time, or where
+  /// nothing is under way. Throws PeerLostError.
   void wait();
   /// Whether there is something to wait for.
   bool is_under_way() const { return exchange_ != nullptr; }
-  /// When the exchange was complete, once wait() has returned; none on CUDA, and where there was nothing.
+  /// When the exchange was complete, once wait() has returned; none with NCCL, and where there was nothing.
   std::optional<std::chrono::steady_clock::time_point> completed_at() const;
-  /// On CUDA how long the exchange took on the communicator's stream, once wait() has returned and the device
-  /// is done with it; none where the backend does not tell.
+  /// With NCCL how long the exchange took on the communicator's stream, once wait() has returned and the
+  /// device is done with it; none where the backend does not tell.
   std::optional<double> duration_ms() const;
 
  private:
@@ -54,11 +56,14 @@ class Pending {
   using Clock = std::chrono::steady_clock;
   std::shared_ptr<Exchange> exchange_;
   std::shared_ptr<std::atomic<Clock::rep>> completed_;  ///< ticks; 0: not yet
-  std::function<double()> duration_ms_;                 ///< of the backend; CUDA, once waited for
+  std::function<double()> duration_ms_;                 ///< of the backend; NCCL, once waited for
 };
 
 /// The connection of one process to all others. Every collective is called by all ranks in the same order,
-/// with contiguous tensors on device(), from one thread at a time. World of one on CPU: plain copies.
+/// with contiguous tensors on device(), from one thread at a time. World of one without NCCL: plain copies.
+///
+/// Gloo exchanges tensors on CUDA through pinned host memory: c10d copies them there and back on streams of
+/// its own, which wait for the caller's.
 ///
 /// Every failure of communication is a PeerLostError that names the rank, the lost ones, the operation and
 /// c10d's reason. With Gloo a process that ends is noticed at once, one that hangs after the time-out; it is
@@ -82,6 +87,9 @@ class Communicator {
   int rank() const;
   int size() const;
   at::Device device() const;
+  /// Whether collectives are work of the device, as NCCL's are: waiting for one makes the stream wait and not
+  /// the host, and they fail late. With Gloo the host waits, on CUDA too.
+  bool is_stream_ordered() const;
 
   /// Sends send_splits[r] elements to each rank r and receives recv_splits[r] from it, own rank included,
   /// both in order of rank. recv: [sum of recv_splits], send: [sum of send_splits], of one type. Zeros are
@@ -95,7 +103,7 @@ class Communicator {
   void broadcast(const at::Tensor& tensor, int root);
   /// out: [W k], in: [k]; out holds the ranks' values in order of rank.
   void all_gather(const at::Tensor& out, const at::Tensor& in);
-  /// Returns when every rank has called it; on CUDA the host waits for the device too, also in a world of
+  /// Returns when every rank has called it; on CUDA the host waits for the device too, in a world of
   /// one.
   void barrier();
   /// The tensor on the host, which waits for the device. Throws PeerLostError where it may hold what a failed
@@ -149,6 +157,7 @@ class PhaseScope {
 };
 
 struct ConnectOptions {
+  BackendKind backend = BackendKind::kAuto;
   /// Limits meeting the others, and every collective: whoever does not come for so long counts as lost.
   std::chrono::milliseconds timeout = {};
   /// Tells this job from others that may meet at the same place. All processes of a job have the same.
@@ -167,7 +176,8 @@ struct ConnectOptions {
 /// all others, once they have met.
 ///
 /// Throws PeerLostError when the others do not all come, saying what this process waited for; UsageError when
-/// rank 0's port is taken, when another job meets there, or when the device has no backend in this build.
+/// rank 0's port is taken, when another job meets there, when the device has no such backend, in this build
+/// or at all, or when processes share a GPU and NCCL would refuse it (shared_devices.h).
 std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, const ConnectOptions& options);
 
 /// Collective. Throws UsageError on every rank when `value` (a hash) is not the same on all of them, naming

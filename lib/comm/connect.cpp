@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -12,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #ifdef USE_C10D_NCCL
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <cstdlib>
@@ -21,6 +23,7 @@
 #include "comm/connection.h"
 #include "comm/launcher.h"
 #include "comm/rendezvous.h"
+#include "comm/shared_devices.h"
 #include "process/stop_signals.h"
 #include "process/write_line.h"
 #include "spec/error.h"
@@ -62,6 +65,18 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int si
   const auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+}
+#endif
+
+bool uses_nccl(BackendKind kind, at::Device device) {
+  return kind == BackendKind::kNccl || (kind == BackendKind::kAuto && device.is_cuda());
+}
+
+#ifdef USE_C10D_NCCL
+DevicePlace place_of_device(at::Device device) {
+  std::array<char, 32> bus_id = {};
+  C10_CUDA_CHECK(cudaDeviceGetPCIBusId(bus_id.data(), bus_id.size(), device.index()));
+  return {.host = nccl_host(), .device = bus_id.data()};
 }
 #endif
 
@@ -149,6 +164,7 @@ std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::De
     auto connection = connect_over(store, {.rank = ranks.rank,
                                            .size = ranks.world,
                                            .device = device,
+                                           .backend = options.backend,
                                            .timeout = options.timeout,
                                            .single_host = ranks.single_host,
                                            .master_address = ranks.master_address,
@@ -165,6 +181,14 @@ std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::De
     check_port(rendezvous, reason);
     cannot_connect(rendezvous, reason);
   }
+}
+
+/// All ranks throw where they must not go on, and leave together: nobody counts as lost.
+std::unique_ptr<Communicator> joined(std::unique_ptr<Communicator::Connection> connection) {
+  const std::string refusal = connection->refusal;
+  auto comm = std::make_unique<Communicator>(std::move(connection));
+  if (!refusal.empty()) throw UsageError(refusal);
+  return comm;
 }
 
 /// Returns when the attempt is over, or at the deadline.
@@ -226,17 +250,22 @@ std::unique_ptr<Communicator::Connection> connect_over(const Store& store, const
   wait_for_next("the other processes' addresses and connections");
   if (member.size > 1 || member.stop_descriptor >= 0) connection->watch = make_watch(*connection, member);
   if (member.progress) member.progress->is_watched = connection->watch != nullptr;
-  wait_for_next("the connections of the collectives' backend");
+  connection->is_stream_ordered = uses_nccl(member.backend, member.device);
   const Store backend_store = c10::make_intrusive<c10d::PrefixStore>("backend", store);
-  if (member.device.is_cuda()) {
+  if (connection->is_stream_ordered) {
 #ifdef USE_C10D_NCCL
+    wait_for_next("the other processes' devices");
+    connection->refusal = refuse_shared_devices(
+        gather_places(*connection->store, member.rank, member.size, place_of_device(member.device)));
+    wait_for_next("the connections of the collectives' backend");
     connection->backend = make_nccl(backend_store, member.rank, member.size, member.device, member.timeout);
 #else
     throw UsageError(
-        "This build of sdp-train has no NCCL, which training on CUDA needs. Build it against a "
-        "LibTorch with CUDA, or set train.device to cpu.");
+        "This build of sdp-train has no NCCL. Build it against a LibTorch with CUDA and NCCL, or set "
+        "train.backend to gloo.");
 #endif
   } else if (member.size > 1) {
+    wait_for_next("the connections of the collectives' backend");
     connection->backend =
         make_gloo(backend_store, member.rank, member.size, member.timeout, member.single_host);
   }
@@ -245,9 +274,13 @@ std::unique_ptr<Communicator::Connection> connect_over(const Store& store, const
 
 std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, const ConnectOptions& options) {
   if (ranks.rank < 0 || ranks.rank >= ranks.world) throw std::logic_error("connect: rank outside the world");
+  if (options.backend == BackendKind::kNccl && !device.is_cuda())
+    throw UsageError(
+        "train.backend: nccl, but no CUDA device is visible, so that this process computes on the CPU. Make "
+        "a "
+        "GPU visible, or set gloo or auto.");
   ignore_sigpipe();
-  if (ranks.world == 1)
-    return std::make_unique<Communicator>(connect_now(ranks, device, options, /*progress=*/nullptr));
+  if (ranks.world == 1) return joined(connect_now(ranks, device, options, /*progress=*/nullptr));
   const auto attempt = std::make_shared<Attempt>();
   std::thread([attempt, ranks, device, options] {
     std::unique_ptr<Communicator::Connection> connection;
@@ -265,7 +298,7 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
   wait_for(*attempt, options.stop_descriptor, std::chrono::steady_clock::now() + options.timeout + kSlack);
   const std::lock_guard lock(attempt->mutex);
   if (attempt->error) std::rethrow_exception(attempt->error);
-  if (attempt->connection) return std::make_unique<Communicator>(std::move(attempt->connection));
+  if (attempt->connection) return joined(std::move(attempt->connection));
   const Rendezvous rendezvous = {.ranks = ranks, .job = options.job, .timeout = options.timeout};
   cannot_connect(rendezvous, fmt::format("it waits for {}. Where another program listens there, set "
                                          "MASTER_PORT to a free port on every process",

@@ -21,7 +21,9 @@ struct Communicator::Connection {
   int size = 1;
   at::Device device = at::kCPU;
   c10::intrusive_ptr<c10d::Store> store;      ///< rendezvous; within the process for a world of one
-  c10::intrusive_ptr<c10d::Backend> backend;  ///< null for a world of one on CPU
+  c10::intrusive_ptr<c10d::Backend> backend;  ///< null for a world of one without NCCL
+  bool is_stream_ordered = false;             ///< see Communicator
+  std::string refusal;                        ///< why the processes must not go on; all have the same
   bool serves_store = false;                  ///< the store ends with this process
   bool is_process = false;                    ///< ends with this process; a thread's does not
   /// Read by the watch's thread too:
@@ -50,6 +52,7 @@ struct Membership {
   int rank = 0;
   int size = 1;
   at::Device device = at::kCPU;
+  BackendKind backend = BackendKind::kAuto;
   std::chrono::milliseconds timeout = {};
   bool single_host = true;
   std::string master_address = {};  ///< rank 0's host; used on several hosts only

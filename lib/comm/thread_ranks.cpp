@@ -1,6 +1,7 @@
 #include "comm/thread_ranks.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/AutogradState.h>
 
 #include <cstdlib>
 #include <exception>
@@ -40,7 +41,8 @@ class FirstException {
 
 }  // namespace
 
-void run_thread_ranks(int world, const std::function<void(Communicator&)>& body, Exchanges exchanges) {
+void run_thread_ranks(int world, const std::function<void(Communicator&)>& body, Exchanges exchanges,
+                      at::Device device) {
   ignore_sigpipe();
   // c10d's flight recorder is one for the whole process and not made for several backends in it.
   ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
@@ -51,8 +53,15 @@ void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
     threads.emplace_back([&, rank] {
       try {
         at::set_num_threads(1);
-        auto connection =
-            connect_over(store, {.rank = rank, .size = world, .timeout = kTimeout, .is_process = false});
+        // A backward pass in this thread: the ranks share a device, and so autograd's thread for it, where one
+        // rank's hooks would wait for others' that come after it.
+        c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+        auto connection = connect_over(store, {.rank = rank,
+                                               .size = world,
+                                               .device = device,
+                                               .backend = BackendKind::kGloo,
+                                               .timeout = kTimeout,
+                                               .is_process = false});
         if (exchanges == Exchanges::kLate && connection->backend)
           connection->backend = late_backend(std::move(connection->backend));
         Communicator comm(std::move(connection));

@@ -12,8 +12,9 @@ namespace sdp {
 enum class Exchanges { kAtOnce, kLate };
 
 /// Runs `body` once for each of `world` ranks, each in a thread of its own with one computing thread, joined
-/// by Gloo over loopback. Rethrows the first exception, preferring one that is not merely a lost peer.
+/// by Gloo over loopback, on one device. Rethrows the first exception, preferring one that is not merely a
+/// lost peer.
 void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
-                      Exchanges exchanges = Exchanges::kAtOnce);
+                      Exchanges exchanges = Exchanges::kAtOnce, at::Device device = at::kCPU);
 
 }  // namespace sdp

@@ -22,8 +22,8 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
       store_(plan, schedule, comm.rank(), comm.device()),
       bucket_parameters_(parameters_of_buckets(plan.layout, schedule)),
       step_tensor_(at::zeros({}, at::TensorOptions(at::kFloat).device(comm.device()))),
-      reduce_clock_(comm.device()),
-      publish_clock_(comm.device()) {
+      reduce_clock_(comm),
+      publish_clock_(comm) {
   if (comm.size() != schedule.placement.processes)
     throw std::logic_error("the schedule is made for another number of processes");
   const at::TensorOptions options =

@@ -22,13 +22,13 @@ c10::Event ExchangeClock::record() const {
 ExchangeClock::Start ExchangeClock::start(int64_t bytes_sent) {
   totals_.bytes_sent += bytes_sent;
   Start start{.time = std::chrono::steady_clock::now()};
-  if (device_.is_cuda()) start.event = record();
+  if (is_stream_ordered_) start.event = record();
   return start;
 }
 
 void ExchangeClock::wait(Start start, Pending& pending) {
   if (!pending.is_under_way()) return;
-  if (device_.is_cuda()) {
+  if (is_stream_ordered_) {
     c10::Event before = record();
     pending.wait();
     on_device_.push_back({.began = std::move(*start.event),

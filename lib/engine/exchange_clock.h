@@ -1,7 +1,7 @@
 #pragma once
 
-// How long exchanges are under way, and how long the process, or on CUDA its stream, waits for them: what is
-// left of an exchange when as much computing as possible goes on beside it.
+// How long exchanges are under way, and how long the process, or with NCCL its stream, waits for them: what
+// is left of an exchange when as much computing as possible goes on beside it.
 
 #include <c10/core/Event.h>
 
@@ -16,7 +16,7 @@ namespace sdp {
 /// Sums over exchanges.
 struct ExchangeTotals {
   int64_t bytes_sent = 0;
-  double in_flight_ms = 0;  ///< some exchange was under way; on CUDA what the backend's collectives took
+  double in_flight_ms = 0;  ///< some exchange was under way; with NCCL what its collectives took
   double waited_ms = 0;     ///< nothing but waiting was done
 
   ExchangeTotals operator-(const ExchangeTotals& earlier) const {
@@ -31,19 +31,20 @@ class ExchangeClock {
   using TimePoint = std::chrono::steady_clock::time_point;
   struct Start {
     TimePoint time;
-    std::optional<c10::Event> event = {};  ///< CUDA
+    std::optional<c10::Event> event = {};  ///< NCCL
   };
 
-  explicit ExchangeClock(at::Device device) : device_(device) {}
+  explicit ExchangeClock(const Communicator& comm)
+      : device_(comm.device()), is_stream_ordered_(comm.is_stream_ordered()) {}
 
   /// An exchange that sends so much to other processes begins.
   Start start(int64_t bytes_sent);
   /// Waits for the exchange and books it. Exchanges of a clock are waited for in the order they began in.
-  /// On CUDA an exchange counts as under way for as long as the backend says that it took. Its collectives
-  /// run one after another, so that these times add up. Where it does not tell, until its wait is over on the
-  /// stream.
+  /// With NCCL an exchange counts as under way for as long as NCCL says that it took. Its collectives run one
+  /// after another, so that these times add up. Where it does not tell, until its wait is over on the stream.
+  /// With Gloo on CUDA the host waits for what the device computes before an exchange, too.
   void wait(Start start, Pending& pending);
-  /// Since the clock was made; on CUDA what the device is done with.
+  /// Since the clock was made; with NCCL what the device is done with.
   const ExchangeTotals& totals();
 
  private:
@@ -54,6 +55,7 @@ class ExchangeClock {
   c10::Event record() const;
 
   at::Device device_;
+  bool is_stream_ordered_;
   ExchangeTotals totals_;
   TimePoint busy_until_;
   std::deque<OnDevice> on_device_;

@@ -39,6 +39,7 @@ enum class Budget { kEpochs, kFlops, kCoverage };
 enum class Precision { kFp64, kFp32, kBf16 };
 enum class WireType { kFp32, kBf16 };
 enum class DeviceKind { kAuto, kCpu, kCuda };
+enum class BackendKind { kAuto, kNccl, kGloo };
 enum class EvalMode { kFull, kStreamed };
 enum class OnNonfinite { kStop, kSkip };
 enum class BranchScale { kAuto, kNone, kSurvival };
@@ -72,6 +73,8 @@ SDP_ENUM_NAMES(Precision, {Precision::kFp64, "fp64"}, {Precision::kFp32, "fp32"}
 SDP_ENUM_NAMES(WireType, {WireType::kFp32, "fp32"}, {WireType::kBf16, "bf16"})
 SDP_ENUM_NAMES(DeviceKind, {DeviceKind::kAuto, "auto"}, {DeviceKind::kCpu, "cpu"},
                {DeviceKind::kCuda, "cuda"})
+SDP_ENUM_NAMES(BackendKind, {BackendKind::kAuto, "auto"}, {BackendKind::kNccl, "nccl"},
+               {BackendKind::kGloo, "gloo"})
 SDP_ENUM_NAMES(EvalMode, {EvalMode::kFull, "full"}, {EvalMode::kStreamed, "streamed"})
 SDP_ENUM_NAMES(BranchScale, {BranchScale::kAuto, "auto"}, {BranchScale::kNone, "none"},
                {BranchScale::kSurvival, "survival"})
@@ -334,6 +337,7 @@ struct TrainSpec {
   int64_t accumulate_steps = 1;
   Precision precision = Precision::kFp32;
   DeviceKind device = DeviceKind::kAuto;
+  BackendKind backend = BackendKind::kAuto;
   double bucket_megabytes = 25;
   std::optional<WireType> reduce_dtype;
   bool release_gradients = true;
@@ -364,6 +368,9 @@ struct TrainSpec {
     field("precision", &TrainSpec::precision,
           "weights, activations and gradients; bf16 keeps sums, master values and moments in fp32");
     field("device", &TrainSpec::device, "auto: CUDA where there is one");
+    field("backend", &TrainSpec::backend,
+          "of the collectives: nccl (one process per GPU), or gloo, which on CUDA exchanges through host "
+          "memory and lets processes share a GPU; auto: nccl on CUDA, gloo on a CPU");
     field("bucket_megabytes", &TrainSpec::bucket_megabytes, "largest gradient bucket",
           {.min = 0, .max = 1e6, .exclusive_min = true}, "MB");
     field("reduce_dtype", &TrainSpec::reduce_dtype,

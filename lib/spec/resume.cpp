@@ -18,11 +18,26 @@ constexpr auto kFixed = std::to_array<std::string_view>(
      "optimizer.momentum", "train.batch_size_per_worker", "train.accumulate_steps", "train.precision"});
 
 /// Where and how it runs, not what it computes. Comes before what is fixed.
-constexpr auto kFree = std::to_array<std::string_view>(
-    {"name", "data.path", "data.index_dir", "data.loader_threads", "data.prefetch_batches", "data.location",
-     "subnetwork.placement", "optimizer.shard", "train.device", "train.bucket_megabytes",
-     "train.release_gradients", "train.checkpoint_activations", "train.deterministic", "train.profile_steps",
-     "train.log_every_steps", "train.collective_timeout_s", "checkpoint.", "eval.", "output."});
+constexpr auto kFree = std::to_array<std::string_view>({"name",
+                                                        "data.path",
+                                                        "data.index_dir",
+                                                        "data.loader_threads",
+                                                        "data.prefetch_batches",
+                                                        "data.location",
+                                                        "subnetwork.placement",
+                                                        "optimizer.shard",
+                                                        "train.device",
+                                                        "train.backend",
+                                                        "train.deterministic",
+                                                        "train.bucket_megabytes",
+                                                        "train.release_gradients",
+                                                        "train.checkpoint_activations",
+                                                        "train.profile_steps",
+                                                        "train.log_every_steps",
+                                                        "train.collective_timeout_s",
+                                                        "checkpoint.",
+                                                        "eval.",
+                                                        "output."});
 
 template <size_t size>
 bool matches(const std::array<std::string_view, size>& patterns, const std::string& key) {

@@ -217,6 +217,13 @@ void check_augmentation(const ExperimentSpec& spec, const Positions& positions) 
                              : "crop instead of resized_crop, which is for imagenet"));
 }
 
+/// NCCL exchanges between GPUs only.
+void check_backend(const ExperimentSpec& spec, const Positions& positions) {
+  if (spec.train.backend == BackendKind::kNccl && spec.train.device == DeviceKind::kCpu)
+    fail_at(positions.of("train.backend"), "train.backend",
+            "found nccl, expected gloo or auto: train.device is cpu");
+}
+
 /// Where images can be kept.
 void check_location(const ExperimentSpec& spec, const Positions& positions) {
   const bool fits = spec.data.name != DatasetName::kImageNet && spec.data.name != DatasetName::kTokens;
@@ -278,6 +285,7 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
   check_data_kind(spec, positions);
   check_augmentation(spec, positions);
   check_location(spec, positions);
+  check_backend(spec, positions);
   if (named_files == NamedFiles::kMustExist) check_data_folder(spec, positions);
 }
 

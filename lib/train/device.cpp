@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <fmt/format.h>
 #include <torch/cuda.h>
 
 #include <algorithm>
@@ -41,15 +40,9 @@ c10::Device choose_device(DeviceKind kind, const Ranks& ranks) {
     throw UsageError(
         "train.device: cuda, but no CUDA device is visible. Use train.device: cpu, or make a GPU visible.");
   if (devices == 0) return c10::Device(c10::kCPU);
-  // Our own launcher shows every process all GPUs; srun and MPI wrappers may show each only its own.
-  const bool launched_here = !ranks.rendezvous_file.empty();
-  if (devices == 1 && !launched_here) return c10::Device(c10::kCUDA, 0);
-  if (ranks.local_rank >= devices)
-    throw UsageError(
-        fmt::format("{} CUDA devices are visible, but this is local process {}. Start at most one "
-                    "process a GPU: fewer processes, with several workers each, give the same result.",
-                    devices, ranks.local_rank));
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank));
+  // Our own launcher shows every process all GPUs; srun and MPI wrappers may show each only its own. Whether
+  // processes may share one is the backend's business (comm/shared_devices.h).
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank % devices));
 }
 
 void prepare_device([[maybe_unused]] c10::Device device) {

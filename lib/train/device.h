@@ -15,9 +15,9 @@
 
 namespace sdp {
 
-/// The device of a process: its host's GPU number local_rank, the only one it can see where a scheduler shows
-/// each process its own, or the CPU. UsageError where CUDA is asked for and there is none, or GPUs are fewer
-/// than local processes.
+/// The device of a process: of the GPUs that it can see number local_rank, counted round where they are fewer
+/// than local processes, or the CPU. A scheduler may show each process only its own. UsageError where CUDA is
+/// asked for and there is none.
 c10::Device choose_device(DeviceKind kind, const Ranks& ranks);
 
 /// Makes the device current and counts what is allocated on it. fp32 is fp32: cuDNN's TF32 convolutions,

@@ -174,6 +174,16 @@ TEST_CASE("two processes of one rank are refused") {
   CHECK(refused == 1);
 }
 
+TEST_CASE("NCCL without a GPU is refused before anybody is waited for") {
+  Ranks ranks;
+  ranks.world = 2;
+  ranks.master_address = "127.0.0.1";
+  ranks.master_port = free_port();
+  const ConnectOptions options = {.backend = BackendKind::kNccl, .timeout = seconds(60)};
+  CHECK_THROWS_AS(connect(ranks, at::kCPU, options), UsageError);
+  CHECK_THROWS_AS(connect(Ranks{}, at::kCPU, options), UsageError);
+}
+
 TEST_CASE("a world of one meets nobody") {
   const auto comm = connect(Ranks{}, at::kCPU, {.timeout = seconds(1)});
   const at::Tensor recv = at::zeros({3});

@@ -10,6 +10,7 @@ TEST_CASE("an unchanged spec, or one that only runs elsewhere, resumes silently"
   ExperimentSpec now = saved;
   now.data.path = "/elsewhere";
   now.train.device = DeviceKind::kCpu;
+  now.train.backend = BackendKind::kGloo;
   now.train.log_every_steps = 1;
   now.checkpoint.keep_last = 7;
   now.eval.branch_scale = BranchScale::kSurvival;

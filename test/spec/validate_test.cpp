@@ -184,6 +184,17 @@ TEST_CASE("data settings that the data set has no use for are warned about") {
     CHECK(contains(warning(setting), ": data." + std::string(setting).substr(0, 5)));
 }
 
+TEST_CASE("NCCL is for GPUs, Gloo for either device") {
+  const auto error = [](const std::string& train) {
+    return spec_error("name: a\ndata: {path: .}\ntrain: {" + train + "}\n");
+  };
+  CHECK(error("device: cpu, backend: nccl") ==
+        "x.yaml:3:31: train.backend: found nccl, expected gloo or auto: train.device is cpu");
+  for (const char* fits : {"device: cpu, backend: gloo", "device: cuda, backend: gloo",
+                           "device: cuda, backend: nccl", "device: auto, backend: nccl"})
+    CHECK(error(fits) == "no error");
+}
+
 TEST_CASE("images are cropped, and kept, as their data set can be") {
   const auto error = [](const std::string& data) {
     return spec_error("name: a\ndata: {path: ., " + data + "}\n");

@@ -1,0 +1,73 @@
+#include "comm/shared_devices.h"
+
+#include <cstdlib>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "catch.h"
+
+using Catch::Matchers::Contains;
+
+namespace sdp {
+namespace {
+
+constexpr const char* kFirst = "0000:3b:00.0";
+constexpr const char* kSecond = "0000:5e:00.0";
+
+}  // namespace
+
+TEST_CASE("ranks on devices of their own are not refused, nor is the same slot of another host") {
+  CHECK(refuse_shared_devices({}).empty());
+  CHECK(refuse_shared_devices({{"a 1", kFirst}}).empty());
+  CHECK(
+      refuse_shared_devices({{"a 1", kFirst}, {"a 1", kSecond}, {"b 2", kFirst}, {"b 2", kSecond}}).empty());
+  // Hosts of one name that were booted at other times; processes whose NCCL_HOSTID tells them apart.
+  CHECK(refuse_shared_devices({{"a 1", kFirst}, {"a 2", kFirst}}).empty());
+  CHECK(refuse_shared_devices({{"0", kFirst}, {"1", kFirst}, {"2", kFirst}}).empty());
+}
+
+TEST_CASE("ranks that share a device are named with it, and what to do") {
+  const std::string one =
+      refuse_shared_devices({{"a 1", kFirst}, {"b 2", kFirst}, {"a 1", kFirst}, {"a 1", kSecond}});
+  CHECK_THAT(one, Contains("ranks 0 and 2 on 0000:3b:00.0 of a") && !Contains("of b") && !Contains(kSecond) &&
+                      Contains("one process per GPU") && Contains("train.backend to gloo"));
+
+  const std::string two =
+      refuse_shared_devices({{"a 1", kFirst}, {"a 1", kSecond}, {"a 1", kFirst}, {"a 1", kSecond}});
+  CHECK_THAT(two, Contains("ranks 0 and 2 on 0000:3b:00.0 of a; ranks 1 and 3 on 0000:5e:00.0 of a"));
+
+  std::vector<DevicePlace> many;
+  for (int rank = 0; rank < 20; ++rank)
+    many.push_back({"host" + std::to_string(rank / 2), kFirst});
+  const std::string text = refuse_shared_devices(many);
+  CHECK_THAT(text, Contains("ranks 6 and 7 on 0000:3b:00.0 of host3; and others on 6 more GPUs") &&
+                       !Contains("host4"));
+}
+
+TEST_CASE("every rank learns the places of all") {
+  constexpr int kWorld = 3;
+  c10d::HashStore store;
+  std::vector<DevicePlace> expected;
+  for (int rank = 0; rank < kWorld; ++rank)
+    expected.push_back({"host " + std::to_string(rank), rank == 1 ? kFirst : kSecond});
+  std::vector<std::vector<DevicePlace>> seen(kWorld);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < kWorld; ++rank)
+    threads.emplace_back(
+        [&, rank] { seen[rank] = gather_places(store, static_cast<int>(rank), kWorld, expected[rank]); });
+  for (std::thread& thread : threads)
+    thread.join();
+  for (const std::vector<DevicePlace>& places : seen)
+    CHECK((places == expected));
+}
+
+TEST_CASE("NCCL_HOSTID replaces the host's name") {
+  const std::string host = nccl_host();
+  CHECK(host == nccl_host());
+  setenv("NCCL_HOSTID", "seven", /*overwrite=*/1);
+  CHECK(nccl_host() == "seven");
+  unsetenv("NCCL_HOSTID");
+  CHECK(nccl_host() == host);
+}
+
+}  // namespace sdp
