@@ -59,7 +59,8 @@ int run(int argc, char** argv) {
       "Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
   app.set_version_flag("--version", std::string("sdp-train ") + sdp::kProgramVersion);
   app.footer(
-      "Exit codes: 0 done, 1 internal error or training that diverged, 2 spec, usage or run folder,\n"
+      "Exit codes: 0 done, 1 internal error, out of memory or training that diverged,\n"
+      "2 spec, usage or run folder,\n"
       "3 data, checkpoint or output,\n"
       "4 a process was lost, 75 stopped by a signal; what was trained is saved.");
 

@@ -23,6 +23,7 @@
 #include "train/device.h"
 #include "train/import.h"
 #include "train/library_files.h"
+#include "train/out_of_memory.h"
 #include "train/resumed_run.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
@@ -134,6 +135,12 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
     log.begin_file();
     comm->abandon();
     return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    log.error(describe_out_of_memory(error, experiment, ranks.rank, device));
+    log.begin_file();
+    comm->abandon();
+    return static_cast<int>(ExitCode::kInternal);
   }
 }
 

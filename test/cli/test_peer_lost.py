@@ -9,7 +9,9 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -228,3 +230,22 @@ def test_a_process_stopped_in_a_checkpoint_ends_when_it_goes_on(tmp_path, data, 
         assert time.monotonic() - began < LIMIT_S
         for rank in (0, 2):
             assert f"Rank {rank} lost rank 1" in ranks.log(rank)
+
+
+def test_out_of_memory_says_what_did_not_fit_and_what_needs_less(tmp_path, data):
+    """A limit on the process's memory that the libraries stay below and the model's 8 GiB do not."""
+    limit = 6 << 30
+    config = harness.write_config(
+        tmp_path, "large", data, model={"name": "mlp", "width": 16384, "hidden_width": 65536, "depth": 1},
+        subnetwork={"workers": 1, "coverage": 1}, train={"precision": "fp32"},
+    )
+    process = harness.start(
+        "--config", config, "--nproc", 1, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)),
+    )
+    said = "".join(process.communicate(timeout=300))
+    assert process.returncode == 1
+    assert "out of memory" in said and "train.batch_size_per_worker" in said
+    planned = json.loads(harness.run("plan", "--config", config, "--json").stdout)["per_process"][0]["peak_bytes"]
+    assert f"{planned['total'] / 2**30:.1f} GiB" in said
+    assert "out of memory" in (tmp_path / "runs" / "large" / "log.txt").read_text()

@@ -1,0 +1,60 @@
+#include "train/out_of_memory.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <new>
+
+#include "forecast/peak.h"
+#include "memory/allocations.h"
+#include "report/units.h"
+#include "subnet/accounting.h"
+#include "train/device.h"
+
+namespace sdp {
+namespace {
+
+/// Its first line, without the stack.
+std::string reason_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = of_torch ? of_torch->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+std::string kinds_text(const MemoryByKind& memory) {
+  std::string text;
+  for (int kind = 0; kind < kMemoryKinds; ++kind)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<MemoryKind>(kind)),
+                        format_bytes(memory.bytes[static_cast<size_t>(kind)]));
+  return text;
+}
+
+}  // namespace
+
+bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) || dynamic_cast<const std::bad_alloc*>(&error))
+    return true;
+  // LibTorch's CPU allocator has no type of its own for it.
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch &&
+         std::string(of_torch->what_without_backtrace()).find("can't allocate memory") != std::string::npos;
+}
+
+std::string describe_out_of_memory(const std::exception& error, const Experiment& experiment, int process,
+                                   c10::Device device) {
+  const ExperimentSpec& spec = experiment.spec;
+  const Cost cost = cost_of(experiment.plan, experiment.schedule, spec.optimizer, process, spec.train);
+  const PeakBytes planned = StepMemory(experiment.plan, experiment.schedule, spec.train).peak(cost, process);
+  const MemoryByKind most = allocated_at_peak();
+  return fmt::format(
+      "Rank {} is out of memory on {} of {}: {}. Its tensors took {} at most ({}); the plan says {} at the "
+      "peak of a step, without what the device's libraries take. A smaller train.batch_size_per_worker with "
+      "more "
+      "train.accumulate_steps, train.checkpoint_activations: true, a lower subnetwork.coverage, or fewer "
+      "workers per "
+      "process need less; `sdp-train plan` says how much.",
+      process, device_name(device), format_bytes(device_memory_bytes(device)), reason_of(error),
+      format_bytes(most.total()), kinds_text(most), format_bytes(planned.total()));
+}
+
+}  // namespace sdp

@@ -1,0 +1,52 @@
+"""CIFAR-10 in a file that can be carried: its images in one order, 8 x 25 of them to a JPEG, and their labels. 32 is a
+multiple of JPEG's blocks of 16, so that no image leaves a trace in its neighbour. Needs Pillow."""
+
+import io
+import pathlib
+import zipfile
+
+FILES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
+SIDE, ACROSS, DOWN = 32, 25, 8
+PIXELS = SIDE * SIDE
+
+
+def pack_images(folder: pathlib.Path, target: pathlib.Path, quality: int) -> None:
+    from PIL import Image
+
+    with zipfile.ZipFile(target, "w") as archive:
+        for name in FILES:
+            data = (folder / name).read_bytes()
+            records = [data[at:at + 1 + 3 * PIXELS] for at in range(0, len(data), 1 + 3 * PIXELS)]
+            archive.writestr(f"{name}/labels", bytes(record[0] for record in records))
+            for first in range(0, len(records), ACROSS * DOWN):
+                sheet = Image.new("RGB", (SIDE * ACROSS, SIDE * DOWN))
+                for place, record in enumerate(records[first:first + ACROSS * DOWN]):
+                    bands = [Image.frombytes("L", (SIDE, SIDE), record[1 + b * PIXELS:1 + (b + 1) * PIXELS]) for b in range(3)]
+                    sheet.paste(Image.merge("RGB", bands), (SIDE * (place % ACROSS), SIDE * (place // ACROSS)))
+                jpeg = io.BytesIO()
+                sheet.save(jpeg, "JPEG", quality=quality, optimize=True)
+                archive.writestr(f"{name}/{first:06d}.jpg", jpeg.getvalue())
+
+
+def unpack_images(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """The official binary layout. A folder that is complete is left as it is."""
+    from PIL import Image
+
+    if (folder / "complete").exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(source) as archive:
+        members = sorted(archive.namelist())
+        for name in FILES:
+            labels = archive.read(f"{name}/labels")
+            records = []
+            for member in (m for m in members if m.startswith(f"{name}/") and m.endswith(".jpg")):
+                sheet = Image.open(io.BytesIO(archive.read(member))).convert("RGB")
+                for place in range(min(ACROSS * DOWN, len(labels) - len(records))):
+                    left, top = SIDE * (place % ACROSS), SIDE * (place // ACROSS)
+                    image = sheet.crop((left, top, left + SIDE, top + SIDE))
+                    records.append(labels[len(records):len(records) + 1] + b"".join(band.tobytes() for band in image.split()))
+            (folder / name).write_bytes(b"".join(records))
+    (folder / "batches.meta.txt").write_text("airplane automobile bird cat deer dog frog horse ship truck\n".replace(" ", "\n"))
+    (folder / "complete").touch()
+    return folder

@@ -1,0 +1,57 @@
+"""ResNet-18 of full width on all of CIFAR-10: eight workers on one device, DDP and B-SDP 4/8 at equal FLOPs. Longer than
+a call: a run that the budget stops saves a checkpoint, and the next call goes on from it."""
+
+import json
+import pathlib
+import time
+
+from gpuhour.images import unpack_images
+from gpuhour.jobs import GRACE_S, Context, Job, OutOfTime, Row, Unfinished, end_group
+from gpuhour.runs import lines_of
+
+PREEMPTED = 75
+METHODS = {"DDP": "ddp", "B-SDP 4/8": "bsdp"}
+STOP_BEFORE_END_S = GRACE_S + 5
+
+
+def settings_of(context: Context, epochs: int, data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    settings = [f"train.device={context.device}", f"data.path={data}", f"output.dir={folder}", "train.budget=flops",
+                f"train.epochs={epochs}", "eval.every_epochs=0", "checkpoint.every_minutes=1"]
+    if not context.on_gpu:
+        settings += ["model.width=8", "train.precision=fp32"]
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+def train(context: Context, method: str, epochs: int) -> list[Row]:
+    images = context.home / "pack" / "cifar10.zip"
+    if images.exists():
+        data = unpack_images(images, context.state / "data" / "cifar10")
+        source = "all of CIFAR-10, recompressed as JPEG"
+    else:
+        data, source = context.home / "examples" / "data", "the 5,000 images of examples/data"
+    folder = context.scratch("learning")
+    name = METHODS[method]
+    command = [context.binary, "--config", context.home / "configs" / f"resnet18_{name}.yaml", "--nproc", "1",
+               "--resume=if-any", "--set", f"name={name}", *settings_of(context, epochs, data, folder)]
+    process = context.start(command, log=context.log / "run.txt")
+    try:
+        code = context.wait(process, context.left_s() - STOP_BEFORE_END_S)
+    except OutOfTime:
+        code = process.returncode
+    run_dir = folder / name
+    lines = lines_of(run_dir, "train")
+    reached = f"step {lines[-1]['step']}, epoch {lines[-1]['epoch']:.2f}, loss {lines[-1]['loss']:.4f}" if lines else "no step"
+    if code == PREEMPTED:
+        raise Unfinished(f"{method}: stopped at {reached}; goes on from its checkpoint")
+    if code != 0:
+        raise RuntimeError(f"{method}: exit code {code} at {reached}")
+    evaluation = lines_of(run_dir, "eval")[-1]
+    rate = sorted(line["samples_per_s"] for line in lines)[len(lines) // 2]
+    return [Row(f"{method}, {epochs} epochs' FLOPs of DDP, {source}",
+                f"assembled model {100 * evaluation['accuracy']:.2f} %, loss {evaluation['loss']:.4f}; {rate:.0f} samples/s")]
+
+
+def jobs(device: str, epochs: int) -> list[Job]:
+    return [Job("learning", method, 200 if device == "cuda" else 60, 3600,
+                lambda context, method=method: train(context, method, epochs), takes_what_is_left=True)
+            for method in METHODS]

@@ -1,0 +1,87 @@
+"""A folder that holds what a GPU machine needs and no more, laid out as the repository is."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+
+from gpuhour import parity
+from gpuhour.images import pack_images
+from gpuhour.jobs import Context
+
+NEEDS_OF_PYTHON_TESTS = ["pytest", "torch", "numpy", "safetensors"]
+
+
+def copy_program(source: pathlib.Path, target: pathlib.Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target)
+    subprocess.run(["strip", "--strip-unneeded", target], check=True)
+
+
+def copy_tests(home: pathlib.Path, folder: pathlib.Path) -> list[dict]:
+    """The programs and Python files of the tests with the label `device`, and how to call them from elsewhere."""
+    listing = subprocess.run(["ctest", "--test-dir", home / "build", "--show-only=json-v1", "-L", "^device$"], check=True,
+                             capture_output=True, text=True)
+    tests = []
+    for test in json.loads(listing.stdout)["tests"]:
+        properties = {entry["name"]: entry["value"] for entry in test["properties"]}
+        python = test["command"][0]
+        is_python = pathlib.Path(python).name.startswith("python")
+        parts = [*test["command"], *properties.get("ENVIRONMENT", [])]
+        for part in parts:
+            program = pathlib.Path(part.partition("=")[2] or part)
+            if program.is_file() and program.is_relative_to(home / "build") and os.access(program, os.X_OK):
+                copy_program(program, folder / program.relative_to(home))
+        relocated = lambda text: text.replace(python, "{python}") if is_python and text == python else text.replace(str(home), "{home}")
+        tests.append({"name": test["name"], "command": [relocated(part) for part in test["command"]],
+                      "environment": [relocated(entry) for entry in properties.get("ENVIRONMENT", [])],
+                      "needs": NEEDS_OF_PYTHON_TESTS if is_python else []})
+    for file in (home / "test").rglob("*.py"):
+        target = folder / file.relative_to(home)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
+    return tests
+
+
+def write_noise(folder: pathlib.Path) -> None:
+    """Small data sets in the official layouts, the same bytes everywhere: images of noise, tokens of noise and a pattern."""
+    noise = random.Random(0)
+    images, tokens = folder / "images", folder / "tokens"
+    for data in (images, tokens):
+        data.mkdir(parents=True)
+    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+        records = (bytes([noise.randrange(10)]) + noise.randbytes(3072) for _ in range(200))
+        (images / name).write_bytes(b"".join(records))
+    for name, count in (("noise_train_000000.bin", 1 << 18), ("noise_val_000000.bin", 1 << 14)):
+        header = b"".join(n.to_bytes(4, "little") for n in (20240520, 1, count)).ljust(1024, b"\0")
+        # A pattern that a few steps learn something of, so that losses depend on the steps.
+        values = (noise.randrange(512) if noise.random() < 0.1 else i * 37 % 97 for i in range(count))
+        (tokens / name).write_bytes(header + b"".join(value.to_bytes(2, "little") for value in values))
+
+
+def size_bytes(folder: pathlib.Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def pack(context: Context, folder: pathlib.Path, cifar10: pathlib.Path | None, quality: int) -> None:
+    home = context.home
+    folder.mkdir(parents=True)
+    copy_program(context.binary, folder / "build" / "sdp-train")
+    for name in ("configs", "examples"):
+        shutil.copytree(home / name, folder / name)
+    (folder / "scripts").mkdir()
+    shutil.copy2(home / "scripts" / "gpu_hour", folder / "scripts" / "gpu_hour")
+    shutil.copytree(home / "scripts" / "gpuhour", folder / "scripts" / "gpuhour", ignore=shutil.ignore_patterns("__pycache__"))
+    write_noise(folder / "pack")
+    tests = copy_tests(home, folder)
+    (folder / "pack" / "tests.json").write_text(json.dumps(tests, indent=1) + "\n")
+    if cifar10:
+        pack_images(cifar10, folder / "pack" / "cifar10.zip", quality)
+    described = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=home, capture_output=True, text=True)
+    (folder / "pack" / "commit.txt").write_text(described.stdout.strip() + "\n")
+    here = Context(folder, context.state, "cpu", context.environment)
+    here.deadline, here.log = context.deadline, context.log
+    (folder / "pack" / "reference.json").write_text(json.dumps(parity.record(here), indent=1) + "\n")
+    print(f"{folder}: {size_bytes(folder) / 1e6:.1f} MB, {len(tests)} tests")
