@@ -33,7 +33,7 @@ def check(result, within=WITHIN):
 
 
 IMAGES = ["train.precision=fp32", "train.batch_size_per_worker=16"]
-TOKENS = ["train.batch_size_per_worker=1", "data.sequence_length=256"]
+TOKENS = ["train.batch_size_per_worker=1", "data.sequence_length=256", "model.vocab_size=8192"]
 
 
 @pytest.mark.parametrize("model,regime", [
@@ -60,12 +60,12 @@ def test_imagenet_models_at_full_size(model):
     check(measure(model, "nsdp", *IMAGES, "train.batch_size_per_worker=4"))
 
 
-def test_llama_134m():
-    check(measure("llama_134m_fineweb", "bbsdp", *TOKENS, "train.precision=fp32"))
+def test_llama_134m_of_a_third_of_the_depth():
+    check(measure("llama_134m_fineweb", "bbsdp", *TOKENS, "train.precision=fp32", "model.depth=4"))
 
 
-def test_llama_1b_in_bf16():
-    check(measure("llama_1b_fineweb", "nsdp", *TOKENS, "data.sequence_length=64"))
+def test_llama_of_the_widths_of_1b_in_bf16():
+    check(measure("llama_1b_fineweb", "nsdp", *TOKENS, "data.sequence_length=64", "model.depth=2"))
 
 
 @pytest.mark.parametrize("regime,setting", [
