@@ -7,7 +7,8 @@
 # Python, run by pytest or as a program with the arguments.
 #
 # Labels are the tiers of scripts/test: unit (default of sdp_test), parity (the same computed by other libraries), cli (the
-# program as its users run it) and slow; `quick` marks those of the last two that scripts/test --quick runs too. PROCESSORS
+# program as its users run it) and slow; `quick` marks those of the last two that scripts/test --quick runs too, `device` those
+# that compute on the device that SDP_TEST_DEVICE names (test/test_device.h). PROCESSORS
 # is how many cores a test keeps busy; ctest runs as many tests at once as there are cores for.
 
 add_library(sdp_flags INTERFACE)

@@ -53,8 +53,8 @@ void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
     threads.emplace_back([&, rank] {
       try {
         at::set_num_threads(1);
-        // A backward pass in this thread: the ranks share a device, and so autograd's thread for it, where one
-        // rank's hooks would wait for others' that come after it.
+        // A backward pass in this thread: the ranks share a device, and so autograd's thread for it, where
+        // one rank's hooks would wait for others' that come after it.
         c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
         auto connection = connect_over(store, {.rank = rank,
                                                .size = world,

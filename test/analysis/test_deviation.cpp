@@ -8,6 +8,7 @@
 
 #include "analysis/deviation.h"
 #include "catch.h"
+#include "test_device.h"
 
 namespace sdp {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using Gradients = std::vector<std::vector<double>>;  ///< by worker
 
 at::Tensor tensor_of(const std::vector<double>& values) {
-  return at::tensor(values, at::kDouble);
+  return at::tensor(values, at::kDouble).to(test_device());
 }
 
 Deviation deviation_of(const Gradients& gradients, const OwnerSet& owners) {
@@ -161,7 +162,7 @@ TEST_CASE("what owners give may be another gradient than the one they are measur
 TEST_CASE("sums of half types are kept in fp32") {
   DeviationSum sum({0}, 3);
   for (const double value : {256.0, 1.0, 1.0}) {
-    const at::Tensor gradient = at::full({1}, value, at::kBFloat16);
+    const at::Tensor gradient = at::full({1}, value, at::TensorOptions(at::kBFloat16).device(test_device()));
     sum.add(gradient, gradient);
   }
   CHECK(sum.result().squared == Approx(170.0 * 170.0).epsilon(1e-6));

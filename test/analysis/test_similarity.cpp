@@ -4,6 +4,7 @@
 
 #include "analysis/similarity.h"
 #include "catch.h"
+#include "test_device.h"
 
 namespace sdp {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 const double kNone = std::nan("");
 
 at::Tensor vector_of(const std::vector<double>& values) {
-  return at::tensor(values, at::kDouble);
+  return at::tensor(values, at::kDouble).to(test_device());
 }
 
 TEST_CASE("the cosine of two vectors") {
@@ -20,7 +21,7 @@ TEST_CASE("the cosine of two vectors") {
   CHECK(cosine_between(vector_of({1e-100, 0}), vector_of({1e-100, 1e-100})) == Approx(std::sqrt(0.5)));
   CHECK(std::isnan(cosine_between(vector_of({0, 0}), vector_of({1, 1}))));
   // A sum of fp32 or bf16 values of this length would not be 1.
-  const at::Tensor ones = at::full({100'000}, 0.1, at::kFloat);
+  const at::Tensor ones = at::full({100'000}, 0.1, at::TensorOptions(at::kFloat).device(test_device()));
   CHECK(std::abs(cosine_between(ones, 3 * ones) - 1) < 1e-12);
 }
 

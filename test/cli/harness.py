@@ -13,6 +13,14 @@ import torch
 from safetensors import safe_open
 
 BINARY = os.environ["SDP_TRAIN"]
+# Where runs compute, cpu or cuda. All processes of a run share one GPU, which Gloo allows, and its kernels are
+# deterministic, so that what has the same bits on a CPU has them there.
+DEVICE = os.environ.get("SDP_TEST_DEVICE", "cpu")
+ON_DEVICE = {
+    "cpu": {"device": "cpu"},
+    "cuda": {"device": "cuda", "backend": "gloo", "deterministic": True},
+}
+assert DEVICE in ON_DEVICE, f"SDP_TEST_DEVICE: found '{DEVICE}', expected cpu or cuda"
 MEAN = np.array([0.4914, 0.4822, 0.4465], dtype=np.float32).reshape(3, 1, 1)
 STD = np.array([0.2470, 0.2435, 0.2616], dtype=np.float32).reshape(3, 1, 1)
 
@@ -79,7 +87,7 @@ def write_config(folder: Path, name: str, data_dir: Path, **sections) -> Path:
         "subnetwork": {"workers": 4, "coverage": "2/4"},
         "optimizer": {"lr": 0.05, "weight_decay": 5e-4},
         "schedule": {"name": "constant"},
-        "train": {"max_steps": 20, "batch_size_per_worker": 4, "precision": "fp64", "device": "cpu"},
+        "train": {"max_steps": 20, "batch_size_per_worker": 4, "precision": "fp64"} | ON_DEVICE[DEVICE],
         "checkpoint": {"at_start": True, "keep_last": 2, "every_epochs": 0},
         "eval": {"every_epochs": 0, "recalibrate_batches": 2, "branch_scale": "none"},
         "output": {"dir": str(folder / "runs"), "trace": True},

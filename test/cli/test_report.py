@@ -91,7 +91,7 @@ def test_csv_has_the_statistics_of_the_metrics(runs):
     rows = table(runs, "--baseline", "DDP")
     assert list(rows) == ["B-SDP 1/2", "DDP"]
     both, ddp = [measures(runs / "b_0"), measures(runs / "b_1")], measures(runs / "ddp")
-    assert rows["B-SDP 1/2"]["seeds"] == "0 1" and rows["B-SDP 1/2"]["device"] == "CPU"
+    assert rows["B-SDP 1/2"]["seeds"] == "0 1" and rows["B-SDP 1/2"]["device"] == harness.DEVICE.upper()
     assert [row["unfinished_runs"] for row in rows.values()] == ["0", "1"]
     assert len(both[0]) >= 13
     for key, value in both[0].items():

@@ -181,7 +181,7 @@ def test_summary_of_a_finished_run(tmp_path, data, ten_steps):
     version = harness.run("--version").stdout.split()[-1]
     threads = json.loads((ten_steps / "checkpoints" / "step-00000010" / "manifest.json").read_text())["threads"]
     expected = {"step": 10, "total_steps": 10, "skipped_steps": 0, "samples_per_step": 16, "epochs": 0.8, "processes": 2,
-                "threads_per_process": threads, "device": "CPU", "version": version}
+                "threads_per_process": threads, "device": harness.DEVICE.upper(), "version": version}
     assert harness.without_times(summary_of(ten_steps)) == expected
     # Longer than it was: not at its end until it is.
     resume_copy(tmp_path, data, ten_steps, 2, 1, optimizer={"lr": 1e12})

@@ -12,6 +12,7 @@
 #include "comm/connection.h"
 #include "comm/thread_ranks.h"
 #include "spec/error.h"
+#include "test_device.h"
 
 using Catch::Matchers::Contains;
 
@@ -19,6 +20,12 @@ namespace sdp {
 namespace {
 
 using Counts = std::vector<int64_t>;
+
+/// Ranks whose tensors are on the test's device.
+void run_ranks(int world, const std::function<void(Communicator&)>& body) {
+  run_thread_ranks(world, body, Exchanges::kAtOnce, test_device());
+}
+
 constexpr at::ScalarType kTypes[] = {at::kBFloat16, at::kFloat, at::kDouble, at::kLong};
 
 /// Threads may not use Catch's macros: a rank throws, and the test fails.
@@ -52,8 +59,8 @@ Message make_message(int rank, int world, at::ScalarType type, int64_t factor) {
     for (int64_t i = 0; i < message.recv_splits.back(); ++i)
       expected.push_back(value(other, rank, i));
   }
-  message.send = at::tensor(send, at::kDouble).to(type);
-  message.expected = at::tensor(expected, at::kDouble).to(type);
+  message.send = at::tensor(send, at::kDouble).to(test_device(), type);
+  message.expected = at::tensor(expected, at::kDouble).to(test_device(), type);
   message.recv = at::full_like(message.expected, 99);
   return message;
 }
@@ -90,8 +97,8 @@ Pending start(Communicator& comm, Message& message) {
 
 TEST_CASE("all-to-all with uneven and zero splits") {
   const int world = GENERATE(1, 2, 4);
-  run_thread_ranks(world, [&](Communicator& comm) {
-    expect(comm.size() == world && comm.device() == at::kCPU, "place");
+  run_ranks(world, [&](Communicator& comm) {
+    expect(comm.size() == world && comm.device() == test_device() && !comm.is_stream_ordered(), "place");
     int64_t sent_bytes = 0;
     for (const at::ScalarType type : kTypes) {
       Message message = make_message(comm.rank(), world, type, 1);
@@ -108,20 +115,20 @@ TEST_CASE("all-to-all with uneven and zero splits") {
 }
 
 TEST_CASE("an all-to-all without any element") {
-  run_thread_ranks(3, [](Communicator& comm) {
-    const at::Tensor none = at::empty({0});
-    comm.all_to_all(none, at::empty({0}), {0, 0, 0}, {0, 0, 0}).wait();
+  run_ranks(3, [](Communicator& comm) {
+    const at::Tensor none = at::empty({0}, comm.device());
+    comm.all_to_all(none, at::empty({0}, comm.device()), {0, 0, 0}, {0, 0, 0}).wait();
     // Rank 1 alone sends, and only to rank 2.
     const int64_t sends = comm.rank() == 1 ? 5 : 0;
     const int64_t receives = comm.rank() == 2 ? 5 : 0;
-    const at::Tensor recv = at::zeros({receives});
-    comm.all_to_all(recv, at::full({sends}, 7.0), {0, receives, 0}, {0, 0, sends}).wait();
-    expect(recv.equal(at::full({receives}, 7.0)), "one message");
+    const at::Tensor recv = at::zeros({receives}, comm.device());
+    comm.all_to_all(recv, at::full({sends}, 7.0, comm.device()), {0, receives, 0}, {0, 0, sends}).wait();
+    expect(recv.equal(at::full({receives}, 7.0, comm.device())), "one message");
   });
 }
 
 TEST_CASE("several exchanges in flight, waited for in any order") {
-  run_thread_ranks(4, [](Communicator& comm) {
+  run_ranks(4, [](Communicator& comm) {
     std::vector<Message> messages;
     for (int64_t factor : {1, 300, 7, 50, 2, 1000})
       messages.push_back(make_message(comm.rank(), 4, at::kFloat, factor));
@@ -138,12 +145,13 @@ TEST_CASE("several exchanges in flight, waited for in any order") {
 
 TEST_CASE("all-reduce, broadcast and all-gather") {
   const int world = GENERATE(1, 2, 4);
-  run_thread_ranks(world, [&](Communicator& comm) {
+  run_ranks(world, [&](Communicator& comm) {
     const int rank = comm.rank();
+    const at::TensorOptions options = at::TensorOptions(at::kDouble).device(comm.device());
     Traffic expected;
     for (const at::ScalarType type : kTypes) {
       const int64_t bytes = static_cast<int64_t>(c10::elementSize(type));
-      const at::Tensor base = at::arange(12, at::kDouble).view({3, 4});
+      const at::Tensor base = at::arange(12, options).view({3, 4});
       const at::Tensor sum = (base + rank).to(type);
       comm.all_reduce_sum(sum);
       expect(sum.equal((base * world + world * (world - 1) / 2).to(type)), "all-reduce");
@@ -156,9 +164,9 @@ TEST_CASE("all-reduce, broadcast and all-gather") {
         if (root == rank) expected.broadcast_bytes += 12 * bytes * (world - 1);
       }
 
-      const at::Tensor all = at::empty({3 * world}, type);
-      comm.all_gather(all, (at::arange(3, at::kDouble) + 3 * rank).to(type));
-      expect(all.equal(at::arange(3 * world, at::kDouble).to(type)), "all-gather");
+      const at::Tensor all = at::empty({3 * world}, options.dtype(type));
+      comm.all_gather(all, (at::arange(3, options) + 3 * rank).to(type));
+      expect(all.equal(at::arange(3 * world, options).to(type)), "all-gather");
       expected.all_gather_bytes += 3 * bytes * (world - 1);
     }
     expect(comm.traffic() == expected, "counted bytes");
@@ -167,7 +175,7 @@ TEST_CASE("all-reduce, broadcast and all-gather") {
 
 TEST_CASE("strings are gathered, of any length and content") {
   const int world = GENERATE(1, 3);
-  run_thread_ranks(world, [&](Communicator& comm) {
+  run_ranks(world, [&](Communicator& comm) {
     const auto text = [](int rank) {
       return std::string(static_cast<size_t>(rank) * 5, 'a') + std::string("\0x", 2);
     };
@@ -180,7 +188,7 @@ TEST_CASE("strings are gathered, of any length and content") {
 
 TEST_CASE("a barrier holds until the last rank has come") {
   std::atomic<int> arrived = 0;
-  run_thread_ranks(3, [&](Communicator& comm) {
+  run_ranks(3, [&](Communicator& comm) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30 * comm.rank()));
     ++arrived;
     comm.barrier();
@@ -189,9 +197,9 @@ TEST_CASE("a barrier holds until the last rank has come") {
 }
 
 TEST_CASE("ranks that disagree are named") {
-  run_thread_ranks(3, [](Communicator& comm) { check_same_everywhere(comm, "The plan", "abc"); });
+  run_ranks(3, [](Communicator& comm) { check_same_everywhere(comm, "The plan", "abc"); });
   std::array<std::string, 4> messages;
-  run_thread_ranks(4, [&](Communicator& comm) {
+  run_ranks(4, [&](Communicator& comm) {
     const int rank = comm.rank();
     try {
       check_same_everywhere(comm, "The plan",

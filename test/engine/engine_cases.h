@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "spec/model_defaults.h"
 #include "subnet/accounting.h"
+#include "test_device.h"
 
 namespace sdp {
 
@@ -77,7 +78,7 @@ inline void expect(bool condition, const std::string& what) {
 inline void run_engine(int world, const std::function<void(Communicator&)>& body) {
   poison_freed_memory();
   for (const Exchanges exchanges : {Exchanges::kAtOnce, Exchanges::kLate})
-    run_thread_ranks(world, body, exchanges);
+    run_thread_ranks(world, body, exchanges, test_device());
 }
 
 inline void expect_equal(int64_t actual, int64_t planned, const std::string& what) {
@@ -94,10 +95,11 @@ inline void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPla
     const std::unique_ptr<Model> model =
         make_subnetwork(spec.model, plan, slot.worker, engine.store().slot(static_cast<int>(s)));
     at::Generator noise = at::detail::createCPUGenerator(1000 * step + 10 * slot.worker + slot.replica);
-    const at::Tensor input =
+    const at::Tensor host_input =
         is_llama(spec.model.name)
             ? at::randint(*spec.model.vocab_size, {2, 6}, noise, at::kLong)
             : at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
+    const at::Tensor input = host_input.to(test_device());
     engine.await_values(-1);
     const ForwardMode mode{.training = true, .before_branch = [&](int b) { engine.await_values(b); }};
     const at::Tensor loss = model->forward(input, mode).to(at::kFloat).square().mean();

@@ -23,7 +23,7 @@ void expect_readers_agree(const Engine& engine, const Schedule& schedule, Commun
   for (const Bucket& bucket : schedule.buckets) {
     for (const Segment& segment : bucket.segments) {
       const bool reads = segment.is_read_by(comm.rank());
-      const auto options = at::TensorOptions(scalar_type(bucket.type));
+      const auto options = at::TensorOptions(scalar_type(bucket.type)).device(comm.device());
       const at::Tensor mine = at::empty({segment.elements}, options);
       FlatCopies copies;
       if (reads) engine.store().add_segment_reads(copies, segment, 0, mine);
@@ -254,7 +254,7 @@ TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32")
         const ParameterLayout& parameter = plan.layout.parameters[range.parameter];
         if (range.kind != "value" || parameter.name != "head.weight") continue;
         const at::Tensor drawn = draw_parameter(parameter, 3).reshape({-1}).slice(0, range.begin, range.end);
-        expect(at::allclose(range.values, drawn - distance, 0, 1e-6), "master values");
+        expect(at::allclose(range.values.cpu(), drawn - distance, 0, 1e-6), "master values");
       }
     };
     expect_moved_by(0);

@@ -2,11 +2,13 @@
 
 #include "catch.h"
 #include "engine/flat_copies.h"
+#include "test_device.h"
 
 namespace sdp {
 
 TEST_CASE("copies between other types are launches of their own, with the values of plain copies") {
   const std::vector<at::ScalarType> types = {at::kFloat, at::kBFloat16, at::kDouble};
+  const at::TensorOptions doubles = at::TensorOptions(at::kDouble).device(test_device());
   FlatCopies copies;
   CHECK(copies.launches() == 0);
   copies.run();
@@ -14,8 +16,8 @@ TEST_CASE("copies between other types are launches of their own, with the values
   for (int64_t size = 1; size <= 3; ++size)
     for (const at::ScalarType to : types)
       for (const at::ScalarType from : types) {
-        const at::Tensor source = at::randn({5, size}, at::kDouble).to(from);
-        const at::Tensor target = at::zeros({5, size + 1}, to).narrow(1, 0, size);  // strided
+        const at::Tensor source = at::randn({5, size}, doubles).to(from);
+        const at::Tensor target = at::zeros({5, size + 1}, doubles.dtype(to)).narrow(1, 0, size);  // strided
         copies.add(target, source);
         expected.emplace_back(target, source.to(to));
       }

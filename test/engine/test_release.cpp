@@ -31,7 +31,7 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
         std::vector<int> order = engine.store().owned_parameters(s);
         std::shuffle(order.begin(), order.end(), random);
         // Autograd runs the node that was made last first.
-        at::Tensor sum = at::zeros({}, at::kDouble);
+        at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(comm.device()));
         for (int parameter : order) {
           const uint64_t kind = std::hash<int>{}(31 * parameter + 7 * slot.worker + step) % 5;
           if (kind == 0) continue;  // no gradient

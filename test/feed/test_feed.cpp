@@ -12,6 +12,7 @@
 #include "memory/freed_memory.h"
 #include "message_of.h"
 #include "spec/error.h"
+#include "test_device.h"
 
 namespace sdp {
 namespace {
@@ -44,11 +45,6 @@ DataSpec data_at(DataLocation location) {
   return spec;
 }
 
-/// The GPU where there is one, so that copies are real.
-at::Device some_device() {
-  return at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-}
-
 /// To the bit, on whatever devices they are.
 void check_equal(const TensorBatch& batch, const TensorBatch& expected) {
   CHECK(batch.samples == expected.samples);
@@ -61,10 +57,10 @@ void check_equal(const TensorBatch& batch, const TensorBatch& expected) {
 }
 
 TEST_CASE("images that live on the device are not counted as tensors of a step") {
-  count_allocations(at::kCPU);
+  count_allocations(test_device());
   const ArrayDataset dataset = noise_images(40);
   const int64_t before = allocated_now().total();
-  const FeedSource resident(dataset, data_at(DataLocation::kDevice), Precision::kFp32, at::kCPU);
+  const FeedSource resident(dataset, data_at(DataLocation::kDevice), Precision::kFp32, test_device());
   REQUIRE(resident.is_resident());
   CHECK(allocated_now().total() == before);
 }
@@ -81,7 +77,7 @@ TEST_CASE("images that live on the device are the images that the loader makes, 
   for (const Precision precision : {Precision::kFp32, Precision::kFp64, Precision::kBf16})
     for (const ImageAugmentation& augmentation : augmentations) {
       const TrainingBatches batches = batches_with(augmentation);
-      const FeedSource resident(dataset, data_at(DataLocation::kDevice), precision, some_device());
+      const FeedSource resident(dataset, data_at(DataLocation::kDevice), precision, test_device());
       const FeedSource loaded(dataset, data_at(DataLocation::kHost), precision, at::kCPU);
       REQUIRE(resident.is_resident());
       REQUIRE_FALSE(loaded.is_resident());
@@ -103,7 +99,7 @@ TEST_CASE("batches that a slow device takes are those of the loader") {
   poison_freed_memory();
   const ArrayDataset dataset = noise_images(40);
   const TrainingBatches batches = batches_with({.steps = {Augmentation::kFlip}});
-  const at::Device device = some_device();
+  const at::Device device = test_device();
   const FeedSource source(dataset, data_at(DataLocation::kHost), Precision::kFp32, device);
   const FeedSource loaded(dataset, data_at(DataLocation::kHost), Precision::kFp32, at::kCPU);
   const auto feed = source.training(batches);
@@ -140,7 +136,7 @@ std::unique_ptr<BatchLoader> counting_loader(int64_t count, int64_t bad, std::at
 }
 
 TEST_CASE("copying ahead keeps the order and passes an error on in its place") {
-  const at::Device device = some_device();
+  const at::Device device = test_device();
   std::atomic<int64_t> made = 0;
   CopyAheadFeed feed(counting_loader(20, 13, made), Precision::kFp32, device, make_copy_stream(device));
   for (int64_t number = 0; number < 13; ++number) {
@@ -154,7 +150,7 @@ TEST_CASE("copying ahead keeps the order and passes an error on in its place") {
 }
 
 TEST_CASE("copying ahead stays within its places, and ends without being emptied") {
-  const at::Device device = some_device();
+  const at::Device device = test_device();
   std::atomic<int64_t> made = 0;
   {
     CopyAheadFeed feed(counting_loader(1000, -1, made), Precision::kFp32, device, make_copy_stream(device));

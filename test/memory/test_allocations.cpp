@@ -4,6 +4,7 @@
 
 #include "catch.h"
 #include "memory/allocations.h"
+#include "test_device.h"
 
 namespace sdp {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 constexpr int64_t kMega = 1 << 20;
 
 at::Tensor megabytes(int64_t count) {
-  return at::empty({count * kMega}, at::kByte);
+  return at::empty({count * kMega}, at::TensorOptions(at::kByte).device(test_device()));
 }
 
 /// What a kind has more than before.
@@ -25,8 +26,8 @@ class Difference {
 };
 
 TEST_CASE("allocations are counted by kind from the first to the last byte") {
-  count_allocations(at::kCPU);
-  count_allocations(at::kCPU);  // does nothing
+  count_allocations(test_device());
+  count_allocations(test_device());  // does nothing
   const Difference difference;
   at::Tensor activations = megabytes(3);
   CHECK(difference.now(MemoryKind::kActivations) == 3 * kMega);
@@ -56,7 +57,7 @@ TEST_CASE("allocations are counted by kind from the first to the last byte") {
 }
 
 TEST_CASE("the peak is that of all kinds together") {
-  count_allocations(at::kCPU);
+  count_allocations(test_device());
   const at::Tensor stays = megabytes(1);
   reset_peak();
   const int64_t before = allocated_now().total();
@@ -79,7 +80,7 @@ TEST_CASE("the peak is that of all kinds together") {
 }
 
 TEST_CASE("memory may come back in another thread, and scopes are a thread's own") {
-  count_allocations(at::kCPU);
+  count_allocations(test_device());
   const Difference difference;
   const MemoryScope scope(MemoryKind::kWeights);
   at::Tensor tensor = megabytes(2);
@@ -93,18 +94,21 @@ TEST_CASE("memory may come back in another thread, and scopes are a thread's own
 }
 
 TEST_CASE("the gradients of a small network are found, and nothing is left behind") {
-  count_allocations(at::kCPU);
-  const int64_t before = allocated_now().total();
-  {
-    const at::Tensor weight = at::ones({64, 64}, at::kFloat).requires_grad_();
-    const at::Tensor x = at::ones({16, 64});
-    reset_peak();
-    at::linear(x, weight).relu().sum().backward();
-    book(weight.grad(), MemoryKind::kGradients);
-    CHECK(allocated_now()[MemoryKind::kGradients] == 64 * 64 * 4);
-    CHECK(allocated_at_peak().total() > before + 2 * 64 * 64 * 4);
+  count_allocations(test_device());
+  for (int pass = 0; pass < 2; ++pass) {  // in the first cuBLAS allocates its workspace
+    const int64_t before = allocated_now().total();
+    {
+      const at::TensorOptions options = at::TensorOptions(at::kFloat).device(test_device());
+      const at::Tensor weight = at::ones({64, 64}, options).requires_grad_();
+      const at::Tensor x = at::ones({16, 64}, options);
+      reset_peak();
+      at::linear(x, weight).relu().sum().backward();
+      book(weight.grad(), MemoryKind::kGradients);
+      CHECK(allocated_now()[MemoryKind::kGradients] == 64 * 64 * 4);
+      CHECK(allocated_at_peak().total() > before + 2 * 64 * 64 * 4);
+    }
+    if (pass == 1) CHECK(allocated_now().total() == before);
   }
-  CHECK(allocated_now().total() == before);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock, ResNet
 
-from run_model import one_pass
+from run_model import is_as_planned, one_pass
 
 torch.set_num_threads(1)  # of both programs: most passes here are tiny
 BRANCHES = [f"layer{stage}.{i}" for stage in (1, 2, 3, 4) for i in (0, 1)]
@@ -275,9 +275,9 @@ def statistics_bytes(out, model, sizes, construction):
 def kept_bytes(out, model, sizes, construction="block"):
     """What stayed, which is what the plan says and BatchNorm's statistics."""
     measured, planned = out["kept_bytes"].item(), out["planned_kept_bytes"].item()
-    assert abs(measured / planned - 1) < 0.01, (measured, planned)
+    assert is_as_planned(measured, planned, 0.01), (measured, planned)
     expected = planned + statistics_bytes(out, model, sizes, construction)
-    assert abs(measured / expected - 1) < 0.002, (measured, expected)
+    assert is_as_planned(measured, expected, 0.002), (measured, expected)
     return measured
 
 

@@ -3,6 +3,7 @@
 #include "catch.h"
 #include "model/layouts.h"
 #include "model/linear_cross_entropy.h"
+#include "test_device.h"
 
 namespace sdp {
 namespace {
@@ -10,6 +11,14 @@ namespace {
 constexpr int64_t kRows = 10;
 constexpr int64_t kWidth = 6;
 constexpr int64_t kVocabulary = 13;
+
+at::Tensor noise(int64_t rows, int64_t columns, at::ScalarType type) {
+  return at::randn({rows, columns}, at::TensorOptions(at::kDouble).device(test_device())).to(type);
+}
+
+at::Tensor draw_labels(int64_t rows) {
+  return at::randint(kVocabulary, {rows}, at::TensorOptions(at::kLong).device(test_device()));
+}
 
 struct Result {
   at::Tensor loss, x_gradient, weight_gradient;
@@ -29,9 +38,9 @@ TEST_CASE("the chunked loss and its gradients are ATen's") {
   for (const double smoothing : {0.0, 0.1})
     for (const int64_t rows_at_a_time : {1, 3, 5, 10, 64}) {
       INFO("smoothing " << smoothing << ", rows " << rows_at_a_time);
-      const at::Tensor x = at::randn({kRows, kWidth}, at::kDouble);
-      const at::Tensor weight = at::randn({kVocabulary, kWidth}, at::kDouble) * 4;
-      const at::Tensor labels = at::randint(kVocabulary, {kRows}, at::kLong);
+      const at::Tensor x = noise(kRows, kWidth, at::kDouble);
+      const at::Tensor weight = noise(kVocabulary, kWidth, at::kDouble) * 4;
+      const at::Tensor labels = draw_labels(kRows);
       const Result ours = result_of(x, weight, [&](const at::Tensor& own_x, const at::Tensor& own_weight) {
         return linear_cross_entropy(own_x, own_weight, labels, smoothing, rows_at_a_time);
       });
@@ -46,9 +55,9 @@ TEST_CASE("the chunked loss and its gradients are ATen's") {
 }
 
 TEST_CASE("bf16 weights have a bf16 gradient of an fp32 sum") {
-  const at::Tensor x = at::randn({512, kWidth}).to(at::kBFloat16);
-  const at::Tensor weight = at::randn({kVocabulary, kWidth}).to(at::kBFloat16);
-  const at::Tensor labels = at::randint(kVocabulary, {512}, at::kLong);
+  const at::Tensor x = noise(512, kWidth, at::kBFloat16);
+  const at::Tensor weight = noise(kVocabulary, kWidth, at::kBFloat16);
+  const at::Tensor labels = draw_labels(512);
   const auto loss_of = [&](const at::Tensor& own_x, const at::Tensor& own_weight) {
     return linear_cross_entropy(own_x, own_weight, labels, 0, 16);
   };
@@ -64,9 +73,9 @@ TEST_CASE("bf16 weights have a bf16 gradient of an fp32 sum") {
 
 TEST_CASE("without gradients the loss is the same, and so many rows stay small") {
   const at::NoGradGuard no_grad;
-  const at::Tensor x = at::randn({kRows, kWidth}, at::kDouble);
-  const at::Tensor weight = at::randn({kVocabulary, kWidth}, at::kDouble);
-  const at::Tensor labels = at::randint(kVocabulary, {kRows}, at::kLong);
+  const at::Tensor x = noise(kRows, kWidth, at::kDouble);
+  const at::Tensor weight = noise(kVocabulary, kWidth, at::kDouble);
+  const at::Tensor labels = draw_labels(kRows);
   CHECK(linear_cross_entropy(x, weight, labels, 0, 4).item<double>() ==
         Approx(at::cross_entropy_loss(at::linear(x, weight), labels).item<double>()).epsilon(1e-12));
   CHECK(logit_rows_at_a_time(50304) == 333);

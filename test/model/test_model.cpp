@@ -10,6 +10,7 @@
 #include "model/layouts.h"
 #include "model/model.h"
 #include "spec/model_defaults.h"
+#include "test_device.h"
 
 namespace sdp {
 namespace {
@@ -25,11 +26,12 @@ class DrawnTensors : public TensorSource {
   at::Tensor find_parameter(const std::string& name, int) const override {
     const ParameterLayout& parameter = layout_.parameters[layout_.parameter_index(name)];
     const bool is_silent = silent_ && parameter.branch == silent_ && parameter.scales_branch_output;
-    return is_silent ? at::zeros(parameter.shape) : draw_parameter(parameter, 4);
+    const at::Tensor values = is_silent ? at::zeros(parameter.shape) : draw_parameter(parameter, 4);
+    return values.to(test_device());
   }
   at::Tensor find_buffer(const std::string& name, int) const override {
     for (const BufferLayout& buffer : layout_.buffers)
-      if (buffer.name == name) return at::full(buffer.shape, buffer.initial);
+      if (buffer.name == name) return at::full(buffer.shape, buffer.initial, test_device());
     throw std::logic_error("no buffer " + name);
   }
 
@@ -57,8 +59,9 @@ ModelSpec spec_of(ModelName name) {
 }
 
 at::Tensor input_of(const ModelSpec& spec) {
-  return is_llama(spec.name) ? at::randint(*spec.vocab_size, {4, kTokens}, at::kLong)
-                             : at::randn({4, 3, *spec.image_size, *spec.image_size});
+  const at::TensorOptions options = test_device();
+  return is_llama(spec.name) ? at::randint(*spec.vocab_size, {4, kTokens}, options.dtype(at::kLong))
+                             : at::randn({4, 3, *spec.image_size, *spec.image_size}, options);
 }
 
 /// The model with every branch bound.

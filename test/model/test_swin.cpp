@@ -8,6 +8,7 @@
 #include "model/layouts.h"
 #include "model/swin.h"
 #include "spec/model_defaults.h"
+#include "test_device.h"
 
 namespace sdp {
 namespace {
@@ -38,7 +39,8 @@ class DrawnTensors : public TensorSource {
 
  private:
   at::Tensor find_parameter(const std::string& name, int) const override {
-    return draw_parameter(layout_.parameters[static_cast<size_t>(layout_.parameter_index(name))], 4);
+    return draw_parameter(layout_.parameters[static_cast<size_t>(layout_.parameter_index(name))], 4)
+        .to(test_device());
   }
   at::Tensor find_buffer(const std::string& name, int) const override {
     throw std::logic_error("no buffer " + name);
@@ -86,15 +88,16 @@ TEST_CASE("Swin-T drops both branches of a block with the block's probability") 
   SwinT model(spec);
   model.bind_shared(tensors);
   constexpr int64_t kSamples = 1000;
-  const at::Tensor images =
-      at::randn({1, 3, 8, 8}, at::detail::createCPUGenerator(1)).expand({kSamples, 3, 8, 8}).contiguous();
+  const at::Tensor images = at::randn({1, 3, 8, 8}, at::detail::createCPUGenerator(1))
+                                .to(test_device())
+                                .expand({kSamples, 3, 8, 8})
+                                .contiguous();
   const at::Tensor without = model.forward(images, {.training = true});
   for (const int branch : {0, 1, 12, 13, 22, 23}) {
     model.bind_branch(branch, tensors);
     const at::Tensor with = model.forward(images, {.training = true});
     REQUIRE(with.ne(without).any(1).all().item<bool>());
-    const at::Tensor out =
-        model.forward(images, {.training = true, .generator = at::detail::createCPUGenerator(2)});
+    const at::Tensor out = model.forward(images, {.training = true, .generator = test_generator(2)});
     const double dropped = out.eq(without).all(1).to(at::kDouble).mean().item<double>();
     const double p = 0.5 * (branch / 2) / 11;
     CAPTURE(branch, p);

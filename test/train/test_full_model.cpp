@@ -9,6 +9,7 @@
 #include "memory/freed_memory.h"
 #include "spec/error.h"
 #include "spec/model_defaults.h"
+#include "test_device.h"
 #include "train/evaluation.h"
 
 namespace sdp {
@@ -56,18 +57,21 @@ void evaluate(const ExperimentSpec& spec, const Colours& data,
               const std::function<void(const EvalRecord&, LiveFullModel&)>& check) {
   poison_freed_memory();
   const Experiment experiment = make_experiment(spec, 2);
-  run_thread_ranks(2, [&](Communicator& comm) {
-    Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
-    engine.initialize(3);
-    LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
-    const FeedSource source(data, spec.data, spec.train.precision, at::kCPU);
-    ProgressLine line(-1);
-    Evaluator evaluator(experiment, source, source, comm, line, [](const std::string& message) {
-      if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);
-    });
-    const EvalRecord record = evaluator.evaluate(full);
-    check(record, full);
-  });
+  run_thread_ranks(
+      2,
+      [&](Communicator& comm) {
+        Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+        engine.initialize(3);
+        LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
+        const FeedSource source(data, spec.data, spec.train.precision, comm.device());
+        ProgressLine line(-1);
+        Evaluator evaluator(experiment, source, source, comm, line, [](const std::string& message) {
+          if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);
+        });
+        const EvalRecord record = evaluator.evaluate(full);
+        check(record, full);
+      },
+      Exchanges::kAtOnce, test_device());
 }
 
 TEST_CASE("streamed evaluation holds no branch afterwards, full evaluation all") {

@@ -1,22 +1,27 @@
 #include <ATen/ATen.h>
 
 #include "catch.h"
+#include "test_device.h"
 #include "train/loss.h"
 
 namespace sdp {
 namespace {
 
+at::TensorOptions doubles() {
+  return at::TensorOptions(at::kDouble).device(test_device());
+}
+
 /// A head whose logits are the features.
 Head identity_head() {
-  return {.weight = at::eye(7, at::kDouble), .bias = at::zeros({7}, at::kDouble)};
+  return {.weight = at::eye(7, doubles()), .bias = at::zeros({7}, doubles())};
 }
 
 TEST_CASE("label smoothing mixes in the uniform distribution") {
   TrainSpec spec;
   spec.label_smoothing = 0.1;
   spec.precision = Precision::kFp64;
-  const at::Tensor logits = at::randn({5, 7}, at::kDouble);
-  const at::Tensor labels = at::arange(5);
+  const at::Tensor logits = at::randn({5, 7}, doubles());
+  const at::Tensor labels = at::arange(5, doubles().dtype(at::kLong));
   const at::Tensor log_p = at::log_softmax(logits, 1);
   const at::Tensor expected =
       -(0.9 * log_p.gather(1, labels.unsqueeze(1)).squeeze(1) + 0.1 * log_p.mean(1)).mean();
@@ -29,8 +34,10 @@ TEST_CASE("the loss of a mixed batch is that of its soft labels") {
   TrainSpec spec;
   spec.label_smoothing = 0.1;
   spec.precision = Precision::kFp64;
-  const at::Tensor logits = at::randn({5, 7}, at::kDouble);
-  const TensorBatch batch{.labels = at::arange(5), .mixed_labels = at::arange(5).roll(1), .mix = 0.3};
+  const at::Tensor logits = at::randn({5, 7}, doubles());
+  const TensorBatch batch{.labels = at::arange(5, doubles().dtype(at::kLong)),
+                          .mixed_labels = at::arange(5, doubles().dtype(at::kLong)).roll(1),
+                          .mix = 0.3};
   const at::Tensor soft = 0.3 * at::one_hot(batch.labels, 7).to(at::kDouble) +
                           0.7 * at::one_hot(batch.mixed_labels, 7).to(at::kDouble);
   const at::Tensor expected = at::cross_entropy_loss(logits, soft, {}, at::Reduction::Mean, -100, 0.1);
@@ -42,10 +49,10 @@ TEST_CASE("every token of a batch predicts the one after it") {
   TrainSpec spec;
   spec.precision = Precision::kFp64;
   const Batch tokens{.samples = {4, 9}, .tokens = {1, 2, 3, 4, 5, 6, 0, 1}};
-  const TensorBatch batch = to_tensors(tokens, Precision::kBf16, at::kCPU);
-  CHECK(at::equal(batch.input, at::tensor({1, 2, 3, 5, 6, 0}, at::kLong).view({2, 3})));
-  CHECK(at::equal(batch.labels, at::tensor({2, 3, 4, 6, 0, 1}, at::kLong).view({2, 3})));
-  const at::Tensor logits = at::randn({2, 3, 7}, at::kDouble);
+  const TensorBatch batch = to_tensors(tokens, Precision::kBf16, test_device());
+  CHECK(at::equal(batch.input.cpu(), at::tensor({1, 2, 3, 5, 6, 0}, at::kLong).view({2, 3})));
+  CHECK(at::equal(batch.labels.cpu(), at::tensor({2, 3, 4, 6, 0, 1}, at::kLong).view({2, 3})));
+  const at::Tensor logits = at::randn({2, 3, 7}, doubles());
   const at::Tensor expected = -at::log_softmax(logits, 2).gather(2, batch.labels.unsqueeze(2)).mean();
   CHECK(training_loss(logits, identity_head(), batch, spec).item<double>() ==
         Approx(expected.item<double>()).epsilon(1e-12));

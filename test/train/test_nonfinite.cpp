@@ -13,6 +13,7 @@
 #include "memory/freed_memory.h"
 #include "message_of.h"
 #include "spec/error.h"
+#include "test_device.h"
 #include "train/checkpointing.h"
 #include "train/train_step.h"
 
@@ -20,6 +21,12 @@ namespace sdp {
 namespace {
 
 constexpr int kSteps = 5;
+
+void run_ranks(int world, const std::function<void(Communicator&)>& body) {
+  poison_freed_memory();
+  run_thread_ranks(world, body, Exchanges::kAtOnce, test_device());
+}
+
 constexpr int kPoisoned = 2;
 
 enum class Poison { kLoss, kGradient };
@@ -34,8 +41,9 @@ ExperimentSpec skipping_spec(const Case& c) {
 TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, const Slot& slot, int64_t micro_batch) {
   at::Generator noise = at::detail::createCPUGenerator(
       static_cast<uint64_t>(10000 * step + 100 * slot.worker + 10 * slot.replica + micro_batch));
-  return {.input = at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision))),
-          .labels = at::randint(10, {2}, noise, at::kLong)};
+  const at::ScalarType type = scalar_type(compute_type(spec.train.precision));
+  return {.input = at::randn({2, 3, 8, 8}, noise).to(test_device(), type),
+          .labels = at::randint(10, {2}, noise, at::kLong).to(test_device())};
 }
 
 /// What a checkpoint would save of this process, and the engine's own count.
@@ -54,7 +62,6 @@ std::map<std::string, at::Tensor> state_of(const Experiment& experiment, Engine&
 /// Five steps, the third of which is poisoned on the last rank, or is not there at all.
 std::map<std::string, at::Tensor> train(const Experiment& experiment, Communicator& comm,
                                         std::optional<Poison> poison) {
-  poison_freed_memory();
   Engine engine(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm);
   engine.initialize(3);
   TrainStep train_step(experiment, engine, comm);
@@ -105,7 +112,7 @@ TEST_CASE("a run that skips a poisoned step is the run in which that step never 
     spec.optimizer.clip_norm = clip_norm;
     const Experiment experiment = make_experiment(spec, c.processes);
     for (const Poison poison : {Poison::kLoss, Poison::kGradient})
-      run_thread_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
+      run_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
         const auto skipped = train(experiment, comm, poison);
         const auto without = train(experiment, comm, std::nullopt);
         expect(skipped.size() == without.size(), "what is saved");
@@ -135,7 +142,7 @@ TEST_CASE("values that are not finite on one rank are not saved by any, and the 
   const Experiment experiment = make_experiment(spec, c.processes);
   const RunDescription description = describe_run(experiment, new_history());
   const TempFolder run;
-  run_thread_ranks(2, [&](Communicator& comm) {
+  run_ranks(2, [&](Communicator& comm) {
     Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
     engine.initialize(3);
     const auto save = [&](int64_t step) {
@@ -187,7 +194,7 @@ TEST_CASE("a checkpoint is read only if it is finite and of the same experiment"
   const ExperimentSpec spec = spec_of(c);
   const Experiment experiment = make_experiment(spec, 1);
   const TempFolder run;
-  run_thread_ranks(1, [&](Communicator& comm) {
+  run_ranks(1, [&](Communicator& comm) {
     Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
     engine.initialize(3);
     save_checkpoint(run.path(), experiment, engine, comm, {.step = 4, .skipped_steps = 1},
