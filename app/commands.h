@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/store.h"
+#include "doctor/doctor.h"
 #include "spec/experiment_spec.h"
 
 namespace sdp {
@@ -46,7 +47,8 @@ struct PlanArguments {
   std::optional<int64_t> processes;
   std::optional<int64_t> processes_per_node;
   bool json = false;
-  /// Machine to forecast for; "measure": this one. Unset: an h100, with --measure this one.
+  /// Machine to forecast for; "measure": this one; *.json: a saved profile. Unset: an h100, with --measure
+  /// this one.
   std::optional<std::string> device;
   std::optional<double> memory_gigabytes;  ///< instead of the device's
   bool measure = false;                    ///< run the step of the process that has `worker`
@@ -107,6 +109,15 @@ struct AnalyzeArguments {
   std::filesystem::path out;  ///< folder for CSV files and figures; empty: none
 };
 int analyze_command(const AnalyzeArguments& arguments);
+
+struct DoctorArguments {
+  DoctorOptions options;
+  std::optional<int64_t> processes;  ///< --nproc
+  bool json = false;
+  std::vector<std::string> command_line;  ///< passed on to the processes the launcher starts
+};
+/// Returns 1 where a check failed.
+int doctor_command(const DoctorArguments& arguments);
 
 int spec_command(bool schema);
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "forecast/forecast.h"
+#include "forecast/profile_file.h"
 #include "forecast/step_time.h"
 #include "spec/error.h"
 #include "spec/load.h"
@@ -29,13 +31,16 @@ struct Machine {
 
 Machine this_machine(const TrainSpec& train) {
   const at::Device device = choose_device(train.device, Ranks{});
+  use_own_cores();
   return {measure_device(device, train.precision), measured_times(device, train.precision)};
 }
 
 Machine machine_of(const PlanArguments& arguments, const TrainSpec& train) {
   const std::string name = arguments.device.value_or(arguments.measure ? "measure" : "h100");
   if (name == "measure") return this_machine(train);
-  const DeviceProfile device = device_profile(name, train.precision);
+  const bool is_file = std::filesystem::path(name).extension() == ".json";
+  const DeviceProfile device =
+      is_file ? read_profile(name, train.precision) : device_profile(name, train.precision);
   return {device, estimated_times(device, train.precision)};
 }
 

@@ -46,6 +46,24 @@ void add_report_options(CLI::App& app, sdp::ReportArguments& arguments) {
       ->excludes(out);
 }
 
+void add_doctor_options(CLI::App& app, sdp::DoctorArguments& arguments) {
+  const std::map<std::string, sdp::DeviceKind> devices = {
+      {"auto", sdp::DeviceKind::kAuto}, {"cpu", sdp::DeviceKind::kCpu}, {"cuda", sdp::DeviceKind::kCuda}};
+  sdp::DoctorOptions& options = arguments.options;
+  app.add_option_function<std::string>(
+         "--device", [&options, devices](const std::string& name) { options.device = devices.at(name); },
+         "device to check: auto (default), cpu or cuda")
+      ->check(CLI::IsMember(devices));
+  app.add_option("--nproc", arguments.processes,
+                 "processes to start here (default: one per GPU, or two on a CPU)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--data", options.data, "folder to read from, as data.path of a run");
+  app.add_option("--run", options.run, "folder to write to, as output.dir of a run (default: this one)");
+  app.add_option("--save", options.save, "file (.json) for the measured rates, which plan --device reads");
+  app.add_flag("--json", arguments.json, "print what was found as JSON");
+  app.footer("Exit code 0: nothing failed; 1: something did, with its reason.");
+}
+
 sdp::Resume resume_of(const std::string& value) {
   if (value.empty()) return sdp::Resume::kNo;
   if (value == "latest") return sdp::Resume::kLatest;
@@ -93,9 +111,10 @@ int run(int argc, char** argv) {
   plan_app->add_option("--processes-per-node", plan.processes_per_node,
                        "processes of one node (default: all), to tell what passes between nodes");
   plan_app->add_flag("--json", plan.json, "print plan.json");
-  plan_app->add_option(
-      "--device", plan.device,
-      "machine to forecast memory and time for: a100, h100 (default), h200, b200, or measure this one");
+  plan_app->add_option("--device", plan.device,
+                       "machine to forecast memory and time for: a100, h100 (default), h200, b200, measure "
+                       "this one, or a .json file that "
+                       "doctor --save wrote");
   plan_app->add_option("--memory", plan.memory_gigabytes, "gigabytes of the device, instead of what it has");
   plan_app->add_flag("--measure", plan.measure,
                      "run one worker's real step, alone, and compare it with the plan");
@@ -156,6 +175,12 @@ int run(int argc, char** argv) {
       app.add_subcommand("report", "compare runs: accuracy, memory, time and traffic; tables and figures");
   add_report_options(*report_app, report);
 
+  sdp::DoctorArguments doctor;
+  doctor.command_line.assign(argv, argv + argc);
+  CLI::App* doctor_app = app.add_subcommand(
+      "doctor", "whether this machine can train: versions, devices, results, rates and folders");
+  add_doctor_options(*doctor_app, doctor);
+
   bool schema = false;
   CLI::App* spec_app = app.add_subcommand("spec", "every option with type, default and unit");
   spec_app->add_flag("--schema", schema, "print a JSON Schema");
@@ -174,6 +199,7 @@ int run(int argc, char** argv) {
   if (*import_app) return sdp::import_command(imported);
   if (*report_app) return sdp::report_command(report);
   if (*analyze_app) return sdp::analyze_command(analyze);
+  if (*doctor_app) return sdp::doctor_command(doctor);
   if (*spec_app) return sdp::spec_command(schema);
   train.resume = resume_of(resume);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");

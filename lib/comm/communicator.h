@@ -129,6 +129,8 @@ class Communicator {
  private:
   friend class Pending;
   friend class PhaseScope;
+  friend std::unique_ptr<Communicator> connect_beside(const Communicator& met, const Ranks& ranks,
+                                                      at::Device device, std::chrono::milliseconds timeout);
   /// Runs a c10d call, turning a failure that others may have caused into a PeerLostError.
   template <class Operation>
   auto guarded(const char* name, Operation&& operation) const;

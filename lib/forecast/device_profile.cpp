@@ -39,9 +39,6 @@ constexpr double kReachedLinks = 0.7;
 /// From one kernel to the next in a stream that the host keeps filled: 3.8 us for kernels that take 2.9 us
 /// (Gray 2019, "Getting Started with CUDA Graphs", NVIDIA's developer blog).
 constexpr double kLaunchSeconds = 4e-6;
-/// Squares in which a product's result is computed: the usual size of cuBLAS's tiles (NVIDIA, "Matrix
-/// Multiplication Background User's Guide").
-constexpr int64_t kTileSide = 128;
 /// CUDA context and modules, NCCL's buffers, cuBLAS's and cuDNN's workspace.
 constexpr int64_t kAllowanceBytes = 1'500'000'000;
 
@@ -71,7 +68,7 @@ DeviceProfile device_profile(std::string_view name, Precision precision) {
     if (sheet.name == name)
       return {.name = std::string(name),
               .flops_per_s = kReachedFlops * flops_per_s(sheet, precision),
-              .tile_side = kTileSide,
+              .tile_side = kGpuTileSide,
               .tiles_at_once = sheet.multiprocessors,
               .launch_s = kLaunchSeconds,
               .memory_bytes_per_s = kReachedMemory * sheet.memory_bytes_per_s,
@@ -79,8 +76,9 @@ DeviceProfile device_profile(std::string_view name, Precision precision) {
               .between_bytes_per_s = kReachedLinks * sheet.network_bytes_per_s,
               .memory_bytes = sheet.memory_bytes,
               .allowance_bytes = kAllowanceBytes};
-  throw UsageError(
-      fmt::format("--device {}: expected one of {}, or measure", name, fmt::join(known_devices(), ", ")));
+  throw UsageError(fmt::format(
+      "--device {}: expected one of {}, measure, or the .json file that `sdp-train doctor --save` wrote",
+      name, fmt::join(known_devices(), ", ")));
 }
 
 }  // namespace sdp

@@ -11,11 +11,24 @@
 
 namespace sdp {
 
+/// Squares in which a product's result is computed on a GPU: the usual size of cuBLAS's tiles (NVIDIA,
+/// "Matrix Multiplication Background User's Guide").
+inline constexpr int64_t kGpuTileSide = 128;
+
+/// Where the rates of a profile are from.
+enum class RatesFrom {
+  kDataSheet,     ///< estimated from the device's data sheet
+  kSavedProfile,  ///< measured by `doctor`; what operations take is estimated from them
+  kThisDevice     ///< measured here, and so is what each operation takes
+};
+SDP_ENUM_NAMES(RatesFrom, {RatesFrom::kDataSheet, "estimated"}, {RatesFrom::kSavedProfile, "measured rates"},
+               {RatesFrom::kThisDevice, "measured"})
+
 /// One device of a machine and its links. Rates are those that a training step reaches, not those of the data
 /// sheet.
 struct DeviceProfile {
   std::string name;
-  bool measured = false;           ///< on the device itself; otherwise estimated from its data sheet
+  RatesFrom rates = RatesFrom::kDataSheet;
   double flops_per_s = 0;          ///< large matrix products in the run's precision
   int64_t tile_side = 1;           ///< a product's result is computed in squares of so many elements
   int64_t tiles_at_once = 1;       ///< as many of them as the device has multiprocessors
@@ -26,6 +39,22 @@ struct DeviceProfile {
   double between_bytes_per_s = 0;  ///< to other nodes
   int64_t memory_bytes = 0;        ///< of the device
   int64_t allowance_bytes = 0;     ///< of it, taken by context, communicator and the libraries' workspace
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("name", &DeviceProfile::name);
+    field("times", &DeviceProfile::rates);
+    field("flops_per_s", &DeviceProfile::flops_per_s);
+    field("tile_side", &DeviceProfile::tile_side);
+    field("tiles_at_once", &DeviceProfile::tiles_at_once);
+    field("launch_s", &DeviceProfile::launch_s);
+    field("copies_together", &DeviceProfile::copies_together);
+    field("memory_bytes_per_s", &DeviceProfile::memory_bytes_per_s);
+    field("inside_bytes_per_s", &DeviceProfile::inside_bytes_per_s);
+    field("between_bytes_per_s", &DeviceProfile::between_bytes_per_s);
+    field("memory_bytes", &DeviceProfile::memory_bytes);
+    field("allowance_bytes", &DeviceProfile::allowance_bytes);
+  }
 
   int64_t tensor_bytes() const { return memory_bytes - allowance_bytes; }
 };

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "forecast/forecast.h"
+#include "spec/json_fields.h"
 
 namespace sdp {
 namespace {
@@ -32,17 +33,8 @@ void add_forecast(nlohmann::ordered_json& plan_json, const Forecast& forecast) {
     plan_json["per_process"][process]["peak_bytes"] = peak_json(forecast.per_process[process]);
   if (plan_json["processes"] == plan_json["workers"] && plan_json["replicas"] == 1)
     plan_json["per_worker"] = plan_json["per_process"];
-  const DeviceProfile& device = forecast.device;
   nlohmann::ordered_json& json = plan_json["forecast"];
-  json["device"] = {{"name", device.name},
-                    {"times", device.measured ? "measured" : "estimated"},
-                    {"flops_per_s", device.flops_per_s},
-                    {"launch_s", device.launch_s},
-                    {"memory_bytes_per_s", device.memory_bytes_per_s},
-                    {"inside_bytes_per_s", device.inside_bytes_per_s},
-                    {"between_bytes_per_s", device.between_bytes_per_s},
-                    {"memory_bytes", device.memory_bytes},
-                    {"allowance_bytes", device.allowance_bytes}};
+  json["device"] = json_of(forecast.device);
   json["ways"].push_back(way_json(forecast.plan));
   for (const StepForecast& way : forecast.others)
     json["ways"].push_back(way_json(way));

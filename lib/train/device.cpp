@@ -87,6 +87,17 @@ int64_t device_memory_bytes([[maybe_unused]] c10::Device device) {
   return physical_memory_bytes();
 }
 
+int64_t multiprocessors([[maybe_unused]] c10::Device device) {
+#ifdef USE_C10D_NCCL
+  if (device.is_cuda()) {
+    int count = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index()));
+    return count;
+  }
+#endif
+  return 1;
+}
+
 int64_t peak_process_memory_bytes([[maybe_unused]] c10::Device device) {
 #ifdef USE_C10D_NCCL
   if (device.is_cuda()) {

@@ -47,6 +47,9 @@ std::string device_name(c10::Device device);
 /// Memory of the current device: the GPU's, or the host's.
 int64_t device_memory_bytes(c10::Device device);
 
+/// Multiprocessors of a GPU; 1 for a CPU.
+int64_t multiprocessors(c10::Device device);
+
 /// Waits until the device has done what was given to it. Nothing on a CPU.
 void synchronize(c10::Device device);
 

@@ -29,6 +29,60 @@ TensorBatch random_batch(const ExperimentSpec& spec, at::Device device) {
           .labels = at::randint(spec.model.num_classes, {samples}, integers)};
 }
 
+/// Long enough that what starts and ends a measurement does not count.
+constexpr double kEnoughSeconds = 0.02;
+
+/// Seconds of the fastest of a few runs, the first of which only warms up.
+template <class Run>
+double fastest_s(at::Device device, Run run) {
+  constexpr int kTimes = 3;
+  double fastest = 0;
+  for (int i = 0; i <= kTimes; ++i) {
+    synchronize(device);
+    const auto began = std::chrono::steady_clock::now();
+    run();
+    synchronize(device);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    if (i == 1 || (i > 1 && seconds < fastest)) fastest = seconds;
+  }
+  return fastest;
+}
+
+/// FLOP/s of a square matrix product: the smallest side, of powers of two, whose product takes long enough.
+double product_rate(const at::TensorOptions& options) {
+  constexpr int64_t kLargestSide = 8192;
+  for (int64_t side = 512;; side *= 2) {
+    const at::Tensor a = at::ones({side, side}, options);
+    at::Tensor product = at::empty({side, side}, options);
+    const double seconds = fastest_s(options.device(), [&] { at::mm_out(product, a, a); });
+    const auto length = static_cast<double>(side);
+    if (seconds >= kEnoughSeconds || side == kLargestSide) return 2 * length * length * length / seconds;
+  }
+}
+
+/// Bytes a second that a large copy reads and writes.
+double memory_rate(at::Device device) {
+  constexpr int64_t kLeastBytes = int64_t{128} << 20;  // more than caches hold
+  constexpr int64_t kMostBytes = int64_t{1} << 30;
+  for (int64_t bytes = kLeastBytes;; bytes *= 2) {
+    const at::Tensor source = at::ones({bytes}, at::TensorOptions(at::kByte).device(device));
+    at::Tensor target = at::empty_like(source);
+    const double seconds = fastest_s(device, [&] { target.copy_(source); });
+    if (seconds >= kEnoughSeconds || bytes == kMostBytes) return 2 * static_cast<double>(bytes) / seconds;
+  }
+}
+
+double launch_s(const at::TensorOptions& options) {
+  constexpr int kLaunches = 256;
+  at::Tensor one = at::zeros({1}, options);
+  return fastest_s(options.device(),
+                   [&] {
+                     for (int i = 0; i < kLaunches; ++i)
+                       one.add_(1);
+                   }) /
+         kLaunches;
+}
+
 }  // namespace
 
 StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device, int64_t steps) {
@@ -65,40 +119,14 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
 
 DeviceProfile measure_device(c10::Device device, Precision precision) {
   prepare_device(device);
-  use_own_cores();
-  constexpr int64_t kSide = 2048;
-  constexpr int kLaunches = 256;
-  constexpr int kTimes = 3;
   const at::TensorOptions options = at::TensorOptions(scalar_type(compute_type(precision))).device(device);
-  const at::Tensor a = at::ones({kSide, kSide}, options);
-  at::Tensor product = at::empty({kSide, kSide}, options);
-  // Seconds of the fastest of a few runs, the first of which only warms up.
-  const auto fastest_s = [&](const auto& run) {
-    double fastest = 0;
-    for (int i = 0; i <= kTimes; ++i) {
-      synchronize(device);
-      const auto began = std::chrono::steady_clock::now();
-      run();
-      synchronize(device);
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-      if (i == 1 || (i > 1 && seconds < fastest)) fastest = seconds;
-    }
-    return fastest;
-  };
-  const double product_s = fastest_s([&] { at::mm_out(product, a, a); });
-  at::Tensor one = at::zeros({1}, options);
-  const double launches_s = fastest_s([&] {
-    for (int i = 0; i < kLaunches; ++i)
-      one.add_(1);
-  });
-  const at::Tensor source = at::ones({int64_t{32} << 20}, options.dtype(at::kFloat));
-  at::Tensor target = at::empty_like(source);
-  const double copy_s = fastest_s([&] { target.copy_(source); });
-  const double memory_bytes_per_s = 2 * static_cast<double>(source.nbytes()) / copy_s;  // read and written
+  const double memory_bytes_per_s = memory_rate(device);
   return {.name = device_name(device),
-          .measured = true,
-          .flops_per_s = 2.0 * kSide * kSide * kSide / product_s,
-          .launch_s = launches_s / kLaunches,
+          .rates = RatesFrom::kThisDevice,
+          .flops_per_s = product_rate(options),
+          .tile_side = device.is_cuda() ? kGpuTileSide : 1,
+          .tiles_at_once = multiprocessors(device),
+          .launch_s = launch_s(options),
           .copies_together = device.is_cuda(),
           .memory_bytes_per_s = memory_bytes_per_s,
           .inside_bytes_per_s = memory_bytes_per_s / 2,

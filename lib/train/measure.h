@@ -26,9 +26,9 @@ struct StepMeasurement {
 /// process's allocations from then on.
 StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device, int64_t steps);
 
-/// Rates of this machine's device in the precision: of a large matrix product and of a large copy, and the
-/// time of an operation on one element. Operations are timed one by one (train/operation_timer.h). Links are
-/// not measured: copies within the device's memory stand for them.
+/// Rates of this machine's device in the precision, with the threads that this process has: of a large matrix
+/// product and of a large copy, and the time of an operation on one element. Operations are timed one by one
+/// (train/operation_timer.h). Links are not measured: copies within the device's memory stand for them.
 DeviceProfile measure_device(c10::Device device, Precision precision);
 
 }  // namespace sdp

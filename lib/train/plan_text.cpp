@@ -135,6 +135,18 @@ std::string milliseconds(double ms) {
   return ms < 10 ? fmt::format("{:.2f} ms", ms) : fmt::format("{:.0f} ms", ms);
 }
 
+const char* where_from(RatesFrom rates) {
+  switch (rates) {
+    case RatesFrom::kDataSheet:
+      return "These rates, and so all times below, are estimates from the data sheet: not measured.";
+    case RatesFrom::kSavedProfile:
+      return "These rates were measured by sdp-train doctor; all times below are estimates from them.";
+    case RatesFrom::kThisDevice:
+      return "Each operation was timed on this device; links were not.";
+  }
+  return "";
+}
+
 /// Peak, time and batch of every way to train.
 std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int64_t micro_batches) {
   const DeviceProfile& device = forecast.device;
@@ -145,9 +157,7 @@ std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int
       device.name, format_bytes(device.memory_bytes), format_bytes(device.allowance_bytes),
       format_count(device.flops_per_s), format_count(device.memory_bytes_per_s), 1e6 * device.launch_s,
       format_count(device.inside_bytes_per_s), format_count(device.between_bytes_per_s),
-      device.measured
-          ? "Each operation was timed on this device; links were not."
-          : "These rates, and so all times below, are estimates from the data sheet: not measured.");
+      where_from(device.rates));
   TextTable table({"way to train", "peak", "activations at the peak", "most activations", "FLOPs",
                    "sent/step", "compute", "exchange", "waiting", "step", "largest batch"});
   const auto add = [&](const StepForecast& way) {

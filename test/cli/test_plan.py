@@ -369,7 +369,7 @@ def test_activation_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("arguments,expected", [
-    (["--device", "h1000"], "expected one of a100, h100, h200, b200, or measure"),
+    (["--device", "h1000"], "expected one of a100, h100, h200, b200, measure"),
     (["--memory", "0"], "--memory 0: expected gigabytes above 0"),
     (["--measure", "--worker", "4"], "--worker 4: expected a worker in 0..3"),
     (["--worker", "1"], "Add --measure"),

@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "comm/launcher.h"
+#include "commands.h"
+#include "doctor/doctor.h"
+#include "process/stop_signals.h"
+#include "report/run_owner.h"
+#include "spec/error.h"
+#include "train/device.h"
+
+namespace sdp {
+namespace {
+
+constexpr int kProcessesOnCpu = 2;
+
+/// For what ranks above 0 write to the console; gone in the end.
+class LogFolder {
+ public:
+  LogFolder() : path_(std::filesystem::temp_directory_path() / ("sdp-train-doctor-" + random_id())) {
+    std::filesystem::create_directory(path_);
+  }
+  ~LogFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  LogFolder(const LogFolder&) = delete;
+  LogFolder& operator=(const LogFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// What is being checked, on a terminal.
+class CurrentCheck {
+ public:
+  explicit CurrentCheck(bool first) : shows_(first && isatty(STDERR_FILENO) == 1) {}
+  void show(const std::string& check) const {
+    if (shows_) std::fprintf(stderr, "\r\033[Kchecking %s", check.c_str());
+  }
+  void clear() const {
+    if (shows_) std::fputs("\r\033[K", stderr);
+  }
+
+ private:
+  bool shows_;
+};
+
+int diagnose(const Ranks& ranks, const DoctorArguments& arguments) {
+  const bool first = ranks.rank == 0;
+  const CurrentCheck current(first);
+  Diagnosis diagnosis;
+  std::string lost;
+  try {
+    current.show("that all processes meet");
+    const std::unique_ptr<Communicator> control = connect(
+        ranks, at::kCPU,
+        {.timeout = kAgreeTimeout, .job = fmt::format("of {} processes of sdp-train doctor", ranks.world)});
+    examine(ranks, arguments.options, *control, diagnosis,
+            [&](const std::string& check) { current.show(check); });
+  } catch (const Error& error) {
+    lost = error.what();
+    if (diagnosis.ranks.empty()) {
+      examine_alone(ranks, lost, diagnosis);
+    } else {
+      diagnosis.findings.push_back(failed("processes", lost));
+    }
+  }
+  current.clear();
+  if (first) {
+    std::fputs((arguments.json ? json_text_of(diagnosis, ranks) : text_of(diagnosis, ranks)).c_str(), stdout);
+  } else if (!lost.empty()) {
+    std::fprintf(stderr, "error: %s\n", lost.c_str());
+  }
+  return any_failed(diagnosis.findings) ? 1 : 0;
+}
+
+int processes_to_start(const DoctorArguments& arguments) {
+  if (arguments.processes) return static_cast<int>(*arguments.processes);
+  const StopSignalsBlocked here;
+  const int devices = device_count(arguments.options.device);
+  return devices > 0 ? devices : kProcessesOnCpu;
+}
+
+}  // namespace
+
+int doctor_command(const DoctorArguments& arguments) {
+  ignore_sigpipe();
+  const std::filesystem::path& save = arguments.options.save;
+  if (!save.empty() && save.extension() != ".json")
+    throw UsageError(fmt::format(
+        "--save {}: expected a name that ends in .json, by which plan --device tells a file", save.string()));
+  const std::optional<Ranks> ranks = ranks_from_environment(current_environment());
+  if (ranks && ranks->rendezvous_file.empty() && arguments.processes)
+    throw UsageError(fmt::format("--nproc {}: the processes were already started by {}. Leave --nproc out.",
+                                 *arguments.processes, ranks->source));
+  const int processes = ranks ? ranks->world : processes_to_start(arguments);
+  if (!ranks && processes > 1) {
+    const LogFolder logs;
+    return launch(processes, arguments.command_line, logs.path());
+  }
+  Ranks alone;
+  alone.source = "a single process";
+  return diagnose(ranks.value_or(alone), arguments);
+}
+
+}  // namespace sdp

@@ -1,0 +1,50 @@
+#pragma once
+
+// The collectives that training uses: their results against plain sums, and how fast they are.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "doctor/finding.h"
+
+namespace sdp {
+
+/// The calls of a Communicator that are checked, each as it is documented there and complete on return.
+struct ExchangeCalls {
+  std::function<void(const at::Tensor& recv, const at::Tensor& send, const std::vector<int64_t>& recv_splits,
+                     const std::vector<int64_t>& send_splits)>
+      all_to_all;
+  std::function<void(const at::Tensor& tensor)> all_reduce_sum;
+  std::function<void(const at::Tensor& tensor, int root)> broadcast;
+  std::function<void(const at::Tensor& out, const at::Tensor& in)> all_gather;
+};
+ExchangeCalls calls_of(Communicator& comm);
+
+/// Collective. Exchanges whole numbers, which every type has exactly, with splits that differ from rank to
+/// rank and are partly zero, and compares with what each rank computes by itself.
+Finding check_exchange(const ExchangeCalls& calls, int rank, int size, at::Device device);
+
+/// What a process sends to others in an all-to-all of equal splits, once with the others of its host and once
+/// with those of other hosts. 0: there are none.
+struct ExchangeRates {
+  double inside_bytes_per_s = 0;
+  double between_bytes_per_s = 0;
+  double small_s = 0;  ///< an all-to-all of one element to each rank
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("inside_bytes_per_s", &ExchangeRates::inside_bytes_per_s);
+    field("between_bytes_per_s", &ExchangeRates::between_bytes_per_s);
+    field("small_s", &ExchangeRates::small_s);
+  }
+};
+
+/// Collective. `hosts`: of all ranks.
+ExchangeRates measure_exchange(Communicator& comm, const std::vector<std::string>& hosts);
+
+}  // namespace sdp

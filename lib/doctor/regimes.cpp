@@ -1,0 +1,252 @@
+#include "doctor/regimes.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <map>
+
+#include "engine/engine.h"
+#include "model/layouts.h"
+#include "model/slices.h"
+#include "model/tensor_source.h"
+#include "spec/model_defaults.h"
+#include "spec/regime.h"
+#include "train/train_step.h"
+
+namespace sdp {
+namespace {
+
+constexpr int64_t kSteps = 3;
+constexpr int64_t kBatch = 8;
+constexpr int64_t kImageSide = 8;
+constexpr int64_t kTokens = 6;
+constexpr int64_t kClasses = 10;
+constexpr std::chrono::seconds kTimeout{60};  // of a world of one, which waits for nobody
+
+bool reads_tokens(const ExperimentSpec& spec) {
+  return spec.data.name == DatasetName::kTokens;
+}
+
+/// The same on every device and in every world: drawn on the CPU from the step and the worker.
+TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, int worker, at::Device device) {
+  at::Generator noise = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 * step + worker));
+  if (reads_tokens(spec)) {
+    const at::Tensor tokens = at::randint(*spec.model.vocab_size, {kBatch, kTokens + 1}, noise, at::kLong);
+    return {.input = tokens.narrow(1, 0, kTokens).contiguous().to(device),
+            .labels = tokens.narrow(1, 1, kTokens).contiguous().to(device)};
+  }
+  const auto type = scalar_type(compute_type(spec.train.precision));
+  const at::Tensor images =
+      at::randn({kBatch, 3, kImageSide, kImageSide}, noise, at::TensorOptions(at::kDouble));
+  return {.input = images.to(type).to(device),
+          .labels = at::randint(kClasses, {kBatch}, noise, at::kLong).to(device)};
+}
+
+/// Every parameter of the model from the ranges that this process updates; zeros elsewhere.
+FullValues owned_values(Engine& engine, const SubnetPlan& plan) {
+  FullValues full;
+  for (const ParameterLayout& parameter : plan.layout.parameters)
+    full.push_back(at::zeros(parameter.shape, at::kDouble));
+  for (const StateRange& range : engine.owned_state()) {
+    if (range.kind != "value") continue;
+    const ParameterLayout& parameter = plan.layout.parameters[static_cast<size_t>(range.parameter)];
+    at::Tensor piece = piece_view(full[static_cast<size_t>(range.parameter)], parameter.slice, plan,
+                                  plan.units_of(parameter), range.unit);
+    const at::Tensor flat = at::zeros({piece.numel()}, at::kDouble);
+    flat.narrow(0, range.begin, range.end - range.begin).copy_(range.values);
+    piece.add_(flat.view(piece.sizes()));
+  }
+  return full;
+}
+
+FullValues train(const Experiment& experiment, Communicator& comm) {
+  const ExperimentSpec& spec = experiment.spec;
+  Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+  engine.initialize(static_cast<uint64_t>(spec.seed));
+  TrainStep train_step(experiment, engine, comm);
+  const std::vector<Slot>& slots = engine.store().slots();
+  for (int64_t step = 0; step < kSteps; ++step) {
+    size_t next = 0;
+    train_step.run(step, spec.optimizer.lr,
+                   [&] { return batch_of(spec, step, slots[next++].worker, comm.device()); });
+  }
+  const at::NoGradGuard no_grad;
+  return owned_values(engine, experiment.plan);
+}
+
+FullValues plain_values(const ExperimentSpec& spec) {
+  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, static_cast<uint64_t>(spec.seed));
+  FullValues values = initial_values(spec);
+  train_masked_mlp(values, plan, spec.optimizer, kSteps, [&](int64_t step, int worker) {
+    const TensorBatch batch = batch_of(spec, step, worker, at::kCPU);
+    return MlpBatch{.images = batch.input, .labels = batch.labels};
+  });
+  return values;
+}
+
+struct Difference {
+  ModelName model;
+  Precision precision;
+  double share = 0;
+};
+
+std::string model_names() {
+  std::string names;
+  for (const ModelName model : checked_models())
+    names += (names.empty() ? "" : ", ") + std::string(name_of(model));
+  return names;
+}
+
+double tolerance_of(Precision precision) {
+  return precision == Precision::kFp64 ? kFp64Tolerance : kBf16Tolerance;
+}
+
+std::string share_text(double share) {
+  return share < 1e-3 ? fmt::format("{:.1g}", share) : fmt::format("{:.2g} %", 100 * share);
+}
+
+Finding judge_way(const Way& way, const std::vector<Difference>& found) {
+  std::string wrong;
+  std::map<Precision, double> largest;
+  for (const auto& [model, precision, share] : found) {
+    largest[precision] = std::max(largest[precision], share);
+    if (share > tolerance_of(precision))
+      wrong += fmt::format("{}{} in {} is {} off the CPU, at most {} passes", wrong.empty() ? "" : "; ",
+                           name_of(model), name_of(precision), share_text(share),
+                           share_text(tolerance_of(precision)));
+  }
+  if (!wrong.empty())
+    return failed(
+        way.name, wrong,
+        "This device, or the libraries on it, train something else. --device cpu and --nproc 1 tell "
+        "which; CUDA_VISIBLE_DEVICES chooses another GPU.");
+  return pass(way.name,
+              fmt::format("{} steps of {}: fp64 within {} of the CPU, bf16 within {}", kSteps, model_names(),
+                          share_text(largest[Precision::kFp64]), share_text(largest[Precision::kBf16])));
+}
+
+}  // namespace
+
+std::vector<Way> all_ways() {
+  std::vector<Way> ways;
+  for (const Regime& regime : all_regimes())
+    ways.push_back(
+        {.name = method_name(regime), .construction = regime.construction, .masking = regime.masking});
+  ways.push_back({.name = "data parallelism", .half_coverage = false});
+  return ways;
+}
+
+std::vector<ModelName> checked_models() {
+  return {ModelName::kMlp, ModelName::kResNet18, ModelName::kSwinT, ModelName::kLlamaTiny};
+}
+
+std::vector<Precision> checked_precisions(ModelName model) {
+  if (has_batch_norm(model)) return {Precision::kFp64};
+  return {Precision::kFp64, Precision::kBf16};
+}
+
+ExperimentSpec tiny_spec(const Way& way, ModelName model, Precision precision, int processes) {
+  ExperimentSpec spec;
+  spec.seed = 5;
+  spec.model.name = model;
+  spec.model.width = 8;
+  spec.model.hidden_width = 24;
+  spec.model.image_size = kImageSide;
+  spec.model.heads = 4;
+  spec.model.patch_size = 2;
+  spec.model.window_size = 2;
+  spec.model.vocab_size = 32;
+  spec.model.num_classes = kClasses;
+  resolve_model(spec.model);
+  if (is_llama(model)) {
+    spec.data.name = DatasetName::kTokens;
+    spec.data.sequence_length = kTokens;
+  }
+  int64_t workers = processes;
+  while (workers < 4 || workers % 2 != 0)
+    workers += processes;
+  spec.subnetwork.workers = workers;
+  spec.subnetwork.coverage.text = way.half_coverage ? "1/2" : "1";
+  spec.subnetwork.construction = way.construction;
+  spec.subnetwork.masking = way.masking;
+  if (way.construction == Construction::kNeuron) spec.subnetwork.slices_per_branch = 2;
+  spec.subnetwork.assignment = Assignment::kRandom;
+  spec.optimizer.lr = 0.01;
+  spec.train.precision = precision;
+  spec.train.batch_size_per_worker = kBatch;
+  spec.train.bucket_megabytes = 0.02;  // several exchanges
+  return spec;
+}
+
+FullValues initial_values(const ExperimentSpec& spec) {
+  FullValues values;
+  for (const ParameterLayout& parameter : layout_of(spec.model, spec.data.sequence_length).parameters)
+    values.push_back(draw_parameter(parameter, static_cast<uint64_t>(spec.seed)).to(at::kDouble));
+  return values;
+}
+
+FullValues reference_values(const ExperimentSpec& fp64_spec) {
+  if (fp64_spec.model.name == ModelName::kMlp) return plain_values(fp64_spec);
+  const std::unique_ptr<Communicator> alone = connect(Ranks{}, at::kCPU, {.timeout = kTimeout});
+  return train(make_experiment(fp64_spec, /*processes=*/1), *alone);
+}
+
+FullValues trained_share(const ExperimentSpec& spec, Communicator& comm) {
+  return train(make_experiment(spec, comm.size()), comm);
+}
+
+double relative_difference(const FullValues& found, const FullValues& reference, const FullValues& initial) {
+  double off = 0, changed = 0;
+  for (size_t p = 0; p < reference.size(); ++p) {
+    off += (found[p] - reference[p]).square().sum().item<double>();
+    changed += (reference[p] - initial[p]).square().sum().item<double>();
+  }
+  const double share = std::sqrt(off / changed);
+  return std::isfinite(share) ? share : std::numeric_limits<double>::infinity();
+}
+
+Finding check_way(const Way& way, Communicator& comm, Communicator& control, const ReferenceOf& reference) {
+  struct Trained {
+    ModelName model;
+    Precision precision;
+    FullValues values;
+  };
+  std::vector<Trained> trained;
+  std::exception_ptr error;
+  try {
+    for (const ModelName model : checked_models())
+      for (const Precision precision : checked_precisions(model))
+        trained.push_back(
+            {model, precision, trained_share(tiny_spec(way, model, precision, comm.size()), comm)});
+  } catch (const std::exception&) {
+    error = std::current_exception();
+  }
+  // Nobody begins to put values together that another rank does not have.
+  const std::vector<std::string> errors = control.all_gather_strings(error ? "error" : "");
+  if (error) std::rethrow_exception(error);
+  const bool all_trained =
+      std::all_of(errors.begin(), errors.end(), [](const auto& text) { return text.empty(); });
+  if (!all_trained) return skipped(way.name, "");
+
+  for (const Trained& one : trained)
+    for (const at::Tensor& value : one.values)
+      control.all_reduce_sum(value);
+  if (comm.rank() > 0) return skipped(way.name, "");
+  std::vector<Difference> differences;
+  std::map<ModelName, FullValues> expected;
+  for (const Trained& one : trained) {
+    const ExperimentSpec spec = tiny_spec(way, one.model, Precision::kFp64, comm.size());
+    if (!expected.contains(one.model)) expected[one.model] = reference(spec);
+    differences.push_back({one.model, one.precision,
+                           relative_difference(one.values, expected[one.model], initial_values(spec))});
+  }
+  return judge_way(way, differences);
+}
+
+}  // namespace sdp

@@ -1,0 +1,60 @@
+"""`doctor` as its users start it: what it checks and saves, and its exit code where folders are wrong."""
+
+import json
+
+import harness
+
+REGIMES = ["N-SDP", "B-SDP", "B_b-SDP", "N_b-SDP", "data parallelism"]
+
+
+def doctor(*arguments, expect):
+    result = harness.run("doctor", "--device", "cpu", "--json", *arguments, expect=expect, env={"OMP_NUM_THREADS": "1"})
+    found = json.loads(result.stdout)
+    return found, {check["check"]: check for check in found["checks"]}
+
+
+def test_two_processes_and_the_profile_they_save(tmp_path):
+    data, run = tmp_path / "data", tmp_path / "run"
+    run.mkdir()
+    harness.write_cifar10(data)
+    profile = tmp_path / "profile.json"
+    found, checks = doctor("--nproc", "2", "--data", data, "--run", run, "--save", profile, expect=0)
+    assert found["passed"] and found["processes"] == 2
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1]
+    assert all(rank["device"] == "CPU" and rank["threads"] == 1 and rank["interface"] == "lo" for rank in found["ranks"])
+    for check in ["versions", "devices", "network", "exchange", *REGIMES, "device rates", "exchange rates", "profile", "data folder", "run folder"]:
+        assert checks[check]["status"] == "PASS", checks[check]
+    assert "6 files" in checks["data folder"]["detail"]
+    assert list(run.iterdir()) == []
+
+    # The plan's rates are those of the profile, in the run's precision.
+    config = harness.write_config(tmp_path, "planned", data)
+    for precision in ("fp32", "bf16"):
+        rates = found["profiles"][precision]
+        planned = json.loads(
+            harness.run("plan", "--config", config, "--set", f"train.precision={precision}", "--device", profile, "--json").stdout
+        )["forecast"]
+        for rate in ("flops_per_s", "memory_bytes_per_s", "inside_bytes_per_s", "launch_s", "memory_bytes"):
+            assert planned["device"][rate] == rates[rate]
+        assert planned["device"]["times"] == "measured rates"
+        assert planned["ways"][0]["step_ms"] > 0
+
+
+def test_folders_that_are_wrong_fail_and_the_rest_is_checked(tmp_path):
+    found, checks = doctor("--nproc", "1", "--data", tmp_path / "none", "--run", "/proc", expect=1)
+    assert not found["passed"]
+    failed = {name for name, check in checks.items() if check["status"] == "FAIL"}
+    assert failed == {"data folder", "run folder"}
+    assert str(tmp_path / "none") in checks["data folder"]["detail"]
+    assert "/proc" in checks["run folder"]["detail"] and checks["run folder"]["advice"]
+    assert checks["network"]["status"] == checks["profile"]["status"] == "SKIP"
+
+
+def test_what_is_no_profile_is_refused(tmp_path):
+    config = harness.write_config(tmp_path, "planned", tmp_path)
+    file = tmp_path / "profile.json"
+    file.write_text('{"sdp_train_profile": 1, "profiles": {"fp32": {"flops_per_s": 0}}}')
+    result = harness.run("plan", "--config", config, "--device", file, expect=2)
+    assert str(file) in result.stderr and "doctor --save" in result.stderr
+    result = harness.run("doctor", "--save", "profile", expect=2)
+    assert ".json" in result.stderr

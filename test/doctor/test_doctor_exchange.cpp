@@ -1,0 +1,123 @@
+// The check of the collectives finds each one that is wrong, and ranks agree on what one of them finds.
+
+#include <ATen/ATen.h>
+
+#include "catch.h"
+#include "checkpoint/temp_folder.h"
+#include "comm/connect_beside.h"
+#include "comm/thread_ranks.h"
+#include "doctor/doctor.h"
+#include "doctor/exchange.h"
+#include "spec/error.h"
+
+using namespace sdp;
+
+namespace {
+
+/// What rank 1 of three finds where its calls are changed.
+Finding found_with(const std::function<void(ExchangeCalls& calls)>& change) {
+  Finding found;
+  run_thread_ranks(3, [&](Communicator& comm) {
+    ExchangeCalls calls = calls_of(comm);
+    if (comm.rank() == 1) change(calls);
+    const Finding own = check_exchange(calls, comm.rank(), comm.size(), comm.device());
+    if (comm.rank() == 1) found = own;
+  });
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("collectives that are right pass, in worlds of any size") {
+  for (const int world : {1, 2, 3, 5})
+    run_thread_ranks(world, [&](Communicator& comm) {
+      const Finding finding = check_exchange(calls_of(comm), comm.rank(), world, comm.device());
+      if (finding.status != Status::kPass) throw std::runtime_error(finding.detail);
+    });
+}
+
+TEST_CASE("every collective that is wrong is found") {
+  const Finding swapped = found_with([](ExchangeCalls& calls) {
+    calls.all_to_all = [right = calls.all_to_all](const at::Tensor& recv, const auto&... rest) {
+      right(recv, rest...);
+      if (recv.numel() > 0) recv.copy_(recv.flip(0).contiguous());
+    };
+  });
+  CHECK(swapped.status == Status::kFail);
+  CHECK(contains(swapped.detail, "all-to-all"));
+
+  const Finding lost = found_with([](ExchangeCalls& calls) {
+    calls.all_to_all = [right = calls.all_to_all](const at::Tensor& recv, const auto&... rest) {
+      right(recv, rest...);
+      if (recv.numel() > 0) recv[-1].fill_(0);
+    };
+  });
+  CHECK(lost.status == Status::kFail);
+
+  const Finding reduced = found_with([](ExchangeCalls& calls) {
+    calls.all_reduce_sum = [right = calls.all_reduce_sum](const at::Tensor& tensor) {
+      right(tensor);
+      tensor[500] += 1;
+    };
+  });
+  CHECK(contains(reduced.detail, "all-reduce"));
+  CHECK(contains(reduced.detail, "element 500"));
+
+  const Finding sent = found_with([](ExchangeCalls& calls) {
+    calls.broadcast = [right = calls.broadcast](const at::Tensor& tensor, int root) {
+      const at::Tensor before = tensor.clone();
+      right(tensor, root);
+      if (root == 2) tensor.copy_(before);
+    };
+  });
+  CHECK(contains(sent.detail, "broadcast from rank 2"));
+
+  const Finding gathered = found_with([](ExchangeCalls& calls) {
+    calls.all_gather = [right = calls.all_gather](const at::Tensor& out, const at::Tensor& in) {
+      right(out, in);
+      out.zero_();
+    };
+  });
+  CHECK(contains(gathered.detail, "all-gather"));
+}
+
+TEST_CASE("what one rank finds, or throws, all ranks report") {
+  run_thread_ranks(3, [](Communicator& comm) {
+    const Agreed agreed = agree(comm, "memory", [&]() -> Finding {
+      if (comm.rank() == 2) throw std::runtime_error("out of memory\nand a call stack");
+      return pass("memory", "fine");
+    });
+    if (!agreed.threw || agreed.finding != failed("memory", "rank 2: out of memory"))
+      throw std::logic_error(agreed.finding.detail);
+  });
+}
+
+TEST_CASE("a rank that leaves an exchange keeps nobody from agreeing") {
+  Ranks ranks;
+  ranks.single_host = true;
+  run_thread_ranks(3, [&](Communicator& control) {
+    const std::unique_ptr<Communicator> comm =
+        connect_beside(control, ranks, at::kCPU, std::chrono::milliseconds{500});
+    const Agreed agreed = agree(control, "exchange", [&]() -> Finding {
+      if (comm->rank() == 1) throw std::runtime_error("the device failed");
+      comm->all_reduce_sum(at::ones({4}));
+      return pass("exchange", "");
+    });
+    comm->abandon();
+    if (!agreed.threw || agreed.finding.status != Status::kFail ||
+        agreed.finding.detail.find("rank 1: the device failed") == std::string::npos)
+      throw std::logic_error(agreed.finding.detail);
+  });
+}
+
+TEST_CASE("rates between hosts are measured where there are several") {
+  run_thread_ranks(3, [](Communicator& comm) {
+    const ExchangeRates one_host = measure_exchange(comm, {"a", "a", "a"});
+    const ExchangeRates two_hosts = measure_exchange(comm, {"a", "a", "b"});
+    const bool is_alone = comm.rank() == 2;  // on its host
+    if (!(one_host.inside_bytes_per_s > 0) || one_host.between_bytes_per_s != 0)
+      throw std::logic_error("one host");
+    if ((two_hosts.inside_bytes_per_s == 0) != is_alone || !(two_hosts.between_bytes_per_s > 0))
+      throw std::logic_error("two hosts");
+  });
+}

@@ -1,0 +1,76 @@
+// Every way to train on ranks that are threads, against references that are right and wrong.
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "catch.h"
+#include "checkpoint/temp_folder.h"
+#include "comm/connect_beside.h"
+#include "comm/thread_ranks.h"
+#include "doctor/doctor.h"
+#include "doctor/regimes.h"
+
+using namespace sdp;
+
+namespace {
+
+Finding check(const Way& way, int world, const ReferenceOf& reference) {
+  Finding finding;
+  run_thread_ranks(world, [&](Communicator& control) {
+    const std::unique_ptr<Communicator> comm =
+        connect_beside(control, Ranks{}, at::kCPU, std::chrono::seconds{30});
+    const Agreed agreed = agree(control, way.name, [&] { return check_way(way, *comm, control, reference); });
+    if (control.rank() == 0) finding = agreed.finding;
+  });
+  return finding;
+}
+
+}  // namespace
+
+TEST_CASE("every way to train agrees with the CPU's plain code") {
+  for (const Way& way : all_ways()) {
+    const Finding finding = check(way, 2, reference_values);
+    INFO(way.name << ": " << finding.detail);
+    CHECK(finding.status == Status::kPass);
+  }
+}
+
+TEST_CASE("three processes have six workers") {
+  const Finding finding = check(all_ways().front(), 3, reference_values);
+  INFO(finding.detail);
+  CHECK(finding.status == Status::kPass);
+}
+
+TEST_CASE("a result that is a little off fails, and names the model") {
+  const Way way = all_ways()[1];
+  const Finding finding = check(way, 2, [](const ExperimentSpec& spec) {
+    FullValues values = reference_values(spec);
+    if (spec.model.name == ModelName::kMlp) values.front() += 1e-7;
+    return values;
+  });
+  CHECK(finding.status == Status::kFail);
+  CHECK(contains(finding.detail, "mlp in fp64"));
+  CHECK_FALSE(contains(finding.detail, "bf16"));
+  CHECK_FALSE(contains(finding.detail, "resnet18"));
+}
+
+TEST_CASE("results of another regime fail in both precisions") {
+  // N-SDP's reference for N_b-SDP: other gradients.
+  const std::vector<Way> ways = all_ways();
+  const Finding finding = check(ways[3], 2, [&](const ExperimentSpec& spec) {
+    return reference_values(tiny_spec(ways[0], spec.model.name, Precision::kFp64, 2));
+  });
+  CHECK(finding.status == Status::kFail);
+  CHECK(contains(finding.detail, "mlp in fp64"));
+  CHECK(contains(finding.detail, "mlp in bf16"));
+  CHECK(contains(finding.detail, "llama_tiny in fp64"));
+}
+
+TEST_CASE("differences are relative to what training changed; not a number is infinitely far") {
+  const FullValues initial = {at::zeros({2}, at::kDouble)};
+  const FullValues reference = {at::full({2}, 2, at::kDouble)};
+  const FullValues found = {at::full({2}, 3, at::kDouble)};
+  CHECK(relative_difference(found, reference, initial) == 0.5);
+  CHECK(std::isinf(relative_difference({at::full({2}, NAN, at::kDouble)}, reference, initial)));
+}
