@@ -32,8 +32,7 @@ DEPTH = {"stochastic_depth": 0.5}
 CASES = {  # model, its noise, the data's
     "llama": (LLAMA, DROPOUT | DEPTH, {}),
     "swin": (SWIN, DROPOUT | DEPTH, {}),
-    "resnet": (RESNET, DROPOUT | DEPTH, {}),
-    "resnet mixup": (RESNET, {}, {"mixup_alpha": 0.8}),
+    "resnet mixup": (RESNET, DROPOUT | DEPTH, {"mixup_alpha": 0.8}),
     "mlp all": (MLP, DROPOUT | DEPTH, {"mixup_alpha": 0.8, "cutmix_alpha": 1.0, "augment": ["crop", "flip"]}),
 }
 
