@@ -2,7 +2,7 @@
 
 import json
 
-from gpuhour.jobs import Context, Job, Row
+from gpuhour.jobs import Context, Job, Row, last_line
 
 
 def examine(context: Context) -> list[Row]:
@@ -11,9 +11,11 @@ def examine(context: Context) -> list[Row]:
                              "--run", context.scratch("doctor"), "--save", context.state / "profile.json", "--json"], log=log)
     code = context.wait(process)
     text = log.read_text(errors="replace")
-    findings = json.loads(text[text.index("\n{"):])["findings"]
-    rows = [Row(finding["check"], finding["detail"], {"pass": "PASS", "fail": "FAIL"}.get(finding["status"].lower(), ""))
-            for finding in findings]
+    if "\n{" not in text:
+        raise RuntimeError(f"exit code {code}: {last_line(text)}")
+    # SKIP is no verdict, and its reason is told.
+    rows = [Row(check["check"], " ".join((check["detail"], check["advice"])).strip(), check["status"].replace("SKIP", ""))
+            for check in json.loads(text[text.index("\n{"):])["checks"]]
     return rows + ([Row("exit code", str(code), "FAIL")] if code not in (0, 1) else [])
 
 

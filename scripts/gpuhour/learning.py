@@ -24,11 +24,9 @@ def settings_of(context: Context, epochs: int, data: pathlib.Path, folder: pathl
 
 def train(context: Context, method: str, epochs: int) -> list[Row]:
     images = context.home / "pack" / "cifar10.zip"
-    if images.exists():
-        data = unpack_images(images, context.state / "data" / "cifar10")
-        source = "all of CIFAR-10, recompressed as JPEG"
-    else:
-        data, source = context.home / "examples" / "data", "the 5,000 images of examples/data"
+    if not images.exists():
+        return [Row(method, "not run: CIFAR-10 was not packed (--pack FOLDER --cifar10 DIR)")]
+    data = unpack_images(images, context.state / "data" / "cifar10")
     folder = context.scratch("learning")
     name = METHODS[method]
     command = [context.binary, "--config", context.home / "configs" / f"resnet18_{name}.yaml", "--nproc", "1",
@@ -47,7 +45,7 @@ def train(context: Context, method: str, epochs: int) -> list[Row]:
         raise RuntimeError(f"{method}: exit code {code} at {reached}")
     evaluation = lines_of(run_dir, "eval")[-1]
     rate = sorted(line["samples_per_s"] for line in lines)[len(lines) // 2]
-    return [Row(f"{method}, {epochs} epochs' FLOPs of DDP, {source}",
+    return [Row(f"{method}, {epochs} epochs' FLOPs of DDP, all of CIFAR-10 recompressed as JPEG",
                 f"assembled model {100 * evaluation['accuracy']:.2f} %, loss {evaluation['loss']:.4f}; {rate:.0f} samples/s")]
 
 

@@ -6,6 +6,7 @@ import pathlib
 import random
 import shutil
 import subprocess
+import tarfile
 
 from gpuhour import parity
 from gpuhour.images import pack_images
@@ -20,8 +21,9 @@ def copy_program(source: pathlib.Path, target: pathlib.Path) -> None:
     subprocess.run(["strip", "--strip-unneeded", target], check=True)
 
 
-def copy_tests(home: pathlib.Path, folder: pathlib.Path) -> list[dict]:
-    """The programs and Python files of the tests with the label `device`, and how to call them from elsewhere."""
+def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) -> int:
+    """The programs and Python files of the tests with the label `device`, and tests.json, how to call them from a folder
+    {home} with the program {program}; their number."""
     listing = subprocess.run(["ctest", "--test-dir", home / "build", "--show-only=json-v1", "-L", "^device$"], check=True,
                              capture_output=True, text=True)
     tests = []
@@ -32,17 +34,25 @@ def copy_tests(home: pathlib.Path, folder: pathlib.Path) -> list[dict]:
         parts = [*test["command"], *properties.get("ENVIRONMENT", [])]
         for part in parts:
             program = pathlib.Path(part.partition("=")[2] or part)
-            if program.is_file() and program.is_relative_to(home / "build") and os.access(program, os.X_OK):
-                copy_program(program, folder / program.relative_to(home))
-        relocated = lambda text: text.replace(python, "{python}") if is_python and text == python else text.replace(str(home), "{home}")
+            if program.is_file() and program.is_relative_to(home / "build" / "test") and os.access(program, os.X_OK):
+                copy_program(program, scratch / program.relative_to(home))
+
+        def relocated(text):
+            if is_python and text == python:
+                return "{python}"
+            return text.replace(str(home / "build" / "sdp-train"), "{program}").replace(str(home), "{home}")
+
         tests.append({"name": test["name"], "command": [relocated(part) for part in test["command"]],
                       "environment": [relocated(entry) for entry in properties.get("ENVIRONMENT", [])],
                       "needs": NEEDS_OF_PYTHON_TESTS if is_python else []})
     for file in (home / "test").rglob("*.py"):
-        target = folder / file.relative_to(home)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, target)
-    return tests
+        copy = scratch / file.relative_to(home)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy)
+    (scratch / "tests.json").write_text(json.dumps(tests, indent=1) + "\n")
+    with tarfile.open(target, "w:xz") as archive:
+        archive.add(scratch, ".")
+    return len(tests)
 
 
 def write_noise(folder: pathlib.Path) -> None:
@@ -69,14 +79,12 @@ def pack(context: Context, folder: pathlib.Path, cifar10: pathlib.Path | None, q
     home = context.home
     folder.mkdir(parents=True)
     copy_program(context.binary, folder / "build" / "sdp-train")
-    for name in ("configs", "examples"):
-        shutil.copytree(home / name, folder / name)
+    shutil.copytree(home / "configs", folder / "configs")
     (folder / "scripts").mkdir()
     shutil.copy2(home / "scripts" / "gpu_hour", folder / "scripts" / "gpu_hour")
     shutil.copytree(home / "scripts" / "gpuhour", folder / "scripts" / "gpuhour", ignore=shutil.ignore_patterns("__pycache__"))
     write_noise(folder / "pack")
-    tests = copy_tests(home, folder)
-    (folder / "pack" / "tests.json").write_text(json.dumps(tests, indent=1) + "\n")
+    tests = pack_tests(home, context.fresh("tests"), folder / "pack" / "tests.tar.xz")
     if cifar10:
         pack_images(cifar10, folder / "pack" / "cifar10.zip", quality)
     described = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=home, capture_output=True, text=True)
@@ -84,4 +92,4 @@ def pack(context: Context, folder: pathlib.Path, cifar10: pathlib.Path | None, q
     here = Context(folder, context.state, "cpu", context.environment)
     here.deadline, here.log = context.deadline, context.log
     (folder / "pack" / "reference.json").write_text(json.dumps(parity.record(here), indent=1) + "\n")
-    print(f"{folder}: {size_bytes(folder) / 1e6:.1f} MB, {len(tests)} tests")
+    print(f"{folder}: {size_bytes(folder) / 1e6:.1f} MB, {tests} tests")

@@ -2,12 +2,27 @@
 
 import importlib.util
 import json
+import pathlib
+import tarfile
 
 from gpuhour.jobs import Context, Job, Row, judged, last_line
 
 
+def folder_of(context: Context) -> pathlib.Path:
+    return context.state / "suite"
+
+
+def tests_of(context: Context) -> list[dict]:
+    """Unpacked the first time."""
+    listing = folder_of(context) / "tests.json"
+    if not listing.exists():
+        with tarfile.open(context.home / "pack" / "tests.tar.xz") as archive:
+            archive.extractall(folder_of(context), filter="data")
+    return json.loads(listing.read_text())
+
+
 def command_of(context: Context, test: dict) -> tuple[list[str], dict[str, str]]:
-    places = {"{home}": str(context.home), "{python}": context.environment["PYTHON"]}
+    places = {"{home}": str(folder_of(context)), "{program}": str(context.binary), "{python}": context.environment["PYTHON"]}
 
     def placed(text: str) -> str:
         for name, place in places.items():
