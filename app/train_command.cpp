@@ -215,7 +215,8 @@ int train_command(const TrainArguments& arguments) {
     alone.source = "a single process";
     return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings, signals, parent);
   }
-  // What the plan refuses is refused before anything starts.
+  // What cannot run is refused before anything starts.
+  check_processes(spec.train.device, spec.train.backend, processes);
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
   check_run_files(folder, /*to_write=*/false);
   const bool goes_on = finds_checkpoint(folder.dir, arguments.resume);

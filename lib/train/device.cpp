@@ -3,12 +3,14 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 #include <torch/cuda.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "comm/cores.h"
+#include "comm/shared_devices.h"
 #include "memory/allocations.h"
 #include "report/memory.h"
 #include "spec/error.h"
@@ -43,6 +45,15 @@ c10::Device choose_device(DeviceKind kind, const Ranks& ranks) {
   // Our own launcher shows every process all GPUs; srun and MPI wrappers may show each only its own. Whether
   // processes may share one is the backend's business (comm/shared_devices.h).
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank % devices));
+}
+
+void check_processes(DeviceKind kind, BackendKind backend, int processes) {
+  const int devices = device_count(kind);
+  if (devices == 0 || backend == BackendKind::kGloo) return;
+  std::vector<DevicePlace> places;
+  for (int rank = 0; rank < processes; ++rank)
+    places.push_back({.host = nccl_host(), .device = fmt::format("GPU {}", rank % devices)});
+  if (const std::string refusal = refuse_shared_devices(places); !refusal.empty()) throw UsageError(refusal);
 }
 
 void prepare_device([[maybe_unused]] c10::Device device) {

@@ -20,6 +20,10 @@ namespace sdp {
 /// asked for and there is none.
 c10::Device choose_device(DeviceKind kind, const Ranks& ranks);
 
+/// For the own launcher, whose processes all see the same GPUs: UsageError where they are more than these and
+/// NCCL would refuse it (comm/shared_devices.h).
+void check_processes(DeviceKind kind, BackendKind backend, int processes);
+
 /// Makes the device current and counts what is allocated on it. fp32 is fp32: cuDNN's TF32 convolutions,
 /// LibTorch's default, are off. So is cuDNN's attention, whose backward pass gives NaN with Swin's masks
 /// (https://github.com/pytorch/pytorch/issues/196678); the other kernels are chosen from as always.
