@@ -45,6 +45,7 @@ def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) 
         tests.append({"name": test["name"], "command": [relocated(part) for part in test["command"]],
                       "environment": [relocated(entry) for entry in properties.get("ENVIRONMENT", [])],
                       "needs": NEEDS_OF_PYTHON_TESTS if is_python else []})
+    copy_program(home / "build" / "test" / "comm_helper", scratch / "build" / "test" / "comm_helper")  # test_comm starts it
     for file in (home / "test").rglob("*.py"):
         copy = scratch / file.relative_to(home)
         copy.parent.mkdir(parents=True, exist_ok=True)

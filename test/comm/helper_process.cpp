@@ -68,7 +68,8 @@ pid_t ScratchFolder::process_of(int rank) const {
 
 HelperProcess::HelperProcess(const ScratchFolder& folder, const std::string& name,
                              const std::vector<std::string>& arguments, const Environment& additional) {
-  std::vector<std::string> words = {SDP_COMM_HELPER};
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").replace_filename("comm_helper");
+  std::vector<std::string> words = {program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   Environment environment = current_environment();
   for (const auto& [variable, value] : additional)
@@ -84,7 +85,7 @@ HelperProcess::HelperProcess(const ScratchFolder& folder, const std::string& nam
   if (pid_ == 0) {
     dup2(console, STDOUT_FILENO);
     dup2(console, STDERR_FILENO);
-    execve(SDP_COMM_HELPER, word_pointers.data(), setting_pointers.data());
+    execve(program.c_str(), word_pointers.data(), setting_pointers.data());
     _exit(127);
   }
   close(console);
