@@ -203,7 +203,7 @@ What it says: nowhere behind. At p = 6 the search takes the room of 5 % in FLOPs
 
 ## Bytes sent for the units' part, against data parallelism
 
-Gradients and new values a step, over what data parallelism sends for the same parameters: mean over workers, its formula, and
+Gradients and new values per step, over what data parallelism sends for the same parameters: mean over workers, its formula, and
 the largest worker. Forward masking: (p-1)/(n-1). Backward masking publishes to all: half of that and a half.
 
 {sent}
@@ -220,12 +220,12 @@ node.
 {nodes}
 What it says: few unequal units are where placement pays: `pack` takes ResNet-18 at 4/8 to a third of the bytes. A balanced
 assignment of many units has mixed all workers evenly, and then no placement keeps much inside nodes. Shared parameters
-(embeddings) cannot be placed at all. Eight processes a node send several times what a ring of them would: SDP's gain in traffic is
+(embeddings) cannot be placed at all. Eight processes per node send several times what a ring of them would: SDP's gain in traffic is
 per process, and where many processes share a node's link a ring wins.
 
 ## What a large plan costs
 
-`plan --json` of LLaMA 1B on 64 workers, 8 processes a node, `placement: pack`: processor time and peak memory beyond those of
+`plan --json` of LLaMA 1B on 64 workers, 8 processes per node, `placement: pack`: processor time and peak memory beyond those of
 `sdp-train --version`, least of three, on {processor} with other work. The only measured figures here.
 
 {cost}"""

@@ -4,7 +4,7 @@
     bench/ddp.py [--models resnet18 llama] [--processes 2 4] [--rounds N] [--steps N] [--out FOLDER]
 
 Same model (ResNet-18 of torchvision's blocks with a 3x3 stem and 16 channels; LLaMA of transformers), batch, fp32, SGD
-with momentum (PyTorch's foreach form and its fused one) and threads a process: cores / processes, at least 1. Programs
+with momentum (PyTorch's foreach form and its fused one) and threads per process: cores / processes, at least 1. Programs
 take turns, so that what else the machine does falls on all of them; figures are medians over rounds, a round's figure
 is the median of its intervals of 10 steps without the first. sdp-train reads its samples in a thread of its own;
 PyTorch's tensors are in memory before the first step. --out: results.json and results.md.

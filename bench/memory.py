@@ -22,7 +22,7 @@ KINDS = ("weights", "gradients", "optimizer", "activations", "buckets")
 
 
 def schemes(n, coverage):
-    """Name, settings, and by formula: bytes a parameter of the units, and a shared one."""
+    """Name, settings, and by formula: bytes per parameter of the units, and a shared one."""
     p = int(coverage.split("/")[0])
     whole = {"workers": n, "coverage": "1"}
     part = {"workers": n, "coverage": coverage}
@@ -84,7 +84,7 @@ def main():
             plan, memory = measure(folder, arguments, index, subnetwork, optimizer, train)
             rows.append(row(name, plan, memory, formula))
             print(name, "done", flush=True)
-    header = ["scheme", "bytes a parameter", "formula", "max/mean", *KINDS]
+    header = ["scheme", "bytes per parameter", "formula", "max/mean", *KINDS]
     text = runs.table(header, rows)
     print(text)
     if arguments.out:

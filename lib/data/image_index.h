@@ -29,7 +29,7 @@ struct ImageGroup {
 /// Reads size and time of FOLDER/NAME. Throws DataError.
 ImageGroup group_of(const std::filesystem::path& folder, const std::string& name);
 
-/// Images by number, in the order they were added. In memory and on disk: the name and 8 bytes an image, in
+/// Images by number, in the order they were added. In memory and on disk: the name and 8 bytes per image, in
 /// shards 24.
 class ImageIndex {
  public:

@@ -10,7 +10,7 @@
 // that the node's L adapters share these bytes. With B_inside to processes of the node and B_between through
 // one adapter
 //
-//   t = bytes a process sends x max(1 / B_inside, 1 / (L B_between))
+//   t = bytes that a process sends x max(1 / B_inside, 1 / (L B_between))
 //
 // A tree passes as many bytes between nodes in fewer steps. The latency of steps is not in the formula.
 

@@ -86,7 +86,7 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const Schedule& schedule,
   if (shard) seconds.exchange_forward_s = ring_s(cost.publish_bytes_per_step, machine.nodes, machine.device);
 }
 
-/// By process. `between`: bytes a step that each of them sends to other nodes by the engine's exchange.
+/// By process. `between`: bytes per step that each of them sends to other nodes by the engine's exchange.
 std::vector<ProcessStep> steps_of(const EngineWay& way, const std::vector<Cost>& costs,
                                   const std::vector<int64_t>& between, const Machine& machine) {
   const StepMemory memory(way.plan, way.schedule, way.spec.train);
@@ -241,7 +241,7 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   add(checkpointing_ddp, costs_of(checkpointing_ddp));
   forecast.others.push_back(forecast_fsdp(checkpointing_ddp, machine));
   if (plan.coverage() < 1 && !spec.train.checkpoint_activations) {
-    // Of a cost only the kept activations are others, which a step's walk counts itself.
+    // Of a cost only the saved activations differ, which a step's walk counts itself.
     add(with_checkpointing(own), own_costs);
   }
   return forecast;

@@ -208,7 +208,7 @@ struct DataSpec {
         at_least(0));
     field("sequence_length", &DataSpec::sequence_length, "tokens: length of a training sample",
           in_range(1, 1 << 20), "tokens");
-    field("loader_threads", &DataSpec::loader_threads, "threads a process that prepare batches",
+    field("loader_threads", &DataSpec::loader_threads, "threads per process that prepare batches",
           in_range(1, 1024));
     field("prefetch_batches", &DataSpec::prefetch_batches, "batches prepared ahead", in_range(1, 1 << 16),
           "batches");
@@ -361,9 +361,9 @@ struct TrainSpec {
     field("budget", &TrainSpec::budget,
           "length of the run: epochs as given; flops: times dense FLOPs over the plan's mean; coverage: "
           "times 1/C");
-    field("batch_size_per_worker", &TrainSpec::batch_size_per_worker, "samples of a micro-batch",
+    field("batch_size_per_worker", &TrainSpec::batch_size_per_worker, "samples per micro-batch",
           in_range(1, 1 << 20), "samples");
-    field("accumulate_steps", &TrainSpec::accumulate_steps, "micro-batches a step", in_range(1, 1 << 20),
+    field("accumulate_steps", &TrainSpec::accumulate_steps, "micro-batches per step", in_range(1, 1 << 20),
           "micro-batches");
     field("precision", &TrainSpec::precision,
           "weights, activations and gradients; bf16 keeps sums, master values and moments in fp32");
@@ -375,10 +375,9 @@ struct TrainSpec {
           {.min = 0, .max = 1e6, .exclusive_min = true}, "MB");
     field("reduce_dtype", &TrainSpec::reduce_dtype,
           "type in which gradients are sent (sums are fp32); unset: the gradients' own");
-    field(
-        "release_gradients", &TrainSpec::release_gradients,
-        "exchange a bucket as soon as the backward pass has its gradients, and give their memory back; with "
-        "several workers a process or accumulate_steps, add each gradient up at once");
+    field("release_gradients", &TrainSpec::release_gradients,
+          "exchange a bucket as soon as the backward pass has its gradients, and free their memory; with "
+          "several workers per process or accumulate_steps, accumulate each gradient at once");
     field("checkpoint_activations", &TrainSpec::checkpoint_activations,
           "keep only the input of every residual branch for the backward pass, and compute the branch again");
     field(
@@ -388,7 +387,7 @@ struct TrainSpec {
           "steps to record as profile-rank-N.json (Chrome's trace format) in the run's folder, from the "
           "fourth step on",
           in_range(0, kMostSteps), "steps");
-    field("log_every_steps", &TrainSpec::log_every_steps, "distance of training lines in the metrics",
+    field("log_every_steps", &TrainSpec::log_every_steps, "interval between training lines in the metrics",
           in_range(1, kMostSteps), "steps");
     field(
         "collective_timeout_s", &TrainSpec::collective_timeout_s,
@@ -416,7 +415,7 @@ struct CheckpointSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("every_epochs", &CheckpointSpec::every_epochs, "distance of checkpoints; 0: only at the end",
+    field("every_epochs", &CheckpointSpec::every_epochs, "interval between checkpoints; 0: only at the end",
           at_least(0), "epochs");
     field("every_steps", &CheckpointSpec::every_steps, "the same in steps; replaces every_epochs",
           in_range(1, kMostSteps), "steps");
@@ -442,8 +441,8 @@ struct EvalSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("every_epochs", &EvalSpec::every_epochs, "distance of evaluations; 0: only at the end", at_least(0),
-          "epochs");
+    field("every_epochs", &EvalSpec::every_epochs, "interval between evaluations; 0: only at the end",
+          at_least(0), "epochs");
     field("mode", &EvalSpec::mode, "assemble the full model on every process, or stream it branch by branch");
     field("recalibrate_batches", &EvalSpec::recalibrate_batches,
           "training batches that re-estimate BatchNorm statistics of the assembled model; 0: none; unset: "

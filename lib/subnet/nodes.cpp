@@ -227,7 +227,7 @@ std::vector<int64_t> traffic_of(const Schedule& schedule) {
 NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_t processes_per_node) {
   const int processes = schedule.placement.processes;
   if (processes_per_node < 1 || processes_per_node > processes)
-    throw UsageError(fmt::format("{} processes a node: expected 1 to {}, the number of processes",
+    throw UsageError(fmt::format("{} processes per node: expected 1 to {}, the number of processes",
                                  processes_per_node, processes));
   const int per_node = static_cast<int>(processes_per_node);
   NodeMap nodes{

@@ -108,7 +108,7 @@ double mean(const std::vector<double>& values) {
 std::string cost_table(const std::string& of, const Json& costs, const Json* dense) {
   constexpr size_t kMostCharacters = 20;  // of a row's numbers
   TextTable table({of, "units", "parameters", "FLOPs/sample", "values", "gradients", "optimizer",
-                   "kept activations", "sent/step", "peak"});
+                   "saved activations", "sent/step", "peak"});
   const auto add = [&](const std::string& name, std::vector<std::string> texts) {
     texts.insert(texts.begin(), name);
     table.add_row(std::move(texts));

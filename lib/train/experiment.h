@@ -24,7 +24,7 @@ struct Experiment {
 
 /// With `saved_plan`, the plan.json of a run, the owners are that run's; otherwise they are assigned as the
 /// spec says. Without `processes_per_node` all processes are in one node. Throws UsageError where the number
-/// of processes does not divide the workers, or there are more processes a node than processes.
+/// of processes does not divide the workers, or there are more processes per node than processes.
 Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
                            const std::optional<std::filesystem::path>& saved_plan = std::nullopt,
                            std::optional<int64_t> processes_per_node = std::nullopt);

@@ -41,7 +41,7 @@ def check_exactly_once(steps, size):
     return uses
 
 
-# 200 training images and 30 to 96 samples a step: the first epoch ends within a step.
+# 200 training images and 30 to 96 samples per step: the first epoch ends within a step.
 GEOMETRIES = {
     "n=3": ({"workers": 3, "coverage": "2/3"}, {"batch_size_per_worker": 10}, 3, 1),
     "n=4, two replicas": ({"workers": 4, "replicas": 2}, {"batch_size_per_worker": 7}, 8, 4),

@@ -15,7 +15,7 @@ def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch
     compare_runs(run_dir, (images, labels), model, optimizer, precision, steps, batch_size, clip_norm, learning_rate)
 
 
-# Several workers a process as well as one each: processes divide the workers.
+# Several workers per process as well as one each: processes divide the workers.
 SIZES = [(8, "4/8", 2), (8, "3/8", 4), (8, "7/8", 1), (3, "2/3", 3), (4, "1/4", 4), (4, "1", 2)]
 # Each with two regimes, so that each regime meets three of them.
 CASES = [size + REGIMES[regime] for i, size in enumerate(SIZES) for regime in (i % 4, (i + 2) % 4)]
@@ -74,7 +74,7 @@ def test_every_regime_with_adamw_in_fp32(tmp_path, data, construction, masking, 
     ],
 )
 def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, construction, masking, optimizer, assignment, shard):
-    """Small buckets, several workers a process, accumulation and clipping at once."""
+    """Small buckets, several workers per process, accumulation and clipping at once."""
     run_dir = harness.train(
         tmp_path,
         "mlp",

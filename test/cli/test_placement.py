@@ -56,10 +56,10 @@ def published(tmp_path_factory):
     return make
 
 
-# Process i is worker i; with two workers a process, process i is workers 2 i and 2 i + 1.
+# Process i is worker i; with two workers per process, process i is workers 2 i and 2 i + 1.
 OWNERS = {
     "a worker a process": (4, [[0, 2], [1, 3]]),
-    "two workers a process": (8, [[0, 1, 4, 5], [2, 3, 6, 7]]),
+    "two workers per process": (8, [[0, 1, 4, 5], [2, 3, 6, 7]]),
 }
 
 

@@ -285,7 +285,7 @@ def test_placement_in_the_plans_text(tmp_path):
     refused = harness.run(
         "plan", "--config", harness.write_config(tmp_path, "plan", tmp_path), "--processes-per-node", 5, expect=2
     )
-    assert "5 processes a node: expected 1 to 4" in refused.stderr
+    assert "5 processes per node: expected 1 to 4" in refused.stderr
 
 
 # A process's peak memory counts that of the one it was forked from: started from a small one.

@@ -57,7 +57,7 @@ def train_and_compare(tmp_path, data, model, optimizer, precision, steps, proces
     compare_runs(run_dir, samples, expected, OPTIMIZERS[optimizer], precision, steps, 2)
 
 
-# Several workers a process as well as one each: processes divide the workers.
+# Several workers per process as well as one each: processes divide the workers.
 SIZES = [(8, "4/8", 2), (3, "2/3", 3), (8, "7/8", 1), (8, "3/8", 4), (4, "1", 2)]
 # Each with two regimes of each model, and over both models with all four.
 CASES = [

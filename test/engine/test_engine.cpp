@@ -148,7 +148,7 @@ TEST_CASE("the same for transformers") {
                     .masking = masking});
 }
 
-TEST_CASE("the same for several workers a process, replicas and accumulation") {
+TEST_CASE("the same for several workers per process, replicas and accumulation") {
   check_case({.processes = 2});
   check_case({.processes = 1, .precision = Precision::kBf16, .model = ModelName::kMlp});
   check_case({.replicas = 2, .processes = 8, .model = ModelName::kMlp});

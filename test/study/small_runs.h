@@ -6,7 +6,7 @@
 
 namespace sdp {
 
-/// Four workers of 100, 200, 300 and 400 FLOPs a sample on two processes; 8 samples a step and worker.
+/// Four workers of 100, 200, 300 and 400 FLOPs per sample on two processes; 8 samples per step and worker.
 inline Run small_run(int64_t seed = 0, int64_t owners = 2) {
   Run run;
   run.dir = "runs/small";

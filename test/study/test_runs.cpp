@@ -51,7 +51,7 @@ TEST_CASE("a run is read from its folder", "[study]") {
   CHECK(run.step() == 10);
   CHECK(run.samples_per_step() == 6);
   CHECK(run.flops_per_step() == 3 * (10 + 30));
-  // 4 epochs times 1/C, at 20 steps an epoch.
+  // 4 epochs times 1/C, at 20 steps per epoch.
   CHECK(run.total_steps() == 160);
   CHECK_FALSE(run.is_finished());
 
