@@ -58,7 +58,8 @@ void add_doctor_options(CLI::App& app, sdp::DoctorArguments& arguments) {
                  "processes to start here (default: one per GPU, or two on a CPU)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--data", options.data, "folder to read from, as data.path of a run");
-  app.add_option("--run", options.run, "folder to write to, as output.dir of a run (default: this one)");
+  app.add_option("--output", options.output,
+                 "folder to write to, as output.dir of a run (default: this one)");
   app.add_option("--save", options.save, "file (.json) for the measured rates, which plan --device reads");
   app.add_flag("--json", arguments.json, "print what was found as JSON");
   app.footer("Exit code 0: nothing failed; 1: something did, with its reason.");

@@ -129,7 +129,7 @@ class Examination {
                                                          : skipped(kData, "");
       });
     }
-    add_agreed("run folder", [&] { return check_run_folder(control_, options_.run, hosts_); });
+    add_agreed("run folder", [&] { return check_run_folder(control_, options_.output, hosts_); });
   }
 
   const Ranks& ranks_;

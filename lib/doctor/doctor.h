@@ -18,7 +18,7 @@ namespace sdp {
 struct DoctorOptions {
   DeviceKind device = DeviceKind::kAuto;
   std::filesystem::path data;  ///< empty: not asked for
-  std::filesystem::path run = ".";
+  std::filesystem::path output = ".";
   std::filesystem::path save;  ///< file for the profile; empty: none
 };
 

@@ -235,7 +235,7 @@ Finding check_run_folder(Communicator& comm, const fs::path& parent, const std::
     } catch (const std::exception& error) {
       finding =
           failed(kRunCheck, error.what(),
-                 "Runs write checkpoints there: choose a folder (--run, and output.dir of the run) that "
+                 "Runs write checkpoints there: choose a folder (--output, and output.dir of the run) that "
                  "all hosts see and may write to.");
     }
     comm.barrier();  // nobody writes any more

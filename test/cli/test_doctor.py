@@ -18,7 +18,7 @@ def test_two_processes_and_the_profile_they_save(tmp_path):
     run.mkdir()
     harness.write_cifar10(data)
     profile = tmp_path / "profile.json"
-    found, checks = doctor("--nproc", "2", "--data", data, "--run", run, "--save", profile, expect=0)
+    found, checks = doctor("--nproc", "2", "--data", data, "--output", run, "--save", profile, expect=0)
     assert found["passed"] and found["processes"] == 2
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1]
     assert all(rank["device"] == "CPU" and rank["threads"] == 1 and rank["interface"] == "lo" for rank in found["ranks"])
@@ -41,7 +41,7 @@ def test_two_processes_and_the_profile_they_save(tmp_path):
 
 
 def test_folders_that_are_wrong_fail_and_the_rest_is_checked(tmp_path):
-    found, checks = doctor("--nproc", "1", "--data", tmp_path / "none", "--run", "/proc", expect=1)
+    found, checks = doctor("--nproc", "1", "--data", tmp_path / "none", "--output", "/proc", expect=1)
     assert not found["passed"]
     failed = {name for name, check in checks.items() if check["status"] == "FAIL"}
     assert failed == {"data folder", "run folder"}
