@@ -8,7 +8,7 @@ from gpuhour.jobs import Context, Job, Row, last_line
 def examine(context: Context) -> list[Row]:
     log = context.log / "doctor.txt"
     process = context.start([context.binary, "doctor", "--device", context.device, "--data", context.home / "pack" / "images",
-                             "--run", context.scratch("doctor"), "--save", context.state / "profile.json", "--json"], log=log)
+                             "--output", context.scratch("doctor"), "--save", context.state / "profile.json", "--json"], log=log)
     code = context.wait(process)
     text = log.read_text(errors="replace")
     if "\n{" not in text:
