@@ -159,7 +159,7 @@ def jobs(device: str) -> list[Job]:
                               lambda context, case=(model, way): measure(context, *case)))
         for how in ("eager", "compiled"):
             seconds = 60 if how == "compiled" else 25
-            result.append(Job("steps", f"{model} pytorch {how}", seconds, 3 * seconds,
+            result.append(Job("steps", f"{model} pytorch {how}", seconds, (3 if gpu else 8) * seconds,
                               lambda context, case=(model, how): against_pytorch(context, *case)))
         result.append(Job("steps", f"{model} profile", 40, 120, lambda context, model=model: profile(context, model)))
     return result
