@@ -123,23 +123,34 @@ std::vector<std::byte> block_of(uint64_t block) {
   return bytes;
 }
 
-/// A folder that is removed with all it holds.
+/// A folder that is removed with all it holds, and so are the folders above it that it made, unless somebody
+/// else has put something there.
 class TrialFolder {
  public:
   explicit TrialFolder(fs::path path) : path_(std::move(path)) {
+    for (fs::path above = path_.parent_path(); above.has_relative_path() && !fs::exists(above);
+         above = above.parent_path())
+      made_.push_back(above);
     std::error_code error;
-    if (!fs::create_directory(path_, error))
+    if (!fs::create_directories(path_, error)) {
+      remove();
       throw_io_error("make a folder", path_, error ? error.value() : EEXIST);
+    }
   }
-  ~TrialFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
+  ~TrialFolder() { remove(); }
   TrialFolder(const TrialFolder&) = delete;
   TrialFolder& operator=(const TrialFolder&) = delete;
 
  private:
+  void remove() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+    for (const fs::path& above : made_)
+      fs::remove(above, ignored);  // an empty one only
+  }
+
   fs::path path_;
+  std::vector<fs::path> made_;  ///< innermost first
 };
 
 std::unique_ptr<RunLock> lock_alone(const fs::path& folder) {

@@ -73,7 +73,15 @@ TEST_CASE("a run folder that cannot be made fails on all ranks with its reason")
   CHECK(contains(run_folder("/proc").detail, "/proc"));
   CHECK(run_folder("/proc").status == Status::kFail);
   const TempFolder temp;
-  CHECK(run_folder(temp.path() / "none").status == Status::kFail);
+  write_file(temp.path() / "file", 1);
+  CHECK(run_folder(temp.path() / "file").status == Status::kFail);
+  CHECK(fs::exists(temp.path() / "file"));
+}
+
+TEST_CASE("a run folder that a run would make is made, and goes again") {
+  const TempFolder temp;
+  CHECK(run_folder(temp.path() / "runs" / "deep").status == Status::kPass);
+  CHECK(fs::is_empty(temp.path()));
 }
 
 TEST_CASE("one process per host looks at a folder") {
