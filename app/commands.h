@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/store.h"
+#include "checkpoint/files/store.h"
 #include "doctor/doctor.h"
 #include "spec/experiment_spec.h"
 

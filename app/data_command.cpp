@@ -7,11 +7,11 @@
 
 #include "comm/cores.h"
 #include "commands.h"
-#include "data/check.h"
-#include "report/table.h"
-#include "report/work.h"
+#include "data/sets/check.h"
 #include "spec/error.h"
 #include "spec/load.h"
+#include "telemetry/work.h"
+#include "text/table.h"
 
 namespace sdp {
 namespace {

@@ -7,10 +7,10 @@
 #include "comm/launcher.h"
 #include "commands.h"
 #include "doctor/doctor.h"
+#include "experiment/device.h"
 #include "process/stop_signals.h"
-#include "report/run_owner.h"
 #include "spec/error.h"
-#include "train/device.h"
+#include "telemetry/run_owner.h"
 
 namespace sdp {
 namespace {

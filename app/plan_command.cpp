@@ -6,17 +6,17 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "experiment/device.h"
 #include "forecast/forecast.h"
 #include "forecast/profile_file.h"
 #include "forecast/step_time.h"
+#include "plan/measure.h"
+#include "plan/operation_timer.h"
+#include "plan/plan_text.h"
 #include "spec/error.h"
 #include "spec/load.h"
 #include "spec/print.h"
 #include "subnet/plan_json.h"
-#include "train/device.h"
-#include "train/measure.h"
-#include "train/operation_timer.h"
-#include "train/plan_text.h"
 
 namespace sdp {
 namespace {

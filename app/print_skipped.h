@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string>
 
-#include "report/progress_line.h"
+#include "telemetry/progress_line.h"
 
 namespace sdp {
 

@@ -8,12 +8,12 @@
 #include <ctime>
 
 #include "commands.h"
+#include "report/find_runs.h"
+#include "report/groups.h"
+#include "report/report_files.h"
+#include "report/table_text.h"
+#include "report/watch_view.h"
 #include "spec/error.h"
-#include "study/find_runs.h"
-#include "study/groups.h"
-#include "study/report_files.h"
-#include "study/table_text.h"
-#include "study/watch_view.h"
 
 namespace sdp {
 namespace {

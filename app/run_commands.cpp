@@ -5,20 +5,20 @@
 #include <cstdio>
 #include <numeric>
 
+#include "checkpoint/checkpointing.h"
+#include "checkpoint/tensor_file.h"
 #include "commands.h"
+#include "eval/evaluation.h"
+#include "experiment/device.h"
 #include "feed/feed.h"
+#include "hub/export.h"
 #include "print_skipped.h"
-#include "report/run_folder.h"
-#include "report/work.h"
 #include "run_spec.h"
 #include "spec/error.h"
-#include "train/checkpointing.h"
-#include "train/device.h"
-#include "train/evaluation.h"
-#include "train/export.h"
+#include "telemetry/run_folder.h"
+#include "telemetry/work.h"
 #include "train/run_data.h"
 #include "train/run_text.h"
-#include "train/tensor_file.h"
 
 namespace sdp {
 namespace {

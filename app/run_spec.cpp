@@ -6,10 +6,10 @@
 #include <array>
 #include <string_view>
 
-#include "checkpoint/store.h"
-#include "report/run_folder.h"
+#include "checkpoint/files/store.h"
 #include "spec/error.h"
 #include "spec/load.h"
+#include "telemetry/run_folder.h"
 
 namespace sdp {
 

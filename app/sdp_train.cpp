@@ -12,8 +12,8 @@
 #include <string>
 
 #include "commands.h"
+#include "experiment/version.h"
 #include "spec/error.h"
-#include "train/version.h"
 
 namespace {
 

@@ -4,11 +4,11 @@
 
 #include "comm/ranks.h"
 #include "commands.h"
+#include "experiment/experiment.h"
 #include "spec/error.h"
 #include "sweep/runner.h"
 #include "sweep/sweep.h"
 #include "sweep/sweep_spec.h"
-#include "train/experiment.h"
 
 namespace sdp {
 

@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/tokens.h"
+#include "data/sets/tokens.h"
 
 namespace {
 

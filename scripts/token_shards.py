@@ -9,7 +9,7 @@ import time
 from text_documents import InputError
 
 HEADER_BYTES = 1024
-FORMATS = {2: (20240520, 1), 4: (20240801, 7)}  # bytes of a token: magic number, version (lib/data/token_shard.h)
+FORMATS = {2: (20240520, 1), 4: (20240801, 7)}  # bytes of a token: magic number, version (lib/data/formats/token_shard.h)
 
 
 class UsageError(Exception):

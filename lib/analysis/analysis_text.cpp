@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "report/table.h"
+#include "text/table.h"
 
 namespace sdp {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <stdexcept>
 
-#include "data/image_array.h"
-#include "data/imagenet.h"
-#include "data/tokens.h"
+#include "data/sets/image_array.h"
+#include "data/sets/imagenet.h"
+#include "data/sets/tokens.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "doctor/doctor.h"
-#include "report/table.h"
-#include "report/units.h"
 #include "spec/json_fields.h"
+#include "text/table.h"
+#include "text/units.h"
 
 namespace sdp {
 namespace {

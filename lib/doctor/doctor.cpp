@@ -10,10 +10,10 @@
 #include "doctor/judge.h"
 #include "doctor/rates.h"
 #include "doctor/regimes.h"
+#include "experiment/device.h"
 #include "io/atomic_file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
-#include "train/device.h"
 
 namespace sdp {
 namespace {

@@ -12,11 +12,11 @@
 
 #include "comm/cores.h"
 #include "doctor/network.h"
-#include "report/memory.h"
-#include "report/run_owner.h"
+#include "experiment/device.h"
+#include "experiment/version.h"
+#include "process/memory.h"
 #include "spec/json_fields.h"
-#include "train/device.h"
-#include "train/version.h"
+#include "telemetry/run_owner.h"
 
 #ifdef USE_C10D_NCCL
 #include <c10/cuda/CUDAException.h>

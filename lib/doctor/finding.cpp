@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "report/table.h"
-#include "report/units.h"
+#include "text/table.h"
+#include "text/units.h"
 
 namespace sdp {
 namespace {

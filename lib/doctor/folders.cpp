@@ -12,9 +12,9 @@
 #include <optional>
 
 #include "io/file.h"
-#include "report/run_owner.h"
-#include "report/units.h"
 #include "spec/error.h"
+#include "telemetry/run_owner.h"
+#include "text/units.h"
 #include "train/shared_run_folder.h"
 
 namespace sdp {

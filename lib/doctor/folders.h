@@ -23,7 +23,8 @@ Finding check_writing(const std::filesystem::path& folder, int64_t bytes = int64
 
 /// Collective over the ranks, of which `hosts` are the hosts: rank 0 makes a folder in `parent` and locks it
 /// as a run does; a second lock must be refused, all ranks must see it, and one process per host writes into
-/// it (check_writing). It is removed in the end, as is `parent` where it was not there, which a run would make.
+/// it (check_writing). It is removed in the end, as is `parent` where it was not there, which a run would
+/// make.
 Finding check_run_folder(Communicator& comm, const std::filesystem::path& parent,
                          const std::vector<std::string>& hosts);
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "report/units.h"
+#include "text/units.h"
 
 namespace sdp {
 namespace {

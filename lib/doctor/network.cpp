@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "report/run_owner.h"
+#include "telemetry/run_owner.h"
 
 namespace sdp {
 namespace {

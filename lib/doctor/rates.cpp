@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "report/units.h"
+#include "plan/measure.h"
 #include "spec/json_fields.h"
-#include "train/measure.h"
+#include "text/units.h"
 
 namespace sdp {
 namespace {

@@ -9,7 +9,7 @@
 #include "comm/communicator.h"
 #include "doctor/finding.h"
 #include "doctor/masked_mlp.h"
-#include "train/experiment.h"
+#include "experiment/experiment.h"
 
 namespace sdp {
 

@@ -17,7 +17,7 @@ namespace sdp {
 struct TensorBatch {
   at::Tensor input = {};         ///< images [B, C, H, W] in the compute type, or tokens [B, T] int64
   at::Tensor labels = {};        ///< [B] int64, or the tokens that follow [B, T] int64
-  at::Tensor mixed_labels = {};  ///< [B] int64, undefined where nothing was mixed (data/mixing.h)
+  at::Tensor mixed_labels = {};  ///< [B] int64, undefined where nothing was mixed (data/pipeline/mixing.h)
   double mix = 1;                ///< share of `labels`; the rest is that of mixed_labels
 
   std::vector<int64_t> samples = {};      ///< [B], indices in the data set

@@ -13,7 +13,7 @@
 #include <optional>
 #include <thread>
 
-#include "data/loader.h"
+#include "data/pipeline/loader.h"
 #include "feed/feed.h"
 
 namespace sdp {

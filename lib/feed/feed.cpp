@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "data/image_array.h"
+#include "data/sets/image_array.h"
 #include "feed/copy_ahead.h"
 #include "feed/resident_images.h"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 
-#include "data/loader.h"
+#include "data/pipeline/loader.h"
 #include "feed/batch.h"
 #include "spec/experiment_spec.h"
 
@@ -58,7 +58,7 @@ class FeedSource {
 inline constexpr int64_t kMostResidentBytes = int64_t{1} << 30;
 
 /// Whether the data set is kept on the device: where data.location says device, or auto on CUDA. A data set
-/// that is not in memory as a whole (data/image_array.h) never is.
+/// that is not in memory as a whole (data/sets/image_array.h) never is.
 bool is_kept_on_device(const Dataset& dataset, DataLocation location, at::Device device);
 
 }  // namespace sdp

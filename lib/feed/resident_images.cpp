@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "data/augment.h"
-#include "data/mixing.h"
+#include "data/pipeline/augment.h"
+#include "data/pipeline/mixing.h"
 #include "memory/allocations.h"
 #include "model/tensor_source.h"
 
@@ -32,7 +32,7 @@ at::Tensor normalized_values(const ImageArray& array) {
 }
 
 /// images = share * images + (1 - share) * partners, or a box of the partners pasted in; rounded step by step
-/// as data/mixing.cpp does.
+/// as data/pipeline/mixing.cpp does.
 at::Tensor mixed(const at::Tensor& images, const Mixing& mixing) {
   const at::Tensor partners = images.roll(1, 0);
   if (!mixing.box) {

@@ -6,8 +6,8 @@
 
 #include <span>
 
-#include "data/batches.h"
-#include "data/image_array.h"
+#include "data/pipeline/batches.h"
+#include "data/sets/image_array.h"
 #include "feed/batch.h"
 
 namespace sdp {
@@ -24,7 +24,7 @@ class ResidentImages {
 
  private:
   /// Pixels of the chosen images, cropped, flipped and normalised, fp32 [B, C, H, W]. `choices`: int64
-  /// [4, B], on the device: image, shift_y, shift_x, flip (data/augment.h).
+  /// [4, B], on the device: image, shift_y, shift_x, flip (data/pipeline/augment.h).
   at::Tensor images(const at::Tensor& choices) const;
   TensorBatch batch_of(std::vector<int64_t> samples, std::vector<int64_t> choices) const;
 

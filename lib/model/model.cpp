@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 
-#include "model/llama.h"
-#include "model/mlp.h"
-#include "model/resnet.h"
-#include "model/swin.h"
+#include "model/llama/llama.h"
+#include "model/mlp/mlp.h"
+#include "model/resnet/resnet.h"
+#include "model/swin/swin.h"
 #include "spec/model_defaults.h"
 
 namespace sdp {

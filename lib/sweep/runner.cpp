@@ -14,8 +14,8 @@
 #include "process/awaited_signals.h"
 #include "process/copy.h"
 #include "process/tail.h"
-#include "report/units.h"
 #include "spec/error.h"
+#include "text/units.h"
 
 namespace sdp {
 namespace {

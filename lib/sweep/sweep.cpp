@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/store.h"
-#include "report/run_summary.h"
-#include "report/table.h"
+#include "checkpoint/files/store.h"
 #include "spec/error.h"
 #include "spec/load.h"
 #include "spec/regime.h"
 #include "spec/value_text.h"
+#include "telemetry/run_summary.h"
+#include "text/table.h"
 
 namespace sdp {
 namespace {

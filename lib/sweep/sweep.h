@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "report/run_folder.h"
 #include "spec/experiment_spec.h"
 #include "spec/resume.h"
 #include "spec/validate.h"
 #include "sweep/points.h"
+#include "telemetry/run_folder.h"
 
 namespace sdp {
 

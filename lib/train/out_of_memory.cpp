@@ -5,11 +5,11 @@
 
 #include <new>
 
+#include "experiment/device.h"
 #include "forecast/peak.h"
 #include "memory/allocations.h"
-#include "report/units.h"
 #include "subnet/accounting.h"
-#include "train/device.h"
+#include "text/units.h"
 
 namespace sdp {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "comm/communicator.h"
 #include "memory/allocations.h"
-#include "report/metrics.h"
+#include "telemetry/metrics.h"
 
 namespace sdp {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "train/device.h"
+#include "experiment/device.h"
 
 namespace sdp {
 namespace {

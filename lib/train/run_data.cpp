@@ -4,8 +4,8 @@
 
 #include <exception>
 
-#include "report/stopwatch.h"
-#include "report/work.h"
+#include "telemetry/stopwatch.h"
+#include "telemetry/work.h"
 
 namespace sdp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "comm/communicator.h"
 #include "data/dataset.h"
-#include "report/progress_line.h"
+#include "telemetry/progress_line.h"
 
 namespace sdp {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "report/units.h"
+#include "text/units.h"
 
 namespace sdp {
 

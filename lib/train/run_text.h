@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "report/metrics.h"
-#include "train/experiment.h"
+#include "experiment/experiment.h"
+#include "telemetry/metrics.h"
 
 namespace sdp {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "report/run_folder.h"
+#include "telemetry/run_folder.h"
 
 namespace sdp {
 

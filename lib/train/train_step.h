@@ -11,11 +11,11 @@
 #include <optional>
 #include <vector>
 
-#include "data/sampler.h"
+#include "data/pipeline/sampler.h"
 #include "engine/engine.h"
+#include "experiment/experiment.h"
 #include "feed/batch.h"
 #include "model/model.h"
-#include "train/experiment.h"
 #include "train/nonfinite.h"
 
 namespace sdp {

@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "report/stopwatch.h"
-#include "report/work.h"
+#include "checkpoint/resumed_run.h"
 #include "spec/resume.h"
-#include "train/resumed_run.h"
+#include "telemetry/stopwatch.h"
+#include "telemetry/work.h"
 #include "train/run_text.h"
 
 namespace sdp {

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "train/checkpointing.h"
-#include "train/device.h"
+#include "checkpoint/checkpointing.h"
+#include "experiment/device.h"
+#include "experiment/version.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
-#include "train/version.h"
 
 namespace sdp {
 

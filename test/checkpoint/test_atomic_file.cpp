@@ -3,10 +3,10 @@
 #include <limits>
 
 #include "catch.h"
-#include "checkpoint/digest.h"
-#include "checkpoint/temp_folder.h"
+#include "checkpoint/files/digest.h"
 #include "io/atomic_file.h"
 #include "spec/error.h"
+#include "temp_folder.h"
 
 using namespace sdp;
 namespace fs = std::filesystem;

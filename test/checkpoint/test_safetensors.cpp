@@ -2,9 +2,9 @@
 #include <limits>
 
 #include "catch.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/temp_folder.h"
+#include "checkpoint/files/safetensors.h"
 #include "spec/error.h"
+#include "temp_folder.h"
 
 using namespace sdp;
 

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
-#include "checkpoint/digest.h"
-#include "checkpoint/store.h"
-#include "checkpoint/temp_folder.h"
+#include "checkpoint/files/digest.h"
+#include "checkpoint/files/store.h"
 #include "spec/error.h"
+#include "temp_folder.h"
 
 using namespace sdp;
 namespace fs = std::filesystem;

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "data/cifar.h"
-#include "data/loader.h"
-#include "data/svhn.h"
-#include "data/tokens.h"
+#include "data/pipeline/loader.h"
+#include "data/sets/cifar.h"
+#include "data/sets/svhn.h"
+#include "data/sets/tokens.h"
 #include "spec/error.h"
 
 namespace {

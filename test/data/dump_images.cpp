@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "data/crops.h"
-#include "data/imagenet.h"
-#include "data/jpeg.h"
+#include "data/formats/crops.h"
+#include "data/formats/jpeg.h"
+#include "data/sets/imagenet.h"
 #include "io/file.h"
 #include "spec/error.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "catch.h"
-#include "data/augment.h"
+#include "data/pipeline/augment.h"
 #include "fixtures.h"
 
 using namespace sdp;

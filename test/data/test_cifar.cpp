@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "data/cifar.h"
+#include "data/sets/cifar.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "catch.h"
-#include "data/crops.h"
+#include "data/formats/crops.h"
 #include "data/random.h"
 #include "fixtures.h"
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "catch.h"
-#include "data/image_index.h"
+#include "data/sets/image_index.h"
 #include "fixtures.h"
 #include "io/file.h"
 

@@ -1,7 +1,7 @@
 #include <unistd.h>
 
 #include "catch.h"
-#include "data/image_files.h"
+#include "data/sets/image_files.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

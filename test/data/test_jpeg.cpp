@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "data/jpeg.h"
+#include "data/formats/jpeg.h"
 #include "data/random.h"
 #include "fixtures.h"
 #include "spec/error.h"

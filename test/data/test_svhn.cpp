@@ -1,6 +1,6 @@
 #include "catch.h"
-#include "data/mat5.h"
-#include "data/svhn.h"
+#include "data/formats/mat5.h"
+#include "data/sets/svhn.h"
 #include "fixtures.h"
 #include "mat_file.h"
 #include "spec/error.h"

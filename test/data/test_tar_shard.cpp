@@ -1,6 +1,6 @@
 #include "catch.h"
-#include "data/jpeg.h"
-#include "data/tar_shard.h"
+#include "data/formats/jpeg.h"
+#include "data/formats/tar_shard.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

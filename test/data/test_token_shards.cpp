@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "catch.h"
-#include "data/tokens.h"
+#include "data/sets/tokens.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

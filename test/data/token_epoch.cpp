@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "data/loader.h"
-#include "data/tokens.h"
+#include "data/pipeline/loader.h"
+#include "data/sets/tokens.h"
 
 namespace {
 

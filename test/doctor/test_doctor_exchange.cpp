@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 
 #include "catch.h"
-#include "checkpoint/temp_folder.h"
 #include "comm/connect_beside.h"
 #include "comm/thread_ranks.h"
 #include "doctor/doctor.h"
 #include "doctor/exchange.h"
 #include "spec/error.h"
+#include "temp_folder.h"
 
 using namespace sdp;
 

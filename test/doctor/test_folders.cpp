@@ -3,12 +3,12 @@
 #include <fstream>
 
 #include "catch.h"
-#include "checkpoint/temp_folder.h"
 #include "comm/thread_ranks.h"
 #include "doctor/doctor.h"
 #include "doctor/folders.h"
 #include "doctor/network.h"
 #include "spec/error.h"
+#include "temp_folder.h"
 
 using namespace sdp;
 namespace fs = std::filesystem;

@@ -1,9 +1,9 @@
 // What is concluded from facts, and how findings of several ranks become one. Every failure is planted.
 
 #include "catch.h"
-#include "checkpoint/temp_folder.h"
 #include "doctor/judge.h"
 #include "doctor/rates.h"
+#include "temp_folder.h"
 
 using namespace sdp;
 

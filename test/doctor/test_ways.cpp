@@ -6,11 +6,11 @@
 #include <cmath>
 
 #include "catch.h"
-#include "checkpoint/temp_folder.h"
 #include "comm/connect_beside.h"
 #include "comm/thread_ranks.h"
 #include "doctor/doctor.h"
 #include "doctor/regimes.h"
+#include "temp_folder.h"
 
 using namespace sdp;
 

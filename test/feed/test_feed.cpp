@@ -5,8 +5,8 @@
 #include <atomic>
 
 #include "catch.h"
-#include "data/image_array.h"
 #include "data/random.h"
+#include "data/sets/image_array.h"
 #include "feed/copy_ahead.h"
 #include "memory/allocations.h"
 #include "memory/freed_memory.h"

@@ -2,8 +2,8 @@
 #include <array>
 #include <cstdint>
 
-#include "data/cifar.h"
-#include "data/svhn.h"
+#include "data/sets/cifar.h"
+#include "data/sets/svhn.h"
 #include "fixtures.h"
 #include "formats.h"
 #include "mat_file.h"

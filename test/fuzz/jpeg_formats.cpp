@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "data/crops.h"
-#include "data/imagenet.h"
-#include "data/jpeg.h"
+#include "data/formats/crops.h"
+#include "data/formats/jpeg.h"
 #include "data/random.h"
+#include "data/sets/imagenet.h"
 #include "fixtures.h"
 #include "formats.h"
 #include "io/file.h"

@@ -1,7 +1,7 @@
 #include <array>
 #include <cstdint>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/files/safetensors.h"
 #include "formats.h"
 #include "oracle.h"
 

@@ -27,7 +27,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/checkpoint_keys.h"
+#include "checkpoint/files/safetensors.h"
+#include "experiment/device.h"
 #include "memory/allocations.h"
 #include "model/layouts.h"
 #include "model/model.h"
@@ -37,8 +39,6 @@
 #include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "test_device.h"
-#include "train/checkpoint_keys.h"
-#include "train/device.h"
 #include "train/loss.h"
 
 namespace sdp {

@@ -6,7 +6,7 @@
 
 #include "catch.h"
 #include "model/layouts.h"
-#include "model/swin.h"
+#include "model/swin/swin.h"
 #include "spec/model_defaults.h"
 #include "test_device.h"
 

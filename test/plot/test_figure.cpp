@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "catch.h"
-#include "checkpoint/temp_folder.h"
 #include "plot/figure.h"
 #include "plot/text_width.h"
 #include "spec/error.h"
 #include "svg_shapes.h"
+#include "temp_folder.h"
 
 using namespace sdp;
 

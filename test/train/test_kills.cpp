@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "catch.h"
-#include "checkpoint/temp_folder.h"
 #include "spec/load.h"
+#include "temp_folder.h"
 #include "train/trainer.h"
 
 namespace sdp {

@@ -7,14 +7,14 @@
 #include <mutex>
 
 #include "catch.h"
-#include "checkpoint/temp_folder.h"
+#include "checkpoint/checkpointing.h"
 #include "comm/thread_ranks.h"
 #include "engine/engine_cases.h"
 #include "memory/freed_memory.h"
 #include "message_of.h"
 #include "spec/error.h"
+#include "temp_folder.h"
 #include "test_device.h"
-#include "train/checkpointing.h"
 #include "train/train_step.h"
 
 namespace sdp {

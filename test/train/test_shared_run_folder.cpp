@@ -1,9 +1,9 @@
 #include <thread>
 
 #include "catch.h"
-#include "checkpoint/temp_folder.h"
 #include "comm/thread_ranks.h"
 #include "spec/error.h"
+#include "temp_folder.h"
 #include "train/shared_run_folder.h"
 
 using namespace sdp;

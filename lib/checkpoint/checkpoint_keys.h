@@ -1,0 +1,50 @@
+#pragma once
+
+// Names of a checkpoint's tensors: kind|parameter|hidden begin:end|element begin:end for state, and
+// buffer|name|hidden begin:end|worker:replica for BatchNorm statistics.
+
+#include <string>
+
+#include "checkpoint/files/safetensors.h"
+#include "engine/engine.h"
+#include "subnet/placement.h"
+#include "subnet/plan.h"
+
+namespace sdp {
+
+/// A unit's piece of a parameter (or buffer). What is not divided has the hidden range [0, 0).
+struct StateKey {
+  std::string kind;
+  std::string parameter;
+  int64_t hidden_begin = 0;
+  int64_t hidden_end = 0;
+
+  // NOLINTNEXTLINE(modernize-use-nullptr): false alarm of clang-tidy 14
+  auto operator<=>(const StateKey&) const = default;
+};
+
+inline constexpr const char* kValueKind = "value";
+inline constexpr const char* kBufferKind = "buffer";
+
+StateKey key_of(const SubnetPlan& plan, const std::string& kind, const std::string& name, int unit);
+StateKey key_of(const SubnetPlan& plan, const StateRange& range);
+StateKey buffer_key(const SubnetPlan& plan, int buffer, int unit);
+
+/// Name of elements [begin, end) of the piece.
+std::string range_name(const StateKey& key, int64_t begin, int64_t end);
+std::string buffer_name(const StateKey& key, Slot slot);
+
+struct ParsedName {
+  StateKey key;
+  int64_t first = 0;  ///< element begin, or worker
+  int64_t second = 0;
+};
+/// Throws DataError for a name of another form.
+ParsedName parse_name(const std::string& name);
+
+DType dtype_of(at::ScalarType type);
+at::ScalarType scalar_type_of(DType type);
+/// The mapped tensor itself: to copy out of, never to write to.
+at::Tensor as_tensor(const TensorView& view);
+
+}  // namespace sdp

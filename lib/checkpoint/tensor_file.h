@@ -1,0 +1,32 @@
+#pragma once
+
+// A safetensors file whose tensors are made one at a time, when it is their turn to be written.
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/files/safetensors.h"
+#include "io/on_progress.h"
+
+namespace sdp {
+
+class TensorFile {
+ public:
+  /// `source` gives the tensor, of this type and number of elements, on any device.
+  void add(const std::string& name, DType type, std::vector<int64_t> shape,
+           std::function<at::Tensor()> source);
+  /// Throws DataError where writing fails. Progress is told in bytes.
+  FileDigest write(const std::filesystem::path& path, const TensorMetadata& metadata,
+                   const OnProgress& on_progress = ignore_progress);
+
+ private:
+  std::vector<TensorEntry> entries_;
+  std::map<std::string, std::function<at::Tensor()>> sources_;
+};
+
+}  // namespace sdp

@@ -1,0 +1,250 @@
+#include "data/formats/jpeg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <csetjmp>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <jpeglib.h>
+// After jpeglib.h: the numbers of libjpeg's messages.
+#include <jerror.h>
+
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace {
+
+// Columns beside the box that the smoothing of subsampled colours looks at, and one more.
+constexpr int64_t kMargin = 4;
+// A few times what cameras take. Guards against a damaged header that asks for all memory.
+constexpr int64_t kMostPixels = int64_t{1} << 28;
+
+/// libjpeg's own handlers call exit() and print to stderr. These jump back, and take a warning for an error:
+/// libjpeg fills what is missing with grey and warns.
+struct ErrorManager {
+  jpeg_error_mgr base;  // first, so that its address is that of the whole
+  std::jmp_buf on_error;
+  char message[JMSG_LENGTH_MAX];
+};
+
+void fail(j_common_ptr info) {
+  auto* manager = reinterpret_cast<ErrorManager*>(info->err);
+  info->err->format_message(info, manager->message);
+  std::longjmp(manager->on_error, 1);
+}
+
+/// Whether the pixels are whole in spite of the warning.
+bool is_harmless(int warning) {
+  constexpr std::array kHarmless = {JWRN_EXTRANEOUS_DATA, JWRN_ADOBE_XFORM, JWRN_JFIF_MAJOR, JWRN_BOGUS_ICC};
+  return std::find(kHarmless.begin(), kHarmless.end(), warning) != kHarmless.end();
+}
+
+void fail_on_warning(j_common_ptr info, int level) {
+  if (level < 0 && !is_harmless(info->err->msg_code)) fail(info);
+}
+
+/// What a file that is no JPEG is, by its first bytes; empty where it may be one.
+std::string_view other_format(std::span<const uint8_t> file) {
+  struct Format {
+    std::string_view first_bytes;
+    std::string_view name;
+  };
+  static constexpr std::array<Format, 5> kFormats = {
+      {{"\x89PNG", "a PNG"}, {"GIF8", "a GIF"}, {"BM", "a BMP"}, {"RIFF", "a WebP"}, {"II*", "a TIFF"}}};
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  for (const auto& [first_bytes, name] : kFormats)
+    if (text.starts_with(first_bytes)) return name;
+  return {};
+}
+
+/// Of values that are stored inverted, in place. Pillow's colours: each channel is c * k / 255, rounded.
+void rgb_from_cmyk(uint8_t* row, int64_t width) {
+  for (int64_t x = 0; x < width; ++x) {
+    uint8_t* pixel = row + x * kPixelBytes;
+    for (int channel = 0; channel < 3; ++channel)
+      pixel[channel] = static_cast<uint8_t>((2 * pixel[channel] * pixel[3] + 255) / 510);
+  }
+}
+
+}  // namespace
+
+Pixels::Pixels(int64_t stored_width, int64_t skipped_columns, int64_t width, int64_t height)
+    : width_(width),
+      height_(height),
+      stride_bytes_(stored_width * kPixelBytes),
+      skipped_bytes_(skipped_columns * kPixelBytes),
+      bytes_(std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(stride_bytes_ * height))) {}
+
+/// Every function that sets a place to jump back to returns false after a jump, and has nothing to destroy
+/// between there and libjpeg.
+struct JpegImage::Decoder {
+  jpeg_decompress_struct info{};
+  ErrorManager errors{};
+
+  Decoder() {
+    info.err = jpeg_std_error(&errors.base);
+    errors.base.error_exit = fail;
+    errors.base.emit_message = fail_on_warning;
+  }
+  ~Decoder() { jpeg_destroy_decompress(&info); }
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  bool read_header(std::span<const uint8_t> jpeg) {
+    if (setjmp(errors.on_error)) return false;
+    jpeg_create_decompress(&info);
+    jpeg_mem_src(&info, jpeg.data(), jpeg.size());
+    jpeg_read_header(&info, TRUE);
+    info.out_color_space = is_cmyk() ? JCS_CMYK : JCS_EXT_RGBX;
+    return true;
+  }
+
+  bool is_cmyk() const { return info.num_components == 4; }
+
+  /// 4:4:4, 4:2:2, 4:4:0 or 4:2:0: colours are sampled once where brightness (and black) is sampled in full.
+  /// Of others libjpeg-turbo 2.1 gives wrong pixels when it crops and scales at once.
+  bool has_usual_sampling() const {
+    if (info.max_h_samp_factor > 2 || info.max_v_samp_factor > 2) return false;
+    const std::span components(info.comp_info, static_cast<size_t>(info.num_components));
+    return std::all_of(components.begin(), components.end(), [&](const jpeg_component_info& component) {
+      const bool is_colour = component.component_index == 1 || component.component_index == 2;
+      return component.h_samp_factor == (is_colour ? 1 : info.max_h_samp_factor) &&
+             component.v_samp_factor == (is_colour ? 1 : info.max_v_samp_factor);
+    });
+  }
+
+  /// Columns begin..end-1 of the scaled image, at least; sets them to those that are decoded.
+  bool start(int eighths, int64_t& begin, int64_t& end) {
+    if (setjmp(errors.on_error)) return false;
+    info.scale_num = static_cast<unsigned>(eighths);
+    info.scale_denom = 8;
+    // Where the last scans of a progressive image are missing, smoothing (Pillow has it on) looks at blocks
+    // beside the box, and rows that are skipped are not there for it.
+    info.do_block_smoothing = FALSE;
+    jpeg_start_decompress(&info);
+    auto first = static_cast<JDIMENSION>(begin);
+    auto width = static_cast<JDIMENSION>(end - begin);
+    if (!has_usual_sampling()) {
+      first = 0;
+      width = info.output_width;
+    }
+    if (width < info.output_width) jpeg_crop_scanline(&info, &first, &width);
+    begin = first;
+    end = first + width;
+    return true;
+  }
+
+  bool skip_rows(int64_t rows) {
+    if (setjmp(errors.on_error)) return false;
+    jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(rows));
+    return true;
+  }
+
+  /// The next row, of all the columns that start() chose.
+  bool read_row(uint8_t* row) {
+    if (setjmp(errors.on_error)) return false;
+    jpeg_read_scanlines(&info, &row, 1);
+    if (is_cmyk()) rgb_from_cmyk(row, info.output_width);
+    return true;
+  }
+
+  bool read_rows(uint8_t* rows, int64_t stride_bytes, int64_t count) {
+    for (int64_t y = 0; y < count; ++y)
+      if (!read_row(rows + y * stride_bytes)) return false;
+    return true;
+  }
+
+  /// To the end of the file.
+  bool finish() {
+    if (setjmp(errors.on_error)) return false;
+    jpeg_finish_decompress(&info);
+    return true;
+  }
+
+  void require(bool ok) const {
+    if (!ok) throw DataError(fmt::format("not a JPEG that decodes: {}", errors.message));
+  }
+};
+
+JpegImage::JpegImage(std::span<const uint8_t> file) : decoder_(std::make_unique<Decoder>()) {
+  if (file.empty()) throw DataError("the JPEG is empty");
+  if (const std::string_view format = other_format(file); !format.empty())
+    throw DataError(
+        fmt::format("this is {}, not a JPEG. Convert it, for example with Pillow: "
+                    "Image.open(FILE).convert('RGB').save(FILE, 'JPEG', quality=95)",
+                    format));
+  decoder_->require(decoder_->read_header(file));
+  const int components = decoder_->info.num_components;
+  if (components != 1 && components != 3 && components != 4)
+    throw DataError(fmt::format("the image has {} colour components, expected grey (1), RGB (3) or CMYK (4)",
+                                components));
+  if (width() * height() > kMostPixels)
+    throw DataError(
+        fmt::format("the image is {} x {} pixels, expected at most {} in all. Scale it down or remove it",
+                    width(), height(), kMostPixels));
+}
+
+JpegImage::~JpegImage() = default;
+
+int64_t JpegImage::width() const {
+  return decoder_->info.image_width;
+}
+
+int64_t JpegImage::height() const {
+  return decoder_->info.image_height;
+}
+
+Pixels JpegImage::decode(const Box& box, int eighths) {
+  const int64_t full_width = scaled(width(), eighths);
+  const int64_t full_height = scaled(height(), eighths);
+  if (eighths < 1 || eighths > 8 || box.left < 0 || box.top < 0 || box.right > full_width ||
+      box.bottom > full_height || box.width() < 1 || box.height() < 1)
+    throw std::logic_error("JpegImage::decode: a box outside the image");
+
+  int64_t begin = std::max<int64_t>(box.left - kMargin, 0);
+  int64_t end = std::min(box.right + kMargin, full_width);
+  decoder_->require(decoder_->start(eighths, begin, end));
+  Pixels pixels(end - begin, box.left - begin, box.width(), box.height());
+  decoder_->require(decoder_->skip_rows(box.top));
+  decoder_->require(decoder_->read_rows(pixels.bytes_.get(), pixels.stride_bytes(), box.height()));
+  if (box.bottom == full_height) decoder_->require(decoder_->finish());
+  return pixels;
+}
+
+void JpegImage::check() {
+  int64_t begin = 0;
+  int64_t end = width();
+  decoder_->require(decoder_->start(8, begin, end));
+  std::vector<uint8_t> row(static_cast<size_t>(width() * kPixelBytes));
+  decoder_->require(decoder_->read_rows(row.data(), 0, height()));
+  decoder_->require(decoder_->finish());
+}
+
+bool is_jpeg_extension(std::string_view extension) {
+  return extension == "jpg" || extension == "jpeg" || extension == "JPG" || extension == "JPEG";
+}
+
+std::vector<uint8_t> decode_jpeg(std::span<const uint8_t> jpeg, int64_t height, int64_t width) {
+  JpegImage image(jpeg);
+  if (image.height() != height || image.width() != width)
+    throw DataError(fmt::format("the image is {} x {} pixels, expected {} x {}", image.width(),
+                                image.height(), width, height));
+  const Pixels pixels = image.decode({.left = 0, .top = 0, .right = width, .bottom = height});
+  std::vector<uint8_t> chw(static_cast<size_t>(3 * height * width));
+  for (int64_t channel = 0; channel < 3; ++channel)
+    for (int64_t y = 0; y < height; ++y) {
+      const uint8_t* row = pixels.row(y) + channel;
+      uint8_t* out = chw.data() + (channel * height + y) * width;
+      for (int64_t x = 0; x < width; ++x)
+        out[x] = row[x * kPixelBytes];
+    }
+  return chw;
+}
+
+}  // namespace sdp

@@ -1,0 +1,74 @@
+#pragma once
+
+// Batches prepared ahead by threads. What next() returns does not depend on how many.
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/pipeline/batches.h"
+
+namespace sdp {
+
+/// Makes batch `number` of a loader's order; called by several threads at once. A batch that was stopped
+/// half-way is of no use.
+using MakeBatch = std::function<Batch(int64_t number, const std::stop_token& stop)>;
+
+struct LoaderThreads {
+  int64_t threads;
+  int64_t prefetch_batches;  ///< batches that are ready or in the making at any time, at most
+};
+
+/// next(), done() and wait_ms() are for one thread.
+class BatchLoader {
+ public:
+  /// Starts preparing at once: batches 0..count-1. Throws std::logic_error for numbers out of range.
+  BatchLoader(int64_t count, MakeBatch make, LoaderThreads threads);
+  /// The data set must outlive the loader.
+  BatchLoader(const Dataset& dataset, const TrainingBatches& batches, LoaderThreads threads);
+  BatchLoader(const Dataset& dataset, const EvalBatches& batches, LoaderThreads threads);
+  ~BatchLoader();
+
+  /// The next batch in the order. Waits for it if need be. Rethrows what making it threw; throws
+  /// std::logic_error when done().
+  Batch next();
+
+  /// Whether all batches were taken.
+  bool done() const { return taken_ == count_; }
+
+  /// Time that next() has waited so far.
+  double wait_ms() const { return wait_ms_; }
+
+ private:
+  struct Place {
+    std::optional<Batch> batch;
+    std::exception_ptr error;
+
+    bool ready() const { return batch.has_value() || error != nullptr; }
+  };
+
+  void prepare_batches(const std::stop_token& stop);
+
+  int64_t count_;
+  MakeBatch make_;
+  LoaderThreads options_;
+  double wait_ms_ = 0;
+
+  std::mutex mutex_;  // guards what follows, except that only next() writes taken_
+  std::condition_variable_any room_;
+  std::condition_variable ready_;
+  int64_t claimed_ = 0;
+  int64_t taken_ = 0;
+  std::vector<Place> ring_;  // batch number n is at n % size
+
+  std::vector<std::jthread> threads_;  // last: stopped and joined before anything they use goes
+};
+
+}  // namespace sdp

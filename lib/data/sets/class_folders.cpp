@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "data/attempt.h"
+#include "data/formats/jpeg.h"
+#include "data/sets/folder.h"
+#include "data/sets/image_files.h"
+#include "io/file.h"
+#include "io/listing.h"
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kTrain = "train";
+constexpr std::string_view kVal = "val";
+
+/// The names in a folder, those that begin with a dot left out: no data set has any, but a Mac adds some.
+struct ClassListing {
+  explicit ClassListing(const fs::path& folder) {
+    for (FolderEntry& entry : list_folder(folder))
+      if (!entry.name.starts_with(".")) (entry.is_folder ? folders : files).push_back(std::move(entry.name));
+  }
+
+  std::vector<std::string> folders;
+  std::vector<std::string> files;
+};
+
+/// Behind the last dot.
+std::string_view extension_of(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
+}
+
+bool is_jpeg(std::string_view name) {
+  return is_jpeg_extension(extension_of(name));
+}
+
+/// What torchvision's ImageFolder takes as well.
+bool is_other_image(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kExtensions = {"png", "PNG", "bmp", "ppm", "pgm", "tif", "webp"};
+  return std::find(kExtensions.begin(), kExtensions.end(), extension_of(name)) != kExtensions.end();
+}
+
+/// Why a folder has no class folders, and what to do.
+[[noreturn]] void fail_without_classes(const fs::path& folder, const ClassListing& listing) {
+  const auto count = [&](auto is) { return std::count_if(listing.files.begin(), listing.files.end(), is); };
+  if (const auto images = count(is_jpeg); images > 0)
+    throw DataError(fmt::format(
+        "{}: {} images without class folders, as the official archive of the validation set unpacks. "
+        "Move each into a folder of its class, {}/n01440764/ and so on: ImageNet's development kit lists "
+        "the classes in ILSVRC2012_validation_ground_truth.txt, and the script valprep.sh, which is often "
+        "copied with it, moves the files.",
+        folder.string(), images, folder.string()));
+  if (const auto tars = count([](const std::string& name) { return name.ends_with(".tar"); }); tars > 0)
+    throw DataError(fmt::format(
+        "{}: {} tar files and no class folders, as the official archive of the training set unpacks. "
+        "Unpack each into a folder of its name, {}/n01440764/ and so on.",
+        folder.string(), tars, folder.string()));
+  throw DataError(fmt::format("{}: no class folders. Expected one folder a class, with its JPEG images.",
+                              folder.string()));
+}
+
+std::vector<std::string> class_names(const fs::path& folder) {
+  ClassListing listing(folder);
+  if (listing.folders.empty()) fail_without_classes(folder, listing);
+  return std::move(listing.folders);
+}
+
+std::vector<std::string> missing_from(const std::vector<std::string>& names,
+                                      const std::vector<std::string>& others) {
+  std::vector<std::string> missing;
+  std::set_difference(names.begin(), names.end(), others.begin(), others.end(), std::back_inserter(missing));
+  return missing;
+}
+
+/// The names of `own` that are classes; those that are not, and classes that `own` lacks, are problems.
+std::vector<std::string> checked_classes(const fs::path& folder, const std::vector<std::string>& own,
+                                         const std::vector<std::string>& classes,
+                                         const OnProblem& on_problem) {
+  const std::vector<std::string> missing = missing_from(classes, own);
+  const std::vector<std::string> unknown = missing_from(own, classes);
+  if (!missing.empty())
+    on_problem(fmt::format("{}: no folder for the class{} {}, which train has. Unpack the set again.",
+                           folder.string(), missing.size() == 1 ? "" : "es", enumerate(missing)));
+  if (!unknown.empty())
+    on_problem(
+        fmt::format("{}: the folder{} {} {} no class of train. Unpack the set again, or move what does not "
+                    "belong to it elsewhere.",
+                    folder.string(), unknown.size() == 1 ? "" : "s", enumerate(unknown),
+                    unknown.size() == 1 ? "is" : "are"));
+  return missing_from(own, unknown);
+}
+
+/// Adds the images of one class; false where there was a problem.
+bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const OnProblem& on_problem) {
+  const auto listing = attempt(on_problem, [&] { return ClassListing(folder); });
+  if (!listing) return false;
+  int64_t images = 0;
+  int64_t problems = 0;
+  for (const std::string& name : listing->files) {
+    if (is_jpeg(name)) {
+      index.add_file(name, label);
+      ++images;
+    } else if (is_other_image(name)) {
+      on_problem(fmt::format("{}: an image of another format than JPEG. Convert or remove it.",
+                             (folder / name).string()));
+      ++problems;
+    }
+  }
+  if (images > 0) return problems == 0;
+  on_problem(fmt::format(
+      "{}: a class without images: no *.JPEG{}. Unpack the class again, or remove the folder.",
+      folder.string(),
+      listing->folders.empty() ? "" : fmt::format(", but the folder {}", listing->folders.front())));
+  return false;
+}
+
+class ClassFolders final : public ImageFiles {
+ public:
+  ClassFolders(fs::path folder, int64_t num_classes, ImageIndex index)
+      : ImageFiles(std::move(index)), folder_(std::move(folder)), num_classes_(num_classes) {}
+
+  int64_t num_classes() const override { return num_classes_; }
+  std::string place(int64_t image) const override { return path(image).string(); }
+  std::vector<uint8_t> read(int64_t image) const override { return read_bytes(path(image)); }
+
+ private:
+  fs::path path(int64_t image) const {
+    return folder_ / index().groups()[index().group(image)].name / index().name(image);
+  }
+
+  fs::path folder_;
+  int64_t num_classes_;
+};
+
+}  // namespace
+
+std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split split,
+                                               const IndexOptions& options, const OnProblem& on_problem) {
+  const fs::path own_folder = folder / (split == Split::kTrain ? kTrain : kVal);
+  const std::vector<std::string> own = class_names(own_folder);
+  std::error_code error;
+  const bool has_train = fs::is_directory(folder / kTrain, error);
+  const std::vector<std::string> classes =
+      split == Split::kTest && has_train ? class_names(folder / kTrain) : own;
+  const std::vector<std::string> listed = checked_classes(own_folder, own, classes, on_problem);
+
+  std::vector<ImageGroup> groups;
+  groups.reserve(listed.size());
+  for (const std::string& name : listed)
+    if (auto group = attempt(on_problem, [&] { return group_of(own_folder, name); }))
+      groups.push_back(std::move(*group));
+  const auto list = [&](const ImageGroup& group, ImageIndex& index) {
+    const auto at = std::lower_bound(classes.begin(), classes.end(), group.name);
+    return list_class(own_folder / group.name, at - classes.begin(), index, on_problem);
+  };
+  // Labels depend on all classes.
+  const IndexFile file(options.path, fmt::format("class folders {}", fmt::join(classes, "/")),
+                       static_cast<int64_t>(classes.size()));
+  ImageIndex index = update_index(file, groups, list, options.note, options.on_progress);
+  return std::make_unique<ClassFolders>(own_folder, static_cast<int64_t>(classes.size()), std::move(index));
+}
+
+}  // namespace sdp

@@ -1,0 +1,52 @@
+#pragma once
+
+// Encoded images where ImageNet keeps them: in a folder a class, or in tar shards.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/sets/image_index.h"
+
+namespace sdp {
+
+/// Labelled files in memory one at a time. All methods are const and may be called by several threads at
+/// once.
+class ImageFiles {
+ public:
+  explicit ImageFiles(ImageIndex index) : index_(std::move(index)) {}
+  virtual ~ImageFiles() = default;
+
+  const ImageIndex& index() const { return index_; }
+  virtual int64_t num_classes() const = 0;
+  /// For messages: the path, or "SHARD: member NAME at offset N".
+  virtual std::string place(int64_t image) const = 0;
+  /// Throws DataError.
+  virtual std::vector<uint8_t> read(int64_t image) const = 0;
+
+ private:
+  ImageIndex index_;
+};
+
+/// Where the saved index is, what became of it, and who is told how much of it is made.
+struct IndexOptions {
+  std::filesystem::path path;
+  std::string& note;  ///< why it could not be saved; empty where it could
+  OnProgress on_progress = ignore_progress;
+};
+
+/// FOLDER/train/CLASS/*.JPEG or FOLDER/val/CLASS/*.JPEG (also .jpeg, .jpg, .JPG), in torchvision's
+/// ImageFolder order: classes by name, which are the labels 0, 1, ..., and files by name in each. Classes are
+/// the folders of train/ where there is one, and val/ must have the same.
+std::unique_ptr<ImageFiles> open_class_folders(const std::filesystem::path& folder, Split split,
+                                               const IndexOptions& index, const OnProblem& on_problem);
+
+/// Images of tar shards (tar_shard.h) in the order given, labels 0..num_classes-1. They are read from their
+/// places in the shards.
+std::unique_ptr<ImageFiles> open_shards(const std::vector<std::filesystem::path>& shards, int64_t num_classes,
+                                        const IndexOptions& index, const OnProblem& on_problem);
+
+}  // namespace sdp

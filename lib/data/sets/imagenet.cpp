@@ -1,0 +1,185 @@
+#include "data/sets/imagenet.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "data/attempt.h"
+#include "data/formats/crops.h"
+#include "data/formats/jpeg.h"
+#include "data/sets/split_files.h"
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kExpected =
+    "Expected class folders of JPEG images, train/CLASS/*.JPEG and val/CLASS/*.JPEG, or tar shards of them, "
+    "*train*.tar and *val*.tar.";
+
+constexpr ShardNames kShardNames{.extension = ".tar", .val_and_test = true, .expected = kExpected};
+
+// ---- what the folder holds ----
+
+bool has_folders(const DataSpec& spec) {
+  std::error_code error;
+  return fs::is_directory(fs::path(spec.path) / "train", error) ||
+         fs::is_directory(fs::path(spec.path) / "val", error);
+}
+
+/// Whether to read shards rather than folders. Throws where it is neither, or both.
+bool holds_shards(const DataSpec& spec) {
+  std::error_code error;
+  if (!fs::is_directory(spec.path, error))
+    throw DataError(fmt::format("data.path: {} is not a folder. {}", spec.path, kExpected));
+  if (spec.train_files || spec.test_files) return true;
+  const bool shards = !default_files(spec.path, Split::kTrain, kShardNames).empty() ||
+                      !default_files(spec.path, Split::kTest, kShardNames).empty();
+  const bool folders = has_folders(spec);
+  if (shards && folders)
+    throw DataError(fmt::format(
+        "data.path: {} holds both class folders and tar shards, so it is unclear which to read. Move one "
+        "of them to another folder, or set data.train_files and data.test_files to the shards' names.",
+        spec.path));
+  if (shards || folders) return shards;
+  const fs::path kaggle = fs::path(spec.path) / "ILSVRC/Data/CLS-LOC";
+  if (fs::is_directory(kaggle, error))
+    throw DataError(fmt::format("data.path: {} holds ImageNet below itself. Set data.path: {}", spec.path,
+                                kaggle.string()));
+  throw DataError(fmt::format("data.path: {} holds no ImageNet. {}", spec.path, kExpected));
+}
+
+/// In a folder that other data sets may use too, the name tells whose index it is.
+fs::path index_path(const DataSpec& spec, Split split) {
+  const std::string_view name = split == Split::kTrain ? "train" : "test";
+  if (!spec.index_dir) return fs::path(spec.path) / fmt::format("{}.sdp-index", name);
+  std::error_code error;
+  const std::string path = fs::weakly_canonical(spec.path, error).string();
+  return fs::path(*spec.index_dir) /
+         fmt::format("{}-{:016x}.sdp-index", name, XXH3_64bits(path.data(), path.size()));
+}
+
+ImageNet::Options options_of(const DataSpec& spec, const ModelSpec& model) {
+  const int64_t image_size = model.image_size.value();
+  const int64_t eval_resize = spec.eval_resize.value();
+  if (eval_resize < image_size)
+    throw UsageError(
+        fmt::format("data.eval_resize: {} is smaller than model.image_size: {}, the crop that is cut out "
+                    "of it. Set data.eval_resize to {} or more.",
+                    eval_resize, image_size, image_size));
+  return {.image_size = image_size,
+          .eval_resize = eval_resize,
+          .scaled_decoding = spec.scaled_decoding,
+          .max_image_pixels = spec.max_image_pixels,
+          .on_error = spec.on_error};
+}
+
+/// By the header, before anything is decoded.
+void check_pixels(const JpegImage& image, int64_t most) {
+  if (image.width() * image.height() > most)
+    throw DataError(fmt::format(
+        "the image is {} x {} pixels, expected at most {} in all (data.max_image_pixels). Scale it down",
+        image.width(), image.height(), most));
+}
+
+/// Calls `use` with the image; what is wrong with it is thrown with its place.
+template <class Use>
+void with_image(const ImageFiles& files, int64_t index, const ImageNet::Options& options, Use use) {
+  const std::vector<uint8_t> file = files.read(index);
+  try {
+    JpegImage image(file);
+    check_pixels(image, options.max_image_pixels);
+    use(image);
+  } catch (const DataError& error) {
+    const std::string_view advice = options.on_error == OnError::kError
+                                        ? "Replace it, or set data.on_error: skip to go on without it."
+                                        : "Replace it.";
+    throw DamagedImageError(fmt::format("{}: {}. {}", files.place(index), error.what(), advice));
+  }
+}
+
+}  // namespace
+
+ImageNet::ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note)
+    : ImageDataset(options.on_error),
+      files_(std::move(files)),
+      options_(options),
+      index_note_(std::move(index_note)) {}
+
+DataIdentity ImageNet::identity() const {
+  const ImageIndex& index = files_->index();
+  const std::unique_ptr<XXH3_state_t, void (*)(XXH3_state_t*)> state(
+      XXH3_createState(), [](XXH3_state_t* of) { XXH3_freeState(of); });
+  XXH3_64bits_reset(state.get());
+  for (int64_t image = 0; image < index.size(); ++image) {
+    const std::string_view name = index.name(image);
+    const int64_t image_label = index.label(image);
+    XXH3_64bits_update(state.get(), name.data(), name.size());
+    XXH3_64bits_update(state.get(), &image_label, sizeof image_label);
+  }
+  return {.samples = index.size(), .hash = fmt::format("{:016x}", XXH3_64bits_digest(state.get()))};
+}
+
+int64_t ImageNet::checked(int64_t index) const {
+  if (index < 0 || index >= size()) throw std::logic_error(fmt::format("ImageNet: no image {}", index));
+  return index;
+}
+
+void ImageNet::check_span(std::span<const uint8_t> chw) const {
+  if (static_cast<int64_t>(chw.size()) != shape().numel())
+    throw std::logic_error("ImageNet: the span does not fit an image");
+}
+
+void ImageNet::read(int64_t index, std::span<uint8_t> chw) const {
+  check_span(chw);
+  with_image(*files_, checked(index), options_, [&](JpegImage& image) {
+    const Crop crop = center_crop(image.width(), image.height(), options_.eval_resize, options_.image_size);
+    decode_crop(image, crop, 8, options_.image_size, chw);
+  });
+}
+
+void ImageNet::read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed,
+                                 int64_t position, std::span<uint8_t> chw) const {
+  if (std::find(steps.begin(), steps.end(), Augmentation::kResizedCrop) == steps.end())
+    return read(index, chw);
+  check_span(chw);
+  with_image(*files_, checked(index), options_, [&](JpegImage& image) {
+    const Crop crop = crop_of(random_resized_crop(image.width(), image.height(), seed, position));
+    const int eighths = options_.scaled_decoding ? eighths_for(crop, options_.image_size) : 8;
+    decode_crop(image, crop, eighths, options_.image_size, chw);
+  });
+}
+
+std::optional<ImageShape> ImageNet::check_image(int64_t index, const OnProblem& on_problem) const {
+  return attempt(on_problem, [&] {
+    ImageShape original{};
+    with_image(*files_, checked(index), options_, [&](JpegImage& image) {
+      image.check();
+      original = {.channels = 3, .height = image.height(), .width = image.width()};
+    });
+    return original;
+  });
+}
+
+std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& model, Split split,
+                                        const OnProblem& on_problem, const OnProgress& on_progress) {
+  const ImageNet::Options options = options_of(spec, model);
+  std::string note;
+  const IndexOptions index{.path = index_path(spec, split), .note = note, .on_progress = on_progress};
+  std::unique_ptr<ImageFiles> files =
+      holds_shards(spec)
+          ? open_shards(files_of_split(spec, split, kShardNames), model.num_classes, index, on_problem)
+          : open_class_folders(spec.path, split, index, on_problem);
+  if (files->index().size() == 0) throw DataError(fmt::format("data.path: {} holds no images.", spec.path));
+  return std::make_unique<ImageNet>(std::move(files), options, std::move(note));
+}
+
+}  // namespace sdp

@@ -1,0 +1,70 @@
+#pragma once
+
+// ImageNet-1k (Russakovsky et al. 2015), and every data set laid out like it: JPEG images of many sizes,
+// which are decoded, cropped and resized (crops.h) when they are read.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "data/dataset.h"
+#include "data/sets/image_files.h"
+
+namespace sdp {
+
+class ImageNet final : public ImageDataset {
+ public:
+  struct Options {
+    int64_t image_size;
+    int64_t eval_resize;
+    bool scaled_decoding;      ///< in training alone: an evaluation's result is not to depend on it
+    int64_t max_image_pixels;  ///< an image of more counts as damaged, and is not decoded
+    OnError on_error;
+  };
+  ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note);
+
+  int64_t size() const override { return files_->index().size(); }
+  /// Of the names and labels of the images.
+  DataIdentity identity() const override;
+  ImageShape shape() const override {
+    return {.channels = 3, .height = options_.image_size, .width = options_.image_size};
+  }
+  int64_t num_classes() const override { return files_->num_classes(); }
+  int64_t label(int64_t index) const override { return files_->index().label(checked(index)); }
+  void read(int64_t index, std::span<uint8_t> chw) const override;
+  void read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed, int64_t position,
+                         std::span<uint8_t> chw) const override;
+  const Normalization& normalization() const override { return normalization_of(DatasetName::kImageNet); }
+
+  /// Decodes the whole of an image. Gives the size it has in its file, or nothing where it told of a problem.
+  std::optional<ImageShape> check_image(int64_t index, const OnProblem& on_problem) const;
+
+  /// Why the list of the images could not be saved; empty where it was.
+  std::string note() const override { return index_note_; }
+
+ private:
+  int64_t checked(int64_t index) const;
+  void check_span(std::span<const uint8_t> chw) const;
+
+  std::unique_ptr<ImageFiles> files_;
+  Options options_;
+  std::string index_note_;
+};
+
+/// Opens a split of the data set in data.path:
+///
+/// - folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG, see open_class_folders().
+/// - uncompressed tar shards in WebDataset's naming, see tar_shard.h: the files that data.train_files and
+///   data.test_files match, by default *train*.tar, and *val*.tar and *test*.tar, see split_files.h.
+///
+/// The list of the images is saved in data.index_dir and made anew where folders or shards have changed, of
+/// which progress is told.
+/// Problems of single classes, shards and samples go to `on_problem`. Throws DataError and UsageError where
+/// nothing can be read at all, see open_dataset().
+std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& model, Split split,
+                                        const OnProblem& on_problem = throw_problem,
+                                        const OnProgress& on_progress = ignore_progress);
+
+}  // namespace sdp

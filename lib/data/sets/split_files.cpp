@@ -1,0 +1,93 @@
+#include "data/sets/split_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string>
+
+#include "io/glob.h"
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::optional<std::string>& pattern_of(const DataSpec& spec, Split split) {
+  return split == Split::kTrain ? spec.train_files : spec.test_files;
+}
+
+std::string_view key_of(Split split) {
+  return split == Split::kTrain ? "data.train_files" : "data.test_files";
+}
+
+/// May be empty.
+std::vector<fs::path> matching(const DataSpec& spec, Split split, const ShardNames& names) {
+  const std::optional<std::string>& pattern = pattern_of(spec, split);
+  return pattern ? files_matching(spec.path, *pattern) : default_files(spec.path, split, names);
+}
+
+[[noreturn]] void fail_without_match(const DataSpec& spec, Split split) {
+  const std::string& pattern = *pattern_of(spec, split);
+  if (pattern.find('/') != std::string::npos)
+    throw UsageError(fmt::format("{}: {} has a folder in it, expected names inside data.path ({}).",
+                                 key_of(split), pattern, spec.path));
+  throw UsageError(fmt::format("{}: no file in {} matches {}.", key_of(split), spec.path, pattern));
+}
+
+[[noreturn]] void fail_without_default(const DataSpec& spec, Split split, const ShardNames& names) {
+  const std::vector<fs::path> others = files_matching(spec.path, fmt::format("*{}", names.extension));
+  const std::string wanted = split == Split::kTrain ? fmt::format("*train*{}", names.extension)
+                                                    : fmt::format("*val*{0} or *test*{0}", names.extension);
+  const std::string example =
+      others.empty() ? "" : fmt::format(" ({}, ..)", others.front().filename().string());
+  throw DataError(fmt::format("data.path: {} holds no {}. Found {} other *{}{}. {}", spec.path, wanted,
+                              others.size(), names.extension, example, names.expected));
+}
+
+[[noreturn]] void fail_shared(const DataSpec& spec, const fs::path& file) {
+  const std::string problem =
+      fmt::format("{}: the name is one of a training shard and of a test shard", file.string());
+  if (spec.train_files || spec.test_files)
+    throw UsageError(fmt::format(
+        "data.train_files and data.test_files: {}, so the model would be evaluated on what it was "
+        "trained on. Name different files, or set the same pattern in both keys.",
+        problem));
+  const bool is_val = file.filename().string().find("val") != std::string::npos;
+  throw DataError(fmt::format(
+      "{}: it holds both 'train' and '{}'. Rename it, or set data.train_files and data.test_files.", problem,
+      is_val ? "val" : "test"));
+}
+
+}  // namespace
+
+std::vector<fs::path> default_files(const fs::path& folder, Split split, const ShardNames& names) {
+  const auto named = [&](std::string_view word) {
+    return files_matching(folder, fmt::format("*{}*{}", word, names.extension));
+  };
+  if (split == Split::kTrain) return named("train");
+  const std::vector<fs::path> val = named("val");
+  if (!val.empty() && !names.val_and_test) return val;
+  const std::vector<fs::path> test = named("test");
+  std::vector<fs::path> files;
+  std::set_union(val.begin(), val.end(), test.begin(), test.end(), std::back_inserter(files));
+  return files;
+}
+
+std::vector<fs::path> files_of_split(const DataSpec& spec, Split split, const ShardNames& names) {
+  std::vector<fs::path> files = matching(spec, split, names);
+  if (files.empty() && pattern_of(spec, split)) fail_without_match(spec, split);
+  if (files.empty()) fail_without_default(spec, split, names);
+  // With the same pattern for both, training on what is evaluated is meant.
+  if (spec.train_files && spec.train_files == spec.test_files) return files;
+  const Split other = split == Split::kTrain ? Split::kTest : Split::kTrain;
+  const std::vector<fs::path> others = matching(spec, other, names);
+  const auto shared = std::find_first_of(files.begin(), files.end(), others.begin(), others.end());
+  if (shared != files.end()) fail_shared(spec, *shared);
+  return files;
+}
+
+}  // namespace sdp

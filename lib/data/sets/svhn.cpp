@@ -1,0 +1,137 @@
+#include "data/sets/svhn.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/attempt.h"
+#include "data/formats/mat5.h"
+#include "data/sets/folder.h"
+
+namespace sdp {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ImageShape kShape{.channels = 3, .height = 32, .width = 32};
+constexpr int64_t kImageBytes = 3072;
+constexpr size_t kSide = 32;
+constexpr std::string_view kExpected =
+    "Expected SVHN's cropped digits: train_32x32.mat, test_32x32.mat and, for data.svhn_extra, "
+    "extra_32x32.mat.";
+
+/// What the site's format 1 is downloaded as and unpacks to.
+constexpr std::array<std::string_view, 7> kFullNumbers = {
+    "digitStruct.mat", "train.tar.gz", "test.tar.gz", "extra.tar.gz", "train", "test", "extra"};
+
+std::vector<std::string> file_names(Split split, bool with_extra) {
+  if (split == Split::kTest) return {"test_32x32.mat"};
+  if (with_extra) return {"train_32x32.mat", "extra_32x32.mat"};
+  return {"train_32x32.mat"};
+}
+
+/// What is wrong with a folder that lacks a file.
+std::string missing_file(const fs::path& folder, const std::string& name,
+                         const std::vector<std::string>& found) {
+  for (const std::string_view other : kFullNumbers)
+    if (contains(found, other))
+      return fmt::format(
+          "{}: missing {}. {} is of the full numbers (format 1), of which images differ in size. {}",
+          folder.string(), name, other, kExpected);
+  return fmt::format("{}: missing {}. Found {}. {}", folder.string(), name, enumerate(found), kExpected);
+}
+
+DataError wrong_sizes(const Mat5Array& array, std::string_view expected) {
+  return DataError(fmt::format("{}: {}, expected {}. This is not SVHN's file of cropped digits.",
+                               array.place(), fmt::join(array.dimensions(), " x "), expected));
+}
+
+/// X and y, sizes checked. Arrays of MATLAB have no trailing dimension of 1.
+struct Variables {
+  Mat5Array pixels;
+  Mat5Array labels;
+
+  int64_t images() const { return pixels.numel() / kImageBytes; }
+};
+
+Variables open_variables(const Mat5File& file) {
+  Variables variables{.pixels = file.open("X"), .labels = file.open("y")};
+  const std::vector<int64_t>& sizes = variables.pixels.dimensions();
+  const bool fits = sizes.size() == 3 || sizes.size() == 4;
+  if (!fits || sizes[0] != kShape.width || sizes[1] != kShape.height || sizes[2] != kShape.channels)
+    throw wrong_sizes(variables.pixels, "32 x 32 x 3 x N");
+  if (variables.labels.dimensions() != std::vector<int64_t>{variables.images(), 1})
+    throw wrong_sizes(variables.labels, fmt::format("{} x 1, as X has images", variables.images()));
+  if (variables.images() == 0) throw wrong_sizes(variables.pixels, "at least one image");
+  return variables;
+}
+
+std::vector<uint8_t> read_labels(Mat5Array& array) {
+  std::vector<uint8_t> labels(static_cast<size_t>(array.numel()));
+  array.read(labels);
+  array.finish();
+  return labels;
+}
+
+/// Appends an image stored by columns, [C, W, H], as [C, H, W].
+void append_transposed(const std::array<uint8_t, kImageBytes>& columns, std::vector<uint8_t>& pixels) {
+  const size_t first = pixels.size();
+  pixels.resize(first + kImageBytes);
+  for (size_t channel = 0; channel < 3; ++channel)
+    for (size_t y = 0; y < kSide; ++y)
+      for (size_t x = 0; x < kSide; ++x)
+        pixels[first + (channel * kSide + y) * kSide + x] = columns[(channel * kSide + x) * kSide + y];
+}
+
+void append_file(const fs::path& path, const OnProblem& on_problem, ImageArray& images) {
+  const auto file = attempt(on_problem, [&] { return Mat5File(path); });
+  if (!file) return;
+  auto variables = attempt(on_problem, [&] { return open_variables(*file); });
+  if (!variables) return;
+  Mat5Array& x = variables->pixels;
+  Mat5Array& y = variables->labels;
+  const auto labels = attempt(on_problem, [&] { return read_labels(y); });
+  if (!labels) return;
+
+  images.pixels.reserve(images.pixels.size() + static_cast<size_t>(x.numel()));
+  std::array<uint8_t, kImageBytes> columns;
+  const auto read_image = [&] { return x.read(columns), true; };
+  for (size_t image = 0; image < labels->size(); ++image) {
+    if (!attempt(on_problem, read_image)) return;
+    const uint8_t label = (*labels)[image];
+    if (label < 1 || label > 10) {
+      on_problem(fmt::format(
+          "{}: label {} of image {}, expected 1..10 (10 is the digit 0). Download the file again.", y.place(),
+          label, image));
+      continue;
+    }
+    images.labels.push_back(label % 10);
+    append_transposed(columns, images.pixels);
+  }
+  attempt(on_problem, [&] { return x.finish(), true; });
+}
+
+}  // namespace
+
+ImageArray read_svhn(const fs::path& folder, Split split, bool with_extra, const OnProblem& on_problem) {
+  ImageArray images{
+      .shape = kShape, .num_classes = 10, .normalization = normalization_of(DatasetName::kSvhn)};
+  const auto found = attempt(on_problem, [&] { return names_in(folder); });
+  if (!found) return images;
+  for (const std::string& name : file_names(split, with_extra)) {
+    if (contains(*found, name))
+      append_file(folder / name, on_problem, images);
+    else
+      on_problem(missing_file(folder, name, *found));
+  }
+  return images;
+}
+
+}  // namespace sdp

@@ -1,0 +1,56 @@
+#include "data/sets/token_origin.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "data/sets/tokens.h"
+#include "io/file.h"
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int64_t kEndOfTextOfGpt2 = 50256;
+
+/// A file beside the shard that has the same name up to "_train".
+fs::path beside(const fs::path& shard, const std::string& extension) {
+  const std::string name = shard.filename().string();
+  return shard.parent_path() / (name.substr(0, name.find("_train")) + extension);
+}
+
+bool begins_with_gpt2s_end_of_text(const fs::path& path) {
+  const TokenShard shard(path, MappedFile(path));
+  if (shard.size() == 0 || shard.token_bytes() != 2) return false;
+  return shard.visit(0, 1,
+                     [](auto tokens) { return static_cast<int64_t>(tokens.front()) == kEndOfTextOfGpt2; });
+}
+
+}  // namespace
+
+TokenOrigin token_origin(const DataSpec& spec) {
+  TokenOrigin origin;
+  fs::path shard;
+  try {
+    shard = token_shards_of(spec, Split::kTrain).front();
+  } catch (const Error&) {
+    return origin;
+  }
+  std::error_code ignored;
+  if (const fs::path tokenizer = beside(shard, ".tokenizer.json"); fs::exists(tokenizer, ignored))
+    origin.tokenizer = tokenizer;
+  if (const fs::path path = beside(shard, ".state.json"); fs::exists(path, ignored)) {
+    const auto state = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+    const auto end = nlohmann::json::json_pointer("/settings/end_of_text");
+    if (state.is_discarded() || !state.contains(end) || !state[end].is_number_integer())
+      throw DataError(path.string() + ": not what scripts/prepare_tokens.py writes: no settings.end_of_text");
+    origin.end_of_text = state[end].get<int64_t>();
+  } else if (begins_with_gpt2s_end_of_text(shard)) {
+    origin.end_of_text = kEndOfTextOfGpt2;
+  }
+  return origin;
+}
+
+}  // namespace sdp

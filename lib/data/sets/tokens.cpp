@@ -1,0 +1,174 @@
+#include "data/sets/tokens.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "data/sets/split_files.h"
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr ShardNames kShardNames{
+    .extension = ".bin",
+    .val_and_test = false,
+    .expected =
+        "Expected shards of tokens as scripts/prepare_tokens.py or llm.c's scripts write them: "
+        "*train*.bin and *val*.bin, or others that data.train_files and data.test_files name."};
+constexpr int64_t kScannedTokens = int64_t{1} << 29;
+constexpr int64_t kScannedAtOnce = int64_t{1} << 22;
+
+void check_same_size(const fs::path& shard, int64_t token_bytes, const fs::path& first,
+                     int64_t first_token_bytes, const OnProblem& on_problem) {
+  if (token_bytes == first_token_bytes) return;
+  on_problem(fmt::format(
+      "{}: tokens of {} bits, but {} has tokens of {} bits, so they are of different vocabularies. "
+      "Write all shards with the same tokenizer, or name those that belong together with "
+      "data.train_files and data.test_files.",
+      shard.string(), 8 * token_bytes, first.string(), 8 * first_token_bytes));
+}
+
+}  // namespace
+
+std::vector<fs::path> token_shards_of(const DataSpec& spec, Split split) {
+  return files_of_split(spec, split, kShardNames);
+}
+
+TokenDataset::TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size)
+    : access_(split == Split::kTrain ? MappedFile::Access::kRandom : MappedFile::Access::kNormal),
+      sequence_length_(spec.sequence_length),
+      vocab_size_(vocab_size) {
+  if (sequence_length_ < 1) throw std::logic_error("TokenDataset: no tokens in a sample");
+  for (const fs::path& path : token_shards_of(spec, split)) {
+    shards_.push_back({.tokens = TokenShard(path, MappedFile(path)), .first_sample = size_});
+    const TokenShard& shard = shards_.back().tokens;
+    const TokenShard& first = shards_.front().tokens;
+    check_same_size(path, shard.token_bytes(), first.path(), first.token_bytes(), throw_problem);
+    shard.advise(access_);
+    size_ += samples_in(shard);
+  }
+  if (size_ == 0) refuse_short_shards();
+}
+
+void TokenDataset::refuse_short_shards() const {
+  int64_t longest = 0;
+  for (const Shard& shard : shards_)
+    longest = std::max(longest, shard.tokens.size());
+  throw DataError(fmt::format(
+      "{}: the longest of {} shard{} has {} tokens, expected at least {}: data.sequence_length and "
+      "the target of the last token. Lower data.sequence_length or write longer shards.",
+      shards_.front().tokens.path().string(), shards_.size(), shards_.size() == 1 ? "" : "s", longest,
+      sequence_length_ + 1));
+}
+
+int64_t TokenDataset::samples_in(const TokenShard& shard) const {
+  return std::max<int64_t>(shard.size() - 1, 0) / sequence_length_;
+}
+
+void TokenDataset::append_sample(int64_t index, Buffer<int64_t>& tokens) const {
+  if (index < 0 || index >= size_) throw std::logic_error(fmt::format("TokenDataset: no sample {}", index));
+  // The last shard that begins at or before the sample: one without samples begins where the next does.
+  const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
+                                      [](int64_t i, const Shard& shard) { return i < shard.first_sample; });
+  const Shard& shard = *std::prev(after);
+  shard.tokens.append((index - shard.first_sample) * sequence_length_, sequence_length_ + 1, vocab_size_,
+                      tokens);
+}
+
+TokenDataset::Place TokenDataset::largest_token(int64_t most, const OnProgress& on_progress) const {
+  int64_t all = 0;
+  for (const Shard& shard : shards_)
+    all += shard.tokens.size();
+  const int64_t total = std::min(all, most);
+  int64_t done = 0;
+  Place place{.shard = {}, .position = 0, .token = -1};
+  for (const Shard& each : shards_) {
+    const TokenShard& shard = each.tokens;
+    const int64_t in_shard = std::min(shard.size(), total - done);
+    shard.advise(MappedFile::Access::kSequential);
+    for (int64_t begin = 0; begin < in_shard; begin += kScannedAtOnce) {
+      const int64_t count = std::min(kScannedAtOnce, in_shard - begin);
+      shard.visit(begin, count, [&](auto tokens) {
+        const auto largest = largest_of(tokens);
+        if (largest <= place.token) return;
+        const auto at = std::find(tokens.begin(), tokens.end(), largest);
+        place = {.shard = shard.path(), .position = begin + (at - tokens.begin()), .token = largest};
+      });
+      done += count;
+      on_progress(done, total);
+    }
+    shard.advise(access_);
+  }
+  return place;
+}
+
+void TokenDataset::check_fits(const ModelSpec& model, const OnProgress& on_progress) const {
+  const int64_t vocab_size = *model.vocab_size;
+  if (shards_.front().tokens.token_bytes() == 2 && vocab_size > std::numeric_limits<uint16_t>::max()) return;
+  const Place largest = largest_token(kScannedTokens, on_progress);
+  if (largest.token >= vocab_size)
+    throw UsageError(
+        fmt::format("model.vocab_size: {} is smaller than a token: {} has token {} at position {}. "
+                    "Set model.vocab_size: {} or more (GPT-2 has 50257 tokens).",
+                    vocab_size, largest.shard.string(), largest.token, largest.position, largest.token + 1));
+}
+
+DataIdentity TokenDataset::identity() const {
+  std::string text;
+  for (const Shard& shard : shards_)
+    text += fmt::format("\n{} {}", shard.tokens.path().filename().string(), shard.tokens.size());
+  return {.samples = size_, .hash = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()))};
+}
+
+Batch TokenDataset::empty_batch(size_t size) const {
+  Batch batch;
+  batch.samples.reserve(size);
+  batch.tokens.reserve(size * static_cast<size_t>(sequence_length_ + 1));
+  return batch;
+}
+
+void TokenDataset::add_to(Batch& batch, int64_t index) const {
+  batch.samples.push_back(index);
+  append_sample(index, batch.tokens);
+}
+
+Batch TokenDataset::training_batch(std::span<const TrainingSample> samples, const ImageAugmentation&,
+                                   uint64_t, const std::stop_token& stop) const {
+  Batch batch = empty_batch(samples.size());
+  for (size_t i = 0; i < samples.size() && !stop.stop_requested(); ++i)
+    add_to(batch, samples[i].index);
+  return batch;
+}
+
+Batch TokenDataset::eval_batch(std::span<const int64_t> samples) const {
+  Batch batch = empty_batch(samples.size());
+  for (const int64_t index : samples)
+    add_to(batch, index);
+  return batch;
+}
+
+std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,
+                                   const OnProblem& on_problem, const OnProgress& on_progress) {
+  const std::vector<fs::path> paths = token_shards_of(spec, split);
+  std::vector<TokenScan> scans;
+  for (const fs::path& path : paths) {
+    scans.push_back(scan_shard(path, vocab_size, on_problem));
+    on_progress(static_cast<int64_t>(scans.size()), static_cast<int64_t>(paths.size()));
+  }
+  const auto is_known = [](const TokenScan& scan) { return scan.token_bytes != 0; };
+  const auto first = std::find_if(scans.begin(), scans.end(), is_known);
+  for (const TokenScan& scan : scans)
+    if (is_known(scan))
+      check_same_size(scan.path, scan.token_bytes, first->path, first->token_bytes, on_problem);
+  return scans;
+}
+
+}  // namespace sdp

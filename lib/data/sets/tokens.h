@@ -1,0 +1,80 @@
+#pragma once
+
+// Text as tokens, in the shards of token_shard.h.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/formats/token_shard.h"
+
+namespace sdp {
+
+/// Sample i is T + 1 tokens, of which inputs are the first T and targets the last T; sample i + 1 begins with
+/// the last token of sample i. Samples do not cross shards: what is left at a shard's end is not used.
+///
+/// Training reads windows in random order out of files that can be larger than memory, so the system is told
+/// to read only the pages that are touched. Otherwise it reads around each of them what it reads ahead of a
+/// sequential reader: for windows of 2 KiB that are not in memory, 1 MiB each instead of 6 KiB, at a
+/// fifteenth of the speed (measured on a local disk).
+class TokenDataset final : public Dataset {
+ public:
+  /// Of the shards of a split (split_files.h), with data.sequence_length tokens to a sample. Throws DataError
+  /// when a shard is damaged, two have tokens of different sizes, or none holds a sample. Samples that are
+  /// read throw DataError when a token is not below `vocab_size`.
+  TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size);
+
+  int64_t size() const override { return size_; }
+  /// Of the shards' names and sizes and the samples' length.
+  DataIdentity identity() const override;
+
+  /// Appends the T + 1 tokens of a sample to `tokens`.
+  void append_sample(int64_t index, Buffer<int64_t>& tokens) const;
+
+  struct Place {
+    std::filesystem::path shard;
+    int64_t position;  ///< in the shard, from 0
+    int64_t token;
+  };
+  /// The largest token of the first `most` tokens (of the shards in order), at its first place. Progress is
+  /// told in tokens.
+  Place largest_token(int64_t most, const OnProgress& on_progress = ignore_progress) const;
+
+  /// Whether model.vocab_size has all tokens. Reads the first 2^29 tokens (1 or 2 GiB, a second once the file
+  /// is in memory); those after them are looked at when they are read.
+  void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const override;
+
+  Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
+                       uint64_t seed, const std::stop_token& stop = {}) const override;
+  Batch eval_batch(std::span<const int64_t> samples) const override;
+
+ private:
+  struct Shard {
+    TokenShard tokens;
+    int64_t first_sample;
+  };
+
+  int64_t samples_in(const TokenShard& shard) const;
+  [[noreturn]] void refuse_short_shards() const;
+  Batch empty_batch(size_t size) const;
+  void add_to(Batch& batch, int64_t index) const;
+
+  MappedFile::Access access_;
+  int64_t sequence_length_;
+  int64_t vocab_size_;
+  std::vector<Shard> shards_;
+  int64_t size_ = 0;
+};
+
+/// The shards of a split, as files_of_split() finds them.
+std::vector<std::filesystem::path> token_shards_of(const DataSpec& spec, Split split);
+
+/// scan_shard of all shards of a split, for `data check`; shards whose tokens have different sizes are a
+/// problem too. Progress is told in shards. Throws what files_of_split() throws.
+std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,
+                                   const OnProblem& on_problem,
+                                   const OnProgress& on_progress = ignore_progress);
+
+}  // namespace sdp

@@ -1,0 +1,146 @@
+#include "hub/export.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/tensor_file.h"
+#include "data/sets/token_origin.h"
+#include "engine/finite.h"
+#include "eval/evaluation.h"
+#include "hub/library_tensors.h"
+#include "hub/model_config.h"
+#include "io/atomic_file.h"
+#include "io/file.h"
+#include "model/slices.h"
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+/// Constants and counters of the library.
+void add_library_tensors(TensorFile& file, const Experiment& experiment, int64_t batch_norm_updates) {
+  for (const auto& [name, values] :
+       library_tensors(experiment.spec.model, experiment.plan.layout, batch_norm_updates))
+    file.add(name, DType::kI64, values.sizes().vec(), [values] { return values; });
+}
+
+constexpr const char* kOwnKey = "sdp_train";
+constexpr const char* kWeightsKey = "weights";
+
+std::filesystem::path config_path(const std::filesystem::path& out) {
+  return out.parent_path() / "config.json";
+}
+
+/// Before anything is written: a config.json of somebody else is not replaced. One of ours names the file
+/// that it describes, the last one exported into the folder.
+void check_config_may_be_written(const std::filesystem::path& out) {
+  std::ifstream file(config_path(out));
+  if (!file) return;
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains(kOwnKey))
+    throw UsageError(
+        fmt::format("--out {}: {} is there and belongs to something else. Export into a folder of its "
+                    "own.",
+                    out.string(), config_path(out).string()));
+}
+
+void write_config(const std::filesystem::path& out, nlohmann::ordered_json config) {
+  config[kOwnKey][kWeightsKey] = out.filename().string();
+  write_file_atomically(config_path(out), config.dump(2) + "\n");
+}
+
+TokenOrigin tokens_of(const ExperimentSpec& spec) {
+  return spec.data.name == DatasetName::kTokens ? token_origin(spec.data) : TokenOrigin{};
+}
+
+/// What transformers' AutoTokenizer loads.
+void write_tokenizer(const std::filesystem::path& out, const TokenOrigin& tokens) {
+  if (!tokens.tokenizer) return;
+  const std::string content = read_text(*tokens.tokenizer);
+  write_file_atomically(out.parent_path() / "tokenizer.json", content);
+  nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  const auto tokenizer = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
+  if (tokens.end_of_text && tokenizer.is_object() && tokenizer.contains("added_tokens"))
+    for (const auto& added : tokenizer["added_tokens"])
+      if (added.value("id", int64_t{-1}) == *tokens.end_of_text)
+        config["bos_token"] = config["eos_token"] = added.value("content", "");
+  write_file_atomically(out.parent_path() / "tokenizer_config.json", config.dump(2) + "\n");
+}
+
+TensorMetadata metadata_of(const Manifest& manifest) {
+  return {{"format", "pt"}, {"step", std::to_string(manifest.step)}, {"plan_hash", manifest.plan_hash}};
+}
+
+}  // namespace
+
+void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
+                  const std::filesystem::path& out, const OnProgress& on_progress) {
+  check_config_may_be_written(out);
+  // The checkpoint's values are looked at as they are read; these may have been estimated anew.
+  for (const auto& [name, values] : model.buffers())
+    if (!is_finite(values))
+      throw DataError(
+          fmt::format("{} has values that are not finite (NaN or infinity) after BatchNorm "
+                      "recalibration. Export with --set eval.recalibrate_batches=0.",
+                      name));
+  const ModelLayout& layout = experiment.plan.layout;
+  const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
+  TensorFile file;
+  for (int p = 0; p < static_cast<int>(layout.parameters.size()); ++p)
+    file.add(layout.parameters[p].name, type, layout.parameters[p].shape,
+             [&model, p] { return model.read_one(p); });
+  for (const BufferLayout& buffer : layout.buffers)
+    file.add(buffer.name, type, buffer.shape, [&model, &buffer] { return model.buffer(buffer.name); });
+  add_library_tensors(file, experiment, manifest.batch_norm_updates);
+  TensorMetadata metadata = metadata_of(manifest);
+  metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
+  metadata["recalibrate_batches"] = std::to_string(batches_to_recalibrate(experiment));
+  file.write(out, metadata, on_progress);
+  const TokenOrigin tokens = tokens_of(experiment.spec);
+  write_config(out, full_model_config(experiment, manifest, tokens));
+  write_tokenizer(out, tokens);
+}
+
+void export_subnetwork(const CheckpointReader& reader, const Experiment& experiment, int worker,
+                       const std::filesystem::path& out, const OnProgress& on_progress) {
+  const SubnetPlan& plan = experiment.plan;
+  if (plan.masking == Masking::kBackward)
+    throw UsageError(
+        "--worker: under backward masking every worker has the whole model. Leave --worker out.");
+  if (worker < 0 || worker >= plan.workers)
+    throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
+  check_config_may_be_written(out);
+  const TokenOrigin tokens = tokens_of(experiment.spec);
+  const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), tokens, worker);
+  const SavedSubnetwork tensors(plan, reader, experiment.spec, at::kCPU, worker);
+  const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
+  TensorFile file;
+  const auto new_name = [&](const std::string& name) {
+    for (const auto& [from, to] : described.layer_names)
+      if (name.starts_with(from + ".")) return to + name.substr(from.size());
+    return name;
+  };
+  const auto add = [&](const auto& layout, const std::function<at::Tensor()>& source) {
+    const std::vector<BranchPart> parts = plan.parts_of(worker, layout);
+    const bool is_absent = parts.empty() || (layout.branch && plan.parts_of(worker, *layout.branch).empty() &&
+                                             !described.layer_names.empty());
+    if (!is_absent)
+      file.add(new_name(layout.name), type,
+               shape_of_units(layout.shape, layout.slice, plan, parts.front().units), source);
+  };
+  for (const ParameterLayout& parameter : plan.layout.parameters)
+    add(parameter, [&] { return tensors.parameter(parameter.name); });
+  for (const BufferLayout& buffer : plan.layout.buffers)
+    add(buffer, [&] { return tensors.buffer(buffer.name); });
+  TensorMetadata metadata = metadata_of(reader.manifest());
+  metadata["worker"] = std::to_string(worker);
+  file.write(out, metadata, on_progress);
+  write_config(out, described.config);
+  write_tokenizer(out, tokens);
+}
+
+}  // namespace sdp

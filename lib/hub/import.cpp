@@ -1,0 +1,80 @@
+#include "hub/import.h"
+
+#include <ATen/ATen.h>
+
+#include <functional>
+
+#include "checkpoint/checkpoint_keys.h"
+#include "checkpoint/checkpointing.h"
+#include "checkpoint/files/store.h"
+#include "checkpoint/tensor_file.h"
+#include "hub/library_config.h"
+#include "hub/library_files.h"
+#include "hub/library_tensors.h"
+#include "model/slices.h"
+#include "subnet/accounting.h"
+
+namespace sdp {
+namespace {
+
+void add_parameter(TensorFile& out, const Experiment& experiment, const LibraryTensors& from,
+                   const ParameterLayout& parameter, at::ScalarType type) {
+  const SubnetPlan& plan = experiment.plan;
+  const std::vector<int> units = plan.units_of(parameter);
+  for (int unit : units) {
+    const int64_t elements = plan.elements_of(parameter, unit);
+    const auto add = [&](const std::string& kind, std::function<at::Tensor()> source) {
+      out.add(range_name(key_of(plan, kind, parameter.name, unit), 0, elements), dtype_of(type), {elements},
+              std::move(source));
+    };
+    add(kValueKind, [&from, &parameter, &plan, units, unit] {
+      return piece_view(from.read(parameter.name), parameter.slice, plan, units, unit).reshape({-1});
+    });
+    for (const std::string& moment : moment_names(experiment.spec.optimizer))
+      add(moment, [elements, type] { return at::zeros({elements}, type); });
+  }
+}
+
+/// Every slot starts with the file's statistics.
+void add_buffer(TensorFile& out, const Experiment& experiment, const LibraryTensors& from, int index,
+                at::ScalarType type) {
+  const SubnetPlan& plan = experiment.plan;
+  const BufferLayout& buffer = plan.layout.buffers[index];
+  const std::vector<int> units = plan.units_of(buffer);
+  const auto piece_of = [&from, &buffer, &plan, units](int unit) {
+    return piece_view(from.read(buffer.name), buffer.slice, plan, units, unit).reshape({-1});
+  };
+  for (int worker = 0; worker < plan.workers; ++worker)
+    for (const BranchPart& part : plan.parts_of(worker, buffer))
+      for (int unit : part.units)
+        for (int replica = 0; replica < experiment.schedule.placement.replicas; ++replica)
+          out.add(buffer_name(buffer_key(plan, index, unit), {worker, replica}), dtype_of(type),
+                  {piece_of(unit).numel()}, [piece_of, unit] { return piece_of(unit); });
+}
+
+}  // namespace
+
+std::vector<std::string> import_model(const Experiment& experiment, const std::filesystem::path& from,
+                                      const RunDescription& description, const std::filesystem::path& run_dir,
+                                      const OnProgress& on_progress) {
+  const ModelLayout& layout = experiment.plan.layout;
+  check_library_config(experiment.spec, from);
+  const at::ScalarType type = scalar_type(sum_type(experiment.spec.train.precision));
+  const LibraryTensors tensors(from, layout, type);
+  TensorFile out;
+  for (const ParameterLayout& parameter : layout.parameters)
+    add_parameter(out, experiment, tensors, parameter, type);
+  for (int b = 0; b < static_cast<int>(layout.buffers.size()); ++b)
+    add_buffer(out, experiment, tensors, b, type);
+
+  const CheckpointStore store(run_dir);
+  const std::filesystem::path folder = store.begin(0);
+  Manifest manifest = manifest_of(experiment, {.imported_batch_norm_updates = tensors.batch_norm_updates()});
+  manifest.files = {write_process_file(out, folder, /*process=*/0, /*processes=*/1, on_progress)};
+  for (ManifestFile& saved : write_description(description, folder))
+    manifest.files.push_back(std::move(saved));
+  store.commit(0, manifest, experiment.spec.checkpoint.keep_last);
+  return tensors.unused(library_tensors(experiment.spec.model, layout, 0));
+}
+
+}  // namespace sdp

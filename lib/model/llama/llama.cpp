@@ -1,0 +1,106 @@
+#include "model/llama/llama.h"
+
+#include <ATen/ATen.h>
+
+#include "model/branch.h"
+
+namespace sdp {
+
+Llama::Llama(const ModelSpec& spec)
+    : spec_(spec), head_size_(*spec.width / *spec.heads), branches_(static_cast<size_t>(2 * *spec.depth)) {}
+
+void Llama::bind_shared(const TensorSource& source) {
+  embedding_ = source.parameter("model.embed_tokens.weight");
+  norm_ = source.parameter("model.norm.weight");
+  head_ = spec_.tied_embeddings ? embedding_ : source.parameter("lm_head.weight");
+}
+
+void Llama::bind_branch(int branch, const TensorSource& source) {
+  const std::string block = "model.layers." + std::to_string(branch / 2);
+  const bool is_attention = branch % 2 == 0;
+  Branch bound;
+  bound.norm =
+      source.parameter(block + (is_attention ? ".input_layernorm" : ".post_attention_layernorm") + ".weight");
+  for (int part = 0; part < source.parts(branch); ++part) {
+    const auto weight = [&](const char* layer) { return source.parameter(block + layer + ".weight", part); };
+    if (is_attention)
+      bound.attention.push_back({.q = weight(".self_attn.q_proj"),
+                                 .k = weight(".self_attn.k_proj"),
+                                 .v = weight(".self_attn.v_proj"),
+                                 .o = weight(".self_attn.o_proj")});
+    else
+      bound.mlp.push_back(
+          {.gate = weight(".mlp.gate_proj"), .up = weight(".mlp.up_proj"), .down = weight(".mlp.down_proj")});
+  }
+  branches_.at(branch) = std::move(bound);
+}
+
+at::Tensor Llama::attention_forward(const Branch& branch, const at::Tensor& x) const {
+  const at::Tensor normed = rms_norm(x, branch.norm, spec_.norm_eps);  // [B, T, W]
+  at::Tensor sum;
+  for (const AttentionPart& part : branch.attention) {
+    const auto heads = [&](const at::Tensor& weight) {
+      return at::linear(normed, weight).unflatten(-1, {-1, head_size_});  // [B, T, N, D]
+    };
+    // With frozen weights the products before and after keep nothing, and the attention what its own gradient
+    // needs.
+    const at::Tensor mixed = causal_attention(rotate(heads(part.q), rotary_), rotate(heads(part.k), rotary_),
+                                              heads(part.v));  // [B, T, N D]
+    const at::Tensor out = at::linear(mixed, part.o);
+    sum = sum.defined() ? sum + out : out;
+  }
+  return sum;
+}
+
+at::Tensor Llama::mlp_forward(const Branch& branch, const at::Tensor& x) const {
+  const auto norm = [weight = branch.norm, eps = spec_.norm_eps](const at::Tensor& input) {
+    return rms_norm(input, weight, eps);
+  };
+  const bool norm_is_frozen = !branch.norm.requires_grad();
+  const at::Tensor normed = norm_is_frozen ? x : norm(x);  // [B, T, W]
+  at::Tensor sum;
+  for (const MlpPart& part : branch.mlp) {
+    const auto hidden = [part, norm, norm_is_frozen](const at::Tensor& input, bool) {
+      const at::Tensor y = norm_is_frozen ? norm(input) : input;
+      return swiglu(at::linear(y, part.gate), at::linear(y, part.up));
+    };
+    const at::Tensor h =
+        part.gate.requires_grad() ? hidden(normed, false) : recomputed(hidden, normed);  // [B, T, H]
+    const at::Tensor out = at::linear(h, part.down);
+    sum = sum.defined() ? sum + out : out;
+  }
+  return sum;
+}
+
+at::Tensor Llama::branch_forward(const Branch& branch, const at::Tensor& x) const {
+  return branch.attention.empty() ? mlp_forward(branch, x) : attention_forward(branch, x);
+}
+
+void Llama::prepare_rotary(const at::Tensor& x) {
+  const bool fits = rotary_.cos.defined() && rotary_.cos.size(0) == x.size(1) &&
+                    rotary_.cos.device() == x.device() &&
+                    (rotary_.cos.scalar_type() == at::kDouble) == (x.scalar_type() == at::kDouble);
+  if (!fits) rotary_ = rotary_table(x.size(1), head_size_, spec_.rope_theta, x);
+}
+
+at::Tensor Llama::features(const at::Tensor& tokens, const ForwardMode& mode) {
+  at::Tensor x = at::embedding(embedding_, tokens);  // [B, T, W]
+  prepare_rotary(x);
+  const int branches = static_cast<int>(branches_.size());
+  for (int i = 0; i < branches; ++i) {
+    if (mode.before_branch) mode.before_branch(i);
+    if (branches_[i]) {
+      const Branch& branch = *branches_[i];
+      if (!branch.attention.empty() || !branch.mlp.empty()) {
+        const auto run = [this, &branch](const at::Tensor& input, bool) {
+          return branch_forward(branch, input);
+        };
+        x = x + drop_randomly(run_branch(run, x, mode), spec_, i, branches, mode);
+      }
+    }
+    if (mode.after_branch) mode.after_branch(i);
+  }
+  return rms_norm(x, norm_, spec_.norm_eps);
+}
+
+}  // namespace sdp

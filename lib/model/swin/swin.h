@@ -1,0 +1,82 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "model/model.h"
+#include "model/swin/swin_stages.h"
+
+namespace sdp {
+
+// Letters in the comments: B batch, S height and width of a stage's map, C width of a stage, w side of a
+// window, N = w w positions of a window, W windows of a map, D size of a head, A heads of a part, H hidden
+// neurons of a part.
+
+/// Which row of a relative position bias table stands for a pair of positions of a window: int64 [N N], entry
+/// q N + k for query q and key k. Torchvision's state dict has it for every attention as the buffer
+/// `attn.relative_position_index`; it is the same constant for all of them and no parameter, so that the
+/// layout does not have it and whoever writes a file for torchvision must write it.
+at::Tensor relative_position_index(int64_t window);
+
+/// torchvision.models.swin_t (Liu et al. 2021); layouts in model/layouts.h. Every block has two branches:
+/// attention within windows, which are shifted in every second block, and an MLP.
+class SwinT : public Model {
+ public:
+  explicit SwinT(const ModelSpec& spec);
+  void bind_shared(const TensorSource& source) override;
+  void bind_branch(int branch, const TensorSource& source) override;
+  void unbind_branch(int branch) override;
+  at::Tensor features(const at::Tensor& images, const ForwardMode& mode) override;
+  Head head() const override { return {.weight = head_weight_, .bias = head_bias_}; }
+
+ private:
+  struct Norm {
+    at::Tensor weight, bias;  // [C], possibly of a wider type than the activations
+  };
+  struct AttentionPart {
+    at::Tensor qkv_weight, qkv_bias;  // [3 A D, C], [3 A D]
+    at::Tensor proj_weight;           // [C, A D]
+    at::Tensor bias_table;            // [(2 w - 1)^2, A]
+  };
+  struct MlpPart {
+    at::Tensor up_weight, up_bias;  // [H, C], [H]
+    at::Tensor down_weight;         // [C, H]
+  };
+  template <class Part>
+  struct Branch {
+    Norm norm;
+    at::Tensor output_bias;  // [C]
+    std::vector<Part> parts;
+  };
+  struct Block {
+    std::string name;
+    size_t stage = 0;
+    bool shifted = false;
+    std::optional<Branch<AttentionPart>> attention;  ///< none: not bound
+    std::optional<Branch<MlpPart>> mlp;
+  };
+  struct Merging {
+    Norm norm;             // [4 C]
+    at::Tensor reduction;  // [2 C, 4 C]
+  };
+
+  static Norm bind_norm(const TensorSource& source, const std::string& name);
+  static at::Tensor layer_norm(const at::Tensor& x, const Norm& norm);
+  /// x [B, S, S, C] -> the branch's output, of x's shape or [C] where no part is here.
+  at::Tensor attention_forward(const Block& block, const at::Tensor& x) const;
+  at::Tensor mlp_forward(const Branch<MlpPart>& branch, const at::Tensor& x) const;
+  /// The blocks' place `branch`, which counts both branches of every block.
+  at::Tensor add_branch(int branch, const at::Tensor& x, const ForwardMode& mode) const;
+
+  const ModelSpec spec_;
+  const std::array<SwinStage, kSwinDepths.size()> stages_;
+  at::Tensor patch_weight_, patch_bias_;  // [C, 3, patch, patch], [C] of the first stage
+  Norm patch_norm_, norm_;
+  std::array<Merging, kSwinDepths.size() - 1> mergings_;
+  at::Tensor head_weight_, head_bias_;                      // [num_classes, C], [num_classes]
+  at::Tensor position_index_;                               // [N N]
+  std::array<at::Tensor, kSwinDepths.size()> shift_masks_;  // [W, N, N]
+  std::vector<Block> blocks_;
+};
+
+}  // namespace sdp

@@ -1,0 +1,77 @@
+#include "report/data_sets.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "spec/value_text.h"
+
+namespace sdp {
+namespace {
+
+/// Where a run reads, and which part of what is there.
+std::string place_of(const Run& run) {
+  const DataSpec& data = run.spec.data;
+  return fmt::format("{} {} {} {}", name_of(data.name), data.path, yaml_text(data.train_files),
+                     yaml_text(data.svhn_extra));
+}
+
+/// Empty: unknown.
+std::string content_of(const Run& run) {
+  const RunHistory& history = run.history;
+  if (history.training_data.hash.empty()) return "";
+  return fmt::format("{} {} {}", name_of(run.spec.data.name), history.training_data.hash,
+                     history.test_data.hash);
+}
+
+/// Texts for a data set, short ones first; the last is no other data set's.
+using Names = std::array<std::string, 4>;
+
+Names names_of(const Run& run, const std::string& key) {
+  const std::string name(name_of(run.spec.data.name));
+  return {name, fmt::format("{} in {}", name, run.spec.data.path),
+          fmt::format("{} {}", name, run.history.training_data.hash), key};
+}
+
+/// The shortest that is one data set's only, by key.
+std::map<std::string, std::string> shortest(const std::map<std::string, Names>& names) {
+  std::map<std::string, std::string> chosen;
+  for (const auto& [key, candidates] : names)
+    for (size_t i = 0; i < candidates.size() && !chosen.contains(key); ++i) {
+      size_t same = 0;
+      for (const auto& [other, others] : names)
+        same += others[i] == candidates[i] ? 1 : 0;
+      if (same == 1) chosen[key] = candidates[i];
+    }
+  return chosen;
+}
+
+}  // namespace
+
+std::vector<std::string> name_data_sets(const std::vector<Run>& runs) {
+  std::map<std::string, std::string> content_at;
+  for (const Run& run : runs)
+    if (const std::string content = content_of(run); !content.empty())
+      content_at.emplace(place_of(run), content);
+  std::vector<std::string> keys;
+  std::map<std::string, Names> names;
+  for (const Run& run : runs) {
+    std::string key = content_of(run);
+    if (key.empty()) {
+      const auto known = content_at.find(place_of(run));
+      key = known == content_at.end() ? place_of(run) : known->second;
+    }
+    keys.push_back(key);
+    names.emplace(key, names_of(run, key));
+  }
+  const std::map<std::string, std::string> chosen = shortest(names);
+  std::vector<std::string> result;
+  for (const std::string& key : keys)
+    result.push_back(chosen.at(key));
+  return result;
+}
+
+}  // namespace sdp

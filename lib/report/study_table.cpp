@@ -1,0 +1,144 @@
+#include "report/study_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+std::string progress_of(const Group& group) {
+  const size_t unfinished = group.unfinished();
+  if (unfinished == 0) return "";
+  if (group.runs.size() > 1) return fmt::format("{} of {} unfinished", unfinished, group.runs.size());
+  const Run& run = group.runs.front();
+  const std::optional<int64_t> total = run.total_steps();
+  return total ? fmt::format("unfinished: step {} of {}", run.step(), *total)
+               : fmt::format("unfinished: step {}", run.step());
+}
+
+StudyRow row_of(const Group& group) {
+  StudyRow row{.data_set = group.data_set,
+               .is_of_tokens = group.runs.front().is_of_tokens(),
+               .label = group.label,
+               .regime = group.regime,
+               .coverage = group.coverage,
+               .seeds = {},
+               .unfinished = group.unfinished(),
+               .progress = progress_of(group),
+               .processes = group.runs.front().plan.processes,
+               .device = {},
+               .imported = {},
+               .changes = group.changes,
+               .values = {}};
+  if (const auto& imported = group.runs.front().history.imported) row.imported = imported->xxh3_128;
+  for (const Run& run : group.runs) {
+    row.seeds.push_back(run.spec.seed);
+    if (run.end && row.device.empty()) row.device = run.end->device;
+  }
+  return row;
+}
+
+std::vector<Statistic> statistics_of(const MeasureInfo& info,
+                                     const std::vector<std::vector<Measures>>& measured) {
+  std::vector<Statistic> column;
+  for (const std::vector<Measures>& group : measured) {
+    std::vector<double> values;
+    for (const Measures& measures : group)
+      values.push_back(measures.*info.value);
+    column.push_back(statistic(values));
+  }
+  return column;
+}
+
+bool is_known(const std::vector<Statistic>& column) {
+  return std::any_of(column.begin(), column.end(), [](const Statistic& value) { return value.count > 0; });
+}
+
+/// By row, the row that it is compared with.
+using Baselines = std::vector<std::optional<size_t>>;
+
+std::vector<Statistic> compared(const std::vector<Statistic>& column, const Baselines& baselines,
+                                Comparison comparison) {
+  std::vector<Statistic> result;
+  for (size_t row = 0; row < column.size(); ++row) {
+    double mean = kUnknown;
+    if (baselines[row]) {
+      const double of_baseline = column[*baselines[row]].mean;
+      mean =
+          comparison == Comparison::kRatio ? column[row].mean / of_baseline : column[row].mean - of_baseline;
+    }
+    result.push_back({.mean = mean, .std = kUnknown, .count = std::isfinite(mean) ? int64_t{1} : 0});
+  }
+  return result;
+}
+
+[[noreturn]] void refuse_baseline(const std::vector<Group>& groups, const std::string& baseline,
+                                  const char* found) {
+  std::string labels;
+  for (const Group& group : groups)
+    labels += fmt::format("\n  {}", group.label);
+  throw UsageError(
+      fmt::format("--baseline {}: {} of these begins so; expected one of{}", baseline, found, labels));
+}
+
+/// The group of a data set that is called so, or begins so.
+std::optional<size_t> find_baseline(const std::vector<Group>& groups, const std::string& data_set,
+                                    const std::string& baseline) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].data_set != data_set) continue;
+    if (groups[i].label == baseline) return i;
+    if (groups[i].label.starts_with(baseline)) found.push_back(i);
+  }
+  if (found.size() > 1) refuse_baseline(groups, baseline, "more than one");
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
+Baselines find_baselines(const std::vector<Group>& groups, const std::string& baseline) {
+  Baselines baselines(groups.size());
+  if (baseline.empty()) return baselines;
+  bool has_any = false;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    baselines[i] = find_baseline(groups, groups[i].data_set, baseline);
+    has_any |= baselines[i].has_value();
+  }
+  if (!has_any) refuse_baseline(groups, baseline, "none");
+  return baselines;
+}
+
+void add_column(StudyTable& table, StudyColumn column, const std::vector<Statistic>& values) {
+  if (!is_known(values)) return;
+  table.columns.push_back(column);
+  for (size_t row = 0; row < values.size(); ++row)
+    table.rows[row].values.push_back(values[row]);
+}
+
+}  // namespace
+
+StudyTable make_table(const std::vector<Group>& groups, const std::string& baseline) {
+  StudyTable table;
+  const Baselines baselines = find_baselines(groups, baseline);
+  std::vector<std::vector<Measures>> measured;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    table.rows.push_back(row_of(groups[i]));
+    if (baselines[i] == i) table.baselines.push_back(groups[i].label);
+    std::vector<Measures>& of_group = measured.emplace_back();
+    for (const Run& run : groups[i].runs)
+      of_group.push_back(measure(run));
+  }
+  for (const MeasureInfo& info : measure_infos()) {
+    const std::vector<Statistic> values = statistics_of(info, measured);
+    add_column(table, {&info, Comparison::kNone}, values);
+    if (!baseline.empty() && info.comparison != Comparison::kNone)
+      add_column(table, {&info, info.comparison}, compared(values, baselines, info.comparison));
+  }
+  return table;
+}
+
+}  // namespace sdp

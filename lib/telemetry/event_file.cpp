@@ -1,0 +1,125 @@
+#include "telemetry/event_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <string>
+
+#include "io/glob.h"
+#include "telemetry/crc32c.h"
+#include "telemetry/run_owner.h"
+
+namespace sdp {
+namespace {
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::string_view kFileVersion = "brain.Event:2";
+
+enum class WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+/// Little-endian.
+template <class Unsigned>
+std::string fixed(Unsigned value) {
+  std::string bytes;
+  for (size_t i = 0; i < sizeof value; ++i)
+    bytes += static_cast<char>(value >> (8 * i) & 0xFF);
+  return bytes;
+}
+
+/// Seven bits a byte, the lowest first; all but the last byte have their highest bit set.
+std::string varint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7)
+    bytes += static_cast<char>(value | 0x80);
+  return bytes += static_cast<char>(value);
+}
+
+std::string key(uint32_t field, WireType type) {
+  return varint(field << 3 | static_cast<uint32_t>(type));
+}
+std::string integer_field(uint32_t field, int64_t value) {
+  return key(field, WireType::kVarint) + varint(static_cast<uint64_t>(value));
+}
+std::string double_field(uint32_t field, double value) {
+  return key(field, WireType::kFixed64) + fixed(std::bit_cast<uint64_t>(value));
+}
+std::string float_field(uint32_t field, float value) {
+  return key(field, WireType::kFixed32) + fixed(std::bit_cast<uint32_t>(value));
+}
+/// A text or a message.
+std::string bytes_field(uint32_t field, std::string_view bytes) {
+  return (key(field, WireType::kBytes) + varint(bytes.size())).append(bytes);
+}
+
+std::string event(double wall_time_s, int64_t step, const std::string& what) {
+  return double_field(1, wall_time_s) + integer_field(2, step) + what;
+}
+
+std::string version_event(double wall_time_s) {
+  return event(wall_time_s, 0, bytes_field(3, kFileVersion));
+}
+
+std::string session_start_event(double wall_time_s, int64_t step) {
+  constexpr int64_t kStart = 1;
+  return event(wall_time_s, step, bytes_field(7, integer_field(1, kStart)));
+}
+
+uint32_t masked(uint32_t crc) {
+  constexpr uint32_t kDelta = 0xa282ead8;
+  return std::rotr(crc, 15) + kDelta;
+}
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// The time in the name of the folder's newest event file; 0 where there is none.
+int64_t newest_seconds(const std::filesystem::path& folder) {
+  int64_t newest = 0;
+  for (const std::filesystem::path& file : files_matching(folder, std::string(kPrefix) + "*")) {
+    const std::string name = file.filename().string();
+    int64_t seconds = 0;
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), seconds);
+    newest = std::max(newest, seconds);
+  }
+  return newest;
+}
+
+std::filesystem::path new_event_file(const std::filesystem::path& folder) {
+  const int64_t seconds = std::max(static_cast<int64_t>(now_s()), newest_seconds(folder) + 1);
+  return folder / fmt::format("{}{:010}.{}", kPrefix, seconds, host_name());
+}
+
+}  // namespace
+
+std::string scalars_event(double wall_time_s, int64_t step, const std::vector<Scalar>& scalars) {
+  std::string summary;
+  for (const Scalar& scalar : scalars)
+    if (std::isfinite(scalar.value))
+      summary +=
+          bytes_field(1, bytes_field(1, scalar.tag) + float_field(2, static_cast<float>(scalar.value)));
+  return event(wall_time_s, step, bytes_field(5, summary));
+}
+
+std::string tf_record(std::string_view data) {
+  const std::string size = fixed(static_cast<uint64_t>(data.size()));
+  return (size + fixed(masked(crc32c(size)))).append(data) + fixed(masked(crc32c(data)));
+}
+
+EventFile::EventFile(const std::filesystem::path& folder, int64_t first_step)
+    : file_(new_event_file(folder), OutputFile::Mode::kAppend) {
+  file_.write(tf_record(version_event(now_s())));
+  file_.write(tf_record(session_start_event(now_s(), first_step)));
+  file_.flush();
+}
+
+void EventFile::append(int64_t step, const std::vector<Scalar>& scalars) {
+  file_.write(tf_record(scalars_event(now_s(), step, scalars)));
+  file_.flush();
+}
+
+}  // namespace sdp

@@ -1,0 +1,154 @@
+#include "telemetry/run_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <system_error>
+
+#include "spec/error.h"
+
+namespace sdp {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kCheckpoints = "checkpoints";
+
+/// Whether a run reads or writes a file of that name.
+bool is_run_file(std::string_view name) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"spec.yaml", "plan.json", "run.json", "metrics.jsonl", "trace.jsonl",
+                                       "log.txt", "latest", "output.txt", "summary.json"});
+  constexpr auto kBeginnings =
+      std::to_array<std::string_view>({"rank-", "profile-rank-", "events.out.tfevents.", "run.lock"});
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+         std::any_of(kBeginnings.begin(), kBeginnings.end(),
+                     [&](std::string_view beginning) { return name.starts_with(beginning); });
+}
+
+std::string kind_of(const fs::path& path, fs::file_type type) {
+  std::error_code ignored;
+  switch (type) {
+    case fs::file_type::symlink:
+      return "a symbolic link to " + fs::read_symlink(path, ignored).string();
+    case fs::file_type::directory:
+      return "a folder";
+    case fs::file_type::regular:
+      return "a file";
+    case fs::file_type::fifo:
+      return "a pipe";
+    default:
+      return "neither a file nor a folder";
+  }
+}
+
+void check_run_file(const fs::path& path, bool to_write) {
+  const bool is_folder = path.filename() == kCheckpoints;
+  if (!is_folder && !is_run_file(path.filename().string())) return;
+  std::error_code ignored;
+  const fs::file_type type =
+      (to_write ? fs::symlink_status(path, ignored) : fs::status(path, ignored)).type();
+  const fs::file_type expected = is_folder ? fs::file_type::directory : fs::file_type::regular;
+  if (type == expected || type == fs::file_type::not_found) return;
+  throw UsageError(path.string() + " is " + kind_of(path, type) + ", expected " +
+                   (is_folder ? "a folder" : "a file") +
+                   " of this run's own. Remove it, or set another name.");
+}
+
+/// Names in a folder; none where it cannot be read.
+std::set<fs::path> names_in(const fs::path& folder) {
+  std::error_code error;
+  std::set<fs::path> names;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error))
+    names.insert(entry->path().filename());
+  return names;
+}
+
+/// Names of partial checkpoints begin with a dot.
+bool has_checkpoints(const RunFolder& run) {
+  const std::set<fs::path> names = names_in(run.dir / kCheckpoints);
+  return std::any_of(names.begin(), names.end(),
+                     [](const fs::path& name) { return !name.string().starts_with('.'); });
+}
+
+/// A run that was refused before its first step leaves nothing that could be lost.
+void refuse_results(const RunFolder& run, bool resume) {
+  if (resume) return;
+  const std::string exists = "the run folder " + run.dir.string() + " exists";
+  if (has_checkpoints(run))
+    throw UsageError(exists + ". Continue that run with --resume, or set another name.");
+  std::error_code ignored;
+  if (fs::exists(run.metrics(), ignored))
+    throw UsageError(
+        exists +
+        ", with the metrics of a run that ended before its first checkpoint. Start it again with "
+        "--resume=if-any, which drops them, or set another name.");
+}
+
+/// Whether its process can be seen at work; no need to wait for others where the folder is refused anyway.
+bool is_in_use(const RunFolder& run) {
+  const std::optional<RunOwner> owner = lock_owner(run.dir);
+  return owner && state_of(*owner, this_process()) == OwnerState::kRunning;
+}
+
+}  // namespace
+
+void check_run_files(const RunFolder& folder, bool to_write) {
+  std::error_code error;
+  if (to_write && fs::is_symlink(folder.dir, error)) {
+    const fs::path target = fs::canonical(folder.dir, error);
+    if (target.parent_path() == fs::canonical(folder.dir.parent_path(), error))
+      throw UsageError("the run folder " + folder.dir.string() + " is a symbolic link to that of " +
+                       target.filename().string() + ". Set that name, or remove the link.");
+  }
+  for (fs::directory_iterator entry(folder.dir, error); !error && entry != fs::directory_iterator();
+       entry.increment(error))
+    check_run_file(entry->path(), to_write);
+}
+
+NewFolders::NewFolders(const RunFolder& folder) {
+  std::error_code ignored;
+  for (fs::path path = fs::absolute(folder.dir).lexically_normal();
+       path.has_relative_path() && !fs::exists(path, ignored); path = path.parent_path())
+    missing_.push_back(path);
+}
+
+NewFolders::~NewFolders() {
+  std::error_code ignored;
+  for (const fs::path& folder : missing_)
+    fs::remove(folder, ignored);  // refused where something is in it
+}
+
+NewFiles::NewFiles(const RunFolder& folder) : dir_(folder.dir), names_before_(names_in(dir_)) {}
+
+NewFiles::~NewFiles() {
+  if (keeps_) return;
+  std::error_code ignored;
+  for (const fs::path& name : names_in(dir_))
+    if (!names_before_.contains(name)) fs::remove_all(dir_ / name, ignored);
+}
+
+LockedRunFolder create_run_folder(const fs::path& output_dir, const std::string& name, bool resume,
+                                  const LockRunFolder& lock) {
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
+    throw UsageError("name: \"" + name + "\" cannot be the name of a folder. Give a name without '/'.");
+  const RunFolder run = {output_dir / name};
+
+  std::error_code error;
+  fs::create_directories(output_dir, error);
+  if (!error) fs::create_directory(run.dir, error);
+  std::error_code ignored;
+  if (error || !fs::is_directory(run.dir, ignored))
+    throw UsageError("cannot make the run folder " + run.dir.string() + ": " +
+                     (error ? error.message() : "there is a file of that name") +
+                     ". Set output.dir or name to another place.");
+  check_run_files(run, /*to_write=*/true);
+  if (!is_in_use(run)) refuse_results(run, resume);
+  LockedRunFolder locked{.folder = run, .lock = lock(run.dir)};
+  refuse_results(run, resume);  // of a run that has just ended
+  return locked;
+}
+
+}  // namespace sdp

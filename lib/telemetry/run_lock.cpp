@@ -1,0 +1,345 @@
+#include "telemetry/run_lock.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+#include <vector>
+
+#include "io/file.h"
+#include "spec/error.h"
+#include "telemetry/run_folder.h"
+
+namespace sdp {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// Id of a file whose text names nobody: it is just being written, or damaged.
+constexpr const char* kUnreadable = "unreadable";
+
+/// A lock file and what it says.
+struct LockFile {
+  fs::path path;
+  std::string text;
+  std::optional<RunOwner> owner;
+
+  std::string id() const { return owner ? owner->id : kUnreadable; }
+  /// The file that gives the right to replace this one.
+  fs::path claim() const { return RunFolder{path.parent_path()}.lock().string() + "." + id(); }
+};
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int number() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+/// Reads all of a small file into `text`. Returns 0 or what errno says.
+int try_read(const fs::path& path, std::string& text) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (file.number() < 0) return errno;
+  std::array<char, 4096> part{};
+  text.clear();
+  for (;;) {
+    const ssize_t got = read(file.number(), part.data(), part.size());
+    if (got == 0) return 0;
+    if (got > 0) text.append(part.data(), static_cast<size_t>(got));
+    if (got < 0 && errno != EINTR) return errno;
+  }
+}
+
+/// Nothing where there is no such file. It is opened anew each time, as NFS looks for changes only then; a
+/// file that another host has just replaced may be stale the first time.
+std::optional<std::string> read_file(const fs::path& path) {
+  std::string text;
+  int error = ESTALE;
+  for (int attempt = 0; attempt < 3 && error == ESTALE; ++attempt)
+    error = try_read(path, text);
+  if (error == ENOENT) return std::nullopt;
+  if (error != 0) throw_io_error("read", path, error);
+  return text;
+}
+
+void write_at(int descriptor, const fs::path& path, size_t offset, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = pwrite(descriptor, text.data(), text.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_io_error("write", path, errno);
+    offset += static_cast<size_t>(written);
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+/// Makes a file that nobody else made, and returns its descriptor; -1 where there is one of that name.
+int create_exclusively(const fs::path& path, std::string_view text) {
+  Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (file.number() < 0 && errno == EEXIST) return -1;
+  if (file.number() < 0) throw_io_error("create", path, errno);
+  try {
+    write_at(file.number(), path, 0, text);
+    if (fsync(file.number()) != 0) throw_io_error("write", path, errno);
+  } catch (...) {
+    unlink(path.c_str());
+    throw;
+  }
+  return file.release();
+}
+
+/// run.lock and what replaces it, the owner's last; empty where the folder is not locked.
+std::vector<LockFile> read_chain(const fs::path& folder) {
+  std::vector<LockFile> chain;
+  fs::path path = RunFolder{folder}.lock();
+  while (const std::optional<std::string> text = read_file(path)) {
+    chain.push_back({.path = path, .text = *text, .owner = parse_lock_text(*text)});
+    path = chain.back().claim();
+    for (const LockFile& file : chain)
+      if (file.path == path) return chain;  // an unreadable one claims another
+  }
+  return chain;
+}
+
+bool is_owner(const std::vector<LockFile>& chain, const RunOwner& self) {
+  return !chain.empty() && chain.back().id() == self.id;
+}
+
+/// Whether `later` is `earlier` and one more file of that id.
+bool extends(const std::vector<LockFile>& later, const std::vector<LockFile>& earlier,
+             const std::string& id) {
+  if (later.size() != earlier.size() + 1 || later.back().id() != id) return false;
+  for (size_t i = 0; i < earlier.size(); ++i)
+    if (later[i].id() != earlier[i].id()) return false;
+  return true;
+}
+
+/// The end of a chain whose owner is gone gets a new one; its descriptor, or -1 where somebody was faster.
+int replace(const fs::path& folder, const std::vector<LockFile>& chain, const RunOwner& self) {
+  const fs::path claim = chain.back().claim();
+  Descriptor file(create_exclusively(claim, lock_text(self, 0)));
+  if (file.number() < 0) return -1;
+  if (!extends(read_chain(folder), chain, self.id)) {
+    unlink(claim.c_str());  // that lock is no more
+    return -1;
+  }
+  // From the end on: what a process that claimed before and was taken for gone still renames is then our
+  // file.
+  fs::path from = claim;
+  for (auto to = chain.rbegin(); to != chain.rend(); ++to) {
+    rename(from.c_str(), to->path.c_str());  // fails where such a process was faster
+    from = to->path;
+  }
+  const std::vector<LockFile> result = read_chain(folder);
+  return result.size() == 1 && is_owner(result, self) ? file.release() : -1;
+}
+
+std::string name_of(const std::optional<RunOwner>& owner) {
+  return owner ? describe(*owner) : "an owner that its lock file does not name";
+}
+
+[[noreturn]] void refuse(const fs::path& folder, const RunOwner& owner, const RunOwner& self) {
+  std::string advice = "Wait for that run, stop it, or set another name.";
+  if (!owner.job.empty() && owner.job == self.job)
+    advice =
+        "Both belong to this job: give every run a name of its own. If they are to be one run, RANK and "
+        "WORLD_SIZE "
+        "must not be set to those of a single process.";
+  throw UsageError(
+      fmt::format("the run folder {} is in use by {}. {}", folder.string(), describe(owner), advice));
+}
+
+/// Waits for a sign of an owner whose process cannot be seen from here.
+class Vigil {
+ public:
+  Vigil(const fs::path& folder, const OnLockNotice& notice, const LockTimes& times)
+      : folder_(folder), notice_(notice), times_(times) {}
+
+  enum class Finding { kAlive, kGone, kNotYet };
+  Finding look(const LockFile& file) {
+    const Clock::time_point now = Clock::now();
+    const bool changed = file.text != text_;
+    if (file.id() == id_ && changed && file.owner) return Finding::kAlive;
+    if (file.id() != id_ || changed) {
+      id_ = file.id();
+      text_ = file.text;
+      since_ = now;
+    } else if (now - since_ >= times_.silence) {
+      return Finding::kGone;
+    } else if (id_ != told_of_) {
+      told_of_ = id_;
+      notice_(fmt::format("the run folder {} is locked by {}; waiting up to {} s for a sign of it",
+                          folder_.string(), name_of(file.owner),
+                          std::chrono::ceil<std::chrono::seconds>(times_.silence).count()));
+    }
+    std::this_thread::sleep_for(times_.poll);
+    return Finding::kNotYet;
+  }
+
+ private:
+  const fs::path& folder_;
+  const OnLockNotice& notice_;
+  const LockTimes& times_;
+  std::string id_;
+  std::string text_;
+  Clock::time_point since_;
+  std::string told_of_;
+};
+
+/// Returns the descriptor of the lock's file.
+int lock(const fs::path& folder, const RunOwner& self, const OnLockNotice& notice, const LockTimes& times) {
+  Vigil vigil(folder, notice, times);
+  for (;;) {
+    const std::vector<LockFile> chain = read_chain(folder);
+    if (chain.empty()) {
+      const int descriptor = create_exclusively(RunFolder{folder}.lock(), lock_text(self, 0));
+      if (descriptor >= 0) return descriptor;
+      continue;
+    }
+    const LockFile& last = chain.back();
+    OwnerState state = last.owner ? state_of(*last.owner, self) : OwnerState::kUnknown;
+    if (state == OwnerState::kUnknown) {
+      const Vigil::Finding finding = vigil.look(last);
+      if (finding == Vigil::Finding::kNotYet) continue;
+      state = finding == Vigil::Finding::kAlive ? OwnerState::kRunning : OwnerState::kGone;
+    }
+    if (state == OwnerState::kRunning) refuse(folder, *last.owner, self);
+    const int descriptor = replace(folder, chain, self);
+    if (descriptor < 0) continue;
+    notice(fmt::format("the run folder {} was locked by {}, which is gone; its lock is taken over",
+                       folder.string(), name_of(last.owner)));
+    return descriptor;
+  }
+}
+
+/// All signals are blocked in this thread, and in those it starts, while this exists.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+RunLock::RunLock(fs::path folder, RunOwner owner, bool removes)
+    : folder_(std::move(folder)), owner_(std::move(owner)), removes_(removes) {}
+
+std::unique_ptr<RunLock> RunLock::acquire(const fs::path& folder, const OnLockNotice& notice,
+                                          const LockTimes& times, const RunOwner& self) {
+  std::unique_ptr<RunLock> result(new RunLock(folder, self, /*removes=*/true));
+  result->descriptor_ = lock(folder, self, notice, times);
+  result->start_heartbeat(times.heartbeat);
+  return result;
+}
+
+std::unique_ptr<RunLock> RunLock::acquire_for_child(const fs::path& folder, const OnLockNotice& notice) {
+  std::unique_ptr<RunLock> result(new RunLock(folder, this_process(), /*removes=*/true));
+  result->descriptor_ = lock(folder, result->owner_, notice, {});
+  return result;
+}
+
+std::unique_ptr<RunLock> RunLock::inherit(const fs::path& folder, const LockTimes& times) {
+  RunOwner self = this_process();
+  const std::vector<LockFile> chain = read_chain(folder);
+  const std::optional<RunOwner> parent = chain.empty() ? std::nullopt : chain.back().owner;
+  if (!parent || parent->machine != self.machine || parent->pid != getppid())
+    throw UsageError(
+        fmt::format("the run folder {} is not locked by the process that started this one, but by {}",
+                    folder.string(), chain.empty() ? "nobody" : name_of(parent)));
+  self.id = parent->id;
+  std::unique_ptr<RunLock> result(new RunLock(folder, self, /*removes=*/false));
+  const fs::path& path = chain.back().path;
+  result->descriptor_ = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+  if (result->descriptor_ < 0) throw_io_error("open", path, errno);
+  const std::string text = lock_text(self, 0);
+  write_at(result->descriptor_, path, 0, text);
+  if (ftruncate(result->descriptor_, static_cast<off_t>(text.size())) != 0)
+    throw_io_error("write", path, errno);
+  result->start_heartbeat(times.heartbeat);
+  return result;
+}
+
+RunLock::~RunLock() {
+  if (heartbeat_.joinable()) {
+    {
+      const std::scoped_lock guard(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    heartbeat_.join();
+  }
+  try {
+    if (removes_ && descriptor_ >= 0) remove();
+  } catch (const std::exception&) {
+    // The next run finds that this process is gone.
+  }
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+/// As any other process would replace it, so that one that is about to does not lose what it gets.
+void RunLock::remove() const {
+  const std::vector<LockFile> chain = read_chain(folder_);
+  if (chain.size() != 1 || !is_owner(chain, owner_)) return;
+  RunOwner remover = this_process();
+  const fs::path claim = chain.back().claim();
+  const Descriptor file(create_exclusively(claim, lock_text(remover, 0)));
+  if (file.number() < 0) return;
+  if (extends(read_chain(folder_), chain, remover.id)) unlink(chain.back().path.c_str());
+  unlink(claim.c_str());
+}
+
+void RunLock::check() const {
+  const std::vector<LockFile> chain = read_chain(folder_);
+  if (is_owner(chain, owner_)) return;
+  throw UsageError(
+      fmt::format("the run folder {} is no longer locked by this run, but by {}. This run ends, and what it "
+                  "did since its last "
+                  "checkpoint is lost. It was stopped for long or cut off from the file system, or the lock "
+                  "file was removed.",
+                  folder_.string(), chain.empty() ? "nobody" : name_of(chain.back().owner)));
+}
+
+void RunLock::start_heartbeat(std::chrono::milliseconds interval) {
+  const SignalsBlocked blocked;
+  heartbeat_ = std::thread([this, interval] { beat(interval); });
+}
+
+void RunLock::beat(std::chrono::milliseconds interval) {
+  std::unique_lock guard(mutex_);
+  for (int64_t count = 1; !changed_.wait_for(guard, interval, [this] { return ends_; }); ++count) {
+    const std::string text = heartbeat_text(count);
+    // Failures are the file system's, which training meets as well. The file is ours, whatever its name is
+    // now.
+    [[maybe_unused]] const ssize_t written =
+        pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(heartbeat_offset()));
+    [[maybe_unused]] const int synced = fsync(descriptor_);
+  }
+}
+
+std::optional<RunOwner> lock_owner(const fs::path& folder) {
+  const std::vector<LockFile> chain = read_chain(folder);
+  return chain.empty() ? std::nullopt : chain.back().owner;
+}
+
+}  // namespace sdp

@@ -1,0 +1,111 @@
+#include <ATen/ATen.h>
+
+#include <atomic>
+#include <functional>
+#include <set>
+
+#include "catch.h"
+#include "comm/thread_ranks.h"
+#include "eval/evaluation.h"
+#include "memory/freed_memory.h"
+#include "spec/error.h"
+#include "spec/model_defaults.h"
+#include "test_device.h"
+
+namespace sdp {
+namespace {
+
+/// A few images of one colour each.
+class Colours : public ImageDataset {
+ public:
+  explicit Colours(std::set<int64_t> damaged = {})
+      : ImageDataset(OnError::kSkip), damaged_(std::move(damaged)) {}
+
+  int64_t size() const override { return 6; }
+  DataIdentity identity() const override { return {.samples = 6}; }
+  ImageShape shape() const override { return {3, 4, 4}; }
+  int64_t num_classes() const override { return 10; }
+  int64_t label(int64_t index) const override { return index; }
+  void read(int64_t index, std::span<uint8_t> chw) const override {
+    if (damaged_.contains(index)) throw DamagedImageError("image " + std::to_string(index));
+    std::fill(chw.begin(), chw.end(), static_cast<uint8_t>(40 * index));
+  }
+  const Normalization& normalization() const override { return normalization_; }
+
+ private:
+  std::set<int64_t> damaged_;
+  Normalization normalization_{{0.5F, 0.5F, 0.5F}, {0.5F, 0.5F, 0.5F}};
+};
+
+ExperimentSpec small_experiment(EvalMode mode) {
+  ExperimentSpec spec;
+  spec.model.name = ModelName::kMlp;
+  spec.model.width = 8;
+  spec.model.image_size = 4;
+  resolve_model(spec.model);
+  spec.subnetwork.workers = 2;
+  spec.subnetwork.coverage.text = "1/2";
+  spec.eval.mode = mode;
+  spec.eval.recalibrate_batches = 0;
+  spec.eval.branch_scale = BranchScale::kNone;
+  spec.eval.batch_size = 4;
+  return spec;
+}
+
+/// Runs `check` on both ranks with the evaluation's record and the full model.
+void evaluate(const ExperimentSpec& spec, const Colours& data,
+              const std::function<void(const EvalRecord&, LiveFullModel&)>& check) {
+  poison_freed_memory();
+  const Experiment experiment = make_experiment(spec, 2);
+  run_thread_ranks(
+      2,
+      [&](Communicator& comm) {
+        Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+        engine.initialize(3);
+        LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
+        const FeedSource source(data, spec.data, spec.train.precision, comm.device());
+        ProgressLine line(-1);
+        Evaluator evaluator(experiment, source, source, comm, line, [](const std::string& message) {
+          if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);
+        });
+        const EvalRecord record = evaluator.evaluate(full);
+        check(record, full);
+      },
+      Exchanges::kAtOnce, test_device());
+}
+
+TEST_CASE("streamed evaluation holds no branch afterwards, full evaluation all") {
+  for (const EvalMode mode : {EvalMode::kFull, EvalMode::kStreamed})
+    evaluate(small_experiment(mode), Colours(), [&](const EvalRecord&, LiveFullModel& full) {
+      bool held = true;
+      try {
+        full.parameter("blocks.0.mlp.0.weight");
+      } catch (const std::logic_error&) {
+        held = false;
+      }
+      if (held != (mode == EvalMode::kFull)) throw std::runtime_error("what is held after an evaluation");
+    });
+}
+
+TEST_CASE("a damaged image is no part of the mean, also where a batch has nothing else") {
+  for (const EvalMode mode : {EvalMode::kFull, EvalMode::kStreamed})
+    for (const int64_t batch_size : {4, 1}) {
+      ExperimentSpec spec = small_experiment(mode);
+      spec.eval.batch_size = batch_size;
+      const auto loss_without = [&](const std::set<int64_t>& damaged) {
+        std::atomic<double> loss = 0;
+        evaluate(spec, Colours(damaged), [&](const EvalRecord& record, LiveFullModel&) {
+          if (record.skipped_samples != static_cast<int64_t>(damaged.size()))
+            throw std::runtime_error("how many were skipped");
+          loss = record.loss;
+        });
+        return loss.load();
+      };
+      const double all = loss_without({});
+      CHECK((5 * loss_without({4}) + loss_without({0, 1, 2, 3, 5})) / 6 == Approx(all).epsilon(1e-6));
+      CHECK(loss_without({4}) != Approx(all).epsilon(1e-3));
+    }
+}
+
+}  // namespace
+}  // namespace sdp

@@ -1,0 +1,52 @@
+#include <cmath>
+
+#include "catch.h"
+#include "experiment/lr_schedule.h"
+
+namespace sdp {
+namespace {
+
+ScheduleSpec schedule(ScheduleName name) {
+  ScheduleSpec spec;
+  spec.name = name;
+  return spec;
+}
+
+TEST_CASE("warm-up is linear and ends at the peak") {
+  const RunLength length{.total_steps = 100, .warmup_steps = 10};
+  for (const ScheduleName name : {ScheduleName::kConstant, ScheduleName::kCosine, ScheduleName::kLinear}) {
+    for (int step = 0; step < 10; ++step)
+      CHECK(learning_rate(schedule(name), 0.4, length, step) == Approx(0.04 * (step + 1)));
+    CHECK(learning_rate(schedule(name), 0.4, length, 10) == Approx(0.4));
+  }
+}
+
+TEST_CASE("cosine follows the half wave down to its floor") {
+  ScheduleSpec spec = schedule(ScheduleName::kCosine);
+  const RunLength length{.total_steps = 110, .warmup_steps = 10};
+  CHECK(learning_rate(spec, 1, length, 35) == Approx((1 + std::sqrt(0.5)) / 2));
+  CHECK(learning_rate(spec, 1, length, 60) == Approx(0.5));
+  CHECK(learning_rate(spec, 1, length, 110) == Approx(0).margin(1e-15));
+  spec.final_lr_factor = 0.2;
+  CHECK(learning_rate(spec, 1, length, 60) == Approx(0.6));
+  CHECK(learning_rate(spec, 1, length, 110) == Approx(0.2));
+}
+
+TEST_CASE("linear goes straight to its floor") {
+  ScheduleSpec spec = schedule(ScheduleName::kLinear);
+  spec.final_lr_factor = 0.5;
+  CHECK(learning_rate(spec, 2, {.total_steps = 100, .warmup_steps = 0}, 50) == Approx(1.5));
+  CHECK(learning_rate(spec, 2, {.total_steps = 100, .warmup_steps = 0}, 100) == Approx(1.0));
+}
+
+TEST_CASE("step falls at its milestones") {
+  const RunLength length{.total_steps = 100, .warmup_steps = 0};
+  const ScheduleSpec spec = schedule(ScheduleName::kStep);  // by 0.1 at 0.5 and 0.75
+  CHECK(learning_rate(spec, 1, length, 49) == Approx(1));
+  CHECK(learning_rate(spec, 1, length, 50) == Approx(0.1));
+  CHECK(learning_rate(spec, 1, length, 74) == Approx(0.1));
+  CHECK(learning_rate(spec, 1, length, 75) == Approx(0.01));
+}
+
+}  // namespace
+}  // namespace sdp

@@ -1,0 +1,60 @@
+// Which rows the table of workers has, and what stands in them.
+
+#include "plan/cost_table.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+
+namespace sdp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json cost(int units, int64_t bytes) {
+  Json result = {{"units", std::vector<int>(units, 0)}, {"parameters", 1000}, {"flops_per_sample", 2000}};
+  for (const char* key :
+       {"parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes", "bytes_sent_per_step"})
+    result[key] = bytes;
+  result["peak_bytes"]["total"] = 5 * bytes;
+  return result;
+}
+
+/// Lines below the header, single spaces between words.
+std::vector<std::string> rows_of(const std::string& table) {
+  std::istringstream lines(table);
+  std::vector<std::string> rows;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string row;
+    for (std::string word; words >> word;)
+      row += (row.empty() ? "" : " ") + word;
+    rows.push_back(row);
+  }
+  REQUIRE(rows.size() >= 2);
+  return {rows.begin() + 2, rows.end()};
+}
+
+TEST_CASE("equal workers are one row, and there is nothing to sum up") {
+  Json dense = cost(5, 300);
+  dense.erase("peak_bytes");
+  CHECK(rows_of(cost_table("worker", Json(64, cost(2, 100)), &dense)) ==
+        std::vector<std::string>{"0-63 2 1.00 k 2.00 k 100 B 100 B 100 B 100 B 100 B 500 B",
+                                 "DDP 5 1.00 k 2.00 k 300 B 300 B 300 B 300 B 300 B"});
+}
+
+TEST_CASE("unequal workers are summed up over all of them") {
+  const Json costs = {cost(2, 100), cost(3, 400), cost(2, 100), cost(2, 100), cost(2, 100)};
+  CHECK(rows_of(cost_table("process", costs, nullptr)) ==
+        std::vector<std::string>{"0 2-4 2 1.00 k 2.00 k 100 B 100 B 100 B 100 B 100 B 500 B",
+                                 "1 3 1.00 k 2.00 k 400 B 400 B 400 B 400 B 400 B 1.95 KiB",
+                                 "smallest 2 1.00 k 2.00 k 100 B 100 B 100 B 100 B 100 B 500 B",
+                                 "mean 2.2 1.00 k 2.00 k 160 B 160 B 160 B 160 B 160 B 800 B",
+                                 "largest 3 1.00 k 2.00 k 400 B 400 B 400 B 400 B 400 B 1.95 KiB"});
+}
+
+}  // namespace
+}  // namespace sdp

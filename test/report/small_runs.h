@@ -1,0 +1,52 @@
+#pragma once
+
+// Runs that were never trained: their values are chosen by the test.
+
+#include "report/run.h"
+
+namespace sdp {
+
+/// Four workers of 100, 200, 300 and 400 FLOPs per sample on two processes; 8 samples per step and worker.
+inline Run small_run(int64_t seed = 0, int64_t owners = 2) {
+  Run run;
+  run.dir = "runs/small";
+  run.spec.name = "small";
+  run.spec.seed = seed;
+  run.spec.subnetwork.workers = 4;
+  run.spec.subnetwork.coverage.text = std::to_string(owners) + "/4";
+  run.spec.train.batch_size_per_worker = 4;
+  run.spec.train.accumulate_steps = 2;
+  run.spec.train.max_steps = 30;
+  run.plan = {.workers = 4,
+              .owners_per_unit = owners,
+              .processes = 2,
+              .flops_share = 0.5,
+              .flops_per_sample = {100, 200, 300, 400},
+              .parameters = {10, 40, 20, 30}};
+  return run;
+}
+
+inline TrainRecord train_record(int64_t step, double loss, double step_ms) {
+  TrainRecord record;
+  record.step = step;
+  record.epoch = 0.05 * static_cast<double>(step);
+  record.loss = loss;
+  record.samples_per_s = 32e3 / step_ms;
+  record.step_ms = step_ms;
+  record.peak_process_memory_bytes = 1 << 20;
+  record.exchange.reduce_bytes = {100, 300};
+  record.exchange.publish_bytes = {20, 60};
+  record.memory = {.activations_bytes = {1000, 900},
+                   .weights_bytes = {100, 300},
+                   .gradients_bytes = {10, 20},
+                   .optimizer_bytes = {5, 5},
+                   .buckets_bytes = {1, 2}};
+  return record;
+}
+
+/// As one that reached its end.
+inline void finish(Run& run) {
+  run.end = RunSummary{.step = run.step(), .total_steps = run.step(), .device = "CPU", .version = "1"};
+}
+
+}  // namespace sdp

@@ -1,0 +1,219 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "catch.h"
+#include "report/find_runs.h"
+#include "report/measures.h"
+#include "small_runs.h"
+#include "spec/error.h"
+#include "temp_folder.h"
+
+using namespace sdp;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kPlan =
+    R"({"workers":2,"owners_per_unit":1,"processes":2,"flops_share":0.5,)"
+    R"("per_worker":[{"flops_per_sample":10.0,"parameters":7},{"flops_per_sample":30.0,"parameters":5}]})";
+constexpr const char* kMetrics =
+    R"({"kind":"train","step":10,"epoch":0.5,"loss":2.5,"samples_per_s":null,"step_ms":3.0})"
+    "\n"
+    R"({"kind":"other","step":10})"
+    "\n"
+    R"({"kind":"eval","step":10,"loss":2.0,"accuracy":0.25,"subnetwork_loss":[3,null],"subnetwork_accuracy":[0.1,0.2]})"
+    "\n";
+
+void put_run(const fs::path& dir, const std::string& metrics = kMetrics) {
+  fs::create_directories(dir);
+  put(dir / "spec.yaml",
+      "name: r\nseed: 4\ndata: {name: cifar10, path: p}\nsubnetwork: {workers: 2, coverage: 1/2}\n"
+      "train: {epochs: 4, budget: coverage, batch_size_per_worker: 3}\n");
+  put(dir / "plan.json", kPlan);
+  put(dir / "metrics.jsonl", metrics);
+}
+
+}  // namespace
+
+TEST_CASE("a run is read from its folder", "[study]") {
+  const TempFolder folder;
+  put_run(folder.path(), std::string(kMetrics) + R"({"kind":"train","st)");  // cut short
+  Run run = read_run(folder.path());
+  CHECK(run.spec.seed == 4);
+  CHECK(run.train.size() == 1);
+  CHECK(std::isnan(run.train[0].samples_per_s));
+  REQUIRE(run.evals.size() == 1);
+  CHECK(run.evals[0].subnetwork_accuracy == std::vector<double>{0.1, 0.2});
+  REQUIRE(run.evals[0].subnetwork_loss.size() == 2);
+  CHECK(run.evals[0].subnetwork_loss[0] == 3);
+  CHECK(std::isnan(run.evals[0].subnetwork_loss[1]));
+  CHECK(run.step() == 10);
+  CHECK(run.samples_per_step() == 6);
+  CHECK(run.flops_per_step() == 3 * (10 + 30));
+  // 4 epochs times 1/C, at 20 steps per epoch.
+  CHECK(run.total_steps() == 160);
+  CHECK_FALSE(run.is_finished());
+
+  write_summary(folder / "summary.json", {.step = 10, .total_steps = 10, .device = "CPU", .version = "1"});
+  run = read_run(folder.path());
+  CHECK(run.is_finished());
+  CHECK(run.total_steps() == 10);
+  CHECK(run.end->device == "CPU");
+  write_summary(folder / "summary.json", {.step = 5, .total_steps = 5});  // of before it was resumed
+  CHECK_FALSE(read_run(folder.path()).is_finished());
+
+  fs::remove(folder / "metrics.jsonl");
+  fs::remove(folder / "summary.json");
+  run = read_run(folder.path());
+  CHECK(run.step() == 0);
+  CHECK_FALSE(run.total_steps());
+}
+
+TEST_CASE("what cannot be read is named", "[study]") {
+  const TempFolder folder;
+  const auto reason = [&] { return message_of<DataError>([&] { read_run(folder.path()); }); };
+  for (const char* line :
+       {"{\"kind\n", "7\n", "{\"step\":1}\n", "{\"kind\":\"train\"}\n",
+        "{\"kind\":\"train\",\"step\":\"x\"}\n", "{\"kind\":\"eval\",\"step\":1,\"loss\":[]}\n"}) {
+    put_run(folder.path(), std::string(kMetrics) + line + kMetrics);
+    CHECK(contains(reason(), (folder / "metrics.jsonl").string() + ", line 4:"));
+  }
+  put_run(folder.path());
+  for (const char* plan :
+       {"{}", "[", R"({"workers":2,"owners_per_unit":1,"processes":0,"flops_share":1,"per_worker":[]})"}) {
+    put(folder / "plan.json", plan);
+    CHECK(contains(reason(), "plan.json"));
+  }
+  fs::remove(folder / "plan.json");
+  CHECK(contains(reason(), "plan.json"));
+  put_run(folder.path());
+  put(folder / "summary.json", "{}");
+  CHECK(contains(reason(), "summary.json"));
+}
+
+TEST_CASE("runs are searched, each found once, broken ones with their reason", "[study]") {
+  const TempFolder folder;
+  for (const char* name : {"b/2", "b/1", "a", "b/1/inner"})
+    put_run(folder / name);
+  put(folder / "a/plan.json", "?");
+  fs::create_directory_symlink(folder.path(), folder / "b/back");
+  put(folder / "b/sweep.json",
+      R"({"name":"s","runs":[{"name":"x","folder":"2","label":"two"},{"name":"y","folder":"1","label":""}]})");
+  const FoundRuns found = find_runs({folder.path(), folder / "b"});
+  REQUIRE(found.runs.size() == 2);
+  CHECK(found.runs[0].dir == folder / "b/1");
+  CHECK(found.runs[0].sweep_label.empty());
+  CHECK(found.runs[1].dir == folder / "b/2");
+  CHECK(found.runs[1].sweep_label == "two");
+  REQUIRE(found.unreadable.size() == 1);
+  CHECK(found.unreadable[0].dir == folder / "a");
+  CHECK(contains(found.unreadable[0].reason, "plan.json"));
+  CHECK(find_runs({folder / "b/2"}).runs.size() == 1);
+
+  put(folder / "b/sweep.json", R"({"name":"s","runs":[{"name":"x","folder":"2","label":"DDP, width 12"}]})");
+  const std::string wrong = message_of<UsageError>([&] { find_runs({folder / "b"}); });
+  CHECK(contains(wrong, (folder / "b/2").string()));
+  CHECK(contains(wrong, "says DDP, but the run is B-SDP"));
+
+  fs::create_directory(folder / "empty");
+  CHECK(contains(message_of<UsageError>([&] { find_runs({folder / "empty"}); }), "there is no run in it"));
+  CHECK(contains(message_of<UsageError>([&] { find_runs({folder / "none"}); }), "no such folder"));
+  put(folder / "b/sweep.json", "{}");
+  CHECK(contains(message_of<DataError>([&] { find_runs({folder.path()}); }), "sweep.json"));
+}
+
+TEST_CASE("copies of a run count once, other continuations of it do not", "[study]") {
+  const TempFolder folder;
+  const auto put_copy = [&](const char* name, const RunHistory& history, int64_t step) {
+    put_run(folder / name, fmt::format("{{\"kind\":\"train\",\"step\":{},\"loss\":1}}\n", step));
+    put(folder / name / "run.json", history_text(history));
+  };
+  RunHistory history = new_history();
+  put_copy("a", history, 10);
+  put_copy("b", history, 20);
+  put_copy("c", history, 20);
+  put_copy("other", new_history(), 20);
+  history.changes = {{.step = 10, .key = "optimizer.lr", .was = "1", .now = "2"}};
+  put_copy("changed", history, 20);
+  const FoundRuns found = find_runs({folder.path()});
+  std::vector<std::filesystem::path> counted;
+  for (const Run& run : found.runs)
+    counted.push_back(run.dir.filename());
+  CHECK(counted == std::vector<fs::path>{"b", "changed", "other"});
+  REQUIRE(found.copies.size() == 2);
+  for (const CopiedRun& copy : found.copies)
+    CHECK(copy.counted == folder / "b");
+  CHECK(found.copies[0].dir == folder / "a");
+  CHECK(found.copies[1].dir == folder / "c");
+}
+
+TEST_CASE("measures of a run", "[study]") {
+  Run run = small_run();
+  CHECK(std::isnan(measure(run).accuracy));
+  CHECK(measure(run).largest_parameters == 40);
+  CHECK(std::isnan(measure(run).step_ms));
+  CHECK(std::isnan(measure(run).peak_tensor_memory_bytes));
+
+  run.train = {train_record(10, 3, 900)};
+  CHECK(measure(run).step_ms == 900);
+  run.train.push_back(train_record(20, 2, 20));
+  run.train.push_back(train_record(30, 1, 40));
+  run.train[0].memory.activations_bytes = {1, 7000};
+  run.train[1].peak_process_memory_bytes = 3 << 20;
+  run.evals = {{.step = 20, .loss = 9, .accuracy = 0.1},
+               {.step = 30,
+                .loss = 1.5,
+                .accuracy = 0.5,
+                .accuracy_uncorrected = 0.25,
+                .subnetwork_loss = {1, 4, 2, 3},
+                .subnetwork_accuracy = {0.5, 0.3, 0.1, 0.5}}};
+  const Measures measures = measure(run);
+  CHECK(measures.accuracy == 0.5);
+  CHECK(measures.loss == 1.5);
+  CHECK(measures.accuracy_uncorrected == 0.25);
+  CHECK(std::isnan(measures.loss_uncorrected));
+  CHECK(measures.subnetwork_accuracy_mean == Approx(0.35));
+  CHECK(measures.subnetwork_accuracy_min == 0.1);
+  CHECK(measures.subnetwork_accuracy_max == 0.5);
+  CHECK(measures.subnetwork_loss_mean == 2.5);
+  CHECK(measures.subnetwork_loss_min == 1);
+  CHECK(measures.subnetwork_loss_max == 4);
+  CHECK(std::isnan(measures.perplexity));  // of images
+  CHECK(measures.steps == 30);
+  CHECK(measures.epochs == Approx(1.5));
+  CHECK(measures.training_flops == 30.0 * 4 * 2 * (100 + 200 + 300 + 400));
+  CHECK(measures.step_ms == 30);  // without the first
+  CHECK(measures.samples_per_s == Approx((1600 + 800) / 2.0));
+  CHECK(measures.sent_bytes_per_step == (100 + 300 + 20 + 60) / 2.0);
+  CHECK(measures.peak_tensor_memory_bytes == 7000 + 300 + 20 + 5 + 2);
+  CHECK(measures.peak_tensor_memory_per_worker_bytes == measures.peak_tensor_memory_bytes / 2);
+  CHECK(measures.peak_process_memory_bytes == 3 << 20);
+  CHECK(measures.peak_activations_bytes == 7000);
+  CHECK(measures.peak_buckets_bytes == 2);
+}
+
+TEST_CASE("perplexities of a language model", "[study]") {
+  Run run = small_run();
+  run.spec.data.name = DatasetName::kTokens;
+  run.evals = {{.step = 30, .loss = std::log(20.0), .loss_uncorrected = std::log(400.0)}};
+  CHECK(measure(run).perplexity == Approx(20));
+  CHECK(measure(run).perplexity_uncorrected == Approx(400));
+}
+
+TEST_CASE("the memory of an evaluation is not training's", "[study]") {
+  Run run = small_run();
+  run.train = {train_record(10, 3, 1), train_record(20, 2, 1), train_record(30, 1, 1)};
+  run.train[2].memory.activations_bytes = {50000, 1};
+  CHECK(measure(run).peak_tensor_memory_bytes == 50000 + 100 + 10 + 5 + 1);
+  run.evals = {{.step = 20}};  // after the line of step 20: in the next one's interval
+  CHECK(measure(run).peak_tensor_memory_bytes == 900 + 300 + 20 + 5 + 2);
+  run.evals = {{.step = 5}, {.step = 10}, {.step = 25}};  // in every interval
+  CHECK(measure(run).peak_tensor_memory_bytes == 50000 + 100 + 10 + 5 + 1);
+}
+
+TEST_CASE("medians", "[study]") {
+  CHECK(median({3, 1, 2}) == 2);
+  CHECK(median({4, 1, NAN, 2, 3}) == 2.5);
+  CHECK(std::isnan(median({NAN})));
+}

@@ -1,0 +1,102 @@
+#include <limits>
+
+#include "catch.h"
+#include "io/glob.h"
+#include "telemetry/crc32c.h"
+#include "telemetry/event_file.h"
+#include "telemetry/run_metrics.h"
+#include "temp_folder.h"
+
+using namespace sdp;
+
+namespace {
+
+std::string bytes(std::initializer_list<int> values) {
+  std::string text;
+  for (const int value : values)
+    text += static_cast<char>(value);
+  return text;
+}
+
+std::vector<std::string> event_files(const TempFolder& folder) {
+  std::vector<std::string> names;
+  for (const auto& file : files_matching(folder.path(), "events.out.tfevents.*"))
+    names.push_back(file.filename().string());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("CRC-32C of RFC 3720's examples", "[events]") {
+  std::string ascending;
+  for (int i = 0; i < 32; ++i)
+    ascending += static_cast<char>(i);
+  const std::string descending(ascending.rbegin(), ascending.rend());
+  CHECK(crc32c(std::string(32, '\0')) == 0x8a9136aa);
+  CHECK(crc32c(std::string(32, '\xff')) == 0x62a8ab43);
+  CHECK(crc32c(ascending) == 0x46dd794e);
+  CHECK(crc32c(descending) == 0x113fdb5c);
+  // An iSCSI SCSI Read (10) command PDU.
+  std::string command(48, '\0');
+  command.replace(0, 2, bytes({0x01, 0xc0}));
+  command[16] = 0x14;
+  command[22] = 0x04;
+  command[27] = 0x14;
+  command[31] = 0x18;
+  command.replace(32, 1, bytes({0x28}));
+  command[40] = 0x02;
+  CHECK(crc32c(command) == 0xd9963a56);
+  CHECK(crc32c("") == 0);
+}
+
+TEST_CASE("an event in protobuf's wire format, byte by byte", "[events]") {
+  // 1.5 is 0x3ff8000000000000 as a double, 0.5 is 0x3f000000 as a float; 300 is ac 02 as a varint.
+  CHECK(scalars_event(1.5, 300, {{"a/b", 0.5}}) ==
+        bytes({0x09, 0, 0, 0, 0, 0, 0, 0xf8, 0x3f}) + bytes({0x10, 0xac, 0x02}) +
+            bytes({0x2a, 12, 0x0a, 10, 0x0a, 3, 'a', '/', 'b', 0x15, 0, 0, 0, 0x3f}));
+  const double infinity = std::numeric_limits<double>::infinity();
+  CHECK(scalars_event(1.5, 300, {{"x", std::nan("")}, {"y", -infinity}, {"a/b", 0.5}}) ==
+        scalars_event(1.5, 300, {{"a/b", 0.5}}));
+}
+
+TEST_CASE("event files of a folder are named in the order in which they were made", "[events]") {
+  const TempFolder folder;
+  put(folder / "events.out.tfevents.9000000000.elsewhere", "of a host whose clock is ahead");
+  for (int i = 0; i < 3; ++i)
+    EventFile(folder.path(), 0).append(1, {{"train/loss", 1}});
+  const std::vector<std::string> names = event_files(folder);
+  REQUIRE(names.size() == 4);
+  for (int i = 1; i < 4; ++i)
+    CHECK(names[static_cast<size_t>(i)].starts_with("events.out.tfevents.900000000" + std::to_string(i)));
+}
+
+TEST_CASE("records go to both files; what is null in the line is no scalar", "[events]") {
+  TrainRecord train = {.step = 4, .loss = 2, .overlap = std::nan("")};
+  EvalRecord eval = {.step = 4, .loss = 1, .accuracy = 0.5};
+  eval.subnetwork_loss = {1, 2};
+  eval.subnetwork_accuracy = {0.25, 0.5};
+  CHECK(scalars_of(train).size() == 10);
+  const std::vector<Scalar> scalars = scalars_of(eval);
+  REQUIRE(scalars.size() == 5);
+  CHECK(scalars[3].tag == "eval/subnetwork_loss");
+  CHECK(scalars[3].value == 1.5);
+  CHECK(scalars[4].tag == "eval/subnetwork_accuracy");
+  CHECK(scalars[4].value == 0.375);
+  eval.tokens = 1;
+  CHECK(scalars_of(eval).size() == 6);
+  const StartRecord start = {.step = 0, .data_s = 1};
+
+  const TempFolder folder;
+  const RunFolder run = {folder.path()};
+  RunMetrics metrics(run, 0);
+  metrics.append(start);
+  metrics.append(train);
+  metrics.append(eval);
+  CHECK(get(run.metrics()) ==
+        to_json_line(start) + "\n" + to_json_line(train) + "\n" + to_json_line(eval) + "\n");
+  const std::string events = get(folder.path() / event_files(folder).front());
+  CHECK(contains(events, "brain.Event:2"));
+  CHECK(contains(events, "train/loss"));
+  CHECK_FALSE(contains(events, "train/overlap"));
+  CHECK(contains(events, "eval/accuracy"));
+}

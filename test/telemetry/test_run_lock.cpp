@@ -1,0 +1,273 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "catch.h"
+#include "spec/error.h"
+#include "telemetry/run_folder.h"
+#include "telemetry/run_lock.h"
+#include "temp_folder.h"
+
+using namespace sdp;
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr LockTimes kFast = {
+    .heartbeat = milliseconds(20), .silence = milliseconds(300), .poll = milliseconds(5)};
+/// No heartbeat in the time of a test.
+constexpr LockTimes kSilent = {
+    .heartbeat = std::chrono::hours(1), .silence = milliseconds(100), .poll = milliseconds(5)};
+
+void no_notice(const std::string&) {}
+
+std::unique_ptr<RunLock> acquire(const TempFolder& folder, const LockTimes& times = kFast,
+                                 const RunOwner& self = this_process()) {
+  return RunLock::acquire(folder.path(), no_notice, times, self);
+}
+
+/// A process that has ended, and been waited for.
+RunOwner gone_process() {
+  RunOwner owner = this_process();
+  owner.pid = fork();
+  if (owner.pid == 0) _exit(0);
+  waitpid(static_cast<pid_t>(owner.pid), nullptr, 0);
+  return owner;
+}
+
+RunOwner elsewhere() {
+  RunOwner owner = this_process();
+  owner.host = "far-away";
+  owner.machine = "another";
+  return owner;
+}
+
+size_t names_in(const fs::path& folder) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+}  // namespace
+
+TEST_CASE("a lock file's text holds its owner, and its heartbeat where it is said to be", "[run_lock]") {
+  RunOwner owner = this_process();
+  owner.job = "77";
+  owner.job_restarts = 2;
+  CHECK(owner.pid == getpid());
+  CHECK(parse_lock_text(lock_text(owner, 5)) == owner);
+  std::string text = lock_text(owner, 5);
+  text.replace(heartbeat_offset(), heartbeat_text(6).size(), heartbeat_text(6));
+  CHECK(text == lock_text(owner, 6));
+  for (const char* damaged : {"", "{", "[]", "{\"id\": 1}"})
+    CHECK_FALSE(parse_lock_text(damaged).has_value());
+  CHECK(this_process().id != owner.id);
+}
+
+TEST_CASE("a folder that is locked is refused, naming the owner, until the lock goes", "[run_lock]") {
+  const TempFolder folder;
+  std::unique_ptr<RunLock> lock = acquire(folder);
+  lock->check();
+  CHECK(lock_owner(folder.path()) == lock->owner());
+  const std::string refusal = message_of<UsageError>([&] { acquire(folder); });
+  CHECK(contains(refusal, "process " + std::to_string(getpid())));
+  CHECK(contains(refusal, lock->owner().host));
+  CHECK(contains(refusal, lock->owner().since));
+  lock->check();
+  lock.reset();
+  CHECK(names_in(folder.path()) == 0);
+  CHECK_FALSE(lock_owner(folder.path()).has_value());
+  acquire(folder)->check();
+}
+
+TEST_CASE("of those who start at once exactly one gets the folder", "[run_lock]") {
+  const bool was_left_behind = GENERATE(false, true);
+  const RunOwner gone = gone_process();
+  for (int round = 0; round < 20; ++round) {
+    const TempFolder folder;
+    if (was_left_behind) put(RunFolder{folder.path()}.lock(), lock_text(gone, 3));
+    std::atomic<int> waiting{4};
+    std::atomic<int> owners{0};
+    std::atomic<int> refused{0};
+    const auto compete = [&] {
+      waiting -= 1;
+      while (waiting > 0) {
+      }
+      try {
+        const std::unique_ptr<RunLock> lock = acquire(folder);
+        owners += 1;
+        while (owners + refused < 4)
+          std::this_thread::yield();
+        lock->check();
+      } catch (const UsageError&) {
+        refused += 1;
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back(compete);
+    for (std::thread& thread : threads)
+      thread.join();
+    CHECK(owners == 1);
+    CHECK(refused == 3);
+    CHECK(names_in(folder.path()) == 0);
+  }
+}
+
+TEST_CASE("processes take turns, and never two at a time", "[run_lock]") {
+  const TempFolder folder;
+  const fs::path inside = folder / "inside";
+  // Each locks the folder until it has done so ten times; half of the time it ends with the lock left behind.
+  const auto child = [&] {
+    for (int done = 0; done < 10;) {
+      try {
+        const pid_t owner = fork();
+        if (owner == 0) {
+          std::unique_ptr<RunLock> lock = acquire(folder, kSilent);
+          if (!fs::create_directory(inside)) _exit(2);  // somebody else owns the folder too
+          std::this_thread::sleep_for(milliseconds(1));
+          fs::remove(inside);
+          if (done % 2 == 0) _exit(0);
+          lock.reset();
+          _exit(0);
+        }
+        int status = 0;
+        waitpid(owner, &status, 0);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) ++done;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return 2;
+      } catch (...) {
+        _exit(3);
+      }
+    }
+    return 0;
+  };
+  std::vector<pid_t> children;
+  for (int i = 0; i < 3; ++i) {
+    children.push_back(fork());
+    if (children.back() == 0) _exit(child());
+  }
+  for (const pid_t pid : children) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+}
+
+TEST_CASE("the lock of a process that is gone is taken over at once", "[run_lock]") {
+  const TempFolder folder;
+  RunOwner owner = gone_process();
+  SECTION("no process has its number") {}
+  SECTION("another process has its number now") {
+    owner.pid = getpid();
+    owner.process_start -= 1;
+  }
+  SECTION("its job was started again since") {
+    owner = elsewhere();
+    owner.job = "77";
+  }
+  put(RunFolder{folder.path()}.lock(), lock_text(owner, 3));
+  RunOwner self = this_process();
+  self.job = "77";
+  self.job_restarts = 1;
+  std::string notice;
+  const auto lock = RunLock::acquire(
+      folder.path(), [&](const std::string& message) { notice = message; },
+      {.heartbeat = milliseconds(20), .silence = std::chrono::hours(1), .poll = milliseconds(5)}, self);
+  lock->check();
+  CHECK(contains(notice, describe(owner)));
+  CHECK(lock_owner(folder.path())->id == self.id);
+  CHECK(names_in(folder.path()) == 1);
+}
+
+TEST_CASE("a job that was not started again since does not take over its own run", "[run_lock]") {
+  const TempFolder folder;
+  RunOwner owner = this_process();
+  owner.job = "77";
+  owner.job_restarts = 1;
+  const auto lock = acquire(folder, kFast, owner);
+  for (const int64_t restarts : {0, 1}) {
+    RunOwner self = this_process();
+    self.job = "77";
+    self.job_restarts = restarts;
+    CHECK(contains(message_of<UsageError>([&] { acquire(folder, kFast, self); }), "SLURM job 77, restart 1"));
+  }
+}
+
+TEST_CASE("an owner on another host is gone when its heartbeat stops", "[run_lock]") {
+  const TempFolder folder;
+  const RunOwner owner = elsewhere();
+  std::vector<std::string> notices;
+  const auto start = [&] {
+    return RunLock::acquire(
+        folder.path(), [&](const std::string& message) { notices.push_back(message); }, kFast);
+  };
+  SECTION("it goes on") {
+    const auto lock = acquire(folder, kFast, owner);
+    const std::string refusal = message_of<UsageError>(start);
+    CHECK(contains(refusal, "far-away"));
+    lock->check();
+  }
+  SECTION("it has stopped") {
+    put(RunFolder{folder.path()}.lock(), lock_text(owner, 3));
+    start()->check();
+    REQUIRE(notices.size() == 2);  // waits, takes over
+    CHECK(contains(notices[0], "far-away"));
+  }
+  SECTION("it comes back after that") {
+    const auto late = acquire(folder, kSilent, owner);
+    const auto lock = start();
+    CHECK_THROWS_AS(late->check(), UsageError);
+    lock->check();
+  }
+  SECTION("nobody knows who it was") {
+    put(RunFolder{folder.path()}.lock(), "");
+    start()->check();
+  }
+}
+
+TEST_CASE("an owner notices that its lock was taken, and leaves the other's alone", "[run_lock]") {
+  const TempFolder folder;
+  auto lock = acquire(folder);
+  fs::remove(RunFolder{folder.path()}.lock());
+  CHECK_THROWS_AS(lock->check(), UsageError);
+  const auto other = acquire(folder);
+  CHECK(contains(message_of<UsageError>([&] { lock->check(); }), other->owner().since));
+  lock.reset();
+  other->check();
+}
+
+TEST_CASE("a start that ended while it took a lock over keeps nobody out", "[run_lock]") {
+  const TempFolder folder;
+  const fs::path lock = RunFolder{folder.path()}.lock();
+  const RunOwner first = gone_process();
+  const RunOwner second = gone_process();
+  put(lock, lock_text(first, 0));
+  put(lock.string() + "." + first.id, lock_text(second, 0));
+  acquire(folder)->check();
+  CHECK(names_in(folder.path()) == 0);
+}
+
+TEST_CASE("a child becomes the owner of its parent's lock", "[run_lock]") {
+  const TempFolder folder;
+  auto parent = RunLock::acquire_for_child(folder.path(), no_notice);
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      const auto inherited = RunLock::inherit(folder.path());
+      inherited->check();
+      const std::optional<RunOwner> owner = lock_owner(folder.path());
+      _exit(owner && owner->pid == getpid() && owner->id == parent->owner().id ? 0 : 1);
+    } catch (...) {
+      _exit(2);
+    }
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  parent->check();
+  CHECK_THROWS_AS(RunLock::inherit(folder.path()), UsageError);  // this process has no such parent
+  parent.reset();
+  CHECK(names_in(folder.path()) == 0);
+}
