@@ -2,19 +2,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 
 #include "io/atomic_file.h"
 #include "process/awaited_signals.h"
 #include "process/copy.h"
 #include "process/tail.h"
 #include "spec/error.h"
+#include "telemetry/run_lock.h"
 #include "text/units.h"
 
 namespace sdp {
@@ -27,21 +28,6 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-/// A file descriptor that is closed at the end.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -50,92 +36,160 @@ void make_folder(const fs::path& folder) {
                                  folder.string(), error.message()));
 }
 
-/// Opens the sweep's folder and keeps other sweeps out of it for as long as the descriptor is open.
-int lock_folder(const fs::path& folder) {
-  make_folder(folder);
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) throw_io_error("open", folder, errno);
-  // A file system without locks is no reason not to run.
-  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    close(descriptor);
-    throw UsageError(
-        fmt::format("another sweep is at work in {}. Wait for it, or set another name.", folder.string()));
+/// Where a run prints to, and where its part of it begins.
+class Output {
+ public:
+  explicit Output(const RunFolder& folder) : path_(folder.output()) {
+    make_folder(folder.dir);
+    descriptor_ =
+        open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+    if (descriptor_ < 0) throw_io_error("write", path_, errno);
+    begin_bytes_ = fs::file_size(path_);
   }
-  return descriptor;
+  ~Output() { close(descriptor_); }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  std::deque<std::string> last_lines() const { return sdp::last_lines(path_, begin_bytes_); }
+
+ private:
+  fs::path path_;
+  int descriptor_ = -1;
+  std::uintmax_t begin_bytes_ = 0;
+};
+
+/// Several sweeps may do this at the same time, and all write the same.
+void write_sweep_json(const Sweep& sweep) {
+  const std::string json = sweep_json(sweep);
+  const fs::path file = sweep.folder / "sweep.json";
+  std::error_code ignored;
+  if (fs::exists(file, ignored) && read_text(file) == json) return;
+  const fs::path own = sweep.folder / ("sweep-" + random_id() + ".json");
+  write_file_atomically(own, json);
+  std::error_code error;
+  fs::rename(own, file, error);
+  if (error) throw_io_error("write", file, error.value());
 }
 
-/// Where a run prints to, and where its part of it begins.
-struct Output {
-  explicit Output(const SweepRun& run) : path(run.folder.output()) {
-    make_folder(run.folder.dir);
-    descriptor =
-        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
-    if (descriptor < 0) throw_io_error("write", path, errno);
-    begin_bytes = fs::file_size(path);
-  }
-  fs::path path;
-  int descriptor = -1;
-  std::uintmax_t begin_bytes = 0;
-};
+/// How often runs that are at work elsewhere are looked at, where nothing else is left to do.
+constexpr std::chrono::seconds kLookEvery{2};
 
 class SweepRunner {
  public:
   SweepRunner(const Sweep& sweep, const SweepOptions& options)
       : sweep_(sweep), options_(options), is_terminal_(isatty(STDOUT_FILENO) == 1) {
-    for (const SweepRun& run : sweep.runs)
-      left_ += run.stage != RunStage::kDone ? 1 : 0;
+    for (size_t i = 0; i < sweep.runs.size(); ++i)
+      if (sweep.runs[i].state.stage != RunStage::kDone)
+        open_.push_back({.index = i, .lock = LockWatch(sweep.runs[i].folder.dir)});
+    at_first_ = open_.size();
   }
 
   int run() {
     say(fmt::format("sweep {}: {} runs in {}, {} of them done", sweep_.name, sweep_.runs.size(),
-                    sweep_.folder.string(), sweep_.runs.size() - left_));
-    for (size_t i = 0; i < sweep_.runs.size() && !is_stopped(); ++i)
-      if (sweep_.runs[i].stage != RunStage::kDone) run_one(i);
+                    sweep_.folder.string(), sweep_.runs.size() - at_first_));
+    while (!open_.empty() && !is_stopped())
+      if (!pass_over_open_runs()) wait_for_others();
     return report();
   }
 
  private:
+  /// Neither done nor failed.
+  struct OpenRun {
+    size_t index;
+    LockWatch lock;
+  };
   struct Failure {
     const SweepRun* run;
     int code;
   };
 
-  void run_one(size_t index) {
-    const SweepRun& run = sweep_.runs[index];
-    const std::string place = fmt::format("[{}/{}] {}", index + 1, sweep_.runs.size(), run.point.name);
-    say(run.stage == RunStage::kCut ? fmt::format("{}: goes on from step {}", place, run.step)
-                                    : fmt::format("{}: starts", place));
-    const Clock::time_point began = Clock::now();
-    const int code = run_child(run);
-    const double seconds = seconds_since(began);
-    if (code == static_cast<int>(ExitCode::kPreempted) || (code != 0 && stopped_)) {
-      stopped_ = true;
-      say(fmt::format("{}: stopped after {}", place, format_duration(seconds)));
-      return;
-    }
-    left_ -= 1;
-    ran_ += 1;
-    if (code != 0) failures_.push_back({&run, code});
-    std::string text =
-        fmt::format("{}: {} after {}", place, code == 0 ? "done" : end_of(code), format_duration(seconds));
-    const double elapsed = seconds_since(began_);
-    text += fmt::format("; elapsed {}", format_duration(elapsed));
-    if (left_ > 0)
-      text += fmt::format(", ETA {}",
-                          format_duration(elapsed / static_cast<double>(ran_) * static_cast<double>(left_)));
-    say(text);
+  const SweepRun& run_of(const OpenRun& open) const { return sweep_.runs[open.index]; }
+  std::string place_of(const OpenRun& open) const {
+    return fmt::format("[{}/{}] {}", open.index + 1, sweep_.runs.size(), run_of(open).point.name);
   }
 
-  /// The exit code of the run.
-  int run_child(const SweepRun& run) {
-    if (is_terminal_) return wait_for(start(run, -1));
-    const Output output(run);
-    const Descriptor descriptor(output.descriptor);
-    const int code = wait_for(start(run, output.descriptor));
-    if (code != 0 && code != static_cast<int>(ExitCode::kPreempted))
-      for (const std::string& line : last_lines(output.path, output.begin_bytes))
-        std::fprintf(stderr, "  %s\n", line.c_str());
-    return code;
+  /// Runs those that nobody is at work on. Returns whether there was one.
+  bool pass_over_open_runs() {
+    bool has_run = false;
+    for (size_t i = 0; i < open_.size() && !is_stopped();) {
+      OpenRun& open = open_[i];
+      const bool is_free = open.lock.look() == LockWatch::State::kFree;
+      // The lock comes first: a run that ends between the two is seen as done.
+      const RunState state = state_of_run(run_of(open).folder);
+      if (state.stage == RunStage::kDone) {
+        say(fmt::format("{}: done by another process{}", place_of(open), remaining(/*closed=*/1)));
+      } else {
+        if (is_free) has_run = true;
+        if (!is_free || !run_one(open, state)) {
+          ++i;
+          continue;
+        }
+      }
+      open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return has_run;
+  }
+
+  /// Returns whether the run was closed; otherwise another process was faster, or the run was stopped.
+  bool run_one(const OpenRun& open, const RunState& state) {
+    const SweepRun& run = run_of(open);
+    const std::string place = place_of(open);
+    say(state.stage == RunStage::kCut ? fmt::format("{}: goes on from step {}", place, state.step)
+                                      : fmt::format("{}: starts", place));
+    const Clock::time_point began = Clock::now();
+    const auto [code, last_lines] = run_child(run);
+    const std::string duration = format_duration(seconds_since(began));
+    if (code == static_cast<int>(ExitCode::kPreempted) || (code != 0 && stopped_)) {
+      stopped_ = true;
+      say(fmt::format("{}: stopped after {}", place, duration));
+      return false;
+    }
+    LockWatch lock(run.folder.dir);
+    if (code == static_cast<int>(ExitCode::kUsage) && lock.look() != LockWatch::State::kFree) {
+      say(fmt::format("{}: another process was faster", place));
+      return false;
+    }
+    for (const std::string& line : last_lines)
+      std::fprintf(stderr, "  %s\n", line.c_str());
+    if (code != 0) failures_.push_back({&run, code});
+    say(fmt::format("{}: {} after {}{}", place, code == 0 ? "done" : end_of(code), duration,
+                    remaining(/*closed=*/1)));
+    return true;
+  }
+
+  /// Of all processes together, as if those at work now stay. `closed`: runs that are still in the list.
+  std::string remaining(size_t closed) const {
+    const double elapsed = seconds_since(began_);
+    const size_t left = open_.size() - closed;
+    std::string text = fmt::format("; elapsed {}", format_duration(elapsed));
+    if (left > 0)
+      text += fmt::format(", ETA {}", format_duration(elapsed / static_cast<double>(at_first_ - left) *
+                                                      static_cast<double>(left)));
+    return text;
+  }
+
+  void wait_for_others() {
+    if (!has_told_of_others_) {
+      for (const OpenRun& open : open_)
+        say(fmt::format("{}: at work elsewhere ({}); waiting for it", place_of(open),
+                        open.lock.owner() ? describe(*open.lock.owner()) : "its lock file names nobody"));
+      has_told_of_others_ = true;
+    }
+    const std::optional<int> signal = signals_.wait(Clock::now() + kLookEvery);
+    stopped_ = stopped_ || (signal && *signal != SIGCHLD);
+  }
+
+  struct End {
+    int code = 0;
+    std::deque<std::string> last_lines = {};  ///< of what a run that failed printed, where it is not shown
+  };
+  End run_child(const SweepRun& run) {
+    if (is_terminal_) return {.code = wait_for(start(run, -1))};
+    const Output output(run.folder);
+    const int code = wait_for(start(run, output.descriptor()));
+    const bool failed = code != 0 && code != static_cast<int>(ExitCode::kPreempted);
+    return {.code = code, .last_lines = failed ? output.last_lines() : std::deque<std::string>{}};
   }
 
   pid_t start(const SweepRun& run, int output) const {
@@ -172,7 +226,7 @@ class SweepRunner {
     for (const Failure& failure : failures_)
       std::fprintf(stderr, "error: the run %s failed (%s); see %s\n", failure.run->point.name.c_str(),
                    end_of(failure.code).c_str(), failure.run->folder.dir.c_str());
-    if (left_ > 0) {
+    if (!open_.empty()) {
       say(fmt::format("sweep {}: stopped by a signal; the same command goes on with it", sweep_.name));
       return static_cast<int>(ExitCode::kPreempted);
     }
@@ -194,8 +248,9 @@ class SweepRunner {
   const bool is_terminal_;
   const AwaitedSignals signals_;
   const Clock::time_point began_ = Clock::now();
-  size_t left_ = 0;  ///< runs that are neither done nor failed
-  size_t ran_ = 0;
+  std::vector<OpenRun> open_;
+  size_t at_first_ = 0;  ///< open runs at the beginning
+  bool has_told_of_others_ = false;
   bool stopped_ = false;
   std::vector<Failure> failures_;
 };
@@ -203,11 +258,8 @@ class SweepRunner {
 }  // namespace
 
 int run_sweep(const Sweep& sweep, const SweepOptions& options) {
-  const Descriptor lock(lock_folder(sweep.folder));
-  const std::string json = sweep_json(sweep);
-  const fs::path file = sweep.folder / "sweep.json";
-  std::error_code ignored;
-  if (!fs::exists(file, ignored) || read_text(file) != json) write_file_atomically(file, json);
+  make_folder(sweep.folder);
+  write_sweep_json(sweep);
   return SweepRunner(sweep, options).run();
 }
 

@@ -11,6 +11,7 @@
 #include "spec/load.h"
 #include "spec/regime.h"
 #include "spec/value_text.h"
+#include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
 #include "text/table.h"
 
@@ -58,26 +59,24 @@ bool has_effect(const SpecChange& change) {
   return change.effect != SpecChange::Effect::kNone;
 }
 
-/// Fills in how far the run is.
+/// Fills in how far the run is and whether another process is at work on it.
 void look_at_folder(SweepRun& run, const ExperimentSpec& spec) {
-  std::error_code ignored;
   check_run_files(run.folder, /*to_write=*/true);
-  const std::optional<RunSummary> summary = read_summary(run.folder.summary());
-  const std::optional<int64_t> saved = CheckpointStore(run.folder.dir).latest_step();
-  if (!std::filesystem::exists(run.folder.spec(), ignored) || (!summary && !saved)) return;
-  const bool at_end = summary && summary->step >= summary->total_steps;
-  run.stage = at_end ? RunStage::kDone : RunStage::kCut;
-  run.step = at_end ? summary->step : saved.value_or(0);
-  run.changes = changes_between(load_saved_spec(run.folder.spec()), spec);
+  LockWatch lock(run.folder.dir);
+  if (lock.look() != LockWatch::State::kFree) run.owner = lock.owner();
+  run.state = state_of_run(run.folder);
+  if (run.state.stage != RunStage::kToDo)
+    run.changes = changes_between(load_saved_spec(run.folder.spec()), spec);
 }
 
-std::string state_of(const SweepRun& run) {
+std::string in_words(const SweepRun& run) {
   if (std::any_of(run.changes.begin(), run.changes.end(), has_effect)) return "of another spec";
-  switch (run.stage) {
+  if (run.owner) return fmt::format("at work on {}", run.owner->host);
+  switch (run.state.stage) {
     case RunStage::kToDo:
       return "to do";
     case RunStage::kCut:
-      return fmt::format("cut at step {}", run.step);
+      return fmt::format("cut at step {}", run.state.step);
     case RunStage::kDone:
       return "done";
   }
@@ -104,6 +103,16 @@ std::string own_settings(const Sweep& sweep, const SweepRun& run) {
 
 }  // namespace
 
+RunState state_of_run(const RunFolder& folder) {
+  std::error_code ignored;
+  const std::optional<RunSummary> summary = read_summary(folder.summary());
+  const std::optional<int64_t> saved = CheckpointStore(folder.dir).latest_step();
+  if (!std::filesystem::exists(folder.spec(), ignored) || (!summary && !saved)) return {};
+  if (summary && summary->step >= summary->total_steps)
+    return {.stage = RunStage::kDone, .step = summary->step};
+  return {.stage = RunStage::kCut, .step = saved.value_or(0)};
+}
+
 Sweep open_sweep(const SweepSpec& spec, const std::vector<std::string>& overrides, NamedFiles named_files,
                  const CheckRun& check) {
   refuse_overrides(spec, overrides);
@@ -127,10 +136,10 @@ Sweep open_sweep(const SweepSpec& spec, const std::vector<std::string>& override
       own.push_back("output.dir=" + yaml_text(experiment.output.dir));
       run.folder.dir = sweep.folder / run.point.name;
       look_at_folder(run, experiment);
-      if (run.stage == RunStage::kDone) return;
+      if (run.state.stage == RunStage::kDone || run.owner) return;
       check(experiment,
-            run.stage == RunStage::kCut
-                ? std::optional(CheckpointStore(run.folder.dir).verified_file(run.step, kSavedPlan))
+            run.state.stage == RunStage::kCut
+                ? std::optional(CheckpointStore(run.folder.dir).verified_file(run.state.step, kSavedPlan))
                 : std::nullopt);
     });
     sweep.runs.push_back(std::move(run));
@@ -152,7 +161,7 @@ std::string describe(const Sweep& sweep) {
   TextTable table({"run", "state", "sets"});
   std::string changes;
   for (const SweepRun& run : sweep.runs) {
-    table.add_row({run.point.name, state_of(run), own_settings(sweep, run)});
+    table.add_row({run.point.name, in_words(run), own_settings(sweep, run)});
     for (const SpecChange& change : run.changes)
       changes += fmt::format("{}: the run has another {}\n", run.point.name, change.text());
   }

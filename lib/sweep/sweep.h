@@ -20,17 +20,28 @@
 #include "spec/validate.h"
 #include "sweep/points.h"
 #include "telemetry/run_folder.h"
+#include "telemetry/run_owner.h"
 
 namespace sdp {
 
 enum class RunStage { kToDo, kCut, kDone };
 
+/// How far the run in a folder is.
+struct RunState {
+  RunStage stage = RunStage::kToDo;
+  int64_t step = 0;  ///< kCut: of the newest checkpoint; kDone: the last one
+};
+
+/// Throws DataError where a file of the folder cannot be read.
+RunState state_of_run(const RunFolder& folder);
+
 /// A point and how far its run is.
 struct SweepRun {
   SweepPoint point;  ///< with the name and output.dir of the run among its overrides
   RunFolder folder;
-  RunStage stage = RunStage::kToDo;
-  int64_t step = 0;  ///< of the newest checkpoint
+  RunState state = {};
+  /// Who holds the run folder's lock, without being gone: another sweep's run, perhaps on another host.
+  std::optional<RunOwner> owner = {};
   /// What the spec now says otherwise than that of the run. A run that is cut or done and for which one of
   /// them has an effect cannot be part of the sweep.
   std::vector<SpecChange> changes = {};
@@ -43,7 +54,7 @@ struct Sweep {
 };
 
 /// What has to be in order besides a run's spec for it to start: its plan, its processes. `saved_plan`: of a
-/// run that goes on. Throws UsageError.
+/// run that goes on. Not asked of a run that is done or at work. Throws UsageError.
 using CheckRun =
     std::function<void(const ExperimentSpec&, const std::optional<std::filesystem::path>& saved_plan)>;
 

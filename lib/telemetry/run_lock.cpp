@@ -161,46 +161,10 @@ std::string name_of(const std::optional<RunOwner>& owner) {
       fmt::format("the run folder {} is in use by {}. {}", folder.string(), describe(owner), advice));
 }
 
-/// Waits for a sign of an owner whose process cannot be seen from here.
-class Vigil {
- public:
-  Vigil(const fs::path& folder, const OnLockNotice& notice, const LockTimes& times)
-      : folder_(folder), notice_(notice), times_(times) {}
-
-  enum class Finding { kAlive, kGone, kNotYet };
-  Finding look(const LockFile& file) {
-    const Clock::time_point now = Clock::now();
-    const bool changed = file.text != text_;
-    if (file.id() == id_ && changed && file.owner) return Finding::kAlive;
-    if (file.id() != id_ || changed) {
-      id_ = file.id();
-      text_ = file.text;
-      since_ = now;
-    } else if (now - since_ >= times_.silence) {
-      return Finding::kGone;
-    } else if (id_ != told_of_) {
-      told_of_ = id_;
-      notice_(fmt::format("the run folder {} is locked by {}; waiting up to {} s for a sign of it",
-                          folder_.string(), name_of(file.owner),
-                          std::chrono::ceil<std::chrono::seconds>(times_.silence).count()));
-    }
-    std::this_thread::sleep_for(times_.poll);
-    return Finding::kNotYet;
-  }
-
- private:
-  const fs::path& folder_;
-  const OnLockNotice& notice_;
-  const LockTimes& times_;
-  std::string id_;
-  std::string text_;
-  Clock::time_point since_;
-  std::string told_of_;
-};
-
 /// Returns the descriptor of the lock's file.
 int lock(const fs::path& folder, const RunOwner& self, const OnLockNotice& notice, const LockTimes& times) {
-  Vigil vigil(folder, notice, times);
+  LockWatch watch(folder, times, self);
+  std::string told_of;  // id of a lock
   for (;;) {
     const std::vector<LockFile> chain = read_chain(folder);
     if (chain.empty()) {
@@ -209,13 +173,17 @@ int lock(const fs::path& folder, const RunOwner& self, const OnLockNotice& notic
       continue;
     }
     const LockFile& last = chain.back();
-    OwnerState state = last.owner ? state_of(*last.owner, self) : OwnerState::kUnknown;
-    if (state == OwnerState::kUnknown) {
-      const Vigil::Finding finding = vigil.look(last);
-      if (finding == Vigil::Finding::kNotYet) continue;
-      state = finding == Vigil::Finding::kAlive ? OwnerState::kRunning : OwnerState::kGone;
+    const LockWatch::State state = watch.judge(last.owner, last.text);
+    if (state == LockWatch::State::kHeld) refuse(folder, *last.owner, self);
+    if (state == LockWatch::State::kSilent) {
+      if (told_of != last.id())
+        notice(fmt::format("the run folder {} is locked by {}; waiting up to {} s for a sign of it",
+                           folder.string(), name_of(last.owner),
+                           std::chrono::ceil<std::chrono::seconds>(times.silence).count()));
+      told_of = last.id();
+      std::this_thread::sleep_for(times.poll);
+      continue;
     }
-    if (state == OwnerState::kRunning) refuse(folder, *last.owner, self);
     const int descriptor = replace(folder, chain, self);
     if (descriptor < 0) continue;
     notice(fmt::format("the run folder {} was locked by {}, which is gone; its lock is taken over",
@@ -335,6 +303,33 @@ void RunLock::beat(std::chrono::milliseconds interval) {
         pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(heartbeat_offset()));
     [[maybe_unused]] const int synced = fsync(descriptor_);
   }
+}
+
+LockWatch::LockWatch(fs::path folder, const LockTimes& times, RunOwner self)
+    : folder_(std::move(folder)), times_(times), self_(std::move(self)) {}
+
+LockWatch::State LockWatch::look() {
+  const std::vector<LockFile> chain = read_chain(folder_);
+  if (!chain.empty()) return judge(chain.back().owner, chain.back().text);
+  owner_.reset();
+  text_.reset();
+  return State::kFree;
+}
+
+LockWatch::State LockWatch::judge(const std::optional<RunOwner>& owner, const std::string& text) {
+  const Clock::time_point now = Clock::now();
+  const bool is_same_lock = owner && owner_ && owner->id == owner_->id;
+  const bool has_changed = text != text_;
+  owner_ = owner;
+  text_ = text;
+  const OwnerState state = owner ? state_of(*owner, self_) : OwnerState::kUnknown;
+  if (state != OwnerState::kUnknown) return state == OwnerState::kRunning ? State::kHeld : State::kFree;
+  if (has_changed) {
+    changed_at_ = now;
+    is_heard_ = is_same_lock;
+  }
+  if (now - changed_at_ >= times_.silence) return State::kFree;
+  return is_heard_ ? State::kHeld : State::kSilent;
 }
 
 std::optional<RunOwner> lock_owner(const fs::path& folder) {

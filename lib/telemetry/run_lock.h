@@ -82,6 +82,34 @@ class RunLock {
   std::thread heartbeat_;
 };
 
+/// Looks again and again at the lock of a folder that another process may hold, and takes nothing.
+class LockWatch {
+ public:
+  explicit LockWatch(std::filesystem::path folder, const LockTimes& times = {},
+                     RunOwner self = this_process());
+
+  enum class State {
+    kFree,    ///< no lock, or one whose owner is gone
+    kHeld,    ///< its process is seen, or its heartbeat was
+    kSilent,  ///< its process cannot be seen from here, and there was no heartbeat since the first look
+  };
+  /// Returns at once. Throws DataError where the file system fails.
+  State look();
+  /// The same of a lock's file that the caller has read: its owner, if it names one, and its text.
+  State judge(const std::optional<RunOwner>& owner, const std::string& text);
+  /// Who held the lock at the last look, as far as its file names somebody.
+  const std::optional<RunOwner>& owner() const { return owner_; }
+
+ private:
+  std::filesystem::path folder_;
+  LockTimes times_;
+  RunOwner self_;
+  std::optional<RunOwner> owner_;
+  std::optional<std::string> text_;  ///< of the lock's file at the last look
+  std::chrono::steady_clock::time_point changed_at_;
+  bool is_heard_ = false;  ///< the text of this lock has changed since it was first seen
+};
+
 /// The owner that the lock of a folder names, as far as can be read; nothing where there is none.
 std::optional<RunOwner> lock_owner(const std::filesystem::path& folder);
 

@@ -42,6 +42,14 @@ def children_of(pid):
     return open(f"/proc/{pid}/task/{pid}/children").read().split()
 
 
+def freeze_run(sweep):
+    """The run that the sweep is at does not end until it is killed. Returns its launcher's pid."""
+    (run,) = children_of(sweep.pid)
+    for rank in children_of(run):
+        os.kill(int(rank), signal.SIGSTOP)
+    return run
+
+
 def saved_values(run_dir, step=200):
     """The bits of a checkpoint."""
     return {file.name: harness.sha256(file) for file in (run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")}
@@ -95,10 +103,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     process = start_sweep(config)
     wait_for_checkpoint(second, 10, process)
     before = snapshot(first)
-    (run,) = children_of(process.pid)
-    for rank in children_of(run):  # so that it does not end meanwhile
-        os.kill(int(rank), signal.SIGSTOP)
-    assert "another sweep is at work" in harness.run("sweep", "--config", config, expect=2).stderr
+    run = freeze_run(process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     deadline = time.time() + 60
@@ -116,6 +121,47 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     assert states(config) == {"seed=5": "done", "seed=6": "done"}
     assert "2 of them done" in harness.run("sweep", "--config", config).stdout
     assert snapshot(folder) == before
+
+
+def start_lines(run_dir):
+    """The parts that a run was done in."""
+    return [record for record in harness.json_lines(run_dir / "metrics.jsonl") if record["kind"] == "start"]
+
+
+def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp_path, data, whole):
+    config = write_sweep(tmp_path, data, grid={"seed": [5, 6, 7]})
+    folder = tmp_path / "runs" / "sweep"
+    killed = start_sweep(config)
+    wait_for_checkpoint(folder / "seed=5", 10, killed)
+    freeze_run(killed)
+    assert states(config)["seed=5"].startswith("at work on ")
+    survivor = start_sweep(config)
+    wait_for_checkpoint(folder / "seed=6", 10, survivor)
+    os.kill(killed.pid, signal.SIGKILL)
+    survivors_output, _ = survivor.communicate(timeout=300)
+    killed_output, _ = killed.communicate()
+    assert survivor.returncode == 0, survivors_output
+    assert "3 of 3 runs done" in survivors_output and ": done" not in killed_output
+    assert {name: state for name, state in states(config).items() if state != "done"} == {}
+
+    for seed in (5, 6, 7):
+        run = folder / f"seed={seed}"
+        steps = [record["step"] for record in harness.json_lines(run / "metrics.jsonl") if record["kind"] == "train"]
+        assert steps == list(range(5, 201, 5))
+        assert len(start_lines(run)) == (2 if seed == 5 else 1)  # no run was done twice
+    for run in ("seed=5", "seed=6"):
+        assert saved_values(folder / run) == saved_values(whole[0].parent / "runs" / "sweep" / run)
+
+
+def test_a_sweep_waits_for_a_run_at_work_elsewhere(tmp_path, data):
+    config = write_sweep(tmp_path, data, grid={"seed": [5]})
+    first = start_sweep(config)
+    wait_for_checkpoint(tmp_path / "runs" / "sweep" / "seed=5", 10, first)
+    second = start_sweep(config)
+    outputs = [process.communicate(timeout=300)[0] for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), outputs
+    assert "done after" in outputs[0] and "1 of 1 runs done" in outputs[1] and "starts" not in outputs[1]
+    assert len(start_lines(tmp_path / "runs" / "sweep" / "seed=5")) == 1
 
 
 def test_runs_of_another_spec_are_not_mixed(tmp_path, data, whole):
