@@ -4,6 +4,10 @@
 // K_kl = sum_u w_u [k, l in S_u], normalised to top eigenvalue 1. lambda2 is the second largest of them and
 // rho = 1 - lambda2 the spectral gap: 1 when every worker holds everything, 0 when the workers fall apart
 // into groups that share nothing.
+//
+// What it says of gradients, as we read the paper: where all workers own as many units, and a worker's
+// gradients g_k are the same for all units, the mean over units of (ghat_u - gbar)^2 is at most lambda2 / n
+// times sum_k (g_k - gbar)^2, and some g attain it (test/subnet/test_theory.cpp).
 
 #include <vector>
 

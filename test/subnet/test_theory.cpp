@@ -1,0 +1,248 @@
+// What is proved of the gradient estimate, as tests of the owner sets that this program draws. Let g_k be the
+// gradient of worker k's batch for a unit, gbar their mean over n workers, and ghat the mean over the unit's
+// p owners. That the engine computes ghat is test/cli/test_gradients.py.
+//
+// Owner sets here are drawn anew for each step (`assign_random` with another seed), as in the paper's
+// analysis; a run of this program draws them once, and its estimate is unbiased over the samples.
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "catch.h"
+#include "subnet/assignment.h"
+#include "subnet/spectral.h"
+
+namespace sdp {
+namespace {
+
+AssignmentProblem equal_groups_problem(int workers, int owners, int groups, uint64_t seed = 0) {
+  return {.workers = workers,
+          .owners = owners,
+          .flops = std::vector<double>(groups, 1),
+          .bytes = std::vector<double>(groups, 1),
+          .seed = seed};
+}
+
+double mean_over(const OwnerSet& owners, const std::vector<double>& values) {
+  double sum = 0;
+  for (const int k : owners)
+    sum += values[k];
+  return sum / static_cast<double>(owners.size());
+}
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// sum_k (value_k - mean)^2
+double spread_of(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  return std::accumulate(values.begin(), values.end(), 0.0,
+                         [&](double sum, double value) { return sum + (value - mean) * (value - mean); });
+}
+
+/// Variance of the mean of p values drawn from n without replacement (Cochran 1977, theorem 2.2).
+double variance_of_estimate(const std::vector<double>& values, int owners) {
+  const auto n = static_cast<double>(values.size());
+  return (1 - owners / n) / owners * spread_of(values) / (n - 1);
+}
+
+std::vector<double> draw_normal(std::mt19937& random, int count) {
+  std::normal_distribution<double> normal;
+  std::vector<double> values(count);
+  for (double& value : values)
+    value = normal(random);
+  return values;
+}
+
+using DrawOwners = std::function<std::vector<OwnerSet>(uint64_t seed)>;
+
+struct Bias {
+  double largest_z = 0;              ///< of the mean over draws, in its standard errors
+  double squared_over_expected = 0;  ///< mean of (ghat - gbar)^2 over its expectation
+};
+
+/// Over many draws of all groups' owners.
+Bias bias_of(const std::vector<std::vector<double>>& gradients, int owners, const DrawOwners& draw) {
+  constexpr int kDraws = 4000;
+  std::vector<double> sums(gradients.size());
+  std::vector<double> squares(gradients.size());
+  for (int d = 0; d < kDraws; ++d) {
+    const std::vector<OwnerSet> sets = draw(d);
+    for (size_t u = 0; u < gradients.size(); ++u) {
+      const double error = mean_over(sets[u], gradients[u]) - mean_of(gradients[u]);
+      sums[u] += error / kDraws;
+      squares[u] += error * error / kDraws;
+    }
+  }
+  Bias bias;
+  for (size_t u = 0; u < gradients.size(); ++u) {
+    const double variance = variance_of_estimate(gradients[u], owners);
+    bias.largest_z = std::max(bias.largest_z, std::abs(sums[u]) / std::sqrt(variance / kDraws));
+    bias.squared_over_expected += squares[u] / variance / static_cast<double>(gradients.size());
+  }
+  return bias;
+}
+
+TEST_CASE("the estimate is unbiased under random masks") {
+  constexpr int kWorkers = 8;
+  constexpr int kGroups = 12;
+  std::mt19937 random(1);
+  std::vector<std::vector<double>> gradients(kGroups);
+  for (std::vector<double>& gradient : gradients)
+    gradient = draw_normal(random, kWorkers);
+  const int owners = GENERATE(1, 2, 4, 7);
+  const auto drawn = [&](uint64_t seed) {
+    return assign_random(equal_groups_problem(kWorkers, owners, kGroups, seed));
+  };
+  const Bias bias = bias_of(gradients, owners, drawn);
+  CHECK(bias.largest_z < 4.5);
+  CHECK(std::abs(bias.squared_over_expected - 1) < 0.05);
+
+  // A worker that is always among the owners, and owners that stay the same, are biased.
+  const Bias favoured = bias_of(gradients, owners, [&](uint64_t seed) {
+    std::vector<OwnerSet> sets = drawn(seed);
+    for (OwnerSet& set : sets)
+      if (std::find(set.begin(), set.end(), 0) == set.end()) set.front() = 0;
+    return sets;
+  });
+  CHECK(favoured.largest_z > 10);
+  const Bias constant = bias_of(gradients, owners, [&](uint64_t) { return drawn(0); });
+  CHECK(constant.largest_z > 10);
+}
+
+/// A unit vector that K stretches by its second eigenvalue, where the first eigenvector is (1, .., 1): power
+/// iteration in the rest of the space.
+std::vector<double> second_eigenvector(const std::vector<double>& k, int size, std::mt19937& random) {
+  std::vector<double> x = draw_normal(random, size);
+  for (int iteration = 0; iteration < 20000; ++iteration) {
+    const double mean = mean_of(x);
+    std::vector<double> y(size);
+    for (int i = 0; i < size; ++i)
+      for (int j = 0; j < size; ++j)
+        y[i] += k[i * size + j] * (x[j] - mean);
+    const double norm = std::sqrt(spread_of(y));
+    for (int i = 0; i < size; ++i)
+      x[i] = (y[i] - mean_of(y)) / norm;
+  }
+  return x;
+}
+
+/// Mean over groups of (ghat - gbar)^2 where all groups have the same gradients, over sum_k (g_k - gbar)^2.
+double relative_deviation(const std::vector<OwnerSet>& sets, const std::vector<double>& gradients) {
+  double sum = 0;
+  for (const OwnerSet& set : sets)
+    sum += std::pow(mean_over(set, gradients) - mean_of(gradients), 2);
+  return sum / static_cast<double>(sets.size()) / spread_of(gradients);
+}
+
+// The paper relates the deviation to the spectral gap of the masks; the constant is our reading of it. With a
+// vector a of worker gradients that sums to 0, sum_u (ghat_u)^2 = a^T K a / p^2 for weights w_u = 1. Where
+// all workers own as many of U groups, (1, .., 1) is the eigenvector of the largest eigenvalue U p^2 / n, so
+// that the mean over units is at most lambda2 / n times |a|^2, with equality for the second eigenvector.
+TEST_CASE("the deviation over all units is bounded by the spectral gap, and the bound is attained") {
+  std::mt19937 random(2);
+  const auto [workers, owners] =
+      GENERATE(std::pair(4, 2), std::pair(8, 3), std::pair(8, 4), std::pair(12, 9));
+  const AssignmentProblem problem = equal_groups_problem(workers, owners, 3 * workers);
+  for (const std::vector<OwnerSet>& sets : {assign_window(problem), assign_balanced(problem)}) {
+    const std::vector<double> k = co_ownership(sets, std::vector<double>(sets.size(), 1), workers);
+    const double bound = lambda2(k, workers) / workers;
+    for (int draw = 0; draw < 200; ++draw)
+      CHECK(relative_deviation(sets, draw_normal(random, workers)) <= bound * (1 + 1e-12));
+    const double attained = relative_deviation(sets, second_eigenvector(k, workers, random));
+    CHECK(std::abs(attained - bound) <= 1e-6 * bound);
+    // What holds for a single unit, (1 - C) / p, holds for the mean.
+    const double coverage = static_cast<double>(owners) / workers;
+    CHECK(bound <= (1 - coverage) / owners * (1 + 1e-12));
+  }
+}
+
+/// Minimises sum_u h_u/2 mean_k (x_u - c_ku)^2 by steps along ghat with noisy gradients.
+struct ConvexProblem {
+  std::vector<double> curvatures;            ///< h, by group
+  std::vector<std::vector<double>> centres;  ///< c, by group and worker
+  double noise = 0;                          ///< standard deviation of a worker's gradient
+
+  /// (x_u - x*_u)^2 summed over groups after each step, from x* + 1.
+  std::vector<double> run(int owners, double lr, int steps, bool new_masks, std::mt19937& random) const {
+    const auto workers = static_cast<int>(centres.front().size());
+    const auto groups = static_cast<int>(centres.size());
+    std::vector<double> errors(groups, 1);
+    std::vector<double> squares;
+    std::vector<OwnerSet> sets = assign_random(equal_groups_problem(workers, owners, groups, random()));
+    for (int step = 0; step < steps; ++step) {
+      if (new_masks) sets = assign_random(equal_groups_problem(workers, owners, groups, random()));
+      double square = 0;
+      for (int u = 0; u < groups; ++u) {
+        std::vector<double> gradients = draw_normal(random, workers);
+        for (int k = 0; k < workers; ++k)
+          gradients[k] =
+              noise * gradients[k] + curvatures[u] * (errors[u] + mean_of(centres[u]) - centres[u][k]);
+        errors[u] -= lr * mean_over(sets[u], gradients);
+        square += errors[u] * errors[u];
+      }
+      squares.push_back(square);
+    }
+    return squares;
+  }
+
+  /// E of the same: e' = (1 - lr h) e - lr (noise of the estimate), whose parts are independent. The first
+  /// term decays at the rate of gradient descent; the second adds up to a ball around the minimum, of a size
+  /// in proportion to lr and to the estimate's variance (Bottou, Curtis and Nocedal 2018, theorem 4.6).
+  std::vector<double> expected(int owners, double lr, int steps, bool new_masks) const {
+    std::vector<double> squares(steps, 0);
+    for (size_t u = 0; u < centres.size(); ++u) {
+      double variance = noise * noise / owners;
+      if (new_masks) variance += curvatures[u] * curvatures[u] * variance_of_estimate(centres[u], owners);
+      double square = 1;
+      for (int step = 0; step < steps; ++step) {
+        square = std::pow(1 - lr * curvatures[u], 2) * square + lr * lr * variance;
+        squares[step] += square;
+      }
+    }
+    return squares;
+  }
+};
+
+TEST_CASE("on a convex problem SGD converges at the rate that the estimate's variance gives") {
+  constexpr int kWorkers = 8;
+  constexpr int kSteps = 120;
+  constexpr int kRuns = 300;
+  constexpr double kLr = 0.2;
+  // Masks of one run stay as they are where all workers' losses are the same but for noise; where they
+  // differ, only masks that change lead to the common minimum.
+  const bool new_masks = GENERATE(false, true);
+  const int owners = GENERATE(2, 4, 8);
+  std::mt19937 random(3);
+  ConvexProblem problem{.curvatures = {0.1, 0.5, 1, 2}, .centres = {}, .noise = 0.5};
+  for (size_t u = 0; u < problem.curvatures.size(); ++u)
+    problem.centres.push_back(new_masks ? draw_normal(random, kWorkers) : std::vector<double>(kWorkers, 0));
+
+  std::vector<double> sums(kSteps);
+  std::vector<double> sums_of_squares(kSteps);
+  for (int run = 0; run < kRuns; ++run) {
+    const std::vector<double> squares = problem.run(owners, kLr, kSteps, new_masks, random);
+    for (int step = 0; step < kSteps; ++step) {
+      sums[step] += squares[step];
+      sums_of_squares[step] += squares[step] * squares[step];
+    }
+  }
+  const std::vector<double> expected = problem.expected(owners, kLr, kSteps, new_masks);
+  const std::vector<double> of_all_workers = problem.expected(kWorkers, kLr, kSteps, new_masks);
+  for (const int step : {0, 4, 19, 59, kSteps - 1}) {
+    const double mean = sums[step] / kRuns;
+    const double standard_error = std::sqrt((sums_of_squares[step] / kRuns - mean * mean) / kRuns);
+    CHECK(std::abs(mean - expected[step]) < 5 * standard_error);
+    // The test sees the difference to the variance of data parallelism at the end.
+    if (owners < kWorkers && step == kSteps - 1)
+      CHECK(std::abs(mean - of_all_workers[step]) > 5 * standard_error);
+  }
+}
+
+}  // namespace
+}  // namespace sdp
