@@ -155,7 +155,7 @@ def jobs(device: str) -> list[Job]:
     for model in MODELS:
         seconds = 30 if gpu and model == "llama_1b" else 14 if gpu else 12
         for way in WAYS:
-            result.append(Job("steps", f"{model} {way}", seconds, 4 * seconds,
+            result.append(Job("steps", f"{model} {way}", seconds, 8 * seconds,
                               lambda context, case=(model, way): measure(context, *case)))
         for how in ("eager", "compiled"):
             seconds = 60 if how == "compiled" else 25

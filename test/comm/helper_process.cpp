@@ -83,6 +83,9 @@ HelperProcess::HelperProcess(const ScratchFolder& folder, const std::string& nam
       open((folder.path() / ("console-" + name)).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   pid_ = fork();
   if (pid_ == 0) {
+    for (const int signal :
+         {SIGINT, SIGHUP})  // which nohup, or a shell's background, ignores for all below it
+      std::signal(signal, SIG_DFL);
     dup2(console, STDOUT_FILENO);
     dup2(console, STDERR_FILENO);
     execve(program.c_str(), word_pointers.data(), setting_pointers.data());

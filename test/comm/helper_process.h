@@ -33,7 +33,8 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
-/// comm_helper with the given arguments; output goes to FOLDER/console-NAME. Killed when it goes.
+/// comm_helper with the given arguments and the usual disposition of signals; output goes to
+/// FOLDER/console-NAME. Killed when it goes.
 class HelperProcess {
  public:
   HelperProcess(const ScratchFolder& folder, const std::string& name,
