@@ -60,6 +60,7 @@ class Context:
         self.binary = home / "build" / "sdp-train"
         self.deadline = 0.0
         self.log = state / "log"
+        self.started: list[subprocess.Popen] = []
 
     @property
     def on_gpu(self) -> bool:
@@ -88,10 +89,19 @@ class Context:
         with log.open("ab") as out:
             out.write(("$ " + " ".join(map(str, command)) + "\n").encode())
             out.flush()
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [str(part) for part in command], stdout=out, stderr=subprocess.STDOUT, cwd=self.home,
                 env=self.environment | (env or {}), start_new_session=True, preexec_fn=limits,
             )
+        self.started.append(process)
+        return process
+
+    def end_all(self) -> None:
+        """Nothing that was started outlives this."""
+        for process in self.started:
+            if process.poll() is None:
+                end_group(process)
+        self.started.clear()
 
     def wait(self, process: subprocess.Popen, limit_s: float = float("inf")) -> int:
         """Its exit code. At the job's deadline or the limit its whole group is ended and OutOfTime raised."""
@@ -176,6 +186,8 @@ def run_job(job: Job, context: Context, ledger: Ledger, budget_end: float) -> st
         (context.log / "error.txt").write_text(traceback.format_exc())
         status = "failed"
         rows = [Row(job.name, f"{type(error).__name__}: {error}", "FAIL")]
+    finally:
+        context.end_all()
     ledger.put(job, status, time.monotonic() - began, rows)
     return status
 

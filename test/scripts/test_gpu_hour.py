@@ -1,6 +1,7 @@
 """scripts/gpu_hour: what a budget does to jobs, and the figures it takes from files."""
 
 import json
+import signal
 import time
 
 import numpy as np
@@ -72,6 +73,18 @@ def test_a_run_that_stopped_in_good_order_goes_on(context):
     jobs = [job("learns", learns, estimate_s=1000, takes_what_is_left=True)]
     assert [call(context, jobs, 100)[0]["learns"] for _ in range(4)] == ["unfinished", "unfinished", "done", "done"]
     assert len(calls) == 3
+
+
+def test_nothing_outlives_a_call_that_is_ended(context):
+    started = []
+
+    def work(context):
+        started.append(context.start(["sleep", "1000"], log=context.log / "job.txt"))
+        raise SystemExit(143)  # as SIGTERM does
+
+    with pytest.raises(SystemExit):
+        call(context, [job("ended", work)], 100)
+    assert started[0].poll() == -signal.SIGTERM
 
 
 def test_a_program_that_fails_is_told_with_its_last_line(context):
