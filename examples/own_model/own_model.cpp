@@ -74,7 +74,7 @@ int main() {
     }
     engine.reduce();  // averages every gradient over the workers that own it
     engine.step(/*lr=*/0.1);
-    engine.publish();
+    engine.gather_values();
     if (step % 50 == 0 || step + 1 == kSteps) std::printf("step %d: loss %.6f\n", step, mean_loss);
   }
 }

@@ -37,40 +37,26 @@ void Engine::add_hooks() {
 }
 
 void Engine::begin_backward(int local_slot, bool last) {
-  if (pass_.slot >= 0) throw std::logic_error("a backward pass is under way");
-  pass_ = {.slot = local_slot,
-           .last = last,
-           .arrived = std::vector<char>(plan_.layout.parameters.size(), 0),
-           .missing = std::vector<int>(states_.size(), 0)};
-  for (int parameter : store_.owned_parameters(local_slot))
-    for (int bucket : buckets_of_[parameter])
-      ++pass_.missing[bucket];
-}
-
-void Engine::on_gradient(int local_slot, int parameter) {
-  if (!schedule_.options.release_gradients || local_slot != pass_.slot) return;
-  take(parameter);
-  if (pass_.last) exchange_complete_buckets();
+  if (slot_ >= 0) throw std::logic_error("a backward pass is under way");
+  slot_ = local_slot;
+  order_.begin_backward(store_.owned_parameters(local_slot), last);
 }
 
 /// A pass may leave a leaf's gradient in several instalments, where it runs parts of the graph by themselves;
 /// but not after what there was has been sent.
-void Engine::take(int parameter) {
-  for (int bucket : buckets_of_[parameter])
-    if (pass_.last && bucket > next_reduce_)
-      throw std::logic_error("a gradient came after its bucket was exchanged");
+void Engine::on_gradient(int local_slot, int parameter) {
+  if (!schedule_.options.release_gradients || local_slot != slot_) return;
+  const ExchangeEvents events = order_.gradient_came(parameter);
   if (schedule_.accumulates()) accumulate(parameter);
-  if (std::exchange(pass_.arrived[parameter], 1)) return;
-  for (int bucket : buckets_of_[parameter])
-    --pass_.missing[bucket];
+  run(events);
 }
 
 /// Adds the slot's gradient of the parameter to the buffers of the sum type, and gives it back.
 void Engine::accumulate(int parameter) {
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryKind::kGradients);
-  const int worker = store_.slots()[pass_.slot].worker;
-  for (int b : buckets_of_[parameter]) {
+  const int worker = store_.slots()[slot_].worker;
+  for (int b : index_.buckets_of[parameter]) {
     BucketState& state = states_[b];
     if (!state.accumulator.defined()) state.allocate_accumulator();
     const std::vector<Segment>& segments = schedule_.buckets[b].segments;
@@ -79,23 +65,18 @@ void Engine::accumulate(int parameter) {
       for (const Piece& piece : segments[r].pieces)
         if (piece.parameter == parameter)
           state.accumulator.narrow(0, state.held_offsets[r] + piece.offset, piece.elements)
-              .add_(store_.piece_gradient(pass_.slot, parameter, segments[r].unit));
+              .add_(store_.piece_gradient(slot_, parameter, segments[r].unit));
     }
   }
-  store_.release_gradients(pass_.slot, parameter);
-}
-
-void Engine::exchange_complete_buckets() {
-  while (next_reduce_ >= 0 && pass_.missing[next_reduce_] == 0)
-    begin_reduce(next_reduce_--);
+  store_.release_gradients(slot_, parameter);
 }
 
 void Engine::end_backward() {
   if (schedule_.accumulates())
-    for (int parameter : store_.owned_parameters(pass_.slot))
-      if (!pass_.arrived[parameter] && store_.leaf(pass_.slot, parameter).grad().defined())
+    for (int parameter : store_.owned_parameters(slot_))
+      if (!order_.has_come(parameter) && store_.leaf(slot_, parameter).grad().defined())
         accumulate(parameter);
-  pass_.slot = -1;
+  slot_ = -1;
 }
 
 }  // namespace sdp

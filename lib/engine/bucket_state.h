@@ -8,6 +8,7 @@
 
 #include "comm/communicator.h"
 #include "engine/engine.h"
+#include "subnet/exchange.h"
 
 namespace sdp {
 
@@ -23,20 +24,19 @@ struct Engine::BucketState {
   at::TensorOptions sum_options;
   std::vector<SegmentView> segments;  ///< what the optimizer updates here: own shares, or all held (no shard)
   std::vector<SegmentView> shares;    ///< own shares; offsets in gradient_share
-  std::vector<int64_t>
-      held_offsets;  ///< per segment: offset in accumulator and gradient_full, -1 when not held
-  int64_t held_elements = 0;
-  int64_t share_elements = 0;
+  /// By segment: where it stands in accumulator and gradient_full, and its share in gradient_share; -1 where
+  /// it is not held.
+  std::vector<int64_t> held_offsets;
+  std::vector<int64_t> share_offsets;
+  BucketElements elements;
 
   std::vector<at::Tensor> moments;  ///< sum type
   at::Tensor master;                ///< sum type; undefined where the values themselves have that type
-  at::Tensor updated;         ///< master, or new values of the sum type; from step until they are published
+  at::Tensor updated;         ///< master, or new values of the sum type; from step until they are gathered
   at::Tensor accumulator;     ///< sum type, [held]; from the first gradient until they are sent
   at::Tensor gradient_share;  ///< sum type, [share]; from reduce to step
   at::Tensor gradient_full;   ///< the bucket's type, [held]; from reduce to step, without shard
 
-  /// Elements that the optimizer updates here.
-  int64_t updated_elements() const;
   static BucketState make(const Schedule& schedule, int bucket, int process, int moment_count,
                           const at::TensorOptions& sum_options);
   void allocate_accumulator();
@@ -47,6 +47,7 @@ struct Engine::BucketState {
 /// One exchange under way, with the buffers that it reads and writes.
 struct Engine::InFlight {
   int bucket = 0;
+  ExchangeKind kind = ExchangeKind::kReduceGradients;
   at::Tensor send;
   at::Tensor receive;
   std::vector<int64_t> send_splits;

@@ -20,10 +20,11 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
       optimizer_(optimizer),
       comm_(comm),
       store_(plan, schedule, comm.rank(), comm.device()),
-      bucket_parameters_(parameters_of_buckets(plan.layout, schedule)),
+      index_(index_buckets(plan.layout, schedule)),
+      order_(index_),
       step_tensor_(at::zeros({}, at::TensorOptions(at::kFloat).device(comm.device()))),
       reduce_clock_(comm),
-      publish_clock_(comm) {
+      gather_clock_(comm) {
   if (comm.size() != schedule.placement.processes)
     throw std::logic_error("the schedule is made for another number of processes");
   const at::TensorOptions options =
@@ -31,11 +32,6 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
   const int moments = static_cast<int>(moment_names(optimizer).size());
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
     states_.push_back(BucketState::make(schedule, b, comm.rank(), moments, options));
-  buckets_of_.resize(plan.layout.parameters.size());
-  for (int b = 0; b < static_cast<int>(bucket_parameters_.size()); ++b)
-    for (int parameter : bucket_parameters_[b].all)
-      buckets_of_[parameter].push_back(b);
-  next_reduce_ = static_cast<int>(states_.size()) - 1;
   add_hooks();
 }
 
@@ -67,7 +63,7 @@ void Engine::initialize(uint64_t seed) {
 
 at::Tensor Engine::read_updated(int bucket) const {
   const BucketState& state = states_[bucket];
-  at::Tensor values = at::empty({state.updated_elements()}, state.sum_options);
+  at::Tensor values = at::empty({state.elements.updated}, state.sum_options);
   FlatCopies copies;
   for (const SegmentView& view : state.segments)
     store_.add_segment_reads(copies, schedule_.buckets[bucket].segments[view.segment], view.begin,

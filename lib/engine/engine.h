@@ -4,10 +4,10 @@
 // nothing of models. With every unit owned by every worker it is data parallelism: ZeRO-1 with `shard`,
 // ZeRO-2 with released gradients too, plain DDP without.
 //
-// A step: around each backward pass `begin_backward` and `end_backward`; then `reduce`, `step`, `publish`; in
-// the next forward pass `await_values` before each branch. Every process of the world calls them in the same
-// order; they exchange in the schedule's order whatever this process holds and whatever order its gradients
-// come in.
+// A step: around each backward pass `begin_backward` and `end_backward`; then `reduce`, `step`,
+// `gather_values`; in the next forward pass `await_values` before each branch. Every process of the world
+// calls them in the same order; they exchange in the schedule's order whatever this process holds and
+// whatever order its gradients come in.
 
 #include <deque>
 #include <functional>
@@ -20,6 +20,7 @@
 #include "engine/exchange_clock.h"
 #include "engine/optimizer.h"
 #include "engine/parameter_store.h"
+#include "subnet/exchange_order.h"
 
 namespace sdp {
 
@@ -65,13 +66,13 @@ class Engine {
   /// Whether every averaged gradient that this process applies is finite. The host waits for the device.
   /// Between reduce() and step().
   bool gradients_are_finite() const;
-  /// Forgets the averaged gradients, instead of step() and publish(): as if the step had never been.
+  /// Forgets the averaged gradients, instead of step() and gather_values(): as if the step had never been.
   void discard_gradients();
   /// Updates this process's share (without `shard`: all it holds) at learning rate `lr`.
   void step(double lr);
-  /// Begins to send the updated values to all other processes that have them: the holders and, under backward
-  /// masking, all. The exchanges go on during the next forward pass.
-  void publish();
+  /// Begins the all-gathers of the updated values, to all other processes that have them: the holders and,
+  /// under backward masking, all. They go on during the next forward pass.
+  void gather_values();
   /// Returns when everything that the forward pass reads up to this branch, it included, has its new values;
   /// -1: what stands before the first branch. On CUDA the current stream waits.
   void await_values(int branch);
@@ -85,9 +86,9 @@ class Engine {
   int64_t gradient_bytes() const;
   /// Updates done, which AdamW's bias correction depends on.
   int64_t step_count() const { return steps_; }
-  /// Since the engine was made; publishing is booked when its values are awaited.
+  /// Since the engine was made; the all-gather of a bucket's values is booked when they are awaited.
   const ExchangeTotals& reduce_totals() { return reduce_clock_.totals(); }
-  const ExchangeTotals& publish_totals() { return publish_clock_.totals(); }
+  const ExchangeTotals& gather_totals() { return gather_clock_.totals(); }
 
   /// What this process saves: every element of every parameter once over the world.
   std::vector<StateRange> owned_state();
@@ -101,43 +102,30 @@ class Engine {
   struct InFlight;
   class Hook;
 
-  /// A backward pass under way.
-  struct Pass {
-    int slot = -1;  ///< none is under way
-    bool last = false;
-    std::vector<char> arrived;  ///< by parameter
-    std::vector<int> missing;   ///< by bucket: parameters whose gradient has not come
-  };
-
   // backward.cpp
   void add_hooks();
   void on_gradient(int local_slot, int parameter);
-  void take(int parameter);
   void accumulate(int parameter);
-  void exchange_complete_buckets();
+
+  // exchanges.cpp
+  void run(const ExchangeEvents& events);
+  /// An exchange with empty buffers.
+  InFlight prepare(int bucket, ExchangeKind kind) const;
+  void send_off(InFlight& flight);
+  ExchangeClock& clock_of(ExchangeKind kind);
+  void end(InFlight flight);
 
   // reduce.cpp
-  void begin_reduce(int bucket);
+  InFlight begin_reduce(int bucket);
   void finish_reduce(InFlight& flight);
   void clip();
 
-  // spread.cpp
-  /// Exchange that carries the updated shares back: averaged gradients (no shard) or new values.
-  enum class Spread { kGradients, kValues };
-  Audience audience_of(Spread what) const;
-  InFlight begin_spread(int bucket, Spread what);
+  // gather.cpp
+  InFlight begin_gather(int bucket, ExchangeKind kind);
   template <class Use>
-  void for_each_received(const InFlight& flight, Spread what, Use use) const;
+  void for_each_received(const InFlight& flight, Use use) const;
   void finish_gradients(InFlight& flight);
   void finish_values(InFlight& flight);
-  void spread_gradients();
-  void begin_publishing();
-  void finish_publishing_one();
-
-  /// Buffers of an exchange of type `type` in which process i sends elements(i, j) to process j.
-  InFlight prepare(int bucket, ElementType type,
-                   const std::function<int64_t(int from, int to)>& elements) const;
-  void send_off(InFlight& flight, ExchangeClock& clock);
 
   /// Flat gradients of the segment's pieces on this process, by parameter.
   std::map<int, at::Tensor> flat_gradients(int bucket, int segment);
@@ -154,21 +142,17 @@ class Engine {
   const OptimizerSpec optimizer_;
   Communicator& comm_;
   ParameterStore store_;
-  const std::vector<BucketParameters> bucket_parameters_;
+  const BucketIndex index_;
   std::vector<BucketState> states_;
-  std::vector<std::vector<int>> buckets_of_;  ///< by parameter: buckets that have a piece of it, ascending
-
-  Pass pass_;
-  int next_reduce_ = -1;           ///< bucket to be exchanged next, from the deepest to 0
-  std::deque<InFlight> reducing_;  ///< oldest first
-  int next_publish_ = 0;           ///< from 0 to the deepest
-  std::deque<InFlight> publishing_;
+  ExchangeOrder order_;
+  std::deque<InFlight> in_flight_;
+  int slot_ = -1;  ///< whose backward pass is under way; -1: none is
 
   at::Tensor step_tensor_;  ///< steps_ on the device, fp32
   at::Tensor gradient_norm_;
   int64_t steps_ = 0;
   ExchangeClock reduce_clock_;
-  ExchangeClock publish_clock_;
+  ExchangeClock gather_clock_;
 };
 
 }  // namespace sdp

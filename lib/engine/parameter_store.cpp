@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "memory/allocations.h"
@@ -44,8 +45,10 @@ ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule,
     const at::Tensor tensor = at::empty(shape_of_units(parameter.shape, parameter.slice, plan, part.units),
                                         at::TensorOptions(type).device(device));
     const std::vector<at::Tensor> views = piece_views(tensor, parameter.slice, plan, part.units);
-    for (size_t i = 0; i < views.size(); ++i)
+    for (size_t i = 0; i < views.size(); ++i) {
       pieces_[{part.parameter, part.units[i]}].push_back(views[i]);
+      if (!is_contiguous(parameter, part.units.size())) strided_.emplace(part.parameter, part.units[i]);
+    }
     stored_[part] = tensor;
   }
   for (Slot slot : slots_)
@@ -97,10 +100,9 @@ void ParameterStore::add_segment_writes(FlatCopies& copies, const Segment& segme
 }
 
 bool ParameterStore::is_flat(const Segment& segment) const {
-  for (const Piece& piece : segment.pieces)
-    for (const at::Tensor& view : pieces_.at({piece.parameter, segment.unit}))
-      if (!view.is_contiguous()) return false;
-  return true;
+  return std::none_of(segment.pieces.begin(), segment.pieces.end(), [&](const Piece& piece) {
+    return strided_.contains({piece.parameter, segment.unit});
+  });
 }
 
 void ParameterStore::add_range_writes(FlatCopies& copies, const Segment& segment, int64_t begin,

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,6 +102,7 @@ class ParameterStore {
   std::map<StoredPart, at::Tensor> stored_;
   /// By parameter and unit: views into every stored part that has it.
   std::map<std::pair<int, int>, std::vector<at::Tensor>> pieces_;
+  std::set<std::pair<int, int>> strided_;  ///< of these, those with a view that is not one stretch
   std::vector<SlotTensors> slot_tensors_;
 };
 

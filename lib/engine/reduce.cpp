@@ -40,17 +40,11 @@ std::map<int, at::Tensor> Engine::flat_gradients(int bucket, int segment_index) 
 void Engine::release_packed(int bucket) {
   states_[bucket].accumulator = at::Tensor();
   if (schedule_.accumulates()) return;
-  for (int parameter : bucket_parameters_[bucket].first_of)
+  for (int parameter : index_.parameters_of[bucket].first_of)
     store_.release_gradients(0, parameter);
 }
 
-void Engine::begin_reduce(int bucket_index) {
-  const at::NoGradGuard no_grad;
-  const PhaseScope phase(comm_, "reduce");
-  if (reducing_.size() == kMostInFlight) {
-    finish_reduce(reducing_.front());
-    reducing_.pop_front();
-  }
+Engine::InFlight Engine::begin_reduce(int bucket_index) {
   const MemoryScope scope(MemoryKind::kBuckets);
   const Bucket& bucket = schedule_.buckets[bucket_index];
   BucketState& state = states_[bucket_index];
@@ -60,18 +54,15 @@ void Engine::begin_reduce(int bucket_index) {
   for (size_t r = 0; r < bucket.segments.size(); ++r)
     if (bucket.segments[r].is_held_by(me)) gradients[r] = flat_gradients(bucket_index, static_cast<int>(r));
 
-  InFlight flight = prepare(bucket_index, schedule_.wire_type(bucket),
-                            [&](int from, int to) { return bucket.reduce_elements(from, to); });
+  InFlight flight = prepare(bucket_index, ExchangeKind::kReduceGradients);
+  const Exchange exchange(schedule_, bucket_index, flight.kind);
   FlatCopies copies;
   Cursor send(flight.send);
-  for (int other = 0; other < comm_.size(); ++other) {
-    if (other == me) continue;
-    for (size_t r = 0; r < bucket.segments.size(); ++r)
-      if (bucket.segments[r].is_held_by(me))
-        copy_range(copies, send, bucket.segments[r], gradients[r], bucket.segments[r].share_begin(other),
-                   bucket.segments[r].share_elements(other));
-  }
-  flight.own = at::empty({state.share_elements}, state.sum_options);
+  for (int other = 0; other < comm_.size(); ++other)
+    exchange.for_each_range(me, other, [&](size_t r, int64_t begin, int64_t elements) {
+      copy_range(copies, send, bucket.segments[r], gradients[r], begin, elements);
+    });
+  flight.own = at::empty({state.elements.share}, state.sum_options);
   Cursor own(flight.own);
   for (const SegmentView& share : state.shares)
     copy_range(copies, own, bucket.segments[share.segment], gradients[share.segment], share.begin,
@@ -80,8 +71,8 @@ void Engine::begin_reduce(int bucket_index) {
 
   gradients.clear();
   release_packed(bucket_index);
-  send_off(flight, reduce_clock_);
-  reducing_.push_back(std::move(flight));
+  send_off(flight);
+  return flight;
 }
 
 void Engine::finish_reduce(InFlight& flight) {
@@ -89,19 +80,17 @@ void Engine::finish_reduce(InFlight& flight) {
   const Bucket& bucket = schedule_.buckets[flight.bucket];
   BucketState& state = states_[flight.bucket];
   const int me = comm_.rank();
-  reduce_clock_.wait(std::move(flight.start), flight.pending);
   flight.send = at::Tensor();
   // Summed in process order, which is worker order, whichever message came first: the result does not depend
   // on timing.
-  state.gradient_share = at::zeros({state.share_elements}, state.sum_options);
+  state.gradient_share = at::zeros({state.elements.share}, state.sum_options);
+  const Exchange exchange(schedule_, flight.bucket, flight.kind);
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
-    for (const SegmentView& share : state.shares) {
-      if (!bucket.segments[share.segment].is_held_by(other)) continue;
-      at::Tensor sum = state.gradient_share.narrow(0, share.offset, share.elements);
-      sum.add_(other == me ? flight.own.narrow(0, share.offset, share.elements)
-                           : received.next(share.elements));
-    }
+    if (other == me) state.gradient_share.add_(flight.own);
+    exchange.for_each_range(other, me, [&](size_t r, int64_t, int64_t elements) {
+      state.gradient_share.narrow(0, state.share_offsets[r], elements).add_(received.next(elements));
+    });
   }
   for (const SegmentView& share : state.shares) {
     const int64_t summands = bucket.segments[share.segment].owner_slots * schedule_.options.accumulate_steps;
@@ -111,17 +100,10 @@ void Engine::finish_reduce(InFlight& flight) {
 
 void Engine::reduce() {
   const at::NoGradGuard no_grad;
-  const PhaseScope phase(comm_, "reduce");
-  if (pass_.missing.empty()) throw std::logic_error("reduce without a backward pass");
-  if (pass_.slot >= 0) throw std::logic_error("reduce during a backward pass");
-  while (next_reduce_ >= 0)
-    begin_reduce(next_reduce_--);
-  for (; !reducing_.empty(); reducing_.pop_front())
-    finish_reduce(reducing_.front());
-  pass_ = {};
-  next_reduce_ = static_cast<int>(states_.size()) - 1;
+  if (slot_ >= 0) throw std::logic_error("reduce during a backward pass");
+  run(order_.finish_reducing());
   if (optimizer_.clip_norm > 0) clip();
-  if (!schedule_.options.shard) spread_gradients();
+  if (!schedule_.options.shard) run(order_.gather_gradients());
 }
 
 bool Engine::gradients_are_finite() const {
@@ -139,6 +121,7 @@ void Engine::discard_gradients() {
 }
 
 void Engine::clip() {
+  const PhaseScope phase(comm_, "reduce");
   at::Tensor squares = at::zeros(
       {1}, at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(comm_.device()));
   for (const BucketState& state : states_)

@@ -11,7 +11,7 @@ namespace sdp {
 namespace {
 
 /// How a way exchanges.
-enum class Exchange {
+enum class Collectives {
   kEngine,  ///< shares between all pairs of processes
   kRings,   ///< NCCL's collectives
 };
@@ -29,7 +29,7 @@ struct EngineWay {
   const SubnetPlan& plan;
   Schedule schedule;
   ExperimentSpec spec;
-  Exchange exchange = Exchange::kRings;
+  Collectives collectives = Collectives::kRings;
 
   /// How many of the processes have to be looked at: with the full model on all of them, one is as any other.
   int different_processes() const {
@@ -75,7 +75,7 @@ void add_engine_exchange(StepSeconds& seconds, const Cost& cost, int64_t between
   seconds.exchange_backward_s = static_cast<double>(cost.reduce_bytes_per_step) * s_per_byte;
   // Without `shard` averaged gradients come back before the update.
   (schedule.options.shard ? seconds.exchange_forward_s : seconds.exchange_after_s) =
-      static_cast<double>(cost.publish_bytes_per_step) * s_per_byte;
+      static_cast<double>(cost.gather_bytes_per_step) * s_per_byte;
 }
 
 /// An all-reduce, or with `shard` a reduce-scatter and an all-gather.
@@ -83,7 +83,7 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const Schedule& schedule,
   const bool shard = schedule.options.shard;
   const int64_t backward = shard ? cost.reduce_bytes_per_step : cost.bytes_sent_per_step();
   seconds.exchange_backward_s = ring_s(backward, machine.nodes, machine.device);
-  if (shard) seconds.exchange_forward_s = ring_s(cost.publish_bytes_per_step, machine.nodes, machine.device);
+  if (shard) seconds.exchange_forward_s = ring_s(cost.gather_bytes_per_step, machine.nodes, machine.device);
 }
 
 /// By process. `between`: bytes per step that each of them sends to other nodes by the engine's exchange.
@@ -99,7 +99,7 @@ std::vector<ProcessStep> steps_of(const EngineWay& way, const std::vector<Cost>&
                      .bytes_sent = cost.bytes_sent_per_step(),
                      .seconds = step_seconds(way.plan, way.schedule, way.spec.train, cost, process,
                                              machine.times, machine.device)};
-    if (way.exchange == Exchange::kEngine) {
+    if (way.collectives == Collectives::kEngine) {
       add_engine_exchange(step.seconds, cost, between[process], way.schedule, machine.device);
     } else {
       // Collectives of whole buckets go beside the backward pass whatever the engine's setting does.
@@ -207,7 +207,7 @@ int64_t global_batch_size(const ExperimentSpec& spec, const Placement& placement
 Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
                      const ExperimentSpec& spec, const DeviceProfile& device, const OperationTimes& times) {
   const Machine machine{device, nodes, times};
-  const EngineWay own{"this plan", plan, schedule, spec, Exchange::kEngine};
+  const EngineWay own{"this plan", plan, schedule, spec, Collectives::kEngine};
   const std::vector<Cost> own_costs = costs_of(own);
   const std::vector<int64_t> own_between = between_nodes(schedule, nodes);
   const std::vector<ProcessStep> own_steps = steps_of(own, own_costs, own_between, machine);

@@ -79,7 +79,7 @@ FsdpBytes fsdp_bytes(const ModelLayout& layout, const ExperimentSpec& spec, int 
     const ParameterLayout& parameter = layout.parameters[p];
     const ElementType type = element_type(parameter, precision);
     const int64_t wire_bytes = bytes_of(wire_type.value_or(type));
-    const int64_t master = bytes_of(type) < sum_bytes ? 1 : 0;
+    const int64_t master = has_master_values(type, precision) ? 1 : 0;
     const int64_t rows = parameter.shape.front();
     const int64_t share = (rows + processes - 1) / processes * (parameter.elements() / rows);
     bytes.weights += share * bytes_of(type);

@@ -1,8 +1,7 @@
 #pragma once
 
-// The most that the tensors of a process take in a training step, and of what they then consist: the step of
-// the engine (docs/design.md, "What goes on at the same time") is walked through with sizes instead of
-// tensors.
+// The most that the tensors of a process take in a training step, and of what they then consist: a step of
+// the engine (docs/design.md, "What goes on at the same time") is simulated with sizes instead of tensors.
 
 #include <cstdint>
 #include <functional>
@@ -15,7 +14,7 @@ namespace sdp {
 
 /// By the kinds of memory/allocations.h.
 struct PeakBytes {
-  int64_t activations = 0;  ///< kept for the backward pass, and what stands for a moment beside it
+  int64_t activations = 0;  ///< kept for the backward pass, and workspace
   int64_t weights = 0;
   int64_t gradients = 0;
   int64_t optimizer = 0;

@@ -1,6 +1,7 @@
 #include "forecast/step_sizes.h"
 
 #include "subnet/accounting.h"
+#include "subnet/storage.h"
 
 namespace sdp {
 
@@ -9,16 +10,17 @@ StepSizes::StepSizes(const SubnetPlan& plan, const Schedule& schedule, bool chec
       schedule_(schedule),
       checkpoints_(checkpoint_activations),
       depths_(depths_of(plan.layout)),
-      parameters_of_buckets_(sdp::parameters_of_buckets(plan.layout, schedule)),
-      buckets_of_(plan.layout.parameters.size()) {
+      index_(index_buckets(plan.layout, schedule)) {
+  // As on a process that has several units of each branch.
+  std::vector<bool> is_strided;  // by parameter
+  for (const ParameterLayout& parameter : plan.layout.parameters)
+    is_strided.push_back(!is_contiguous(parameter, plan.units_of(parameter).size()));
   for (size_t b = 0; b < schedule.buckets.size(); ++b) {
-    for (int parameter : parameters_of_buckets_[b].all)
-      buckets_of_[parameter].push_back(static_cast<int>(b));
     std::vector<int64_t>& strided_of_segment = strided_elements_of_.emplace_back();
     for (const Segment& segment : schedule.buckets[b].segments) {
       int64_t strided = 0;
       for (const Piece& piece : segment.pieces)
-        if (is_strided(piece, segment.unit)) strided += piece.elements;
+        if (is_strided[piece.parameter]) strided += piece.elements;
       strided_of_segment.push_back(strided);
     }
   }
@@ -31,60 +33,28 @@ int64_t StepSizes::head_gradient_bytes() const {
              : plan_.layout.parameters[head].elements() * bytes_of(sum_type(schedule_.options.precision));
 }
 
-/// Whether the unit's piece is a strided view of the tensor it is stored in.
-bool StepSizes::is_strided(const Piece& piece, int unit) const {
-  const ParameterLayout& parameter = plan_.layout.parameters[piece.parameter];
-  if (unit == kSharedUnit || plan_.construction == Construction::kBlock || !parameter.slice) return false;
-  const bool rows = parameter.slice->dim == 0 && parameter.slice->blocks == 1;
-  const int branch = plan_.units[unit].branch;
-  return !rows && plan_.first_unit_of(branch + 1) - plan_.first_unit_of(branch) > 1;
-}
-
-/// What a segment adds to the exchanges' buffers, which have no room for what a process keeps to itself.
-void StepSizes::add_exchange_sizes(BucketSizes& sizes, const Segment& segment, int process,
-                                   int64_t value_bytes, int64_t wire_bytes) const {
-  const bool shard = schedule_.options.shard;
-  const bool held = segment.is_held_by(process);
-  const int64_t mine = segment.share_elements(process);
-  const auto holders = static_cast<int64_t>(segment.holders.size());
-  const auto readers = static_cast<int64_t>(segment.readers.size());
-  if (held) {
-    sizes.reduce_send += (segment.elements - mine) * wire_bytes;
-    sizes.reduce_receive += mine * (holders - 1) * wire_bytes;
-    sizes.publish_send += mine * (shard ? readers - 1 : readers - holders) * value_bytes;
-  }
-  if (held && !shard) {
-    sizes.spread_send += mine * (holders - 1) * wire_bytes;
-    sizes.spread_receive += (segment.elements - mine) * wire_bytes;
-  }
-  if (segment.is_read_by(process) && (shard || !held))
-    sizes.publish_receive += (segment.elements - mine) * value_bytes;
-}
-
 BucketSizes StepSizes::bucket_on(int process, size_t index) const {
   const Bucket& bucket = schedule_.buckets[index];
-  const ElementType sums = sum_type(schedule_.options.precision);
+  const Precision precision = schedule_.options.precision;
+  const int64_t sum_bytes = bytes_of(sum_type(precision));
   const int64_t type_bytes = bytes_of(bucket.type);
-  const int64_t wire_bytes = bytes_of(schedule_.wire_type(bucket));
-  BucketSizes sizes;
-  int64_t held = 0;
-  int64_t share = 0;
+  const BucketElements elements = elements_on(schedule_, static_cast<int>(index), process);
+  BucketSizes sizes{.own = elements.share * sum_bytes};
+  for (ExchangeKind kind : kExchangeKinds) {
+    const int64_t wire_bytes = bytes_of(Exchange(schedule_, static_cast<int>(index), kind).type());
+    sizes.buffers[static_cast<size_t>(kind)] = {.sent = elements.of(kind).sent * wire_bytes,
+                                                .received = elements.of(kind).received * wire_bytes};
+  }
   for (size_t s = 0; s < bucket.segments.size(); ++s) {
     const Segment& segment = bucket.segments[s];
-    if (!segment.is_read_by(process)) continue;
-    const bool is_held = segment.is_held_by(process);
-    add_exchange_sizes(sizes, segment, process, type_bytes, wire_bytes);
     const int64_t strided = strided_elements_of_[index][s];
-    if (is_held && !schedule_.accumulates()) sizes.strided += strided * type_bytes;
-    if (strided > 0) sizes.unpacked += segment.elements * type_bytes;
-    if (is_held) held += segment.elements;
-    share += segment.share_elements(process);
+    if (strided == 0 || !segment.is_read_by(process)) continue;
+    sizes.unpacked += segment.elements * type_bytes;
+    if (segment.is_held_by(process) && !schedule_.accumulates()) sizes.strided += strided * type_bytes;
   }
-  sizes.own = share * bytes_of(sums);
-  if (schedule_.accumulates()) sizes.accumulator = held * bytes_of(sums);
-  if (!schedule_.options.shard) sizes.full_gradient = held * type_bytes;
-  const bool has_master = type_bytes < bytes_of(sums);
-  if (!has_master) sizes.updated = (schedule_.options.shard ? share : held) * bytes_of(sums);
+  if (schedule_.accumulates()) sizes.accumulator = elements.held * sum_bytes;
+  if (!schedule_.options.shard) sizes.full_gradient = elements.held * type_bytes;
+  if (!has_master_values(bucket.type, precision)) sizes.updated = elements.updated * sum_bytes;
   return sizes;
 }
 
@@ -111,7 +81,7 @@ SlotSizes StepSizes::slot_of(int worker) const {
                             : computed;
     sizes.kept.push_back(kept + bytes_a_sample(plan_.layout.branches[b].shared_kept));
     sizes.recomputed.push_back(computed - kept);
-    sizes.moment.push_back(bytes_a_sample(plan_.branch_moment(worker, b)) + sizes.recomputed.back());
+    sizes.workspace.push_back(bytes_a_sample(plan_.branch_moment(worker, b)) + sizes.recomputed.back());
   }
   return sizes;
 }

@@ -1,25 +1,26 @@
 #pragma once
 
-// Sizes of what a training step needs on a process, in bytes: what peak.h walks through.
+// Sizes of what a training step needs on a process, in bytes: what peak.h simulates a step with.
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
-#include "subnet/schedule.h"
+#include "subnet/exchange.h"
 
 namespace sdp {
 
 /// What a bucket takes on the process, in bytes.
 struct BucketSizes {
-  int64_t reduce_send = 0, reduce_receive = 0;
-  int64_t own = 0;                              ///< own part of the averaged gradients, and as much for these
-  int64_t accumulator = 0;                      ///< where gradients are added up, if they are
-  int64_t strided = 0;                          ///< gradients that are copied once more to be packed
-  int64_t spread_send = 0, spread_receive = 0;  ///< averaged gradients, without shard
-  int64_t full_gradient = 0;                    ///< averaged, without shard
-  int64_t updated = 0;                          ///< new values that are not the master values themselves
-  int64_t publish_send = 0, publish_receive = 0;
+  std::array<Volume, kExchangeKinds.size()> buffers = {};  ///< by ExchangeKind
+  int64_t own = 0;            ///< own part of the averaged gradients, and as much for these
+  int64_t accumulator = 0;    ///< where gradients are added up, if they are
+  int64_t strided = 0;        ///< gradients that are copied once more to be packed
+  int64_t full_gradient = 0;  ///< averaged, without shard
+  int64_t updated = 0;        ///< new values that are not the master values themselves
   int64_t unpacked = 0;  ///< new values of segments that are not stored in one stretch, put together first
+
+  const Volume& of(ExchangeKind kind) const { return buffers[static_cast<size_t>(kind)]; }
 };
 
 /// What a slot takes, in bytes; what grows with the batch, a sample.
@@ -28,7 +29,7 @@ struct SlotSizes {
   double stem_kept = 0;            ///< before the branches
   std::vector<double> kept;        ///< by branch: for the backward pass, with shared layers that follow
   std::vector<double> recomputed;  ///< by branch: with checkpointing, computed twice and first forgotten
-  std::vector<double> moment;      ///< by branch: for a moment beside it, in the backward pass
+  std::vector<double> workspace;   ///< by branch: beside it, while the backward pass is in the branch
 };
 
 /// Sizes on every process of a schedule. What all processes have in common is computed once. Plan and
@@ -41,9 +42,7 @@ class StepSizes {
   const Schedule& schedule() const { return schedule_; }
   /// By parameter, as depths_of.
   const std::vector<int>& depths() const { return depths_; }
-  const std::vector<BucketParameters>& parameters_of_buckets() const { return parameters_of_buckets_; }
-  /// Buckets that have a piece of the parameter, ascending.
-  const std::vector<int>& buckets_of(int parameter) const { return buckets_of_[parameter]; }
+  const BucketIndex& index() const { return index_; }
   /// The head's gradient of a chunked loss, in the type of the sums; 0 without such a loss.
   int64_t head_gradient_bytes() const;
 
@@ -53,17 +52,13 @@ class StepSizes {
 
  private:
   BucketSizes bucket_on(int process, size_t bucket) const;
-  void add_exchange_sizes(BucketSizes& sizes, const Segment& segment, int process, int64_t value_bytes,
-                          int64_t wire_bytes) const;
-  bool is_strided(const Piece& piece, int unit) const;
   double bytes_a_sample(const Kept& kept) const;
 
   const SubnetPlan& plan_;
   const Schedule& schedule_;
   bool checkpoints_;
   std::vector<int> depths_;
-  std::vector<BucketParameters> parameters_of_buckets_;
-  std::vector<std::vector<int>> buckets_of_;               ///< by parameter
+  BucketIndex index_;
   std::vector<std::vector<int64_t>> strided_elements_of_;  ///< by bucket and segment: of strided pieces
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "subnet/exchange.h"
+
 namespace sdp {
 namespace {
 
@@ -31,8 +33,8 @@ int64_t micro_batches(const Schedule& schedule) {
 /// Of the buffers in which gradients are added up.
 double buffer_bytes(const Schedule& schedule, int process) {
   int64_t elements = 0;
-  for (const Bucket& bucket : schedule.buckets)
-    elements += bucket.held_elements(process);
+  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
+    elements += elements_on(schedule, b, process).held;
   return static_cast<double>(elements * bytes_of(sum_type(schedule.options.precision)));
 }
 
@@ -45,7 +47,7 @@ double StepSeconds::waiting_s() const {
 
 double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost, int process) {
   const auto gradients_sent = static_cast<double>(cost.reduce_bytes_per_step);
-  const auto values_sent = static_cast<double>(cost.publish_bytes_per_step);
+  const auto values_sent = static_cast<double>(cost.gather_bytes_per_step);
   const auto share = static_cast<double>(cost.averaged_gradient_bytes);
   const double updated = 2 * static_cast<double>(cost.optimizer_bytes) + 2 * share;
   const double copied = 4 * gradients_sent + 5 * values_sent + 8 * share;

@@ -6,36 +6,27 @@
 #include <set>
 #include <utility>
 
+#include "subnet/exchange.h"
+
 namespace sdp {
 namespace {
 
-void add_bucket(Cost& cost, const Bucket& bucket, const Schedule& schedule, int moments, int process) {
+void add_bucket(Cost& cost, const Schedule& schedule, int index, int moments, int process) {
+  const Bucket& bucket = schedule.buckets[static_cast<size_t>(index)];
+  const Precision precision = schedule.options.precision;
   const int64_t type_bytes = bytes_of(bucket.type);
-  const int64_t sum_bytes = bytes_of(sum_type(schedule.options.precision));
+  const int64_t sum_bytes = bytes_of(sum_type(precision));
   const int64_t wire_bytes = bytes_of(schedule.wire_type(bucket));
-  const bool shard = schedule.options.shard;
-  int64_t held = 0;
-  int64_t share = 0;
-  for (const Segment& segment : bucket.segments) {
-    if (!segment.is_read_by(process)) continue;
-    cost.parameters += segment.elements;
-    if (!segment.is_held_by(process)) continue;
-    const int64_t mine = segment.share_elements(process);
-    const auto other_holders = static_cast<int64_t>(segment.holders.size() - 1);
-    const auto other_readers = static_cast<int64_t>(segment.readers.size() - 1) - other_holders;
-    held += segment.elements;
-    share += mine;
-    // Gradients go to the holder that updates them; what is updated here goes to all other readers, without
-    // `shard` as gradients to those that hold the segment too.
-    cost.reduce_bytes_per_step += (segment.elements - mine) * wire_bytes;
-    cost.publish_bytes_per_step +=
-        mine * (other_holders * (shard ? type_bytes : wire_bytes) + other_readers * type_bytes);
-  }
-  const int64_t updated = shard ? share : held;
-  cost.averaged_gradient_bytes += shard ? share * sum_bytes : held * type_bytes;
-  if (schedule.accumulates()) cost.gradient_bytes += held * sum_bytes;
-  const int master = type_bytes < sum_bytes ? 1 : 0;
-  cost.optimizer_bytes += updated * (moments + master) * sum_bytes;
+  const BucketElements elements = elements_on(schedule, index, process);
+  cost.parameters += elements.read;
+  cost.reduce_bytes_per_step += elements.of(ExchangeKind::kReduceGradients).sent * wire_bytes;
+  cost.gather_bytes_per_step += elements.of(ExchangeKind::kGatherGradients).sent * wire_bytes +
+                                elements.of(ExchangeKind::kGatherValues).sent * type_bytes;
+  cost.averaged_gradient_bytes +=
+      schedule.options.shard ? elements.share * sum_bytes : elements.held * type_bytes;
+  if (schedule.accumulates()) cost.gradient_bytes += elements.held * sum_bytes;
+  const int master = has_master_values(bucket.type, precision) ? 1 : 0;
+  cost.optimizer_bytes += elements.updated * (moments + master) * sum_bytes;
 }
 
 /// Of a branch's hidden width, what these slots store.
@@ -98,8 +89,9 @@ std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision,
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
              const TrainSpec& train) {
   Cost cost;
-  for (const Bucket& bucket : schedule.buckets)
-    add_bucket(cost, bucket, schedule, static_cast<int>(moment_names(optimizer).size()), process);
+  const auto moments = static_cast<int>(moment_names(optimizer).size());
+  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
+    add_bucket(cost, schedule, b, moments, process);
 
   const Precision precision = schedule.options.precision;
   const std::vector<Slot> slots = schedule.placement.slots_of(process);

@@ -24,11 +24,10 @@ struct Cost {
   int64_t averaged_gradient_bytes = 0;  ///< from the exchanges to the update
   int64_t optimizer_bytes = 0;          ///< moments, and master values where they differ from the parameters
   int64_t activation_bytes = 0;         ///< kept for backward at the micro-batch size (largest slot)
-  int64_t reduce_bytes_per_step = 0;    ///< sent to other processes: gradients
-  int64_t publish_bytes_per_step =
-      0;  ///< sent to other processes: new values, or averaged gradients (no shard)
+  int64_t reduce_bytes_per_step = 0;    ///< sent in reduce-scatters: gradients
+  int64_t gather_bytes_per_step = 0;    ///< sent in all-gathers: new values, averaged gradients (no shard)
 
-  int64_t bytes_sent_per_step() const { return reduce_bytes_per_step + publish_bytes_per_step; }
+  int64_t bytes_sent_per_step() const { return reduce_bytes_per_step + gather_bytes_per_step; }
   int64_t state_bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
 };
 

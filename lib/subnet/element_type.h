@@ -25,4 +25,9 @@ constexpr ElementType sum_type(Precision precision) {
   return precision == Precision::kFp64 ? ElementType::kF64 : ElementType::kF32;
 }
 
+/// Whether the optimizer keeps master values, of the sum type, of parameters of this type.
+constexpr bool has_master_values(ElementType type, Precision precision) {
+  return bytes_of(type) < bytes_of(sum_type(precision));
+}
+
 }  // namespace sdp

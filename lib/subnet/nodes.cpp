@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "spec/error.h"
+#include "subnet/exchange.h"
 #include "subnet/random_bits.h"
 
 namespace sdp {
@@ -145,42 +146,36 @@ struct Sent {
   std::vector<int64_t> between;  ///< of these, to other nodes
 };
 
+/// Adds what the holders of a segment send in an exchange.
+void add_segment(Sent& sent, const Exchange& exchange, const Segment& segment, const NodeMap& nodes) {
+  const Peers peers = exchange.peers(segment);
+  if (peers.size() == 0) return;
+  const int64_t element_bytes = bytes_of(exchange.type());
+  // Of the segment's elements and peers, those in one node.
+  std::vector<int64_t> elements(nodes.nodes(), 0), peers_in(nodes.nodes(), 0);
+  std::vector<int64_t> shares;
+  for (size_t i = 0; i < segment.holders.size(); ++i) {
+    shares.push_back(segment.share_of_holder(static_cast<int>(i)));
+    elements[nodes.node_of[segment.holders[i]]] += shares.back();
+  }
+  peers.for_each([&](int peer) { ++peers_in[nodes.node_of[peer]]; });
+  for (size_t i = 0; i < segment.holders.size(); ++i) {
+    const int holder = segment.holders[i];
+    const int node = nodes.node_of[holder];
+    sent.all[holder] += exchange.volume(segment, holder, shares[i]).sent * element_bytes;
+    sent.between[holder] +=
+        element_bytes * (exchange.is_reduction() ? segment.elements - elements[node]
+                                                 : shares[i] * (peers.size() - peers_in[node]));
+  }
+}
+
 Sent sent_by_process(const Schedule& schedule, const NodeMap& nodes) {
   Sent sent{.all = std::vector<int64_t>(nodes.node_of.size(), 0),
             .between = std::vector<int64_t>(nodes.node_of.size(), 0)};
-  for (const Bucket& bucket : schedule.buckets) {
-    const int64_t gradient_bytes = bytes_of(schedule.wire_type(bucket));
-    const int64_t value_bytes = bytes_of(bucket.type);
-    const int64_t held_bytes = schedule.options.shard ? value_bytes : gradient_bytes;
-    for (const Segment& segment : bucket.segments) {
-      // Of the segment's elements, holders and readers those in one node.
-      std::vector<int64_t> elements(nodes.nodes(), 0), holders(nodes.nodes(), 0), readers(nodes.nodes(), 0);
-      const auto all_holders = static_cast<int>(segment.holders.size());
-      const auto all_readers = static_cast<int>(segment.readers.size());
-      std::vector<int64_t> shares;
-      for (int i = 0; i < all_holders; ++i) {
-        const int node = nodes.node_of[segment.holders[i]];
-        shares.push_back(segment.boundary(i + 1) - segment.boundary(i));
-        elements[node] += shares.back();
-        ++holders[node];
-      }
-      for (int reader : segment.readers)
-        ++readers[nodes.node_of[reader]];
-      for (int i = 0; i < all_holders; ++i) {
-        const int holder = segment.holders[i];
-        const int node = nodes.node_of[holder];
-        // Gradients to whom updates them; what is updated here to the other holders and readers.
-        sent.all[holder] +=
-            (segment.elements - shares[i]) * gradient_bytes +
-            shares[i] * ((all_holders - 1) * held_bytes + (all_readers - all_holders) * value_bytes);
-        const int64_t other_holders = all_holders - holders[node];
-        const int64_t other_readers = all_readers - readers[node];
-        sent.between[holder] +=
-            (segment.elements - elements[node]) * gradient_bytes +
-            shares[i] * (other_holders * held_bytes + (other_readers - other_holders) * value_bytes);
-      }
-    }
-  }
+  for_each_exchange(schedule, [&](const Exchange& exchange) {
+    for (const Segment& segment : exchange.bucket().segments)
+      add_segment(sent, exchange, segment, nodes);
+  });
   return sent;
 }
 
@@ -204,23 +199,18 @@ int NodeMap::process_of_rank(int rank) const {
 std::vector<int64_t> traffic_of(const Schedule& schedule) {
   const auto processes = static_cast<size_t>(schedule.placement.processes);
   std::vector<int64_t> traffic(processes * processes, 0);
-  for (const Bucket& bucket : schedule.buckets) {
-    const int64_t gradient_bytes = bytes_of(schedule.wire_type(bucket));
-    const int64_t value_bytes = bytes_of(bucket.type);
-    for (const Segment& segment : bucket.segments) {
-      for (int updater : segment.holders) {
-        const int64_t share = segment.share_elements(updater);
-        for (int holder : segment.holders)
-          if (holder != updater) traffic[holder * processes + updater] += share * gradient_bytes;
-        // With `shard` the new values; without, averaged gradients to holders and values to other readers.
-        for (int reader : segment.readers) {
-          const bool gets_gradients = !schedule.options.shard && segment.is_held_by(reader);
-          if (reader != updater)
-            traffic[updater * processes + reader] += share * (gets_gradients ? gradient_bytes : value_bytes);
-        }
+  for_each_exchange(schedule, [&](const Exchange& exchange) {
+    for (const Segment& segment : exchange.bucket().segments) {
+      for (size_t i = 0; i < segment.holders.size(); ++i) {
+        const int holder = segment.holders[i];
+        const int64_t bytes = segment.share_of_holder(static_cast<int>(i)) * bytes_of(exchange.type());
+        exchange.peers(segment).for_each([&](int peer) {
+          if (peer == holder) return;
+          traffic[exchange.is_reduction() ? peer * processes + holder : holder * processes + peer] += bytes;
+        });
       }
     }
-  }
+  });
   return traffic;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "subnet/accounting.h"
+#include "subnet/exchange.h"
 #include "subnet/plan_warnings.h"
 #include "subnet/spectral.h"
 
@@ -35,7 +36,7 @@ Json cost_json(const Cost& cost) {
           {"optimizer_bytes", cost.optimizer_bytes},
           {"activation_bytes", cost.activation_bytes},
           {"reduce_bytes_per_step", cost.reduce_bytes_per_step},
-          {"publish_bytes_per_step", cost.publish_bytes_per_step},
+          {"publish_bytes_per_step", cost.gather_bytes_per_step},
           {"bytes_sent_per_step", cost.bytes_sent_per_step()}};
 }
 
@@ -110,8 +111,8 @@ Json traffic_json(const NodeTraffic& traffic) {
 /// Bytes of the gradients that data parallelism reduces.
 int64_t dense_gradient_bytes(const Schedule& dense) {
   int64_t bytes = 0;
-  for (const Bucket& bucket : dense.buckets)
-    bytes += bucket.held_elements(0) * bytes_of(bucket.type);
+  for (int b = 0; b < static_cast<int>(dense.buckets.size()); ++b)
+    bytes += elements_on(dense, b, 0).held * bytes_of(dense.buckets[b].type);
   return bytes;
 }
 

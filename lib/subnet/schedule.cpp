@@ -61,18 +61,6 @@ int64_t Segment::boundary(int holder) const {
   return holder == count ? elements : elements * holder / count / alignment * alignment;
 }
 
-bool Segment::is_for(int process, Audience audience) const {
-  switch (audience) {
-    case Audience::kHolders:
-      return is_held_by(process);
-    case Audience::kReaders:
-      return is_read_by(process);
-    case Audience::kOtherReaders:
-      return is_read_by(process) && !is_held_by(process);
-  }
-  return false;
-}
-
 int64_t Segment::share_begin(int process) const {
   const int holder = holders.place_of(process);
   return holder < 0 ? 0 : boundary(holder);
@@ -80,7 +68,7 @@ int64_t Segment::share_begin(int process) const {
 
 int64_t Segment::share_elements(int process) const {
   const int holder = holders.place_of(process);
-  return holder < 0 ? 0 : boundary(holder + 1) - boundary(holder);
+  return holder < 0 ? 0 : share_of_holder(holder);
 }
 
 std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements) {
@@ -97,36 +85,6 @@ std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int6
   return ranges;
 }
 
-int64_t Bucket::reduce_elements(int from, int to) const {
-  if (from == to) return 0;
-  int64_t elements = 0;
-  for (const Segment& segment : segments)
-    if (segment.is_held_by(from)) elements += segment.share_elements(to);
-  return elements;
-}
-
-int64_t Bucket::spread_elements(int from, int to, Audience audience) const {
-  if (from == to) return 0;
-  int64_t elements = 0;
-  for (const Segment& segment : segments)
-    if (segment.is_for(to, audience)) elements += segment.share_elements(from);
-  return elements;
-}
-
-int64_t Bucket::held_elements(int process) const {
-  int64_t elements = 0;
-  for (const Segment& segment : segments)
-    if (segment.is_held_by(process)) elements += segment.elements;
-  return elements;
-}
-
-int64_t Bucket::share_elements(int process) const {
-  int64_t elements = 0;
-  for (const Segment& segment : segments)
-    elements += segment.share_elements(process);
-  return elements;
-}
-
 std::vector<int> depths_of(const ModelLayout& layout) {
   std::vector<int> depths;
   for (const ParameterLayout& parameter : layout.parameters)
@@ -134,24 +92,26 @@ std::vector<int> depths_of(const ModelLayout& layout) {
   return depths;
 }
 
-std::vector<BucketParameters> parameters_of_buckets(const ModelLayout& layout, const Schedule& schedule) {
-  constexpr int kNone = -1;
+BucketIndex index_buckets(const ModelLayout& layout, const Schedule& schedule) {
   const std::vector<int> depths = depths_of(layout);
-  std::vector<int> latest(depths.size(), kNone);  // bucket, by parameter
-  std::vector<BucketParameters> result;
+  BucketIndex index;
+  index.buckets_of.resize(depths.size());
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
-    BucketParameters& parameters = result.emplace_back();
+    BucketParameters& parameters = index.parameters_of.emplace_back();
     parameters.needed_before = static_cast<int>(layout.branches.size());
     for (const Segment& segment : schedule.buckets[b].segments) {
       for (const Piece& piece : segment.pieces) {
-        const int before = std::exchange(latest[piece.parameter], b);
-        if (before == kNone) parameters.first_of.push_back(piece.parameter);
-        if (before != b) parameters.all.push_back(piece.parameter);
+        std::vector<int>& buckets = index.buckets_of[piece.parameter];
+        if (buckets.empty()) parameters.first_of.push_back(piece.parameter);
+        if (buckets.empty() || buckets.back() != b) {
+          buckets.push_back(b);
+          parameters.all.push_back(piece.parameter);
+        }
         parameters.needed_before = std::min(parameters.needed_before, depths[piece.parameter]);
       }
     }
   }
-  return result;
+  return index;
 }
 
 Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const ScheduleOptions& options) {

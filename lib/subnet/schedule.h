@@ -18,10 +18,6 @@
 
 namespace sdp {
 
-/// Exchanges of one direction under way at a time: one is packed or unpacked while the other goes on; more
-/// would only hold more buffers.
-inline constexpr size_t kMostInFlight = 2;
-
 struct ScheduleOptions {
   Precision precision = Precision::kFp32;
   int64_t bucket_bytes = 25'000'000;
@@ -40,27 +36,20 @@ struct Piece {
   int64_t elements = 0;
 };
 
-/// To whom the updated share of a segment goes.
-enum class Audience {
-  kHolders,       ///< processes that run a slot of an owner
-  kReaders,       ///< processes that have the values: holders and, under backward masking, all
-  kOtherReaders,  ///< readers that are not holders
-};
-
 struct Segment {
   int unit = kSharedUnit;
   std::vector<Piece> pieces;
   int64_t elements = 0;
   int owner_slots = 1;    ///< owners of the unit times R: what a gradient sum is divided by
-  MemberSet holders;      ///< processes
-  MemberSet readers;      ///< processes
+  MemberSet holders;      ///< processes that run a slot of an owner
+  MemberSet readers;      ///< processes that have the values: holders and, under backward masking, all
   int64_t alignment = 1;  ///< of the shares, in elements
 
   bool is_held_by(int process) const { return holders.contains(process); }
   bool is_read_by(int process) const { return readers.contains(process); }
-  bool is_for(int process, Audience audience) const;
   /// Holder i updates elements [boundary(i), boundary(i + 1)).
   int64_t boundary(int holder) const;
+  int64_t share_of_holder(int holder) const { return boundary(holder + 1) - boundary(holder); }
   int64_t share_begin(int process) const;  ///< 0 for a process that does not hold the segment
   int64_t share_elements(int process) const;
 };
@@ -81,15 +70,6 @@ struct Bucket {
   ElementType type = ElementType::kF32;
   bool decays = true;
   std::vector<Segment> segments;
-
-  /// Elements process `from` sends to `to` when gradients are reduced: the shares of `to` in segments both
-  /// hold.
-  int64_t reduce_elements(int from, int to) const;
-  /// Elements process `from` sends to `to` when its updated shares are spread.
-  int64_t spread_elements(int from, int to, Audience audience) const;
-  /// Elements of the segments this process holds, and of the shares it updates.
-  int64_t held_elements(int process) const;
-  int64_t share_elements(int process) const;
 };
 
 struct Schedule {
@@ -113,7 +93,12 @@ struct BucketParameters {
   std::vector<int> first_of;  ///< those of which no earlier bucket has a piece
   int needed_before = 0;      ///< the branch whose place reads the bucket first; -1: read before all branches
 };
-std::vector<BucketParameters> parameters_of_buckets(const ModelLayout& layout, const Schedule& schedule);
+/// Which bucket has a piece of which parameter.
+struct BucketIndex {
+  std::vector<BucketParameters> parameters_of;  ///< by bucket
+  std::vector<std::vector<int>> buckets_of;     ///< by parameter, ascending
+};
+BucketIndex index_buckets(const ModelLayout& layout, const Schedule& schedule);
 
 Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const ScheduleOptions& options);
 

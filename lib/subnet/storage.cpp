@@ -11,4 +11,8 @@ std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot
   return stored;
 }
 
+bool is_contiguous(const ParameterLayout& parameter, size_t units) {
+  return units == 1 || !parameter.slice || (parameter.slice->dim == 0 && parameter.slice->blocks == 1);
+}
+
 }  // namespace sdp

@@ -24,4 +24,7 @@ struct StoredPart {
 
 std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot>& slots);
 
+/// Whether what a unit has of the parameter is one stretch of a tensor that holds this many units of it.
+bool is_contiguous(const ParameterLayout& parameter, size_t units);
+
 }  // namespace sdp

@@ -84,7 +84,7 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
   engine_.step(lr);
 
   // 4. Begin to give the new values to all others that have them.
-  engine_.publish();
+  engine_.gather_values();
   return {losses, std::nullopt};
 }
 

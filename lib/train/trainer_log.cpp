@@ -23,7 +23,7 @@ void Trainer::begin_interval() {
                .began = std::chrono::steady_clock::now(),
                .data_wait_ms = feed_ ? feed_->wait_ms() : 0,
                .reduce = engine_.reduce_totals(),
-               .publish = engine_.publish_totals()};
+               .publish = engine_.gather_totals()};
   reset_peak();
   reset_peak_memory(comm_.device());
 }
@@ -33,7 +33,7 @@ ProcessReport Trainer::report() {
   const double ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - interval_.began).count();
   const ExchangeTotals reduce = engine_.reduce_totals() - interval_.reduce;
-  const ExchangeTotals publish = engine_.publish_totals() - interval_.publish;
+  const ExchangeTotals publish = engine_.gather_totals() - interval_.publish;
   ProcessReport report{
       .save_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1.0 : 0.0,
       .peak_process_memory_bytes = static_cast<double>(peak_process_memory_bytes(comm_.device())),

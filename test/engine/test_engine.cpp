@@ -74,7 +74,7 @@ void check_case(const Case& c) {
       engine.step(spec.optimizer.lr);
       expect_equal(engine.gradient_bytes(), 0, "gradient bytes after the update");
       spoil_values(engine, plan);
-      engine.publish();
+      engine.gather_values();
       if (step == 1) continue;  // values come in during the next forward pass
       engine.await_all_values();
       expect_readers_agree(engine, schedule, comm);
@@ -175,7 +175,7 @@ TEST_CASE("a gradient is the mean over its owners in all replicas") {
     engine.end_backward();
     engine.reduce();
     engine.step(/*lr=*/1);
-    engine.publish();
+    engine.gather_values();
     engine.await_all_values();
     expect(at::equal(leaf.detach(), at::full_like(leaf.detach(), -2.5)), "the mean of 1, 2, 3 and 4");
   });
@@ -206,7 +206,7 @@ TEST_CASE("a worker whose backward pass left nothing counts as zero gradients") 
     }
     engine.reduce();
     engine.step(0.5);
-    engine.publish();
+    engine.gather_values();
     engine.await_all_values();
     at::Tensor expected = comm.rank() == 0 ? (before - 0.5 * gradient / 2) : at::empty_like(before);
     comm.broadcast(expected, 0);
@@ -265,7 +265,7 @@ TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32")
     engine.end_backward();
     engine.reduce();
     engine.step(1.0 / 64);
-    engine.publish();
+    engine.gather_values();
     engine.await_all_values();
     expect_moved_by(259.0 / 4 / 64);
   });

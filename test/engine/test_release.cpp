@@ -43,7 +43,7 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
       }
       engine.reduce();
       engine.step(0.1);
-      engine.publish();
+      engine.gather_values();
       engine.await_all_values();
     }
     for (const StateRange& range : engine.owned_state())
@@ -87,7 +87,7 @@ TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
   run_engine(2, [&](Communicator& comm) {
     const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
     const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank(), spec.train);
-    expect_equal(2 * planned.reduce_bytes_per_step, other.publish_bytes_per_step, "half the bytes");
+    expect_equal(2 * planned.reduce_bytes_per_step, other.gather_bytes_per_step, "half the bytes");
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
@@ -96,7 +96,7 @@ TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
     engine.end_backward();
     engine.reduce();
     engine.step(1);
-    engine.publish();
+    engine.gather_values();
     engine.await_all_values();
     expect_equal(comm.traffic().all_to_all_bytes, planned.bytes_sent_per_step(), "bytes sent");
     // The own contribution is exact, the other's is rounded.

@@ -6,6 +6,7 @@
 #include "small_plans.h"
 #include "spec/error.h"
 #include "subnet/accounting.h"
+#include "subnet/exchange.h"
 #include "subnet/nodes.h"
 #include "subnet/random_bits.h"
 
@@ -22,24 +23,16 @@ Schedule schedule_of(const SubnetPlan& plan, int64_t processes, bool shard = tru
   return make_schedule(plan, make_placement(plan.workers, replicas, processes), options);
 }
 
-/// Pair by pair, from the functions that the engine packs by.
+/// Pair by pair, from the messages that the engine packs.
 std::vector<int64_t> traffic_by_pairs(const Schedule& schedule) {
   const int processes = schedule.placement.processes;
   std::vector<int64_t> traffic(static_cast<size_t>(processes) * processes, 0);
-  for (const Bucket& bucket : schedule.buckets) {
-    for (int from = 0; from < processes; ++from) {
-      for (int to = 0; to < processes; ++to) {
-        int64_t elements = bucket.reduce_elements(from, to);
-        if (schedule.options.shard) {
-          elements += bucket.spread_elements(from, to, Audience::kReaders);
-        } else {
-          elements += bucket.spread_elements(from, to, Audience::kHolders);
-          elements += bucket.spread_elements(from, to, Audience::kOtherReaders);
-        }
-        traffic[from * processes + to] += elements * bytes_of(bucket.type);
-      }
-    }
-  }
+  for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket)
+    for (ExchangeKind kind : kExchangeKinds)
+      for (int from = 0; from < processes; ++from)
+        for (int to = 0; to < processes; ++to)
+          traffic[from * processes + to] +=
+              Exchange(schedule, bucket, kind).elements(from, to) * bytes_of(schedule.buckets[bucket].type);
   return traffic;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
+#include "subnet/exchange.h"
 #include "subnet/plan.h"
 #include "subnet/plan_json.h"
 #include "subnet/random_bits.h"
@@ -170,23 +171,42 @@ bool is_divided_over_holders(const Segment& segment, const Holders& holders, int
   return next == segment.elements;
 }
 
-/// What `from` sends to `to` is what `to` expects of it, at every bucket, when gradients are reduced and when
-/// what was updated is spread. The receiver's side: it updates a share and needs the gradients of all who
-/// hold the segment; it has values and needs the shares that others update.
-bool exchanges_agree(const SubnetPlan& plan, const Bucket& bucket, const Holders& holders, int from, int to) {
+/// What `from` sends to `to` is what `to` expects of it, in every exchange of a bucket. The receiver's side:
+/// it averages a share and needs the gradients of all who hold the segment; it holds the segment, or has its
+/// values, and needs the shares of others.
+bool messages_agree(const SubnetPlan& plan, const Schedule& schedule, int bucket, const Holders& holders,
+                    int from, int to) {
   int64_t gradients = 0;
-  int64_t values_of_holder = 0;
-  int64_t values_of_others = 0;
-  for (const Segment& segment : bucket.segments) {
+  int64_t shares_of_held = 0;
+  int64_t shares_of_others = 0;
+  for (const Segment& segment : schedule.buckets[bucket].segments) {
     const bool holds = holders.holds(to, segment.unit);
     if (holders.holds(from, segment.unit)) gradients += segment.share_elements(to);
-    if (holds) values_of_holder += segment.share_elements(from);
-    if (!holds && plan.masking == Masking::kBackward) values_of_others += segment.share_elements(from);
+    if (holds) shares_of_held += segment.share_elements(from);
+    if (!holds && plan.masking == Masking::kBackward) shares_of_others += segment.share_elements(from);
   }
-  return bucket.reduce_elements(from, to) == gradients &&
-         bucket.spread_elements(from, to, Audience::kHolders) == values_of_holder &&
-         bucket.spread_elements(from, to, Audience::kOtherReaders) == values_of_others &&
-         bucket.spread_elements(from, to, Audience::kReaders) == values_of_holder + values_of_others;
+  const bool shard = schedule.options.shard;
+  const auto elements = [&](ExchangeKind kind) {
+    return Exchange(schedule, bucket, kind).elements(from, to);
+  };
+  return elements(ExchangeKind::kReduceGradients) == gradients &&
+         elements(ExchangeKind::kGatherGradients) == (shard ? 0 : shares_of_held) &&
+         elements(ExchangeKind::kGatherValues) == (shard ? shares_of_held : 0) + shares_of_others;
+}
+
+/// The sums over a process's messages are what plans count for it.
+bool sums_agree(const Schedule& schedule, int bucket, int process) {
+  const BucketElements found = elements_on(schedule, bucket, process);
+  for (ExchangeKind kind : kExchangeKinds) {
+    const Exchange exchange(schedule, bucket, kind);
+    Volume expected;
+    for (int other = 0; other < schedule.placement.processes; ++other) {
+      expected.sent += exchange.elements(process, other);
+      expected.received += exchange.elements(other, process);
+    }
+    if (found.of(kind).sent != expected.sent || found.of(kind).received != expected.received) return false;
+  }
+  return true;
 }
 
 bool schedules_agree(const SubnetPlan& plan, RandomBits& random) {
@@ -201,18 +221,20 @@ bool schedules_agree(const SubnetPlan& plan, RandomBits& random) {
   options.precision = one_of(random, {Precision::kFp32, Precision::kBf16});
   options.bucket_bytes = 2000 + random.below(100'000);
   options.decay_norms_and_biases = random.below(2) == 0;
+  options.shard = random.below(2) == 0;
   const Schedule schedule = make_schedule(plan, placement, options);
   const Holders holders(plan, placement);
   int64_t elements = 0;
-  for (const Bucket& bucket : schedule.buckets) {
-    for (const Segment& segment : bucket.segments) {
+  for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket) {
+    for (const Segment& segment : schedule.buckets[bucket].segments) {
       elements += segment.elements;
       if (!is_divided_over_holders(segment, holders, placement.processes)) return false;
     }
     for (int i = 0; i < 3; ++i) {  // three senders to everybody
       const int from = random.below(placement.processes);
+      if (i == 0 && !sums_agree(schedule, bucket, from)) return false;
       for (int to = 0; to < placement.processes; ++to)
-        if (to != from && !exchanges_agree(plan, bucket, holders, from, to)) return false;
+        if (to != from && !messages_agree(plan, schedule, bucket, holders, from, to)) return false;
     }
   }
   return elements == plan.layout.parameter_count();

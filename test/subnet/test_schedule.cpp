@@ -7,6 +7,7 @@
 #include "small_plans.h"
 #include "spec/error.h"
 #include "subnet/accounting.h"
+#include "subnet/exchange.h"
 #include "subnet/schedule.h"
 
 namespace sdp {
@@ -81,26 +82,15 @@ TEST_CASE("a schedule has every element once, whatever the plan and the placemen
   }
 }
 
-/// Elements sent by all processes, a process to each worker: gradients, new values with shard, and without.
-struct Sent {
-  int64_t reduced = 0;
-  int64_t published = 0;
-  int64_t gradients_back = 0;
-  int64_t published_to_others = 0;
-};
-
-Sent sent_by_all(const Schedule& schedule) {
-  Sent sent;
-  const int processes = schedule.placement.processes;
-  for (const Bucket& bucket : schedule.buckets) {
-    for (int from = 0; from < processes; ++from) {
-      CHECK(bucket.reduce_elements(from, from) == 0);
-      for (int to = 0; to < processes; ++to) {
-        sent.reduced += bucket.reduce_elements(from, to);
-        sent.published += bucket.spread_elements(from, to, Audience::kReaders);
-        sent.gradients_back += bucket.spread_elements(from, to, Audience::kHolders);
-        sent.published_to_others += bucket.spread_elements(from, to, Audience::kOtherReaders);
-      }
+/// Elements that all processes send in all exchanges of a kind.
+int64_t sent_by_all(const Schedule& schedule, ExchangeKind kind) {
+  int64_t sent = 0;
+  for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket) {
+    const Exchange exchange(schedule, bucket, kind);
+    for (int from = 0; from < schedule.placement.processes; ++from) {
+      CHECK(exchange.elements(from, from) == 0);
+      for (int to = 0; to < schedule.placement.processes; ++to)
+        sent += exchange.elements(from, to);
     }
   }
   return sent;
@@ -113,17 +103,23 @@ TEST_CASE(
     for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
       for (int p = 1; p <= n; ++p) {
         const SubnetPlan plan = plan_of(n, p, 3, construction, masking);
-        const Sent sent =
-            sent_by_all(make_schedule(plan, make_placement(n, 1, n), small_buckets(Precision::kFp32)));
         int64_t units = 0;
         for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit)
           units += plan.unit_parameters(unit);
         const int64_t shared = plan.layout.parameter_count() - units;
-        const int64_t all = (n - 1) * plan.layout.parameter_count();
-        CHECK(sent.reduced == (p - 1) * units + (n - 1) * shared);
-        CHECK(sent.published == (masking == Masking::kForward ? sent.reduced : all));
-        CHECK(sent.gradients_back == sent.reduced);
-        CHECK(sent.published_to_others == (masking == Masking::kForward ? 0 : (n - p) * units));
+        const int64_t among_owners = (p - 1) * units + (n - 1) * shared;
+        const bool to_all = masking == Masking::kBackward;
+        ScheduleOptions options = small_buckets(Precision::kFp32);
+        const Schedule sharded = make_schedule(plan, make_placement(n, 1, n), options);
+        CHECK(sent_by_all(sharded, ExchangeKind::kReduceGradients) == among_owners);
+        CHECK(sent_by_all(sharded, ExchangeKind::kGatherGradients) == 0);
+        CHECK(sent_by_all(sharded, ExchangeKind::kGatherValues) ==
+              (to_all ? (n - 1) * plan.layout.parameter_count() : among_owners));
+        options.shard = false;
+        const Schedule whole = make_schedule(plan, make_placement(n, 1, n), options);
+        CHECK(sent_by_all(whole, ExchangeKind::kReduceGradients) == among_owners);
+        CHECK(sent_by_all(whole, ExchangeKind::kGatherGradients) == among_owners);
+        CHECK(sent_by_all(whole, ExchangeKind::kGatherValues) == (to_all ? (n - p) * units : 0));
       }
     }
   }
@@ -142,7 +138,8 @@ TEST_CASE("a bucket's parameters, those it is the first to have, and the branch 
     const SubnetPlan plan = plan_of(4, 2, 1, construction);
     const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), small_buckets(Precision::kFp32));
     REQUIRE(schedule.buckets.size() > 3);
-    const std::vector<BucketParameters> parameters = parameters_of_buckets(plan.layout, schedule);
+    const BucketIndex index = index_buckets(plan.layout, schedule);
+    const std::vector<BucketParameters>& parameters = index.parameters_of;
     REQUIRE(parameters.size() == schedule.buckets.size());
     std::set<int> earlier;
     for (size_t b = 0; b < parameters.size(); ++b) {
@@ -161,6 +158,11 @@ TEST_CASE("a bucket's parameters, those it is the first to have, and the branch 
       CHECK(sorted(parameters[b].all) == std::vector<int>(expected.begin(), expected.end()));
       CHECK(sorted(parameters[b].first_of) == std::vector<int>(first.begin(), first.end()));
       CHECK(parameters[b].needed_before == *depths.begin());
+      for (int parameter = 0; parameter < static_cast<int>(index.buckets_of.size()); ++parameter) {
+        const std::vector<int>& buckets = index.buckets_of[parameter];
+        CHECK(std::count(buckets.begin(), buckets.end(), static_cast<int>(b)) ==
+              static_cast<int>(expected.count(parameter)));
+      }
       earlier.insert(expected.begin(), expected.end());
     }
     CHECK(earlier.size() == plan.layout.parameters.size());

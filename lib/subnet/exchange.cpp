@@ -1,0 +1,70 @@
+#include "subnet/exchange.h"
+
+#include <algorithm>
+
+namespace sdp {
+
+Exchange::Exchange(const Schedule& schedule, int bucket, ExchangeKind kind)
+    : bucket_(schedule.buckets[static_cast<size_t>(bucket)]),
+      kind_(kind),
+      shard_(schedule.options.shard),
+      type_(kind == ExchangeKind::kGatherValues ? bucket_.type : schedule.wire_type(bucket_)) {}
+
+Peers Exchange::peers(const Segment& segment) const {
+  switch (kind_) {
+    case ExchangeKind::kReduceGradients:
+      return {.among = &segment.holders};
+    case ExchangeKind::kGatherGradients:
+      if (shard_) return {};
+      return {.among = &segment.holders};
+    case ExchangeKind::kGatherValues:
+      // Without `shard` every holder has computed them.
+      if (shard_) return {.among = &segment.readers};
+      return {.among = &segment.readers, .besides = &segment.holders};
+  }
+  return {};
+}
+
+bool Exchange::has_peers() const {
+  return std::any_of(bucket_.segments.begin(), bucket_.segments.end(),
+                     [&](const Segment& segment) { return peers(segment).size() > 0; });
+}
+
+int64_t Exchange::elements(int from, int to) const {
+  int64_t sum = 0;
+  for_each_range(from, to, [&](size_t, int64_t, int64_t elements) { sum += elements; });
+  return sum;
+}
+
+Volume Exchange::volume(const Segment& segment, int process, int64_t share) const {
+  const Peers all = peers(segment);
+  const bool is_peer = all.contains(process);
+  const int64_t of_own_share = share * (all.size() - (is_peer ? 1 : 0));
+  const int64_t of_others = is_peer ? segment.elements - share : 0;
+  return is_reduction() ? Volume{.sent = of_others, .received = of_own_share}
+                        : Volume{.sent = of_own_share, .received = of_others};
+}
+
+BucketElements elements_on(const Schedule& schedule, int bucket, int process) {
+  BucketElements elements;
+  std::array<Exchange, kExchangeKinds.size()> exchanges = {Exchange(schedule, bucket, kExchangeKinds[0]),
+                                                           Exchange(schedule, bucket, kExchangeKinds[1]),
+                                                           Exchange(schedule, bucket, kExchangeKinds[2])};
+  for (const Segment& segment : schedule.buckets[static_cast<size_t>(bucket)].segments) {
+    if (!segment.is_read_by(process)) continue;  // holders are readers
+    const bool is_held = segment.is_held_by(process);
+    const int64_t share = is_held ? segment.share_elements(process) : 0;
+    elements.read += segment.elements;
+    elements.held += is_held ? segment.elements : 0;
+    elements.share += share;
+    for (size_t kind = 0; kind < exchanges.size(); ++kind) {
+      const Volume volume = exchanges[kind].volume(segment, process, share);
+      elements.exchanged[kind].sent += volume.sent;
+      elements.exchanged[kind].received += volume.received;
+    }
+  }
+  elements.updated = schedule.options.shard ? elements.share : elements.held;
+  return elements;
+}
+
+}  // namespace sdp

@@ -1,0 +1,85 @@
+// What begins and ends when, of buckets that are written down by hand.
+
+#include "subnet/exchange_order.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "catch.h"
+
+namespace sdp {
+namespace {
+
+/// Four buckets. Parameter 1 lies in buckets 0 and 1, and bucket 3 is read at branch 0 as bucket 2 is.
+const BucketIndex kFour = {.parameters_of = {{.all = {0, 1}, .first_of = {0, 1}, .needed_before = -1},
+                                             {.all = {1, 2}, .first_of = {2}, .needed_before = -1},
+                                             {.all = {3}, .first_of = {3}, .needed_before = 0},
+                                             {.all = {4}, .first_of = {4}, .needed_before = 0}},
+                           .buckets_of = {{0}, {0, 1}, {1}, {2}, {3}}};
+
+/// "+r3 -r3": reducing bucket 3 begins, and ends; g: gradients, v: values are gathered.
+std::string text_of(const ExchangeEvents& events) {
+  std::string text;
+  for (const ExchangeEvent& event : events)
+    text += (text.empty() ? "" : " ") + std::string(event.what == ExchangeEvent::What::kBegin ? "+" : "-") +
+            "rgv"[static_cast<size_t>(event.kind)] + std::to_string(event.bucket);
+  return text;
+}
+
+TEST_CASE("a bucket is reduced when its gradients and all deeper buckets' have come, two at a time") {
+  ExchangeOrder order(kFour);
+  for (int step = 0; step < 2; ++step) {
+    order.begin_backward({0, 1, 2, 3, 4}, /*last=*/true);
+    CHECK(text_of(order.gradient_came(3)) == "");  // bucket 3 is deeper
+    CHECK_FALSE(order.has_come(4));
+    CHECK(text_of(order.gradient_came(4)) == "+r3 +r2");
+    CHECK(order.has_come(4));
+    CHECK(text_of(order.gradient_came(1)) == "");
+    CHECK(text_of(order.gradient_came(1)) == "");  // a second instalment
+    CHECK(text_of(order.gradient_came(2)) == "-r3 +r1");
+    CHECK(text_of(order.gradient_came(0)) == "-r2 +r0");
+    CHECK(text_of(order.finish_reducing()) == "-r1 -r0");
+  }
+}
+
+TEST_CASE("only the last pass of a step has its gradients reduced") {
+  ExchangeOrder order(kFour);
+  order.begin_backward({4}, /*last=*/false);
+  CHECK(text_of(order.gradient_came(4)) == "");
+  order.begin_backward({4}, /*last=*/true);
+  CHECK_FALSE(order.has_come(4));
+  // Of the other buckets the pass leaves no gradients.
+  CHECK(text_of(order.gradient_came(4)) == "+r3 +r2 -r3 +r1 -r2 +r0");
+  CHECK_THROWS_AS(order.gradient_came(4), std::logic_error);
+  CHECK(text_of(order.finish_reducing()) == "-r1 -r0");
+}
+
+TEST_CASE("gradients that have not come are reduced at the end") {
+  ExchangeOrder order(kFour);
+  CHECK_THROWS_AS(order.finish_reducing(), std::logic_error);  // no pass yet
+  order.begin_backward({0, 1, 2, 3, 4}, /*last=*/true);
+  CHECK(text_of(order.gradient_came(4)) == "+r3");
+  CHECK(text_of(order.finish_reducing()) == "+r2 -r3 +r1 -r2 +r0 -r1 -r0");
+  CHECK_THROWS_AS(order.finish_reducing(), std::logic_error);  // none since
+}
+
+TEST_CASE("averaged gradients are gathered from the first bucket on, two at a time") {
+  CHECK(text_of(ExchangeOrder(kFour).gather_gradients()) == "+g0 +g1 -g0 +g2 -g1 +g3 -g2 -g3");
+}
+
+TEST_CASE("the forward pass waits for the values that it is about to read, and others follow") {
+  ExchangeOrder order(kFour);
+  CHECK(text_of(order.reach(2)) == "");
+  for (int step = 0; step < 2; ++step) {
+    CHECK(text_of(order.begin_gathering()) == "+v0 +v1");
+    CHECK(text_of(order.reach(-1)) == "-v0 +v2 -v1 +v3");
+    CHECK(text_of(order.reach(-1)) == "");
+    CHECK(text_of(order.reach(0)) == "-v2 -v3");
+    CHECK(text_of(order.reach(1)) == "");
+  }
+  CHECK(text_of(order.begin_gathering()) == "+v0 +v1");
+  CHECK(text_of(order.reach(7)) == "-v0 +v2 -v1 +v3 -v2 -v3");
+}
+
+}  // namespace
+}  // namespace sdp
