@@ -10,13 +10,13 @@
 #include "checkpoint/checkpointing.h"
 #include "commands.h"
 #include "experiment/device.h"
+#include "experiment/spec/load.h"
 #include "io/atomic_file.h"
 #include "model/layouts.h"
 #include "model/tensor_source.h"
 #include "print_skipped.h"
 #include "run_spec.h"
 #include "spec/error.h"
-#include "spec/load.h"
 #include "telemetry/work.h"
 #include "train/run_data.h"
 
@@ -131,7 +131,7 @@ int analyze_command(const AnalyzeArguments& arguments) {
   const FeedSource source(*data, spec.data, spec.train.precision, device);
 
   std::printf("%s %s: %lld workers of coverage %s, %lld x %lld samples each, %s\n",
-              std::string(name_of(spec.model.name)).c_str(), subject.words.c_str(),
+              std::string(spec.model.name()).c_str(), subject.words.c_str(),
               static_cast<long long>(spec.subnetwork.workers), spec.subnetwork.coverage.text.c_str(),
               static_cast<long long>(options.batches), static_cast<long long>(options.batch_size),
               std::string(name_of(spec.train.precision)).c_str());

@@ -11,7 +11,8 @@
 
 #include "checkpoint/files/store.h"
 #include "doctor/doctor.h"
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
+#include "spec/describe.h"
 
 namespace sdp {
 
@@ -119,6 +120,6 @@ struct DoctorArguments {
 /// Returns 1 where a check failed.
 int doctor_command(const DoctorArguments& arguments);
 
-int spec_command(bool schema);
+int spec_command(bool schema, const ChosenNames& chosen);
 
 }  // namespace sdp

@@ -8,8 +8,8 @@
 #include "comm/cores.h"
 #include "commands.h"
 #include "data/sets/check.h"
+#include "experiment/spec/load.h"
 #include "spec/error.h"
-#include "spec/load.h"
 #include "telemetry/work.h"
 #include "text/table.h"
 

@@ -7,6 +7,8 @@
 
 #include "commands.h"
 #include "experiment/device.h"
+#include "experiment/spec/load.h"
+#include "experiment/spec/print.h"
 #include "forecast/forecast.h"
 #include "forecast/profile_file.h"
 #include "forecast/step_time.h"
@@ -14,8 +16,6 @@
 #include "plan/operation_timer.h"
 #include "plan/plan_text.h"
 #include "spec/error.h"
-#include "spec/load.h"
-#include "spec/print.h"
 #include "subnet/plan_json.h"
 
 namespace sdp {
@@ -125,8 +125,8 @@ int plan_command(const PlanArguments& arguments) {
   return 0;
 }
 
-int spec_command(bool schema) {
-  std::fputs((schema ? json_schema() + "\n" : describe_fields()).c_str(), stdout);
+int spec_command(bool schema, const ChosenNames& chosen) {
+  std::fputs((schema ? json_schema() + "\n" : describe_fields(chosen)).c_str(), stdout);
   return 0;
 }
 

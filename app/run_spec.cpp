@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "checkpoint/files/store.h"
+#include "experiment/spec/load.h"
 #include "spec/error.h"
-#include "spec/load.h"
 #include "telemetry/run_folder.h"
 
 namespace sdp {

@@ -185,6 +185,8 @@ int run(int argc, char** argv) {
   bool schema = false;
   CLI::App* spec_app = app.add_subcommand("spec", "every option with type, default and unit");
   spec_app->add_flag("--schema", schema, "print a JSON Schema");
+  std::string model;
+  spec_app->add_option("--model", model, "only the keys that this model has, besides those of all");
 
   try {
     app.parse(argc, argv);
@@ -201,7 +203,7 @@ int run(int argc, char** argv) {
   if (*report_app) return sdp::report_command(report);
   if (*analyze_app) return sdp::analyze_command(analyze);
   if (*doctor_app) return sdp::doctor_command(doctor);
-  if (*spec_app) return sdp::spec_command(schema);
+  if (*spec_app) return sdp::spec_command(schema, model.empty() ? sdp::ChosenNames() : sdp::ChosenNames{{"model", model}});
   train.resume = resume_of(resume);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
   return sdp::train_command(train);

@@ -10,8 +10,8 @@
 #include "analysis/regime.h"
 #include "analysis/similarity.h"
 #include "analysis/worker_model.h"
+#include "experiment/spec/experiment_spec.h"
 #include "feed/feed.h"
-#include "spec/experiment_spec.h"
 #include "subnet/plan.h"
 
 namespace sdp {

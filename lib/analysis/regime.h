@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "spec/experiment_spec.h"
-#include "spec/regime.h"
+#include "experiment/spec/experiment_spec.h"
+#include "experiment/spec/regime.h"
 #include "subnet/plan.h"
 
 namespace sdp {

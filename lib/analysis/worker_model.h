@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "engine/parameter_store.h"
+#include "experiment/spec/experiment_spec.h"
 #include "feed/batch.h"
 #include "model/model.h"
-#include "spec/experiment_spec.h"
 #include "subnet/plan.h"
 #include "subnet/schedule.h"
 

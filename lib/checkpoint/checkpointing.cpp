@@ -10,11 +10,11 @@
 
 #include "checkpoint/files/digest.h"
 #include "engine/finite.h"
+#include "experiment/spec/print.h"
 #include "experiment/version.h"
 #include "io/atomic_file.h"
 #include "model/slices.h"
 #include "spec/error.h"
-#include "spec/print.h"
 #include "subnet/plan_json.h"
 
 namespace sdp {

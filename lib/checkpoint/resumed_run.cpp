@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "experiment/spec/load.h"
 #include "spec/error.h"
-#include "spec/load.h"
 
 namespace sdp {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "checkpoint/files/store.h"
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "telemetry/run_history.h"
 
 namespace sdp {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "comm/ranks.h"
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 
 namespace sdp {
 

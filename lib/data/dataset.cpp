@@ -26,7 +26,7 @@ std::unique_ptr<Dataset> open_unchecked(const DataSpec& spec, const ModelSpec& m
     case DatasetName::kImageNet:
       return open_imagenet(spec, model, split, throw_problem, on_progress);
     case DatasetName::kTokens:
-      return std::make_unique<TokenDataset>(spec, split, *model.vocab_size);
+      return std::make_unique<TokenDataset>(spec, split, model.vocab_size());
   }
   throw std::logic_error("open_dataset: no such data set");
 }

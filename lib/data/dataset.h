@@ -15,9 +15,9 @@
 
 #include "data/buffer.h"
 #include "data/normalization.h"
+#include "experiment/spec/experiment_spec.h"
 #include "io/on_progress.h"
 #include "spec/error.h"
-#include "spec/experiment_spec.h"
 
 namespace sdp {
 

@@ -10,8 +10,8 @@
 #include "comm/communicator.h"
 #include "doctor/facts.h"
 #include "doctor/finding.h"
+#include "experiment/spec/experiment_spec.h"
 #include "forecast/profile_file.h"
-#include "spec/experiment_spec.h"
 
 namespace sdp {
 

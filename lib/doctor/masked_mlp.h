@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "subnet/plan.h"
 
 namespace sdp {

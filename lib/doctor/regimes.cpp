@@ -12,11 +12,10 @@
 #include <map>
 
 #include "engine/engine.h"
+#include "experiment/spec/regime.h"
 #include "model/layouts.h"
 #include "model/slices.h"
 #include "model/tensor_source.h"
-#include "spec/model_defaults.h"
-#include "spec/regime.h"
 #include "train/train_step.h"
 
 namespace sdp {
@@ -24,28 +23,22 @@ namespace {
 
 constexpr int64_t kSteps = 3;
 constexpr int64_t kBatch = 8;
-constexpr int64_t kImageSide = 8;
 constexpr int64_t kTokens = 6;
-constexpr int64_t kClasses = 10;
 constexpr std::chrono::seconds kTimeout{60};  // of a world of one, which waits for nobody
-
-bool reads_tokens(const ExperimentSpec& spec) {
-  return spec.data.name == DatasetName::kTokens;
-}
 
 /// The same on every device and in every world: drawn on the CPU from the step and the worker.
 TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, int worker, at::Device device) {
   at::Generator noise = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 * step + worker));
-  if (reads_tokens(spec)) {
-    const at::Tensor tokens = at::randint(*spec.model.vocab_size, {kBatch, kTokens + 1}, noise, at::kLong);
+  if (spec.model.reads_tokens()) {
+    const at::Tensor tokens = at::randint(spec.model.vocab_size(), {kBatch, kTokens + 1}, noise, at::kLong);
     return {.input = tokens.narrow(1, 0, kTokens).contiguous().to(device),
             .labels = tokens.narrow(1, 1, kTokens).contiguous().to(device)};
   }
   const auto type = scalar_type(compute_type(spec.train.precision));
-  const at::Tensor images =
-      at::randn({kBatch, 3, kImageSide, kImageSide}, noise, at::TensorOptions(at::kDouble));
+  const int64_t side = spec.model.image_size();
+  const at::Tensor images = at::randn({kBatch, 3, side, side}, noise, at::TensorOptions(at::kDouble));
   return {.input = images.to(type).to(device),
-          .labels = at::randint(kClasses, {kBatch}, noise, at::kLong).to(device)};
+          .labels = at::randint(spec.model.num_classes(), {kBatch}, noise, at::kLong).to(device)};
 }
 
 /// Every parameter of the model from the ranges that this process updates; zeros elsewhere.
@@ -91,15 +84,15 @@ FullValues plain_values(const ExperimentSpec& spec) {
 }
 
 struct Difference {
-  ModelName model;
+  std::string_view model;
   Precision precision;
   double share = 0;
 };
 
 std::string model_names() {
   std::string names;
-  for (const ModelName model : checked_models())
-    names += (names.empty() ? "" : ", ") + std::string(name_of(model));
+  for (const std::string_view model : first_model_names())
+    names += (names.empty() ? "" : ", ") + std::string(model);
   return names;
 }
 
@@ -118,8 +111,7 @@ Finding judge_way(const Way& way, const std::vector<Difference>& found) {
     largest[precision] = std::max(largest[precision], share);
     if (share > tolerance_of(precision))
       wrong += fmt::format("{}{} in {} is {} off the CPU, at most {} passes", wrong.empty() ? "" : "; ",
-                           name_of(model), name_of(precision), share_text(share),
-                           share_text(tolerance_of(precision)));
+                           model, name_of(precision), share_text(share), share_text(tolerance_of(precision)));
   }
   if (!wrong.empty())
     return failed(
@@ -142,29 +134,16 @@ std::vector<Way> all_ways() {
   return ways;
 }
 
-std::vector<ModelName> checked_models() {
-  return {ModelName::kMlp, ModelName::kResNet18, ModelName::kSwinT, ModelName::kLlamaTiny};
-}
-
-std::vector<Precision> checked_precisions(ModelName model) {
-  if (has_batch_norm(model)) return {Precision::kFp64};
+std::vector<Precision> checked_precisions(std::string_view model) {
+  if (tiny_model(model).has_batch_norm()) return {Precision::kFp64};
   return {Precision::kFp64, Precision::kBf16};
 }
 
-ExperimentSpec tiny_spec(const Way& way, ModelName model, Precision precision, int processes) {
+ExperimentSpec tiny_spec(const Way& way, std::string_view model, Precision precision, int processes) {
   ExperimentSpec spec;
   spec.seed = 5;
-  spec.model.name = model;
-  spec.model.width = 8;
-  spec.model.hidden_width = 24;
-  spec.model.image_size = kImageSide;
-  spec.model.heads = 4;
-  spec.model.patch_size = 2;
-  spec.model.window_size = 2;
-  spec.model.vocab_size = 32;
-  spec.model.num_classes = kClasses;
-  resolve_model(spec.model);
-  if (is_llama(model)) {
+  spec.model = tiny_model(model);
+  if (spec.model.reads_tokens()) {
     spec.data.name = DatasetName::kTokens;
     spec.data.sequence_length = kTokens;
   }
@@ -192,7 +171,7 @@ FullValues initial_values(const ExperimentSpec& spec) {
 }
 
 FullValues reference_values(const ExperimentSpec& fp64_spec) {
-  if (fp64_spec.model.name == ModelName::kMlp) return plain_values(fp64_spec);
+  if (fp64_spec.model.kind.is<MlpSpec>()) return plain_values(fp64_spec);
   const std::unique_ptr<Communicator> alone = connect(Ranks{}, at::kCPU, {.timeout = kTimeout});
   return train(make_experiment(fp64_spec, /*processes=*/1), *alone);
 }
@@ -213,14 +192,14 @@ double relative_difference(const FullValues& found, const FullValues& reference,
 
 Finding check_way(const Way& way, Communicator& comm, Communicator& control, const ReferenceOf& reference) {
   struct Trained {
-    ModelName model;
+    std::string_view model;
     Precision precision;
     FullValues values;
   };
   std::vector<Trained> trained;
   std::exception_ptr error;
   try {
-    for (const ModelName model : checked_models())
+    for (const std::string_view model : first_model_names())
       for (const Precision precision : checked_precisions(model))
         trained.push_back(
             {model, precision, trained_share(tiny_spec(way, model, precision, comm.size()), comm)});
@@ -239,7 +218,7 @@ Finding check_way(const Way& way, Communicator& comm, Communicator& control, con
       control.all_reduce_sum(value);
   if (comm.rank() > 0) return skipped(way.name, "");
   std::vector<Difference> differences;
-  std::map<ModelName, FullValues> expected;
+  std::map<std::string_view, FullValues> expected;
   for (const Trained& one : trained) {
     const ExperimentSpec spec = tiny_spec(way, one.model, Precision::kFp64, comm.size());
     if (!expected.contains(one.model)) expected[one.model] = reference(spec);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -30,14 +31,12 @@ struct Way {
 /// The four regimes at coverage 1/2, and data parallelism.
 std::vector<Way> all_ways();
 
-/// The tiny models on which a way is checked.
-std::vector<ModelName> checked_models();
-/// Those with BatchNorm are checked in fp64 only: over batches so small it turns bf16's rounding into other
-/// values.
-std::vector<Precision> checked_precisions(ModelName model);
+/// Every model is checked at a tiny size. Those with BatchNorm are checked in fp64 only: over batches so
+/// small it turns bf16's rounding into other values.
+std::vector<Precision> checked_precisions(std::string_view model);
 
 /// A tiny experiment for `processes` processes: as many workers, at least four and an even number.
-ExperimentSpec tiny_spec(const Way& way, ModelName model, Precision precision, int processes);
+ExperimentSpec tiny_spec(const Way& way, std::string_view model, Precision precision, int processes);
 
 /// Values after a few steps, computed in fp64 on the CPU by this process alone. Of `mlp` by plain code
 /// (masked_mlp.h); of the other models by the engine in a world of one.

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "experiment/device.h"
-#include "model/layouts.h"
+#include "model/logit_rows.h"
 #include "telemetry/work.h"
 
 namespace sdp {

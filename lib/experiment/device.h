@@ -11,7 +11,7 @@
 
 #include "comm/communicator.h"
 #include "comm/ranks.h"
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 
 namespace sdp {
 

@@ -7,7 +7,7 @@
 
 #include "comm/ranks.h"
 #include "experiment/lr_schedule.h"
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "subnet/accounting.h"
 #include "subnet/nodes.h"
 #include "subnet/plan.h"

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 
 namespace sdp {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 
 namespace sdp {
 

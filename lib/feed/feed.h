@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "data/pipeline/loader.h"
+#include "experiment/spec/experiment_spec.h"
 #include "feed/batch.h"
-#include "spec/experiment_spec.h"
 
 namespace sdp {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 
 namespace sdp {
 

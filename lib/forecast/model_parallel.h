@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "subnet/layout.h"
 
 namespace sdp {

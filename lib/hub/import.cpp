@@ -11,6 +11,7 @@
 #include "hub/library_config.h"
 #include "hub/library_files.h"
 #include "hub/library_tensors.h"
+#include "hub/model_config.h"
 #include "model/slices.h"
 #include "subnet/accounting.h"
 
@@ -58,9 +59,9 @@ std::vector<std::string> import_model(const Experiment& experiment, const std::f
                                       const RunDescription& description, const std::filesystem::path& run_dir,
                                       const OnProgress& on_progress) {
   const ModelLayout& layout = experiment.plan.layout;
-  check_library_config(experiment.spec, from);
+  check_library_config(experiment, from);
   const at::ScalarType type = scalar_type(sum_type(experiment.spec.train.precision));
-  const LibraryTensors tensors(from, layout, type);
+  const LibraryTensors tensors(from, layout, library_format_of(experiment.spec.model), type);
   TensorFile out;
   for (const ParameterLayout& parameter : layout.parameters)
     add_parameter(out, experiment, tensors, parameter, type);

@@ -76,13 +76,14 @@ std::vector<fs::path> library_files(const fs::path& from) {
   return {fs::exists(from / kOnlyName, ignored) ? from / kOnlyName : only_file_of(from)};
 }
 
-LibraryTensors::LibraryTensors(const fs::path& from, const ModelLayout& layout, at::ScalarType type)
-    : from_(from), type_(type) {
+LibraryTensors::LibraryTensors(const fs::path& from, const ModelLayout& layout,
+                               std::unique_ptr<LibraryFormat> format, at::ScalarType type)
+    : from_(from), format_(std::move(format)), type_(type) {
   for (const fs::path& path : library_files(from))
     files_.emplace_back(path);
   std::vector<std::string> problems;
   const auto check = [&](const auto& tensor) {
-    used_.insert(tensor.name);
+    if (const TensorView* const view = find(tensor.name)) used_.insert(view->entry.name);
     if (std::string problem = problem_of(tensor.name, tensor.shape); !problem.empty())
       problems.push_back(std::move(problem));
   };
@@ -101,8 +102,13 @@ LibraryTensors::LibraryTensors(const fs::path& from, const ModelLayout& layout, 
 }
 
 const TensorView* LibraryTensors::find(const std::string& name) const {
-  for (const SafetensorsFile& file : files_)
+  const std::string_view prefix = format_ ? format_->optional_prefix() : "";
+  const bool has_short_name = !prefix.empty() && name.starts_with(prefix);
+  for (const SafetensorsFile& file : files_) {
     if (const TensorView* const view = file.find(name)) return view;
+    const TensorView* const view = has_short_name ? file.find(name.substr(prefix.size())) : nullptr;
+    if (view) return view;
+  }
   return nullptr;
 }
 
@@ -129,7 +135,8 @@ std::vector<std::string> LibraryTensors::unused(const std::map<std::string, at::
   std::vector<std::string> names;
   for (const SafetensorsFile& file : files_)
     for (const TensorView& view : file.entries())
-      if (!used_.contains(view.entry.name) && !made_anew.contains(view.entry.name))
+      if (!used_.contains(view.entry.name) && !made_anew.contains(view.entry.name) &&
+          !(format_ && format_->is_redundant(view.entry.name)))
         names.push_back(view.entry.name);
   return names;
 }

@@ -7,11 +7,13 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "checkpoint/files/safetensors.h"
+#include "model/library_format.h"
 #include "subnet/layout.h"
 
 namespace sdp {
@@ -26,10 +28,12 @@ class LibraryTensors {
  public:
   /// Opens the files of `from` (library_files). One DataError tells all tensors that are missing, have
   /// another shape, are not of a floating-point type or not finite. `type`: that they are read as.
-  LibraryTensors(const std::filesystem::path& from, const ModelLayout& layout, at::ScalarType type);
+  /// `format`: how the library names them; null: as the layout does.
+  LibraryTensors(const std::filesystem::path& from, const ModelLayout& layout,
+                 std::unique_ptr<LibraryFormat> format, at::ScalarType type);
 
   at::Tensor read(const std::string& name) const;
-  /// What is neither in the layout nor in `made_anew`.
+  /// What is neither in the layout nor in `made_anew`, nor redundant to the library.
   std::vector<std::string> unused(const std::map<std::string, at::Tensor>& made_anew) const;
   /// torchvision's num_batches_tracked, one for all BatchNorms; 0 where there is none. DataError where it is
   /// no count.
@@ -42,8 +46,9 @@ class LibraryTensors {
 
   std::filesystem::path from_;
   std::vector<SafetensorsFile> files_;
+  std::unique_ptr<LibraryFormat> format_;
   at::ScalarType type_;
-  std::set<std::string> used_;
+  std::set<std::string> used_;  ///< by their names in the files
 };
 
 }  // namespace sdp

@@ -1,28 +1,18 @@
 #include "hub/library_tensors.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-
-#include "model/swin/swin.h"
 
 namespace sdp {
 
-std::map<std::string, at::Tensor> library_tensors(const ModelSpec& spec, const ModelLayout& layout,
-                                                  int64_t batch_norm_updates) {
+LibraryConstants library_tensors(const ModelSpec& spec, const ModelLayout& layout,
+                                 int64_t batch_norm_updates) {
   constexpr std::string_view kRunningMean = ".running_mean";
-  constexpr std::string_view kBiasTable = "relative_position_bias_table";
-  const auto stem = [](const std::string& name, std::string_view end) {
-    return name.substr(0, name.size() - end.size());
-  };
-  std::map<std::string, at::Tensor> tensors;
+  LibraryConstants tensors =
+      spec.kind.visit([&](const auto& model) { return library_constants(model, layout); });
   for (const BufferLayout& buffer : layout.buffers)
     if (buffer.name.ends_with(kRunningMean))
-      tensors[fmt::format("{}.num_batches_tracked", stem(buffer.name, kRunningMean))] =
+      tensors[buffer.name.substr(0, buffer.name.size() - kRunningMean.size()) + ".num_batches_tracked"] =
           at::full({}, batch_norm_updates, at::kLong);
-  for (const ParameterLayout& parameter : layout.parameters)
-    if (parameter.name.ends_with(kBiasTable))
-      tensors[fmt::format("{}relative_position_index", stem(parameter.name, kBiasTable))] =
-          relative_position_index(*spec.window_size);
   return tensors;
 }
 

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
 #include "data/normalization.h"
-#include "spec/model_defaults.h"
 #include "spec/visit.h"
 
 namespace sdp {
@@ -14,61 +14,30 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(bool value) {
-  return value;
-}
-Json json_of(int64_t value) {
-  return value;
-}
-Json json_of(double value) {
+template <class T>
+Json json_of_value(const T& value) {
   return value;
 }
 template <NamedEnum Enum>
-Json json_of(Enum value) {
+Json json_of_value(const Enum& value) {
   return name_of(value);
 }
 template <class T>
-Json json_of(const std::optional<T>& value) {
-  return value ? json_of(*value) : Json();
+Json json_of_value(const std::optional<T>& value) {
+  return value ? json_of_value(*value) : Json();
 }
 /// With as many digits as it takes.
-Json json_of(const std::vector<float>& values) {
+Json json_of_pixels(const std::vector<float>& values) {
   Json list = Json::array();
   for (const float value : values)
     list.push_back(std::stod(fmt::format("{}", value)));
   return list;
 }
 
-/// The sizes of a LLaMA that transformers' configuration can say.
-struct LlamaShape {
-  int64_t layers = 0;
-  int64_t kv_heads = 0;
-  int64_t hidden_width = 0;
-};
-
-Json llama_config(const ExperimentSpec& spec, const LlamaShape& shape, const TokenOrigin& tokens) {
-  const ModelSpec& model = spec.model;
-  return {{"architectures", {"LlamaForCausalLM"}},
-          {"model_type", "llama"},
-          {"hidden_act", "silu"},
-          {"hidden_size", *model.width},
-          {"intermediate_size", shape.hidden_width},
-          {"num_hidden_layers", shape.layers},
-          {"num_attention_heads", *model.heads / *model.kv_heads * shape.kv_heads},
-          {"num_key_value_heads", shape.kv_heads},
-          {"head_dim", *model.width / *model.heads},
-          {"vocab_size", *model.vocab_size},
-          // Without these transformers assumes 1 and 2, and generation stops at the latter. Documents are
-          // divided by one token, which begins and ends them.
-          {"bos_token_id", json_of(tokens.end_of_text)},
-          {"eos_token_id", json_of(tokens.end_of_text)},
-          {"max_position_embeddings", spec.data.sequence_length},
-          {"rms_norm_eps", model.norm_eps},
-          {"rope_theta", model.rope_theta},
-          {"tie_word_embeddings", model.tied_embeddings},
-          {"attention_bias", false},
-          {"mlp_bias", false},
-          {"torch_dtype", spec.train.precision == Precision::kFp64 ? "float64" : "float32"}};
+ConfigContext context_of(const ExperimentSpec& spec, const TokenOrigin& tokens) {
+  return {.sequence_length = spec.data.sequence_length,
+          .end_of_text = tokens.end_of_text,
+          .is_fp64 = spec.train.precision == Precision::kFp64};
 }
 
 Json origin(const Experiment& experiment, const Manifest& manifest) {
@@ -76,7 +45,8 @@ Json origin(const Experiment& experiment, const Manifest& manifest) {
   Json origin = {{"model", model_json(spec.model)}};
   if (spec.data.name != DatasetName::kTokens) {
     const Normalization& normalization = normalization_of(spec.data.name);
-    origin["normalization"] = {{"mean", json_of(normalization.mean)}, {"std", json_of(normalization.stddev)}};
+    origin["normalization"] = {{"mean", json_of_pixels(normalization.mean)},
+                               {"std", json_of_pixels(normalization.stddev)}};
   }
   origin["step"] = manifest.step;
   origin["plan_hash"] = manifest.plan_hash;
@@ -109,23 +79,32 @@ int64_t width_of(const std::vector<std::pair<int64_t, int64_t>>& ranges) {
 }  // namespace
 
 Json model_json(const ModelSpec& model) {
-  Json json = Json::object();
-  for_each_field<ModelSpec>([&]<class T>(const FieldInfo& field, T ModelSpec::*member) {
-    const bool is_of_training = field.key == "dropout" || field.key == "stochastic_depth";
-    if (!is_of_training && model_uses(model.name, field.key))
-      json[std::string(field.key)] = json_of(model.*member);
+  Json json = {{"name", model.name()}};
+  model.kind.visit([&]<class Kind>(const Kind& kind) {
+    for_each_field<Kind>([&](const FieldInfo& field, auto member) {
+      json[std::string(field.key)] = json_of_value(kind.*member);
+    });
   });
   return json;
 }
 
-Json transformers_config(const ExperimentSpec& spec, const TokenOrigin& tokens) {
-  const ModelSpec& model = spec.model;
-  return llama_config(spec, {*model.depth, *model.kv_heads, *model.hidden_width}, tokens);
+std::unique_ptr<LibraryFormat> library_format_of(const ModelSpec& model) {
+  return model.kind.visit([](const auto& kind) { return library_format(kind); });
+}
+
+Json library_config_of(const Experiment& experiment, const LibraryFormat& format, const TokenOrigin& tokens) {
+  BlockShape shape;
+  for (const BranchLayout& branch : experiment.plan.layout.branches) {
+    if (branch.block == 0) shape.hidden_widths.push_back(branch.hidden_width);
+    shape.blocks = branch.block + 1;
+  }
+  return format.config(shape, context_of(experiment.spec, tokens));
 }
 
 Json full_model_config(const Experiment& experiment, const Manifest& manifest, const TokenOrigin& tokens) {
   Json config = Json::object();
-  if (is_llama(experiment.spec.model.name)) config = transformers_config(experiment.spec, tokens);
+  if (const auto format = library_format_of(experiment.spec.model))
+    config = library_config_of(experiment, *format, tokens);
   config["sdp_train"] = origin(experiment, manifest);
   return config;
 }
@@ -135,27 +114,27 @@ SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest&
   const SubnetPlan& plan = experiment.plan;
   SubnetworkConfig result{.config = Json::object(), .layer_names = {}};
   Json hidden = Json::object();
-  std::map<int, std::vector<int64_t>> widths_of_block;  // attention, MLP
+  std::map<int, std::vector<int64_t>> widths_of_block;  // of its branches
   for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b) {
     const auto ranges = owned_ranges(plan, worker, b);
     hidden[plan.layout.branches[b].name] = ranges;
     widths_of_block[plan.layout.branches[b].block].push_back(width_of(ranges));
   }
-  if (is_llama(experiment.spec.model.name)) {
+  if (const auto format = library_format_of(experiment.spec.model)) {
     std::map<std::string, std::string> names;
     std::set<std::vector<int64_t>> shapes;
     for (const auto& [block, widths] : widths_of_block) {
-      if (widths == std::vector<int64_t>{0, 0}) continue;
+      if (std::all_of(widths.begin(), widths.end(), [](int64_t width) { return width == 0; })) continue;
       shapes.insert(widths);
-      names[fmt::format("model.layers.{}", block)] = fmt::format("model.layers.{}", names.size());
+      names[format->block_name(block)] = format->block_name(static_cast<int64_t>(names.size()));
     }
-    const bool alike = shapes.size() == 1 && shapes.begin()->front() > 0 && shapes.begin()->back() > 0;
-    if (alike) {
-      const std::vector<int64_t>& widths = *shapes.begin();
-      result.config = llama_config(
-          experiment.spec, {static_cast<int64_t>(names.size()), widths.front(), widths.back()}, tokens);
-      result.layer_names = std::move(names);
-    }
+    const bool are_alike = shapes.size() == 1 && std::all_of(shapes.begin()->begin(), shapes.begin()->end(),
+                                                             [](int64_t width) { return width > 0; });
+    if (are_alike)
+      result.config =
+          format->config({.blocks = static_cast<int64_t>(names.size()), .hidden_widths = *shapes.begin()},
+                         context_of(experiment.spec, tokens));
+    if (!result.config.empty()) result.layer_names = std::move(names);
   }
   result.config["sdp_train"] = origin(experiment, manifest);
   result.config["sdp_train"]["worker"] = worker;

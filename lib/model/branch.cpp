@@ -49,12 +49,12 @@ at::Tensor keep_mask(const at::Tensor& x, int64_t dims, double p, at::Generator 
 
 }  // namespace
 
-at::Tensor drop_randomly(const at::Tensor& branch_output, const ModelSpec& spec, int branch, int branches,
+at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates, int branch, int branches,
                          const ForwardMode& mode) {
   if (!mode.training || !mode.generator) return branch_output;
   at::Tensor out = branch_output;
-  if (spec.dropout > 0) out = out * keep_mask(out, out.dim(), spec.dropout, *mode.generator);
-  const double p = branches > 1 ? spec.stochastic_depth * branch / (branches - 1) : spec.stochastic_depth;
+  if (rates.dropout > 0) out = out * keep_mask(out, out.dim(), rates.dropout, *mode.generator);
+  const double p = branches > 1 ? rates.stochastic_depth * branch / (branches - 1) : rates.stochastic_depth;
   if (p > 0) out = out * keep_mask(out, 1, p, *mode.generator);
   return out;
 }

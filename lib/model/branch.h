@@ -12,9 +12,9 @@
 namespace sdp {
 
 /// Dropout on the elements of a branch's output [B, ..] and stochastic depth on its samples (Huang et al.
-/// 2016: the last of `branches` is dropped with probability spec.stochastic_depth, the others linearly less),
-/// both scaled so that the expectation stays. Unchanged in evaluation or without a generator.
-at::Tensor drop_randomly(const at::Tensor& branch_output, const ModelSpec& spec, int branch, int branches,
+/// 2016: the last of `branches` is dropped with probability rates.stochastic_depth, the others linearly
+/// less), both scaled so that the expectation stays. Unchanged in evaluation or without a generator.
+at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates, int branch, int branches,
                          const ForwardMode& mode);
 
 /// A computation that may be done twice; the second time, with `again`, it must change no state.

@@ -35,8 +35,6 @@ struct LinearOptions {
 
 class LayoutBuilder {
  public:
-  explicit LayoutBuilder(std::string name) { layout_.name = std::move(name); }
-
   int begin_branch(const std::string& name, int block, const StreamElements& stream, int64_t hidden_width,
                    int64_t granularity) {
     layout_.branches.push_back({.name = name,

@@ -2,12 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "model/llama/llama.h"
-#include "model/mlp/mlp.h"
-#include "model/resnet/resnet.h"
-#include "model/swin/swin.h"
-#include "spec/model_defaults.h"
-
 namespace sdp {
 
 at::Tensor Model::forward(const at::Tensor& input, const ForwardMode& mode) {
@@ -17,10 +11,8 @@ at::Tensor Model::forward(const at::Tensor& input, const ForwardMode& mode) {
 }
 
 std::unique_ptr<Model> make_model(const ModelSpec& spec) {
-  if (spec.name == ModelName::kMlp) return std::make_unique<Mlp>(spec);
-  if (spec.name == ModelName::kSwinT) return std::make_unique<SwinT>(spec);
-  if (is_llama(spec.name)) return std::make_unique<Llama>(spec);
-  return std::make_unique<ResNet18>(spec);
+  const DropRates drop{spec.dropout, spec.stochastic_depth};
+  return spec.kind.visit([&](const auto& model) { return make_model(model, drop); });
 }
 
 std::unique_ptr<Model> make_subnetwork(const ModelSpec& spec, const SubnetPlan& plan, int worker,

@@ -13,8 +13,8 @@
 #include <optional>
 #include <string>
 
+#include "model/model_spec.h"
 #include "model/tensor_source.h"
-#include "spec/experiment_spec.h"
 #include "subnet/plan.h"
 
 namespace sdp {

@@ -20,13 +20,13 @@ TensorBatch random_batch(const ExperimentSpec& spec, at::Device device) {
   const at::TensorOptions integers = at::TensorOptions(at::kLong).device(device);
   if (spec.data.name == DatasetName::kTokens) {
     const std::vector<int64_t> shape = {samples, spec.data.sequence_length};
-    return {.input = at::randint(*spec.model.vocab_size, shape, integers),
-            .labels = at::randint(*spec.model.vocab_size, shape, integers)};
+    return {.input = at::randint(spec.model.vocab_size(), shape, integers),
+            .labels = at::randint(spec.model.vocab_size(), shape, integers)};
   }
-  const int64_t side = *spec.model.image_size;
+  const int64_t side = spec.model.image_size();
   const auto type = scalar_type(compute_type(spec.train.precision));
   return {.input = at::randn({samples, 3, side, side}, at::TensorOptions(type).device(device)),
-          .labels = at::randint(spec.model.num_classes, {samples}, integers)};
+          .labels = at::randint(spec.model.num_classes(), {samples}, integers)};
 }
 
 /// Long enough that what starts and ends a measurement does not count.

@@ -12,8 +12,8 @@
 
 #include "experiment/device.h"
 #include "model/conv.h"
-#include "model/layouts.h"
 #include "model/linear_cross_entropy.h"
+#include "model/logit_rows.h"
 #include "model/swin/swin.h"
 #include "model/tensor_source.h"
 #include "model/transformer.h"

@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "experiment/spec/regime.h"
 #include "io/file.h"
 #include "io/listing.h"
 #include "spec/error.h"
-#include "spec/regime.h"
 #include "telemetry/run_folder.h"
 
 namespace sdp {

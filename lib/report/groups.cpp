@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -11,38 +10,19 @@
 #include <set>
 #include <string_view>
 
+#include "experiment/spec/regime.h"
 #include "report/data_sets.h"
-#include "spec/regime.h"
 #include "spec/value_text.h"
-#include "spec/visit.h"
+#include "spec/walk.h"
 
 namespace sdp {
 namespace {
 
-/// Where and how often something is written, how much is evaluated (of tokens that follows from the batch),
-/// the seed, and what makes a data set.
-constexpr auto kNotCompared = std::to_array<std::string_view>(
-    {"seed", "name", "data.name", "data.path", "data.train_files", "data.svhn_extra", "data.index_dir",
-     "train.deterministic", "train.profile_steps", "train.collective_timeout_s", "eval.every_epochs",
-     "eval.max_samples", "eval.max_samples_per_subnetwork", "checkpoint.", "output."});
-/// What method_of and the coverage say.
-constexpr auto kInRegime =
-    std::to_array<std::string_view>({"subnetwork.construction", "subnetwork.masking", "subnetwork.coverage"});
-constexpr auto kFollowsRegime = std::to_array<std::string_view>(
-    {"eval.recalibrate_batches", "eval.branch_scale", "eval.mode", "optimizer.shard",
-     "train.release_gradients", "subnetwork.slices_per_branch", "subnetwork.unit", "processes"});
-
-template <size_t size>
-bool matches(const std::array<std::string_view, size>& patterns, std::string_view key) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
-    return pattern.ends_with('.') ? key.starts_with(pattern) : key == pattern;
-  });
-}
-
-/// A key and its value; keys of all runs are the same, in the same order.
+/// A key and its value.
 struct Setting {
   std::string key;
-  std::string value;        ///< with those that came after it
+  std::string value;  ///< with those that came after it; empty: the run has nothing of the kind
+  InReport in_report = InReport::kCompared;
   bool is_changed = false;  ///< while the run went on
 
   bool operator==(const Setting&) const = default;
@@ -52,19 +32,6 @@ constexpr std::string_view kImported = "imported";
 
 std::string plain_text(const std::string& yaml) {
   return yaml.size() >= 2 && yaml.starts_with('"') ? yaml.substr(1, yaml.size() - 2) : yaml;
-}
-
-template <SpecStruct Spec>
-void collect(const Spec& spec, const std::string& prefix, Settings& settings) {
-  for_each_field<Spec>([&](const FieldInfo& field, auto member) {
-    const std::string key = dotted(prefix, field.key);
-    const auto& value = spec.*member;
-    if constexpr (SpecStruct<std::remove_cvref_t<decltype(value)>>) {
-      collect(value, key, settings);
-    } else if (!matches(kNotCompared, key)) {
-      settings.push_back({key, plain_text(yaml_text(value))});
-    }
-  });
 }
 
 std::string coverage_of(const Run& run) {
@@ -92,12 +59,15 @@ void add_changes(Setting& setting, const Run& run) {
 
 Settings settings_of(const Run& run) {
   Settings settings;
-  collect(run.spec, "", settings);
+  for_each_value(run.spec, "", [&](const std::string& key, const FieldInfo& field, const auto& value) {
+    if (field.treatment.in_report != InReport::kNotCompared)
+      settings.push_back({key, plain_text(yaml_text(value)), field.treatment.in_report});
+  });
   for (Setting& setting : settings) {
     if (setting.key == "subnetwork.coverage") setting.value = coverage_of(run);  // 0.5 and 4/8 are the same
     add_changes(setting, run);
   }
-  settings.push_back({"processes", std::to_string(run.plan.processes)});
+  settings.push_back({"processes", std::to_string(run.plan.processes), InReport::kFollowsRegime});
   settings.push_back(
       {std::string(kImported), run.history.imported ? run.history.imported->xxh3_128 : "nothing"});
   for (const char* data : {"training_data", "test_data"}) {
@@ -129,14 +99,36 @@ bool differs(const std::vector<Entry>& entries, size_t setting, bool of_all) {
   return false;
 }
 
+/// Gives all entries the same settings in the same order: models of other kinds have other keys.
+void align_settings(std::vector<Entry>& entries) {
+  Settings all;
+  const auto find = [](Settings& settings, const std::string& key) {
+    return std::find_if(settings.begin(), settings.end(), [&](const Setting& s) { return s.key == key; });
+  };
+  for (const Entry& entry : entries) {
+    auto place = all.begin();
+    for (const Setting& setting : entry.settings) {
+      auto known = find(all, setting.key);
+      if (known == all.end()) known = all.insert(place, {setting.key, "", setting.in_report});
+      place = std::next(known);
+    }
+  }
+  for (Entry& entry : entries) {
+    Settings aligned = all;
+    for (Setting& setting : entry.settings)
+      *find(aligned, setting.key) = std::move(setting);
+    entry.settings = std::move(aligned);
+  }
+}
+
 /// Settings that names of the groups have to tell, by their place.
 std::vector<size_t> told_settings(const std::vector<Entry>& entries) {
   std::vector<size_t> told;
   for (size_t i = 0; !entries.empty() && i < entries[0].settings.size(); ++i) {
-    const std::string& key = entries[0].settings[i].key;
+    const InReport use = entries[0].settings[i].in_report;
     const bool is_changed = std::any_of(entries.begin(), entries.end(),
                                         [&](const Entry& entry) { return entry.settings[i].is_changed; });
-    if (is_changed || (!matches(kInRegime, key) && differs(entries, i, !matches(kFollowsRegime, key))))
+    if (is_changed || (use != InReport::kInRegime && differs(entries, i, use == InReport::kCompared)))
       told.push_back(i);
   }
   return told;
@@ -211,6 +203,7 @@ void add_groups(const std::string& data_set, std::vector<Run> runs, std::vector<
     }
     entry->group.runs.push_back(std::move(run));
   }
+  align_settings(entries);
   name_groups(entries);
   for (Entry& entry : entries)
     groups.push_back(std::move(entry.group));

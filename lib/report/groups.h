@@ -23,7 +23,7 @@ Statistic statistic(const std::vector<double>& values);
 struct Group {
   std::string data_set;  ///< see data_sets.h
   std::string label;     ///< no two groups of a data set have the same
-  std::string regime;    ///< see spec/regime.h, method_of
+  std::string regime;    ///< see experiment/spec/regime.h, method_of
   std::string coverage;  ///< "4/8"; "1" of data parallelism
   /// What changed while the runs went on: "optimizer.lr 0.1, 0.01 from step 10".
   std::vector<std::string> changes = {};

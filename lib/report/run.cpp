@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "experiment/spec/load.h"
 #include "io/file.h"
 #include "io/lines.h"
 #include "spec/error.h"
-#include "spec/load.h"
 #include "telemetry/run_folder.h"
 
 namespace sdp {

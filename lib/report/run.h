@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "telemetry/metrics.h"
 #include "telemetry/run_history.h"
 #include "telemetry/run_summary.h"

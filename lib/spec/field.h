@@ -1,6 +1,6 @@
 #pragma once
 
-// What the field lists of experiment_spec.h are written with: limits, names of enum values, coverage.
+// What field lists are written with: limits, names of enum values, what a change means, coverage.
 
 #include <array>
 #include <cstdint>
@@ -37,6 +37,9 @@ constexpr Limits in_range(double min, double max) {
 constexpr Limits at_least_and_below(double min, double max) {
   return {.min = min, .max = max, .exclusive_max = true};
 }
+constexpr Limits more_than_and_at_most(double min, double max) {
+  return {.min = min, .max = max, .exclusive_min = true};
+}
 constexpr Limits strictly_between(double min, double max) {
   return {.min = min, .max = max, .exclusive_min = true, .exclusive_max = true};
 }
@@ -47,6 +50,21 @@ std::string describe(const Limits& limits);
 /// Marks a key that has no default.
 struct Required {};
 inline constexpr Required kRequired;
+
+/// What another value of a key means for a run that is resumed.
+enum class OnResume {
+  kFixed,      ///< the saved state depends on it: refused
+  kRestOfRun,  ///< the rest of the run follows the new value: a warning
+  kFree        ///< it says where and how the run goes on, or what is evaluated and saved
+};
+
+/// Whether `report` tells runs apart by a key.
+enum class InReport {
+  kCompared,       ///< another value is another row, whose name has it
+  kInRegime,       ///< likewise; the name of the regime and the coverage say it already
+  kFollowsRegime,  ///< likewise; in a row's name only where runs of one regime and coverage differ in it
+  kNotCompared
+};
 
 /// C = p/n as the user wrote it: a fraction ("4/8") or a decimal ("0.5"). `owners_of` turns it into p once n
 /// is known.

@@ -1,24 +1,29 @@
 #pragma once
 
-// The spec as text: for a run folder, for the reader of `sdp-train spec`, for editors.
+// A spec as YAML.
 
 #include <string>
 
-#include "spec/experiment_spec.h"
+#include "spec/one_of.h"
+#include "spec/value_text.h"
+#include "spec/visit.h"
 
 namespace sdp {
 
-/// Every key with its value; loading it gives an equal spec, numbers bit for bit. Unset ones are null.
-std::string to_yaml(const ExperimentSpec& spec);
-
-/// XXH3-128 of to_yaml, 32 hexadecimal digits: equal for equal specs, on every machine.
-std::string spec_hash(const ExperimentSpec& spec);
-
-/// A table of every key: type, default, accepted values and unit, and below it what it means. At most 110
-/// columns.
-std::string describe_fields();
-
-/// JSON Schema (draft 2020-12) of the spec file.
-std::string json_schema();
+/// Every key that the spec has with its value, a line each. Unset ones are null.
+template <SpecStruct Spec>
+void print_yaml(const Spec& spec, const std::string& indent, std::string& out) {
+  for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
+    out += indent + std::string(field.key) + ":";
+    if constexpr (SpecStruct<T>) {
+      out += "\n";
+      print_yaml(spec.*member, indent + "  ", out);
+    } else {
+      out += " " + yaml_text(spec.*member) + "\n";
+    }
+    if constexpr (KindOfSeveral<T>)
+      (spec.*member).visit([&](const auto& kind) { print_yaml(kind, indent, out); });
+  });
+}
 
 }  // namespace sdp

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "spec/field.h"
+#include "spec/one_of.h"
 #include "spec/visit.h"
 
 namespace sdp {
@@ -20,6 +21,11 @@ std::string yaml_text(const Coverage& value);
 template <NamedEnum Enum>
 std::string yaml_text(Enum value) {
   return std::string(name_of(value));
+}
+
+template <KindOfSeveral T>
+std::string yaml_text(const T& kind) {
+  return std::string(kind.name());
 }
 
 template <class T>

@@ -1,11 +1,16 @@
 #pragma once
 
-// How the field lists of experiment_spec.h are walked.
+// How field lists are walked.
 //
 // A struct of the spec has `template <class Visitor> static void fields(Visitor& field)`, which calls
-//     field(key, member pointer, doc [, Limits [, unit]])    or    field(key, member pointer, doc, kRequired)
+//     field(key, member pointer, doc, attributes...)
 // once per key. A member is one of: bool, int64_t, double, std::string, an enum with EnumNames, a std::vector
-// of double or of such an enum, Coverage, a std::optional of one of these, or another struct with fields.
+// of double or of such an enum, Coverage, a std::optional of one of these, a OneOf (spec/one_of.h), or
+// another struct with fields, which takes no attributes.
+//
+// Attributes, in any order: an OnResume and an InReport, which every key has, unless its struct says what
+// holds for all of its keys (`static constexpr Treatment treatment`); Limits; the unit, a string; kRequired;
+// and any number of advise_when(..): on settings that have no effect, or cost what nobody expects.
 
 #include <optional>
 #include <string>
@@ -18,49 +23,101 @@
 
 namespace sdp {
 
+/// What a changed key means, to `--resume` and to `report`.
+struct Treatment {
+  OnResume on_resume = OnResume::kFixed;
+  InReport in_report = InReport::kCompared;
+};
+
 /// What a field list says of one key.
 struct FieldInfo {
   std::string_view key;
   std::string_view doc;
-  Limits limits;
-  std::string_view unit;
+  Limits limits = {};
+  std::string_view unit = {};
   bool required = false;
+  Treatment treatment = {};
 };
 
-/// A visitor that hands every form of call in a field list to one `handler(FieldInfo, member pointer)`.
+/// A message for whoever set the key in a struct for which `applies` holds.
+template <class Spec>
+struct Advice {
+  bool (*applies)(const Spec&);
+  std::string_view message;
+};
+template <class Spec>
+Advice<Spec> advise_when(bool (*applies)(const Spec&), std::string_view message) {
+  return {applies, message};
+}
+
+/// With what to say of it beside other keys of its struct.
+template <class Spec>
+struct Field : FieldInfo {
+  std::vector<Advice<Spec>> advice = {};
+};
+
+namespace detail {
+
+template <class Wanted, class... Attributes>
+inline constexpr bool has_attribute = (std::is_same_v<Wanted, Attributes> || ...);
+
+template <class T>
+concept HasTreatment = requires {
+  T::treatment;
+};
+
+struct IgnoreField {
+  template <class Info, class Member>
+  void operator()(const Info&, Member) const {}
+};
+
+}  // namespace detail
+
+/// A visitor that hands every call of a field list to one `handler(Field<Spec>, member pointer)`.
 template <class Handler>
 class FieldVisitor {
  public:
   explicit FieldVisitor(Handler& handler) : handler_(handler) {}
 
-  template <class Spec, class T>
-  void operator()(std::string_view key, T Spec::*member, std::string_view doc, Limits limits = {},
-                  std::string_view unit = {}) {
-    handler_(FieldInfo{.key = key, .doc = doc, .limits = limits, .unit = unit}, member);
-  }
-
-  template <class Spec, class T>
-  void operator()(std::string_view key, T Spec::*member, std::string_view doc, Required) {
-    handler_(FieldInfo{.key = key, .doc = doc, .limits = {}, .unit = {}, .required = true}, member);
-  }
+  template <class Spec, class T, class... Attributes>
+  void operator()(std::string_view key, T Spec::*member, std::string_view doc,
+                  const Attributes&... attributes);
 
  private:
+  template <class Spec>
+  static void add(Field<Spec>& field, OnResume on_resume) {
+    field.treatment.on_resume = on_resume;
+  }
+  template <class Spec>
+  static void add(Field<Spec>& field, InReport in_report) {
+    field.treatment.in_report = in_report;
+  }
+  template <class Spec>
+  static void add(Field<Spec>& field, const Limits& limits) {
+    field.limits = limits;
+  }
+  template <class Spec>
+  static void add(Field<Spec>& field, std::string_view unit) {
+    field.unit = unit;
+  }
+  template <class Spec>
+  static void add(Field<Spec>& field, Required) {
+    field.required = true;
+  }
+  template <class Spec>
+  static void add(Field<Spec>& field, const Advice<Spec>& advice) {
+    field.advice.push_back(advice);
+  }
+
   Handler& handler_;
 };
 
-/// Calls `handler(FieldInfo, member pointer)` for every key of a struct, in the order of its field list.
+/// Calls `handler(Field<Spec>, member pointer)` for every key of a struct, in the order of its field list.
 template <class Spec, class Handler>
 void for_each_field(Handler&& handler) {
   FieldVisitor<std::remove_reference_t<Handler>> visitor(handler);
   Spec::fields(visitor);
 }
-
-namespace detail {
-struct IgnoreField {
-  template <class Member>
-  void operator()(const FieldInfo&, Member) const {}
-};
-}  // namespace detail
 
 /// A struct with a field list: a mapping in YAML.
 template <class T>
@@ -68,13 +125,32 @@ concept SpecStruct = requires(FieldVisitor<const detail::IgnoreField>& visitor) 
   T::fields(visitor);
 };
 
+template <class Handler>
+template <class Spec, class T, class... Attributes>
+void FieldVisitor<Handler>::operator()(std::string_view key, T Spec::*member, std::string_view doc,
+                                       const Attributes&... attributes) {
+  Field<Spec> field;
+  field.key = key;
+  field.doc = doc;
+  if constexpr (detail::HasTreatment<Spec>) {
+    field.treatment = Spec::treatment;
+  } else {
+    static_assert(
+        SpecStruct<T> || (detail::has_attribute<OnResume, Attributes...> &&
+                          detail::has_attribute<InReport, Attributes...>),
+        "say what a change of the key means: for --resume (OnResume::k...) and for report (InReport::k...)");
+  }
+  (add(field, attributes), ...);
+  handler_(std::as_const(field), member);
+}
+
 /// An enum whose values have names.
 template <class T>
 concept NamedEnum = std::is_enum_v<T> && requires {
   EnumNames<T>::values;
 };
 
-/// The keys of a struct, in order.
+/// The keys of a struct, in order, without those of kinds (spec/one_of.h).
 template <SpecStruct Spec>
 std::vector<std::string_view> keys_of() {
   std::vector<std::string_view> keys;

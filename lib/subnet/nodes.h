@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "subnet/schedule.h"
 
 namespace sdp {

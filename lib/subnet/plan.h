@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "subnet/layout.h"
 #include "subnet/member_set.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 
 // The largest model and step that plans are made of. Every number of a spec has a limit of its own
-// (spec/experiment_spec.h); what is checked here are their products. Within these limits no size, number of
-// bytes or number of samples overflows 64 bits, so that plans compute them without further checks.
+// (spec/limits.h); what is checked here are their products. Within these limits no size, number of bytes or
+// number of samples overflows 64 bits, so that plans compute them without further checks.
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "subnet/layout.h"
 
 namespace sdp {

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files/store.h"
+#include "experiment/spec/load.h"
+#include "experiment/spec/regime.h"
 #include "spec/error.h"
-#include "spec/load.h"
-#include "spec/regime.h"
 #include "spec/value_text.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
@@ -56,7 +56,7 @@ void check_label(const SweepPoint& point, const ExperimentSpec& spec) {
 }
 
 bool has_effect(const SpecChange& change) {
-  return change.effect != SpecChange::Effect::kNone;
+  return change.on_resume != OnResume::kFree;
 }
 
 /// Fills in how far the run is and whether another process is at work on it.

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "spec/experiment_spec.h"
-#include "spec/resume.h"
-#include "spec/validate.h"
+#include "experiment/spec/experiment_spec.h"
+#include "experiment/spec/resume.h"
+#include "experiment/spec/validate.h"
 #include "sweep/points.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/run_owner.h"

@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 
+#include "experiment/spec/experiment_spec.h"
 #include "spec/error.h"
 #include "spec/read.h"
 #include "spec/text.h"
@@ -111,7 +112,7 @@ class SweepReader {
                             : "the same for all runs, expected in the sweep's `set`");
     for (const SweepSetting& other : changes.set)
       if (other.key == key) fail_at(position, key, "found a second time, expected once");
-    read_into(scratch_, nested(key, value, position), positions_);
+    read_section(scratch_, nested(key, value, position), "", positions_);
     changes.set.push_back({key, line_of(value)});
   }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "checkpoint/files/manifest.h"
-#include "spec/resume.h"
+#include "experiment/spec/resume.h"
 
 namespace sdp {
 

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "model/layouts.h"
 #include "model/linear_cross_entropy.h"
+#include "model/logit_rows.h"
 #include "model/tensor_source.h"
 
 namespace sdp {

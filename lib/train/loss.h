@@ -2,9 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "experiment/spec/experiment_spec.h"
 #include "feed/batch.h"
 #include "model/model.h"
-#include "spec/experiment_spec.h"
 
 namespace sdp {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/resumed_run.h"
-#include "spec/resume.h"
+#include "experiment/spec/resume.h"
 #include "telemetry/stopwatch.h"
 #include "telemetry/work.h"
 #include "train/run_text.h"

@@ -2,15 +2,13 @@
 #include "catch.h"
 #include "message_of.h"
 #include "spec/error.h"
-#include "spec/model_defaults.h"
 
 namespace sdp {
 namespace {
 
 ExperimentSpec small_spec(Construction construction, Masking masking) {
   ExperimentSpec spec;
-  spec.model.name = ModelName::kMlp;
-  spec.model.depth = 3;
+  spec.model.kind = MlpSpec{.depth = 3};
   resolve_model(spec.model);
   spec.subnetwork.workers = 4;
   spec.subnetwork.coverage.text = "2/4";

@@ -63,9 +63,8 @@ void dump_imagenet(const sdp::ImageNet& dataset, bool train, uint64_t seed) {
 
 std::unique_ptr<sdp::ImageNet> open(const std::vector<std::string>& arguments, bool train) {
   // The number of classes is the number of labels in shards, and that of the folders otherwise.
-  sdp::ModelSpec model;
-  model.num_classes = 1000;
-  model.image_size = std::stoll(arguments[3]);
+  const sdp::ModelSpec model{
+      .kind = sdp::ResNetSpec{.num_classes = 1000, .image_size = std::stoll(arguments[3])}};
   sdp::DataSpec spec;
   spec.path = arguments[1];
   spec.index_dir = std::filesystem::temp_directory_path() / "sdp-no-index";  // is not there

@@ -13,7 +13,6 @@
 
 #include "data/dataset.h"
 #include "message_of.h"
-#include "spec/model_defaults.h"
 
 namespace sdp::testing {
 
@@ -103,12 +102,6 @@ class PatternDataset final : public ImageDataset {
   int64_t size_;
   Normalization normalization_{.mean = {0.5F, 0.4F, 0.3F}, .stddev = {0.2F, 0.25F, 0.3F}};
 };
-
-/// With its own sizes filled in, as a loaded spec has them.
-inline ModelSpec resolved(ModelSpec model) {
-  resolve_model(model);
-  return model;
-}
 
 /// A reader's problems as a list, in place of an error.
 inline OnProblem collect_into(std::vector<std::string>& problems) {

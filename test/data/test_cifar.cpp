@@ -19,7 +19,7 @@ ArrayDataset open_cifar10(const std::filesystem::path& folder, Split split) {
 }
 
 std::string open_error(const std::filesystem::path& folder, Split split = Split::kTrain) {
-  return message_of<DataError>([&] { open_dataset(spec_of(folder), resolved(ModelSpec{}), split); });
+  return message_of<DataError>([&] { open_dataset(spec_of(folder), model_named("resnet18"), split); });
 }
 
 /// Pixel (c, y, x) of the record of `id`.
@@ -155,9 +155,9 @@ TEST_CASE("what the folder holds instead is said", "[data]") {
     CHECK(lacks(open_error(folder.write("file.bin", "x")), {"file.bin is not a folder"}) == "");
   }
   SECTION("no path") {
-    CHECK(
-        lacks(message_of<UsageError>([] { open_dataset(DataSpec{}, resolved(ModelSpec{}), Split::kTrain); }),
-              {"data.path"}) == "");
+    CHECK(lacks(message_of<UsageError>(
+                    [] { open_dataset(DataSpec{}, model_named("resnet18"), Split::kTrain); }),
+                {"data.path"}) == "");
   }
 }
 
@@ -318,12 +318,11 @@ TEST_CASE("each data set opens by its name and fits models of its classes", "[da
   folder.write("train.bin", record100(1, 2, 3));
   DataSpec spec = spec_of(folder.path());
   spec.name = DatasetName::kCifar100;
-  ModelSpec model;
-  model.num_classes = 100;
-  CHECK(open_dataset(spec, resolved(model), Split::kTrain)->size() == 1);
-  model.num_classes = 10;
-  CHECK(lacks(message_of<UsageError>([&] { open_dataset(spec, resolved(model), Split::kTrain); }),
-              {"model.num_classes: 10", "100 classes"}) == "");
+  const auto open = [&](int64_t classes) {
+    return open_dataset(spec, {.kind = ResNetSpec{.num_classes = classes, .image_size = 32}}, Split::kTrain);
+  };
+  CHECK(open(100)->size() == 1);
+  CHECK(lacks(message_of<UsageError>([&] { open(10); }), {"model.num_classes: 10", "100 classes"}) == "");
 }
 
 TEST_CASE("an array's pixels and labels are of as many images", "[data]") {

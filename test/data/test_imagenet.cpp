@@ -24,10 +24,7 @@ DataSpec spec_of(const fs::path& folder) {
 }
 
 ModelSpec model_of(int64_t num_classes) {
-  ModelSpec model;
-  model.num_classes = num_classes;
-  model.image_size = kSize;
-  return model;
+  return {.kind = ResNetSpec{.num_classes = num_classes, .image_size = kSize}};
 }
 
 std::unique_ptr<ImageNet> open(const fs::path& folder, Split split = Split::kTrain, int64_t num_classes = 2) {

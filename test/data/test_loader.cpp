@@ -280,11 +280,10 @@ TEST_CASE("a file that cannot be read is no damaged image", "[data]") {
 
 TEST_CASE("a model that does not fit the images is refused with what to set", "[data]") {
   const PatternDataset images(1);  // 6 x 5
-  ModelSpec model;
-  model.num_classes = 100;
-  model.image_size = 6;
-  const auto error = [&] { return sdp::message_of<UsageError>([&] { images.check_fits(model); }); };
-  CHECK(testing::lacks(error(), {"model.num_classes: 100", "Set model.num_classes: 10."}) == "");
-  model.num_classes = 10;
-  CHECK(testing::lacks(error(), {"model.image_size: 6", "6 x 5"}) == "");
+  const auto error = [&](int64_t classes) {
+    return sdp::message_of<UsageError>(
+        [&] { images.check_fits({.kind = ResNetSpec{.num_classes = classes, .image_size = 6}}); });
+  };
+  CHECK(testing::lacks(error(100), {"model.num_classes: 100", "Set model.num_classes: 10."}) == "");
+  CHECK(testing::lacks(error(10), {"model.image_size: 6", "6 x 5"}) == "");
 }

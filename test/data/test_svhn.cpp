@@ -73,7 +73,7 @@ TEST_CASE("SVHN: extra comes after train, and never into test", "[data]") {
   spec.name = DatasetName::kSvhn;
   spec.path = folder.path().string();
   const auto labels = [&](Split split) {
-    const auto dataset = open_dataset(spec, resolved(ModelSpec{}), split);
+    const auto dataset = open_dataset(spec, model_named("resnet18"), split);
     return dynamic_cast<const ArrayDataset&>(*dataset).array().labels;
   };
   CHECK(labels(Split::kTrain) == std::vector<uint8_t>{1, 2});

@@ -44,6 +44,10 @@ void write_shards(const TempDir& folder) {
 
 }  // namespace
 
+ModelSpec model_of(int64_t vocab_size) {
+  return {.kind = LlamaSpec{.vocab_size = vocab_size}};
+}
+
 TEST_CASE("samples are the windows of each shard, in order of the shards' names", "[data]") {
   const TempDir folder;
   folder.write("b_train_000002.bin", token_shard(counting(6, 300)));   // one sample, one token left
@@ -70,9 +74,7 @@ TEST_CASE("open_dataset opens tokens with the spec's sequence length", "[data]")
   const TempDir folder;
   write_shards(folder);
   const DataSpec spec = tokens_in(folder.path(), 5);
-  ModelSpec model;
-  model.name = ModelName::kLlamaTiny;
-  model = resolved(model);
+  const ModelSpec model = model_named("llama_tiny");
   const auto dataset = open_dataset(spec, model, Split::kTrain);
   CHECK(dataset->size() == 3 * 16);
   const Batch batch = dataset->eval_batch(std::vector<int64_t>{15, 16});
@@ -163,13 +165,9 @@ TEST_CASE("a vocabulary smaller than a token is refused with the token's place",
   CHECK(dataset.largest_token(6).token == 90);
   CHECK(dataset.largest_token(7).token == 300);
 
-  ModelSpec model;
-  for (const int64_t enough : {301, 50257, 65536, 128256}) {
-    model.vocab_size = enough;
-    CHECK_NOTHROW(dataset.check_fits(model));
-  }
-  model.vocab_size = 300;
-  CHECK(lacks(message_of<UsageError>([&] { dataset.check_fits(model); }),
+  for (const int64_t enough : {301, 50257, 65536, 128256})
+    CHECK_NOTHROW(dataset.check_fits(model_of(enough)));
+  CHECK(lacks(message_of<UsageError>([&] { dataset.check_fits(model_of(300)); }),
               {"model.vocab_size: 300 is smaller than a token", "x_train_1.bin has token 300 at position 1",
                "Set model.vocab_size: 301"}) == "");
 }
@@ -178,11 +176,8 @@ TEST_CASE("the largest token of 16 bits is beyond a vocabulary of 65535", "[data
   const TempDir folder;
   folder.write("x_train_0.bin", token_shard({0, 65535}));
   const TokenDataset dataset = open(folder, Split::kTrain, 1);
-  ModelSpec model;
-  model.vocab_size = 65535;
-  CHECK_THROWS_AS(dataset.check_fits(model), UsageError);
-  model.vocab_size = 65536;
-  CHECK_NOTHROW(dataset.check_fits(model));
+  CHECK_THROWS_AS(dataset.check_fits(model_of(65535)), UsageError);
+  CHECK_NOTHROW(dataset.check_fits(model_of(65536)));
 }
 
 TEST_CASE("a loader of tokens gives the samples of its positions with any number of threads", "[data]") {

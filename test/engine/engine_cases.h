@@ -9,13 +9,13 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "comm/thread_ranks.h"
 #include "engine/engine.h"
 #include "memory/freed_memory.h"
 #include "model/layouts.h"
 #include "model/model.h"
-#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "test_device.h"
 
@@ -31,7 +31,7 @@ struct Case {
   OptimizerName optimizer = OptimizerName::kSgd;
   bool shard = true;
   int64_t accumulate_steps = 1;
-  ModelName model = ModelName::kResNet18;
+  std::string_view model = "resnet18";
   Construction construction = Construction::kBlock;
   Masking masking = Masking::kForward;
   bool release_gradients = true;
@@ -39,15 +39,7 @@ struct Case {
 
 inline ExperimentSpec spec_of(const Case& c) {
   ExperimentSpec spec;
-  spec.model.name = c.model;
-  spec.model.width = 8;
-  spec.model.hidden_width = 24;
-  spec.model.image_size = 8;
-  spec.model.heads = 4;
-  spec.model.patch_size = 2;
-  spec.model.window_size = 2;
-  spec.model.vocab_size = 32;
-  resolve_model(spec.model);
+  spec.model = tiny_model(c.model);
   spec.subnetwork.workers = c.workers;
   spec.subnetwork.replicas = c.replicas;
   spec.subnetwork.coverage.text = c.coverage;
@@ -96,8 +88,8 @@ inline void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPla
         make_subnetwork(spec.model, plan, slot.worker, engine.store().slot(static_cast<int>(s)));
     at::Generator noise = at::detail::createCPUGenerator(1000 * step + 10 * slot.worker + slot.replica);
     const at::Tensor host_input =
-        is_llama(spec.model.name)
-            ? at::randint(*spec.model.vocab_size, {2, 6}, noise, at::kLong)
+        spec.model.reads_tokens()
+            ? at::randint(spec.model.vocab_size(), {2, 6}, noise, at::kLong)
             : at::randn({2, 3, 8, 8}, noise).to(scalar_type(compute_type(spec.train.precision)));
     const at::Tensor input = host_input.to(test_device());
     engine.await_values(-1);

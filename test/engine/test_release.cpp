@@ -57,11 +57,11 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
 }
 
 TEST_CASE("the order in which gradients come, and whether they come, changes nothing but time") {
-  for (Case c : {Case{.precision = Precision::kFp64, .model = ModelName::kMlp},
-                 Case{.processes = 2, .precision = Precision::kFp64, .model = ModelName::kMlp},
+  for (Case c : {Case{.precision = Precision::kFp64, .model = "mlp"},
+                 Case{.processes = 2, .precision = Precision::kFp64, .model = "mlp"},
                  Case{.precision = Precision::kFp64,
                  .optimizer = OptimizerName::kAdamW,
-                 .model = ModelName::kLlamaTiny,
+                 .model = "llama_tiny",
                  .construction = Construction::kNeuron,
                  .masking = Masking::kBackward}}) {
     c.release_gradients = false;
@@ -78,7 +78,7 @@ TEST_CASE("the order in which gradients come, and whether they come, changes not
 }
 
 TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
-  ExperimentSpec spec = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = ModelName::kMlp});
+  ExperimentSpec spec = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = "mlp"});
   spec.optimizer.momentum = 0;
   spec.optimizer.weight_decay = 0;
   spec.train.reduce_dtype = WireType::kBf16;

@@ -9,7 +9,6 @@
 #include "eval/evaluation.h"
 #include "memory/freed_memory.h"
 #include "spec/error.h"
-#include "spec/model_defaults.h"
 #include "test_device.h"
 
 namespace sdp {
@@ -39,9 +38,7 @@ class Colours : public ImageDataset {
 
 ExperimentSpec small_experiment(EvalMode mode) {
   ExperimentSpec spec;
-  spec.model.name = ModelName::kMlp;
-  spec.model.width = 8;
-  spec.model.image_size = 4;
+  spec.model.kind = MlpSpec{.width = 8, .image_size = 4};
   resolve_model(spec.model);
   spec.subnetwork.workers = 2;
   spec.subnetwork.coverage.text = "1/2";

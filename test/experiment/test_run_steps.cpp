@@ -2,16 +2,13 @@
 
 #include "catch.h"
 #include "experiment/experiment.h"
-#include "spec/model_defaults.h"
 
 namespace sdp {
 namespace {
 
 ExperimentSpec spec_of(const std::string& coverage) {
   ExperimentSpec spec;
-  spec.model.name = ModelName::kMlp;
-  spec.model.width = 8;
-  spec.model.image_size = 32;
+  spec.model.kind = MlpSpec{.width = 8, .image_size = 32};
   resolve_model(spec.model);
   spec.subnetwork.workers = 4;
   spec.subnetwork.coverage.text = coverage;

@@ -128,9 +128,7 @@ TEST_CASE("splitting state, releasing gradients and computing again each lower t
 }
 
 TEST_CASE("FSDP sends half as much again as data parallelism, in each micro-batch") {
-  ModelSpec model;
-  model.name = ModelName::kLlama134m;
-  resolve_model(model);
+  const ModelSpec model = model_named("llama_134m");
   for (int64_t micro_batches : {1, 4}) {
     SubnetworkSpec everything;
     everything.workers = 8;
@@ -220,9 +218,7 @@ TEST_CASE("what an exchange waits for, and what hides it") {
 }
 
 TEST_CASE("LLaMA 1B on 64 processes: the verdict says what the table says") {
-  ModelSpec model;
-  model.name = ModelName::kLlama1b;
-  resolve_model(model);
+  const ModelSpec model = model_named("llama_1b");
   SubnetworkSpec half;
   half.workers = 8;
   half.coverage.text = "4/8";

@@ -6,17 +6,9 @@
 
 #include "catch.h"
 #include "model/layouts.h"
-#include "spec/model_defaults.h"
 
 namespace sdp {
 namespace {
-
-ModelSpec model_of(ModelName name) {
-  ModelSpec spec;
-  spec.name = name;
-  resolve_model(spec);
-  return spec;
-}
 
 ExperimentSpec training(Precision precision, OptimizerName optimizer, double momentum = 0.9) {
   ExperimentSpec spec;
@@ -39,9 +31,9 @@ constexpr int64_t psi(int64_t vocabulary) {
 constexpr int64_t kNorms = (2 * kBlocks + 1) * kWidth;
 
 ModelLayout llama_1b(int64_t vocabulary, bool tied = false) {
-  ModelSpec spec = model_of(ModelName::kLlama1b);
-  spec.vocab_size = vocabulary;
-  spec.tied_embeddings = tied;
+  ModelSpec spec = model_named("llama_1b");
+  spec.kind.as<LlamaSpec>().vocab_size = vocabulary;
+  spec.kind.as<LlamaSpec>().tied_embeddings = tied;
   return layout_of(spec, /*sequence_length=*/64);
 }
 
@@ -97,7 +89,7 @@ TEST_CASE("two units' values and one unit's gradients are whole at a time") {
   CHECK(tied.reduce_buffer == 4 * embedding);
 
   // ResNet-18: a block's projection is gathered with it.
-  const FsdpBytes resnet = fsdp_bytes(layout_of(model_of(ModelName::kResNet18)), spec, 8);
+  const FsdpBytes resnet = fsdp_bytes(layout_of(model_named("resnet18")), spec, 8);
   const int64_t last = 2 * (9 * 512 * 512 + 2 * 512);
   const int64_t before = 9 * 256 * 512 + 9 * 512 * 512 + 256 * 512 + 3 * 2 * 512;
   CHECK(resnet.gathered_weights == 4 * (before + last));

@@ -5,20 +5,16 @@
 
 #include "catch.h"
 #include "model/layouts.h"
-#include "spec/model_defaults.h"
 
 namespace sdp {
 namespace {
 
-ModelLayout layout_of_preset(ModelName name, int64_t sequence_length = 1) {
-  ModelSpec spec;
-  spec.name = name;
-  resolve_model(spec);
-  return layout_of(spec, sequence_length);
+ModelLayout layout_of_preset(std::string_view name, int64_t sequence_length = 1) {
+  return layout_of(model_named(name), sequence_length);
 }
 
 TEST_CASE("a transformer's tensor parallelism reduces four times a block") {
-  const ModelLayout layout = layout_of_preset(ModelName::kLlama1b, 1024);
+  const ModelLayout layout = layout_of_preset("llama_1b", 1024);
   const int64_t bsh = int64_t{256} * 1024 * 2048;  // elements
   for (int t : {2, 8, 64}) {
     const ModelParallelTraffic traffic = model_parallel_traffic(layout, Precision::kBf16, 256, t);
@@ -31,14 +27,14 @@ TEST_CASE("a transformer's tensor parallelism reduces four times a block") {
 }
 
 TEST_CASE("a pipeline's busiest stage is where the residual stream is largest") {
-  const ModelLayout resnet = layout_of_preset(ModelName::kResNet18);
+  const ModelLayout resnet = layout_of_preset("resnet18");
   const auto sent = [&](int stages) {
     return model_parallel_traffic(resnet, Precision::kFp32, 10, stages).pipeline_bytes_sent;
   };
   CHECK(sent(1) == 0);
   CHECK(sent(2) == 10 * 4 * 128 * 16 * 16);     // between layer2.1 and layer3.0
   CHECK(sent(8) == 10 * 4 * 2 * 64 * 32 * 32);  // to layer1.1 and on to layer2.0
-  const ModelLayout mlp = layout_of_preset(ModelName::kMlp);
+  const ModelLayout mlp = layout_of_preset("mlp");
   CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 4).pipeline_bytes_sent == 10 * 8 * 2 * 64);
   CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 4).tensor_bytes_sent ==
         10 * 8 * 4 * 2 * 64 * 3 / 2);

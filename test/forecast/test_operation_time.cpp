@@ -8,7 +8,6 @@
 #include "catch.h"
 #include "forecast/step_time.h"
 #include "model/layouts.h"
-#include "spec/model_defaults.h"
 #include "subnet/small_plans.h"
 
 namespace sdp {
@@ -20,28 +19,12 @@ std::vector<ModelSpec> all_models() {
     resolve_model(spec);
     models.push_back(spec);
   };
-  for (ModelName name : {ModelName::kMlp, ModelName::kResNet18, ModelName::kWideResNet18, ModelName::kSwinT,
-                         ModelName::kLlamaTiny, ModelName::kLlama1b}) {
-    ModelSpec spec;
-    spec.name = name;
-    add(spec);
+  for (const char* name : {"mlp", "resnet18", "wide_resnet18", "swin_t", "llama_tiny", "llama_1b"}) {
+    add({.kind = ModelKind(name)});
   }
-  ModelSpec imagenet;
-  imagenet.name = ModelName::kResNet18;
-  imagenet.stem = Stem::kImageNet;
-  add(imagenet);
-  ModelSpec swin;
-  swin.name = ModelName::kSwinT;
-  swin.image_size = 32;
-  swin.patch_size = 2;
-  swin.window_size = 4;
-  add(swin);
-  ModelSpec grouped;
-  grouped.name = ModelName::kLlamaTiny;
-  grouped.heads = 8;
-  grouped.kv_heads = 2;
-  grouped.tied_embeddings = true;
-  add(grouped);
+  add({.kind = ResNetSpec{.stem = Stem::kImageNet}});
+  add({.kind = SwinSpec{.image_size = 32, .patch_size = 2, .window_size = 4}});
+  add({.kind = LlamaSpec{.heads = 8, .kv_heads = 2, .tied_embeddings = true}});
   return models;
 }
 

@@ -1,5 +1,6 @@
 // Every integer of a spec at its limits: a clear error, or figures that are none of an overflow.
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -7,10 +8,11 @@
 #include <vector>
 
 #include "catch.h"
+#include "experiment/spec/load.h"
 #include "forecast/forecast.h"
 #include "model/layouts.h"
 #include "spec/error.h"
-#include "spec/load.h"
+#include "spec/one_of.h"
 #include "spec/visit.h"
 #include "subnet/accounting.h"
 #include "subnet/plan_json.h"
@@ -19,7 +21,7 @@
 namespace sdp {
 namespace {
 
-/// Keys of integers, with their limits.
+/// Keys of integers, of all kinds of a section, each once with its limits.
 template <SpecStruct Spec>
 void collect_integers(const std::string& parent, std::vector<std::pair<std::string, Limits>>& keys) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*) {
@@ -28,6 +30,15 @@ void collect_integers(const std::string& parent, std::vector<std::pair<std::stri
       collect_integers<T>(key, keys);
     else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, std::optional<int64_t>>)
       keys.emplace_back(key, field.limits);
+    if constexpr (KindOfSeveral<T>)
+      for_each_kind<T>([&]<class Kind>() {
+        std::vector<std::pair<std::string, Limits>> own;
+        collect_integers<Kind>(parent, own);
+        for (const auto& [own_key, limits] : own)
+          if (std::none_of(keys.begin(), keys.end(),
+                           [&](const auto& known) { return known.first == own_key; }))
+            keys.emplace_back(own_key, limits);
+      });
   });
 }
 

@@ -177,9 +177,7 @@ void read_imagenet_shard(const fs::path& file) {
   spec.test_files = "none-*.tar";
   spec.index_dir = (file.parent_path() / "none").string();  // nothing is saved: see image_index
   spec.eval_resize = 9;
-  ModelSpec model;
-  model.num_classes = kClasses;
-  model.image_size = 8;
+  const ModelSpec model{.kind = ResNetSpec{.num_classes = kClasses, .image_size = 8}};
   const auto open = [&](const OnProblem& on_problem) {
     return open_imagenet(spec, model, Split::kTrain, on_problem);
   };

@@ -100,8 +100,7 @@ void read_tokens(const fs::path& file) {
   const TokenDataset::Place largest = dataset->largest_token(scan.tokens);
   require(largest.token == scan.largest && tokens.at(static_cast<size_t>(largest.position)) == largest.token,
           "the largest token is not where it is said to be");
-  ModelSpec model;
-  model.vocab_size = vocab_size;
+  const ModelSpec model{.kind = LlamaSpec{.vocab_size = vocab_size}};
   const std::string does_not_fit = message_of<UsageError>([&] { dataset->check_fits(model); });
   require(does_not_fit.empty() == (scan.beyond_vocab == 0),
           "a vocabulary that is too small fits, or one that is not does not");

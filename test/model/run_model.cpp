@@ -30,13 +30,12 @@
 #include "checkpoint/checkpoint_keys.h"
 #include "checkpoint/files/safetensors.h"
 #include "experiment/device.h"
+#include "experiment/spec/load.h"
 #include "memory/allocations.h"
 #include "model/layouts.h"
 #include "model/model.h"
 #include "model/slices.h"
 #include "spec/error.h"
-#include "spec/load.h"
-#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "test_device.h"
 #include "train/loss.h"
@@ -169,7 +168,7 @@ void run(const Pass& pass) {
   const at::Tensor loss = training_loss(model->features(input.clone(), mode), model->head(),
                                         TensorBatch{.labels = labels}, spec.train);
   int64_t kept_bytes = allocated_now().total() - bytes_before;
-  if (is_llama(spec.model.name) && pass.is_training)  // the head's gradient is there with the loss
+  if (spec.model.reads_tokens() && pass.is_training)  // the head's gradient is there with the loss
     kept_bytes -= model->head().weight.numel() * bytes_of(sum_type(precision));
   std::map<std::string, at::Tensor> results;
   if (pass.is_training) {

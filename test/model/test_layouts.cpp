@@ -4,16 +4,12 @@
 
 #include "catch.h"
 #include "model/layouts.h"
-#include "spec/model_defaults.h"
 
 namespace sdp {
 namespace {
 
-ModelLayout preset(ModelName name) {
-  ModelSpec spec;
-  spec.name = name;
-  resolve_model(spec);
-  return layout_of(spec, /*sequence_length=*/1024);
+ModelLayout preset(std::string_view name) {
+  return layout_of(model_named(name), /*sequence_length=*/1024);
 }
 
 int64_t elements_of(const ModelLayout& layout, const std::string& parameter) {
@@ -22,14 +18,14 @@ int64_t elements_of(const ModelLayout& layout, const std::string& parameter) {
 
 TEST_CASE("the LLaMAs have the sizes of their names, both embeddings included") {
   struct Size {
-    ModelName name;
+    std::string_view name;
     double parameters;
     int64_t without_embeddings;  // 4 width^2 + 3 width hidden_width + 2 width a block, and the last norm
   };
   const Size sizes[] = {
-      {ModelName::kLlama134m, 134e6, 12 * (4 * 768 * 768 + 3 * 768 * 2048 + 2 * 768) + 768},
-      {ModelName::kLlama500m, 500e6, 14 * (4 * 1536 * 1536 + 3 * 1536 * 4096 + 2 * 1536) + 1536},
-      {ModelName::kLlama1b, 1e9, 18 * (4 * 2048 * 2048 + 3 * 2048 * 5120 + 2 * 2048) + 2048},
+      {"llama_134m", 134e6, 12 * (4 * 768 * 768 + 3 * 768 * 2048 + 2 * 768) + 768},
+      {"llama_500m", 500e6, 14 * (4 * 1536 * 1536 + 3 * 1536 * 4096 + 2 * 1536) + 1536},
+      {"llama_1b", 1e9, 18 * (4 * 2048 * 2048 + 3 * 2048 * 5120 + 2 * 2048) + 2048},
   };
   for (const Size& size : sizes) {
     const ModelLayout layout = preset(size.name);
@@ -43,26 +39,23 @@ TEST_CASE("the LLaMAs have the sizes of their names, both embeddings included") 
 }
 
 TEST_CASE("a tied head has no parameter of its own and the same products") {
-  ModelSpec spec;
-  spec.name = ModelName::kLlamaTiny;
-  resolve_model(spec);
+  ModelSpec spec = model_named("llama_tiny");
+  LlamaSpec& llama = spec.kind.as<LlamaSpec>();
   const ModelLayout untied = layout_of(spec, 64);
-  spec.tied_embeddings = true;
+  llama.tied_embeddings = true;
   const ModelLayout tied = layout_of(spec, 64);
-  CHECK(untied.parameter_count() - tied.parameter_count() == *spec.vocab_size * *spec.width);
+  CHECK(untied.parameter_count() - tied.parameter_count() == *llama.vocab_size * *llama.width);
   CHECK(untied.shared_flops.training() == tied.shared_flops.training());
 }
 
 TEST_CASE("branches of a LLaMA divide by key/value heads and by neurons") {
-  ModelSpec spec;
-  spec.name = ModelName::kLlamaTiny;
-  spec.heads = 8;
-  spec.kv_heads = 2;
+  ModelSpec spec{.kind = LlamaSpec{.heads = 8, .kv_heads = 2}};
   resolve_model(spec);
+  const LlamaSpec& llama = spec.kind.as<LlamaSpec>();
   const ModelLayout layout = layout_of(spec, 64);
-  REQUIRE(layout.branches.size() == static_cast<size_t>(2 * *spec.depth));
+  REQUIRE(layout.branches.size() == static_cast<size_t>(2 * *llama.depth));
   CHECK(layout.branches[0].hidden_width == 2);
-  CHECK(layout.branches[1].hidden_width == *spec.hidden_width);
+  CHECK(layout.branches[1].hidden_width == *llama.hidden_width);
   CHECK(layout.branches[0].flops.frozen_recompute == 0);
   // gate and up, without down
   CHECK(layout.branches[1].flops.frozen_recompute == Approx(layout.branches[1].flops.forward * 2 / 3));

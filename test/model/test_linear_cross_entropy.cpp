@@ -1,8 +1,8 @@
 #include <torch/torch.h>
 
 #include "catch.h"
-#include "model/layouts.h"
 #include "model/linear_cross_entropy.h"
+#include "model/logit_rows.h"
 #include "test_device.h"
 
 namespace sdp {

@@ -9,7 +9,6 @@
 #include "catch.h"
 #include "model/layouts.h"
 #include "model/model.h"
-#include "spec/model_defaults.h"
 #include "test_device.h"
 
 namespace sdp {
@@ -39,29 +38,12 @@ class DrawnTensors : public TensorSource {
   const std::optional<int> silent_;
 };
 
-constexpr ModelName kModels[] = {ModelName::kResNet18, ModelName::kMlp, ModelName::kSwinT,
-                                 ModelName::kLlamaTiny};
 constexpr int64_t kTokens = 6;
-
-ModelSpec spec_of(ModelName name) {
-  ModelSpec spec;
-  spec.name = name;
-  spec.width = 8;
-  spec.heads = 2;
-  if (is_llama(name)) {
-    spec.depth = 2;
-    spec.vocab_size = 40;
-  } else {
-    spec.image_size = 16;
-  }
-  resolve_model(spec);
-  return spec;
-}
 
 at::Tensor input_of(const ModelSpec& spec) {
   const at::TensorOptions options = test_device();
-  return is_llama(spec.name) ? at::randint(*spec.vocab_size, {4, kTokens}, options.dtype(at::kLong))
-                             : at::randn({4, 3, *spec.image_size, *spec.image_size}, options);
+  return spec.reads_tokens() ? at::randint(spec.vocab_size(), {4, kTokens}, options.dtype(at::kLong))
+                             : at::randn({4, 3, spec.image_size(), spec.image_size()}, options);
 }
 
 /// The model with every branch bound.
@@ -75,8 +57,8 @@ std::unique_ptr<Model> bound_model(const ModelSpec& spec, const ModelLayout& lay
 }
 
 TEST_CASE("parameters are drawn as torchvision initialises them") {
-  ModelSpec spec = spec_of(ModelName::kResNet18);
-  spec.width = 32;
+  ModelSpec spec{.kind = ResNetSpec{.width = 32}};
+  resolve_model(spec);
   const ModelLayout layout = layout_of(spec, kTokens);
   const auto draw = [&](const char* name) {
     return draw_parameter(layout.parameters[layout.parameter_index(name)], 1);
@@ -93,7 +75,7 @@ TEST_CASE("parameters are drawn as torchvision initialises them") {
 }
 
 TEST_CASE("a parameter's values depend on the seed and its name only") {
-  const ModelLayout layout = layout_of(spec_of(ModelName::kResNet18), kTokens);
+  const ModelLayout layout = layout_of(tiny_model("resnet18"), kTokens);
   const auto draw = [&](const char* name, uint64_t seed) {
     return draw_parameter(layout.parameters[layout.parameter_index(name)], seed);
   };
@@ -104,8 +86,8 @@ TEST_CASE("a parameter's values depend on the seed and its name only") {
 
 TEST_CASE("an unbound branch is one multiplied by zero") {
   const at::NoGradGuard no_grad;
-  for (const ModelName name : kModels) {
-    const ModelSpec spec = spec_of(name);
+  for (const std::string_view name : first_model_names()) {
+    const ModelSpec spec = tiny_model(name);
     const ModelLayout layout = layout_of(spec, kTokens);
     const at::Tensor input = input_of(spec);
     const DrawnTensors tensors(layout);
@@ -125,8 +107,8 @@ TEST_CASE("an unbound branch is one multiplied by zero") {
 
 TEST_CASE("branches can come and go") {
   const at::NoGradGuard no_grad;
-  for (const ModelName name : kModels) {
-    const ModelSpec spec = spec_of(name);
+  for (const std::string_view name : first_model_names()) {
+    const ModelSpec spec = tiny_model(name);
     const ModelLayout layout = layout_of(spec, kTokens);
     INFO(layout.name);
     const DrawnTensors tensors(layout);

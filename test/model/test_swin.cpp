@@ -7,21 +7,18 @@
 #include "catch.h"
 #include "model/layouts.h"
 #include "model/swin/swin.h"
-#include "spec/model_defaults.h"
 #include "test_device.h"
 
 namespace sdp {
 namespace {
 
-ModelSpec swin(int64_t width, int64_t patch, int64_t window, int64_t image, int64_t classes) {
-  ModelSpec spec;
-  spec.name = ModelName::kSwinT;
-  spec.width = width;
-  spec.patch_size = patch;
-  spec.window_size = window;
-  spec.image_size = image;
-  spec.num_classes = classes;
-  resolve_model(spec);
+SwinSpec swin(int64_t width, int64_t patch, int64_t window, int64_t image, int64_t classes) {
+  SwinSpec spec{.num_classes = classes,
+                .width = width,
+                .image_size = image,
+                .patch_size = patch,
+                .window_size = window};
+  spec.resolve("swin_t");
   return spec;
 }
 
@@ -51,16 +48,14 @@ class DrawnTensors : public TensorSource {
 
 TEST_CASE("parameters and FLOPs are those of torchvision's swin_t") {
   // torch.utils.flop_counter.FlopCounterMode over the forward and the backward pass of one image.
-  ModelSpec spec;
-  spec.name = ModelName::kSwinT;
-  spec.num_classes = 1000;
-  resolve_model(spec);
-  const ModelLayout full = swin_layout(spec);
+  SwinSpec spec{.num_classes = 1000};
+  spec.resolve("swin_t");
+  const ModelLayout full = layout_of(spec, 1);
   CHECK(full.parameter_count() == 28'288'354);
   CHECK(all_flops(full).forward == 8'981'133'312);
   CHECK(all_flops(full).weight_gradient + all_flops(full).input_gradient == 17'933'365'248);
   // Maps of 14, 7, 4 and 2 in windows of 4.
-  const ModelLayout padded = swin_layout(swin(24, 2, 4, 28, 10));
+  const ModelLayout padded = layout_of(swin(24, 2, 4, 28, 10), 1);
   CHECK(padded.parameter_count() == 1'739'308);
   CHECK(all_flops(padded).forward == 51'244'032);
   CHECK(all_flops(padded).weight_gradient + all_flops(padded).input_gradient == 102'375'168);
@@ -80,12 +75,11 @@ TEST_CASE("relative_position_index is torchvision's buffer") {
 }
 
 TEST_CASE("Swin-T drops both branches of a block with the block's probability") {
-  ModelSpec spec = swin(6, 2, 2, 8, 3);
-  spec.stochastic_depth = 0.5;
-  const ModelLayout layout = swin_layout(spec);
+  const SwinSpec spec = swin(6, 2, 2, 8, 3);
+  const ModelLayout layout = layout_of(spec, 1);
   const DrawnTensors tensors(layout);
   const at::AutoGradMode no_gradients(false);
-  SwinT model(spec);
+  SwinT model(spec, {.stochastic_depth = 0.5});
   model.bind_shared(tensors);
   constexpr int64_t kSamples = 1000;
   const at::Tensor images = at::randn({1, 3, 8, 8}, at::detail::createCPUGenerator(1))

@@ -119,7 +119,7 @@ TEST_CASE("groups are called by what differs", "[study]") {
   Run base = small_run(), other = small_run(), dense = small_run(0, 4);
   CHECK(labels_of({base}) == Labels{"B-SDP 2/4"});
   CHECK(labels_of({base, dense}) == Labels{"B-SDP 2/4", "ZeRO-2"});
-  other.spec.model.width = 8;
+  other.spec.model.kind.as<ResNetSpec>().width = 8;
   other.spec.optimizer.name = OptimizerName::kAdamW;
   other.spec.train.budget = Budget::kFlops;
   CHECK(labels_of({base, other, dense}) == Labels{"B-SDP 2/4, width null, sgd, budget epochs",

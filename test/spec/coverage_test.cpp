@@ -1,4 +1,4 @@
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "spec_errors.h"
 
 namespace sdp {

@@ -1,4 +1,4 @@
-#include "spec/load.h"
+#include "experiment/spec/load.h"
 
 #include <sys/stat.h>
 
@@ -32,9 +32,9 @@ output: {dir: "a: b"}
   CHECK(loaded.warnings.empty());
   CHECK(spec.name == "every-kind_1.0");
   CHECK(spec.seed == INT64_MAX);
-  CHECK(spec.model.name == ModelName::kMlp);
-  CHECK(spec.model.depth == 3);
-  CHECK(spec.model.image_size == 16);
+  CHECK(spec.model.name() == "mlp");
+  CHECK(spec.model.kind.as<MlpSpec>().depth == 3);
+  CHECK(spec.model.image_size() == 16);
   CHECK(*spec.data.augment == std::vector{Augmentation::kFlip});
   CHECK(spec.subnetwork.workers == 8);
   CHECK(spec.subnetwork.coverage.text == "3/8");
@@ -190,11 +190,45 @@ TEST_CASE("overrides come last and are parsed as YAML") {
   CHECK(spec.seed == 4);
   CHECK(spec.data.augment->empty());
   CHECK(spec.schedule.milestones == std::vector<double>{0.1, 0.2});
-  CHECK(spec.model.name == ModelName::kMlp);
-  CHECK(spec.model.width == 5);
+  CHECK(spec.model.name() == "mlp");
+  CHECK(spec.model.kind.as<MlpSpec>().width == 5);
   CHECK_FALSE(spec.train.max_steps);
   CHECK(spec.name == "b");
   CHECK(spec.output.dir == "x=y");
+}
+
+TEST_CASE("the last name of a model decides whose keys have an effect, wherever they are set") {
+  const auto load = [](const std::string& model, const std::vector<std::string>& overrides) {
+    return parse_spec(spec_with("model: " + model), "x.yaml", overrides);
+  };
+  // The width is set for a ResNet, and kept for the model that replaces it; the stem is not.
+  const LoadedSpec mlp = load("{stem: imagenet, width: 8}", {"model.depth=2", "model.name=mlp"});
+  CHECK(mlp.spec.model.kind.as<MlpSpec>() ==
+        MlpSpec{.width = 8, .depth = 2, .hidden_width = 256, .image_size = 32});
+  REQUIRE(mlp.warnings.size() == 1);
+  CHECK(mlp.warnings[0] ==
+        "x.yaml:3:15: model.stem: has no effect: mlp has no such key. It is one of resnet18, wide_resnet18");
+  CHECK(load("{name: mlp, width: 8}", {"model.name=swin_t", "model.name=mlp"}).spec.model.name() == "mlp");
+  // A size keeps what is set for another size of the same model.
+  const LoadedSpec wide = load("{name: resnet18, width: 8}", {"model.name=wide_resnet18"});
+  CHECK(wide.spec.model.kind.as<ResNetSpec>().width_multiplier == 2);
+  CHECK(wide.spec.model.kind.as<ResNetSpec>().width == 8);
+  CHECK(wide.warnings.empty());
+  // What has no effect has to be right all the same.
+  CHECK(contains(spec_error(spec_with("model: {name: mlp, patch_size: 0}")),
+                 "x.yaml:3:32: model.patch_size: found '0', expected a whole number, between 1 and 4096"));
+  CHECK(
+      contains(spec_error(spec_with("model: {name: mlp, stem: round}")), "expected one of cifar, imagenet"));
+}
+
+TEST_CASE("a spec.yaml that has the keys of all models loads") {
+  const std::string model =
+      "model: {name: mlp, num_classes: 10, stem: cifar, width: 64, width_multiplier: null, depth: 4, "
+      "hidden_width: 256, heads: null, kv_heads: null, vocab_size: null, tied_embeddings: false, rope_theta: "
+      "10000, norm_eps: 1.0e-05, image_size: 32, patch_size: null, window_size: null, dropout: 0, "
+      "stochastic_depth: 0}";
+  CHECK(parse_spec(spec_with(model), "x.yaml").spec ==
+        parse_spec(spec_with("model: {name: mlp}"), "x.yaml").spec);
 }
 
 TEST_CASE("overrides can supply what the file lacks") {

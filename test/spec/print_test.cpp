@@ -1,8 +1,11 @@
-#include "spec/print.h"
+#include "experiment/spec/print.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "spec_errors.h"
@@ -12,105 +15,137 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Every key, written down a second time: a key that is missed by a printer, or added without being meant,
-/// shows.
-const std::vector<std::string> kKeys = {"name",
-                                        "seed",
-                                        "model.name",
-                                        "model.num_classes",
-                                        "model.stem",
-                                        "model.width",
-                                        "model.width_multiplier",
-                                        "model.depth",
-                                        "model.hidden_width",
-                                        "model.heads",
-                                        "model.kv_heads",
-                                        "model.vocab_size",
-                                        "model.tied_embeddings",
-                                        "model.rope_theta",
-                                        "model.norm_eps",
-                                        "model.image_size",
-                                        "model.patch_size",
-                                        "model.window_size",
-                                        "model.dropout",
-                                        "model.stochastic_depth",
-                                        "data.name",
-                                        "data.path",
-                                        "data.train_files",
-                                        "data.test_files",
-                                        "data.index_dir",
-                                        "data.svhn_extra",
-                                        "data.augment",
-                                        "data.eval_resize",
-                                        "data.scaled_decoding",
-                                        "data.max_image_pixels",
-                                        "data.mixup_alpha",
-                                        "data.cutmix_alpha",
-                                        "data.sequence_length",
-                                        "data.loader_threads",
-                                        "data.prefetch_batches",
-                                        "data.location",
-                                        "data.on_error",
-                                        "subnetwork.workers",
-                                        "subnetwork.replicas",
-                                        "subnetwork.coverage",
-                                        "subnetwork.construction",
-                                        "subnetwork.masking",
-                                        "subnetwork.unit",
-                                        "subnetwork.slices_per_branch",
-                                        "subnetwork.assignment",
-                                        "subnetwork.assignment_file",
-                                        "subnetwork.placement",
-                                        "optimizer.name",
-                                        "optimizer.lr",
-                                        "optimizer.momentum",
-                                        "optimizer.nesterov",
-                                        "optimizer.beta1",
-                                        "optimizer.beta2",
-                                        "optimizer.eps",
-                                        "optimizer.weight_decay",
-                                        "optimizer.decay_norms_and_biases",
-                                        "optimizer.clip_norm",
-                                        "optimizer.shard",
-                                        "schedule.name",
-                                        "schedule.warmup_epochs",
-                                        "schedule.warmup_steps",
-                                        "schedule.milestones",
-                                        "schedule.gamma",
-                                        "schedule.final_lr_factor",
-                                        "train.epochs",
-                                        "train.max_steps",
-                                        "train.budget",
-                                        "train.batch_size_per_worker",
-                                        "train.accumulate_steps",
-                                        "train.precision",
-                                        "train.device",
-                                        "train.backend",
-                                        "train.bucket_megabytes",
-                                        "train.reduce_dtype",
-                                        "train.release_gradients",
-                                        "train.checkpoint_activations",
-                                        "train.deterministic",
-                                        "train.profile_steps",
-                                        "train.log_every_steps",
-                                        "train.collective_timeout_s",
-                                        "train.label_smoothing",
-                                        "train.on_nonfinite",
-                                        "train.max_consecutive_skips",
-                                        "checkpoint.every_epochs",
-                                        "checkpoint.every_steps",
-                                        "checkpoint.every_minutes",
-                                        "checkpoint.keep_last",
-                                        "checkpoint.at_start",
-                                        "eval.every_epochs",
-                                        "eval.mode",
-                                        "eval.recalibrate_batches",
-                                        "eval.branch_scale",
-                                        "eval.batch_size",
-                                        "eval.max_samples",
-                                        "eval.max_samples_per_subnetwork",
-                                        "output.dir",
-                                        "output.trace"};
+// Every key, written down a second time: a key that is missed by a printer, or added without being meant,
+// shows.
+
+using Keys = std::vector<std::string>;
+
+/// Those of each kind of a section that comes in several.
+const std::map<std::string, Keys> kKeysOfKind = {
+    {"resnet18",
+     {"model.num_classes", "model.stem", "model.width", "model.width_multiplier", "model.image_size"}},
+    {"swin_t",
+     {"model.num_classes", "model.width", "model.heads", "model.image_size", "model.patch_size",
+      "model.window_size"}},
+    {"llama_tiny",
+     {"model.width", "model.depth", "model.hidden_width", "model.heads", "model.kv_heads", "model.vocab_size",
+      "model.tied_embeddings", "model.rope_theta", "model.norm_eps"}},
+    {"mlp", {"model.num_classes", "model.width", "model.depth", "model.hidden_width", "model.image_size"}}};
+
+/// All others, and the section's name where the keys of its kinds stand.
+const Keys kKeys = {"name",
+                    "seed",
+                    "model.name",
+                    "model",
+                    "model.dropout",
+                    "model.stochastic_depth",
+                    "data.name",
+                    "data.path",
+                    "data.train_files",
+                    "data.test_files",
+                    "data.index_dir",
+                    "data.svhn_extra",
+                    "data.augment",
+                    "data.eval_resize",
+                    "data.scaled_decoding",
+                    "data.max_image_pixels",
+                    "data.mixup_alpha",
+                    "data.cutmix_alpha",
+                    "data.sequence_length",
+                    "data.loader_threads",
+                    "data.prefetch_batches",
+                    "data.location",
+                    "data.on_error",
+                    "subnetwork.workers",
+                    "subnetwork.replicas",
+                    "subnetwork.coverage",
+                    "subnetwork.construction",
+                    "subnetwork.masking",
+                    "subnetwork.unit",
+                    "subnetwork.slices_per_branch",
+                    "subnetwork.assignment",
+                    "subnetwork.assignment_file",
+                    "subnetwork.placement",
+                    "optimizer.name",
+                    "optimizer.lr",
+                    "optimizer.momentum",
+                    "optimizer.nesterov",
+                    "optimizer.beta1",
+                    "optimizer.beta2",
+                    "optimizer.eps",
+                    "optimizer.weight_decay",
+                    "optimizer.decay_norms_and_biases",
+                    "optimizer.clip_norm",
+                    "optimizer.shard",
+                    "schedule.name",
+                    "schedule.warmup_epochs",
+                    "schedule.warmup_steps",
+                    "schedule.milestones",
+                    "schedule.gamma",
+                    "schedule.final_lr_factor",
+                    "train.epochs",
+                    "train.max_steps",
+                    "train.budget",
+                    "train.batch_size_per_worker",
+                    "train.accumulate_steps",
+                    "train.precision",
+                    "train.device",
+                    "train.backend",
+                    "train.bucket_megabytes",
+                    "train.reduce_dtype",
+                    "train.release_gradients",
+                    "train.checkpoint_activations",
+                    "train.deterministic",
+                    "train.profile_steps",
+                    "train.log_every_steps",
+                    "train.collective_timeout_s",
+                    "train.label_smoothing",
+                    "train.on_nonfinite",
+                    "train.max_consecutive_skips",
+                    "checkpoint.every_epochs",
+                    "checkpoint.every_steps",
+                    "checkpoint.every_minutes",
+                    "checkpoint.keep_last",
+                    "checkpoint.at_start",
+                    "eval.every_epochs",
+                    "eval.mode",
+                    "eval.recalibrate_batches",
+                    "eval.branch_scale",
+                    "eval.batch_size",
+                    "eval.max_samples",
+                    "eval.max_samples_per_subnetwork",
+                    "output.dir",
+                    "output.trace"};
+
+/// With the keys of one kind of each section.
+Keys keys_with(const std::map<std::string, std::string>& kinds) {
+  Keys keys;
+  for (const std::string& key : kKeys) {
+    const auto kind = kinds.find(key);
+    if (kind == kinds.end()) {
+      keys.push_back(key);
+    } else {
+      const Keys& own = kKeysOfKind.at(kind->second);
+      keys.insert(keys.end(), own.begin(), own.end());
+    }
+  }
+  return keys;
+}
+
+/// With the keys of all kinds, each once, sorted.
+Keys all_keys() {
+  std::set<std::string> keys;
+  for (const auto& [name, own] : kKeysOfKind)
+    keys.insert(own.begin(), own.end());
+  for (const std::string& key : kKeys)
+    if (key.find('.') != std::string::npos || key == "name" || key == "seed") keys.insert(key);
+  return {keys.begin(), keys.end()};
+}
+
+Keys sorted(Keys keys) {
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
 
 ExperimentSpec minimal() {
   return parse_spec(spec_with(""), "x.yaml").spec;
@@ -121,22 +156,15 @@ ExperimentSpec unusual() {
   ExperimentSpec spec;
   spec.name = "unusual";
   spec.seed = std::numeric_limits<int64_t>::max();
-  spec.model.name = ModelName::kLlamaTiny;
-  spec.model.num_classes = 17;
-  spec.model.stem = Stem::kImageNet;
-  spec.model.width = 48;
-  spec.model.width_multiplier = 3;
-  spec.model.depth = 5;
-  spec.model.hidden_width = 7;
-  spec.model.heads = 6;
-  spec.model.kv_heads = 2;
-  spec.model.vocab_size = 1000;
-  spec.model.tied_embeddings = true;
-  spec.model.rope_theta = 500000.5;
-  spec.model.norm_eps = 1e-6;
-  spec.model.image_size = 11;
-  spec.model.patch_size = 13;
-  spec.model.window_size = 19;
+  spec.model.kind = LlamaSpec{.width = 48,
+                              .depth = 5,
+                              .hidden_width = 7,
+                              .heads = 6,
+                              .kv_heads = 2,
+                              .vocab_size = 1000,
+                              .tied_embeddings = true,
+                              .rope_theta = 500000.5,
+                              .norm_eps = 1e-6};
   spec.model.dropout = 0.125;
   spec.model.stochastic_depth = 0.2;
   spec.data = {.name = DatasetName::kTokens,
@@ -186,6 +214,13 @@ ExperimentSpec unusual() {
 
 TEST_CASE("what to_yaml prints loads as an equal spec") {
   std::vector<ExperimentSpec> specs = {minimal(), unusual()};
+  const std::vector<ModelKind> kinds = {{ResNetSpec{17, Stem::kImageNet, 48, 3, 11}, "wide_resnet18"},
+                                        SwinSpec{17, 48, 6, 26, 13, 19},
+                                        MlpSpec{17, 48, 5, 7, 11}};
+  for (const ModelKind& kind : kinds) {
+    specs.push_back(minimal());
+    specs.back().model.kind = kind;
+  }
   specs.push_back(minimal());
   specs.back().data.augment = std::vector<Augmentation>{};
   specs.back().schedule.milestones.clear();
@@ -236,7 +271,7 @@ TEST_CASE("to_yaml prints every key in its section") {
     else
       keys.push_back(is_nested ? section + "." + key : key);
   }
-  CHECK(keys == kKeys);
+  CHECK(keys == keys_with({{"model", "llama_tiny"}}));
 }
 
 TEST_CASE("unset optionals are null, numbers are short") {
@@ -248,23 +283,29 @@ TEST_CASE("unset optionals are null, numbers are short") {
   CHECK(contains(text, "\n  coverage: 1\n"));
 }
 
-TEST_CASE("describe_fields has a line for every key, within 110 columns") {
-  const std::string text = describe_fields();
+/// The keys with which lines of a description begin, sorted.
+Keys keys_described(const std::string& text) {
+  const Keys known = all_keys();
   std::istringstream lines(text);
-  std::vector<std::string> keys;
-  const std::string known = "\n" + [] {
-    std::string joined;
-    for (const auto& key : kKeys)
-      joined += key + "\n";
-    return joined;
-  }();
+  Keys keys;
   for (std::string line; std::getline(lines, line);) {
     INFO(line);
     CHECK(line.size() <= 110);
     const std::string word = line.substr(0, line.find(' '));
-    if (!word.empty() && contains(known, "\n" + word + "\n")) keys.push_back(word);
+    if (std::find(known.begin(), known.end(), word) != known.end()) keys.push_back(word);
   }
-  CHECK(keys == kKeys);
+  return sorted(keys);
+}
+
+TEST_CASE("describe_fields has a line for every key, within 110 columns") {
+  const std::string text = describe_fields();
+  Keys keys = keys_described(text);
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // some keys are of several kinds
+  CHECK(keys == all_keys());
+  for (const std::string name : {"resnet18", "swin_t", "llama_tiny", "mlp"})
+    CHECK(keys_described(describe_fields({{"model", name}})) == sorted(keys_with({{"model", name}})));
+  CHECK(describe_fields({{"model", "wide_resnet18"}}) == describe_fields({{"model", "resnet18"}}));
+  CHECK_THROWS_AS(describe_fields({{"model", "resnet19"}}), UsageError);
   CHECK(contains(
       text, "name                              text             (required)\n    name of the run folder\n"));
   CHECK(contains(text, "optimizer.name                    name             sgd           sgd | adamw\n"));
@@ -284,7 +325,7 @@ void collect_schema_keys(const Json& schema, const std::string& parent, std::vec
     INFO(key);
     CHECK(property.at("description").get<std::string>() != "");
     const std::string dotted = parent.empty() ? key : parent + "." + key;
-    if (property.at("type") == "object")
+    if (property.value("type", Json()) == "object")
       collect_schema_keys(property, dotted, keys);
     else
       keys.push_back(dotted);
@@ -299,7 +340,7 @@ TEST_CASE("the JSON Schema has every key with its type, limits and default") {
   CHECK(keys.back() == "base");  // not a key of the experiment: where a file's other keys come from
   CHECK(schema.at("properties").at("base").at("type") == Json{"string", "array"});
   keys.pop_back();
-  CHECK(keys == kKeys);
+  CHECK(sorted(keys) == all_keys());
   CHECK(schema.at("required") == Json{"name", "data"});
 
   const auto property = [&](const char* section, const char* key) -> Json {
@@ -328,6 +369,14 @@ TEST_CASE("the JSON Schema has every key with its type, limits and default") {
   CHECK(property("model", "image_size").at("type") == Json{"integer", "null"});
   CHECK(property("model", "image_size").at("default").is_null());
   CHECK(contains(property("model", "image_size").at("description").get<std::string>(), "[pixels]"));
+  // What the keys of a kind are stands once more where its names are asked for.
+  for (const Json& kind : schema.at("properties").at("model").at("allOf")) {
+    const std::string name = kind.at("if").at("properties").at("name").at("enum").at(0);
+    Keys own;
+    for (const auto& [key, own_property] : kind.at("then").at("properties").items())
+      own.push_back("model." + key);
+    CHECK(own == kKeysOfKind.at(name));
+  }
   CHECK(property("data", "augment").at("type") == Json{"array", "null"});
   CHECK(property("data", "augment").at("items").at("enum") == Json{"crop", "resized_crop", "flip"});
   CHECK(property("data", "augment").at("default").is_null());

@@ -1,4 +1,4 @@
-#include "spec/regime.h"
+#include "experiment/spec/regime.h"
 
 #include "spec_errors.h"
 

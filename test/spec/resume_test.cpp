@@ -1,4 +1,4 @@
-#include "spec/resume.h"
+#include "experiment/spec/resume.h"
 #include "catch.h"
 #include "spec/error.h"
 
@@ -43,8 +43,10 @@ TEST_CASE("what the saved state depends on is refused, each key by name") {
   };
   using Catch::Matchers::Contains;
   CHECK_THAT(refused([](ExperimentSpec& s) { s.seed = 9; }), Contains("seed (was 0, now 9)"));
-  CHECK_THAT(refused([](ExperimentSpec& s) { s.model.width = 8; }),
+  CHECK_THAT(refused([](ExperimentSpec& s) { s.model.kind.as<ResNetSpec>().width = 8; }),
              Contains("model.width (was null, now 8)"));
+  CHECK_THAT(refused([](ExperimentSpec& s) { s.model.kind = LlamaSpec(); }),
+             Contains("another model.name (was resnet18, now llama_tiny). "));
   CHECK_THAT(refused([](ExperimentSpec& s) { s.subnetwork.coverage.text = "1/2"; }),
              Contains("subnetwork.coverage"));
   CHECK_THAT(refused([](ExperimentSpec& s) { s.optimizer.name = OptimizerName::kAdamW; }),

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "catch.h"
+#include "experiment/spec/load.h"
 #include "spec/error.h"
-#include "spec/load.h"
 
 namespace sdp {
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "spec_errors.h"
 
 namespace sdp {

@@ -1,4 +1,4 @@
-#include "spec/validate.h"
+#include "experiment/spec/validate.h"
 
 #include "spec_errors.h"
 
@@ -90,20 +90,18 @@ TEST_CASE("assignment and its file belong together") {
 }
 
 TEST_CASE("sizes that are unset are the model's own, and must go together") {
-  const ModelSpec resnet = load("").model;
-  CHECK(resnet.width == 64);
-  CHECK(resnet.width_multiplier == 1);
-  CHECK_FALSE(resnet.heads);
-  CHECK(load("model: {name: wide_resnet18}").model.width_multiplier == 2);
-  const ModelSpec swin = load("model: {name: swin_t}").model;
+  CHECK(load("").model.kind.as<ResNetSpec>() ==
+        ResNetSpec{.width = 64, .width_multiplier = 1, .image_size = 32});
+  CHECK(load("model: {name: wide_resnet18}").model.kind.as<ResNetSpec>().width_multiplier == 2);
+  const auto swin = load("model: {name: swin_t}").model.kind.as<SwinSpec>();
   CHECK(swin.heads == 3);
   CHECK(swin.image_size == 224);
-  CHECK(load("model: {name: swin_t, window_size: 4}").model.image_size == 32);
+  CHECK(load("model: {name: swin_t, window_size: 4}").model.image_size() == 32);
   const std::string tokens = "data: {path: ., name: tokens}\n";
   const auto llama = [&](const std::string& keys) {
     return "name: a\n" + tokens + "model: {name: llama_134m" + keys + "}\n";
   };
-  const ModelSpec base = parse_spec(llama(""), "x.yaml").spec.model;
+  const auto base = parse_spec(llama(""), "x.yaml").spec.model.kind.as<LlamaSpec>();
   CHECK(base.width == 768);
   CHECK(base.kv_heads == 12);
   CHECK(base.vocab_size == 32000);
@@ -224,10 +222,10 @@ TEST_CASE("settings with an effect are not warned about") {
 }
 
 TEST_CASE("what was left unset is resolved") {
-  CHECK(load("").model.image_size == 32);
-  CHECK(load("model: {stem: imagenet}").model.image_size == 224);
-  CHECK(load("model: {stem: imagenet, image_size: 64}").model.image_size == 64);
-  CHECK(load("model: {name: mlp}").model.image_size == 32);
+  CHECK(load("").model.image_size() == 32);
+  CHECK(load("model: {stem: imagenet}").model.image_size() == 224);
+  CHECK(load("model: {stem: imagenet, image_size: 64}").model.image_size() == 64);
+  CHECK(load("model: {name: mlp}").model.image_size() == 32);
 
   const std::string half = "subnetwork: {workers: 4, coverage: 2/4}\n";
   CHECK(load("").eval.recalibrate_batches == 0);

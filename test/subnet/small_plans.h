@@ -4,21 +4,13 @@
 #include <string>
 
 #include "model/layouts.h"
-#include "spec/model_defaults.h"
 #include "subnet/plan.h"
 
 namespace sdp::test {
 
 /// A residual MLP of a few thousand parameters.
 inline ModelLayout mlp(int64_t depth) {
-  ModelSpec spec;
-  spec.name = ModelName::kMlp;
-  spec.width = 20;
-  spec.hidden_width = 36;
-  spec.depth = depth;
-  spec.image_size = 4;
-  resolve_model(spec);
-  return layout_of(spec);
+  return layout_of({.kind = MlpSpec{.width = 20, .depth = depth, .hidden_width = 36, .image_size = 4}});
 }
 
 /// Random owners of its branches, or of their slices.

@@ -9,7 +9,6 @@
 #include "model/layouts.h"
 #include "small_plans.h"
 #include "spec/error.h"
-#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "subnet/designs.h"
 #include "subnet/member_set.h"
@@ -100,16 +99,13 @@ SubnetworkSpec spec_of(int64_t workers, int64_t replicas, Construction construct
   return spec;
 }
 
-ModelLayout llama(ModelName name) {
-  ModelSpec spec;
-  spec.name = name;
-  resolve_model(spec);
-  return layout_of(spec, /*sequence_length=*/1024);
+ModelLayout llama(std::string_view name) {
+  return layout_of(model_named(name), /*sequence_length=*/1024);
 }
 
 TEST_CASE("a plan of 1,024 workers") {
   const SubnetPlan plan =
-      make_plan(llama(ModelName::kLlama134m), spec_of(1024, 1, Construction::kNeuron, Masking::kBackward), 0);
+      make_plan(llama("llama_134m"), spec_of(1024, 1, Construction::kNeuron, Masking::kBackward), 0);
   const Schedule schedule = make_schedule(plan, make_placement(1024, 1, 1024), {});
   int64_t sent = 0;
   int64_t owned = 0;
@@ -165,7 +161,7 @@ TEST_CASE("co-ownership is the same whether sums are counted or added") {
 }
 
 TEST_CASE("more units, workers and replicas than can be planned are refused") {
-  const ModelLayout layout = llama(ModelName::kLlama1b);
+  const ModelLayout layout = llama("llama_1b");
   CHECK_NOTHROW(make_plan(test::mlp(4), spec_of(8, 2048, Construction::kBlock, Masking::kForward), 0));
   for (const auto& [workers, replicas] : {std::pair{1024, 2}, {256, 64}, {512, 16}})
     CHECK_THROWS_AS(

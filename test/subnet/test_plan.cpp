@@ -7,7 +7,6 @@
 #include "catch.h"
 #include "model/layouts.h"
 #include "spec/error.h"
-#include "spec/model_defaults.h"
 #include "subnet/accounting.h"
 #include "subnet/plan.h"
 #include "subnet/plan_json.h"
@@ -16,10 +15,7 @@ namespace sdp {
 namespace {
 
 ModelSpec resnet(int64_t width, Stem stem = Stem::kCifar) {
-  ModelSpec spec;
-  spec.width = width;
-  spec.stem = stem;
-  spec.image_size = stem == Stem::kCifar ? 32 : 224;
+  ModelSpec spec{.kind = ResNetSpec{.stem = stem, .width = width}};
   resolve_model(spec);
   return spec;
 }
@@ -36,7 +32,7 @@ SubnetworkSpec subnetwork(int64_t workers, const std::string& coverage,
 TEST_CASE("ResNet-18's layout is torchvision's") {
   const ModelLayout layout = layout_of([] {
     ModelSpec spec = resnet(64, Stem::kImageNet);
-    spec.num_classes = 1000;
+    spec.kind.as<ResNetSpec>().num_classes = 1000;
     return spec;
   }());
   CHECK(layout.parameter_count() == 11'689'512);  // torchvision.models.resnet18()
@@ -96,9 +92,7 @@ TEST_CASE("equal_units: workers own as many units, or one more; branches of a bl
     const SubnetPlan plan = make_plan(blocks, subnetwork(n, coverage, Assignment::kEqualUnits), 0);
     CHECK(spread_of_units(plan) == spread);
   }
-  ModelSpec llama;
-  llama.name = ModelName::kLlamaTiny;
-  llama.depth = 6;
+  ModelSpec llama{.kind = LlamaSpec{.depth = 6}};
   resolve_model(llama);
   SubnetworkSpec spec = subnetwork(4, "1/4", Assignment::kEqualUnits);
   CHECK(spread_of_units(make_plan(layout_of(llama, /*sequence_length=*/16), spec, 0)) == 2);
@@ -107,13 +101,10 @@ TEST_CASE("equal_units: workers own as many units, or one more; branches of a bl
 }
 
 TEST_CASE("equal_units in neuron construction: equal in each branch; what balanced does with n slices") {
-  ModelSpec swin;
-  swin.name = ModelName::kSwinT;  // 3 to 24 heads
-  resolve_model(swin);
   SubnetworkSpec spec = subnetwork(8, "4/8", Assignment::kEqualUnits);
   spec.construction = Construction::kNeuron;
   spec.unit = UnitKind::kBranch;
-  const ModelLayout layout = layout_of(swin);
+  const ModelLayout layout = layout_of(model_named("swin_t"));  // 3 to 24 heads
   const SubnetPlan plan = make_plan(layout, spec, 0);
   for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
     const int begin = plan.first_unit_of(b);

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "catch.h"
-#include "spec/load.h"
+#include "experiment/spec/load.h"
 #include "temp_folder.h"
 #include "train/trainer.h"
 

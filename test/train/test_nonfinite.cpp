@@ -106,7 +106,7 @@ TEST_CASE("a run that skips a poisoned step is the run in which that step never 
            .accumulate_steps = 2,
            .construction = Construction::kNeuron},
       Case{.workers = 2, .processes = 2, .coverage = "1/2", .shard = false, .release_gradients = false},
-      Case{.workers = 2, .replicas = 2, .processes = 4, .coverage = "1", .model = ModelName::kMlp});
+      Case{.workers = 2, .replicas = 2, .processes = 4, .coverage = "1", .model = "mlp"});
   for (const double clip_norm : {0.0, 0.5}) {
     ExperimentSpec spec = skipping_spec(c);
     spec.optimizer.clip_norm = clip_norm;

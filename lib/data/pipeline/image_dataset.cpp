@@ -32,15 +32,15 @@ std::span<float> image_of(Batch& batch, size_t place) {
 }  // namespace
 
 void ImageDataset::check_fits(const ModelSpec& model, const OnProgress&) const {
-  if (model.num_classes != num_classes())
+  if (model.num_classes() != num_classes())
     throw UsageError(
         fmt::format("model.num_classes: {}, but the data set has {} classes. Set model.num_classes: {}.",
-                    model.num_classes, num_classes(), num_classes()));
+                    model.num_classes(), num_classes(), num_classes()));
   const auto [channels, height, width] = shape();
-  if (*model.image_size != height || *model.image_size != width)
+  if (model.image_size() != height || model.image_size() != width)
     throw UsageError(
         fmt::format("model.image_size: {}, but the data set's images are {} x {}. Set model.image_size: {}.",
-                    *model.image_size, height, width, height));
+                    model.image_size(), height, width, height));
 }
 
 void ImageDataset::read_for_training(int64_t index, std::span<const Augmentation>, uint64_t, int64_t,

@@ -91,7 +91,7 @@ void check_imagenet(SplitReport& report, const DataSpec& spec, const ModelSpec& 
 void check_tokens(SplitReport& report, const DataSpec& spec, const ModelSpec& model, Split split,
                   const OnProgress& on_progress) {
   run_to_first_error(report.problems, [&] {
-    report.shards = scan_tokens(spec, split, *model.vocab_size, collect_in(report.problems), on_progress);
+    report.shards = scan_tokens(spec, split, model.vocab_size(), collect_in(report.problems), on_progress);
     for (const TokenScan& shard : report.shards)
       report.samples += std::max<int64_t>(shard.tokens - 1, 0) / spec.sequence_length;
     if (report.samples == 0 && report.problems.empty())

@@ -68,7 +68,7 @@ fs::path index_path(const DataSpec& spec, Split split) {
 }
 
 ImageNet::Options options_of(const DataSpec& spec, const ModelSpec& model) {
-  const int64_t image_size = model.image_size.value();
+  const int64_t image_size = model.image_size();
   const int64_t eval_resize = spec.eval_resize.value();
   if (eval_resize < image_size)
     throw UsageError(
@@ -176,7 +176,7 @@ std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& m
   const IndexOptions index{.path = index_path(spec, split), .note = note, .on_progress = on_progress};
   std::unique_ptr<ImageFiles> files =
       holds_shards(spec)
-          ? open_shards(files_of_split(spec, split, kShardNames), model.num_classes, index, on_problem)
+          ? open_shards(files_of_split(spec, split, kShardNames), model.num_classes(), index, on_problem)
           : open_class_folders(spec.path, split, index, on_problem);
   if (files->index().size() == 0) throw DataError(fmt::format("data.path: {} holds no images.", spec.path));
   return std::make_unique<ImageNet>(std::move(files), options, std::move(note));

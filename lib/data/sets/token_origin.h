@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 
 namespace sdp {
 

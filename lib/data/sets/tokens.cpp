@@ -111,7 +111,7 @@ TokenDataset::Place TokenDataset::largest_token(int64_t most, const OnProgress& 
 }
 
 void TokenDataset::check_fits(const ModelSpec& model, const OnProgress& on_progress) const {
-  const int64_t vocab_size = *model.vocab_size;
+  const int64_t vocab_size = model.vocab_size();
   if (shards_.front().tokens.token_bytes() == 2 && vocab_size > std::numeric_limits<uint16_t>::max()) return;
   const Place largest = largest_token(kScannedTokens, on_progress);
   if (largest.token >= vocab_size)

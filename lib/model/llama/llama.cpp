@@ -6,8 +6,11 @@
 
 namespace sdp {
 
-Llama::Llama(const ModelSpec& spec)
-    : spec_(spec), head_size_(*spec.width / *spec.heads), branches_(static_cast<size_t>(2 * *spec.depth)) {}
+Llama::Llama(const LlamaSpec& spec, const DropRates& drop)
+    : spec_(spec),
+      drop_(drop),
+      head_size_(*spec.width / *spec.heads),
+      branches_(static_cast<size_t>(2 * *spec.depth)) {}
 
 void Llama::bind_shared(const TensorSource& source) {
   embedding_ = source.parameter("model.embed_tokens.weight");
@@ -95,12 +98,16 @@ at::Tensor Llama::features(const at::Tensor& tokens, const ForwardMode& mode) {
         const auto run = [this, &branch](const at::Tensor& input, bool) {
           return branch_forward(branch, input);
         };
-        x = x + drop_randomly(run_branch(run, x, mode), spec_, i, branches, mode);
+        x = x + drop_randomly(run_branch(run, x, mode), drop_, i, branches, mode);
       }
     }
     if (mode.after_branch) mode.after_branch(i);
   }
   return rms_norm(x, norm_, spec_.norm_eps);
+}
+
+std::unique_ptr<Model> make_model(const LlamaSpec& spec, const DropRates& drop) {
+  return std::make_unique<Llama>(spec, drop);
 }
 
 }  // namespace sdp

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "model/llama/llama_spec.h"
 #include "model/model.h"
 #include "model/transformer.h"
 
@@ -14,7 +15,7 @@ namespace sdp {
 /// and a SwiGLU MLP, each of them a branch: 2 i is block i's attention, 2 i + 1 its MLP.
 class Llama : public Model {
  public:
-  explicit Llama(const ModelSpec& spec);
+  Llama(const LlamaSpec& spec, const DropRates& drop);
   void bind_shared(const TensorSource& source) override;
   void bind_branch(int branch, const TensorSource& source) override;
   void unbind_branch(int branch) override { branches_.at(branch).reset(); }
@@ -42,7 +43,8 @@ class Llama : public Model {
   /// Makes the rotary table where there is none for so many tokens of this type and on this device.
   void prepare_rotary(const at::Tensor& x);
 
-  const ModelSpec spec_;
+  const LlamaSpec spec_;
+  const DropRates drop_;
   const int64_t head_size_;
   at::Tensor embedding_, norm_, head_;  // [V, W], [W], [V, W]
   RotaryTable rotary_;

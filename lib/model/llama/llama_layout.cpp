@@ -1,8 +1,8 @@
-#include <algorithm>
 #include <cmath>
 
 #include "model/layout_builder.h"
-#include "model/layouts.h"
+#include "model/llama/llama_spec.h"
+#include "model/logit_rows.h"
 
 // What is kept is stated as the CPU keeps it. On a GPU in bf16 grouped-query attention keeps k and v with
 // their own heads, where here they are repeated to as many as q has; rotary tables are one a model, not one a
@@ -110,7 +110,7 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
 
 /// The end: norm, and head with cross-entropy, which keep a gradient instead of logits
 /// (model/linear_cross_entropy.h).
-void add_head(LayoutBuilder& builder, const ModelSpec& spec, const Sizes& s) {
+void add_head(LayoutBuilder& builder, const LlamaSpec& spec, const Sizes& s) {
   builder.rms_norm("model.norm", s.width, s.tokens, {});
   if (!spec.tied_embeddings)
     builder.parameter("lm_head.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
@@ -126,13 +126,7 @@ void add_head(LayoutBuilder& builder, const ModelSpec& spec, const Sizes& s) {
 
 }  // namespace
 
-int64_t logit_rows_at_a_time(int64_t vocabulary) {
-  constexpr int64_t kMostElements = int64_t{1} << 24;
-  constexpr int64_t kFewestRows = 64;  // below it the products are slow
-  return std::max(kMostElements / vocabulary, kFewestRows);
-}
-
-ModelLayout llama_layout(const ModelSpec& spec, int64_t sequence_length) {
+ModelLayout layout_of(const LlamaSpec& spec, int64_t sequence_length) {
   const Sizes s{.tokens = sequence_length,
                 .width = *spec.width,
                 .hidden_width = *spec.hidden_width,
@@ -141,7 +135,7 @@ ModelLayout llama_layout(const ModelSpec& spec, int64_t sequence_length) {
                 .head_size = *spec.width / *spec.heads,
                 // GPT-2's (Radford et al. 2019): every one of 2 depth branches adds its share of variance.
                 .out_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth))};
-  LayoutBuilder builder{std::string(name_of(spec.name))};
+  LayoutBuilder builder;
   builder.parameter("model.embed_tokens.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
                     {Initializer::Kind::kNormal, kInitDeviation}, {}, {});
   builder.operation({.kind = OperationKind::kEmbedding,

@@ -58,11 +58,15 @@ at::Tensor Mlp::features(const at::Tensor& images, const ForwardMode& mode) {
         return branch_forward(branch, input);
       };
       const at::Tensor out = branch.parts.empty() ? branch.down_bias.expand_as(x) : run_branch(run, x, mode);
-      x = x + drop_randomly(out, spec_, i, branches, mode);
+      x = x + drop_randomly(out, drop_, i, branches, mode);
     }
     if (mode.after_branch) mode.after_branch(i);
   }
   return x;
+}
+
+std::unique_ptr<Model> make_model(const MlpSpec& spec, const DropRates& drop) {
+  return std::make_unique<Mlp>(spec, drop);
 }
 
 }  // namespace sdp

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "model/mlp/mlp_spec.h"
 #include "model/model.h"
 
 namespace sdp {
@@ -12,7 +13,8 @@ namespace sdp {
 /// Residual MLP (model/layouts.h): stem, pre-norm blocks, head.
 class Mlp : public Model {
  public:
-  explicit Mlp(const ModelSpec& spec) : spec_(spec), branches_(static_cast<size_t>(*spec.depth)) {}
+  Mlp(const MlpSpec& spec, const DropRates& drop)
+      : spec_(spec), drop_(drop), branches_(static_cast<size_t>(*spec.depth)) {}
   void bind_shared(const TensorSource& source) override;
   void bind_branch(int branch, const TensorSource& source) override;
   void unbind_branch(int branch) override { branches_.at(branch).reset(); }
@@ -31,7 +33,8 @@ class Mlp : public Model {
   };
   at::Tensor branch_forward(const Branch& branch, const at::Tensor& x) const;
 
-  const ModelSpec spec_;
+  const MlpSpec spec_;
+  const DropRates drop_;
   at::Tensor stem_weight_, stem_bias_;  // [W, I], [W]
   at::Tensor head_weight_, head_bias_;  // [num_classes, W], [num_classes]
   std::vector<std::optional<Branch>> branches_;

@@ -1,5 +1,5 @@
 #include "model/layout_builder.h"
-#include "model/layouts.h"
+#include "model/mlp/mlp_spec.h"
 
 namespace sdp {
 namespace {
@@ -31,8 +31,8 @@ void add_branch(LayoutBuilder& builder, const std::string& name, int block, int6
 
 }  // namespace
 
-ModelLayout mlp_layout(const ModelSpec& spec) {
-  LayoutBuilder builder("mlp");
+ModelLayout layout_of(const MlpSpec& spec, int64_t) {
+  LayoutBuilder builder;
   const int64_t input = kImageChannels * spec.image_size.value() * spec.image_size.value();
   builder.linear("stem", input, *spec.width, 1, {}, {.input_needs_gradient = false});
   builder.kept().elements += static_cast<double>(input);

@@ -32,7 +32,7 @@ bool ResNet18::Block::trains_on_input() const {
   return branch && !branch->parts.empty() && branch->parts.front().conv1.requires_grad();
 }
 
-ResNet18::ResNet18(const ModelSpec& spec) : spec_(spec) {
+ResNet18::ResNet18(const ResNetSpec& spec, const DropRates& drop) : spec_(spec), drop_(drop) {
   for (int stage = 1; stage <= 4; ++stage) {
     for (int i = 0; i < 2; ++i) {
       Block block;
@@ -104,7 +104,7 @@ at::Tensor ResNet18::block_forward(size_t index, const at::Tensor& x, const Forw
       return branch_forward(block, input, channels, mode, again ? Statistics::kLeave : Statistics::kUpdate);
     };
     out =
-        out + drop_randomly(run_branch(run, x, mode), spec_, branch, static_cast<int>(blocks_.size()), mode);
+        out + drop_randomly(run_branch(run, x, mode), drop_, branch, static_cast<int>(blocks_.size()), mode);
   }
   if (mode.after_branch) mode.after_branch(branch);
   if (is_identity) return out;
@@ -126,6 +126,10 @@ at::Tensor ResNet18::features(const at::Tensor& images, const ForwardMode& mode)
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = block_forward(i, x, mode);
   return at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);  // [B, 8 W]
+}
+
+std::unique_ptr<Model> make_model(const ResNetSpec& spec, const DropRates& drop) {
+  return std::make_unique<ResNet18>(spec, drop);
 }
 
 }  // namespace sdp

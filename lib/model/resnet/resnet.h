@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "model/resnet/resnet_spec.h"
 
 namespace sdp {
 
@@ -18,7 +19,7 @@ struct BatchNorm {
 /// torchvision.models.resnet18 (BasicBlock x [2, 2, 2, 2]); layouts in model/layouts.h.
 class ResNet18 : public Model {
  public:
-  explicit ResNet18(const ModelSpec& spec);
+  ResNet18(const ResNetSpec& spec, const DropRates& drop);
   void bind_shared(const TensorSource& source) override;
   void bind_branch(int branch, const TensorSource& source) override;
   void unbind_branch(int branch) override;
@@ -51,7 +52,8 @@ class ResNet18 : public Model {
   /// Whether somebody keeps the output of the blocks before `next` anyway.
   bool is_kept(size_t next, const ForwardMode& mode) const;
 
-  const ModelSpec spec_;
+  const ResNetSpec spec_;
+  const DropRates drop_;
   at::Tensor conv1_;  // [W, 3, 3, 3] or [W, 3, 7, 7]
   BatchNorm bn1_;
   at::Tensor fc_weight_, fc_bias_;  // [num_classes, 8 W], [num_classes]

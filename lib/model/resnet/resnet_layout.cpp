@@ -1,5 +1,5 @@
 #include "model/layout_builder.h"
-#include "model/layouts.h"
+#include "model/resnet/resnet_spec.h"
 
 namespace sdp {
 namespace {
@@ -59,9 +59,8 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
 
 }  // namespace
 
-ModelLayout resnet_layout(const ModelSpec& spec) {
-  const bool is_wide = spec.name == ModelName::kWideResNet18;
-  LayoutBuilder builder(is_wide ? "wide_resnet18" : "resnet18");
+ModelLayout layout_of(const ResNetSpec& spec, int64_t) {
+  LayoutBuilder builder;
   const int64_t width = *spec.width * *spec.width_multiplier;
   int64_t size = spec.image_size.value();
   const bool imagenet = spec.stem == Stem::kImageNet;

@@ -142,7 +142,8 @@ at::Tensor relative_position_index(int64_t window) {
   return (distance(row) * (2 * window - 1) + distance(column)).flatten();
 }
 
-SwinT::SwinT(const ModelSpec& spec) : spec_(spec), stages_(swin_stages(spec)) {
+SwinT::SwinT(const SwinSpec& spec, const DropRates& drop)
+    : spec_(spec), drop_(drop), stages_(swin_stages(spec)) {
   for (size_t stage = 0; stage < stages_.size(); ++stage)
     for (int i = 0; i < stages_[stage].blocks; ++i)
       blocks_.push_back({.name = stages_[stage].name + "." + std::to_string(i),
@@ -262,7 +263,7 @@ at::Tensor SwinT::add_branch(int branch, const at::Tensor& x, const ForwardMode&
     const bool has_parts = is_attention ? !block.attention->parts.empty() : !block.mlp->parts.empty();
     const at::Tensor out = has_parts ? run_branch(run, x, mode) : run(x, false);  // a bias alone
     // As torchvision, both branches of a block are dropped with the block's probability, each by itself.
-    sum = x + drop_randomly(out.expand_as(x), spec_, branch / 2, kSwinBlocks, mode);
+    sum = x + drop_randomly(out.expand_as(x), drop_, branch / 2, kSwinBlocks, mode);
   }
   if (mode.after_branch) mode.after_branch(branch);
   return sum;
@@ -280,6 +281,10 @@ at::Tensor SwinT::features(const at::Tensor& images, const ForwardMode& mode) {
       x = at::linear(layer_norm(merge_patches(x), mergings_[i].norm), mergings_[i].reduction);
   }
   return layer_norm(x, norm_).mean(at::IntArrayRef({1, 2}));  // [B, C] of the last stage
+}
+
+std::unique_ptr<Model> make_model(const SwinSpec& spec, const DropRates& drop) {
+  return std::make_unique<SwinT>(spec, drop);
 }
 
 }  // namespace sdp

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "model/swin/swin_spec.h"
 #include "model/swin/swin_stages.h"
 
 namespace sdp {
@@ -22,7 +23,7 @@ at::Tensor relative_position_index(int64_t window);
 /// attention within windows, which are shifted in every second block, and an MLP.
 class SwinT : public Model {
  public:
-  explicit SwinT(const ModelSpec& spec);
+  SwinT(const SwinSpec& spec, const DropRates& drop);
   void bind_shared(const TensorSource& source) override;
   void bind_branch(int branch, const TensorSource& source) override;
   void unbind_branch(int branch) override;
@@ -68,7 +69,8 @@ class SwinT : public Model {
   /// The blocks' place `branch`, which counts both branches of every block.
   at::Tensor add_branch(int branch, const at::Tensor& x, const ForwardMode& mode) const;
 
-  const ModelSpec spec_;
+  const SwinSpec spec_;
+  const DropRates drop_;
   const std::array<SwinStage, kSwinDepths.size()> stages_;
   at::Tensor patch_weight_, patch_bias_;  // [C, 3, patch, patch], [C] of the first stage
   Norm patch_norm_, norm_;

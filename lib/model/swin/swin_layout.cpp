@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "model/layout_builder.h"
-#include "model/layouts.h"
 #include "model/swin/swin_stages.h"
 
 namespace sdp {
@@ -32,7 +31,7 @@ StreamElements stream_of(const SwinStage& stage) {
 }
 
 /// Convolution with kernel = stride; weight and bias uniform(+-1/sqrt(fan_in)), nn.Conv2d's default.
-void add_patch_embedding(LayoutBuilder& builder, const ModelSpec& spec) {
+void add_patch_embedding(LayoutBuilder& builder, const SwinSpec& spec) {
   const int64_t patch = *spec.patch_size;
   const int64_t size = *spec.image_size / patch;
   const int64_t fan_in = kImageChannels * patch * patch;
@@ -161,8 +160,8 @@ void add_merging(LayoutBuilder& builder, const SwinStage& stage) {
 
 }  // namespace
 
-ModelLayout swin_layout(const ModelSpec& spec) {
-  LayoutBuilder builder("swin_t");
+ModelLayout layout_of(const SwinSpec& spec, int64_t) {
+  LayoutBuilder builder;
   add_patch_embedding(builder, spec);
   const auto stages = swin_stages(spec);
   for (const SwinStage& stage : stages) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "spec/experiment_spec.h"
+#include "model/swin/swin_spec.h"
 
 namespace sdp {
 
@@ -31,7 +31,7 @@ inline constexpr int kSwinBlocks = 12;
 inline constexpr int64_t kSwinMlpRatio = 4;
 
 /// Of the resolved spec. Width and heads double from stage to stage; the map's size is halved, rounding up.
-inline std::array<SwinStage, kSwinDepths.size()> swin_stages(const ModelSpec& spec) {
+inline std::array<SwinStage, kSwinDepths.size()> swin_stages(const SwinSpec& spec) {
   std::array<SwinStage, kSwinDepths.size()> stages;
   int64_t size = *spec.image_size / *spec.patch_size;
   int block = 0;

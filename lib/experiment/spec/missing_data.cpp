@@ -1,4 +1,4 @@
-#include "spec/missing_data.h"
+#include "experiment/spec/missing_data.h"
 
 #include <string_view>
 
@@ -59,7 +59,7 @@ std::string commands_at_hand(const ExperimentSpec& spec) {
       return "  the same command with --set data='{name: cifar10, path: " + images +
              "}' --set model.num_classes=10";
     case DatasetName::kImageNet:
-      return "  build/sdp-train --config configs/" + std::string(name_of(spec.model.name)) +
+      return "  build/sdp-train --config configs/" + std::string(spec.model.name()) +
              "_bsdp.yaml --set data.path=" + images;
     case DatasetName::kTokens:
       return "  scripts/prepare_tokens.py README.md docs/design.md docs/data.md --tokenizer bytes "

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 #include "spec/position.h"
 
 namespace sdp {
@@ -23,7 +23,7 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
 /// expects.
 std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positions& positions);
 
-/// Fills what was left unset and depends on other keys: the model's sizes (spec/model_defaults.h),
+/// Fills what was left unset and depends on other keys: the model's sizes (model/model_spec.h),
 /// eval.batch_size (100, of tokens 4), of tokens eval.max_samples and eval.max_samples_per_subnetwork (as
 /// many as 20 and 5 training steps use), and eval.recalibrate_batches (100 under forward masking with C < 1
 /// for a model with BatchNorm, else 0).

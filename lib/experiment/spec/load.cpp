@@ -1,10 +1,9 @@
-#include "spec/load.h"
+#include "experiment/spec/load.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "spec/error.h"
-#include "spec/model_defaults.h"
 #include "spec/position.h"
 #include "spec/read.h"
 #include "spec/text.h"
@@ -92,16 +91,18 @@ void read_with_bases(const std::filesystem::path& file, std::vector<std::filesys
   trees.push_back(std::move(tree));
 }
 
-LoadedSpec load_trees(const std::vector<YamlNode>& trees, const std::vector<std::string>& overrides,
+LoadedSpec load_trees(std::vector<YamlNode> trees, const std::vector<std::string>& overrides,
                       NamedFiles named_files) {
   LoadedSpec loaded;
   Positions positions;
-  for (const YamlNode& tree : trees)
-    read_into(loaded.spec, tree, positions);
   for (const std::string& assignment : overrides)
-    read_into(loaded.spec, parse_override(assignment), positions);
+    trees.push_back(parse_override(assignment));
+  for (const YamlNode& tree : trees)
+    choose_kinds(loaded.spec, tree);
+  for (const YamlNode& tree : trees)
+    read_section(loaded.spec, tree, "", positions);
 
-  check_required_keys(positions);
+  check_required<ExperimentSpec>("", positions);
   check_across_keys(loaded.spec, positions, named_files);
   loaded.warnings = find_warnings(loaded.spec, positions);
   resolve(loaded.spec);
@@ -117,7 +118,7 @@ LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
   std::vector<YamlNode> trees;
   for (const auto& file : files)
     read_with_bases(file, {}, trees);
-  return load_trees(trees, overrides, named_files);
+  return load_trees(std::move(trees), overrides, named_files);
 }
 
 LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 
 namespace sdp {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "spec/experiment_spec.h"
-#include "spec/validate.h"
+#include "experiment/spec/experiment_spec.h"
+#include "experiment/spec/validate.h"
 
 namespace sdp {
 
@@ -19,7 +19,8 @@ struct LoadedSpec {
 
 /// Reads the files in order, a later one replacing single keys of those before it, then the overrides. A file
 /// with the key `base` is read after the file or files that it names, relative to itself. An override is
-/// "a.b=v" with v in YAML ("optimizer.lr=0.2", "data.augment=[]", "model={name: mlp, depth: 2}").
+/// "a.b=v" with v in YAML ("optimizer.lr=0.2", "data.augment=[]", "model={name: mlp, depth: 2}"). The last
+/// model.name decides which keys of `model` have an effect, wherever they are set; the others are warned of.
 ///
 /// Throws UsageError, its message beginning with "file:line:column: " ("file: " where it can't be read,
 /// "--set a.b=v: " for an override) and the key: what was found, what was expected, and for an unknown key or

@@ -5,20 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "spec/experiment_spec.h"
+#include "experiment/spec/experiment_spec.h"
 
 namespace sdp {
 
 /// A key whose value is another than the saved one.
 struct SpecChange {
-  /// What it means for a run that goes on: nothing, as it only says where and how it runs or what is
-  /// evaluated and saved; the rest of the run follows the new value; or the saved state does not fit it.
-  enum class Effect { kNone, kRestOfRun, kRefused };
-
   std::string key;
   std::string saved;
   std::string now;
-  Effect effect = Effect::kNone;
+  OnResume on_resume = OnResume::kFree;
 
   std::string text() const { return key + " (was " + saved + ", now " + now + ")"; }
 };

@@ -1,12 +1,12 @@
-#include "spec/validate.h"
+#include "experiment/spec/validate.h"
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
 
+#include "experiment/spec/missing_data.h"
+#include "spec/advice.h"
 #include "spec/error.h"
-#include "spec/missing_data.h"
-#include "spec/model_defaults.h"
 #include "spec/text.h"
 #include "spec/value_text.h"
 #include "spec/visit.h"
@@ -14,8 +14,11 @@
 namespace sdp {
 namespace {
 
-bool is_dense(const ExperimentSpec& spec) {
-  return owners_of(spec.subnetwork.coverage, spec.subnetwork.workers) == spec.subnetwork.workers;
+bool is_not_imagenet(const ExperimentSpec& spec) {
+  return spec.data.name != DatasetName::kImageNet;
+}
+bool has_fixed_names(const ExperimentSpec& spec) {
+  return spec.data.name != DatasetName::kImageNet && spec.data.name != DatasetName::kTokens;
 }
 bool is_sgd(const ExperimentSpec& spec) {
   return spec.optimizer.name == OptimizerName::kSgd;
@@ -23,33 +26,21 @@ bool is_sgd(const ExperimentSpec& spec) {
 bool is_adamw(const ExperimentSpec& spec) {
   return spec.optimizer.name == OptimizerName::kAdamW;
 }
-bool is_not_imagenet(const ExperimentSpec& spec) {
-  return spec.data.name != DatasetName::kImageNet;
-}
-bool has_fixed_names(const ExperimentSpec& spec) {
-  return spec.data.name != DatasetName::kImageNet && spec.data.name != DatasetName::kTokens;
-}
-bool has_no_steps(const ExperimentSpec& spec) {
-  return spec.schedule.name != ScheduleName::kStep;
-}
 
-/// A key worth a warning when it was set in a spec for which `applies` holds.
-struct Advice {
+/// A key that was set in a spec for which `applies` holds is worth a warning that takes more than its own
+/// section; the others stand in the field lists.
+struct AdviceAcross {
   const char* key;
   bool (*applies)(const ExperimentSpec&);
   const char* message;
 };
 
-constexpr auto kAdvice = std::to_array<Advice>({
+constexpr auto kAdviceAcross = std::to_array<AdviceAcross>({
     {"subnetwork.unit",
      [](const ExperimentSpec& s) {
-       return s.subnetwork.unit == UnitKind::kBranch &&
-              (is_resnet(s.model.name) || s.model.name == ModelName::kMlp);
+       return s.subnetwork.unit == UnitKind::kBranch && s.model.branches_per_block() == 1;
      },
      "has no effect: a block of this model is one branch"},
-    {"subnetwork.slices_per_branch",
-     [](const ExperimentSpec& s) { return s.subnetwork.construction == Construction::kBlock; },
-     "has no effect: only the construction neuron slices branches"},
     {"data.augment", [](const ExperimentSpec& s) { return s.data.name == DatasetName::kTokens; },
      "has no effect: only images are augmented"},
     {"data.sequence_length", [](const ExperimentSpec& s) { return s.data.name != DatasetName::kTokens; },
@@ -62,55 +53,28 @@ constexpr auto kAdvice = std::to_array<Advice>({
     {"data.test_files", has_fixed_names, "has no effect: this data set's files have names of their own"},
     {"data.svhn_extra", [](const ExperimentSpec& s) { return s.data.name != DatasetName::kSvhn; },
      "has no effect: only svhn uses it"},
-    {"subnetwork.assignment",
-     [](const ExperimentSpec& s) { return s.subnetwork.assignment != Assignment::kBalanced && is_dense(s); },
-     "has no effect: with coverage 1 every worker holds everything"},
-    {"subnetwork.placement",
-     [](const ExperimentSpec& s) { return s.subnetwork.placement != NodePlacement::kInOrder && is_dense(s); },
-     "has no effect: with coverage 1 all workers own the same"},
     {"optimizer.momentum", is_adamw, "has no effect: only sgd uses it"},
     {"optimizer.nesterov", is_adamw, "has no effect: only sgd uses it"},
     {"optimizer.beta1", is_sgd, "has no effect: only adamw uses it"},
     {"optimizer.beta2", is_sgd, "has no effect: only adamw uses it"},
     {"optimizer.eps", is_sgd, "has no effect: only adamw uses it"},
-    {"optimizer.decay_norms_and_biases",
-     [](const ExperimentSpec& s) { return s.optimizer.weight_decay == 0; },
-     "has no effect: weight_decay is 0"},
-    {"train.max_consecutive_skips",
-     [](const ExperimentSpec& s) { return s.train.on_nonfinite == OnNonfinite::kStop; },
-     "has no effect: only on_nonfinite skip uses it"},
-    {"schedule.warmup_epochs", [](const ExperimentSpec& s) { return s.schedule.warmup_steps.has_value(); },
-     "has no effect: warmup_steps is set and replaces it"},
-    {"schedule.milestones", has_no_steps, "has no effect: only the schedule step uses it"},
-    {"schedule.gamma", has_no_steps, "has no effect: only the schedule step uses it"},
-    {"schedule.final_lr_factor",
-     [](const ExperimentSpec& s) {
-       return s.schedule.name != ScheduleName::kCosine && s.schedule.name != ScheduleName::kLinear;
-     },
-     "has no effect: only the schedules cosine and linear use it"},
-    {"train.epochs", [](const ExperimentSpec& s) { return s.train.max_steps.has_value(); },
-     "has no effect: max_steps is set and replaces it"},
-    {"train.budget", [](const ExperimentSpec& s) { return s.train.max_steps.has_value(); },
-     "has no effect: max_steps is set and never scaled"},
-    {"train.budget", [](const ExperimentSpec& s) { return s.train.budget != Budget::kEpochs && is_dense(s); },
+    {"train.budget",
+     [](const ExperimentSpec& s) { return s.train.budget != Budget::kEpochs && s.subnetwork.is_dense(); },
      "has no effect: with coverage 1 the run has its epochs as given"},
-    {"train.precision",
-     [](const ExperimentSpec& s) {
-       return s.train.precision == Precision::kBf16 && s.train.device == DeviceKind::kCpu;
-     },
-     "bf16 is several times slower than fp32 on a CPU; use fp32 there"},
-    {"checkpoint.every_epochs", [](const ExperimentSpec& s) { return s.checkpoint.every_steps.has_value(); },
-     "has no effect: every_steps is set and replaces it"},
     {"eval.recalibrate_batches",
      [](const ExperimentSpec& s) {
-       return !has_batch_norm(s.model.name) && s.eval.recalibrate_batches.value_or(0) > 0;
+       return !s.model.has_batch_norm() && s.eval.recalibrate_batches.value_or(0) > 0;
      },
      "has no effect: this model has no BatchNorm"},
     {"eval.max_samples_per_subnetwork",
-     [](const ExperimentSpec& s) { return is_dense(s) || s.subnetwork.masking == Masking::kBackward; },
+     [](const ExperimentSpec& s) {
+       return s.subnetwork.is_dense() || s.subnetwork.masking == Masking::kBackward;
+     },
      "has no effect: every worker has the full model, so there are no single subnetworks to evaluate"},
     {"eval.branch_scale",
-     [](const ExperimentSpec& s) { return s.eval.branch_scale == BranchScale::kSurvival && is_dense(s); },
+     [](const ExperimentSpec& s) {
+       return s.eval.branch_scale == BranchScale::kSurvival && s.subnetwork.is_dense();
+     },
      "has no effect: with coverage 1 every branch survives"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
@@ -119,7 +83,7 @@ constexpr auto kAdvice = std::to_array<Advice>({
      "has no effect: under backward masking no branch was ever missing"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
-       return s.eval.branch_scale == BranchScale::kSurvival && is_resnet(s.model.name) &&
+       return s.eval.branch_scale == BranchScale::kSurvival && s.model.normalizes_branch_output() &&
               s.subnetwork.construction == Construction::kNeuron;
      },
      "has no effect: the BatchNorm after a branch's slices takes any factor out again"},
@@ -179,7 +143,7 @@ void check_products(const ExperimentSpec& spec, const Positions& positions) {
 }
 
 void check_training(const ExperimentSpec& spec, const Positions& positions) {
-  if (is_sgd(spec) && spec.optimizer.nesterov && spec.optimizer.momentum == 0)
+  if (spec.optimizer.name == OptimizerName::kSgd && spec.optimizer.nesterov && spec.optimizer.momentum == 0)
     fail_at(positions.of("optimizer.nesterov"), "optimizer.nesterov",
             "found true with momentum 0, expected false or a momentum more than 0");
   const auto& milestones = spec.schedule.milestones;
@@ -191,11 +155,17 @@ void check_training(const ExperimentSpec& spec, const Positions& positions) {
 /// Images for image models, tokens for language models.
 void check_data_kind(const ExperimentSpec& spec, const Positions& positions) {
   const bool has_tokens = spec.data.name == DatasetName::kTokens;
-  if (has_tokens != is_llama(spec.model.name))
+  if (has_tokens != spec.model.reads_tokens())
     fail_at(positions.of("data.name"), "data.name",
             "found " + std::string(name_of(spec.data.name)) + ", expected " +
-                (is_llama(spec.model.name) ? "tokens" : "images") + ": model.name is " +
-                std::string(name_of(spec.model.name)));
+                (spec.model.reads_tokens() ? "tokens" : "images") + ": model.name is " +
+                std::string(spec.model.name()));
+  const std::optional<int64_t> most_tokens = has_tokens ? spec.model.most_tokens() : std::nullopt;
+  if (most_tokens && spec.data.sequence_length > *most_tokens)
+    fail_at(positions.of("data.sequence_length"), "data.sequence_length",
+            "found " + std::to_string(spec.data.sequence_length) + ", expected at most " +
+                std::to_string(*most_tokens) + ", the positions that " + std::string(spec.model.name()) +
+                " has");
   const auto refuse_mixing = [&](const char* key, double alpha) {
     if (has_tokens && alpha > 0)
       fail_at(positions.of(key), key, "found " + yaml_text(alpha) + ", expected 0: only images can be mixed");
@@ -291,15 +261,10 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
 
 std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positions& positions) {
   std::vector<std::string> warnings;
-  for (const auto& [key, applies, message] : kAdvice)
+  collect_advice(spec, "", positions, warnings);
+  for (const auto& [key, applies, message] : kAdviceAcross)
     if (positions.is_set(key) && applies(spec))
       warnings.push_back(positions.of(key).prefix() + key + ": " + message);
-  for (const std::string_view key : keys_of<ModelSpec>()) {
-    const std::string name = dotted("model", key);
-    if (positions.is_set(name) && !model_uses(spec.model.name, key))
-      warnings.push_back(positions.of(name).prefix() + name +
-                         ": has no effect: " + std::string(name_of(spec.model.name)) + " has no use for it");
-  }
   return warnings;
 }
 
@@ -310,11 +275,10 @@ void resolve(ExperimentSpec& spec) {
   if (!spec.data.augment) spec.data.augment = usual_augmentation(spec.data.name);
   // torchvision's 256 for 224.
   if (!spec.data.eval_resize && spec.data.name == DatasetName::kImageNet)
-    spec.data.eval_resize = *spec.model.image_size * 8 / 7;
-  const bool misses_branches = spec.subnetwork.masking == Masking::kForward && !is_dense(spec);
+    spec.data.eval_resize = spec.model.image_size() * 8 / 7;
+  const bool misses_branches = spec.subnetwork.masking == Masking::kForward && !spec.subnetwork.is_dense();
   if (!spec.eval.recalibrate_batches)
-    spec.eval.recalibrate_batches =
-        has_batch_norm(spec.model.name) && misses_branches ? kRecalibrateBatches : 0;
+    spec.eval.recalibrate_batches = spec.model.has_batch_norm() && misses_branches ? kRecalibrateBatches : 0;
 }
 
 }  // namespace sdp

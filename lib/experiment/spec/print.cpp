@@ -1,0 +1,68 @@
+#include "experiment/spec/print.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "spec/error.h"
+#include "spec/print.h"
+#include "spec/schema.h"
+#include "spec/text.h"
+
+namespace sdp {
+namespace {
+
+template <SpecStruct Spec>
+void check_chosen(const std::string& parent, const ChosenNames& chosen) {
+  for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*) {
+    if constexpr (SpecStruct<T>) check_chosen<T>(dotted(parent, field.key), chosen);
+    if constexpr (KindOfSeveral<T>) {
+      const auto name = chosen.find(parent);
+      if (name == chosen.end() || T().choose(name->second)) return;
+      throw UsageError(dotted(parent, field.key) + ": found '" + shortened(name->second) +
+                       "', expected one of " + join(T::all_names(), ", "));
+    }
+  });
+}
+
+}  // namespace
+
+std::string to_yaml(const ExperimentSpec& spec) {
+  std::string out;
+  print_yaml(spec, "", out);
+  return out;
+}
+
+std::string spec_hash(const ExperimentSpec& spec) {
+  const std::string text = to_yaml(spec);
+  XXH128_canonical_t digest;
+  XXH128_canonicalFromHash(&digest, XXH3_128bits(text.data(), text.size()));
+  std::string hex;
+  for (const unsigned char byte : digest.digest) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+std::string describe_fields(const ChosenNames& chosen) {
+  check_chosen<ExperimentSpec>("", chosen);
+  std::string out = description_header();
+  describe_keys<ExperimentSpec>("", chosen, out);
+  return out;
+}
+
+std::string json_schema() {
+  nlohmann::ordered_json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                                   {"title", "sdp-train experiment"}};
+  schema.update(json_schema_of<ExperimentSpec>());
+  // Not a key of the experiment: where a file's other keys come from (load.h).
+  schema["properties"]["base"] = {
+      {"type", {"string", "array"}},
+      {"items", {{"type", "string"}}},
+      {"description", "YAML file or files, relative to this one, that are read first; the later wins"}};
+  return schema.dump(2) + "\n";
+}
+
+}  // namespace sdp

@@ -1,0 +1,94 @@
+// Hugging Face transformers' LlamaForCausalLM: its config.json.
+
+#include <ATen/core/Tensor.h>
+
+#include "model/library_format.h"
+#include "model/llama/llama_spec.h"
+
+namespace sdp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class LlamaFormat : public LibraryFormat {
+ public:
+  explicit LlamaFormat(const LlamaSpec& spec) : spec_(spec) {}
+
+  Json config(const BlockShape& shape, const ConfigContext& context) const override {
+    const int64_t kv_heads = shape.hidden_widths.at(0);  // of the attention
+    const int64_t hidden_width = shape.hidden_widths.at(1);
+    const Json end_of_text = context.end_of_text ? Json(*context.end_of_text) : Json();
+    return {{"architectures", {"LlamaForCausalLM"}},
+            {"model_type", "llama"},
+            {"hidden_act", "silu"},
+            {"hidden_size", *spec_.width},
+            {"intermediate_size", hidden_width},
+            {"num_hidden_layers", shape.blocks},
+            {"num_attention_heads", *spec_.heads / *spec_.kv_heads * kv_heads},
+            {"num_key_value_heads", kv_heads},
+            {"head_dim", *spec_.width / *spec_.heads},
+            {"vocab_size", *spec_.vocab_size},
+            // Without these transformers assumes 1 and 2, and generation stops at the latter. Documents are
+            // divided by one token, which begins and ends them.
+            {"bos_token_id", end_of_text},
+            {"eos_token_id", end_of_text},
+            {"max_position_embeddings", context.sequence_length},
+            {"rms_norm_eps", spec_.norm_eps},
+            {"rope_theta", spec_.rope_theta},
+            {"tie_word_embeddings", spec_.tied_embeddings},
+            {"attention_bias", false},
+            {"mlp_bias", false},
+            {"torch_dtype", context.is_fp64 ? "float64" : "float32"}};
+  }
+
+  std::vector<ConfigKey> compared_keys() const override {
+    return {{"model_type", nullptr},
+            {"hidden_size", "width"},
+            {"num_hidden_layers", "depth"},
+            {"intermediate_size", "hidden_width"},
+            {"num_attention_heads", "heads"},
+            {"num_key_value_heads", "kv_heads"},
+            {"vocab_size", "vocab_size"},
+            {"rope_theta", "rope_theta"},
+            {"rms_norm_eps", "norm_eps"},
+            {"tie_word_embeddings", "tied_embeddings"},
+            {"hidden_act", nullptr},
+            {"attention_bias", nullptr},
+            {"mlp_bias", nullptr}};
+  }
+
+  Json normalized(Json found, const RefuseConfig& refuse) const override {
+    // Newer versions of transformers have both in one object.
+    const Json rope = found.value("rope_parameters", found.value("rope_scaling", Json()));
+    if (rope.is_object()) {
+      if (rope.contains("rope_theta")) found["rope_theta"] = rope["rope_theta"];
+      const Json type = rope.value("rope_type", rope.value("type", Json("default")));
+      if (type != "default") refuse("the type of rotary embedding", type, "\"default\"");
+    }
+    const auto number = [&](const char* key) {
+      return found.contains(key) && found[key].is_number_integer() ? found[key].get<int64_t>() : 0;
+    };
+    const int64_t head_dim = number("head_dim");
+    const int64_t heads = number("num_attention_heads");
+    if (head_dim > 0 && heads > 0 && head_dim * heads != number("hidden_size"))
+      refuse("head_dim", found["head_dim"], "hidden_size divided by num_attention_heads");
+    return found;
+  }
+
+  std::string block_name(int64_t block) const override { return "model.layers." + std::to_string(block); }
+
+ private:
+  const LlamaSpec spec_;
+};
+
+}  // namespace
+
+std::unique_ptr<LibraryFormat> library_format(const LlamaSpec& spec) {
+  return std::make_unique<LlamaFormat>(spec);
+}
+
+LibraryConstants library_constants(const LlamaSpec&, const ModelLayout&) {
+  return {};
+}
+
+}  // namespace sdp

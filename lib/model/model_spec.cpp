@@ -1,0 +1,101 @@
+#include "model/model_spec.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "spec/position.h"
+
+namespace sdp {
+
+void check_multiple(const Positions& positions, const std::string& key, int64_t value,
+                    const std::string& divisor, int64_t by, const std::string& why) {
+  if (value % by == 0) return;
+  fail_at(positions.of(key), key,
+          "found " + std::to_string(value) + ", expected a multiple of " + divisor + " (" +
+              std::to_string(by) + "): " + why);
+}
+
+bool ModelSpec::reads_tokens() const {
+  return kind.visit([]<class Kind>(const Kind&) { return Kind::reads_tokens; });
+}
+
+bool ModelSpec::has_batch_norm() const {
+  return kind.visit([]<class Kind>(const Kind&) { return Kind::has_batch_norm; });
+}
+
+bool ModelSpec::normalizes_branch_output() const {
+  return kind.visit([]<class Kind>(const Kind&) { return Kind::normalizes_branch_output; });
+}
+
+int ModelSpec::branches_per_block() const {
+  return kind.visit([]<class Kind>(const Kind&) { return Kind::branches_per_block; });
+}
+
+int64_t ModelSpec::image_size() const {
+  return kind.visit([]<class Kind>(const Kind& model) -> int64_t {
+    if constexpr (Kind::reads_tokens) {
+      throw std::logic_error("a language model has no image_size");
+    } else {
+      return model.image_size.value();
+    }
+  });
+}
+
+int64_t ModelSpec::num_classes() const {
+  return kind.visit([]<class Kind>(const Kind& model) -> int64_t {
+    if constexpr (Kind::reads_tokens) {
+      throw std::logic_error("a language model has no num_classes");
+    } else {
+      return model.num_classes;
+    }
+  });
+}
+
+int64_t ModelSpec::vocab_size() const {
+  return kind.visit([]<class Kind>(const Kind& model) -> int64_t {
+    if constexpr (Kind::reads_tokens) {
+      return model.vocab_size.value();
+    } else {
+      throw std::logic_error("a model of images has no vocab_size");
+    }
+  });
+}
+
+std::optional<int64_t> ModelSpec::most_tokens() const {
+  return kind.visit([]<class Kind>(const Kind& model) -> std::optional<int64_t> {
+    if constexpr (Kind::reads_tokens) {
+      return model.most_tokens();
+    } else {
+      throw std::logic_error("a model of images reads no tokens");
+    }
+  });
+}
+
+void resolve_model(ModelSpec& spec) {
+  spec.kind.visit([&](auto& model) { model.resolve(spec.name()); });
+}
+
+void check_model(const ModelSpec& spec, const Positions& positions) {
+  spec.kind.visit([&](const auto& model) { model.check(positions); });
+}
+
+ModelSpec model_named(std::string_view name) {
+  ModelSpec spec{.kind = ModelKind(name)};
+  resolve_model(spec);
+  return spec;
+}
+
+ModelSpec tiny_model(std::string_view name) {
+  ModelSpec spec{.kind = ModelKind(name)};
+  spec.kind.visit([]<class Kind>(Kind& model) { model = Kind::tiny(); });
+  resolve_model(spec);
+  return spec;
+}
+
+std::vector<std::string_view> first_model_names() {
+  std::vector<std::string_view> names;
+  for_each_kind<ModelKind>([&]<class Kind>() { names.push_back(Kind::names[0]); });
+  return names;
+}
+
+}  // namespace sdp

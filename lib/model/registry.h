@@ -1,0 +1,18 @@
+#pragma once
+
+// The models: a line each. What a model is, its folder says (model/model_row.h).
+
+#include "model/llama/llama_spec.h"
+#include "model/mlp/mlp_spec.h"
+#include "model/resnet/resnet_spec.h"
+#include "model/swin/swin_spec.h"
+#include "spec/one_of.h"
+
+namespace sdp {
+
+using ModelKind = OneOf<ResNetSpec,  //
+                        SwinSpec,    //
+                        LlamaSpec,   //
+                        MlpSpec>;
+
+}  // namespace sdp

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+
+#include "model/model_row.h"
+
+namespace sdp {
+
+enum class Stem { kCifar, kImageNet };
+SDP_ENUM_NAMES(Stem, {Stem::kCifar, "cifar"}, {Stem::kImageNet, "imagenet"})
+
+/// ResNet-18 (He et al. 2016) with torchvision's names: torchvision.models.resnet18. Stages have width, 2, 4
+/// and 8 times width channels. Stem cifar: 3x3 convolution, stride 1, no pooling. WideResNet-18 (after
+/// Zagoruyko and Komodakis 2016) is the same with every width times width_multiplier, the stem's too.
+struct ResNetSpec {
+  static constexpr auto names = std::to_array<std::string_view>({"resnet18", "wide_resnet18"});
+  static constexpr bool reads_tokens = false;
+  static constexpr bool has_batch_norm = true;
+  static constexpr bool normalizes_branch_output = true;
+  static constexpr int branches_per_block = 1;
+  static constexpr Treatment treatment = kModelTreatment;
+
+  int64_t num_classes = 10;
+  Stem stem = Stem::kCifar;
+  std::optional<int64_t> width = {};
+  std::optional<int64_t> width_multiplier = {};
+  std::optional<int64_t> image_size = {};
+
+  bool operator==(const ResNetSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("num_classes", &ResNetSpec::num_classes, "classes of the head", in_range(2, 1 << 20));
+    field("stem", &ResNetSpec::stem, "3x3 convolution (cifar) or 7x7, stride 2 and max-pool (imagenet)");
+    field("width", &ResNetSpec::width, "channels of the first stage; unset: 64", in_range(1, kMostWidth));
+    field("width_multiplier", &ResNetSpec::width_multiplier,
+          "factor on every width; unset: 1, of wide_resnet18 2", in_range(1, kMostWidth));
+    field("image_size", &ResNetSpec::image_size,
+          "height and width of the input; unset: 32, with stem imagenet 224", in_range(1, kMostImageSize),
+          "pixels");
+  }
+
+  void resolve(std::string_view name);
+  void check(const Positions& positions) const;
+  static ResNetSpec tiny();
+};
+
+ModelLayout layout_of(const ResNetSpec& spec, int64_t sequence_length);
+std::unique_ptr<Model> make_model(const ResNetSpec& spec, const DropRates& drop);
+std::unique_ptr<LibraryFormat> library_format(const ResNetSpec& spec);
+LibraryConstants library_constants(const ResNetSpec& spec, const ModelLayout& layout);
+
+}  // namespace sdp

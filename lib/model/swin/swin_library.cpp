@@ -1,0 +1,24 @@
+#include <ATen/core/Tensor.h>
+
+#include "model/library_format.h"
+#include "model/swin/swin.h"
+#include "subnet/layout.h"
+
+namespace sdp {
+
+std::unique_ptr<LibraryFormat> library_format(const SwinSpec&) {
+  return nullptr;
+}
+
+/// torchvision keeps the indices of relative positions beside each table that they are into.
+LibraryConstants library_constants(const SwinSpec& spec, const ModelLayout& layout) {
+  constexpr std::string_view kBiasTable = "relative_position_bias_table";
+  LibraryConstants constants;
+  for (const ParameterLayout& parameter : layout.parameters)
+    if (parameter.name.ends_with(kBiasTable))
+      constants[parameter.name.substr(0, parameter.name.size() - kBiasTable.size()) +
+                "relative_position_index"] = relative_position_index(*spec.window_size);
+  return constants;
+}
+
+}  // namespace sdp

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+
+#include "model/model_row.h"
+
+namespace sdp {
+
+/// Swin-T (Liu et al. 2021) with torchvision's names: torchvision.models.swin_t.
+struct SwinSpec {
+  static constexpr auto names = std::to_array<std::string_view>({"swin_t"});
+  static constexpr bool reads_tokens = false;
+  static constexpr bool has_batch_norm = false;
+  static constexpr bool normalizes_branch_output = false;
+  static constexpr int branches_per_block = 2;
+  static constexpr Treatment treatment = kModelTreatment;
+
+  int64_t num_classes = 10;
+  std::optional<int64_t> width = {};
+  std::optional<int64_t> heads = {};
+  std::optional<int64_t> image_size = {};
+  std::optional<int64_t> patch_size = {};
+  std::optional<int64_t> window_size = {};
+
+  bool operator==(const SwinSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("num_classes", &SwinSpec::num_classes, "classes of the head", in_range(2, 1 << 20));
+    field("width", &SwinSpec::width, "channels of the first stage; unset: 96", in_range(1, kMostWidth));
+    field("heads", &SwinSpec::heads,
+          "attention heads of the first stage, doubled by each of the others; unset: 3",
+          in_range(1, kMostWidth));
+    field("image_size", &SwinSpec::image_size,
+          "height and width of the input; unset: 224 with patch_size 4 and window_size 7, else 32",
+          in_range(1, kMostImageSize), "pixels");
+    field("patch_size", &SwinSpec::patch_size, "side of a patch; unset: 4", in_range(1, kMostImageSize),
+          "pixels");
+    field("window_size", &SwinSpec::window_size, "side of an attention window; unset: 7", in_range(1, 256),
+          "patches");
+  }
+
+  void resolve(std::string_view name);
+  void check(const Positions& positions) const;
+  static SwinSpec tiny();
+};
+
+ModelLayout layout_of(const SwinSpec& spec, int64_t sequence_length);
+std::unique_ptr<Model> make_model(const SwinSpec& spec, const DropRates& drop);
+std::unique_ptr<LibraryFormat> library_format(const SwinSpec& spec);
+LibraryConstants library_constants(const SwinSpec& spec, const ModelLayout& layout);
+
+}  // namespace sdp

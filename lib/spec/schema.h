@@ -1,0 +1,191 @@
+#pragma once
+
+// JSON Schema of a spec file, for editors and validators.
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "spec/one_of.h"
+#include "spec/visit.h"
+
+namespace sdp {
+namespace detail {
+
+using Json = nlohmann::ordered_json;
+
+inline Json number_limits(const Limits& limits) {
+  Json schema = Json::object();
+  // Whole bounds are written as such: "minimum": 1, not 1.0.
+  const auto bound = [](double value) {
+    const auto whole = static_cast<int64_t>(value);
+    return static_cast<double>(whole) == value ? Json(whole) : Json(value);
+  };
+  if (limits.has_min()) schema[limits.exclusive_min ? "exclusiveMinimum" : "minimum"] = bound(limits.min);
+  if (limits.has_max()) schema[limits.exclusive_max ? "exclusiveMaximum" : "maximum"] = bound(limits.max);
+  return schema;
+}
+
+// Type and accepted values of a member, by its type, and its default.
+
+inline Json value_schema(const bool&, const FieldInfo&) {
+  return {{"type", "boolean"}};
+}
+
+inline Json value_schema(const int64_t&, const FieldInfo& field) {
+  Json schema = {{"type", "integer"}};
+  schema.update(number_limits(field.limits));
+  return schema;
+}
+
+inline Json value_schema(const double&, const FieldInfo& field) {
+  Json schema = {{"type", "number"}};
+  schema.update(number_limits(field.limits));
+  return schema;
+}
+
+inline Json value_schema(const std::string&, const FieldInfo& field) {
+  Json schema = {{"type", "string"}};
+  if (field.required) schema["minLength"] = 1;
+  return schema;
+}
+
+inline Json value_schema(const Coverage&, const FieldInfo&) {
+  return {{"type", Json::array({"string", "number"})},
+          {"pattern", "^([0-9]+/[0-9]+|[0-9]*\\.?[0-9]+([eE][-+]?[0-9]+)?)$"},
+          {"exclusiveMinimum", 0},
+          {"maximum", 1}};
+}
+
+template <NamedEnum Enum>
+Json value_schema(const Enum&, const FieldInfo&) {
+  return {{"type", "string"}, {"enum", names_of<Enum>()}};
+}
+
+template <KindOfSeveral T>
+Json value_schema(const T&, const FieldInfo&) {
+  return {{"type", "string"}, {"enum", T::all_names()}};
+}
+
+template <class T>
+Json value_schema(const std::vector<T>&, const FieldInfo& field) {
+  return {{"type", "array"}, {"items", value_schema(T{}, field)}, {"uniqueItems", true}};
+}
+
+template <class T>
+Json value_schema(const std::optional<T>&, const FieldInfo& field) {
+  Json schema = value_schema(T{}, field);
+  schema["type"] = Json::array({schema["type"], "null"});
+  return schema;
+}
+
+template <class T>
+Json json_value(const T& value) {
+  return value;
+}
+template <KindOfSeveral T>
+Json json_value(const T& value) {
+  return value.name();
+}
+inline Json json_value(const Coverage& value) {
+  return value.text;
+}
+template <NamedEnum Enum>
+Json json_value(const Enum& value) {
+  return name_of(value);
+}
+template <class T>
+Json json_value(const std::vector<T>& values) {
+  Json list = Json::array();
+  for (const T& value : values)
+    list.push_back(json_value(value));
+  return list;
+}
+template <class T>
+Json json_value(const std::optional<T>& value) {
+  return value ? json_value(*value) : Json(nullptr);
+}
+
+template <SpecStruct Spec>
+Json struct_schema();
+
+/// The keys of a kind, where the section names it.
+template <class Kind>
+Json schema_of_kind(const std::string& name_key) {
+  return {
+      {"if", {{"properties", {{name_key, {{"enum", Kind::names}}}}}, {"required", Json::array({name_key})}}},
+      {"then", {{"properties", struct_schema<Kind>()["properties"]}}}};
+}
+
+/// Adds the keys of a kind to those of its section. Whichever kind is chosen, a file may have them: another
+/// file may choose.
+template <class Kind>
+void add_keys_of_kind(Json& properties) {
+  constexpr const char* kDescription = "description";
+  const Json own = struct_schema<Kind>()["properties"];
+  for (const auto& [key, schema] : own.items()) {
+    const std::string doc =
+        names_of_kind<Kind>(", ") + ": " + schema[kDescription].template get<std::string>();
+    Json bare = schema;
+    bare.erase(kDescription);
+    if (!properties.contains(key)) {
+      properties[key] = bare;
+      properties[key][kDescription] = doc;
+      continue;
+    }
+    Json known = properties[key];
+    known.erase(kDescription);
+    const std::string docs = properties[key][kDescription].template get<std::string>() + "; " + doc;
+    if (known != bare) {
+      Json any = known.contains("anyOf") ? known["anyOf"] : Json::array({known});
+      any.push_back(bare);
+      properties[key] = {{"anyOf", any}};
+    }
+    properties[key][kDescription] = docs;
+  }
+}
+
+template <SpecStruct Spec>
+Json struct_schema() {
+  const Spec defaults;
+  Json properties = Json::object();
+  Json required = Json::array();
+  Json kinds = Json::array();
+  for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
+    const std::string key(field.key);
+    bool is_required = field.required;
+    Json schema;
+    if constexpr (SpecStruct<T>) {
+      schema = struct_schema<T>();
+      is_required = schema.contains("required");
+    } else {
+      schema = value_schema(defaults.*member, field);
+      if (!is_required) schema["default"] = json_value(defaults.*member);
+    }
+    const std::string unit = field.unit.empty() ? "" : " [" + std::string(field.unit) + "]";
+    schema["description"] = std::string(field.doc) + unit;
+    if (is_required) required.push_back(key);
+    properties[key] = std::move(schema);
+    if constexpr (KindOfSeveral<T>)
+      for_each_kind<T>([&]<class Kind>() {
+        add_keys_of_kind<Kind>(properties);
+        kinds.push_back(schema_of_kind<Kind>(key));
+      });
+  });
+
+  Json schema = {{"type", "object"}, {"additionalProperties", false}, {"properties", properties}};
+  if (!required.empty()) schema["required"] = required;
+  if (!kinds.empty()) schema["allOf"] = kinds;
+  return schema;
+}
+
+}  // namespace detail
+
+/// A mapping with the keys of a struct, each with type, limits, default and what it means.
+template <SpecStruct Spec>
+nlohmann::ordered_json json_schema_of() {
+  return detail::struct_schema<Spec>();
+}
+
+}  // namespace sdp
