@@ -38,6 +38,7 @@ void Engine::add_hooks() {
 
 void Engine::begin_backward(int local_slot, bool last) {
   if (slot_ >= 0) throw std::logic_error("a backward pass is under way");
+  if (order_.is_reducing()) run(order_.finish_reducing());  // of the micro-batch before
   slot_ = local_slot;
   order_.begin_backward(store_.owned_parameters(local_slot), last);
 }

@@ -34,7 +34,8 @@ struct Engine::BucketState {
   at::Tensor master;                ///< sum type; undefined where the values themselves have that type
   at::Tensor updated;         ///< master, or new values of the sum type; from step until they are gathered
   at::Tensor accumulator;     ///< sum type, [held]; from the first gradient until they are sent
-  at::Tensor gradient_share;  ///< sum type, [share]; from reduce to step
+  at::Tensor gradient_share;  ///< sum type, [share]; from the step's first reduction to step
+  int64_t reductions = 0;     ///< of this step, in gradient_share
   at::Tensor gradient_full;   ///< the bucket's type, [held]; from reduce to step, without shard
 
   static BucketState make(const Schedule& schedule, int bucket, int process, int moment_count,

@@ -50,12 +50,13 @@ class Engine {
   /// Every parameter as drawn from its own seed (model/tensor_source.h).
   void initialize(uint64_t seed);
 
-  /// Stand around a slot's backward pass of one micro-batch; `last`: no other pass of this step follows on
-  /// this process. With one slot and one micro-batch a step, gradients stay where autograd puts them until
-  /// they are sent; otherwise they are added to buffers of the sum type.
-  /// With `release_gradients` (schedule options) each gradient is taken when autograd has it: added up at
-  /// once, and in the last pass a bucket whose gradients are all there is exchanged while the backward pass
-  /// goes on, and its gradients' memory given back. Otherwise all of that happens after the pass.
+  /// Stand around a slot's backward pass of one micro-batch; `last`: no other pass follows on this process
+  /// before gradients are reduced, once a step or after each micro-batch (schedule options). Where each pass
+  /// is the last one, gradients stay where autograd puts them until they are sent; otherwise they are added
+  /// to buffers of the sum type. What is reduced after a micro-batch is added up in the own share. With
+  /// `release_gradients` (schedule options) each gradient is taken when autograd has it: added up at once,
+  /// and in the last pass a bucket whose gradients are all there is exchanged while the backward pass goes
+  /// on, and its gradients' memory given back. Otherwise all of that happens after the pass.
   void begin_backward(int local_slot, bool last);
   void end_backward();
   /// Sums gradients over micro-batches, slots and processes in worker order and divides by the number of

@@ -83,7 +83,7 @@ void Engine::finish_reduce(InFlight& flight) {
   flight.send = at::Tensor();
   // Summed in process order, which is worker order, whichever message came first: the result does not depend
   // on timing.
-  state.gradient_share = at::zeros({state.elements.share}, state.sum_options);
+  if (state.reductions == 0) state.gradient_share = at::zeros({state.elements.share}, state.sum_options);
   const Exchange exchange(schedule_, flight.bucket, flight.kind);
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
@@ -92,6 +92,8 @@ void Engine::finish_reduce(InFlight& flight) {
       state.gradient_share.narrow(0, state.share_offsets[r], elements).add_(received.next(elements));
     });
   }
+  if (++state.reductions < schedule_.reductions_per_step()) return;
+  state.reductions = 0;
   for (const SegmentView& share : state.shares) {
     const int64_t summands = bucket.segments[share.segment].owner_slots * schedule_.options.accumulate_steps;
     state.gradient_share.narrow(0, share.offset, share.elements).div_(static_cast<double>(summands));

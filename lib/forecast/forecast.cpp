@@ -38,9 +38,10 @@ struct EngineWay {
 };
 
 EngineWay dense_way(const std::string& name, const SubnetPlan& dense, const Placement& placement,
-                    ExperimentSpec spec, bool shard, bool release) {
+                    ExperimentSpec spec, bool shard, bool release, ReduceEvery reduce_every) {
   spec.optimizer.shard = shard;
   spec.train.release_gradients = release;
+  spec.train.reduce_every = reduce_every;
   spec.train.checkpoint_activations = false;
   Schedule schedule = make_schedule(dense, placement, schedule_options(spec));
   return {name, dense, std::move(schedule), std::move(spec)};
@@ -54,6 +55,15 @@ double micro_batches(const EngineWay& way) {
 EngineWay with_checkpointing(EngineWay way) {
   way.name += ", checkpointing";
   way.spec.train.checkpoint_activations = true;
+  return way;
+}
+
+/// The same plan with the other setting of train.reduce_every.
+EngineWay reduced_otherwise(EngineWay way) {
+  const bool was_step = way.spec.train.reduce_every == ReduceEvery::kStep;
+  way.name += was_step ? ", reduced per micro-batch" : ", reduced per step";
+  way.spec.train.reduce_every = was_step ? ReduceEvery::kMicroBatch : ReduceEvery::kStep;
+  way.schedule = make_schedule(way.plan, way.schedule.placement, schedule_options(way.spec));
   return way;
 }
 
@@ -103,7 +113,8 @@ std::vector<ProcessStep> steps_of(const EngineWay& way, const std::vector<Cost>&
       add_engine_exchange(step.seconds, cost, between[process], way.schedule, machine.device);
     } else {
       // Collectives of whole buckets go beside the backward pass whatever the engine's setting does.
-      step.seconds.alongside.backward_s = step.seconds.compute.backward_s / micro_batches(way);
+      step.seconds.alongside.backward_s = step.seconds.compute.backward_s / micro_batches(way) *
+                                          static_cast<double>(way.schedule.reductions_per_step());
       add_rings(step.seconds, cost, way.schedule, machine);
     }
     steps.push_back(step);
@@ -229,15 +240,24 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   };
   // Whole branches are the fewest units; with full coverage it does not matter what they are.
   const SubnetPlan dense = dense_plan(plan, Construction::kBlock);
-  const auto dense_one = [&](const std::string& name, bool shard, bool release) {
-    return dense_way(name, dense, schedule.placement, spec, shard, release);
+  const auto dense_one = [&](const std::string& name, bool shard, bool release, ReduceEvery reduce_every) {
+    return dense_way(name, dense, schedule.placement, spec, shard, release, reduce_every);
   };
-  const EngineWay ddp = dense_one("DDP", false, false);
+  const EngineWay ddp = dense_one("DDP", false, false, ReduceEvery::kStep);
   const EngineWay checkpointing_ddp = with_checkpointing(ddp);
+  // ZeRO-2 keeps a share of the gradients only (Rajbhandari et al. 2020), so it reduces every micro-batch.
+  const EngineWay zero2 = dense_one("ZeRO-2", true, true, ReduceEvery::kMicroBatch);
   add(ddp, costs_of(ddp));
-  for (const EngineWay& zero : {dense_one("ZeRO-1", true, false), dense_one("ZeRO-2", true, true)})
+  for (const EngineWay& zero : {dense_one("ZeRO-1", true, false, ReduceEvery::kStep), zero2})
     add(zero, costs_of(zero));
   forecast.others.push_back(forecast_fsdp(ddp, machine));
+  if (spec.train.accumulate_steps > 1)
+    for (const EngineWay& way : {reduced_otherwise(zero2), reduced_otherwise(own)}) {
+      const std::vector<Cost> costs = costs_of(way);
+      const std::vector<ProcessStep> steps =
+          steps_of(way, costs, between_nodes(way.schedule, nodes), machine);
+      forecast.others.push_back(forecast_engine(way, costs, steps, device));
+    }
   add(checkpointing_ddp, costs_of(checkpointing_ddp));
   forecast.others.push_back(forecast_fsdp(checkpointing_ddp, machine));
   if (plan.coverage() < 1 && !spec.train.checkpoint_activations) {

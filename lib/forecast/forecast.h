@@ -37,7 +37,8 @@ struct Forecast {
   std::vector<PeakBytes> per_process;  ///< of the plan
   StepForecast plan;
   /// DDP; ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020: optimizer state, and gradients too, split over all);
-  /// ZeRO-3/FSDP (forecast/fsdp.h); DDP, ZeRO-3/FSDP and this plan with activation checkpointing.
+  /// ZeRO-3/FSDP (forecast/fsdp.h); with several micro-batches per step, ZeRO-2 and this plan with the other
+  /// train.reduce_every; DDP, ZeRO-3/FSDP and this plan with activation checkpointing.
   std::vector<StepForecast> others;
   ModelParallelTraffic model_parallel;  ///< of the same global batch on as many processes
 };

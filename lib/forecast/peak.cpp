@@ -37,7 +37,7 @@ class StepSimulation {
 
   void run(const ExchangeEvents& events);
   void begin_exchange(ExchangeKind kind, int bucket);
-  void end_exchange(ExchangeKind kind, const BucketSizes& sizes);
+  void end_exchange(ExchangeKind kind, int bucket);
 
   void record() {
     if (now_.total() > peak_.total()) peak_ = now_;
@@ -54,6 +54,7 @@ class StepSimulation {
   const int64_t head_gradient_;       ///< of a chunked loss, in the type of the sums
   std::vector<int64_t> standing_;     ///< by parameter: its gradient, now
   std::vector<int64_t> accumulated_;  ///< by bucket: buffers in which gradients are added up, now
+  std::vector<int64_t> unreduced_;    ///< by bucket: the own share of the gradients, until it is there
   ExchangeOrder order_;
   PeakBytes now_;
   PeakBytes peak_;
@@ -72,8 +73,10 @@ StepSimulation::StepSimulation(const StepSizes& sizes, const Cost& cost, int pro
       order_(sizes.index()) {
   now_.weights = cost.parameter_bytes;
   now_.optimizer = cost.optimizer_bytes;
-  for (const BucketSizes& bucket : buckets_)
+  for (const BucketSizes& bucket : buckets_) {
+    unreduced_.push_back(bucket.own);
     now_.buckets += bucket.updated;  // of the step before, until it is gathered
+  }
   for (const Slot& slot : schedule_.placement.slots_of(process))
     slots_.push_back(sizes.slot_of(slot.worker));
 }
@@ -84,12 +87,15 @@ void StepSimulation::run() {
   run(order_.begin_gathering());
   // Micro-batches between the first and the last take no more than these.
   const int64_t micro_batches = std::min<int64_t>(schedule_.options.accumulate_steps, 2);
+  const bool reduces_each = schedule_.reductions_per_step() > 1;
   for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
     for (size_t s = 0; s < slots_.size(); ++s) {
       forward(slots_[s]);
       loss();
+      if (order_.is_reducing()) run(order_.finish_reducing());
       // What the worker does not own has a gradient of no bytes.
-      order_.begin_backward(parameters, /*last=*/micro_batch + 1 == micro_batches && s + 1 == slots_.size());
+      const bool is_reduced = reduces_each || micro_batch + 1 == micro_batches;
+      order_.begin_backward(parameters, /*last=*/is_reduced && s + 1 == slots_.size());
       backward(slots_[s]);
     }
   }
@@ -103,7 +109,7 @@ void StepSimulation::run(const ExchangeEvents& events) {
     if (event.what == ExchangeEvent::What::kBegin)
       begin_exchange(event.kind, event.bucket);
     else
-      end_exchange(event.kind, buckets_[static_cast<size_t>(event.bucket)]);
+      end_exchange(event.kind, event.bucket);
   }
 }
 
@@ -117,17 +123,18 @@ void StepSimulation::begin_exchange(ExchangeKind kind, int bucket) {
   record();
   if (kind != ExchangeKind::kReduceGradients) return;
   now_.buckets -= sizes.strided;
-  now_.gradients -= sizes.accumulator;
+  now_.gradients -= std::exchange(accumulated_[static_cast<size_t>(bucket)], 0);
   for (int parameter : sizes_.index().parameters_of[static_cast<size_t>(bucket)].first_of)
     now_.gradients -= std::exchange(standing_[parameter], 0);
 }
 
-void StepSimulation::end_exchange(ExchangeKind kind, const BucketSizes& sizes) {
+void StepSimulation::end_exchange(ExchangeKind kind, int bucket) {
+  const BucketSizes& sizes = buckets_[static_cast<size_t>(bucket)];
   const Volume& buffers = sizes.of(kind);
   switch (kind) {
     case ExchangeKind::kReduceGradients:
       now_.buckets -= buffers.sent;
-      now_.gradients += sizes.own;
+      now_.gradients += std::exchange(unreduced_[static_cast<size_t>(bucket)], 0);
       record();
       now_.buckets -= buffers.received + sizes.own;
       return;

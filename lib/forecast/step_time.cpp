@@ -69,7 +69,7 @@ StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const
     step.compute += {.forward_s = repeats * once.forward_s, .backward_s = repeats * once.backward_s};
     if (s == 0) step.alongside.forward_s = once.forward_s;
     if (s + 1 == slots.size() && schedule.options.release_gradients)
-      step.alongside.backward_s = once.backward_s;
+      step.alongside.backward_s = static_cast<double>(schedule.reductions_per_step()) * once.backward_s;
   }
   step.update_s = updated_and_copied_bytes(schedule, cost, process) / device.memory_bytes_per_s +
                   update_launches(schedule, process, device.copies_together) * device.launch_s;

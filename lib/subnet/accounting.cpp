@@ -19,12 +19,14 @@ void add_bucket(Cost& cost, const Schedule& schedule, int index, int moments, in
   const int64_t wire_bytes = bytes_of(schedule.wire_type(bucket));
   const BucketElements elements = elements_on(schedule, index, process);
   cost.parameters += elements.read;
-  cost.reduce_bytes_per_step += elements.of(ExchangeKind::kReduceGradients).sent * wire_bytes;
+  cost.reduce_bytes_per_step +=
+      elements.of(ExchangeKind::kReduceGradients).sent * wire_bytes * schedule.reductions_per_step();
   cost.gather_bytes_per_step += elements.of(ExchangeKind::kGatherGradients).sent * wire_bytes +
                                 elements.of(ExchangeKind::kGatherValues).sent * type_bytes;
   cost.averaged_gradient_bytes +=
       schedule.options.shard ? elements.share * sum_bytes : elements.held * type_bytes;
   if (schedule.accumulates()) cost.gradient_bytes += elements.held * sum_bytes;
+  if (schedule.reductions_per_step() > 1) cost.gradient_bytes += elements.share * sum_bytes;
   const int master = has_master_values(bucket.type, precision) ? 1 : 0;
   cost.optimizer_bytes += elements.updated * (moments + master) * sum_bytes;
 }
@@ -129,6 +131,7 @@ ScheduleOptions schedule_options(const ExperimentSpec& spec) {
   options.decay_norms_and_biases = spec.optimizer.decay_norms_and_biases;
   options.shard = spec.optimizer.shard;
   options.accumulate_steps = spec.train.accumulate_steps;
+  options.reduce_every = spec.train.reduce_every;
   options.release_gradients = spec.train.release_gradients;
   if (spec.train.reduce_dtype)
     options.reduce_type =

@@ -19,7 +19,8 @@ struct Cost {
   double flops_per_sample = 0;  ///< training FLOPs of one sample, mean over the process's slots
   int64_t parameter_bytes = 0;  ///< values, in the type the forward pass uses
   /// The most that stands of gradients, besides those that wait for the rest of their bucket: averaged ones,
-  /// or buffers they are added up in; all of them where they are not released.
+  /// or buffers they are added up in; all of them where they are not released; reduced after each
+  /// micro-batch, the own share of their sum.
   int64_t gradient_bytes = 0;
   int64_t averaged_gradient_bytes = 0;  ///< from the exchanges to the update
   int64_t optimizer_bytes = 0;          ///< moments, and master values where they differ from the parameters

@@ -8,6 +8,7 @@ Exchange::Exchange(const Schedule& schedule, int bucket, ExchangeKind kind)
     : bucket_(schedule.buckets[static_cast<size_t>(bucket)]),
       kind_(kind),
       shard_(schedule.options.shard),
+      times_per_step_(kind == ExchangeKind::kReduceGradients ? schedule.reductions_per_step() : 1),
       type_(kind == ExchangeKind::kGatherValues ? bucket_.type : schedule.wire_type(bucket_)) {}
 
 Peers Exchange::peers(const Segment& segment) const {

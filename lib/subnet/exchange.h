@@ -58,6 +58,8 @@ class Exchange {
   const Bucket& bucket() const { return bucket_; }
   ElementType type() const { return type_; }  ///< of the elements on the wire
   bool is_reduction() const { return kind_ == ExchangeKind::kReduceGradients; }
+  /// How often it takes place in a step.
+  int64_t times_per_step() const { return times_per_step_; }
   Peers peers(const Segment& segment) const;
   /// Whether anybody takes part.
   bool has_peers() const;
@@ -85,6 +87,7 @@ class Exchange {
   const Bucket& bucket_;
   ExchangeKind kind_;
   bool shard_;
+  int64_t times_per_step_;
   ElementType type_;
 };
 

@@ -4,9 +4,10 @@
 // runs what this says with tensors; the memory forecast runs it with sizes.
 //
 // Gradients are reduced from the deepest bucket to the first, each bucket as soon as all its gradients have
-// come in the step's last backward pass; new values are gathered from the first bucket to the deepest during
-// the next forward pass, which waits for them branch by branch. The order is the same on all processes,
-// whatever order gradients come in: a bucket that is ready early waits for the deeper ones.
+// come in the last backward pass of the step (or of each micro-batch, train.reduce_every); new values are
+// gathered from the first bucket to the deepest during the next forward pass, which waits for them branch by
+// branch. The order is the same on all processes, whatever order gradients come in: a bucket that is ready
+// early waits for the deeper ones.
 
 #include <cstddef>
 #include <deque>
@@ -41,13 +42,16 @@ class ExchangeOrder {
   /// The index must outlive it.
   explicit ExchangeOrder(const BucketIndex& index);
 
-  /// A backward pass begins that is to leave gradients of these parameters; `last`: of the step.
+  /// A backward pass begins that is to leave gradients of these parameters; `last`: before they are reduced.
+  /// What the pass before began to reduce has been finished.
   void begin_backward(const std::vector<int>& parameters, bool last);
   /// The pass has left a gradient of the parameter, or more of it. Throws std::logic_error where its bucket
   /// is already being reduced.
   ExchangeEvents gradient_came(int parameter);
   bool has_come(int parameter) const { return has_come_[static_cast<size_t>(parameter)] != 0; }
-  /// All passes are over: every bucket that is left is reduced, whether its gradients came or not. Throws
+  /// Whether the last pass before a reduction has begun, and finish_reducing() was not called since.
+  bool is_reducing() const { return is_last_ && !has_come_.empty(); }
+  /// The last pass is over: every bucket that is left is reduced, whether its gradients came or not. Throws
   /// std::logic_error without a pass.
   ExchangeEvents finish_reducing();
   /// Averaged gradients to all who hold them (no shard).
@@ -62,7 +66,7 @@ class ExchangeOrder {
   void fill_gathering(ExchangeEvents& events);
 
   const BucketIndex* index_;
-  bool is_last_ = false;        ///< the backward pass of the step
+  bool is_last_ = false;        ///< the backward pass, before gradients are reduced
   std::vector<char> has_come_;  ///< by parameter, in this pass; empty before the first
   std::vector<int> missing_;    ///< by bucket: parameters whose gradient has not come
   int next_reduced_ = -1;       ///< from the deepest bucket to 0

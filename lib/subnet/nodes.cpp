@@ -150,7 +150,7 @@ struct Sent {
 void add_segment(Sent& sent, const Exchange& exchange, const Segment& segment, const NodeMap& nodes) {
   const Peers peers = exchange.peers(segment);
   if (peers.size() == 0) return;
-  const int64_t element_bytes = bytes_of(exchange.type());
+  const int64_t element_bytes = bytes_of(exchange.type()) * exchange.times_per_step();
   // Of the segment's elements and peers, those in one node.
   std::vector<int64_t> elements(nodes.nodes(), 0), peers_in(nodes.nodes(), 0);
   std::vector<int64_t> shares;
@@ -203,7 +203,8 @@ std::vector<int64_t> traffic_of(const Schedule& schedule) {
     for (const Segment& segment : exchange.bucket().segments) {
       for (size_t i = 0; i < segment.holders.size(); ++i) {
         const int holder = segment.holders[i];
-        const int64_t bytes = segment.share_of_holder(static_cast<int>(i)) * bytes_of(exchange.type());
+        const int64_t bytes = segment.share_of_holder(static_cast<int>(i)) * bytes_of(exchange.type()) *
+                              exchange.times_per_step();
         exchange.peers(segment).for_each([&](int peer) {
           if (peer == holder) return;
           traffic[exchange.is_reduction() ? peer * processes + holder : holder * processes + peer] += bytes;

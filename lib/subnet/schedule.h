@@ -24,6 +24,7 @@ struct ScheduleOptions {
   bool decay_norms_and_biases = true;
   bool shard = true;  ///< optimizer state split over the holders; false: every holder keeps all of it
   int64_t accumulate_steps = 1;
+  ReduceEvery reduce_every = ReduceEvery::kStep;
   std::optional<ElementType> reduce_type = {};  ///< of gradients on the wire; none: their own
   /// Gradients are taken as autograd has them, not at the end of the backward pass.
   bool release_gradients = true;
@@ -79,8 +80,15 @@ struct Schedule {
 
   /// Type of the bucket's gradients on the wire.
   ElementType wire_type(const Bucket& bucket) const { return options.reduce_type.value_or(bucket.type); }
-  /// Micro-batches times local slots: above 1, gradients are added up in buffers of the sum type.
-  bool accumulates() const { return placement.slots_per_process() * options.accumulate_steps > 1; }
+  /// How often a step reduces each bucket.
+  int64_t reductions_per_step() const {
+    return options.reduce_every == ReduceEvery::kMicroBatch ? options.accumulate_steps : 1;
+  }
+  /// Backward passes of a process for each reduction: above 1, gradients are added up in buffers of the sum
+  /// type.
+  bool accumulates() const {
+    return placement.slots_per_process() * options.accumulate_steps > reductions_per_step();
+  }
 };
 
 /// By parameter: the last branch that begins at it or before it, -1 where none does. The forward pass reads

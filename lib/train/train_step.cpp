@@ -53,7 +53,9 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
   // the last backward pass.
   for (int64_t micro_batch = 0; micro_batch < train.accumulate_steps; ++micro_batch) {
     for (size_t slot = 0; slot < models_.size(); ++slot) {
-      const bool is_last = micro_batch + 1 == train.accumulate_steps && slot + 1 == models_.size();
+      const bool is_reduced =
+          micro_batch + 1 == train.accumulate_steps || train.reduce_every == ReduceEvery::kMicroBatch;
+      const bool is_last = is_reduced && slot + 1 == models_.size();
       const TensorBatch batch = next_batch();
       engine_.await_values(-1);
       const at::Tensor features =

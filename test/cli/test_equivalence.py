@@ -83,7 +83,10 @@ def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, construction, masking, o
         model={"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40},
         subnetwork={"coverage": "3/4", "assignment": assignment, "construction": construction, "masking": masking},
         optimizer={**OPTIMIZERS[optimizer], "clip_norm": 0.5, "shard": shard},
-        train={"accumulate_steps": 3, "bucket_megabytes": 0.01},
+        train={
+            "accumulate_steps": 3, "bucket_megabytes": 0.01,
+            "reduce_every": "micro_batch" if assignment == "random" else "step",
+        },
     )
     compare_with_oracle(run_dir, data, oracle.Mlp(24, 5, 40), OPTIMIZERS[optimizer], "fp64", 20, 4, clip_norm=0.5)
 
@@ -125,10 +128,12 @@ def test_number_of_processes_does_not_change_the_run(tmp_path, data):
             assert losses[processes][key] == pytest.approx(loss, rel=0, abs=1e-9), (processes, key)
 
 
-@pytest.mark.parametrize("processes", [8, 4])
-def test_replicas_are_accumulated_micro_batches(tmp_path, data, processes):
+@pytest.mark.parametrize("processes,reduce_every", [(8, "step"), (4, "micro_batch")])
+def test_replicas_are_accumulated_micro_batches(tmp_path, data, processes, reduce_every):
     replicas = harness.train(tmp_path, "replicas", data, processes, subnetwork={"replicas": 2})
-    accumulated = harness.train(tmp_path, "accumulated", data, 4, train={"accumulate_steps": 2})
+    accumulated = harness.train(
+        tmp_path, "accumulated", data, 4, train={"accumulate_steps": 2, "reduce_every": reduce_every}
+    )
     by_replica = harness.trace_losses(replicas)
     by_step = harness.trace_losses(accumulated)
     assert len(by_replica) == 2 * len(by_step) == 160

@@ -71,13 +71,14 @@ def test_llama_of_the_widths_of_1b_in_bf16():
 @pytest.mark.parametrize("regime,setting", [
     ("bsdp", "train.precision=bf16"),
     ("bsdp", "train.accumulate_steps=2"),
+    ("bsdp", "train.accumulate_steps=2 train.reduce_every=micro_batch"),
     ("bsdp", "train.release_gradients=false"),
     ("bbsdp", "train.bucket_megabytes=1"),
     ("bbsdp", "train.batch_size_per_worker=1"),
     ("bbsdp", "optimizer.shard=false"),
 ])
 def test_settings(regime, setting):
-    check(measure("resnet18_cifar10", regime, *IMAGES, setting))
+    check(measure("resnet18_cifar10", regime, *IMAGES, *setting.split()))
 
 
 def test_several_workers_a_process():

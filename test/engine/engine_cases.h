@@ -35,6 +35,7 @@ struct Case {
   Construction construction = Construction::kBlock;
   Masking masking = Masking::kForward;
   bool release_gradients = true;
+  ReduceEvery reduce_every = ReduceEvery::kStep;
 };
 
 inline ExperimentSpec spec_of(const Case& c) {
@@ -55,6 +56,7 @@ inline ExperimentSpec spec_of(const Case& c) {
   spec.train.reduce_dtype = c.reduce_dtype;
   spec.train.accumulate_steps = c.accumulate_steps;
   spec.train.release_gradients = c.release_gradients;
+  spec.train.reduce_every = c.reduce_every;
   spec.train.batch_size_per_worker = 2;
   spec.train.bucket_megabytes = 0.1;
   return spec;
@@ -77,8 +79,9 @@ inline void expect_equal(int64_t actual, int64_t planned, const std::string& wha
   expect(actual == planned, what + ": " + std::to_string(actual) + ", planned " + std::to_string(planned));
 }
 
-/// Forward and backward of every local slot on noise, with the step's last passes unless a micro-batch is to
-/// follow. `look` is called at the end of each pass, before the engine takes what is left.
+/// Forward and backward of every local slot on noise, with the last passes before a reduction unless a
+/// micro-batch is to follow first. `look` is called at the end of each pass, before the engine takes what is
+/// left.
 inline void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan, int step,
                      bool more_follow = false, const std::function<void(int slot)>& look = {}) {
   const size_t slots = engine.store().slots().size();

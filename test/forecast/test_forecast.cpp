@@ -145,6 +145,38 @@ TEST_CASE("FSDP sends half as much again as data parallelism, in each micro-batc
   }
 }
 
+TEST_CASE("reduced after each micro-batch, gradients are sent as often and stand as a share") {
+  constexpr int64_t kMicroBatches = 4;
+  const ModelSpec model = model_named("llama_134m");
+  const auto forecast_of_coverage = [&](const char* coverage) {
+    SubnetworkSpec subnetwork;
+    subnetwork.workers = 8;
+    subnetwork.coverage.text = coverage;
+    ExperimentSpec spec = spec_of_batch(1);
+    spec.train.accumulate_steps = kMicroBatches;
+    return Case(make_plan(layout_of(model, 64), subnetwork, 0), spec, 8)
+        .on(device_profile("h100", Precision::kFp32));
+  };
+  const Forecast dense = forecast_of_coverage("1");
+  const StepForecast& zero1 = way_of(dense, "ZeRO-1");
+  const StepForecast& zero2 = way_of(dense, "ZeRO-2");
+  const StepForecast& per_step = way_of(dense, "ZeRO-2, reduced per step");
+  CHECK(zero2.peak.gradients < zero1.peak.gradients / 3);
+  CHECK(zero2.peak.total() < zero1.peak.total());
+  CHECK(per_step.peak.total() > zero2.peak.total());
+  // Half of what is sent once a step are gradients, the other half new values.
+  CHECK(per_step.bytes_sent == zero1.bytes_sent);
+  CHECK(static_cast<double>(zero2.bytes_sent) / static_cast<double>(per_step.bytes_sent) ==
+        Approx((kMicroBatches + 1) / 2.0).epsilon(0.01));
+
+  const Forecast half = forecast_of_coverage("4/8");
+  const StepForecast& per_micro_batch = way_of(half, "this plan, reduced per micro-batch");
+  CHECK(per_micro_batch.peak.gradients < half.plan.peak.gradients / 3);
+  CHECK(per_micro_batch.peak.total() < half.plan.peak.total());
+  CHECK(static_cast<double>(per_micro_batch.bytes_sent) / static_cast<double>(half.plan.bytes_sent) ==
+        Approx((kMicroBatches + 1) / 2.0).epsilon(0.01));
+}
+
 TEST_CASE("FSDP's peak is its formula's parts and data parallelism's activations") {
   // A batch at which activations are most of data parallelism's peak.
   const Case c(test::plan_of(4, 2, 1), spec_of_batch(4096), 4);

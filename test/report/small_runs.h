@@ -16,6 +16,7 @@ inline Run small_run(int64_t seed = 0, int64_t owners = 2) {
   run.spec.subnetwork.coverage.text = std::to_string(owners) + "/4";
   run.spec.train.batch_size_per_worker = 4;
   run.spec.train.accumulate_steps = 2;
+  run.spec.train.reduce_every = ReduceEvery::kMicroBatch;
   run.spec.train.max_steps = 30;
   run.plan = {.workers = 4,
               .owners_per_unit = owners,

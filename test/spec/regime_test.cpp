@@ -24,6 +24,10 @@ TEST_CASE("methods by the regime below full coverage, and by what is divided at 
   CHECK(method_of(load(std::string(kDense) + "train: {release_gradients: false}")) == "ZeRO-1");
   CHECK(method_of(load(std::string(kDense) + "optimizer: {shard: false}")) == "DDP");
   CHECK(method_of(load("subnetwork: {workers: 4, coverage: 4/4}")) == "ZeRO-2");
+  // Gradients that are added up over micro-batches stand in full.
+  CHECK(method_of(load(std::string(kDense) + "train: {accumulate_steps: 2}")) == "ZeRO-1");
+  CHECK(method_of(load(std::string(kDense) + "train: {accumulate_steps: 2, reduce_every: micro_batch}")) ==
+        "ZeRO-2");
 }
 
 TEST_CASE("labels that name another method") {

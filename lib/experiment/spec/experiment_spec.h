@@ -35,6 +35,7 @@ enum class WireType { kFp32, kBf16 };
 enum class DeviceKind { kAuto, kCpu, kCuda };
 enum class BackendKind { kAuto, kNccl, kGloo };
 enum class EvalMode { kFull, kStreamed };
+enum class ReduceEvery { kStep, kMicroBatch };
 enum class OnNonfinite { kStop, kSkip };
 enum class BranchScale { kAuto, kNone, kSurvival };
 
@@ -68,6 +69,7 @@ SDP_ENUM_NAMES(EvalMode, {EvalMode::kFull, "full"}, {EvalMode::kStreamed, "strea
 SDP_ENUM_NAMES(BranchScale, {BranchScale::kAuto, "auto"}, {BranchScale::kNone, "none"},
                {BranchScale::kSurvival, "survival"})
 
+SDP_ENUM_NAMES(ReduceEvery, {ReduceEvery::kStep, "step"}, {ReduceEvery::kMicroBatch, "micro_batch"})
 SDP_ENUM_NAMES(OnNonfinite, {OnNonfinite::kStop, "stop"}, {OnNonfinite::kSkip, "skip"})
 
 /// Keys that are unset here get the data set's own value; a loaded spec has them all but the file names.
@@ -317,6 +319,7 @@ struct TrainSpec {
   BackendKind backend = BackendKind::kAuto;
   double bucket_megabytes = 25;
   std::optional<WireType> reduce_dtype;
+  ReduceEvery reduce_every = ReduceEvery::kStep;
   bool release_gradients = true;
   bool checkpoint_activations = false;
   bool deterministic = false;
@@ -366,6 +369,11 @@ struct TrainSpec {
     field("reduce_dtype", &TrainSpec::reduce_dtype,
           "type in which gradients are sent (sums are fp32); unset: the gradients' own", OnResume::kRestOfRun,
           InReport::kCompared);
+    field("reduce_every", &TrainSpec::reduce_every,
+          "with accumulate_steps: gradients are added up over the micro-batches and reduced once (step), or "
+          "reduced after each (micro_batch), which sends accumulate_steps times as much and keeps only the "
+          "own share of the sum",
+          OnResume::kRestOfRun, InReport::kFollowsRegime);
     field("release_gradients", &TrainSpec::release_gradients,
           "exchange a bucket as soon as the backward pass has its gradients, and free their memory; with "
           "several workers per process or accumulate_steps, accumulate each gradient at once",

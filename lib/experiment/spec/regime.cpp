@@ -63,7 +63,9 @@ std::string method_of(const ExperimentSpec& spec) {
   if (owners_of(spec.subnetwork.coverage, spec.subnetwork.workers) < spec.subnetwork.workers)
     return method_name(regime_of(spec.subnetwork));
   if (!spec.optimizer.shard) return "DDP";
-  return spec.train.release_gradients ? "ZeRO-2" : "ZeRO-1";
+  // Gradients that are added up over micro-batches stand in full.
+  const bool adds_up = spec.train.accumulate_steps > 1 && spec.train.reduce_every == ReduceEvery::kStep;
+  return spec.train.release_gradients && !adds_up ? "ZeRO-2" : "ZeRO-1";
 }
 
 std::optional<std::string> contradicted_method(std::string_view label, const ExperimentSpec& spec) {
