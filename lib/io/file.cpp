@@ -30,6 +30,9 @@ std::string_view advice(int error) {
     case ENOENT:
     case ENOTDIR:
       return "Check that the path is right.";
+    case EBUSY:
+    case ENOTEMPTY:
+      return "A process, perhaps on another host, still has a file there open.";
     default:
       return "Check the disk, then run again.";
   }

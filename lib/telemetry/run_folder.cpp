@@ -76,7 +76,10 @@ bool has_checkpoints(const RunFolder& run) {
 /// A run that was refused before its first step leaves nothing that could be lost.
 void refuse_results(const RunFolder& run, bool resume) {
   if (resume) return;
-  const std::string exists = "the run folder " + run.dir.string() + " exists";
+  std::string exists = "the run folder " + run.dir.string() + " exists";
+  if (const std::optional<RunOwner> owner = lock_owner(run.dir);
+      owner && state_of(*owner, this_process()) == OwnerState::kUnknown)
+    exists += ", and is locked by " + describe(*owner) + ", which may be at work";
   if (has_checkpoints(run))
     throw UsageError(exists + ". Continue that run with --resume, or set another name.");
   std::error_code ignored;

@@ -63,8 +63,8 @@ int try_read(const fs::path& path, std::string& text) {
   }
 }
 
-/// Nothing where there is no such file. It is opened anew each time, as NFS looks for changes only then; a
-/// file that another host has just replaced may be stale the first time.
+/// Nothing where there is no such file. It is opened anew each time, as NFS looks for changes of the content
+/// only then; a file that another host has just replaced may be stale the first time.
 std::optional<std::string> read_file(const fs::path& path) {
   std::string text;
   int error = ESTALE;
@@ -100,8 +100,15 @@ int create_exclusively(const fs::path& path, std::string_view text) {
   return file.release();
 }
 
+/// An NFS client keeps for up to a minute which file a name stands for, while the file that it knows is open
+/// somewhere, as the owner's is. It asks the server again when the folder is opened.
+void refresh_names(const fs::path& folder) {
+  const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
 /// run.lock and what replaces it, the owner's last; empty where the folder is not locked.
 std::vector<LockFile> read_chain(const fs::path& folder) {
+  refresh_names(folder);
   std::vector<LockFile> chain;
   fs::path path = RunFolder{folder}.lock();
   while (const std::optional<std::string> text = read_file(path)) {
@@ -257,12 +264,13 @@ RunLock::~RunLock() {
     changed_.notify_all();
     heartbeat_.join();
   }
+  if (descriptor_ < 0) return;
+  close(descriptor_);  // before it is removed: NFS keeps a file that is open under another name
   try {
-    if (removes_ && descriptor_ >= 0) remove();
+    if (removes_) remove();
   } catch (const std::exception&) {
     // The next run finds that this process is gone.
   }
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 /// As any other process would replace it, so that one that is about to does not lose what it gets.
@@ -271,8 +279,9 @@ void RunLock::remove() const {
   if (chain.size() != 1 || !is_owner(chain, owner_)) return;
   RunOwner remover = this_process();
   const fs::path claim = chain.back().claim();
-  const Descriptor file(create_exclusively(claim, lock_text(remover, 0)));
-  if (file.number() < 0) return;
+  const int created = create_exclusively(claim, lock_text(remover, 0));
+  if (created < 0) return;
+  close(created);
   if (extends(read_chain(folder_), chain, remover.id)) unlink(chain.back().path.c_str());
   unlink(claim.c_str());
 }

@@ -110,8 +110,11 @@ TEST_CASE("a run that may still go on is not resumed, and a refusal does not wai
   put(RunFolder{dir}.metrics(), "");
   RunOwner elsewhere = this_process();
   elsewhere.machine = "another";
+  elsewhere.host = "far-away";
   put(RunFolder{dir}.lock(), lock_text(elsewhere, 0));
-  CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "run", false); }), "--resume"));
+  const std::string message = message_of<UsageError>([&] { create(folder.path(), "run", false); });
+  CHECK(contains(message, "--resume"));
+  CHECK(contains(message, "far-away"));
   CHECK(get(RunFolder{dir}.lock()) == lock_text(elsewhere, 0));
 }
 
