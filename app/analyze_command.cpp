@@ -9,7 +9,7 @@
 #include "analysis/figures.h"
 #include "checkpoint/checkpointing.h"
 #include "commands.h"
-#include "experiment/device.h"
+#include "device/device.h"
 #include "experiment/spec/load.h"
 #include "io/atomic_file.h"
 #include "model/layouts.h"

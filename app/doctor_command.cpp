@@ -6,8 +6,8 @@
 
 #include "comm/launcher.h"
 #include "commands.h"
+#include "device/device.h"
 #include "doctor/doctor.h"
-#include "experiment/device.h"
 #include "process/stop_signals.h"
 #include "spec/error.h"
 #include "telemetry/run_owner.h"

@@ -3,20 +3,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "experiment/device.h"
+#include "device/device.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
 #include "forecast/forecast.h"
 #include "forecast/profile_file.h"
 #include "forecast/step_time.h"
-#include "plan/measure.h"
-#include "plan/operation_timer.h"
+#include "measure/measurement_text.h"
+#include "measure/operation_timer.h"
+#include "plan/figures.h"
 #include "plan/plan_text.h"
 #include "spec/error.h"
-#include "subnet/plan_json.h"
 
 namespace sdp {
 namespace {
@@ -55,11 +54,6 @@ DeviceProfile with_memory(DeviceProfile device, const std::optional<double>& gig
   return device;
 }
 
-Cost cost_of_process(const Experiment& experiment, int process) {
-  const ExperimentSpec& spec = experiment.spec;
-  return cost_of(experiment.plan, experiment.schedule, spec.optimizer, process, spec.train);
-}
-
 /// The process that has the asked worker (its first replica), or else the one with the largest peak.
 int process_to_measure(const Experiment& experiment, const StepMemory& memory,
                        const std::optional<int>& worker) {
@@ -72,7 +66,7 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
     const std::vector<Slot> slots = placement.slots_of(process);
     if (worker && std::any_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.worker == *worker; }))
       return process;
-    const int64_t bytes = memory.peak(cost_of_process(experiment, process), process).total();
+    const int64_t bytes = memory.peak(cost_of(experiment, process), process).total();
     if (bytes > largest_bytes) {
       largest = process;
       largest_bytes = bytes;
@@ -88,7 +82,7 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const Machine machine = machine_of(arguments, train);
   const StepMeasurement measured =
       measure_step(experiment, process, choose_device(train.device, Ranks{}), kMeasuredSteps);
-  const Cost cost = cost_of_process(experiment, process);
+  const Cost cost = cost_of(experiment, process);
   const StepSeconds planned =
       step_seconds(experiment.plan, experiment.schedule, train, cost, process, machine.times, machine.device);
   const StepPrediction predicted{.peak = memory.peak(cost, process), .step_ms = 1e3 * planned.step_s()};
@@ -98,14 +92,9 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
 
 std::string plan_text(const Experiment& experiment, const PlanArguments& arguments) {
   const Machine machine = machine_of(arguments, experiment.spec.train);
-  const Forecast forecast =
-      forecast_of(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec,
-                  with_memory(machine.device, arguments.memory_gigabytes), machine.times);
-  if (!arguments.json) return describe_plan(experiment, forecast);
-  nlohmann::ordered_json json =
-      plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec);
-  add_forecast(json, forecast);
-  return json.dump(2) + "\n";
+  const PlanFigures figures =
+      figures_of(experiment, with_memory(machine.device, arguments.memory_gigabytes), machine.times);
+  return arguments.json ? to_json(figures) : describe_plan(figures, experiment.spec);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // The spec of a run's folder, for the commands that look at a finished or interrupted run.
 
 #include "commands.h"
-#include "experiment/experiment.h"
+#include "plan/experiment.h"
 
 namespace sdp {
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "commands.h"
-#include "experiment/version.h"
+#include "device/version.h"
 #include "spec/error.h"
 
 namespace {
@@ -203,7 +203,8 @@ int run(int argc, char** argv) {
   if (*report_app) return sdp::report_command(report);
   if (*analyze_app) return sdp::analyze_command(analyze);
   if (*doctor_app) return sdp::doctor_command(doctor);
-  if (*spec_app) return sdp::spec_command(schema, model.empty() ? sdp::ChosenNames() : sdp::ChosenNames{{"model", model}});
+  if (*spec_app)
+    return sdp::spec_command(schema, model.empty() ? sdp::ChosenNames() : sdp::ChosenNames{{"model", model}});
   train.resume = resume_of(resume);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
   return sdp::train_command(train);

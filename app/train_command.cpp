@@ -13,7 +13,8 @@
 #include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
-#include "experiment/device.h"
+#include "device/device.h"
+#include "device/placed_ranks.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
 #include "experiment/spec/resume.h"
@@ -21,7 +22,7 @@
 #include "hub/library_files.h"
 #include "process/stop_signals.h"
 #include "spec/error.h"
-#include "subnet/plan_json.h"
+#include "subnet/identity.h"
 #include "subnet/plan_warnings.h"
 #include "telemetry/work.h"
 #include "train/out_of_memory.h"
@@ -92,7 +93,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
   for (std::string& warning : plan_warnings(experiment.plan))
     warnings.push_back(std::move(warning));
-  const Ranks ranks = placed_ranks(started, experiment);
+  const Ranks ranks = placed_ranks(started, experiment.nodes);
   const at::Device device = choose_device(spec.train.device, ranks);
   if (spec.train.deterministic) use_deterministic_kernels();
   prepare_device(device);

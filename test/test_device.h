@@ -14,7 +14,7 @@ namespace sdp {
 
 /// Throws, so that the test fails, where the name is none of the two or no GPU is visible. On CUDA kernels
 /// are deterministic where LibTorch has such, so that what has to be equal to the bit on a CPU has to be
-/// there too, and fp32 is fp32 (as after prepare_device() in experiment/device.h).
+/// there too, and fp32 is fp32 (as after prepare_device() in device/device.h).
 inline at::Device test_device() {
   const char* const name = std::getenv("SDP_TEST_DEVICE");
   if (!name || name == std::string("cpu")) return at::kCPU;

@@ -9,13 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files/digest.h"
+#include "device/version.h"
 #include "engine/finite.h"
 #include "experiment/spec/print.h"
-#include "experiment/version.h"
 #include "io/atomic_file.h"
 #include "model/slices.h"
+#include "plan/figures.h"
 #include "spec/error.h"
-#include "subnet/plan_json.h"
 
 namespace sdp {
 namespace {
@@ -96,11 +96,9 @@ Manifest manifest_of(const Experiment& experiment, const RunProgress& progress) 
 }
 
 RunDescription describe_run(const Experiment& experiment, const RunHistory& history) {
-  return {
-      .spec_yaml = to_yaml(experiment.spec),
-      .plan_json =
-          plan_json(experiment.plan, experiment.schedule, experiment.nodes, experiment.spec).dump(2) + "\n",
-      .run_json = history_text(history)};
+  return {.spec_yaml = to_yaml(experiment.spec),
+          .plan_json = to_json(figures_of(experiment)),
+          .run_json = history_text(history)};
 }
 
 std::vector<ManifestFile> write_description(const RunDescription& description,

@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "comm/connect_beside.h"
+#include "device/device.h"
 #include "doctor/exchange.h"
 #include "doctor/folders.h"
 #include "doctor/judge.h"
 #include "doctor/rates.h"
 #include "doctor/regimes.h"
-#include "experiment/device.h"
 #include "io/atomic_file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"

@@ -11,9 +11,9 @@
 #include <sstream>
 
 #include "comm/cores.h"
+#include "device/device.h"
+#include "device/version.h"
 #include "doctor/network.h"
-#include "experiment/device.h"
-#include "experiment/version.h"
 #include "process/memory.h"
 #include "spec/json_fields.h"
 #include "telemetry/run_owner.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "plan/measure.h"
+#include "measure/measure.h"
 #include "spec/json_fields.h"
 #include "text/units.h"
 

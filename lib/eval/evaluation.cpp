@@ -7,7 +7,8 @@
 #include <cmath>
 #include <type_traits>
 
-#include "experiment/device.h"
+#include "device/device.h"
+#include "model/layouts.h"
 #include "model/logit_rows.h"
 #include "telemetry/work.h"
 

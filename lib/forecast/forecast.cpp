@@ -69,7 +69,7 @@ EngineWay reduced_otherwise(EngineWay way) {
 
 /// What a process takes and sends in a step, and how long that takes.
 struct ProcessStep {
-  PeakBytes peak;
+  MemoryByKind peak;
   int64_t most_activations = 0;
   int64_t bytes_sent = 0;
   StepSeconds seconds;
@@ -181,16 +181,16 @@ StepForecast forecast_fsdp(const EngineWay& ddp, const Machine& machine) {
   const Cost cost = cost_of(ddp.plan, ddp.schedule, ddp.spec.optimizer, 0, ddp.spec.train);
   const StepMemory memory(ddp.plan, ddp.schedule, ddp.spec.train);
   const auto peak_at = [&](int64_t batch_size) {
-    return PeakBytes{.activations = memory.most_activations(cost, 0, batch_size),
-                     .weights = bytes.weights + bytes.gathered_weights,
-                     .gradients = bytes.gradients + bytes.unit_gradients,
-                     .optimizer = bytes.optimizer,
-                     .buckets = bytes.reduce_buffer};
+    return MemoryByKind{.weights = bytes.weights + bytes.gathered_weights,
+                        .gradients = bytes.gradients + bytes.unit_gradients,
+                        .optimizer = bytes.optimizer,
+                        .activations = memory.most_activations(cost, 0, batch_size),
+                        .buckets = bytes.reduce_buffer};
   };
   const auto times = static_cast<int64_t>(micro_batches(ddp));
   const int64_t forward = times * bytes.gather_sent;
   const int64_t backward = times * (bytes.gather_sent + bytes.reduce_sent);
-  const PeakBytes peak = peak_at(ddp.spec.train.batch_size_per_worker);
+  const MemoryByKind peak = peak_at(ddp.spec.train.batch_size_per_worker);
   ProcessStep step{
       .peak = peak, .most_activations = peak.activations, .bytes_sent = forward + backward, .seconds = {}};
   step.seconds = step_seconds(ddp.plan, ddp.schedule, ddp.spec.train, cost, 0, machine.times, device);
@@ -215,11 +215,15 @@ int64_t global_batch_size(const ExperimentSpec& spec, const Placement& placement
 
 }  // namespace
 
-Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const NodeMap& nodes,
-                     const ExperimentSpec& spec, const DeviceProfile& device, const OperationTimes& times) {
+Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
+                     const DeviceProfile& device, const OperationTimes& times) {
+  const ExperimentSpec& spec = experiment.spec;
+  const SubnetPlan& plan = experiment.plan;
+  const Schedule& schedule = experiment.schedule;
+  const NodeMap& nodes = experiment.nodes;
   const Machine machine{device, nodes, times};
   const EngineWay own{"this plan", plan, schedule, spec, Collectives::kEngine};
-  const std::vector<Cost> own_costs = costs_of(own);
+  const std::vector<Cost> own_costs(costs.begin(), costs.begin() + own.different_processes());
   const std::vector<int64_t> own_between = between_nodes(schedule, nodes);
   const std::vector<ProcessStep> own_steps = steps_of(own, own_costs, own_between, machine);
   Forecast forecast{.device = device,
@@ -234,9 +238,9 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   forecast.per_process.resize(static_cast<size_t>(schedule.placement.processes),
                               forecast.per_process.front());
 
-  const auto add = [&](const EngineWay& way, const std::vector<Cost>& costs) {
+  const auto add = [&](const EngineWay& way, const std::vector<Cost>& of_way) {
     forecast.others.push_back(
-        forecast_engine(way, costs, steps_of(way, costs, own_between, machine), device));
+        forecast_engine(way, of_way, steps_of(way, of_way, own_between, machine), device));
   };
   // Whole branches are the fewest units; with full coverage it does not matter what they are.
   const SubnetPlan dense = dense_plan(plan, Construction::kBlock);
@@ -253,10 +257,10 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   forecast.others.push_back(forecast_fsdp(ddp, machine));
   if (spec.train.accumulate_steps > 1)
     for (const EngineWay& way : {reduced_otherwise(zero2), reduced_otherwise(own)}) {
-      const std::vector<Cost> costs = costs_of(way);
+      const std::vector<Cost> way_costs = costs_of(way);
       const std::vector<ProcessStep> steps =
-          steps_of(way, costs, between_nodes(way.schedule, nodes), machine);
-      forecast.others.push_back(forecast_engine(way, costs, steps, device));
+          steps_of(way, way_costs, between_nodes(way.schedule, nodes), machine);
+      forecast.others.push_back(forecast_engine(way, way_costs, steps, device));
     }
   add(checkpointing_ddp, costs_of(checkpointing_ddp));
   forecast.others.push_back(forecast_fsdp(checkpointing_ddp, machine));
@@ -267,11 +271,16 @@ Forecast forecast_of(const SubnetPlan& plan, const Schedule& schedule, const Nod
   return forecast;
 }
 
-Verdict verdict_of(const Forecast& forecast) {
+std::vector<StepForecast> Forecast::ways() const {
+  std::vector<StepForecast> all = {plan};
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
+}
+
+Verdict Forecast::verdict() const {
   constexpr double kNoticeable = 0.95;
   constexpr size_t kWaysWithoutCheckpointing = 4;  // DDP, ZeRO-1, ZeRO-2, FSDP
-  const StepForecast& plan = forecast.plan;
-  const StepForecast& ddp = forecast.others.front();
+  const StepForecast& ddp = others.front();
   const auto share_of = [&](const StepForecast& way) {
     return static_cast<double>(plan.peak.total()) / static_cast<double>(way.peak.total());
   };
@@ -281,7 +290,7 @@ Verdict verdict_of(const Forecast& forecast) {
                   .smallest_share = share_of(ddp),
                   .is_the_only_to_fit = plan.fits};
   for (size_t i = 0; i < kWaysWithoutCheckpointing; ++i) {
-    const StepForecast& way = forecast.others[i];
+    const StepForecast& way = others[i];
     if (way.fits) verdict.is_the_only_to_fit = false;
     if (share_of(way) <= verdict.smallest_share) continue;
     verdict.smallest = way.name;

@@ -46,10 +46,9 @@ ModelParallelTraffic model_parallel_traffic(const ModelLayout& layout, Precision
   const std::vector<int64_t> inputs = block_inputs(layout);
   const int stages = std::max(1, std::min(processes, static_cast<int>(inputs.size())));
   return {.global_batch_size = global_batch_size,
-          .tensor_processes = processes,
-          .tensor_bytes_sent = std::llround(2 * (t - 1) / t * static_cast<double>(reduced * bytes)),
-          .pipeline_stages = stages,
-          .pipeline_bytes_sent = most_at_a_stage(inputs, stages) * bytes};
+          .tensor = {.processes = processes,
+                     .bytes_sent = std::llround(2 * (t - 1) / t * static_cast<double>(reduced * bytes))},
+          .pipeline = {.stages = stages, .bytes_sent = most_at_a_stage(inputs, stages) * bytes}};
 }
 
 }  // namespace sdp

@@ -12,11 +12,36 @@ namespace sdp {
 
 /// Of a step with the same global batch, all of whose samples pass through every process.
 struct ModelParallelTraffic {
-  int64_t global_batch_size = 0;    ///< samples
-  int tensor_processes = 1;         ///< t
-  int64_t tensor_bytes_sent = 0;    ///< by each process
-  int pipeline_stages = 1;          ///< a process each; no more than the model has blocks
-  int64_t pipeline_bytes_sent = 0;  ///< by the process that sends the most
+  struct Tensor {
+    int processes = 1;       ///< t
+    int64_t bytes_sent = 0;  ///< by each process
+
+    template <class Visitor>
+    static void fields(Visitor& field) {
+      field("processes", &Tensor::processes);
+      field("bytes_sent_per_step", &Tensor::bytes_sent);
+    }
+  };
+  struct Pipeline {
+    int stages = 1;          ///< a process each; no more than the model has blocks
+    int64_t bytes_sent = 0;  ///< by the process that sends the most
+
+    template <class Visitor>
+    static void fields(Visitor& field) {
+      field("stages", &Pipeline::stages);
+      field("bytes_sent_per_step", &Pipeline::bytes_sent);
+    }
+  };
+  int64_t global_batch_size = 0;  ///< samples
+  Tensor tensor;
+  Pipeline pipeline;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("global_batch_size", &ModelParallelTraffic::global_batch_size);
+    field("tensor", &ModelParallelTraffic::tensor);
+    field("pipeline", &ModelParallelTraffic::pipeline);
+  }
 };
 
 /// Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM", section 3): each branch is divided over the t

@@ -17,7 +17,7 @@
 // [pixels, in k^2] x [in k^2, out] (implicit GEMM, Chetlur et al. 2014).
 //
 // On the device itself nothing has to be assumed: `plan --device measure` replaces the formula of a pass by
-// the time of that operation on its true shape (plan/operation_timer.h).
+// the time of that operation on its true shape (measure/operation_timer.h).
 
 #include <cstdint>
 #include <functional>

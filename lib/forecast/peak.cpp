@@ -56,8 +56,8 @@ class StepSimulation {
   std::vector<int64_t> accumulated_;  ///< by bucket: buffers in which gradients are added up, now
   std::vector<int64_t> unreduced_;    ///< by bucket: the own share of the gradients, until it is there
   ExchangeOrder order_;
-  PeakBytes now_;
-  PeakBytes peak_;
+  MemoryByKind now_;
+  MemoryByKind peak_;
   int64_t most_activations_ = 0;
 };
 

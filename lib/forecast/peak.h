@@ -7,25 +7,15 @@
 #include <functional>
 
 #include "forecast/step_sizes.h"
+#include "memory/kinds.h"
 #include "subnet/accounting.h"
 #include "subnet/schedule.h"
 
 namespace sdp {
 
-/// By the kinds of memory/allocations.h.
-struct PeakBytes {
-  int64_t activations = 0;  ///< kept for the backward pass, and workspace
-  int64_t weights = 0;
-  int64_t gradients = 0;
-  int64_t optimizer = 0;
-  int64_t buckets = 0;  ///< packed, sent, received; new values on their way
-
-  int64_t total() const { return activations + weights + gradients + optimizer + buckets; }
-};
-
-/// The most of a step, each at its own moment.
+/// The most of a step, each when it is largest.
 struct StepMaxima {
-  PeakBytes peak;
+  MemoryByKind peak;
   int64_t activations = 0;  ///< of activations alone
 };
 
@@ -40,7 +30,7 @@ class StepMemory {
 
   /// At the batch size of `train`.
   StepMaxima maxima(const Cost& cost, int process) const;
-  PeakBytes peak(const Cost& cost, int process) const { return maxima(cost, process).peak; }
+  MemoryByKind peak(const Cost& cost, int process) const { return maxima(cost, process).peak; }
   /// The most that activations alone take at any time of a step of this batch size per worker.
   int64_t most_activations(const Cost& cost, int process, int64_t batch_size) const;
   /// Largest batch size per worker whose step's peak is at most `memory_bytes`.

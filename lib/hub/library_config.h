@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "experiment/experiment.h"
+#include "plan/experiment.h"
 
 namespace sdp {
 

@@ -21,7 +21,7 @@ class Ledger {
   void add(const void* data, int64_t bytes) {
     const std::lock_guard lock(mutex_);
     blocks_[data] = {.bytes = bytes, .kind = current_kind};
-    at(now_, current_kind) += bytes;
+    now_[current_kind] += bytes;
     total_ += bytes;
     if (total_ <= peak_total_) return;
     peak_total_ = total_;
@@ -32,7 +32,7 @@ class Ledger {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return;  // given out before counting began
-    at(now_, found->second.kind) -= found->second.bytes;
+    now_[found->second.kind] -= found->second.bytes;
     total_ -= found->second.bytes;
     blocks_.erase(found);
   }
@@ -41,8 +41,8 @@ class Ledger {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return;
-    at(now_, found->second.kind) -= found->second.bytes;
-    at(now_, kind) += found->second.bytes;
+    now_[found->second.kind] -= found->second.bytes;
+    now_[kind] += found->second.bytes;
     found->second.kind = kind;
   }
 
@@ -65,9 +65,6 @@ class Ledger {
     int64_t bytes = 0;
     MemoryKind kind = MemoryKind::kActivations;
   };
-  static int64_t& at(MemoryByKind& memory, MemoryKind kind) {
-    return memory.bytes[static_cast<size_t>(kind)];
-  }
 
   mutable std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;
@@ -130,29 +127,6 @@ void count_cuda(c10::Device device) {
 #endif
 
 }  // namespace
-
-std::string_view name_of(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::kActivations:
-      return "activations";
-    case MemoryKind::kWeights:
-      return "weights";
-    case MemoryKind::kGradients:
-      return "gradients";
-    case MemoryKind::kOptimizer:
-      return "optimizer";
-    case MemoryKind::kBuckets:
-      return "buckets";
-  }
-  return "";
-}
-
-int64_t MemoryByKind::total() const {
-  int64_t sum = 0;
-  for (int64_t kind : bytes)
-    sum += kind;
-  return sum;
-}
 
 void count_allocations(c10::Device device) {
   static std::once_flag once;

@@ -4,37 +4,16 @@
 // and comes back, so that nothing is forgotten and nothing counted twice: a layer around LibTorch's CPU
 // allocator, and the trace of its CUDA allocator.
 //
-// The kind of an allocation is that of the innermost MemoryScope of its thread; tensors that somebody else
-// allocates, as autograd does gradients, can be booked over.
+// Bytes are those asked for; the CUDA allocator rounds them up to multiples of 512. The kind of an allocation
+// is that of the innermost MemoryScope of its thread; tensors that somebody else allocates, as autograd does
+// gradients, can be booked over.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
-#include <array>
-#include <cstdint>
-#include <string_view>
+#include "memory/kinds.h"
 
 namespace sdp {
-
-enum class MemoryKind {
-  kActivations,  ///< everything else of a step: activations, batches, workspace
-  kWeights,      ///< values that the forward pass uses, BatchNorm statistics
-  kGradients,    ///< as autograd leaves them, accumulated, averaged
-  kOptimizer,    ///< master values and moments
-  kBuckets,      ///< what is packed, sent and received
-};
-inline constexpr int kMemoryKinds = 5;
-
-/// "activations", "weights", ...
-std::string_view name_of(MemoryKind kind);
-
-/// Bytes asked for; the CUDA allocator rounds them up to multiples of 512.
-struct MemoryByKind {
-  std::array<int64_t, kMemoryKinds> bytes = {};
-
-  int64_t operator[](MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
-  int64_t total() const;
-};
 
 /// Begins to count what is allocated on the device from now on, for good. Once a process, before the tensors
 /// that are to be counted. A second call does nothing.

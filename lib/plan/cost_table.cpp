@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,23 +15,21 @@
 namespace sdp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr size_t kColumns = 9;
-using Figures = std::array<std::optional<double>, kColumns>;
+/// By column; none where there is no such figure.
+using Columns = std::array<std::optional<double>, kColumns>;
 
-Figures figures_of(const Json& cost) {
-  const auto of = [&](const char* key) { return cost[key].get<double>(); };
+Columns columns_of(const ProcessFigures& process) {
   std::optional<double> peak;
-  if (cost.contains("peak_bytes")) peak = cost["peak_bytes"]["total"].get<double>();
-  return {static_cast<double>(cost["units"].size()),
-          of("parameters"),
-          of("flops_per_sample"),
-          of("parameter_bytes"),
-          of("gradient_bytes"),
-          of("optimizer_bytes"),
-          of("activation_bytes"),
-          of("bytes_sent_per_step"),
+  if (process.peak_bytes) peak = static_cast<double>(process.peak_bytes->total());
+  return {static_cast<double>(process.units.size()),
+          static_cast<double>(process.parameters),
+          process.flops_per_sample,
+          static_cast<double>(process.parameter_bytes),
+          static_cast<double>(process.gradient_bytes),
+          static_cast<double>(process.optimizer_bytes),
+          static_cast<double>(process.activation_bytes),
+          static_cast<double>(process.bytes_sent_per_step()),
           peak};
 }
 
@@ -50,10 +47,10 @@ constexpr std::array<Format, kColumns> kFormats = {units_text, format_count, for
                                                    bytes_text, bytes_text,   bytes_text,
                                                    bytes_text, bytes_text,   bytes_text};
 
-std::vector<std::string> texts_of(const Figures& figures) {
+std::vector<std::string> texts_of(const Columns& columns) {
   std::vector<std::string> texts;
   for (size_t column = 0; column < kColumns; ++column)
-    texts.push_back(figures[column] ? kFormats[column](*figures[column]) : "");
+    texts.push_back(columns[column] ? kFormats[column](*columns[column]) : "");
   return texts;
 }
 
@@ -63,7 +60,7 @@ struct Group {
   std::vector<int> numbers;
 };
 
-std::vector<Group> groups_of(const std::vector<Figures>& rows) {
+std::vector<Group> groups_of(const std::vector<Columns>& rows) {
   std::vector<Group> groups;
   for (int number = 0; number < static_cast<int>(rows.size()); ++number) {
     std::vector<std::string> texts = texts_of(rows[number]);
@@ -79,11 +76,11 @@ std::vector<Group> groups_of(const std::vector<Figures>& rows) {
 
 /// Column by column; nothing where a row has nothing.
 template <class Summary>
-Figures summary_of(const std::vector<Figures>& rows, Summary summary) {
-  Figures result;
+Columns summary_of(const std::vector<Columns>& rows, Summary summary) {
+  Columns result;
   for (size_t column = 0; column < kColumns; ++column) {
     std::vector<double> values;
-    for (const Figures& row : rows)
+    for (const Columns& row : rows)
       if (row[column]) values.push_back(*row[column]);
     if (values.size() == rows.size()) result[column] = summary(values);
   }
@@ -105,7 +102,8 @@ double mean(const std::vector<double>& values) {
 
 }  // namespace
 
-std::string cost_table(const std::string& of, const Json& costs, const Json* dense) {
+std::string cost_table(const std::string& of, const std::vector<ProcessFigures>& processes,
+                       const ProcessFigures* dense) {
   constexpr size_t kMostCharacters = 20;  // of a row's numbers
   TextTable table({of, "units", "parameters", "FLOPs/sample", "values", "gradients", "optimizer",
                    "saved activations", "sent/step", "peak"});
@@ -113,9 +111,9 @@ std::string cost_table(const std::string& of, const Json& costs, const Json* den
     texts.insert(texts.begin(), name);
     table.add_row(std::move(texts));
   };
-  std::vector<Figures> rows;
-  for (const Json& cost : costs)
-    rows.push_back(figures_of(cost));
+  std::vector<Columns> rows;
+  for (const ProcessFigures& process : processes)
+    rows.push_back(columns_of(process));
   const std::vector<Group> groups = groups_of(rows);
   for (const Group& group : groups)
     add(format_numbers(group.numbers, kMostCharacters), group.texts);
@@ -124,7 +122,7 @@ std::string cost_table(const std::string& of, const Json& costs, const Json* den
     add("mean", texts_of(summary_of(rows, mean)));
     add("largest", texts_of(summary_of(rows, largest)));
   }
-  if (dense) add("DDP", texts_of(figures_of(*dense)));
+  if (dense) add("DDP", texts_of(columns_of(*dense)));
   return table.str();
 }
 

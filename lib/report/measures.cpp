@@ -170,7 +170,9 @@ Measures measure(const Run& run) {
   measures.steps = steps;
   if (run.epochs_per_step() > 0) measures.epochs = steps * run.epochs_per_step();
   measures.training_flops = steps * run.flops_per_step();
-  measures.largest_parameters = *std::max_element(run.plan.parameters.begin(), run.plan.parameters.end());
+  for (const ProcessFigures& worker : run.plan.per_worker)
+    measures.largest_parameters =
+        std::fmax(measures.largest_parameters, static_cast<double>(worker.parameters));
   add_memory(measures, run);
   const size_t first = run.train.size() > 1 ? 1 : 0;
   std::vector<double> step_ms, samples_per_s, sent;

@@ -40,7 +40,7 @@ struct Measures {
   double peak_optimizer_bytes = kUnknown;
   double peak_buckets_bytes = kUnknown;
   double peak_tensor_memory_per_worker_bytes = kUnknown;  ///< divided by the workers of a process
-  /// Of the whole process that had most, evaluations included (experiment/device.h).
+  /// Of the whole process that had most, evaluations included (device/device.h).
   double peak_process_memory_bytes = kUnknown;
   // Medians over the training lines, without the first, which has the start in it.
   double step_ms = kUnknown;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <stdexcept>
 
 #include "experiment/spec/load.h"
 #include "io/file.h"
@@ -92,31 +92,18 @@ void read_metrics(Run& run, const std::filesystem::path& path) {
   });
 }
 
-/// Reads a whole file of JSON with `take`, whose complaints get the file's name.
-template <class Take>
-void read_json(const std::filesystem::path& path, Take take) {
+PlanFigures read_plan(const std::filesystem::path& path) {
   const std::string text = read_text(path);
   try {
-    take(json::parse(text));
-  } catch (const json::exception& error) {
+    PlanFigures plan = figures_from_json(text);
+    // What divides by them does not look again.
+    if (plan.workers < 1 || plan.owners_per_unit < 1 || plan.processes < 1 || plan.flops_share <= 0 ||
+        plan.per_worker.empty())
+      throw std::invalid_argument("it has no workers, owners, processes or FLOPs");
+    return plan;
+  } catch (const std::exception& error) {
     throw DataError(fmt::format("{}: not what sdp-train writes there ({})", path.string(), error.what()));
   }
-}
-
-PlanFigures plan_figures(const json& plan, const std::filesystem::path& path) {
-  PlanFigures figures{.workers = plan.at("workers").get<int64_t>(),
-                      .owners_per_unit = plan.at("owners_per_unit").get<int64_t>(),
-                      .processes = plan.at("processes").get<int64_t>(),
-                      .flops_share = plan.at("flops_share").get<double>()};
-  // What divides by them does not look again.
-  if (figures.workers < 1 || figures.owners_per_unit < 1 || figures.processes < 1 ||
-      plan.at("per_worker").empty())
-    throw DataError(fmt::format("{}: a plan without workers, owners or processes", path.string()));
-  for (const json& worker : plan.at("per_worker")) {
-    figures.flops_per_sample.push_back(worker.at("flops_per_sample").get<double>());
-    figures.parameters.push_back(worker.at("parameters").get<double>());
-  }
-  return figures;
 }
 
 }  // namespace
@@ -142,7 +129,9 @@ int64_t Run::samples_per_step() const {
 }
 
 double Run::flops_per_step() const {
-  const double all_workers = std::accumulate(plan.flops_per_sample.begin(), plan.flops_per_sample.end(), 0.0);
+  double all_workers = 0;
+  for (const ProcessFigures& worker : plan.per_worker)
+    all_workers += worker.flops_per_sample;
   return static_cast<double>(spec.train.batch_size_per_worker * spec.train.accumulate_steps *
                              spec.subnetwork.replicas) *
          all_workers;
@@ -158,7 +147,7 @@ Run read_run(const std::filesystem::path& dir) {
   check_run_files(folder, /*to_write=*/false);
   Run run{.dir = dir, .spec = load_saved_spec(folder.spec())};
   run.history = read_history(folder.history()).value_or(RunHistory{});
-  read_json(folder.plan(), [&](const json& plan) { run.plan = plan_figures(plan, folder.plan()); });
+  run.plan = read_plan(folder.plan());
   read_metrics(run, folder.metrics());
   run.end = read_summary(folder.summary());
   return run;

@@ -9,21 +9,12 @@
 #include <vector>
 
 #include "experiment/spec/experiment_spec.h"
+#include "plan/figures.h"
 #include "telemetry/metrics.h"
 #include "telemetry/run_history.h"
 #include "telemetry/run_summary.h"
 
 namespace sdp {
-
-/// Of plan.json.
-struct PlanFigures {
-  int64_t workers = 1;
-  int64_t owners_per_unit = 1;
-  int64_t processes = 1;
-  double flops_share = 1;                     ///< of the full model's FLOPs, mean over workers
-  std::vector<double> flops_per_sample = {};  ///< of training, by worker
-  std::vector<double> parameters = {};        ///< by worker
-};
 
 struct Run {
   std::filesystem::path dir = {};

@@ -1,48 +1,111 @@
 #pragma once
 
 // Plain structs to JSON and back by one list of their fields: `template <class Visitor> static void
-// fields(Visitor& field)`, which calls field("name", &Struct::member) for each.
+// fields(Visitor& field)`, which calls field("name", &Struct::member) for each. A member may be a number, a
+// text, an enum with SDP_ENUM_NAMES, a struct with such a list, a vector of these, or optional, whose key is
+// left out where it has no value. A member function without arguments is a figure that is written and not
+// read back.
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "spec/field.h"
 
 namespace sdp {
 
-/// Keys in the order of the list; enums by their names (SDP_ENUM_NAMES).
-template <class Struct>
-nlohmann::ordered_json json_of(const Struct& value) {
-  nlohmann::ordered_json json;
-  auto field = [&]<class Member>(const char* name, Member Struct::*member) {
-    if constexpr (std::is_enum_v<Member>) {
-      json[name] = std::string(name_of(value.*member));
-    } else {
-      json[name] = value.*member;
-    }
-  };
-  Struct::fields(field);
-  return json;
+namespace json_fields {
+
+struct AnyVisitor {
+  template <class Member>
+  void operator()(const char*, Member) {}
+};
+template <class T>
+concept HasFields = requires(AnyVisitor& visitor) {
+  T::fields(visitor);
+};
+
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+template <class T>
+struct IsListOfStructs : std::false_type {};
+template <class T>
+struct IsListOfStructs<std::vector<T>> : std::bool_constant<HasFields<T>> {};
+
+}  // namespace json_fields
+
+/// What a key that is not there means.
+enum class MissingKeys { kError, kKeepDefault };
+
+template <class T>
+nlohmann::ordered_json json_of(const T& value) {
+  using namespace json_fields;
+  if constexpr (HasFields<T>) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::object();
+    auto field = [&](const char* name, auto member) {
+      const auto& figure = std::invoke(member, value);
+      if constexpr (IsOptional<std::remove_cvref_t<decltype(figure)>>::value) {
+        if (figure) json[name] = json_of(*figure);
+      } else {
+        json[name] = json_of(figure);
+      }
+    };
+    T::fields(field);
+    return json;
+  } else if constexpr (IsListOfStructs<T>::value) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::array();
+    for (const auto& element : value)
+      json.push_back(json_of(element));
+    return json;
+  } else if constexpr (std::is_enum_v<T>) {
+    return std::string(name_of(value));
+  } else {
+    return value;
+  }
 }
 
-/// Every field must be there. Throws nlohmann::json::exception or std::invalid_argument, which say what is
-/// wrong.
+/// Throws nlohmann::json::exception or std::invalid_argument, which say what is wrong; `key`: of the value.
+template <class T>
+void read_json(const nlohmann::ordered_json& json, T& value, MissingKeys missing = MissingKeys::kError,
+               const std::string& key = "value") {
+  using namespace json_fields;
+  if constexpr (HasFields<T>) {
+    auto field = [&]<class Member>(const char* name, Member member) {
+      if constexpr (std::is_member_object_pointer_v<Member>) {
+        auto& figure = value.*member;
+        constexpr bool is_optional = IsOptional<std::remove_cvref_t<decltype(figure)>>::value;
+        if ((is_optional || missing == MissingKeys::kKeepDefault) && !json.contains(name)) return;
+        if constexpr (is_optional)
+          read_json(json.at(name), figure.emplace(), missing, name);
+        else
+          read_json(json.at(name), figure, missing, name);
+      }
+    };
+    T::fields(field);
+  } else if constexpr (IsListOfStructs<T>::value) {
+    value.clear();
+    for (const nlohmann::ordered_json& element : json.get_ref<const nlohmann::ordered_json::array_t&>())
+      read_json(element, value.emplace_back(), missing, key);
+  } else if constexpr (std::is_enum_v<T>) {
+    const auto text = json.get<std::string>();
+    for (const auto& [candidate, name] : EnumNames<T>::values)
+      if (name == text) return static_cast<void>(value = candidate);
+    throw std::invalid_argument(key + " cannot be " + text);
+  } else {
+    json.get_to(value);
+  }
+}
+
 template <class Struct>
-Struct struct_of(const nlohmann::ordered_json& json) {
+Struct struct_of(const nlohmann::ordered_json& json, MissingKeys missing = MissingKeys::kError) {
   Struct value;
-  auto field = [&]<class Member>(const char* name, Member Struct::*member) {
-    if constexpr (std::is_enum_v<Member>) {
-      const std::string text = json.at(name).get<std::string>();
-      for (const auto& [candidate, candidate_name] : EnumNames<Member>::values)
-        if (candidate_name == text) return static_cast<void>(value.*member = candidate);
-      throw std::invalid_argument(std::string(name) + " cannot be " + text);
-    } else {
-      json.at(name).get_to(value.*member);
-    }
-  };
-  Struct::fields(field);
+  read_json(json, value, missing);
   return value;
 }
 

@@ -124,6 +124,11 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
   return cost;
 }
 
+Cost cost_of(const Experiment& experiment, int process) {
+  return cost_of(experiment.plan, experiment.schedule, experiment.spec.optimizer, process,
+                 experiment.spec.train);
+}
+
 ScheduleOptions schedule_options(const ExperimentSpec& spec) {
   ScheduleOptions options;
   options.precision = spec.train.precision;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "subnet/schedule.h"
+#include "subnet/experiment.h"
 
 namespace sdp {
 
@@ -30,6 +30,21 @@ struct Cost {
 
   int64_t bytes_sent_per_step() const { return reduce_bytes_per_step + gather_bytes_per_step; }
   int64_t state_bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
+
+  /// Those of plan.json (spec/json_fields.h).
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("units", &Cost::units);
+    field("parameters", &Cost::parameters);
+    field("flops_per_sample", &Cost::flops_per_sample);
+    field("parameter_bytes", &Cost::parameter_bytes);
+    field("gradient_bytes", &Cost::gradient_bytes);
+    field("optimizer_bytes", &Cost::optimizer_bytes);
+    field("activation_bytes", &Cost::activation_bytes);
+    field("reduce_bytes_per_step", &Cost::reduce_bytes_per_step);
+    field("publish_bytes_per_step", &Cost::gather_bytes_per_step);
+    field("bytes_sent_per_step", &Cost::bytes_sent_per_step);
+  }
 };
 
 /// Names of the moments in checkpoints: SGD momentum_buffer (none without momentum); AdamW exp_avg,
@@ -40,6 +55,8 @@ std::vector<std::string> moment_names(const OptimizerSpec& spec);
 /// checkpointing. FLOPs do not count what checkpointing computes again.
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
              const TrainSpec& train);
+
+Cost cost_of(const Experiment& experiment, int process);
 
 /// By parameter: bytes of the gradient that a worker's backward pass leaves, of what the worker owns.
 std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision, int worker);

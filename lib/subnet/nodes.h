@@ -44,6 +44,14 @@ struct NodeTraffic {
   int64_t between = 0;  ///< to processes of other nodes
   int64_t largest_inside = 0;
   int64_t largest_between = 0;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("inside_bytes_per_step", &NodeTraffic::inside);
+    field("between_bytes_per_step", &NodeTraffic::between);
+    field("largest_inside_bytes_per_step", &NodeTraffic::largest_inside);
+    field("largest_between_bytes_per_step", &NodeTraffic::largest_between);
+  }
 };
 NodeTraffic node_traffic(const Schedule& schedule, const NodeMap& nodes);
 

@@ -23,6 +23,14 @@ struct Spectrum {
   /// every unit it is at least (n-p) / (p (n-1)), however unequal the workers' loads are, where n counts the
   /// workers that own a unit.
   double lambda2_normalized = 0;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("lambda2", &Spectrum::lambda2);
+    field("spectral_gap", &Spectrum::spectral_gap);
+    field("lambda2_bound", &Spectrum::lambda2_bound);
+    field("lambda2_normalized", &Spectrum::lambda2_normalized);
+  }
 };
 
 /// (n-p) / (p (n-1)), 0 for one worker: what lambda2_normalized is at least. n: workers that own a unit.

@@ -47,7 +47,7 @@ struct TrainRecord {
   double data_wait_ms = 0;
   int64_t skipped_samples = 0;  ///< damaged images since the line before (data.on_error: skip)
   // Of the process that has most of it.
-  int64_t peak_process_memory_bytes = 0;  ///< resident so far, or reserved on the GPU (experiment/device.h)
+  int64_t peak_process_memory_bytes = 0;  ///< resident so far, or reserved on the GPU (device/device.h)
   int64_t peak_tensor_memory_bytes = 0;   ///< in the interval: `memory` of a process, all kinds
   int64_t bytes_sent = 0;                 ///< by rank 0, a step
   /// Share of the exchanges' time during which something else was done; null where there were none.

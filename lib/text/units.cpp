@@ -55,6 +55,10 @@ std::string format_percent(double share) {
   return print("%.2f %%", 100 * share);
 }
 
+std::string format_milliseconds(double ms) {
+  return print(ms < 10 ? "%.2f ms" : "%.0f ms", ms);
+}
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   if (seconds < 59.95) return print("%.1f s", seconds);

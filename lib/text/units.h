@@ -14,6 +14,8 @@ std::string format_bytes(int64_t bytes);
 std::string format_count(double count);
 /// 12.34 % of a share of 0.1234.
 std::string format_percent(double share);
+/// 1.23 ms, 123 ms.
+std::string format_milliseconds(double ms);
 /// 12.3 s, 3m 04s, 1h 02m; "?" for what is not a time.
 std::string format_duration(double seconds);
 /// "0 2 4-7" of ascending whole numbers: three and more that follow each other are a range. A text of more

@@ -5,7 +5,7 @@
 
 #include <new>
 
-#include "experiment/device.h"
+#include "device/device.h"
 #include "forecast/peak.h"
 #include "memory/allocations.h"
 #include "subnet/accounting.h"
@@ -23,9 +23,8 @@ std::string reason_of(const std::exception& error) {
 
 std::string kinds_text(const MemoryByKind& memory) {
   std::string text;
-  for (int kind = 0; kind < kMemoryKinds; ++kind)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<MemoryKind>(kind)),
-                        format_bytes(memory.bytes[static_cast<size_t>(kind)]));
+  for (const MemoryKindInfo& kind : kMemoryKinds)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kind.name, format_bytes(memory.*kind.bytes));
   return text;
 }
 
@@ -42,9 +41,8 @@ bool is_out_of_memory(const std::exception& error) {
 
 std::string describe_out_of_memory(const std::exception& error, const Experiment& experiment, int process,
                                    c10::Device device) {
-  const ExperimentSpec& spec = experiment.spec;
-  const Cost cost = cost_of(experiment.plan, experiment.schedule, spec.optimizer, process, spec.train);
-  const PeakBytes planned = StepMemory(experiment.plan, experiment.schedule, spec.train).peak(cost, process);
+  const MemoryByKind planned = StepMemory(experiment.plan, experiment.schedule, experiment.spec.train)
+                                   .peak(cost_of(experiment, process), process);
   const MemoryByKind most = allocated_at_peak();
   return fmt::format(
       "Rank {} is out of memory on {} of {}: {}. Its tensors took {} at most ({}); the plan says {} at the "

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "experiment/experiment.h"
+#include "plan/experiment.h"
 
 namespace sdp {
 

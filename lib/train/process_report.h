@@ -20,7 +20,7 @@ struct ProcessReport {
   double busy_ms = 0;  ///< time without waiting for exchanges and data
   double reduce_bytes = 0, reduce_ms = 0, reduce_wait_ms = 0;
   double publish_bytes = 0, publish_ms = 0, publish_wait_ms = 0;
-  std::array<double, kMemoryKinds> peak_tensor_bytes = {};  ///< by MemoryKind, when most stood
+  std::array<double, kMemoryKinds.size()> peak_tensor_bytes = {};  ///< by MemoryKind, when most stood
 
   template <class Visitor>
   void visit(Visitor visitor) {

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "experiment/device.h"
+#include "device/device.h"
 
 namespace sdp {
 namespace {

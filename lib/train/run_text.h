@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "experiment/experiment.h"
+#include "plan/run_steps.h"
 #include "telemetry/metrics.h"
 
 namespace sdp {

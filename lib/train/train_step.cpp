@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "data/random.h"
-#include "experiment/device.h"
+#include "device/device.h"
 #include "train/loss.h"
 
 namespace sdp {

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "checkpoint/checkpointing.h"
-#include "experiment/device.h"
-#include "experiment/version.h"
+#include "device/device.h"
+#include "device/version.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
 
@@ -47,7 +47,8 @@ ProcessReport Trainer::report() {
       .publish_wait_ms = publish.waited_ms};
   report.busy_ms = ms - report.data_wait_ms - report.reduce_wait_ms - report.publish_wait_ms;
   const MemoryByKind peak = allocated_at_peak();
-  std::copy(peak.bytes.begin(), peak.bytes.end(), report.peak_tensor_bytes.begin());
+  for (size_t kind = 0; kind < kMemoryKinds.size(); ++kind)
+    report.peak_tensor_bytes[kind] = static_cast<double>(peak.*kMemoryKinds[kind].bytes);
   return report;
 }
 

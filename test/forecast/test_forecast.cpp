@@ -26,31 +26,36 @@ ExperimentSpec spec_of_batch(int64_t batch) {
   return spec;
 }
 
-struct Case {
-  SubnetPlan plan;
-  ExperimentSpec spec;
-  Schedule schedule;
-  NodeMap nodes;
+Forecast forecast_on(const Experiment& experiment, const DeviceProfile& device) {
+  std::vector<Cost> costs;
+  for (int process = 0; process < experiment.schedule.placement.processes; ++process)
+    costs.push_back(cost_of(experiment, process));
+  return forecast_of(experiment, costs, device, estimated_times(device, experiment.spec.train.precision));
+}
 
+Experiment experiment_of(const ExperimentSpec& spec, SubnetPlan plan, const Placement& placement,
+                         int64_t processes_per_node) {
+  Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
+  NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes_per_node);
+  return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
+}
+
+/// A process to each worker.
+struct Case : Experiment {
   Case(SubnetPlan the_plan, const ExperimentSpec& the_spec, int64_t processes_per_node)
-      : plan(std::move(the_plan)),
-        spec(the_spec),
-        schedule(make_schedule(plan, make_placement(plan.workers, 1, plan.workers), schedule_options(spec))),
-        nodes(place_on_nodes(schedule, NodePlacement::kInOrder, processes_per_node)) {}
+      : Experiment(experiment_of(the_spec, the_plan, make_placement(the_plan.workers, 1, the_plan.workers),
+                                 processes_per_node)) {}
 
-  Forecast on(const DeviceProfile& device) const {
-    return forecast_of(plan, schedule, nodes, spec, device, estimated_times(device, spec.train.precision));
-  }
+  Forecast on(const DeviceProfile& device) const { return forecast_on(*this, device); }
   int64_t peak(int process, int64_t batch) const {
-    TrainSpec train = spec.train;
-    train.batch_size_per_worker = batch;
-    const Cost cost = cost_of(plan, schedule, spec.optimizer, process, train);
-    return StepMemory(plan, schedule, train).peak(cost, process).total();
+    Experiment other = *this;
+    other.spec.train.batch_size_per_worker = batch;
+    return StepMemory(plan, schedule, other.spec.train).peak(cost_of(other, process), process).total();
   }
   double largest(double (*figure)(const Cost&)) const {
     double result = 0;
     for (int process = 0; process < plan.workers; ++process)
-      result = std::max(result, figure(cost_of(plan, schedule, spec.optimizer, process, spec.train)));
+      result = std::max(result, figure(cost_of(*this, process)));
     return result;
   }
 };
@@ -141,7 +146,7 @@ TEST_CASE("FSDP sends half as much again as data parallelism, in each micro-batc
           Approx(1.5 * static_cast<double>(micro_batches)).epsilon(1e-4));
     CHECK(sent("ZeRO-3/FSDP, checkpointing") == sent("ZeRO-3/FSDP"));
     CHECK(forecast.model_parallel.global_batch_size == 8 * 64 * micro_batches);
-    CHECK(forecast.model_parallel.tensor_processes == 8);
+    CHECK(forecast.model_parallel.tensor.processes == 8);
   }
 }
 
@@ -198,14 +203,11 @@ TEST_CASE("FSDP's peak is its formula's parts and data parallelism's activations
 
 TEST_CASE("replicas share FSDP's state with all other processes") {
   ExperimentSpec spec = spec_of_batch(8);
-  const SubnetPlan plan = test::plan_of(4, 2, 1);
-  const Schedule schedule = make_schedule(plan, make_placement(4, 3, 12), schedule_options(spec));
-  const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, 12);
-  const DeviceProfile device = device_profile("h100", Precision::kFp32);
-  const Forecast forecast =
-      forecast_of(plan, schedule, nodes, spec, device, estimated_times(device, Precision::kFp32));
-  CHECK(way_of(forecast, "ZeRO-3/FSDP").peak.optimizer == fsdp_bytes(plan.layout, spec, 12).optimizer);
-  CHECK(forecast.model_parallel.global_batch_size == 8 * 12);
+  const Experiment replicated = experiment_of(spec, test::plan_of(4, 2, 1), make_placement(4, 3, 12), 12);
+  const Forecast of_it = forecast_on(replicated, device_profile("h100", Precision::kFp32));
+  CHECK(way_of(of_it, "ZeRO-3/FSDP").peak.optimizer ==
+        fsdp_bytes(replicated.plan.layout, spec, 12).optimizer);
+  CHECK(of_it.model_parallel.global_batch_size == 8 * 12);
 }
 
 TEST_CASE("data parallelism is charged rings, which share a node's adapters") {
@@ -257,17 +259,15 @@ TEST_CASE("LLaMA 1B on 64 processes: the verdict says what the table says") {
   half.replicas = 8;
   ExperimentSpec spec = spec_of_batch(8);
   spec.train.precision = Precision::kBf16;
-  const SubnetPlan plan = make_plan(layout_of(model, 1024), half, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(8, 8, 64), schedule_options(spec));
-  const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, 8);
-  const DeviceProfile device = device_profile("h100", Precision::kBf16);
-  const Forecast forecast =
-      forecast_of(plan, schedule, nodes, spec, device, estimated_times(device, Precision::kBf16));
+  const Experiment replicated =
+      experiment_of(spec, make_plan(layout_of(model, 1024), half, 0), make_placement(8, 8, 64), 8);
+  const SubnetPlan& plan = replicated.plan;
+  const Forecast forecast = forecast_on(replicated, device_profile("h100", Precision::kBf16));
   const StepForecast& ddp = way_of(forecast, "DDP");
   // 2 GB of gradients: 63/64 twice, through 8 adapters of 35 GB/s.
   const double bytes = 2.0 * static_cast<double>(plan.layout.parameter_count());
   CHECK(ddp.exchange_ms == Approx(1e3 * 2 * bytes * 63 / 64 / (8 * 35e9)).epsilon(1e-3));
-  const Verdict verdict = verdict_of(forecast);
+  const Verdict verdict = forecast.verdict();
   CHECK(verdict.time_at_equal_flops ==
         Approx(forecast.plan.step_ms / ddp.step_ms / forecast.plan.flops_share));
   CHECK(verdict.pays_in_time == (verdict.time_at_equal_flops < 0.95));

@@ -19,26 +19,26 @@ TEST_CASE("a transformer's tensor parallelism reduces four times a block") {
   for (int t : {2, 8, 64}) {
     const ModelParallelTraffic traffic = model_parallel_traffic(layout, Precision::kBf16, 256, t);
     CHECK(traffic.global_batch_size == 256);
-    CHECK(traffic.tensor_processes == t);
-    CHECK(traffic.tensor_bytes_sent == 18 * 4 * bsh * 2 * 2 * (t - 1) / t);
-    CHECK(traffic.pipeline_stages == std::min(t, 18));  // blocks
-    CHECK(traffic.pipeline_bytes_sent == (t == 2 ? 1 : 2) * bsh * 2);
+    CHECK(traffic.tensor.processes == t);
+    CHECK(traffic.tensor.bytes_sent == 18 * 4 * bsh * 2 * 2 * (t - 1) / t);
+    CHECK(traffic.pipeline.stages == std::min(t, 18));  // blocks
+    CHECK(traffic.pipeline.bytes_sent == (t == 2 ? 1 : 2) * bsh * 2);
   }
 }
 
 TEST_CASE("a pipeline's busiest stage is where the residual stream is largest") {
   const ModelLayout resnet = layout_of_preset("resnet18");
   const auto sent = [&](int stages) {
-    return model_parallel_traffic(resnet, Precision::kFp32, 10, stages).pipeline_bytes_sent;
+    return model_parallel_traffic(resnet, Precision::kFp32, 10, stages).pipeline.bytes_sent;
   };
   CHECK(sent(1) == 0);
   CHECK(sent(2) == 10 * 4 * 128 * 16 * 16);     // between layer2.1 and layer3.0
   CHECK(sent(8) == 10 * 4 * 2 * 64 * 32 * 32);  // to layer1.1 and on to layer2.0
   const ModelLayout mlp = layout_of_preset("mlp");
-  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 4).pipeline_bytes_sent == 10 * 8 * 2 * 64);
-  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 4).tensor_bytes_sent ==
+  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 4).pipeline.bytes_sent == 10 * 8 * 2 * 64);
+  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 4).tensor.bytes_sent ==
         10 * 8 * 4 * 2 * 64 * 3 / 2);
-  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 1).tensor_bytes_sent == 0);
+  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 1).tensor.bytes_sent == 0);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@
 
 #include "checkpoint/checkpoint_keys.h"
 #include "checkpoint/files/safetensors.h"
-#include "experiment/device.h"
+#include "device/device.h"
 #include "experiment/spec/load.h"
 #include "memory/allocations.h"
 #include "model/layouts.h"

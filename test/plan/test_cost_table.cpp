@@ -2,7 +2,6 @@
 
 #include "plan/cost_table.h"
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -12,15 +11,15 @@
 namespace sdp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json cost(int units, int64_t bytes) {
-  Json result = {{"units", std::vector<int>(units, 0)}, {"parameters", 1000}, {"flops_per_sample", 2000}};
-  for (const char* key :
-       {"parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes", "bytes_sent_per_step"})
-    result[key] = bytes;
-  result["peak_bytes"]["total"] = 5 * bytes;
-  return result;
+ProcessFigures cost(int units, int64_t bytes) {
+  ProcessFigures figures;
+  figures.units.resize(units);
+  figures.parameters = 1000;
+  figures.flops_per_sample = 2000;
+  figures.parameter_bytes = figures.gradient_bytes = figures.optimizer_bytes = figures.activation_bytes =
+      figures.gather_bytes_per_step = bytes;
+  figures.peak_bytes = MemoryByKind{.weights = 2 * bytes, .buckets = 3 * bytes};
+  return figures;
 }
 
 /// Lines below the header, single spaces between words.
@@ -39,15 +38,16 @@ std::vector<std::string> rows_of(const std::string& table) {
 }
 
 TEST_CASE("equal workers are one row, and there is nothing to sum up") {
-  Json dense = cost(5, 300);
-  dense.erase("peak_bytes");
-  CHECK(rows_of(cost_table("worker", Json(64, cost(2, 100)), &dense)) ==
+  ProcessFigures dense = cost(5, 300);
+  dense.peak_bytes.reset();
+  CHECK(rows_of(cost_table("worker", std::vector<ProcessFigures>(64, cost(2, 100)), &dense)) ==
         std::vector<std::string>{"0-63 2 1.00 k 2.00 k 100 B 100 B 100 B 100 B 100 B 500 B",
                                  "DDP 5 1.00 k 2.00 k 300 B 300 B 300 B 300 B 300 B"});
 }
 
 TEST_CASE("unequal workers are summed up over all of them") {
-  const Json costs = {cost(2, 100), cost(3, 400), cost(2, 100), cost(2, 100), cost(2, 100)};
+  const std::vector<ProcessFigures> costs = {cost(2, 100), cost(3, 400), cost(2, 100), cost(2, 100),
+                                             cost(2, 100)};
   CHECK(rows_of(cost_table("process", costs, nullptr)) ==
         std::vector<std::string>{"0 2-4 2 1.00 k 2.00 k 100 B 100 B 100 B 100 B 100 B 500 B",
                                  "1 3 1.00 k 2.00 k 400 B 400 B 400 B 400 B 400 B 1.95 KiB",

@@ -18,12 +18,15 @@ inline Run small_run(int64_t seed = 0, int64_t owners = 2) {
   run.spec.train.accumulate_steps = 2;
   run.spec.train.reduce_every = ReduceEvery::kMicroBatch;
   run.spec.train.max_steps = 30;
-  run.plan = {.workers = 4,
-              .owners_per_unit = owners,
-              .processes = 2,
-              .flops_share = 0.5,
-              .flops_per_sample = {100, 200, 300, 400},
-              .parameters = {10, 40, 20, 30}};
+  run.plan.workers = 4;
+  run.plan.owners_per_unit = static_cast<int>(owners);
+  run.plan.processes = 2;
+  run.plan.flops_share = 0.5;
+  for (const auto& [flops, parameters] : {std::pair{100, 10}, {200, 40}, {300, 20}, {400, 30}}) {
+    ProcessFigures& worker = run.plan.per_worker.emplace_back();
+    worker.flops_per_sample = flops;
+    worker.parameters = parameters;
+  }
   return run;
 }
 

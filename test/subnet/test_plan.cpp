@@ -7,9 +7,10 @@
 #include "catch.h"
 #include "model/layouts.h"
 #include "spec/error.h"
+#include "spec/json_fields.h"
 #include "subnet/accounting.h"
+#include "subnet/identity.h"
 #include "subnet/plan.h"
-#include "subnet/plan_json.h"
 
 namespace sdp {
 namespace {
@@ -230,7 +231,7 @@ class PlanFile {
 TEST_CASE("an assignment file gives its owners back") {
   const ModelLayout layout = layout_of(resnet(16));
   const SubnetPlan published = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 11);
-  const PlanFile file(plan_identity_json(published).dump());
+  const PlanFile file(json_of(identity_of(published)).dump());
   CHECK(plan_hash(make_plan(layout, file.spec(4, "2/4"), 0)) == plan_hash(published));
   CHECK_THAT(file.error(4, "3/4"), Catch::Matchers::Contains("expected 3 different workers"));
   CHECK_THAT(file.error(2, "1"), Catch::Matchers::Contains("out of 0..1"));

@@ -8,8 +8,8 @@
 
 #include "catch.h"
 #include "subnet/exchange.h"
+#include "subnet/identity.h"
 #include "subnet/plan.h"
-#include "subnet/plan_json.h"
 #include "subnet/random_bits.h"
 #include "subnet/schedule.h"
 #include "subnet/spectral.h"

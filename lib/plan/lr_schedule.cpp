@@ -1,4 +1,4 @@
-#include "experiment/lr_schedule.h"
+#include "plan/lr_schedule.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "plan/operation_timer.h"
+#include "measure/operation_timer.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-#include "experiment/device.h"
+#include "device/device.h"
 #include "model/conv.h"
 #include "model/linear_cross_entropy.h"
 #include "model/logit_rows.h"

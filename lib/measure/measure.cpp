@@ -1,4 +1,4 @@
-#include "plan/measure.h"
+#include "measure/measure.h"
 
 #include <ATen/ATen.h>
 
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "comm/alone.h"
+#include "device/device.h"
 #include "engine/engine.h"
-#include "experiment/device.h"
 #include "model/tensor_source.h"
 #include "train/train_step.h"
 

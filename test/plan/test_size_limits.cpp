@@ -11,11 +11,12 @@
 #include "experiment/spec/load.h"
 #include "forecast/forecast.h"
 #include "model/layouts.h"
+#include "plan/figures.h"
 #include "spec/error.h"
+#include "spec/json_fields.h"
 #include "spec/one_of.h"
 #include "spec/visit.h"
 #include "subnet/accounting.h"
-#include "subnet/plan_json.h"
 #include "subnet/size_limits.h"
 
 namespace sdp {
@@ -57,15 +58,16 @@ Figures figures_of(const std::string& model, const std::vector<std::string>& ove
     const SubnetworkSpec& subnetwork = spec.subnetwork;
     const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length);
     check_sizes(layout, spec);
-    const SubnetPlan plan = make_plan(layout, subnetwork, 0);
     const int64_t processes = subnetwork.workers * subnetwork.replicas;
-    const Schedule schedule = make_schedule(
+    SubnetPlan plan = make_plan(layout, subnetwork, 0);
+    Schedule schedule = make_schedule(
         plan, make_placement(subnetwork.workers, subnetwork.replicas, processes), schedule_options(spec));
-    const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes);
-    Figures figures{.error = "", .plan = plan_json(plan, schedule, nodes, spec)};
+    NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes);
     const DeviceProfile device = device_profile("h100", spec.train.precision);
-    add_forecast(figures.plan, forecast_of(plan, schedule, nodes, spec, device,
-                                           estimated_times(device, spec.train.precision)));
+    const PlanFigures plan_figures =
+        figures_of({spec, std::move(plan), std::move(schedule), std::move(nodes)}, device,
+                   estimated_times(device, spec.train.precision));
+    Figures figures{.error = "", .plan = json_of(plan_figures)};
     return figures;
   } catch (const UsageError& error) {
     return {.error = error.what()};

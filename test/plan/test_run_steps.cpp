@@ -1,7 +1,8 @@
 #include <cmath>
 
 #include "catch.h"
-#include "experiment/experiment.h"
+#include "plan/experiment.h"
+#include "plan/run_steps.h"
 
 namespace sdp {
 namespace {

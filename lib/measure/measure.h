@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <string>
 
-#include "experiment/experiment.h"
 #include "forecast/device_profile.h"
 #include "memory/allocations.h"
+#include "plan/experiment.h"
 
 namespace sdp {
 
@@ -28,7 +28,7 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
 
 /// Rates of this machine's device in the precision, with the threads that this process has: of a large matrix
 /// product and of a large copy, and the time of an operation on one element. Operations are timed one by one
-/// (plan/operation_timer.h). Links are not measured: copies within the device's memory stand for them.
+/// (measure/operation_timer.h). Links are not measured: copies within the device's memory stand for them.
 DeviceProfile measure_device(c10::Device device, Precision precision);
 
 }  // namespace sdp

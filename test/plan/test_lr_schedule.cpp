@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "catch.h"
-#include "experiment/lr_schedule.h"
+#include "plan/lr_schedule.h"
 
 namespace sdp {
 namespace {

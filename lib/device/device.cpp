@@ -1,4 +1,4 @@
-#include "experiment/device.h"
+#include "device/device.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

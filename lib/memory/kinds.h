@@ -1,0 +1,68 @@
+#pragma once
+
+// The kinds of memory that a training step takes: what is counted (memory/allocations.h), predicted
+// (forecast/peak.h) and reported. Without LibTorch.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace sdp {
+
+enum class MemoryKind {
+  kWeights,      ///< values that the forward pass uses, BatchNorm statistics
+  kGradients,    ///< as autograd leaves them, accumulated, averaged
+  kOptimizer,    ///< master values and moments
+  kActivations,  ///< everything else of a step: saved activations, batches, workspace
+  kBuckets,      ///< what is packed, sent and received
+};
+
+struct MemoryByKind {
+  int64_t weights = 0;
+  int64_t gradients = 0;
+  int64_t optimizer = 0;
+  int64_t activations = 0;
+  int64_t buckets = 0;
+
+  int64_t total() const;
+  int64_t& operator[](MemoryKind kind);
+  int64_t operator[](MemoryKind kind) const;
+  /// "total" and each kind (spec/json_fields.h).
+  template <class Visitor>
+  static void fields(Visitor& field);
+};
+
+struct MemoryKindInfo {
+  const char* name;
+  int64_t MemoryByKind::*bytes;
+};
+/// By MemoryKind.
+inline constexpr std::array kMemoryKinds = {MemoryKindInfo{"weights", &MemoryByKind::weights},
+                                            MemoryKindInfo{"gradients", &MemoryByKind::gradients},
+                                            MemoryKindInfo{"optimizer", &MemoryByKind::optimizer},
+                                            MemoryKindInfo{"activations", &MemoryByKind::activations},
+                                            MemoryKindInfo{"buckets", &MemoryByKind::buckets}};
+
+inline int64_t MemoryByKind::total() const {
+  int64_t sum = 0;
+  for (const MemoryKindInfo& kind : kMemoryKinds)
+    sum += this->*kind.bytes;
+  return sum;
+}
+
+inline int64_t& MemoryByKind::operator[](MemoryKind kind) {
+  return this->*kMemoryKinds[static_cast<size_t>(kind)].bytes;
+}
+
+inline int64_t MemoryByKind::operator[](MemoryKind kind) const {
+  return this->*kMemoryKinds[static_cast<size_t>(kind)].bytes;
+}
+
+template <class Visitor>
+void MemoryByKind::fields(Visitor& field) {
+  field("total", &MemoryByKind::total);
+  for (const MemoryKindInfo& kind : kMemoryKinds)
+    field(kind.name, kind.bytes);
+}
+
+}  // namespace sdp

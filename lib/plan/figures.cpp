@@ -1,0 +1,159 @@
+#include "plan/figures.h"
+
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "spec/json_fields.h"
+#include "subnet/exchange.h"
+#include "subnet/plan_warnings.h"
+
+namespace sdp {
+namespace {
+
+std::vector<Cost> costs_of(const Experiment& experiment) {
+  std::vector<Cost> costs;
+  for (int process = 0; process < experiment.schedule.placement.processes; ++process)
+    costs.push_back(cost_of(experiment, process));
+  return costs;
+}
+
+bool has_a_process_each(const Placement& placement) {
+  return placement.processes == placement.workers && placement.replicas == 1;
+}
+
+/// The same of workers that have a process each.
+std::vector<Cost> costs_of_workers(const Experiment& experiment, const std::vector<Cost>& per_process) {
+  if (has_a_process_each(experiment.schedule.placement)) return per_process;
+  const int workers = experiment.plan.workers;
+  Experiment alone = experiment;
+  alone.schedule =
+      make_schedule(experiment.plan, make_placement(workers, 1, workers), experiment.schedule.options);
+  return costs_of(alone);
+}
+
+/// Plain data parallelism by the same engine.
+Schedule dense_schedule(const SubnetPlan& dense, const Placement& placement, ScheduleOptions options) {
+  options.shard = false;
+  return make_schedule(dense, placement, options);
+}
+
+SpectrumFigures spectrum_figures(const SubnetPlan& plan) {
+  std::vector<double> one(plan.units.size(), 1), parameters, flops;
+  std::vector<OwnerSet> owners;
+  std::vector<bool> owns_units(plan.workers, false);
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    parameters.push_back(static_cast<double>(plan.unit_parameters(u)));
+    flops.push_back(plan.unit_flops(u).training());
+    owners.push_back(plan.owners(u).members());
+    for (int owner : plan.owners(u))
+      owns_units[owner] = true;
+  }
+  const auto with_units = static_cast<int>(std::count(owns_units.begin(), owns_units.end(), true));
+  return {.by_unit = spectrum_of(owners, one, plan.workers),
+          .by_parameters = spectrum_of(owners, parameters, plan.workers),
+          .by_flops = spectrum_of(owners, flops, plan.workers),
+          .lambda2_normalized_bound = lambda2_normalized_bound(with_units, plan.owners_per_unit)};
+}
+
+/// Largest over mean of a figure over the workers.
+template <class Figure>
+double max_over_mean(const std::vector<Cost>& costs, Figure figure) {
+  double largest = 0;
+  double sum = 0;
+  for (const Cost& cost : costs) {
+    largest = std::max(largest, static_cast<double>(std::invoke(figure, cost)));
+    sum += static_cast<double>(std::invoke(figure, cost));
+  }
+  return sum > 0 ? largest * static_cast<double>(costs.size()) / sum : 1;
+}
+
+BalanceFigures balance_figures(const std::vector<Cost>& costs) {
+  return {.flops = max_over_mean(costs, &Cost::flops_per_sample),
+          .parameters = max_over_mean(costs, &Cost::parameters),
+          .state_bytes = max_over_mean(costs, &Cost::state_bytes),
+          .bytes_sent = max_over_mean(costs, &Cost::bytes_sent_per_step)};
+}
+
+/// Bytes of the gradients that data parallelism reduces.
+int64_t gradient_bytes(const Schedule& dense) {
+  int64_t bytes = 0;
+  for (int b = 0; b < static_cast<int>(dense.buckets.size()); ++b)
+    bytes += elements_on(dense, b, 0).held * bytes_of(dense.buckets[b].type);
+  return bytes;
+}
+
+NodeFigures node_figures(const Experiment& experiment, const Schedule& ddp) {
+  const NodeMap& nodes = experiment.nodes;
+  return {.placement = nodes.placement,
+          .nodes = nodes.nodes(),
+          .processes_per_node = nodes.processes_per_node,
+          .units_in_one_node = units_in_one_node(experiment.plan, experiment.schedule.placement, nodes),
+          .sdp = node_traffic(experiment.schedule, nodes),
+          .ddp = node_traffic(ddp, nodes),
+          .ddp_ring = ring_traffic(gradient_bytes(ddp), nodes)};
+}
+
+std::vector<ProcessFigures> with_costs(const std::vector<Cost>& costs) {
+  std::vector<ProcessFigures> figures;
+  for (const Cost& cost : costs)
+    figures.push_back({cost});
+  return figures;
+}
+
+PlanFigures figures_of(const Experiment& experiment, const std::vector<Cost>& costs) {
+  const SubnetPlan& plan = experiment.plan;
+  const Schedule& schedule = experiment.schedule;
+  PlanFigures figures;
+  static_cast<PlanIdentity&>(figures) = identity_of(plan);
+  figures.hash = hash_of(figures);
+  figures.spectrum = spectrum_figures(plan);
+  figures.flops_share = flops_share(plan);
+  figures.replicas = schedule.placement.replicas;
+  figures.processes = schedule.placement.processes;
+  const std::vector<Cost> of_workers = costs_of_workers(experiment, costs);
+  figures.balance = balance_figures(of_workers);
+  figures.per_worker = with_costs(of_workers);
+  figures.per_process = with_costs(costs);
+  const std::vector<int64_t> sent_between = sent_between_nodes(schedule, experiment.nodes);
+  for (size_t process = 0; process < costs.size(); ++process) {
+    figures.per_process[process].node = experiment.nodes.node_of[process];
+    figures.per_process[process].bytes_sent_between_nodes_per_step = sent_between[process];
+  }
+  const SubnetPlan dense = dense_plan(plan, plan.construction);
+  const Schedule of_workers_dense =
+      dense_schedule(dense, make_placement(plan.workers, 1, plan.workers), schedule.options);
+  figures.dense = {cost_of(dense, of_workers_dense, experiment.spec.optimizer, 0, experiment.spec.train)};
+  const Schedule ddp = dense_schedule(dense, schedule.placement, schedule.options);
+  figures.nodes = node_figures(experiment, ddp);
+  figures.dense.bytes_sent_between_nodes_per_step = figures.nodes.ddp.largest_between;
+  figures.warnings = plan_warnings(plan);
+  return figures;
+}
+
+}  // namespace
+
+PlanFigures figures_of(const Experiment& experiment) {
+  return figures_of(experiment, costs_of(experiment));
+}
+
+PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device,
+                       const OperationTimes& times) {
+  const std::vector<Cost> costs = costs_of(experiment);
+  PlanFigures figures = figures_of(experiment, costs);
+  figures.forecast = forecast_of(experiment, costs, device, times);
+  for (size_t process = 0; process < figures.per_process.size(); ++process)
+    figures.per_process[process].peak_bytes = figures.forecast->per_process[process];
+  if (has_a_process_each(experiment.schedule.placement)) figures.per_worker = figures.per_process;
+  return figures;
+}
+
+std::string to_json(const PlanFigures& figures) {
+  return json_of(figures).dump(2) + "\n";
+}
+
+PlanFigures figures_from_json(const std::string& text) {
+  return struct_of<PlanFigures>(nlohmann::ordered_json::parse(text), MissingKeys::kKeepDefault);
+}
+
+}  // namespace sdp

@@ -1,0 +1,138 @@
+#pragma once
+
+// All figures of a plan, typed: what plan.json holds, what `sdp-train plan` prints and what `report` reads of
+// a run.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "forecast/forecast.h"
+#include "memory/kinds.h"
+#include "subnet/accounting.h"
+#include "subnet/experiment.h"
+#include "subnet/identity.h"
+#include "subnet/spectral.h"
+
+namespace sdp {
+
+/// A worker or process.
+struct ProcessFigures : Cost {
+  std::optional<int> node = {};
+  std::optional<int64_t> bytes_sent_between_nodes_per_step = {};
+  std::optional<MemoryByKind> peak_bytes = {};  ///< by the forecast
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    Cost::fields(field);
+    field("node", &ProcessFigures::node);
+    field("bytes_sent_between_nodes_per_step", &ProcessFigures::bytes_sent_between_nodes_per_step);
+    field("peak_bytes", &ProcessFigures::peak_bytes);
+  }
+};
+
+/// Of the units, which may count by their size.
+struct SpectrumFigures {
+  Spectrum by_unit;
+  Spectrum by_parameters;
+  Spectrum by_flops;
+  double lambda2_normalized_bound = 0;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("by_unit", &SpectrumFigures::by_unit);
+    field("by_parameters", &SpectrumFigures::by_parameters);
+    field("by_flops", &SpectrumFigures::by_flops);
+    field("lambda2_normalized_bound", &SpectrumFigures::lambda2_normalized_bound);
+  }
+};
+
+/// Largest over mean, over the workers.
+struct BalanceFigures {
+  double flops = 1;
+  double parameters = 1;
+  double state_bytes = 1;
+  double bytes_sent = 1;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("flops_max_over_mean", &BalanceFigures::flops);
+    field("parameters_max_over_mean", &BalanceFigures::parameters);
+    field("state_bytes_max_over_mean", &BalanceFigures::state_bytes);
+    field("bytes_sent_max_over_mean", &BalanceFigures::bytes_sent);
+  }
+};
+
+/// What passes inside and between nodes.
+struct NodeFigures {
+  NodePlacement placement = NodePlacement::kInOrder;
+  int nodes = 1;
+  int processes_per_node = 1;
+  int units_in_one_node = 0;
+  NodeTraffic sdp;
+  NodeTraffic ddp;       ///< data parallelism on as many processes, by the engine's exchange
+  NodeTraffic ddp_ring;  ///< the same, by a ring all-reduce
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("placement", &NodeFigures::placement);
+    field("nodes", &NodeFigures::nodes);
+    field("processes_per_node", &NodeFigures::processes_per_node);
+    field("units_in_one_node", &NodeFigures::units_in_one_node);
+    field("sdp", &NodeFigures::sdp);
+    field("ddp", &NodeFigures::ddp);
+    field("ddp_ring", &NodeFigures::ddp_ring);
+  }
+};
+
+struct PlanFigures : PlanIdentity {
+  std::string hash;
+  SpectrumFigures spectrum;
+  BalanceFigures balance;
+  double flops_share = 0;  ///< of the full model's FLOPs, mean over workers
+  int replicas = 1;
+  int processes = 0;
+  std::vector<ProcessFigures> per_worker;   ///< of workers that have a process each
+  std::vector<ProcessFigures> per_process;  ///< of the experiment's schedule
+  ProcessFigures dense;                     ///< data parallelism on the full model, n processes
+  NodeFigures nodes;
+  std::vector<std::string> warnings;
+  std::optional<Forecast> forecast;
+
+  double lambda2() const { return spectrum.by_unit.lambda2; }
+  double spectral_gap() const { return spectrum.by_unit.spectral_gap; }
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    PlanIdentity::fields(field);
+    field("hash", &PlanFigures::hash);
+    field("lambda2", &PlanFigures::lambda2);
+    field("spectral_gap", &PlanFigures::spectral_gap);
+    field("spectrum", &PlanFigures::spectrum);
+    field("balance", &PlanFigures::balance);
+    field("flops_share", &PlanFigures::flops_share);
+    field("replicas", &PlanFigures::replicas);
+    field("processes", &PlanFigures::processes);
+    field("per_worker", &PlanFigures::per_worker);
+    field("per_process", &PlanFigures::per_process);
+    field("dense", &PlanFigures::dense);
+    field("nodes", &PlanFigures::nodes);
+    field("warnings", &PlanFigures::warnings);
+    field("forecast", &PlanFigures::forecast);
+  }
+};
+
+/// Without a forecast.
+PlanFigures figures_of(const Experiment& experiment);
+/// With the forecast of a run on processes that have such a device each.
+PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device,
+                       const OperationTimes& times);
+
+/// The text of plan.json.
+std::string to_json(const PlanFigures& figures);
+/// Reads it. Keys that are not there keep their defaults, as plans of older programs have fewer. Throws
+/// nlohmann::json::exception or std::invalid_argument, which say what is wrong.
+PlanFigures figures_from_json(const std::string& text);
+
+}  // namespace sdp

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "plan/experiment.h"
+#include "plan/lr_schedule.h"
+
+namespace sdp {
+
+/// The run in steps. An epoch is dataset_size samples over all workers and replicas.
+struct RunSteps {
+  RunLength length;
+  double steps_per_epoch = 1;
+  double epochs = 0;  ///< after `budget` scaled them
+  int64_t samples_per_step = 1;
+  double eval_every_steps = 0;        ///< 0: only at the end; epochs need not be whole steps
+  double checkpoint_every_steps = 0;  ///< likewise
+};
+
+/// Whether a multiple of `every_steps` was reached with the last of `done` steps. Never for 0.
+bool is_due(double every_steps, int64_t done);
+
+RunSteps run_steps(const Experiment& experiment, int64_t dataset_size);
+
+}  // namespace sdp

@@ -1,0 +1,63 @@
+// Figures of a plan as plan.json has them, and read back.
+
+#include "plan/figures.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "catch.h"
+#include "subnet/small_plans.h"
+
+namespace sdp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Experiment experiment_on(int64_t processes) {
+  ExperimentSpec spec;
+  spec.train.batch_size_per_worker = 8;
+  SubnetPlan plan = test::plan_of(4, 2, 1);
+  Schedule schedule = make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec));
+  NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes / 2);
+  return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
+}
+
+TEST_CASE("plan.json is read back as it was written") {
+  for (int64_t processes : {2, 4}) {
+    const std::string text = to_json(figures_of(experiment_on(processes)));
+    const PlanFigures figures = figures_from_json(text);
+    CHECK(to_json(figures) == text);
+    CHECK(figures.workers == 4);
+    CHECK(figures.per_process.size() == static_cast<size_t>(processes));
+    CHECK(figures.per_process.back().node == 1);
+    CHECK_FALSE(figures.forecast);
+  }
+}
+
+TEST_CASE("what a forecast adds to the figures") {
+  const Experiment experiment = experiment_on(4);
+  const DeviceProfile device = device_profile("h100", Precision::kFp32);
+  const OperationTimes times = estimated_times(device, Precision::kFp32);
+  const PlanFigures figures = figures_of(experiment, device, times);
+  Json with = Json::parse(to_json(figures));
+  const Json& peak = with["per_worker"][1]["peak_bytes"];
+  int64_t sum = 0;
+  for (const char* kind : {"weights", "gradients", "optimizer", "activations", "buckets"})
+    sum += peak[kind].get<int64_t>();
+  CHECK(peak["total"] == sum);
+  CHECK(peak.size() == 6);
+  CHECK(with["forecast"]["ways"].size() == 8);
+  CHECK(with["forecast"]["ways"][0]["name"] == "this plan");
+  CHECK(with["forecast"]["device"]["name"] == figures.forecast->device.name);
+  // Without it everything else is the same.
+  with.erase("forecast");
+  for (Json& process : with["per_process"])
+    process.erase("peak_bytes");
+  Json without = Json::parse(to_json(figures_of(experiment)));
+  without["per_worker"] = with["per_worker"];
+  CHECK(with == without);
+}
+
+}  // namespace
+}  // namespace sdp
