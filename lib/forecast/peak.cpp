@@ -153,11 +153,11 @@ void StepSimulation::end_exchange(ExchangeKind kind, int bucket) {
 }
 
 void StepSimulation::forward(const SlotSizes& slot) {
-  now_.activations += of_batch(slot.stem_kept);
+  now_.activations += of_batch(slot.stem_saved);
   run(order_.reach(-1));
-  for (int b = 0; b < static_cast<int>(slot.kept.size()); ++b) {
+  for (int b = 0; b < static_cast<int>(slot.saved.size()); ++b) {
     run(order_.reach(b));
-    now_.activations += of_batch(slot.kept[b]) + of_batch(slot.recomputed[b]);
+    now_.activations += of_batch(slot.saved[b]) + of_batch(slot.recomputed[b]);
     record();
     now_.activations -= of_batch(slot.recomputed[b]);
   }
@@ -192,7 +192,7 @@ void StepSimulation::backward(const SlotSizes& slot) {
       now_.activations -= workspace;
     }
     // The first layer's input, and what it kept of it, are gone when its gradient is complete.
-    if (p == 0) now_.activations -= of_batch(slot.stem_kept);
+    if (p == 0) now_.activations -= of_batch(slot.stem_saved);
     standing_[p] = slot.gradients[p];
     now_.gradients += standing_[p];
     const int64_t reordered = reordered_bytes(p);
@@ -201,7 +201,7 @@ void StepSimulation::backward(const SlotSizes& slot) {
     now_.activations -= reordered;
     if (p == plan_.layout.loss.head) now_.activations -= head_gradient_;
     gradient_came(p);
-    if (leaves && branch >= 0) now_.activations -= of_batch(slot.kept[branch]);
+    if (leaves && branch >= 0) now_.activations -= of_batch(slot.saved[branch]);
   }
 }
 

@@ -65,23 +65,23 @@ std::vector<BucketSizes> StepSizes::buckets_on(int process) const {
   return sizes;
 }
 
-double StepSizes::bytes_a_sample(const Kept& kept) const {
-  return kept.elements * static_cast<double>(bytes_of(compute_type(schedule_.options.precision))) +
-         kept.bytes;
+double StepSizes::bytes_a_sample(const ActivationSize& saved) const {
+  return saved.elements * static_cast<double>(bytes_of(compute_type(schedule_.options.precision))) +
+         saved.bytes;
 }
 
 SlotSizes StepSizes::slot_of(int worker) const {
   SlotSizes sizes;
   sizes.gradients = gradient_bytes(plan_, schedule_.options.precision, worker);
-  sizes.stem_kept = bytes_a_sample(plan_.layout.stem_kept);
+  sizes.stem_saved = bytes_a_sample(plan_.layout.stem_saved);
   for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b) {
-    const double computed = bytes_a_sample(plan_.branch_kept(worker, b));
-    const double kept = checkpoints_
-                            ? bytes_a_sample(plan_.branch_kept(worker, b, /*checkpoint_activations=*/true))
-                            : computed;
-    sizes.kept.push_back(kept + bytes_a_sample(plan_.layout.branches[b].shared_kept));
-    sizes.recomputed.push_back(computed - kept);
-    sizes.workspace.push_back(bytes_a_sample(plan_.branch_moment(worker, b)) + sizes.recomputed.back());
+    const double computed = bytes_a_sample(plan_.branch_saved(worker, b));
+    const double saved = checkpoints_
+                             ? bytes_a_sample(plan_.branch_saved(worker, b, /*checkpoint_activations=*/true))
+                             : computed;
+    sizes.saved.push_back(saved + bytes_a_sample(plan_.layout.branches[b].shared_saved));
+    sizes.recomputed.push_back(computed - saved);
+    sizes.workspace.push_back(bytes_a_sample(plan_.branch_workspace(worker, b)) + sizes.recomputed.back());
   }
   return sizes;
 }

@@ -26,8 +26,8 @@ struct BucketSizes {
 /// What a slot takes, in bytes; what grows with the batch, a sample.
 struct SlotSizes {
   std::vector<int64_t> gradients;  ///< by parameter: of what the worker owns
-  double stem_kept = 0;            ///< before the branches
-  std::vector<double> kept;        ///< by branch: for the backward pass, with shared layers that follow
+  double stem_saved = 0;           ///< before the branches
+  std::vector<double> saved;       ///< by branch: for the backward pass, with shared layers that follow
   std::vector<double> recomputed;  ///< by branch: with checkpointing, computed twice and first forgotten
   std::vector<double> workspace;   ///< by branch: beside it, while the backward pass is in the branch
 };
@@ -52,7 +52,7 @@ class StepSizes {
 
  private:
   BucketSizes bucket_on(int process, size_t bucket) const;
-  double bytes_a_sample(const Kept& kept) const;
+  double bytes_a_sample(const ActivationSize& saved) const;
 
   const SubnetPlan& plan_;
   const Schedule& schedule_;

@@ -132,8 +132,10 @@ class LayoutBuilder {
   }
 
   /// What stays until the backward pass, a sample; to be added to. Of shared layers after the latest branch.
-  Kept& kept() { return layout_.branches.empty() ? layout_.stem_kept : layout_.branches.back().shared_kept; }
-  BranchKept& kept(int branch) { return layout_.branches[branch].kept; }
+  ActivationSize& saved() {
+    return layout_.branches.empty() ? layout_.stem_saved : layout_.branches.back().shared_saved;
+  }
+  BranchActivations& saved(int branch) { return layout_.branches[branch].saved; }
 
   ModelLayout take() { return std::move(layout_); }
 

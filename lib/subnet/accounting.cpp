@@ -111,10 +111,10 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
       largest_gradient =
           std::max(largest_gradient, std::accumulate(gradients.begin(), gradients.end(), int64_t{0}));
     }
-    const Kept kept = plan.worker_kept(slot.worker, train.checkpoint_activations);
+    const ActivationSize saved = plan.worker_saved(slot.worker, train.checkpoint_activations);
     largest_activation_bytes =
         std::max(largest_activation_bytes,
-                 kept.elements * static_cast<double>(bytes_of(compute_type(precision))) + kept.bytes);
+                 saved.elements * static_cast<double>(bytes_of(compute_type(precision))) + saved.bytes);
   }
   for (int unit = 0; unit < static_cast<int>(owns.size()); ++unit)
     if (owns[unit]) cost.units.push_back(unit);

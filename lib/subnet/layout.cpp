@@ -29,13 +29,13 @@ Flops& Flops::operator+=(const Flops& other) {
   return *this;
 }
 
-Kept& Kept::operator+=(const Kept& other) {
+ActivationSize& ActivationSize::operator+=(const ActivationSize& other) {
   elements += other.elements;
   bytes += other.bytes;
   return *this;
 }
 
-Kept Kept::operator*(double factor) const {
+ActivationSize ActivationSize::operator*(double factor) const {
   return {elements * factor, bytes * factor};
 }
 

@@ -74,31 +74,33 @@ struct Flops {
   Flops operator*(double factor) const;
 };
 
-/// What stays in memory until the backward pass, a sample.
-struct Kept {
+/// Activations of a sample.
+struct ActivationSize {
   double elements = 0;  ///< of the compute type
   double bytes = 0;     ///< of a type of its own: bit masks, fp32 statistics
 
-  Kept& operator+=(const Kept& other);
-  Kept operator*(double factor) const;
+  ActivationSize& operator+=(const ActivationSize& other);
+  ActivationSize operator*(double factor) const;
 };
 
-/// What a branch keeps, by what a worker has of it.
-struct BranchKept {
-  Kept owned;   ///< by owned slices, were they the whole width; a slice's share is its share of the width
-  Kept frozen;  ///< by frozen slices, likewise
+/// What a branch saves for the backward pass, by what a worker has of it, and its workspace.
+struct BranchActivations {
+  ActivationSize
+      owned;  ///< by owned slices, were they the whole width; a slice's share is its share of the width
+  ActivationSize frozen;  ///< by frozen slices, likewise
   // Once, besides:
-  Kept with_owned;     ///< some slice is owned
-  Kept block_frozen;   ///< block construction: the branch is frozen, its norms too
-  Kept neuron_frozen;  ///< neuron construction: all slices are frozen, what is not sliced is trained
-  Kept neuron_empty;   ///< neuron construction, forward masking: none of the slices is here
+  ActivationSize with_owned;    ///< some slice is owned
+  ActivationSize block_frozen;  ///< block construction: the branch is frozen, its norms too
+  ActivationSize
+      neuron_frozen;            ///< neuron construction: all slices are frozen, what is not sliced is trained
+  ActivationSize neuron_empty;  ///< neuron construction, forward masking: none of the slices is here
   /// Instead of all that with activation checkpointing, where something is computed: the branch's input,
   /// unless it is kept outside of the branch anyway.
-  Kept checkpointed;
-  /// What stands for a moment beside it while the backward pass is in the branch, at most; by slices that are
-  /// here, were they the whole width, and once.
-  Kept moment_of_slices;
-  Kept moment;
+  ActivationSize checkpointed;
+  /// Beside it while the backward pass is in the branch, at most: of slices that are here, were they the
+  /// whole width, and once.
+  ActivationSize workspace_of_slices;
+  ActivationSize workspace;
 };
 
 /// Elements of the residual stream at a branch, a sample.
@@ -116,8 +118,8 @@ struct BranchLayout {
   /// which a branch may have fewer than slices are asked for.
   int64_t granularity = 1;
   Flops flops = {};  ///< of the whole branch; a slice's share is its share of the width
-  BranchKept kept = {};
-  Kept shared_kept = {};                   ///< by shared layers from the branch's place to the next one's
+  BranchActivations saved = {};
+  ActivationSize shared_saved = {};        ///< by shared layers from the branch's place to the next one's
   std::vector<Operation> operations = {};  ///< of the whole branch, with the residual addition
   std::vector<Operation> shared_operations = {};  ///< of shared layers from its place to the next one's
 };
@@ -135,7 +137,7 @@ struct ModelLayout {
   std::vector<BufferLayout> buffers;        ///< in order of depth
   std::vector<BranchLayout> branches;       ///< in order of depth
   Flops shared_flops;
-  Kept stem_kept;                          ///< by shared layers before the first branch
+  ActivationSize stem_saved;               ///< by shared layers before the first branch
   std::vector<Operation> stem_operations;  ///< of these
   ChunkedLoss loss;
 

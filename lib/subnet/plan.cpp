@@ -316,46 +316,47 @@ double SubnetPlan::dense_flops() const {
   return flops.training();
 }
 
-Kept SubnetPlan::branch_kept(int worker, int branch_index, bool checkpoint_activations) const {
+ActivationSize SubnetPlan::branch_saved(int worker, int branch_index, bool checkpoint_activations) const {
   const BranchLayout& branch = layout.branches[branch_index];
   const int64_t owned = owned_width(worker, branch_index);
   const int64_t frozen = masking == Masking::kBackward ? branch.hidden_width - owned : 0;
   if (checkpoint_activations) {
     const bool computes_on_nothing =
-        construction == Construction::kNeuron && branch.kept.neuron_empty.elements > 0;
-    return owned + frozen > 0 || computes_on_nothing ? branch.kept.checkpointed : Kept{};
+        construction == Construction::kNeuron && branch.saved.neuron_empty.elements > 0;
+    return owned + frozen > 0 || computes_on_nothing ? branch.saved.checkpointed : ActivationSize{};
   }
-  Kept kept;
-  if (owned > 0) kept += branch.kept.owned * share_of_width(branch, owned);
-  if (frozen > 0) kept += branch.kept.frozen * share_of_width(branch, frozen);
+  ActivationSize saved;
+  if (owned > 0) saved += branch.saved.owned * share_of_width(branch, owned);
+  if (frozen > 0) saved += branch.saved.frozen * share_of_width(branch, frozen);
   if (owned > 0) {
-    kept += branch.kept.with_owned;
+    saved += branch.saved.with_owned;
   } else if (frozen > 0) {
-    kept += construction == Construction::kBlock ? branch.kept.block_frozen : branch.kept.neuron_frozen;
+    saved += construction == Construction::kBlock ? branch.saved.block_frozen : branch.saved.neuron_frozen;
   } else if (construction == Construction::kNeuron) {
-    kept += branch.kept.neuron_empty;
+    saved += branch.saved.neuron_empty;
   }
-  return kept;
+  return saved;
 }
 
-Kept SubnetPlan::branch_moment(int worker, int branch_index) const {
+ActivationSize SubnetPlan::branch_workspace(int worker, int branch_index) const {
   if (!has_branch(worker, branch_index)) return {};
   const BranchLayout& branch = layout.branches[branch_index];
   const int64_t owned = owned_width(worker, branch_index);
   const int64_t frozen = masking == Masking::kBackward ? branch.hidden_width - owned : 0;
   // Parts come one after another.
-  Kept moment = branch.kept.moment_of_slices * share_of_width(branch, std::max(owned, frozen));
-  moment += branch.kept.moment;
-  return moment;
+  ActivationSize workspace =
+      branch.saved.workspace_of_slices * share_of_width(branch, std::max(owned, frozen));
+  workspace += branch.saved.workspace;
+  return workspace;
 }
 
-Kept SubnetPlan::worker_kept(int worker, bool checkpoint_activations) const {
-  Kept kept = layout.stem_kept;
+ActivationSize SubnetPlan::worker_saved(int worker, bool checkpoint_activations) const {
+  ActivationSize saved = layout.stem_saved;
   for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
-    kept += branch_kept(worker, b, checkpoint_activations);
-    kept += layout.branches[b].shared_kept;
+    saved += branch_saved(worker, b, checkpoint_activations);
+    saved += layout.branches[b].shared_saved;
   }
-  return kept;
+  return saved;
 }
 
 SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed) {

@@ -82,12 +82,12 @@ struct SubnetPlan {
   double worker_flops(int worker) const;
   /// The same for the full model.
   double dense_flops() const;
-  /// What the branch keeps for the backward pass on this worker, a sample; with checkpointing, its input.
-  Kept branch_kept(int worker, int branch, bool checkpoint_activations = false) const;
-  /// What stands for a moment beside it.
-  Kept branch_moment(int worker, int branch) const;
-  /// What the worker's subnetwork keeps for the backward pass, a sample.
-  Kept worker_kept(int worker, bool checkpoint_activations = false) const;
+  /// What the branch saves for the backward pass on this worker, a sample; with checkpointing, its input.
+  ActivationSize branch_saved(int worker, int branch, bool checkpoint_activations = false) const;
+  /// Workspace of its backward pass, a sample.
+  ActivationSize branch_workspace(int worker, int branch) const;
+  /// What the worker's subnetwork saves for the backward pass, a sample.
+  ActivationSize worker_saved(int worker, bool checkpoint_activations = false) const;
 
  private:
   /// Whether something with this branch and slice rule is divided over units; otherwise it is shared.

@@ -10,17 +10,17 @@ namespace {
 
 /// At most: everything that may be kept, in the widest type.
 double bytes_per_sample(const ModelLayout& layout) {
-  Kept kept = layout.stem_kept;
+  ActivationSize saved = layout.stem_saved;
   double stream = 0;
   for (const BranchLayout& branch : layout.branches) {
-    for (const Kept& part :
-         {branch.kept.owned, branch.kept.frozen, branch.kept.with_owned, branch.kept.block_frozen,
-          branch.kept.neuron_frozen, branch.kept.neuron_empty, branch.kept.checkpointed,
-          branch.kept.moment_of_slices, branch.kept.moment, branch.shared_kept})
-      kept += part;
+    for (const ActivationSize& part :
+         {branch.saved.owned, branch.saved.frozen, branch.saved.with_owned, branch.saved.block_frozen,
+          branch.saved.neuron_frozen, branch.saved.neuron_empty, branch.saved.checkpointed,
+          branch.saved.workspace_of_slices, branch.saved.workspace, branch.shared_saved})
+      saved += part;
     stream += static_cast<double>(branch.stream.input) + static_cast<double>(branch.stream.output);
   }
-  return (kept.elements + stream) * static_cast<double>(bytes_of(ElementType::kF64)) + kept.bytes;
+  return (saved.elements + stream) * static_cast<double>(bytes_of(ElementType::kF64)) + saved.bytes;
 }
 
 }  // namespace

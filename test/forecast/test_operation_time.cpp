@@ -143,7 +143,7 @@ TEST_CASE("a small MLP's step, operation by operation") {
 }
 
 TEST_CASE(
-    "under backward masking all is computed forward, and backward what is active and what was not kept") {
+    "under backward masking all is computed forward, and backward what is active and what was not saved") {
   const OperationTimes times = estimated_times(made_up(1e6, kNever, 0), Precision::kFp32);
   for (Construction construction : {Construction::kBlock, Construction::kNeuron}) {
     const SubnetPlan plan = test::plan_of(4, 2, 1, construction, Masking::kBackward);

@@ -188,7 +188,7 @@ void run(const Pass& pass) {
       results[fmt::format("hidden|{}|{}", b, number++)] = int64s(hidden);
     }
   }
-  const Kept planned = plan.worker_kept(worker, spec.train.checkpoint_activations);
+  const ActivationSize planned = plan.worker_saved(worker, spec.train.checkpoint_activations);
   const double a_sample =
       planned.elements * static_cast<double>(bytes_of(compute_type(precision))) + planned.bytes;
   results["kept_bytes"] = int64s({kept_bytes});

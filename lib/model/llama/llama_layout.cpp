@@ -27,12 +27,12 @@ LinearOptions without_bias(double deviation) {
 }
 
 /// What is around the parts of a branch: a norm that keeps its input and one statistic a token.
-void keep_norm(BranchKept& kept, const Sizes& s) {
-  const Kept norm{.elements = static_cast<double>(s.tokens * s.width),
-                  .bytes = static_cast<double>(s.tokens) * kStatisticBytes};
-  kept.with_owned = kept.block_frozen = kept.neuron_frozen = norm;
-  kept.with_owned.elements += norm.elements;  // its result, the input of the owned layers
-  kept.checkpointed.elements = norm.elements;
+void save_norm(BranchActivations& saved, const Sizes& s) {
+  const ActivationSize norm{.elements = static_cast<double>(s.tokens * s.width),
+                            .bytes = static_cast<double>(s.tokens) * kStatisticBytes};
+  saved.with_owned = saved.block_frozen = saved.neuron_frozen = norm;
+  saved.with_owned.elements += norm.elements;  // its result, the input of the owned layers
+  saved.checkpointed.elements = norm.elements;
 }
 
 void add_attention(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
@@ -68,14 +68,14 @@ void add_attention(LayoutBuilder& builder, const std::string& block_name, int bl
                  {.branch = branch, .input = group_columns, .scales_branch_output = true},
                  without_bias(s.out_deviation));
   builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width}, whole);
-  BranchKept& kept = builder.kept(branch);
-  keep_norm(kept, s);
-  kept.owned.elements = 4.0 * static_cast<double>(s.tokens * q_width);  // q, k, v, o_proj's input
-  kept.owned.bytes = kStatisticBytes * static_cast<double>(s.tokens * s.heads);
-  kept.frozen = kept.owned;
+  BranchActivations& saved = builder.saved(branch);
+  save_norm(saved, s);
+  saved.owned.elements = 4.0 * static_cast<double>(s.tokens * q_width);  // q, k, v, o_proj's input
+  saved.owned.bytes = kStatisticBytes * static_cast<double>(s.tokens * s.heads);
+  saved.frozen = saved.owned;
   // Gradients of the branch's result and its input; of q, k, v and o_proj's input.
-  kept.moment.elements = 2 * static_cast<double>(s.tokens * s.width);
-  kept.moment_of_slices.elements = 4.0 * static_cast<double>(s.tokens * q_width);
+  saved.workspace.elements = 2 * static_cast<double>(s.tokens * s.width);
+  saved.workspace_of_slices.elements = 4.0 * static_cast<double>(s.tokens * q_width);
 }
 
 /// Products inside the fused attention, all T x T of them. Its backward pass computes the scores once more.
@@ -98,14 +98,14 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
                  without_bias(s.out_deviation));
   builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width}, {.branch = branch});
   builder.recomputed_if_frozen(branch, 4.0 * static_cast<double>(s.tokens * s.width * s.hidden_width));
-  BranchKept& kept = builder.kept(branch);
-  keep_norm(kept, s);
-  kept.owned.elements = 3.0 * static_cast<double>(s.tokens * s.hidden_width);  // gate, up, their product
-  kept.block_frozen.bytes = 0;  // the norm is computed again with the rest
-  kept.neuron_frozen.elements += static_cast<double>(s.tokens * s.width);  // the norm's result
+  BranchActivations& saved = builder.saved(branch);
+  save_norm(saved, s);
+  saved.owned.elements = 3.0 * static_cast<double>(s.tokens * s.hidden_width);  // gate, up, their product
+  saved.block_frozen.bytes = 0;  // the norm is computed again with the rest
+  saved.neuron_frozen.elements += static_cast<double>(s.tokens * s.width);  // the norm's result
   // Gradients of the branch's result and its input; of gate, up and their product.
-  kept.moment.elements = 2 * static_cast<double>(s.tokens * s.width);
-  kept.moment_of_slices.elements = kept.owned.elements;
+  saved.workspace.elements = 2 * static_cast<double>(s.tokens * s.width);
+  saved.workspace_of_slices.elements = saved.owned.elements;
 }
 
 /// The end: norm, and head with cross-entropy, which keep a gradient instead of logits
@@ -119,7 +119,7 @@ void add_head(LayoutBuilder& builder, const LlamaSpec& spec, const Sizes& s) {
   builder.operation(
       {.kind = OperationKind::kLinearCrossEntropy, .rows = s.tokens, .in = s.width, .out = *spec.vocab_size},
       {});
-  builder.kept() +=
+  builder.saved() +=
       {.elements = 2.0 * static_cast<double>(s.tokens * s.width),  // norm's input, that gradient
        .bytes = kStatisticBytes * static_cast<double>(s.tokens)};
 }
@@ -144,7 +144,8 @@ ModelLayout layout_of(const LlamaSpec& spec, int64_t sequence_length) {
                      .out = *spec.vocab_size,
                      .input_needs_gradient = false},
                     {});
-  builder.kept().bytes += static_cast<double>(sizeof(int64_t)) * static_cast<double>(s.tokens);  // the tokens
+  builder.saved().bytes +=
+      static_cast<double>(sizeof(int64_t)) * static_cast<double>(s.tokens);  // the tokens
   for (int block = 0; block < static_cast<int>(*spec.depth); ++block) {
     const std::string name = "model.layers." + std::to_string(block);
     add_attention(builder, name, block, s);

@@ -18,15 +18,15 @@ void add_branch(LayoutBuilder& builder, const std::string& name, int block, int6
   builder.operation({.kind = OperationKind::kAdd, .in = width}, {.branch = branch});
   builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(width * hidden_width));
   const double w = static_cast<double>(width);
-  BranchKept& kept = builder.kept(branch);
-  kept.owned.elements = static_cast<double>(hidden_width);  // relu's result, the second layer's input
-  kept.with_owned.elements = 2 * w;                         // the norm's input and result
-  kept.block_frozen.elements = w;                           // the norm's input
-  kept.neuron_frozen.elements = 2 * w;
-  kept.checkpointed.elements = w;
+  BranchActivations& saved = builder.saved(branch);
+  saved.owned.elements = static_cast<double>(hidden_width);  // relu's result, the second layer's input
+  saved.with_owned.elements = 2 * w;                         // the norm's input and result
+  saved.block_frozen.elements = w;                           // the norm's input
+  saved.neuron_frozen.elements = 2 * w;
+  saved.checkpointed.elements = w;
   // Gradients of the branch's result and its input; of relu's result and its input.
-  kept.moment.elements = 2 * w;
-  kept.moment_of_slices.elements = 2.0 * static_cast<double>(hidden_width);
+  saved.workspace.elements = 2 * w;
+  saved.workspace_of_slices.elements = 2.0 * static_cast<double>(hidden_width);
 }
 
 }  // namespace
@@ -35,12 +35,12 @@ ModelLayout layout_of(const MlpSpec& spec, int64_t) {
   LayoutBuilder builder;
   const int64_t input = kImageChannels * spec.image_size.value() * spec.image_size.value();
   builder.linear("stem", input, *spec.width, 1, {}, {.input_needs_gradient = false});
-  builder.kept().elements += static_cast<double>(input);
+  builder.saved().elements += static_cast<double>(input);
   for (int64_t i = 0; i < *spec.depth; ++i)
     add_branch(builder, "blocks." + std::to_string(i), static_cast<int>(i), *spec.width, *spec.hidden_width);
   builder.linear("head", *spec.width, spec.num_classes, 1, {});
   builder.operation({.kind = OperationKind::kCrossEntropy, .in = spec.num_classes}, {});
-  builder.kept().elements += static_cast<double>(*spec.width + spec.num_classes);
+  builder.saved().elements += static_cast<double>(*spec.width + spec.num_classes);
   return builder.take();
 }
 

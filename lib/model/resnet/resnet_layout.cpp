@@ -30,28 +30,28 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
 
   const double input = static_cast<double>(in * size * size);
   const double hidden = static_cast<double>(out * positions);
-  BranchKept& kept = builder.kept(branch);
-  kept.owned.elements = 2 * hidden;  // bn1's input, conv2's input (relu's output)
-  kept.frozen.elements = hidden;     // bn1's input, from which relu's sign follows
+  BranchActivations& saved = builder.saved(branch);
+  saved.owned.elements = 2 * hidden;  // bn1's input, conv2's input (relu's output)
+  saved.frozen.elements = hidden;     // bn1's input, from which relu's sign follows
   // bn2's input, the sum over the slices. The block's input is kept as the result of the relu before: whole
   // where conv1 or the projection is trained with it, otherwise its sign.
-  kept.with_owned.elements = kept.block_frozen.elements = kept.neuron_frozen.elements =
-      kept.neuron_empty.elements = hidden;
+  saved.with_owned.elements = saved.block_frozen.elements = saved.neuron_frozen.elements =
+      saved.neuron_empty.elements = hidden;
   // In conv2's backward pass: gradients of the block's result, of conv2's result and of its input, less bn2's
   // input, which is gone; and on a CPU two of a convolution's tensors again, in oneDNN's order.
-  kept.moment.elements = 4 * hidden;
+  saved.workspace.elements = 4 * hidden;
   if (projects) {
     builder.convolution(name + ".downsample.0", in, out, 1, stride, positions, {});
     builder.batch_norm(name + ".downsample.1", out, positions, {});
     builder.operation(relu, {});
-    builder.kept().elements += input + hidden;  // the block's input, the shortcut's BatchNorm input
+    builder.saved().elements += input + hidden;  // the block's input, the shortcut's BatchNorm input
   } else {
     builder.operation(relu, {.branch = branch});  // without the branch the input is positive already
-    kept.with_owned.elements += input;
-    kept.checkpointed.elements = input;
+    saved.with_owned.elements += input;
+    saved.checkpointed.elements = input;
     // Max-pooling's result is kept by nobody else, and its gradient needs no sign.
     if (!follows_pooling)
-      kept.block_frozen.bytes = kept.neuron_frozen.bytes = kept.neuron_empty.bytes =
+      saved.block_frozen.bytes = saved.neuron_frozen.bytes = saved.neuron_empty.bytes =
           input * kBytesPerMaskedElement;
   }
   return out_size;
@@ -70,12 +70,13 @@ ModelLayout layout_of(const ResNetSpec& spec, int64_t) {
                       /*first=*/true);
   builder.batch_norm("bn1", width, size * size, {});
   builder.operation({.kind = OperationKind::kRelu, .rows = size * size, .in = width}, {});
-  builder.kept().elements += static_cast<double>(input_elements + width * size * size);  // input, bn1's input
+  builder.saved().elements +=
+      static_cast<double>(input_elements + width * size * size);  // input, bn1's input
   if (imagenet) {
-    builder.kept().elements += static_cast<double>(width * size * size);  // max-pool's input
+    builder.saved().elements += static_cast<double>(width * size * size);  // max-pool's input
     builder.operation({.kind = OperationKind::kMaxPool, .rows = size * size, .in = width}, {});
     size = (size + 1) / 2;
-    builder.kept().bytes += 8.0 * static_cast<double>(width * size * size);  // and its indices, int64
+    builder.saved().bytes += 8.0 * static_cast<double>(width * size * size);  // and its indices, int64
   }
   int64_t in = width;
   int block = 0;
@@ -89,12 +90,13 @@ ModelLayout layout_of(const ResNetSpec& spec, int64_t) {
       in = out;
     }
   }
-  builder.kept().bytes +=
+  builder.saved().bytes +=
       static_cast<double>(in * size * size) * kBytesPerMaskedElement;  // the last relu's sign
   builder.operation({.kind = OperationKind::kMean, .rows = size * size, .in = in}, {});
   builder.linear("fc", in, spec.num_classes, 1, {});
   builder.operation({.kind = OperationKind::kCrossEntropy, .in = spec.num_classes}, {});
-  builder.kept().elements += static_cast<double>(in + spec.num_classes);  // fc's input, the log-probabilities
+  builder.saved().elements +=
+      static_cast<double>(in + spec.num_classes);  // fc's input, the log-probabilities
   return builder.take();
 }
 

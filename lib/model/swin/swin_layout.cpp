@@ -20,7 +20,7 @@ LinearOptions swin_linear(bool bias = true) {
 }
 
 /// Elements and bytes that a LayerNorm keeps of its input.
-Kept norm_input(int64_t positions, int64_t width) {
+ActivationSize norm_input(int64_t positions, int64_t width) {
   return {.elements = static_cast<double>(positions * width),
           .bytes = kBytesOfStatistics * static_cast<double>(positions)};
 }
@@ -50,8 +50,8 @@ void add_patch_embedding(LayoutBuilder& builder, const SwinSpec& spec) {
                      .input_needs_gradient = false},
                     {});
   builder.layer_norm("features.0.2", *spec.width, size * size, {});
-  builder.kept().elements += static_cast<double>(fan_in * size * size);
-  builder.kept() += norm_input(size * size, *spec.width);
+  builder.saved().elements += static_cast<double>(fan_in * size * size);
+  builder.saved() += norm_input(size * size, *spec.width);
 }
 
 /// LayerNorm and attention within windows; the hidden units are the heads. Positions that only fill up
@@ -99,20 +99,20 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   builder.recomputed_if_frozen(branch, 2 * product);
 
   const double hidden = static_cast<double>(padded * width);  // elements of q, of the result, ..
-  const Kept input = norm_input(stage.size * stage.size, width);
-  BranchKept& kept = builder.kept(branch);
+  const ActivationSize input = norm_input(stage.size * stage.size, width);
+  BranchActivations& saved = builder.saved(branch);
   // Owned, on a CPU: q, k, v, the probabilities, and proj's input. On a GPU ATen's memory-efficient kernel
   // keeps q, k, v, its result (again as proj's input), the log of the scores' sum, and in shifted windows the
   // score bias of all windows, which is as large as the probabilities.
-  kept.owned.elements = 4 * hidden + static_cast<double>(padded * stage.window_positions() * stage.heads);
-  kept.frozen.elements = 3 * hidden;  // q, k, v; attention is computed again, on a GPU too
-  kept.with_owned = kept.block_frozen = kept.neuron_frozen = input;
-  kept.with_owned.elements += hidden;  // qkv's input, the windows of the norm's result
-  kept.checkpointed.elements = static_cast<double>(stage.size * stage.size * width);
+  saved.owned.elements = 4 * hidden + static_cast<double>(padded * stage.window_positions() * stage.heads);
+  saved.frozen.elements = 3 * hidden;  // q, k, v; attention is computed again, on a GPU too
+  saved.with_owned = saved.block_frozen = saved.neuron_frozen = input;
+  saved.with_owned.elements += hidden;  // qkv's input, the windows of the norm's result
+  saved.checkpointed.elements = static_cast<double>(stage.size * stage.size * width);
   // In softmax's backward pass, when proj's input is gone: gradients of the branch's result; of the heads'
   // results and of v, and of probabilities and scores, less what was gone.
-  kept.moment.elements = hidden;
-  kept.moment_of_slices.elements =
+  saved.workspace.elements = hidden;
+  saved.workspace_of_slices.elements =
       hidden + 2 * static_cast<double>(padded * stage.window_positions() * stage.heads);
 }
 
@@ -133,17 +133,17 @@ void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& 
   builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(width * hidden_width * positions));
 
   const double input = static_cast<double>(positions * width);
-  BranchKept& kept = builder.kept(branch);
-  kept.owned.elements = 2.0 * static_cast<double>(positions * hidden_width);  // GELU's input and its result
-  kept.with_owned = kept.neuron_frozen = norm_input(positions, width);
-  kept.with_owned.elements += input;  // the norm's result
-  kept.neuron_frozen.elements += input;
-  kept.checkpointed.elements = input;
+  BranchActivations& saved = builder.saved(branch);
+  saved.owned.elements = 2.0 * static_cast<double>(positions * hidden_width);  // GELU's input and its result
+  saved.with_owned = saved.neuron_frozen = norm_input(positions, width);
+  saved.with_owned.elements += input;  // the norm's result
+  saved.neuron_frozen.elements += input;
+  saved.checkpointed.elements = input;
   // In GELU's backward pass, when its result is gone: gradients of the branch's result; of GELU's result and
   // its input, less what was gone.
-  kept.moment.elements = input;
-  kept.moment_of_slices.elements = static_cast<double>(positions * hidden_width);
-  kept.block_frozen.elements = input;  // the norm's input, from which all is computed again
+  saved.workspace.elements = input;
+  saved.workspace_of_slices.elements = static_cast<double>(positions * hidden_width);
+  saved.block_frozen.elements = input;  // the norm's input, from which all is computed again
 }
 
 /// Concatenates the positions of each 2x2 square, LayerNorm, linear without bias.
@@ -154,8 +154,8 @@ void add_merging(LayoutBuilder& builder, const SwinStage& stage) {
   builder.linear(stage.merging + ".reduction", merged, 2 * stage.width, size * size, {},
                  swin_linear(/*bias=*/false));
   builder.layer_norm(stage.merging + ".norm", merged, size * size, {});
-  builder.kept() += norm_input(size * size, merged);
-  builder.kept().elements += static_cast<double>(size * size * merged);  // the linear layer's input
+  builder.saved() += norm_input(size * size, merged);
+  builder.saved().elements += static_cast<double>(size * size * merged);  // the linear layer's input
 }
 
 }  // namespace
@@ -176,10 +176,10 @@ ModelLayout layout_of(const SwinSpec& spec, int64_t) {
   const SwinStage& last = stages.back();
   builder.layer_norm("norm", last.width, last.size * last.size, {});
   builder.operation({.kind = OperationKind::kMean, .rows = last.size * last.size, .in = last.width}, {});
-  builder.kept() += norm_input(last.size * last.size, last.width);
+  builder.saved() += norm_input(last.size * last.size, last.width);
   builder.linear("head", last.width, spec.num_classes, 1, {}, swin_linear());
   builder.operation({.kind = OperationKind::kCrossEntropy, .in = spec.num_classes}, {});
-  builder.kept().elements +=
+  builder.saved().elements +=
       static_cast<double>(last.width + spec.num_classes);  // head's input, log-probabilities
   return builder.take();
 }
