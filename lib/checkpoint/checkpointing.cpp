@@ -12,6 +12,7 @@
 #include "device/version.h"
 #include "engine/finite.h"
 #include "experiment/spec/print.h"
+#include "hash/xxh3.h"
 #include "io/atomic_file.h"
 #include "model/slices.h"
 #include "plan/figures.h"

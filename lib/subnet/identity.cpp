@@ -1,8 +1,6 @@
 #include "subnet/identity.h"
 
-#include <fmt/format.h>
-#include <xxhash.h>
-
+#include "hash/xxh3.h"
 #include "spec/json_fields.h"
 
 namespace sdp {
@@ -28,9 +26,7 @@ PlanIdentity identity_of(const SubnetPlan& plan) {
 }
 
 std::string hash_of(const PlanIdentity& identity) {
-  const std::string text = json_of(identity).dump();
-  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return xxh3_128(json_of(identity).dump());
 }
 
 std::string plan_hash(const SubnetPlan& plan) {

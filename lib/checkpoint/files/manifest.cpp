@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "checkpoint/files/digest.h"
+#include "hash/xxh3.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -1,9 +1,8 @@
 #include "experiment/spec/print.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 
+#include "hash/xxh3.h"
 #include "spec/error.h"
 #include "spec/print.h"
 #include "spec/schema.h"
@@ -34,16 +33,7 @@ std::string to_yaml(const ExperimentSpec& spec) {
 }
 
 std::string spec_hash(const ExperimentSpec& spec) {
-  const std::string text = to_yaml(spec);
-  XXH128_canonical_t digest;
-  XXH128_canonicalFromHash(&digest, XXH3_128bits(text.data(), text.size()));
-  std::string hex;
-  for (const unsigned char byte : digest.digest) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
+  return xxh3_128(to_yaml(spec));
 }
 
 std::string describe_fields(const ChosenNames& chosen) {
