@@ -211,15 +211,19 @@ def read_until(descriptor, wanted, seconds=60):
 def test_watch_on_a_terminal(runs, tmp_path):
     """Ends by Ctrl-C while a run goes on, and by itself once all are finished."""
     shutil.copytree(runs / "ddp", tmp_path / "ddp")
-    ours, theirs = pty.openpty()
-    options = {"stdout": theirs, "start_new_session": True}
-    process = harness.start("report", tmp_path, "--watch", **options)
+
+    def start():
+        """The process, and what reads its terminal, which is its own: none sees what another has drawn."""
+        ours, theirs = pty.openpty()
+        return harness.start("report", tmp_path, "--watch", stdout=theirs, start_new_session=True), ours
+
+    process, ours = start()
     assert "1 run, 0 finished" in read_until(ours, "ddp")
     assert "\x1b[J" in read_until(ours, "0 finished")  # drawn again
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
 
-    process = harness.start("report", tmp_path, "--watch", **options)
+    process, ours = start()
     assert "1 run, 0 finished" in read_until(ours, "ddp")
     shutil.copy(runs / "b_0" / "summary.json", tmp_path / "ddp")
     assert "1 run, 1 finished" in read_until(ours, "1 finished")
