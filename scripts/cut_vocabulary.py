@@ -21,7 +21,7 @@ import json
 import pathlib
 import sys
 
-from token_shards import FORMATS, HEADER_BYTES
+from token_shards import FORMATS, HEADER_BYTES, header_words
 
 MOST_KEPT = (1 << 16) - 1
 
@@ -43,9 +43,7 @@ def read_tokens(path):
 
 
 def write_tokens(path, tokens):
-    header = array.array("i", [0] * (HEADER_BYTES // 4))
-    header[0], header[1], header[2] = *FORMATS[2], len(tokens)
-    path.write_bytes(header.tobytes() + tokens.tobytes())
+    path.write_bytes(header_words(tokens.itemsize, len(tokens)).ljust(HEADER_BYTES, b"\0") + tokens.tobytes())
 
 
 def parse(arguments):

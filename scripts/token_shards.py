@@ -12,6 +12,11 @@ HEADER_BYTES = 1024
 FORMATS = {2: (20240520, 1), 4: (20240801, 7)}  # bytes of a token: magic number, version (lib/data/formats/token_shard.h)
 
 
+def header_words(token_bytes, tokens):
+    """The bytes that a shard begins with; the rest of its header is zeros."""
+    return b"".join(word.to_bytes(4, "little") for word in (*FORMATS[token_bytes], tokens % 2**32))
+
+
 class UsageError(Exception):
     """A wrong option, with its name."""
 
@@ -87,8 +92,7 @@ class Output:
     def finish_shard(self, tokens_of_document):
         path = shard_path(self.options, self.number())
         self.file.seek(0)
-        for word in (*FORMATS[self.token_bytes], self.written % 2**32):
-            self.file.write(word.to_bytes(4, "little"))
+        self.file.write(header_words(self.token_bytes, self.written))
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()

@@ -1,27 +1,27 @@
 #pragma once
 
-// What model/registry.h asks of every model. A model is a folder; its header NAME_spec.h has a struct with
+// What model/registry.h asks of every model. A model is a folder; its header NAME_spec.h needs no LibTorch
+// and has a struct with
 //
-//   names                     those of model.name that mean it, as of several sizes; the first is the usual
-//   one reads_tokens              false: images has_batch_norm            it has statistics to estimate anew
-//   after assembly normalizes_branch_output  by BatchNorm, so that a factor on a branch's slices has no
-//   effect branches_per_block fields(), treatment       its keys of the section `model` (spec/visit.h). Of a
-//   model that reads tokens
-//                             vocab_size is one of them, of others num_classes and image_size
-//   resolve(name)             fills what is unset
-//   check(positions)          throws UsageError for resolved sizes that do not go together
-//   tiny()                    an instance of a few thousand parameters, for `doctor` and tests: 10 classes,
-//                             images of 8 pixels, a vocabulary of 32
-//   most_tokens()             only where it reads tokens: the longest sequence; none: any
+// - names: those of model.name that mean it, as of several sizes; the first is the usual one
+// - reads_tokens: false: images
+// - has_batch_norm: it has statistics to estimate anew after assembly
+// - normalizes_branch_output: by BatchNorm, so that a factor on a branch's slices has no effect
+// - branches_per_block
+// - fields(), treatment: its keys of the section `model` (spec/visit.h). Of a model that reads tokens
+//   vocab_size is one of them, of others num_classes and image_size
+// - resolve(name): fills what is unset
+// - check(positions): throws UsageError for resolved sizes that do not go together
+// - tiny(): an instance of a few thousand parameters, for `doctor` and tests: 10 classes, images of 8
+//   pixels, a vocabulary of 32
+// - most_tokens(): only where it reads tokens: the longest sequence; none: any
 //
-// and declares, for that struct, the functions that follow here as comments. What lacks one of these does not
-// compile or link. The header needs no LibTorch.
+// and declares these functions of that struct. What lacks one of them does not compile or link.
 //
-//   ModelLayout layout_of(const NameSpec&, int64_t sequence_length);            NAME_layout.cpp, without
-//   LibTorch std::unique_ptr<Model> make_model(const NameSpec&, const DropRates&);
-//   std::unique_ptr<LibraryFormat> library_format(const NameSpec&);             null: its library has no
-//   config.json LibraryConstants library_constants(const NameSpec&, const ModelLayout&);    tensors that
-//   never change
+// - ModelLayout layout_of(const NameSpec&, int64_t sequence_length): in NAME_layout.cpp, without LibTorch
+// - std::unique_ptr<Model> make_model(const NameSpec&, const DropRates&)
+// - std::unique_ptr<LibraryFormat> library_format(const NameSpec&): null: its library has no config.json
+// - LibraryConstants library_constants(const NameSpec&, const ModelLayout&): tensors that never change
 
 #include <cstdint>
 #include <map>

@@ -117,22 +117,19 @@ class SweepRunner {
       const bool is_free = open.lock.look() == LockWatch::State::kFree;
       // The lock comes first: a run that ends between the two is seen as done.
       const RunState state = state_of_run(run_of(open).folder);
-      if (state.stage == RunStage::kDone) {
-        say(fmt::format("{}: done by another process{}", place_of(open), remaining(/*closed=*/1)));
-      } else {
-        if (is_free) has_run = true;
-        if (!is_free || !run_one(open, state)) {
-          ++i;
-          continue;
-        }
-      }
-      open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+      const bool is_done = state.stage == RunStage::kDone;
+      if (is_done) say(fmt::format("{}: done by another process{}", place_of(open), remaining()));
+      has_run = has_run || (is_free && !is_done);
+      if (is_done || (is_free && run_one(open, state)))
+        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+      else
+        ++i;
     }
     return has_run;
   }
 
   /// Returns whether the run was closed; otherwise another process was faster, or the run was stopped.
-  bool run_one(const OpenRun& open, const RunState& state) {
+  bool run_one(OpenRun& open, const RunState& state) {
     const SweepRun& run = run_of(open);
     const std::string place = place_of(open);
     say(state.stage == RunStage::kCut ? fmt::format("{}: goes on from step {}", place, state.step)
@@ -145,23 +142,22 @@ class SweepRunner {
       say(fmt::format("{}: stopped after {}", place, duration));
       return false;
     }
-    LockWatch lock(run.folder.dir);
-    if (code == static_cast<int>(ExitCode::kUsage) && lock.look() != LockWatch::State::kFree) {
+    if (code == static_cast<int>(ExitCode::kUsage) && open.lock.look() != LockWatch::State::kFree) {
       say(fmt::format("{}: another process was faster", place));
       return false;
     }
     for (const std::string& line : last_lines)
       std::fprintf(stderr, "  %s\n", line.c_str());
     if (code != 0) failures_.push_back({&run, code});
-    say(fmt::format("{}: {} after {}{}", place, code == 0 ? "done" : end_of(code), duration,
-                    remaining(/*closed=*/1)));
+    say(fmt::format("{}: {} after {}{}", place, code == 0 ? "done" : end_of(code), duration, remaining()));
     return true;
   }
 
-  /// Of all processes together, as if those at work now stay. `closed`: runs that are still in the list.
-  std::string remaining(size_t closed) const {
+  /// Of all processes together, as if those at work now stay; to be told of a run that is about to leave the
+  /// list.
+  std::string remaining() const {
     const double elapsed = seconds_since(began_);
-    const size_t left = open_.size() - closed;
+    const size_t left = open_.size() - 1;
     std::string text = fmt::format("; elapsed {}", format_duration(elapsed));
     if (left > 0)
       text += fmt::format(", ETA {}", format_duration(elapsed / static_cast<double>(at_first_ - left) *
