@@ -58,7 +58,8 @@ CheckpointReader open_checkpoint(const RunArguments& run, ProgressLine& line) {
 std::optional<double> branch_scale_to_export(const Experiment& experiment, const RunArguments& run,
                                              const Manifest& manifest) {
   if (const std::optional<double> fixed = fixed_branch_scale(experiment)) return fixed;
-  const auto evaluation = find_evaluation(RunFolder{run.run_dir}.metrics(), manifest.step);
+  const std::optional<EvalRecord> evaluation =
+      find_evaluation(RunFolder{run.run_dir}.metrics(), manifest.step);
   if (!evaluation) return std::nullopt;
   std::printf(
       "branch scale %g, as the evaluation after step %lld has found better (eval.branch_scale: auto)\n",

@@ -24,6 +24,7 @@ struct MemoryByKind {
   int64_t activations = 0;
   int64_t buckets = 0;
 
+  bool operator==(const MemoryByKind&) const = default;
   int64_t total() const;
   int64_t& operator[](MemoryKind kind);
   int64_t operator[](MemoryKind kind) const;
@@ -34,14 +35,16 @@ struct MemoryByKind {
 
 struct MemoryKindInfo {
   const char* name;
+  const char* bytes_key;  ///< with the unit, where there is no "bytes" around it
   int64_t MemoryByKind::*bytes;
 };
 /// By MemoryKind.
-inline constexpr std::array kMemoryKinds = {MemoryKindInfo{"weights", &MemoryByKind::weights},
-                                            MemoryKindInfo{"gradients", &MemoryByKind::gradients},
-                                            MemoryKindInfo{"optimizer", &MemoryByKind::optimizer},
-                                            MemoryKindInfo{"activations", &MemoryByKind::activations},
-                                            MemoryKindInfo{"buckets", &MemoryByKind::buckets}};
+inline constexpr std::array kMemoryKinds = {
+    MemoryKindInfo{"weights", "weights_bytes", &MemoryByKind::weights},
+    MemoryKindInfo{"gradients", "gradients_bytes", &MemoryByKind::gradients},
+    MemoryKindInfo{"optimizer", "optimizer_bytes", &MemoryByKind::optimizer},
+    MemoryKindInfo{"activations", "activations_bytes", &MemoryByKind::activations},
+    MemoryKindInfo{"buckets", "buckets_bytes", &MemoryByKind::buckets}};
 
 inline int64_t MemoryByKind::total() const {
   int64_t sum = 0;

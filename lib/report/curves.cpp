@@ -152,9 +152,9 @@ NamedFigure memory_figure(const Subject& subject, const std::string& suffix) {
   for (const Group* group : subject.groups) {
     std::vector<double> memory, score;
     for (const Run& run : group->runs) {
-      const Measures measures = measure(run);
-      memory.push_back(measures.peak_tensor_memory_bytes);
-      score.push_back(subject.score(measures.accuracy, measures.loss));
+      memory.push_back(peak_tensor_memory_bytes(run));
+      score.push_back(run.evals.empty() ? std::numeric_limits<double>::quiet_NaN()
+                                        : subject.score(run.evals.back().accuracy, run.evals.back().loss));
     }
     const Statistic x = statistic(memory), y = statistic(score);
     if (x.count > 0) largest = std::max(largest, x.mean);

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "experiment/spec/load.h"
 #include "io/file.h"
-#include "io/lines.h"
 #include "spec/error.h"
 #include "telemetry/run_folder.h"
 
@@ -19,76 +17,10 @@ namespace {
 
 using nlohmann::json;
 
-/// A number that JSON may not have: null and a key that is not there are NaN.
-double number(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return std::numeric_limits<double>::quiet_NaN();
-  return found->get<double>();
-}
-
-/// The same of a list; none where there is no such key.
-std::vector<double> numbers(const json& object, const char* key) {
-  std::vector<double> values;
-  for (const json& value : object.value(key, json::array()))
-    values.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
-  return values;
-}
-
-template <class T>
-std::vector<T> list(const json& object, const char* group, const char* key) {
-  const auto found = object.find(group);
-  return found == object.end() ? std::vector<T>{} : found->value(key, std::vector<T>{});
-}
-
-TrainRecord train_record(const json& line) {
-  TrainRecord record;
-  record.step = line.at("step").get<int64_t>();
-  record.epoch = number(line, "epoch");
-  record.loss = number(line, "loss");
-  record.samples_per_s = number(line, "samples_per_s");
-  record.step_ms = number(line, "step_ms");
-  record.peak_process_memory_bytes = line.value("peak_process_memory_bytes", int64_t{0});
-  record.peak_tensor_memory_bytes = line.value("peak_tensor_memory_bytes", int64_t{0});
-  record.exchange.reduce_bytes = list<int64_t>(line, "exchange", "reduce_bytes");
-  record.exchange.publish_bytes = list<int64_t>(line, "exchange", "publish_bytes");
-  record.memory = {.activations_bytes = list<int64_t>(line, "memory", "activations_bytes"),
-                   .weights_bytes = list<int64_t>(line, "memory", "weights_bytes"),
-                   .gradients_bytes = list<int64_t>(line, "memory", "gradients_bytes"),
-                   .optimizer_bytes = list<int64_t>(line, "memory", "optimizer_bytes"),
-                   .buckets_bytes = list<int64_t>(line, "memory", "buckets_bytes")};
-  return record;
-}
-
-EvalRecord eval_record(const json& line) {
-  EvalRecord record;
-  record.step = line.at("step").get<int64_t>();
-  record.loss = number(line, "loss");
-  record.accuracy = number(line, "accuracy");
-  if (line.contains("loss_uncorrected")) record.loss_uncorrected = number(line, "loss_uncorrected");
-  if (line.contains("accuracy_uncorrected"))
-    record.accuracy_uncorrected = number(line, "accuracy_uncorrected");
-  record.subnetwork_loss = numbers(line, "subnetwork_loss");
-  record.subnetwork_accuracy = numbers(line, "subnetwork_accuracy");
-  return record;
-}
-
-/// Lines of other kinds are left to who knows them.
-void add_line(Run& run, const json& line) {
-  const auto kind = line.at("kind").get<std::string>();
-  if (kind == "train") run.train.push_back(train_record(line));
-  if (kind == "eval") run.evals.push_back(eval_record(line));
-}
-
 void read_metrics(Run& run, const std::filesystem::path& path) {
-  for_each_line(path, [&](int64_t number, const std::string& line, bool is_whole) {
-    if (!is_whole) return;  // it is being written, or was cut short
-    try {
-      add_line(run, json::parse(line));
-    } catch (const json::exception& error) {
-      throw DataError(
-          fmt::format("{}, line {}: not a line of metrics ({}). Delete that line, or leave the run out.",
-                      path.string(), number, error.what()));
-    }
+  for_each_record(path, "Delete that line, or leave the run out.", [&](const MetricsRecord& record) {
+    if (const auto* const train = std::get_if<TrainRecord>(&record)) run.train.push_back(*train);
+    if (const auto* const eval = std::get_if<EvalRecord>(&record)) run.evals.push_back(*eval);
   });
 }
 

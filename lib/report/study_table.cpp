@@ -44,13 +44,12 @@ StudyRow row_of(const Group& group) {
   return row;
 }
 
-std::vector<Statistic> statistics_of(const MeasureInfo& info,
-                                     const std::vector<std::vector<Measures>>& measured) {
+std::vector<Statistic> statistics_of(const Measure& measure, const std::vector<Group>& groups) {
   std::vector<Statistic> column;
-  for (const std::vector<Measures>& group : measured) {
+  for (const Group& group : groups) {
     std::vector<double> values;
-    for (const Measures& measures : group)
-      values.push_back(measures.*info.value);
+    for (const Run& run : group.runs)
+      values.push_back(measure.value(run));
     column.push_back(statistic(values));
   }
   return column;
@@ -124,19 +123,15 @@ void add_column(StudyTable& table, StudyColumn column, const std::vector<Statist
 StudyTable make_table(const std::vector<Group>& groups, const std::string& baseline) {
   StudyTable table;
   const Baselines baselines = find_baselines(groups, baseline);
-  std::vector<std::vector<Measures>> measured;
   for (size_t i = 0; i < groups.size(); ++i) {
     table.rows.push_back(row_of(groups[i]));
     if (baselines[i] == i) table.baselines.push_back(groups[i].label);
-    std::vector<Measures>& of_group = measured.emplace_back();
-    for (const Run& run : groups[i].runs)
-      of_group.push_back(measure(run));
   }
-  for (const MeasureInfo& info : measure_infos()) {
-    const std::vector<Statistic> values = statistics_of(info, measured);
-    add_column(table, {&info, Comparison::kNone}, values);
-    if (!baseline.empty() && info.comparison != Comparison::kNone)
-      add_column(table, {&info, info.comparison}, compared(values, baselines, info.comparison));
+  for (const Measure& measure : measures()) {
+    const std::vector<Statistic> values = statistics_of(measure, groups);
+    add_column(table, {&measure, Comparison::kNone}, values);
+    if (!baseline.empty() && measure.comparison != Comparison::kNone)
+      add_column(table, {&measure, measure.comparison}, compared(values, baselines, measure.comparison));
   }
   return table;
 }

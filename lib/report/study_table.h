@@ -11,7 +11,7 @@
 namespace sdp {
 
 struct StudyColumn {
-  const MeasureInfo* measure = nullptr;
+  const Measure* measure = nullptr;
   /// kNone: the measure itself; otherwise its mean compared with the baseline's.
   Comparison comparison = Comparison::kNone;
 };

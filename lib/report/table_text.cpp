@@ -45,6 +45,7 @@ std::string value_text(const Statistic& value, Quantity quantity) {
     case Quantity::kWhole:
       return with_unit(value, [](double number) { return fmt::format("{:.0f}", number); });
     case Quantity::kNumber:
+    case Quantity::kSeconds:
       return with_unit(value, [](double number) { return fmt::format("{:.3g}", number); });
     case Quantity::kMilliseconds:
       return fixed(value, 1, value.mean < 9.995 ? 2 : 1);
@@ -97,7 +98,7 @@ struct Part {
 };
 
 bool is_shown(const StudyTable& table, size_t column, const std::vector<size_t>& rows, Detail detail) {
-  const MeasureInfo& measure = *table.columns[column].measure;
+  const Measure& measure = *table.columns[column].measure;
   return measure.detail <= detail && std::any_of(rows.begin(), rows.end(), [&](size_t row) {
            const bool is_for_model = measure.models == Models::kAll ||
                                      table.rows[row].is_of_tokens == (measure.models == Models::kOfTokens);

@@ -45,7 +45,6 @@ std::vector<std::string> cells_of(const Run& run) {
   std::vector<double> losses;
   for (const TrainRecord& record : run.train)
     losses.push_back(record.loss);
-  const Measures measures = measure(run);
   const auto memory = [](double bytes) {
     return std::isnan(bytes) ? "-" : format_bytes(std::llround(bytes));
   };
@@ -56,7 +55,7 @@ std::vector<std::string> cells_of(const Run& run) {
                 : "-",
           losses.empty() ? "-" : fmt::format("{:.4f}", losses.back()), sparkline(losses, kSparkCells),
           score(run), run.train.empty() ? "-" : format_count(run.train.back().samples_per_s), time_left(run),
-          memory(measures.peak_tensor_memory_bytes), memory(measures.peak_process_memory_bytes)};
+          memory(peak_tensor_memory_bytes(run)), memory(peak_process_memory_bytes(run))};
 }
 
 /// The beginning of a line of UTF-8.

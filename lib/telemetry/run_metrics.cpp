@@ -1,57 +1,67 @@
 #include "telemetry/run_metrics.h"
 
-#include <numeric>
+#include "telemetry/field_value.h"
 
 namespace sdp {
 namespace {
 
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
+/// Appends scalars whose tags begin so.
+class Scalars {
+ public:
+  explicit Scalars(std::string_view kind) : prefix_(std::string(kind) + "/") {}
+
+  template <Listed Record>
+  void add(const Record& record) {
+    const auto field = [&]<class Member>(std::string_view key, Member Record::*member,
+                                         const FieldOptions& options = {}, OnlyIf<Record> only_if = nullptr) {
+      if (only_if && !(record.*only_if)()) return;
+      if constexpr (std::is_function_v<Member>) {
+        add(key, number_of((record.*member)()), options);
+      } else if constexpr (HasNumber<Member>) {
+        add(key, number_of(record.*member), options);
+      } else {
+        add(record.*member);
+      }
+    };
+    Record::fields(field);
+  }
+
+  template <class Record>
+  void add(const ByRank<Record>& ranks) {
+    const auto field = [&]<class Member>(std::string_view key, Member Record::*member,
+                                         const FieldOptions& options = {}, OnlyIf<Record> = nullptr) {
+      add(key, number_of_ranks(ranks, member, options.over_processes), options);
+    };
+    Record::fields(field);
+  }
+
+  /// What has no numbers by key.
+  template <class Other>
+  requires(!Listed<Other>) void add(const Other&) {}
+
+  std::vector<Scalar> scalars;
+
+ private:
+  void add(std::string_view key, double value, const FieldOptions& options) {
+    if (options.is_scalar && std::isfinite(value)) scalars.push_back({prefix_ + std::string(key), value});
+  }
+
+  std::string prefix_;
+};
 
 }  // namespace
 
-std::vector<Scalar> scalars_of(const TrainRecord& record) {
-  return {{"train/loss", record.loss},
-          {"train/lr", record.lr},
-          {"train/epoch", record.epoch},
-          {"train/samples_per_s", record.samples_per_s},
-          {"train/step_ms", record.step_ms},
-          {"train/data_wait_ms", record.data_wait_ms},
-          {"train/peak_process_memory_bytes", static_cast<double>(record.peak_process_memory_bytes)},
-          {"train/peak_tensor_memory_bytes", static_cast<double>(record.peak_tensor_memory_bytes)},
-          {"train/bytes_sent", static_cast<double>(record.bytes_sent)},
-          {"train/overlap", record.overlap}};
+template <class Record>
+std::vector<Scalar> scalars_of(const Record& record) {
+  Scalars scalars(Record::kKind);
+  scalars.add(record);
+  return std::move(scalars.scalars);
 }
 
-std::vector<Scalar> scalars_of(const EvalRecord& record) {
-  std::vector<Scalar> scalars = {
-      {"eval/accuracy", record.accuracy}, {"eval/loss", record.loss}, {"eval/eval_s", record.times.eval_s}};
-  if (record.is_of_tokens()) scalars.push_back({"eval/perplexity", perplexity(record.loss)});
-  if (record.accuracy_uncorrected)
-    scalars.push_back({"eval/accuracy_uncorrected", *record.accuracy_uncorrected});
-  if (record.loss_uncorrected) {
-    scalars.push_back({"eval/loss_uncorrected", *record.loss_uncorrected});
-    if (record.is_of_tokens())
-      scalars.push_back({"eval/perplexity_uncorrected", perplexity(*record.loss_uncorrected)});
-  }
-  if (!record.subnetwork_loss.empty()) {
-    scalars.push_back({"eval/subnetwork_loss", mean(record.subnetwork_loss)});
-    scalars.push_back({"eval/subnetwork_accuracy", mean(record.subnetwork_accuracy)});
-  }
-  return scalars;
-}
-
-std::vector<Scalar> scalars_of(const StartRecord&) {
-  return {};
-}
-
-std::vector<Scalar> scalars_of(const NonfiniteRecord&) {
-  return {};
-}
-
-std::vector<Scalar> scalars_of(const CheckpointRecord& record) {
-  return {{"checkpoint/save_s", record.save_s}};
-}
+template std::vector<Scalar> scalars_of(const TrainRecord&);
+template std::vector<Scalar> scalars_of(const EvalRecord&);
+template std::vector<Scalar> scalars_of(const StartRecord&);
+template std::vector<Scalar> scalars_of(const CheckpointRecord&);
+template std::vector<Scalar> scalars_of(const NonfiniteRecord&);
 
 }  // namespace sdp

@@ -9,14 +9,10 @@
 
 namespace sdp {
 
-/// What TensorBoard shows of a record: train/KEY of a training line; eval/KEY of an evaluation, and the means
-/// over its subnetworks as eval/subnetwork_loss and eval/subnetwork_accuracy; checkpoint/save_s; nothing of a
-/// start or of a step that was not finite. What is null or left out in the line is left out.
-std::vector<Scalar> scalars_of(const TrainRecord& record);
-std::vector<Scalar> scalars_of(const EvalRecord& record);
-std::vector<Scalar> scalars_of(const StartRecord& record);
-std::vector<Scalar> scalars_of(const CheckpointRecord& record);
-std::vector<Scalar> scalars_of(const NonfiniteRecord& record);
+/// What TensorBoard shows of a record, as KIND/KEY: the fields that its list calls scalars, of lists their
+/// means. What is null or left out in the line is left out.
+template <class Record>
+std::vector<Scalar> scalars_of(const Record& record);
 
 /// Where the records of a run go: metrics.jsonl, and TensorBoard's event file beside it with the same
 /// numbers.

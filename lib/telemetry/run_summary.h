@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "telemetry/fields.h"
+
 namespace sdp {
 
 /// What a run spent its time on, summed over the lines of metrics.jsonl: all parts of a resumed run, without
@@ -17,27 +19,51 @@ struct RunTimes {
   double save_s = 0;
   double data_s = 0;  ///< opening the data sets, once a part
 
+  template <class Field>
+  static constexpr void fields(Field& field) {
+    constexpr FieldOptions kTime = {.quantity = Quantity::kSeconds, .if_missing = 0};
+    field("train_s", &RunTimes::train_s, kTime);
+    field("eval_s", &RunTimes::eval_s, kTime);
+    field("save_s", &RunTimes::save_s, kTime);
+    field("data_s", &RunTimes::data_s, kTime);
+  }
   bool operator==(const RunTimes&) const = default;
 };
+static_assert(lists_every_member<RunTimes>());
 
 /// All 0 where there is no such file. Throws DataError with the number of a line that is not one of the
 /// metrics.
 RunTimes times_of_run(const std::filesystem::path& metrics);
 
 struct RunSummary {
-  int64_t step = 0;           ///< steps done
-  int64_t total_steps = 0;    ///< those the run was to have
-  int64_t skipped_steps = 0;  ///< of them, train.on_nonfinite: skip; 0 of a run that did not tell
+  int64_t step = 0;         ///< steps done
+  int64_t total_steps = 0;  ///< those the run was to have
   int64_t samples_per_step = 0;
   double epochs = 0;  ///< passes over the training set, after train.budget scaled them
   int64_t processes = 0;
   int64_t threads_per_process = 0;
-  std::string device = {};   ///< as the run named it when it began
-  std::string version = {};  ///< of the program
-  RunTimes times = {};       ///< all 0 of a run that did not tell them
+  std::string device = {};    ///< as the run named it when it began
+  std::string version = {};   ///< of the program
+  int64_t skipped_steps = 0;  ///< train.on_nonfinite: skip; 0 of a run that did not tell
+  RunTimes times = {};        ///< all 0 of a run that did not tell them
 
+  template <class Field>
+  static constexpr void fields(Field& field) {
+    constexpr FieldOptions kAlways = {.is_required = true};
+    field("step", &RunSummary::step, kAlways);
+    field("total_steps", &RunSummary::total_steps, kAlways);
+    field("samples_per_step", &RunSummary::samples_per_step, kAlways);
+    field("epochs", &RunSummary::epochs, kAlways);
+    field("processes", &RunSummary::processes, kAlways);
+    field("threads_per_process", &RunSummary::threads_per_process, kAlways);
+    field("device", &RunSummary::device, kAlways);
+    field("version", &RunSummary::version, kAlways);
+    field("skipped_steps", &RunSummary::skipped_steps);
+    field(kInline, &RunSummary::times);
+  }
   bool operator==(const RunSummary&) const = default;
 };
+static_assert(lists_every_member<RunSummary>());
 
 /// Replaces the file atomically. Throws DataError.
 void write_summary(const std::filesystem::path& path, const RunSummary& summary);

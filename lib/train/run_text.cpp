@@ -11,7 +11,7 @@ namespace sdp {
 namespace {
 
 std::string perplexity_text(double loss) {
-  return fmt::format("{:.2f}", perplexity(loss));
+  return fmt::format("{:.2f}", perplexity_of(loss));
 }
 
 /// The lowest and the highest value.

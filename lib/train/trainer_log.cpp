@@ -9,6 +9,7 @@
 #include "checkpoint/checkpointing.h"
 #include "device/device.h"
 #include "device/version.h"
+#include "memory/allocations.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
 
@@ -34,22 +35,27 @@ ProcessReport Trainer::report() {
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - interval_.began).count();
   const ExchangeTotals reduce = engine_.reduce_totals() - interval_.reduce;
   const ExchangeTotals publish = engine_.gather_totals() - interval_.publish;
-  ProcessReport report{
-      .save_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1.0 : 0.0,
-      .peak_process_memory_bytes = static_cast<double>(peak_process_memory_bytes(comm_.device())),
-      .data_wait_ms = feed_->wait_ms() - interval_.data_wait_ms,
-      .skipped_samples = static_cast<double>(interval_.skipped),
-      .reduce_bytes = static_cast<double>(reduce.bytes_sent),
-      .reduce_ms = reduce.in_flight_ms,
-      .reduce_wait_ms = reduce.waited_ms,
-      .publish_bytes = static_cast<double>(publish.bytes_sent),
-      .publish_ms = publish.in_flight_ms,
-      .publish_wait_ms = publish.waited_ms};
-  report.busy_ms = ms - report.data_wait_ms - report.reduce_wait_ms - report.publish_wait_ms;
-  const MemoryByKind peak = allocated_at_peak();
-  for (size_t kind = 0; kind < kMemoryKinds.size(); ++kind)
-    report.peak_tensor_bytes[kind] = static_cast<double>(peak.*kMemoryKinds[kind].bytes);
-  return report;
+  const double data_wait_ms = feed_->wait_ms() - interval_.data_wait_ms;
+  const auto steps = static_cast<double>(interval_.steps);
+  const auto bytes_a_step = [&](int64_t bytes) {
+    return static_cast<int64_t>(static_cast<double>(bytes) / steps);
+  };
+  const MemoryRecord memory = {allocated_at_peak()};
+  return {.save_is_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1 : 0,
+          .in_flight_ms = reduce.in_flight_ms + publish.in_flight_ms,
+          .waited_ms = reduce.waited_ms + publish.waited_ms,
+          .of_process = {.data_wait_ms = data_wait_ms / steps,
+                         .skipped_samples = interval_.skipped,
+                         .peak_process_memory_bytes = peak_process_memory_bytes(comm_.device()),
+                         .peak_tensor_memory_bytes = memory.total()},
+          .exchange = {.reduce_bytes = bytes_a_step(reduce.bytes_sent),
+                       .publish_bytes = bytes_a_step(publish.bytes_sent),
+                       .reduce_ms = reduce.in_flight_ms / steps,
+                       .publish_ms = publish.in_flight_ms / steps,
+                       .reduce_wait_ms = reduce.waited_ms / steps,
+                       .publish_wait_ms = publish.waited_ms / steps,
+                       .busy_ms = (ms - data_wait_ms - reduce.waited_ms - publish.waited_ms) / steps},
+          .memory = memory};
 }
 
 /// `samples`: of this process's batches, by micro-batch, then by slot.
@@ -137,14 +143,15 @@ bool Trainer::log_interval(int64_t done) {
         .lr = lr_of(done - 1),
         .samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds,
         .step_ms = seconds * 1e3 / steps};
-    add_reports(record, gathered.processes, interval_.steps);
+    add_reports(record, gathered.processes);
     metrics_->append(record);
     show_progress(record);
     // The first interval waits for the first batch.
-    if (done - first_step_ > interval_.steps) warn_of_slow_data(record.step_ms, record.data_wait_ms);
+    if (done - first_step_ > interval_.steps)
+      warn_of_slow_data(record.step_ms, record.processes.data_wait_ms);
   }
   begin_interval();
-  return gathered.processes.front().save_due > 0;
+  return gathered.processes.front().save_is_due != 0;
 }
 
 void Trainer::warn_of_slow_data(double step_ms, double wait_ms) {
@@ -162,8 +169,8 @@ void Trainer::show_progress(const TrainRecord& record) {
                     .loss = record.loss,
                     .samples_per_s = record.samples_per_s,
                     .seconds_left = std::nullopt,
-                    .process_memory_bytes = record.peak_process_memory_bytes,
-                    .tensor_memory_bytes = record.peak_tensor_memory_bytes});
+                    .process_memory_bytes = record.processes.peak_process_memory_bytes,
+                    .tensor_memory_bytes = record.processes.peak_tensor_memory_bytes});
 }
 
 void Trainer::tell(const std::string& message) {
@@ -181,13 +188,13 @@ void Trainer::summarize() const {
   if (comm_.rank() > 0 || std::filesystem::exists(folder_.summary())) return;
   write_summary(folder_.summary(), {.step = std::max(first_step_, steps_.length.total_steps),
                                     .total_steps = steps_.length.total_steps,
-                                    .skipped_steps = skipped_steps_,
                                     .samples_per_step = steps_.samples_per_step,
                                     .epochs = steps_.epochs,
                                     .processes = comm_.size(),
                                     .threads_per_process = threads_,
                                     .device = device_name(comm_.device()),
                                     .version = kProgramVersion,
+                                    .skipped_steps = skipped_steps_,
                                     .times = times_of_run(folder_.metrics())});
 }
 

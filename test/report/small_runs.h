@@ -37,14 +37,12 @@ inline TrainRecord train_record(int64_t step, double loss, double step_ms) {
   record.loss = loss;
   record.samples_per_s = 32e3 / step_ms;
   record.step_ms = step_ms;
-  record.peak_process_memory_bytes = 1 << 20;
-  record.exchange.reduce_bytes = {100, 300};
-  record.exchange.publish_bytes = {20, 60};
-  record.memory = {.activations_bytes = {1000, 900},
-                   .weights_bytes = {100, 300},
-                   .gradients_bytes = {10, 20},
-                   .optimizer_bytes = {5, 5},
-                   .buckets_bytes = {1, 2}};
+  record.processes.peak_process_memory_bytes = 1 << 20;
+  record.exchange.ranks = {{.reduce_bytes = 100, .publish_bytes = 20},
+                           {.reduce_bytes = 300, .publish_bytes = 60}};
+  record.memory.ranks = {
+      {{.weights = 100, .gradients = 10, .optimizer = 5, .activations = 1000, .buckets = 1}},
+      {{.weights = 300, .gradients = 20, .optimizer = 5, .activations = 900, .buckets = 2}}};
   return record;
 }
 

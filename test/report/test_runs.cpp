@@ -34,6 +34,13 @@ void put_run(const fs::path& dir, const std::string& metrics = kMetrics) {
   put(dir / "metrics.jsonl", metrics);
 }
 
+double value_of(const Run& run, std::string_view key) {
+  for (const Measure& measure : measures())
+    if (measure.key == key) return measure.value(run);
+  FAIL("no measure " << key);
+  return NAN;
+}
+
 }  // namespace
 
 TEST_CASE("a run is read from its folder", "[study]") {
@@ -150,17 +157,18 @@ TEST_CASE("copies of a run count once, other continuations of it do not", "[stud
 
 TEST_CASE("measures of a run", "[study]") {
   Run run = small_run();
-  CHECK(std::isnan(measure(run).accuracy));
-  CHECK(measure(run).largest_parameters == 40);
-  CHECK(std::isnan(measure(run).step_ms));
-  CHECK(std::isnan(measure(run).peak_tensor_memory_bytes));
+  CHECK(std::isnan(value_of(run, "accuracy")));
+  CHECK(value_of(run, "largest_worker_parameters") == 40);
+  CHECK(std::isnan(value_of(run, "step_ms")));
+  CHECK(std::isnan(value_of(run, "peak_tensor_memory_bytes")));
 
   run.train = {train_record(10, 3, 900)};
-  CHECK(measure(run).step_ms == 900);
+  CHECK(value_of(run, "step_ms") == 900);
   run.train.push_back(train_record(20, 2, 20));
   run.train.push_back(train_record(30, 1, 40));
-  run.train[0].memory.activations_bytes = {1, 7000};
-  run.train[1].peak_process_memory_bytes = 3 << 20;
+  run.train[0].memory.ranks[0].activations = 1;
+  run.train[0].memory.ranks[1].activations = 7000;
+  run.train[1].processes.peak_process_memory_bytes = 3 << 20;
   run.evals = {{.step = 20, .loss = 9, .accuracy = 0.1},
                {.step = 30,
                 .loss = 1.5,
@@ -168,48 +176,48 @@ TEST_CASE("measures of a run", "[study]") {
                 .accuracy_uncorrected = 0.25,
                 .subnetwork_loss = {1, 4, 2, 3},
                 .subnetwork_accuracy = {0.5, 0.3, 0.1, 0.5}}};
-  const Measures measures = measure(run);
-  CHECK(measures.accuracy == 0.5);
-  CHECK(measures.loss == 1.5);
-  CHECK(measures.accuracy_uncorrected == 0.25);
-  CHECK(std::isnan(measures.loss_uncorrected));
-  CHECK(measures.subnetwork_accuracy_mean == Approx(0.35));
-  CHECK(measures.subnetwork_accuracy_min == 0.1);
-  CHECK(measures.subnetwork_accuracy_max == 0.5);
-  CHECK(measures.subnetwork_loss_mean == 2.5);
-  CHECK(measures.subnetwork_loss_min == 1);
-  CHECK(measures.subnetwork_loss_max == 4);
-  CHECK(std::isnan(measures.perplexity));  // of images
-  CHECK(measures.steps == 30);
-  CHECK(measures.epochs == Approx(1.5));
-  CHECK(measures.training_flops == 30.0 * 4 * 2 * (100 + 200 + 300 + 400));
-  CHECK(measures.step_ms == 30);  // without the first
-  CHECK(measures.samples_per_s == Approx((1600 + 800) / 2.0));
-  CHECK(measures.sent_bytes_per_step == (100 + 300 + 20 + 60) / 2.0);
-  CHECK(measures.peak_tensor_memory_bytes == 7000 + 300 + 20 + 5 + 2);
-  CHECK(measures.peak_tensor_memory_per_worker_bytes == measures.peak_tensor_memory_bytes / 2);
-  CHECK(measures.peak_process_memory_bytes == 3 << 20);
-  CHECK(measures.peak_activations_bytes == 7000);
-  CHECK(measures.peak_buckets_bytes == 2);
+  CHECK(value_of(run, "accuracy") == 0.5);
+  CHECK(value_of(run, "loss_nats") == 1.5);
+  CHECK(value_of(run, "accuracy_uncorrected") == 0.25);
+  CHECK(std::isnan(value_of(run, "loss_uncorrected_nats")));
+  CHECK(value_of(run, "subnetwork_accuracy_mean") == Approx(0.35));
+  CHECK(value_of(run, "subnetwork_accuracy_min") == 0.1);
+  CHECK(value_of(run, "subnetwork_accuracy_max") == 0.5);
+  CHECK(value_of(run, "subnetwork_loss_mean_nats") == 2.5);
+  CHECK(value_of(run, "subnetwork_loss_min_nats") == 1);
+  CHECK(value_of(run, "subnetwork_loss_max_nats") == 4);
+  CHECK(std::isnan(value_of(run, "perplexity")));  // of images
+  CHECK(value_of(run, "steps") == 30);
+  CHECK(value_of(run, "epochs") == Approx(1.5));
+  CHECK(value_of(run, "training_flops") == 30.0 * 4 * 2 * (100 + 200 + 300 + 400));
+  CHECK(value_of(run, "step_ms") == 30);  // without the first
+  CHECK(value_of(run, "samples_per_s") == Approx((1600 + 800) / 2.0));
+  CHECK(value_of(run, "sent_bytes_per_step") == (100 + 300 + 20 + 60) / 2.0);
+  CHECK(value_of(run, "peak_tensor_memory_bytes") == 7000 + 300 + 20 + 5 + 2);
+  CHECK(value_of(run, "peak_tensor_memory_per_worker_bytes") ==
+        value_of(run, "peak_tensor_memory_bytes") / 2);
+  CHECK(value_of(run, "peak_process_memory_bytes") == 3 << 20);
+  CHECK(value_of(run, "peak_activations_bytes") == 7000);
+  CHECK(value_of(run, "peak_buckets_bytes") == 2);
 }
 
 TEST_CASE("perplexities of a language model", "[study]") {
   Run run = small_run();
   run.spec.data.name = DatasetName::kTokens;
   run.evals = {{.step = 30, .loss = std::log(20.0), .loss_uncorrected = std::log(400.0)}};
-  CHECK(measure(run).perplexity == Approx(20));
-  CHECK(measure(run).perplexity_uncorrected == Approx(400));
+  CHECK(value_of(run, "perplexity") == Approx(20));
+  CHECK(value_of(run, "perplexity_uncorrected") == Approx(400));
 }
 
 TEST_CASE("the memory of an evaluation is not training's", "[study]") {
   Run run = small_run();
   run.train = {train_record(10, 3, 1), train_record(20, 2, 1), train_record(30, 1, 1)};
-  run.train[2].memory.activations_bytes = {50000, 1};
-  CHECK(measure(run).peak_tensor_memory_bytes == 50000 + 100 + 10 + 5 + 1);
+  run.train[2].memory.ranks[0].activations = 50000;
+  CHECK(value_of(run, "peak_tensor_memory_bytes") == 50000 + 100 + 10 + 5 + 1);
   run.evals = {{.step = 20}};  // after the line of step 20: in the next one's interval
-  CHECK(measure(run).peak_tensor_memory_bytes == 900 + 300 + 20 + 5 + 2);
+  CHECK(value_of(run, "peak_tensor_memory_bytes") == 900 + 300 + 20 + 5 + 2);
   run.evals = {{.step = 5}, {.step = 10}, {.step = 25}};  // in every interval
-  CHECK(measure(run).peak_tensor_memory_bytes == 50000 + 100 + 10 + 5 + 1);
+  CHECK(value_of(run, "peak_tensor_memory_bytes") == 50000 + 100 + 10 + 5 + 1);
 }
 
 TEST_CASE("medians", "[study]") {

@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "spec/error.h"
 #include "telemetry/metrics.h"
+#include "telemetry/record_json.h"
 #include "temp_folder.h"
 
 using namespace sdp;
@@ -21,34 +22,51 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
   return lines;
 }
 
+struct Forgetful {
+  double listed = 0;
+  int64_t forgotten = 0;
+
+  template <class Field>
+  static constexpr void fields(Field& field) {
+    field("listed", &Forgetful::listed);
+  }
+};
+static_assert(!lists_every_member<Forgetful>());
+static_assert(record_field<&TrainRecord::step_ms>().key == "step_ms");
+
 }  // namespace
 
 TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
-  const TrainRecord train = {.step = 3,
-                             .epoch = 0.5,
-                             .loss = 2,
-                             .lr = 0.1,
-                             .samples_per_s = 1000,
-                             .step_ms = 1.5,
-                             .data_wait_ms = 0.25,
-                             .skipped_samples = 2,
-                             .peak_process_memory_bytes = 1234567890123,
-                             .peak_tensor_memory_bytes = 155,
-                             .bytes_sent = 42,
-                             .overlap = 0.75,
-                             .slowest_rank = 1,
-                             .exchange = {.reduce_bytes = {1, 2},
-                                          .publish_bytes = {3, 4},
-                                          .reduce_ms = {0.5, 1},
-                                          .publish_ms = {2, 3},
-                                          .reduce_wait_ms = {0, 0.25},
-                                          .publish_wait_ms = {1, 0},
-                                          .busy_ms = {7, 8}},
-                             .memory = {.activations_bytes = {10, 11},
-                                        .weights_bytes = {20, 21},
-                                        .gradients_bytes = {30, 31},
-                                        .optimizer_bytes = {40, 41},
-                                        .buckets_bytes = {50, 51}}};
+  const TrainRecord train = {
+      .step = 3,
+      .epoch = 0.5,
+      .loss = 2,
+      .lr = 0.1,
+      .samples_per_s = 1000,
+      .step_ms = 1.5,
+      .processes = {.data_wait_ms = 0.25,
+                    .skipped_samples = 2,
+                    .peak_process_memory_bytes = 1234567890123,
+                    .peak_tensor_memory_bytes = 155},
+      .bytes_sent = 42,
+      .overlap = 0.75,
+      .slowest_rank = 1,
+      .exchange = {{{.reduce_bytes = 1,
+                     .publish_bytes = 3,
+                     .reduce_ms = 0.5,
+                     .publish_ms = 2,
+                     .reduce_wait_ms = 0,
+                     .publish_wait_ms = 1,
+                     .busy_ms = 7},
+                    {.reduce_bytes = 2,
+                     .publish_bytes = 4,
+                     .reduce_ms = 1,
+                     .publish_ms = 3,
+                     .reduce_wait_ms = 0.25,
+                     .publish_wait_ms = 0,
+                     .busy_ms = 8}}},
+      .memory = {{{{.weights = 20, .gradients = 30, .optimizer = 40, .activations = 10, .buckets = 50}},
+                  {{.weights = 21, .gradients = 31, .optimizer = 41, .activations = 11, .buckets = 51}}}}};
   CHECK(
       to_json_line(train) ==
       R"({"kind":"train","step":3,"epoch":0.5,"loss":2.0,"lr":0.1,"samples_per_s":1000.0,"step_ms":1.5,)"
@@ -56,8 +74,8 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
       R"("peak_tensor_memory_bytes":155,"bytes_sent":42,)"
       R"("overlap":0.75,"slowest_rank":1,"exchange":{"reduce_bytes":[1,2],"publish_bytes":[3,4],)"
       R"("reduce_ms":[0.5,1.0],"publish_ms":[2.0,3.0],"reduce_wait_ms":[0.0,0.25],)"
-      R"("publish_wait_ms":[1.0,0.0],"busy_ms":[7.0,8.0]},"memory":{"activations_bytes":[10,11],)"
-      R"("weights_bytes":[20,21],"gradients_bytes":[30,31],"optimizer_bytes":[40,41],"buckets_bytes":[50,51]}})");
+      R"("publish_wait_ms":[1.0,0.0],"busy_ms":[7.0,8.0]},"memory":{"weights_bytes":[20,21],)"
+      R"("gradients_bytes":[30,31],"optimizer_bytes":[40,41],"activations_bytes":[10,11],"buckets_bytes":[50,51]}})");
 
   EvalRecord eval = {.step = 3, .loss = 2.5, .accuracy = 0.75, .samples = 10, .test_samples = 40};
   eval.times = {.eval_s = 15, .assemble_s = 1, .recalibrate_s = 2, .evaluate_s = 4, .subnetworks_s = 8};
@@ -118,6 +136,57 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
 
   CHECK(to_json_line(TraceRecord{.step = 3, .worker = 1, .replica = 0, .loss = 2.5, .samples = {7, 49999}}) ==
         R"({"step":3,"worker":1,"replica":0,"loss":2.5,"samples":[7,49999]})");
+}
+
+TEST_CASE("a line reads back as the record that it was written from", "[metrics]") {
+  const auto read_back = [](const auto& record) {
+    const std::string line = to_json_line(record);
+    const std::optional<MetricsRecord> read = record_of_line(line);
+    REQUIRE(read);
+    using Record = std::remove_cvref_t<decltype(record)>;
+    REQUIRE(std::holds_alternative<Record>(*read));
+    CHECK(to_json_line(std::get<Record>(*read)) == line);
+    return std::get<Record>(*read);
+  };
+  TrainRecord train = {
+      .step = 3, .loss = std::nan(""), .processes = {.skipped_samples = 2}, .slowest_rank = 1};
+  train.memory.ranks = {{{.weights = 1}}, {{.weights = 2, .buckets = 3}}};
+  train.exchange.ranks = {{.reduce_ms = 0.5}, {.busy_ms = 0.25}};
+  const TrainRecord read = read_back(train);
+  CHECK(std::isnan(read.loss));
+  CHECK(read.memory == train.memory);
+  CHECK(read.exchange == train.exchange);
+
+  EvalRecord eval = {.step = 3, .loss = 2, .tokens = 80, .loss_uncorrected = 3, .branch_scale = 0.5};
+  eval.branch_scale_trial = BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25};
+  eval.subnetwork_loss = {1, std::nan("")};
+  CHECK(read_back(eval).branch_scale_trial->loss_survival == 1.25);
+  CHECK(read_back(EvalRecord{.step = 3, .skipped_samples = 4}).skipped_samples == 4);
+  CHECK(read_back(StartRecord{.step = 3, .checkpoint = "c", .job = "7", .job_restarts = 2, .hosts = {"a"}})
+            .job_restarts == 2);
+  CHECK(read_back(CheckpointRecord{.step = 3, .save_s = 0.5, .bytes = 7}).bytes == 7);
+  const NonfiniteRecord nonfinite = {
+      .step = 3, .skipped = true, .gradient_ranks = {1}, .batches = {{.rank = 1, .samples = {5, 6}}}};
+  CHECK(read_back(nonfinite).batches.at(0).samples == std::vector<int64_t>{5, 6});
+}
+
+TEST_CASE("a line of an older program lacks keys; one of a newer has more", "[metrics]") {
+  const auto train = std::get<TrainRecord>(
+      *record_of_line(R"({"kind":"train","step":7,"loss":1,"new":[{}],"memory":{"weights_bytes":[1,2]}})"));
+  CHECK(train.loss == 1);
+  CHECK(std::isnan(train.step_ms));
+  CHECK(train.processes.peak_tensor_memory_bytes == 0);
+  CHECK(train.exchange.ranks.empty());
+  REQUIRE(train.memory.ranks.size() == 2);
+  CHECK(train.memory.ranks[1].weights == 2);
+  const auto eval = std::get<EvalRecord>(*record_of_line(R"({"kind":"eval","step":7})"));
+  CHECK(eval.branch_scale == 1);
+  CHECK_FALSE(eval.loss_uncorrected);
+  CHECK(std::isnan(eval.times.eval_s));
+  CHECK_FALSE(record_of_line(R"({"kind":"of a newer program"})"));
+  for (const char* line : {"", "7", "{}", R"({"kind":"train"})", R"({"kind":"eval","step":1,"loss":[]})",
+                           R"({"kind":"train","step":1,"memory":{"weights_bytes":["x"]}})"})
+    CHECK_THROWS_AS(record_of_line(line), RecordError);
 }
 
 TEST_CASE("numbers keep every bit; what JSON has not is null", "[metrics]") {

@@ -15,13 +15,13 @@ TEST_CASE("a summary is a JSON object and reads back as it was", "[run_summary]"
 
   const RunSummary summary = {.step = 20,
                               .total_steps = 20,
-                              .skipped_steps = 3,
                               .samples_per_step = 128,
                               .epochs = 1.0 / 3,
                               .processes = 2,
                               .threads_per_process = 4,
                               .device = "CPU",
                               .version = "0.1.0",
+                              .skipped_steps = 3,
                               .times = {.train_s = 8, .eval_s = 4, .save_s = 2, .data_s = 1}};
   write_summary(path, summary);
   CHECK(read_summary(path) == summary);
