@@ -71,7 +71,7 @@ std::string describe(const SplitReport& report, const DataSpec& spec) {
   std::string text;
   if (!report.shards.empty())
     text = fmt::format("{}: {} samples of {} tokens\n{}", name_of_split(report.split), report.samples,
-                       spec.sequence_length, describe_shards(report.shards));
+                       spec.sequence_length(), describe_shards(report.shards));
   else if (!report.images_of_size.empty())
     text = fmt::format("{}: {} images in {} classes, {}\n{}", name_of_split(report.split), report.samples,
                        report.images_of_class.size(), describe_sizes(report),
@@ -115,9 +115,9 @@ SplitReport check(const ExperimentSpec& spec, Split split, ProgressLine& line) {
 int data_check_command(const DataCheckArguments& arguments) {
   const ExperimentSpec spec =
       load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kMustExist).spec;
-  ordered_json json = {{"name", name_of(spec.data.name)}, {"path", spec.data.path}};
+  ordered_json json = {{"name", spec.data.name()}, {"path", spec.data.path}};
   if (!arguments.json)
-    std::fputs(fmt::format("{} in {}\n", name_of(spec.data.name), spec.data.path).c_str(), stdout);
+    std::fputs(fmt::format("{} in {}\n", spec.data.name(), spec.data.path).c_str(), stdout);
   ProgressLine line(STDERR_FILENO);
   size_t problems = 0;
   for (const Split split : {Split::kTrain, Split::kTest}) {

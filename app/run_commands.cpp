@@ -91,7 +91,7 @@ void correct(FullModel& model, const Experiment& experiment, std::optional<doubl
 
 int eval_command(const EvalArguments& arguments) {
   const Experiment experiment = experiment_of(spec_of(arguments.run), arguments.run);
-  if (!arguments.logits.empty() && experiment.spec.data.name == DatasetName::kTokens)
+  if (!arguments.logits.empty() && experiment.spec.data.is_of_tokens())
     throw UsageError(
         "--logits: one row for each image; a language model has one for each token. Leave --logits out.");
   const at::Device device = choose_device(experiment.spec.train.device, Ranks{});

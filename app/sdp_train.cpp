@@ -185,8 +185,14 @@ int run(int argc, char** argv) {
   bool schema = false;
   CLI::App* spec_app = app.add_subcommand("spec", "every option with type, default and unit");
   spec_app->add_flag("--schema", schema, "print a JSON Schema");
-  std::string model;
-  spec_app->add_option("--model", model, "only the keys that this model has, besides those of all");
+  sdp::ChosenNames chosen;
+  spec_app->add_option_function<std::string>(
+      "--model", [&](const std::string& name) { chosen["model"] = name; },
+      "of the keys of models only those that this one has");
+  spec_app->add_option_function<std::string>(
+      "--data", [&](const std::string& name) { chosen["data"] = name; }, "likewise of data sets");
+  spec_app->add_option_function<std::string>(
+      "--optimizer", [&](const std::string& name) { chosen["optimizer"] = name; }, "likewise of optimizers");
 
   try {
     app.parse(argc, argv);
@@ -203,8 +209,7 @@ int run(int argc, char** argv) {
   if (*report_app) return sdp::report_command(report);
   if (*analyze_app) return sdp::analyze_command(analyze);
   if (*doctor_app) return sdp::doctor_command(doctor);
-  if (*spec_app)
-    return sdp::spec_command(schema, model.empty() ? sdp::ChosenNames() : sdp::ChosenNames{{"model", model}});
+  if (*spec_app) return sdp::spec_command(schema, chosen);
   train.resume = resume_of(resume);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
   return sdp::train_command(train);

@@ -108,9 +108,8 @@ void measure(const std::filesystem::path& folder, const Sizes& sizes) {
   const std::filesystem::path path = folder / "bench_train_000000.bin";
   const int64_t tokens = (sizes.mebibytes << 20) / static_cast<int64_t>(sizeof(Token));
   write_shard<Token>(path, tokens);
-  sdp::DataSpec spec;
-  spec.path = folder.string();
-  spec.sequence_length = sizes.sequence_length;
+  const sdp::DataSpec spec{.set = sdp::TokensSpec{.sequence_length = sizes.sequence_length},
+                           .path = folder.string()};
   const sdp::TokenDataset dataset(spec, sdp::Split::kTrain, kVocabSize);
   const sdp::MappedFile file(path);
   const std::span values(reinterpret_cast<const Token*>(file.bytes().data() + kHeaderBytes),

@@ -56,7 +56,7 @@ SubnetPlan plan_of_regime(const ExperimentSpec& spec, Regime regime,
   }
   subnetwork.construction = regime.construction;
   subnetwork.masking = regime.masking;
-  return make_plan(layout_of(spec.model, spec.data.sequence_length), subnetwork,
+  return make_plan(layout_of(spec.model, spec.data.sequence_length()), subnetwork,
                    static_cast<uint64_t>(spec.seed));
 }
 

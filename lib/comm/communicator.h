@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/backend_kind.h"
 #include "comm/ranks.h"
-#include "experiment/spec/experiment_spec.h"
 
 namespace sdp {
 

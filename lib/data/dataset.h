@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "data/buffer.h"
-#include "data/normalization.h"
-#include "experiment/spec/experiment_spec.h"
+#include "data/data_spec.h"
 #include "io/on_progress.h"
+#include "model/model_spec.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -137,12 +137,6 @@ class ImageDataset : public Dataset {
 
   OnError on_error_;
 };
-
-enum class Split { kTrain, kTest };
-
-/// What a reader calls for every problem it finds, with a message that names the file, the member and the
-/// offset. It may throw, which ends the reading; where it returns, the reader goes on after what is damaged.
-using OnProblem = std::function<void(const std::string& message)>;
 
 /// Throws DataError with the message.
 void throw_problem(const std::string& message);

@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "comm/backend_kind.h"
 #include "comm/communicator.h"
 #include "comm/ranks.h"
-#include "experiment/spec/experiment_spec.h"
+#include "experiment/spec/train_spec.h"
 
 namespace sdp {
 

@@ -72,6 +72,7 @@ std::vector<at::Tensor> gradients_of(const FullValues& values, const SubnetPlan&
 void train_masked_mlp(FullValues& values, const SubnetPlan& plan, const OptimizerSpec& sgd, int64_t steps,
                       const std::function<MlpBatch(int64_t step, int worker)>& batch_of) {
   const auto& parameters = plan.layout.parameters;
+  const double factor = sgd.rule.as<SgdSpec>().momentum;
   std::vector<at::Tensor> momentum(parameters.size());
   for (int64_t step = 0; step < steps; ++step) {
     std::vector<at::Tensor> sums, owners;
@@ -90,7 +91,7 @@ void train_masked_mlp(FullValues& values, const SubnetPlan& plan, const Optimize
     const at::NoGradGuard no_grad;
     for (size_t p = 0; p < parameters.size(); ++p) {
       const at::Tensor gradient = sums[p] / owners[p] + sgd.weight_decay * values[p];
-      momentum[p] = momentum[p].defined() ? sgd.momentum * momentum[p] + gradient : gradient;
+      momentum[p] = momentum[p].defined() ? factor * momentum[p] + gradient : gradient;
       values[p] = values[p] - sgd.lr * momentum[p];
     }
   }

@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-#include "experiment/spec/experiment_spec.h"
+#include "optim/optimizer_spec.h"
 #include "subnet/plan.h"
 
 namespace sdp {

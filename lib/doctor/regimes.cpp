@@ -144,8 +144,7 @@ ExperimentSpec tiny_spec(const Way& way, std::string_view model, Precision preci
   spec.seed = 5;
   spec.model = tiny_model(model);
   if (spec.model.reads_tokens()) {
-    spec.data.name = DatasetName::kTokens;
-    spec.data.sequence_length = kTokens;
+    spec.data.set = TokensSpec{.sequence_length = kTokens};
   }
   int64_t workers = processes;
   while (workers < 4 || workers % 2 != 0)
@@ -165,7 +164,7 @@ ExperimentSpec tiny_spec(const Way& way, std::string_view model, Precision preci
 
 FullValues initial_values(const ExperimentSpec& spec) {
   FullValues values;
-  for (const ParameterLayout& parameter : layout_of(spec.model, spec.data.sequence_length).parameters)
+  for (const ParameterLayout& parameter : layout_of(spec.model, spec.data.sequence_length()).parameters)
     values.push_back(draw_parameter(parameter, static_cast<uint64_t>(spec.seed)).to(at::kDouble));
   return values;
 }

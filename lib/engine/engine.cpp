@@ -9,6 +9,7 @@
 #include "engine/state_ranges.h"
 #include "memory/allocations.h"
 #include "model/slices.h"
+#include "optim/update.h"
 #include "subnet/accounting.h"
 
 namespace sdp {
@@ -29,7 +30,7 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
     throw std::logic_error("the schedule is made for another number of processes");
   const at::TensorOptions options =
       at::TensorOptions(scalar_type(sum_type(schedule.options.precision))).device(comm.device());
-  const int moments = static_cast<int>(moment_names(optimizer).size());
+  const int moments = static_cast<int>(optimizer.state_names().size());
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
     states_.push_back(BucketState::make(schedule, b, comm.rank(), moments, options));
   add_hooks();
@@ -82,8 +83,8 @@ void Engine::step(double lr) {
     const double weight_decay = schedule_.buckets[b].decays ? optimizer_.weight_decay : 0;
     state.updated = state.master.defined() ? state.master : read_updated(b);
     if (state.updated.numel() > 0)
-      update(optimizer_, lr, weight_decay, step_tensor_, state.updated, state.update_gradient(),
-             state.moments);
+      update(optimizer_, {.lr = lr, .weight_decay = weight_decay, .number = step_tensor_},
+             {.values = state.updated, .gradient = state.update_gradient(), .state = state.moments});
     state.gradient_share = at::Tensor();
     state.gradient_full = at::Tensor();
   }

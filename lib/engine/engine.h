@@ -18,8 +18,8 @@
 
 #include "comm/communicator.h"
 #include "engine/exchange_clock.h"
-#include "engine/optimizer.h"
 #include "engine/parameter_store.h"
+#include "optim/optimizer_spec.h"
 #include "subnet/exchange_order.h"
 
 namespace sdp {
@@ -27,7 +27,7 @@ namespace sdp {
 /// A range of a parameter's state, for checkpoints: elements [begin, end) of a unit's piece of the
 /// parameter.
 struct StateRange {
-  std::string kind;  ///< "value" (master value) or a name out of moment_names()
+  std::string kind;  ///< "value" (master value) or a name out of OptimizerSpec::state_names()
   int parameter = 0;
   int unit = kSharedUnit;
   int64_t begin = 0;

@@ -10,7 +10,7 @@ namespace sdp {
 
 std::vector<StateRange> Engine::owned_state() {
   await_all_values();
-  const std::vector<std::string> names = moment_names(optimizer_);
+  const std::vector<std::string> names = optimizer_.state_names();
   std::vector<StateRange> ranges;
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
     const BucketState& state = states_[b];
@@ -31,7 +31,7 @@ std::vector<StateRange> Engine::owned_state() {
 
 void Engine::load_state(const std::function<void(const StateRange& range)>& read) {
   const at::NoGradGuard no_grad;
-  const std::vector<std::string> names = moment_names(optimizer_);
+  const std::vector<std::string> names = optimizer_.state_names();
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
     const BucketState& state = states_[b];
     for_each_state_range(b, /*only_own_share=*/false, [&](StateRange range, int64_t at_state) {

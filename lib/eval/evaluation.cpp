@@ -330,9 +330,9 @@ EvalRecord Evaluator::evaluate(FullModel& full_model) {
   record.accuracy = results.all.accuracy;
   record.samples = static_cast<int64_t>(samples.size());
   record.test_samples = test_.size();
-  if (spec.data.name == DatasetName::kTokens) {
-    record.tokens = record.samples * spec.data.sequence_length;
-    record.test_tokens = record.test_samples * spec.data.sequence_length;
+  if (spec.data.is_of_tokens()) {
+    record.tokens = record.samples * spec.data.sequence_length();
+    record.test_tokens = record.test_samples * spec.data.sequence_length();
   } else {
     record.skipped_samples = record.samples - results.all.predictions;
   }

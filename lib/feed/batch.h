@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "experiment/spec/experiment_spec.h"
+#include "subnet/element_type.h"
 
 namespace sdp {
 

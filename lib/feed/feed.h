@@ -8,9 +8,10 @@
 #include <memory>
 #include <optional>
 
+#include "data/data_spec.h"
 #include "data/pipeline/loader.h"
-#include "experiment/spec/experiment_spec.h"
 #include "feed/batch.h"
+#include "subnet/element_type.h"
 
 namespace sdp {
 

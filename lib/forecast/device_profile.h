@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "experiment/spec/experiment_spec.h"
+#include "subnet/element_type.h"
 
 namespace sdp {
 

@@ -69,7 +69,7 @@ void set_whole(FsdpBytes& bytes, std::vector<UnitBytes> units, bool first_stays)
 
 FsdpBytes fsdp_bytes(const ModelLayout& layout, const ExperimentSpec& spec, int processes) {
   const Precision precision = spec.train.precision;
-  const auto moments = static_cast<int64_t>(moment_names(spec.optimizer).size());
+  const auto moments = static_cast<int64_t>(spec.optimizer.state_names().size());
   const int64_t sum_bytes = bytes_of(sum_type(precision));
   const auto wire_type = schedule_options(spec).reduce_type;
   const std::vector<int> unit_of = units_of(layout);

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "experiment/spec/experiment_spec.h"
+#include "subnet/element_type.h"
 #include "subnet/layout.h"
 
 namespace sdp {

@@ -54,7 +54,7 @@ void write_config(const std::filesystem::path& out, nlohmann::ordered_json confi
 }
 
 TokenOrigin tokens_of(const ExperimentSpec& spec) {
-  return spec.data.name == DatasetName::kTokens ? token_origin(spec.data) : TokenOrigin{};
+  return spec.data.is_of_tokens() ? token_origin(spec.data) : TokenOrigin{};
 }
 
 /// What transformers' AutoTokenizer loads.

@@ -31,7 +31,7 @@ void add_parameter(TensorFile& out, const Experiment& experiment, const LibraryT
     add(kValueKind, [&from, &parameter, &plan, units, unit] {
       return piece_view(from.read(parameter.name), parameter.slice, plan, units, unit).reshape({-1});
     });
-    for (const std::string& moment : moment_names(experiment.spec.optimizer))
+    for (const std::string& moment : experiment.spec.optimizer.state_names())
       add(moment, [elements, type] { return at::zeros({elements}, type); });
   }
 }

@@ -6,7 +6,6 @@
 #include <set>
 #include <string_view>
 
-#include "data/normalization.h"
 #include "spec/visit.h"
 
 namespace sdp {
@@ -35,7 +34,7 @@ Json json_of_pixels(const std::vector<float>& values) {
 }
 
 ConfigContext context_of(const ExperimentSpec& spec, const TokenOrigin& tokens) {
-  return {.sequence_length = spec.data.sequence_length,
+  return {.sequence_length = spec.data.sequence_length(),
           .end_of_text = tokens.end_of_text,
           .is_fp64 = spec.train.precision == Precision::kFp64};
 }
@@ -43,11 +42,9 @@ ConfigContext context_of(const ExperimentSpec& spec, const TokenOrigin& tokens) 
 Json origin(const Experiment& experiment, const Manifest& manifest) {
   const ExperimentSpec& spec = experiment.spec;
   Json origin = {{"model", model_json(spec.model)}};
-  if (spec.data.name != DatasetName::kTokens) {
-    const Normalization& normalization = normalization_of(spec.data.name);
-    origin["normalization"] = {{"mean", json_of_pixels(normalization.mean)},
-                               {"std", json_of_pixels(normalization.stddev)}};
-  }
+  if (const Normalization* normalization = spec.data.normalization())
+    origin["normalization"] = {{"mean", json_of_pixels(normalization->mean)},
+                               {"std", json_of_pixels(normalization->stddev)}};
   origin["step"] = manifest.step;
   origin["plan_hash"] = manifest.plan_hash;
   return origin;

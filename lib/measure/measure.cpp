@@ -18,8 +18,8 @@ namespace {
 TensorBatch random_batch(const ExperimentSpec& spec, at::Device device) {
   const int64_t samples = spec.train.batch_size_per_worker;
   const at::TensorOptions integers = at::TensorOptions(at::kLong).device(device);
-  if (spec.data.name == DatasetName::kTokens) {
-    const std::vector<int64_t> shape = {samples, spec.data.sequence_length};
+  if (spec.data.is_of_tokens()) {
+    const std::vector<int64_t> shape = {samples, spec.data.sequence_length()};
     return {.input = at::randint(spec.model.vocab_size(), shape, integers),
             .labels = at::randint(spec.model.vocab_size(), shape, integers)};
   }

@@ -14,7 +14,7 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
     subnetwork.assignment_file = saved_plan->string();
   }
   const Placement placement = make_placement(subnetwork.workers, subnetwork.replicas, processes);
-  const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length);
+  const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
   check_sizes(layout, spec);
   SubnetPlan plan = make_plan(layout, subnetwork, static_cast<uint64_t>(spec.seed));
   Schedule schedule = make_schedule(plan, placement, schedule_options(spec));

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "experiment/spec/experiment_spec.h"
+#include "experiment/spec/schedule_spec.h"
 
 namespace sdp {
 

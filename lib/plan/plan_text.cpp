@@ -217,7 +217,7 @@ std::string describe_plan(const PlanFigures& plan, const ExperimentSpec& spec) {
                   name_of(plan.masking), unit_table(plan.units));
   const TrainSpec& train = spec.train;
   text += fmt::format("batch {} per worker, {}, optimizer {}:\n{}\n", train.batch_size_per_worker,
-                      name_of(train.precision), name_of(spec.optimizer.name),
+                      name_of(train.precision), spec.optimizer.rule.name(),
                       cost_table("worker", plan.per_worker, &plan.dense));
   if (plan.processes != plan.workers)
     text += fmt::format("on {} processes:\n{}\n", plan.processes,

@@ -67,7 +67,7 @@ double x_of(const Run& run, int64_t step, XAxis axis, double time_unit) {
       return steps * run.flops_per_step();
     case XAxis::kData:
       return run.is_of_tokens()
-                 ? steps * static_cast<double>(run.samples_per_step() * run.spec.data.sequence_length)
+                 ? steps * static_cast<double>(run.samples_per_step() * run.spec.data.sequence_length())
                  : steps * run.epochs_per_step();
     case XAxis::kTime:
       return training_seconds(run, step) / time_unit;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "spec/value_text.h"
+#include "spec/walk.h"
 
 namespace sdp {
 namespace {
@@ -15,23 +16,30 @@ namespace {
 /// Where a run reads, and which part of what is there.
 std::string place_of(const Run& run) {
   const DataSpec& data = run.spec.data;
-  return fmt::format("{} {} {} {}", name_of(data.name), data.path, yaml_text(data.train_files),
-                     yaml_text(data.svhn_extra));
+  std::string place = fmt::format("{} {}", data.name(), data.path);
+  data.set.visit([&]<class Set>(const Set& set) {
+    for_each_value(set, "", [&](const std::string&, const FieldInfo& field, const auto& value) {
+      // What another data set makes of the samples is compared as such, not as a setting.
+      if (field.treatment.on_resume == OnResume::kFixed &&
+          field.treatment.in_report == InReport::kNotCompared)
+        place += fmt::format(" {}", yaml_text(value));
+    });
+  });
+  return place;
 }
 
 /// Empty: unknown.
 std::string content_of(const Run& run) {
   const RunHistory& history = run.history;
   if (history.training_data.hash.empty()) return "";
-  return fmt::format("{} {} {}", name_of(run.spec.data.name), history.training_data.hash,
-                     history.test_data.hash);
+  return fmt::format("{} {} {}", run.spec.data.name(), history.training_data.hash, history.test_data.hash);
 }
 
 /// Texts for a data set, short ones first; the last is no other data set's.
 using Names = std::array<std::string, 4>;
 
 Names names_of(const Run& run, const std::string& key) {
-  const std::string name(name_of(run.spec.data.name));
+  const std::string name(run.spec.data.name());
   return {name, fmt::format("{} in {}", name, run.spec.data.path),
           fmt::format("{} {}", name, run.history.training_data.hash), key};
 }

@@ -89,11 +89,13 @@ struct Entry {
   Group group;
 };
 
-/// Whether entries that have the same base label, or any two with `of_all`, differ in a setting.
+/// Whether entries that have the same base label, or any two with `of_all`, differ in a setting. What a run
+/// has nothing of follows from the name of its model, data set or optimizer, which differs then.
 bool differs(const std::vector<Entry>& entries, size_t setting, bool of_all) {
   std::map<std::string, std::string> first;
   for (const Entry& entry : entries) {
     const std::string& value = entry.settings[setting].value;
+    if (value.empty()) continue;
     if (first.emplace(of_all ? "" : entry.base, value).first->second != value) return true;
   }
   return false;

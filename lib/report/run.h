@@ -27,7 +27,7 @@ struct Run {
   std::string sweep_label = {};  ///< what a sweep.json calls it; empty: nothing
 
   bool is_finished() const { return end && end->step >= end->total_steps && step() <= end->step; }
-  bool is_of_tokens() const { return spec.data.name == DatasetName::kTokens; }
+  bool is_of_tokens() const { return spec.data.is_of_tokens(); }
   /// The last one that the metrics know of.
   int64_t step() const;
   /// As the run itself or its spec says; nothing where that takes a line of the metrics and there is none.

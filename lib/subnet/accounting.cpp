@@ -68,12 +68,6 @@ int64_t stored_bytes(const SubnetPlan& plan, Precision precision, const std::vec
 
 }  // namespace
 
-std::vector<std::string> moment_names(const OptimizerSpec& spec) {
-  if (spec.name == OptimizerName::kAdamW) return {"exp_avg", "exp_avg_sq"};
-  if (spec.momentum > 0) return {"momentum_buffer"};
-  return {};
-}
-
 std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision, int worker) {
   std::vector<int64_t> owned;  // by branch: of its width
   for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
@@ -91,7 +85,7 @@ std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision,
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
              const TrainSpec& train) {
   Cost cost;
-  const auto moments = static_cast<int>(moment_names(optimizer).size());
+  const auto moments = static_cast<int>(optimizer.state_names().size());
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
     add_bucket(cost, schedule, b, moments, process);
 

@@ -47,10 +47,6 @@ struct Cost {
   }
 };
 
-/// Names of the moments in checkpoints: SGD momentum_buffer (none without momentum); AdamW exp_avg,
-/// exp_avg_sq.
-std::vector<std::string> moment_names(const OptimizerSpec& spec);
-
 /// Cost of process `process` of the schedule, at the batch size of `train` and with or without its activation
 /// checkpointing. FLOPs do not count what checkpointing computes again.
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,

@@ -2,9 +2,15 @@
 
 #include <cstdint>
 
-#include "experiment/spec/experiment_spec.h"
+#include "spec/field.h"
 
 namespace sdp {
+
+enum class Precision { kFp64, kFp32, kBf16 };
+enum class WireType { kFp32, kBf16 };
+
+SDP_ENUM_NAMES(Precision, {Precision::kFp64, "fp64"}, {Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"})
+SDP_ENUM_NAMES(WireType, {WireType::kFp32, "fp32"}, {WireType::kBf16, "bf16"})
 
 /// Type of a parameter's elements, as the plan counts its bytes. Torch-free: model/ maps it to a scalar type.
 enum class ElementType { kF64, kF32, kBf16 };

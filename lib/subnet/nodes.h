@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "experiment/spec/experiment_spec.h"
 #include "subnet/schedule.h"
+#include "subnet/subnetwork_spec.h"
 
 namespace sdp {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "experiment/spec/experiment_spec.h"
 #include "subnet/layout.h"
 #include "subnet/member_set.h"
+#include "subnet/subnetwork_spec.h"
 
 namespace sdp {
 

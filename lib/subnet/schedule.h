@@ -15,6 +15,7 @@
 #include "subnet/member_set.h"
 #include "subnet/placement.h"
 #include "subnet/plan.h"
+#include "subnet/reduce_every.h"
 
 namespace sdp {
 

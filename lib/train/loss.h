@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "experiment/spec/experiment_spec.h"
+#include "experiment/spec/train_spec.h"
 #include "feed/batch.h"
 #include "model/model.h"
 

@@ -14,7 +14,7 @@ namespace {
 std::unique_ptr<Dataset> open_in_turn(const ExperimentSpec& spec, Split split, Communicator& comm,
                                       ProgressLine& line) {
   const auto open = [&] { return open_split(spec, split, line); };
-  if (spec.data.name != DatasetName::kImageNet) return open();
+  if (spec.data.kind() != DataKind::kStreamedImages) return open();
   if (comm.rank() > 0) {
     comm.barrier();
     return open();

@@ -17,6 +17,7 @@
 
 #include "data/pipeline/loader.h"
 #include "data/sets/cifar.h"
+#include "data/sets/image_array.h"
 #include "data/sets/svhn.h"
 #include "data/sets/tokens.h"
 #include "spec/error.h"
@@ -78,15 +79,12 @@ void dump_scan(const sdp::DataSpec& spec, sdp::Split split, int64_t vocab_size) 
     fmt::print("{}\n", problem);
 }
 
-sdp::DataSpec tokens_of(const std::vector<std::string>& arguments) {
-  sdp::DataSpec spec;
-  spec.name = sdp::DatasetName::kTokens;
-  spec.path = arguments[0];
+sdp::DataSpec tokens_of(const std::vector<std::string>& arguments, sdp::TokensSpec tokens = {}) {
   if (arguments.size() == 6) {
-    spec.train_files = arguments[4];
-    spec.test_files = arguments[5];
+    tokens.train_files = arguments[4];
+    tokens.test_files = arguments[5];
   }
-  return spec;
+  return {.set = tokens, .path = arguments[0]};
 }
 
 sdp::Split split_of(const std::string& name) {
@@ -112,8 +110,7 @@ int main(int argc, char** argv) {
       dump_batches(open_images("cifar10", arguments[0], sdp::Split::kTrain), std::stoull(arguments[2]),
                    std::stod(arguments[3]), std::stod(arguments[4]));
     } else if (what == "tokens" && (arguments.size() == 4 || arguments.size() == 6)) {
-      sdp::DataSpec spec = tokens_of(arguments);
-      spec.sequence_length = std::stoll(arguments[3]);
+      const sdp::DataSpec spec = tokens_of(arguments, {.sequence_length = std::stoll(arguments[3])});
       dump_tokens(sdp::TokenDataset(spec, split_of(arguments[2]), kAnyVocabulary));
     } else if (what == "scan" && arguments.size() == 4) {
       dump_scan(tokens_of(arguments), split_of(arguments[2]), std::stoll(arguments[3]));

@@ -65,11 +65,11 @@ std::unique_ptr<sdp::ImageNet> open(const std::vector<std::string>& arguments, b
   // The number of classes is the number of labels in shards, and that of the folders otherwise.
   const sdp::ModelSpec model{
       .kind = sdp::ResNetSpec{.num_classes = 1000, .image_size = std::stoll(arguments[3])}};
-  sdp::DataSpec spec;
-  spec.path = arguments[1];
-  spec.index_dir = std::filesystem::temp_directory_path() / "sdp-no-index";  // is not there
-  spec.eval_resize = std::stoll(arguments[4]);
-  spec.scaled_decoding = arguments[5] == "1";
+  const sdp::DataSpec spec{.set = sdp::ImageNetSpec{.index_dir = std::filesystem::temp_directory_path() /
+                                                                 "sdp-no-index",  // is not there
+                                                    .eval_resize = std::stoll(arguments[4]),
+                                                    .scaled_decoding = arguments[5] == "1"},
+                           .path = arguments[1]};
   return sdp::open_imagenet(spec, model, train ? sdp::Split::kTrain : sdp::Split::kTest);
 }
 

@@ -70,11 +70,7 @@ std::string wide_token_shard(const std::vector<uint32_t>& tokens) {
 }
 
 DataSpec tokens_in(const std::filesystem::path& folder, int64_t sequence_length) {
-  DataSpec spec;
-  spec.name = DatasetName::kTokens;
-  spec.path = folder.string();
-  spec.sequence_length = sequence_length;
-  return spec;
+  return {.set = TokensSpec{.sequence_length = sequence_length}, .path = folder.string()};
 }
 
 std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixels,

@@ -1,5 +1,6 @@
 #include "catch.h"
 #include "data/sets/cifar.h"
+#include "data/sets/image_array.h"
 #include "fixtures.h"
 #include "spec/error.h"
 
@@ -317,7 +318,7 @@ TEST_CASE("each data set opens by its name and fits models of its classes", "[da
   const TempDir folder;
   folder.write("train.bin", record100(1, 2, 3));
   DataSpec spec = spec_of(folder.path());
-  spec.name = DatasetName::kCifar100;
+  spec.set = Cifar100Spec();
   const auto open = [&](int64_t classes) {
     return open_dataset(spec, {.kind = ResNetSpec{.num_classes = classes, .image_size = 32}}, Split::kTrain);
   };

@@ -16,11 +16,7 @@ constexpr int64_t kSize = 8;
 const std::vector<Augmentation> kResizedCrop = {Augmentation::kResizedCrop};
 
 DataSpec spec_of(const fs::path& folder) {
-  DataSpec spec;
-  spec.name = DatasetName::kImageNet;
-  spec.path = folder.string();
-  spec.eval_resize = kSize * 8 / 7;
-  return spec;
+  return {.set = ImageNetSpec{.eval_resize = kSize * 8 / 7}, .path = folder.string()};
 }
 
 ModelSpec model_of(int64_t num_classes) {
@@ -194,10 +190,10 @@ TEST_CASE("settings that cannot be are refused with the key", "[data]") {
   const TempDir folder;
   write_folders(folder);
   DataSpec spec = spec_of(folder.path());
-  spec.eval_resize = 7;
+  spec.set.as<ImageNetSpec>().eval_resize = 7;
   CHECK(lacks(open_error(spec), {"data.eval_resize: 7 is smaller than model.image_size: 8"}) == "");
   spec = spec_of(folder.path());
-  spec.test_files = "x*.tar";
+  spec.set.as<ImageNetSpec>().test_files = "x*.tar";
   CHECK(lacks(open_error(spec, Split::kTest), {"data.test_files: no file in", "matches x*.tar"}) == "");
 }
 
@@ -236,9 +232,9 @@ TEST_CASE("shards are found by name and read in order", "[data]") {
   CHECK(levels_of(*open(folder.path())) == std::vector{107, 7, 107});
   CHECK(levels_of(*open(folder.path(), Split::kTest)) == std::vector{107, 7});
   DataSpec spec = spec_of(folder.path());
-  spec.test_files = "*val*.tar";
+  spec.set.as<ImageNetSpec>().test_files = "*val*.tar";
   CHECK(open_imagenet(spec, model_of(2), Split::kTest)->size() == 1);
-  spec.test_files = "in*.tar";
+  spec.set.as<ImageNetSpec>().test_files = "in*.tar";
   CHECK(lacks(open_error(spec, Split::kTest),
               {"in-train-000000.tar: the name is one of a training shard and of a test"}) == "");
 }
@@ -364,7 +360,7 @@ TEST_CASE("an index that cannot be saved is done without, with a note", "[data]"
   const TempDir folder;
   write_folders(folder);
   DataSpec spec = spec_of(folder.path());
-  spec.index_dir = (folder.path() / "none").string();
+  spec.set.as<ImageNetSpec>().index_dir = (folder.path() / "none").string();
   const auto dataset = open_imagenet(spec, model_of(2), Split::kTrain);
   CHECK(dataset->size() == 4);
   CHECK(lacks(dataset->note(), {"none/train-", "No such file or directory"}) == "");
@@ -374,7 +370,7 @@ TEST_CASE("an index that cannot be saved is done without, with a note", "[data]"
   write_folders(other);
   for (const fs::path& path : {folder.path(), other.path()}) {
     spec = spec_of(path);
-    spec.index_dir = indices.path().string();
+    spec.set.as<ImageNetSpec>().index_dir = indices.path().string();
     CHECK(open_imagenet(spec, model_of(2), Split::kTrain)->note().empty());
   }
   CHECK(std::distance(fs::directory_iterator(indices.path()), fs::directory_iterator()) == 2);

@@ -12,10 +12,9 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// A folder of empty files, and the data set in it.
+/// A folder of empty files, and which of them are asked for.
 struct Fixture {
   explicit Fixture(const Names& files) {
-    spec.path = folder.path().string();
     for (const std::string& name : files)
       folder.write(name, "");
   }
@@ -23,7 +22,7 @@ struct Fixture {
   Names names(Split split, bool val_and_test = false) const {
     Names result;
     for (const std::filesystem::path& file :
-         files_of_split(spec, split, {".bin", val_and_test, "Expected shards."})) {
+         files_of_split(path, patterns, split, {".bin", val_and_test, "Expected shards."})) {
       CHECK(file.parent_path() == folder.path());
       result.push_back(file.filename().string());
     }
@@ -35,7 +34,8 @@ struct Fixture {
   }
 
   TempDir folder;
-  DataSpec spec;
+  std::filesystem::path path = folder.path();
+  ShardPatterns patterns;
 };
 
 constexpr std::array<Split, 2> kSplits = {Split::kTrain, Split::kTest};
@@ -55,34 +55,34 @@ TEST_CASE("by default *train* is trained on, and *val* or *test*, or both, evalu
 
 TEST_CASE("data.train_files and data.test_files name other files", "[data]") {
   Fixture set({"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_val_0.bin", "whole.tar"});
-  set.spec.train_files = "a_*_?.bin";
+  set.patterns.train = "a_*_?.bin";
   CHECK(set.names(Split::kTrain) == Names{"a_train_0.bin", "a_train_1.bin"});
   CHECK(set.names(Split::kTest) == Names{"c_val_0.bin"});
-  set.spec.test_files = "b*.bin";
+  set.patterns.test = "b*.bin";
   CHECK(set.names(Split::kTest) == Names{"b_train_0.bin"});
   // The same pattern for both is meant; what the names say by default does not matter then.
-  set.spec.train_files = set.spec.test_files = "*_[01].bin";
+  set.patterns.train = set.patterns.test = "*_[01].bin";
   for (const Split split : kSplits)
     CHECK(set.names(split) == Names{"a_train_0.bin", "a_train_1.bin", "b_train_0.bin", "c_val_0.bin"});
-  set.spec.train_files = set.spec.test_files = "whole*";
+  set.patterns.train = set.patterns.test = "whole*";
   CHECK(set.names(Split::kTrain) == Names{"whole.tar"});
 }
 
 TEST_CASE("a pattern that matches nothing is a wrong setting, no file by default wrong data", "[data]") {
   Fixture set({"a.bin", "b.bin", "inner/c.bin"});
   CHECK(lacks(set.error<DataError>(Split::kTrain),
-              {"data.path: " + set.spec.path +
+              {"data.path: " + set.folder.path().string() +
                " holds no *train*.bin. Found 2 other *.bin (a.bin, ..). Expected"}) == "");
   CHECK(lacks(set.error<DataError>(Split::kTest), {"holds no *val*.bin or *test*.bin. Found 2 other"}) == "");
-  set.spec.train_files = "a.bin";
-  set.spec.test_files = "z*.bin";
+  set.patterns.train = "a.bin";
+  set.patterns.test = "z*.bin";
   CHECK(set.names(Split::kTrain) == Names{"a.bin"});  // what is wrong with the other split is its own error
   CHECK(set.error<UsageError>(Split::kTest) ==
-        "data.test_files: no file in " + set.spec.path + " matches z*.bin.");
-  set.spec.train_files = "inner/*.bin";
+        "data.test_files: no file in " + set.folder.path().string() + " matches z*.bin.");
+  set.patterns.train = "inner/*.bin";
   CHECK(lacks(set.error<UsageError>(Split::kTrain), {"data.train_files: inner/*.bin has a folder in it"}) ==
         "");
-  set.spec.path += "/absent";
+  set.path /= "absent";
   CHECK(lacks(set.error<DataError>(Split::kTest), {"cannot list", "absent"}) == "");
 }
 
@@ -94,16 +94,16 @@ TEST_CASE("a file of both splits is refused, whichever is opened", "[data]") {
       CHECK(lacks(set.error<UsageError>(split),
                   {"data.train_files and data.test_files: ", problem, "trained on"}) == "");
   };
-  set.spec.test_files = "*_1.bin";
+  set.patterns.test = "*_1.bin";
   check_refused();
-  set.spec.train_files = "a*.bin";
+  set.patterns.train = "a*.bin";
   check_refused();
-  set.spec.test_files.reset();
-  set.spec.train_files = "*_0.bin";
+  set.patterns.test.reset();
+  set.patterns.train = "*_0.bin";
   for (const Split split : kSplits)
     CHECK(lacks(set.error<UsageError>(split), {"c_test_0.bin: the name is one of"}) == "");
 
-  set.spec.train_files.reset();
+  set.patterns.train.reset();
   set.folder.write("latest_train_0.bin", "");
   for (const Split split : kSplits)
     CHECK(lacks(set.error<DataError>(split),

@@ -1,5 +1,6 @@
 #include "catch.h"
 #include "data/formats/mat5.h"
+#include "data/sets/image_array.h"
 #include "data/sets/svhn.h"
 #include "fixtures.h"
 #include "mat_file.h"
@@ -70,14 +71,14 @@ TEST_CASE("SVHN: extra comes after train, and never into test", "[data]") {
                                       mat_compressed(mat_variable("X", {32, 32, 3}, pixels_of(1))));
   folder.write("test_32x32.mat", mat_file({7}));
   DataSpec spec;
-  spec.name = DatasetName::kSvhn;
+  spec.set = SvhnSpec();
   spec.path = folder.path().string();
   const auto labels = [&](Split split) {
     const auto dataset = open_dataset(spec, model_named("resnet18"), split);
     return dynamic_cast<const ArrayDataset&>(*dataset).array().labels;
   };
   CHECK(labels(Split::kTrain) == std::vector<uint8_t>{1, 2});
-  spec.svhn_extra = true;
+  spec.set = SvhnSpec{.svhn_extra = true};
   CHECK(labels(Split::kTrain) == std::vector<uint8_t>{1, 2, 0});
   CHECK(labels(Split::kTest) == std::vector<uint8_t>{7});
 }

@@ -96,9 +96,8 @@ int main(int argc, char** argv) {
   write_shard(path, tokens, samples);
 
   const double before = own_megabytes();
-  sdp::DataSpec spec;
-  spec.path = folder.string();
-  spec.sequence_length = kSequenceLength;
+  const sdp::DataSpec spec{.set = sdp::TokensSpec{.sequence_length = kSequenceLength},
+                           .path = folder.string()};
   const auto start = std::chrono::steady_clock::now();
   const Epoch epoch = read_all(sdp::TokenDataset(spec, sdp::Split::kTrain, kVocabSize));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -28,7 +28,7 @@ struct Case {
   std::string coverage = "2/4";
   Precision precision = Precision::kFp32;
   std::optional<WireType> reduce_dtype = {};
-  OptimizerName optimizer = OptimizerName::kSgd;
+  std::string_view optimizer = "sgd";
   bool shard = true;
   int64_t accumulate_steps = 1;
   std::string_view model = "resnet18";
@@ -49,7 +49,7 @@ inline ExperimentSpec spec_of(const Case& c) {
   // A window of slices gives every worker some of every branch, and so a gradient of all it owns.
   spec.subnetwork.assignment =
       c.construction == Construction::kNeuron ? Assignment::kWindow : Assignment::kRandom;
-  spec.optimizer.name = c.optimizer;
+  spec.optimizer.rule = UpdateRule(c.optimizer);
   spec.optimizer.lr = 0.01;
   spec.optimizer.shard = c.shard;
   spec.train.precision = c.precision;

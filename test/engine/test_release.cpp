@@ -60,7 +60,7 @@ TEST_CASE("the order in which gradients come, and whether they come, changes not
   for (Case c : {Case{.precision = Precision::kFp64, .model = "mlp"},
                  Case{.processes = 2, .precision = Precision::kFp64, .model = "mlp"},
                  Case{.precision = Precision::kFp64,
-                 .optimizer = OptimizerName::kAdamW,
+                 .optimizer = "adamw",
                  .model = "llama_tiny",
                  .construction = Construction::kNeuron,
                  .masking = Masking::kBackward}}) {
@@ -79,7 +79,7 @@ TEST_CASE("the order in which gradients come, and whether they come, changes not
 
 TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
   ExperimentSpec spec = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = "mlp"});
-  spec.optimizer.momentum = 0;
+  spec.optimizer.rule = SgdSpec{.momentum = 0};
   spec.optimizer.weight_decay = 0;
   spec.train.reduce_dtype = WireType::kBf16;
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "data/sets/cifar.h"
+#include "data/sets/image_array.h"
 #include "data/sets/svhn.h"
 #include "fixtures.h"
 #include "formats.h"

@@ -170,13 +170,13 @@ void look_at(const ImageNet& images) {
 }
 
 void read_imagenet_shard(const fs::path& file) {
-  DataSpec spec;
-  spec.name = DatasetName::kImageNet;
-  spec.path = file.parent_path().string();
-  spec.train_files = "shard-?.tar";
-  spec.test_files = "none-*.tar";
-  spec.index_dir = (file.parent_path() / "none").string();  // nothing is saved: see image_index
-  spec.eval_resize = 9;
+  const DataSpec spec{
+      .set = ImageNetSpec{.train_files = "shard-?.tar",
+                          .test_files = "none-*.tar",
+                          .index_dir =
+                              (file.parent_path() / "none").string(),  // nothing is saved: see image_index
+                          .eval_resize = 9},
+      .path = file.parent_path().string()};
   const ModelSpec model{.kind = ResNetSpec{.num_classes = kClasses, .image_size = 8}};
   const auto open = [&](const OnProblem& on_problem) {
     return open_imagenet(spec, model, Split::kTrain, on_problem);

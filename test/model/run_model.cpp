@@ -150,7 +150,7 @@ Pass parse(const std::string& line) {
 void run(const Pass& pass) {
   const ExperimentSpec spec = load_spec({pass.folder / "spec.yaml"}, {}, NamedFiles::kNotNeeded).spec;
   const Precision precision = spec.train.precision;
-  SubnetPlan plan = make_plan(layout_of(spec.model, spec.data.sequence_length), spec.subnetwork,
+  SubnetPlan plan = make_plan(layout_of(spec.model, spec.data.sequence_length()), spec.subnetwork,
                               static_cast<uint64_t>(spec.seed));
   if (pass.worker < 0) plan = dense_plan(plan, plan.construction);
   const int worker = std::max(pass.worker, 0);

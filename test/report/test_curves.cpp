@@ -69,8 +69,7 @@ TEST_CASE("figures of images", "[study]") {
 
 TEST_CASE("language models have figures of their own, with losses", "[study]") {
   Run images = small_run(), tokens = small_run();
-  tokens.spec.data.name = DatasetName::kTokens;
-  tokens.spec.data.sequence_length = 128;
+  tokens.spec.data.set = TokensSpec{.sequence_length = 128};
   tokens.train = {train_record(10, 3, 100)};
   tokens.evals = {{.step = 10, .loss = 2.5, .accuracy = 0.5}};
   std::vector<NamedFigure> figures = study_figures(group_runs({tokens}));

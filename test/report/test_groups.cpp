@@ -111,7 +111,7 @@ TEST_CASE("a data set is what its files hold, wherever they are", "[study]") {
   CHECK(group_runs({a})[0].data_set == "cifar10");
   other.spec.data.path = "here";
   CHECK(group_runs({a, other})[1].data_set == "cifar10 cc");
-  other.spec.data.name = DatasetName::kTokens;
+  other.spec.data.set = TokensSpec();
   CHECK(group_runs({a, other})[1].data_set == "tokens");
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("groups are called by what differs", "[study]") {
   CHECK(labels_of({base}) == Labels{"B-SDP 2/4"});
   CHECK(labels_of({base, dense}) == Labels{"B-SDP 2/4", "ZeRO-2"});
   other.spec.model.kind.as<ResNetSpec>().width = 8;
-  other.spec.optimizer.name = OptimizerName::kAdamW;
+  other.spec.optimizer.rule = AdamWSpec();
   other.spec.train.budget = Budget::kFlops;
   CHECK(labels_of({base, other, dense}) == Labels{"B-SDP 2/4, width null, sgd, budget epochs",
                                                   "B-SDP 2/4, width 8, adamw, budget flops",

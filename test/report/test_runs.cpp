@@ -203,7 +203,7 @@ TEST_CASE("measures of a run", "[study]") {
 
 TEST_CASE("perplexities of a language model", "[study]") {
   Run run = small_run();
-  run.spec.data.name = DatasetName::kTokens;
+  run.spec.data.set = TokensSpec();
   run.evals = {{.step = 30, .loss = std::log(20.0), .loss_uncorrected = std::log(400.0)}};
   CHECK(value_of(run, "perplexity") == Approx(20));
   CHECK(value_of(run, "perplexity_uncorrected") == Approx(400));

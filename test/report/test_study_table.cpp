@@ -87,7 +87,7 @@ TEST_CASE("tables as text", "[study]") {
 TEST_CASE("a language model's table shows loss and perplexity", "[study]") {
   std::vector<Run> runs = {small_run(0), small_run(1)};
   for (Run& run : runs) {
-    run.spec.data.name = DatasetName::kTokens;
+    run.spec.data.set = TokensSpec();
     run.evals = {{.step = 30, .loss = std::log(20.0), .accuracy = 0.5, .subnetwork_loss = {2, 3}}};
   }
   runs[1].evals[0].loss = std::log(30.0);
@@ -124,7 +124,7 @@ TEST_CASE("each data set has a table of its own", "[study]") {
   std::vector<Run> runs = {small_run(0), small_run(0, 4), small_run(0), small_run(0, 4)};
   for (size_t i = 0; i < runs.size(); ++i) {
     runs[i].evals = {{.step = 30, .loss = 1.25, .accuracy = 0.125 * static_cast<double>(i + 1)}};
-    if (i > 1) runs[i].spec.data.name = DatasetName::kTokens;
+    if (i > 1) runs[i].spec.data.set = TokensSpec();
   }
   const std::vector<Group> groups = group_runs(std::move(runs));
   const StudyTable table = make_table(groups, "ZeRO-2");

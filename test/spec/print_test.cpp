@@ -30,7 +30,16 @@ const std::map<std::string, Keys> kKeysOfKind = {
     {"llama_tiny",
      {"model.width", "model.depth", "model.hidden_width", "model.heads", "model.kv_heads", "model.vocab_size",
       "model.tied_embeddings", "model.rope_theta", "model.norm_eps"}},
-    {"mlp", {"model.num_classes", "model.width", "model.depth", "model.hidden_width", "model.image_size"}}};
+    {"mlp", {"model.num_classes", "model.width", "model.depth", "model.hidden_width", "model.image_size"}},
+    {"sgd", {"optimizer.momentum", "optimizer.nesterov"}},
+    {"adamw", {"optimizer.beta1", "optimizer.beta2", "optimizer.eps"}},
+    {"cifar10", {}},
+    {"cifar100", {}},
+    {"svhn", {"data.svhn_extra"}},
+    {"imagenet",
+     {"data.train_files", "data.test_files", "data.index_dir", "data.eval_resize", "data.scaled_decoding",
+      "data.max_image_pixels", "data.on_error"}},
+    {"tokens", {"data.train_files", "data.test_files", "data.sequence_length"}}};
 
 /// All others, and the section's name where the keys of its kinds stand.
 const Keys kKeys = {"name",
@@ -40,22 +49,14 @@ const Keys kKeys = {"name",
                     "model.dropout",
                     "model.stochastic_depth",
                     "data.name",
+                    "data",
                     "data.path",
-                    "data.train_files",
-                    "data.test_files",
-                    "data.index_dir",
-                    "data.svhn_extra",
                     "data.augment",
-                    "data.eval_resize",
-                    "data.scaled_decoding",
-                    "data.max_image_pixels",
                     "data.mixup_alpha",
                     "data.cutmix_alpha",
-                    "data.sequence_length",
                     "data.loader_threads",
                     "data.prefetch_batches",
                     "data.location",
-                    "data.on_error",
                     "subnetwork.workers",
                     "subnetwork.replicas",
                     "subnetwork.coverage",
@@ -67,12 +68,8 @@ const Keys kKeys = {"name",
                     "subnetwork.assignment_file",
                     "subnetwork.placement",
                     "optimizer.name",
+                    "optimizer",
                     "optimizer.lr",
-                    "optimizer.momentum",
-                    "optimizer.nesterov",
-                    "optimizer.beta1",
-                    "optimizer.beta2",
-                    "optimizer.eps",
                     "optimizer.weight_decay",
                     "optimizer.decay_norms_and_biases",
                     "optimizer.clip_norm",
@@ -139,7 +136,7 @@ Keys all_keys() {
   for (const auto& [name, own] : kKeysOfKind)
     keys.insert(own.begin(), own.end());
   for (const std::string& key : kKeys)
-    if (key.find('.') != std::string::npos || key == "name" || key == "seed") keys.insert(key);
+    if (key != "model" && key != "data" && key != "optimizer") keys.insert(key);
   return {keys.begin(), keys.end()};
 }
 
@@ -168,25 +165,19 @@ ExperimentSpec unusual() {
                               .norm_eps = 1e-6};
   spec.model.dropout = 0.125;
   spec.model.stochastic_depth = 0.2;
-  spec.data = {.name = DatasetName::kTokens,
+  spec.data = {.set = TokensSpec{"a*.bin", "b?.bin", 77},
                .path = ".",
-               .train_files = "a*.bin",
-               .test_files = "b?.bin",
                .augment = std::vector{Augmentation::kFlip},
-               .max_image_pixels = 1'000'000,
-               .sequence_length = 77,
                .loader_threads = 3,
                .prefetch_batches = 9,
-               .location = DataLocation::kHost,
-               .on_error = OnError::kSkip};
+               .location = DataLocation::kHost};
   spec.subnetwork.workers = 6;
   spec.subnetwork.replicas = 2;
   spec.subnetwork.coverage.text = "0.333333";
   spec.subnetwork.unit = UnitKind::kBranch;
   spec.subnetwork.slices_per_branch = 5;
   spec.subnetwork.assignment = Assignment::kRandom;
-  spec.optimizer = {
-      OptimizerName::kAdamW, 0.1 + 0.2, 1.0 / 3, true, 0.95, 1 - 1e-16, 5e-324, 1e300, false, 1e-7, false};
+  spec.optimizer = {AdamWSpec{0.95, 1 - 1e-16, 5e-324}, 0.1 + 0.2, 1e300, false, 1e-7, false};
   spec.schedule = {ScheduleName::kStep, 0.1, 3, {1e-9, 1.0 / 3, 1 - 1e-15}, 0.7, 0.01};
   spec.train = {123456.125,
                 5,
@@ -223,6 +214,11 @@ TEST_CASE("what to_yaml prints loads as an equal spec") {
     specs.push_back(minimal());
     specs.back().model.kind = kind;
   }
+  specs.push_back(minimal());
+  specs.back().data.set = SvhnSpec{true};
+  specs.push_back(minimal());
+  specs.back().data.set = ImageNetSpec{"a*.tar", "b?.tar", "c", 40, false, 1'000'000, OnError::kSkip};
+  specs.back().data.augment = ImageNetSpec::usual_augmentation();
   specs.push_back(minimal());
   specs.back().data.augment = std::vector<Augmentation>{};
   specs.back().schedule.milestones.clear();
@@ -273,7 +269,7 @@ TEST_CASE("to_yaml prints every key in its section") {
     else
       keys.push_back(is_nested ? section + "." + key : key);
   }
-  CHECK(keys == keys_with({{"model", "llama_tiny"}}));
+  CHECK(keys == keys_with({{"model", "llama_tiny"}, {"data", "tokens"}, {"optimizer", "adamw"}}));
 }
 
 TEST_CASE("unset optionals are null, numbers are short") {
@@ -304,8 +300,13 @@ TEST_CASE("describe_fields has a line for every key, within 110 columns") {
   Keys keys = keys_described(text);
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // some keys are of several kinds
   CHECK(keys == all_keys());
-  for (const std::string name : {"resnet18", "swin_t", "llama_tiny", "mlp"})
-    CHECK(keys_described(describe_fields({{"model", name}})) == sorted(keys_with({{"model", name}})));
+  for (const std::string model : {"resnet18", "swin_t", "llama_tiny", "mlp"})
+    for (const std::string data : {"cifar10", "svhn", "imagenet", "tokens"})
+      for (const std::string rule : {"sgd", "adamw"}) {
+        const std::map<std::string, std::string> kinds = {
+            {"model", model}, {"data", data}, {"optimizer", rule}};
+        CHECK(keys_described(describe_fields(kinds)) == sorted(keys_with(kinds)));
+      }
   CHECK(describe_fields({{"model", "wide_resnet18"}}) == describe_fields({{"model", "resnet18"}}));
   CHECK_THROWS_AS(describe_fields({{"model", "resnet19"}}), UsageError);
   CHECK(contains(
@@ -372,13 +373,14 @@ TEST_CASE("the JSON Schema has every key with its type, limits and default") {
   CHECK(property("model", "image_size").at("default").is_null());
   CHECK(contains(property("model", "image_size").at("description").get<std::string>(), "[pixels]"));
   // What the keys of a kind are stands once more where its names are asked for.
-  for (const Json& kind : schema.at("properties").at("model").at("allOf")) {
-    const std::string name = kind.at("if").at("properties").at("name").at("enum").at(0);
-    Keys own;
-    for (const auto& [key, own_property] : kind.at("then").at("properties").items())
-      own.push_back("model." + key);
-    CHECK(own == kKeysOfKind.at(name));
-  }
+  for (const std::string section : {"model", "data", "optimizer"})
+    for (const Json& kind : schema.at("properties").at(section).at("allOf")) {
+      const std::string name = kind.at("if").at("properties").at("name").at("enum").at(0);
+      Keys own;
+      for (const auto& [key, own_property] : kind.at("then").at("properties").items())
+        own.push_back(section + "." + key);
+      CHECK(own == kKeysOfKind.at(name));
+    }
   CHECK(property("data", "augment").at("type") == Json{"array", "null"});
   CHECK(property("data", "augment").at("items").at("enum") == Json{"crop", "resized_crop", "flip"});
   CHECK(property("data", "augment").at("default").is_null());

@@ -49,7 +49,7 @@ TEST_CASE("what the saved state depends on is refused, each key by name") {
              Contains("another model.name (was resnet18, now llama_tiny). "));
   CHECK_THAT(refused([](ExperimentSpec& s) { s.subnetwork.coverage.text = "1/2"; }),
              Contains("subnetwork.coverage"));
-  CHECK_THAT(refused([](ExperimentSpec& s) { s.optimizer.name = OptimizerName::kAdamW; }),
+  CHECK_THAT(refused([](ExperimentSpec& s) { s.optimizer.rule = AdamWSpec(); }),
              Contains("optimizer.name (was sgd, now adamw)"));
   CHECK_THAT(refused([](ExperimentSpec& s) { s.train.batch_size_per_worker = 1; }),
              Contains("train.batch_size_per_worker"));

@@ -127,7 +127,7 @@ TEST_CASE("images are for image models, tokens for language models") {
 TEST_CASE("Nesterov needs momentum, milestones increase") {
   CHECK(contains(spec_error(spec_with("optimizer: {nesterov: true, momentum: 0}")),
                  "x.yaml:3:23: optimizer.nesterov: found true with momentum 0"));
-  CHECK(load("optimizer: {nesterov: true, momentum: 0.5}").optimizer.nesterov);
+  CHECK(load("optimizer: {nesterov: true, momentum: 0.5}").optimizer.rule.as<SgdSpec>().nesterov);
   CHECK(contains(spec_error(spec_with("schedule: {name: step, milestones: [0.5, 0.25]}")),
                  "x.yaml:3:36: schedule.milestones: found a share below the one before it"));
 }
@@ -261,9 +261,11 @@ TEST_CASE("what was left unset is resolved") {
   CHECK(data("name: svhn").augment == std::vector{kCrop});
   CHECK(data("name: imagenet").augment == std::vector{kResizedCrop, kFlip});
   CHECK(data("name: imagenet, augment: []").augment == std::vector<Augmentation>{});
-  CHECK_FALSE(data("name: cifar100").eval_resize.has_value());
-  CHECK(data("name: imagenet}\nmodel: {stem: imagenet").eval_resize == 256);
-  CHECK(data("name: imagenet, eval_resize: 232}\nmodel: {stem: imagenet").eval_resize == 232);
+  const auto eval_resize = [&](const std::string& rest) {
+    return data(rest).set.as<ImageNetSpec>().eval_resize;
+  };
+  CHECK(eval_resize("name: imagenet}\nmodel: {stem: imagenet") == 256);
+  CHECK(eval_resize("name: imagenet, eval_resize: 232}\nmodel: {stem: imagenet") == 232);
 }
 
 }  // namespace

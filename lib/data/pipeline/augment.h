@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "experiment/spec/experiment_spec.h"
+#include "data/sets/set_row.h"
 
 namespace sdp {
 

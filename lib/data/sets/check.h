@@ -3,6 +3,7 @@
 // What `sdp-train data check` finds: every sample read, every problem told.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -26,6 +27,13 @@ struct SplitReport {
 
   std::vector<std::string> problems = {};  ///< with file, member and offset
   std::string note = {};                   ///< Dataset::note()
+
+  /// Appends what it is told to `problems`; the report must outlive it.
+  OnProblem collect();
+  /// Runs `check`; what ends it is a problem.
+  void run_to_first_error(const std::function<void()>& check);
+  /// An image of a class and (height, width).
+  void count(int64_t label, std::pair<int64_t, int64_t> size);
 };
 
 /// Reads a split from end to end, with as many threads as told where images have to be decoded. Whatever is

@@ -13,6 +13,7 @@
 #include "data/attempt.h"
 #include "data/sets/cifar10_shards.h"
 #include "data/sets/folder.h"
+#include "data/sets/image_array.h"
 #include "io/file.h"
 
 namespace sdp {
@@ -165,8 +166,7 @@ void append_binary(const BinaryVersion& version, const fs::path& folder, Split s
 
 ImageArray read_cifar10(const fs::path& folder, Split split, const OnProblem& on_problem) {
   const BinaryVersion& version = cifar10_version();
-  ImageArray images{
-      .shape = kShape, .num_classes = 10, .normalization = normalization_of(DatasetName::kCifar10)};
+  ImageArray images{.shape = kShape, .num_classes = 10, .normalization = Cifar10Spec::normalization()};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   const std::optional<fs::path> binary = binary_folder(version, folder, *found);
@@ -187,8 +187,7 @@ ImageArray read_cifar10(const fs::path& folder, Split split, const OnProblem& on
 
 ImageArray read_cifar100(const fs::path& folder, Split split, const OnProblem& on_problem) {
   const BinaryVersion& version = cifar100_version();
-  ImageArray images{
-      .shape = kShape, .num_classes = 100, .normalization = normalization_of(DatasetName::kCifar100)};
+  ImageArray images{.shape = kShape, .num_classes = 100, .normalization = Cifar100Spec::normalization()};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   if (const std::optional<fs::path> binary = binary_folder(version, folder, *found))
@@ -196,6 +195,40 @@ ImageArray read_cifar100(const fs::path& folder, Split split, const OnProblem& o
   else
     on_problem(nothing_readable(version, folder, *found));
   return images;
+}
+
+const Normalization& Cifar10Spec::normalization() {
+  static const Normalization normalization{.mean = {0.4914F, 0.4822F, 0.4465F},
+                                           .stddev = {0.2470F, 0.2435F, 0.2616F}};
+  return normalization;
+}
+
+const Normalization& Cifar100Spec::normalization() {
+  static const Normalization normalization{.mean = {0.5071F, 0.4865F, 0.4409F},
+                                           .stddev = {0.2673F, 0.2564F, 0.2762F}};
+  return normalization;
+}
+
+MissingData Cifar10Spec::missing(const DataSpec& data, const ModelSpec&) const {
+  return {.files = "CIFAR-10's binary version: data_batch_1.bin to data_batch_5.bin and test_batch.bin",
+          .command = fmt::format("scripts/fetch_data cifar10 {}", data.path),
+          .other_data = std::string(kExampleImagesText),
+          .other_commands = fmt::format("  the same command with --set data.path={}", kExampleImages)};
+}
+
+MissingData Cifar100Spec::missing(const DataSpec& data, const ModelSpec&) const {
+  return {.files = "CIFAR-100's binary version: train.bin and test.bin",
+          .command = fmt::format("scripts/fetch_data cifar100 {}", data.path),
+          .other_data = std::string(kExampleImagesText),
+          .other_commands = other_small_images()};
+}
+
+ImageArray read_set(const Cifar10Spec&, const DataSpec& data, Split split, const OnProblem& on_problem) {
+  return read_cifar10(data.path, split, on_problem);
+}
+
+ImageArray read_set(const Cifar100Spec&, const DataSpec& data, Split split, const OnProblem& on_problem) {
+  return read_cifar100(data.path, split, on_problem);
 }
 
 }  // namespace sdp

@@ -5,9 +5,42 @@
 
 #include <filesystem>
 
-#include "data/sets/image_array.h"
+#include "data/sets/set_row.h"
 
 namespace sdp {
+
+struct Cifar10Spec {
+  static constexpr auto names = std::to_array<std::string_view>({"cifar10"});
+  static constexpr DataKind kind = DataKind::kHeldImages;
+
+  bool operator==(const Cifar10Spec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor&) {}
+
+  void resolve(const ModelSpec&) {}
+  static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop, Augmentation::kFlip}; }
+  static const Normalization& normalization();
+  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+};
+
+struct Cifar100Spec {
+  static constexpr auto names = std::to_array<std::string_view>({"cifar100"});
+  static constexpr DataKind kind = DataKind::kHeldImages;
+
+  bool operator==(const Cifar100Spec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor&) {}
+
+  void resolve(const ModelSpec&) {}
+  static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop, Augmentation::kFlip}; }
+  static const Normalization& normalization();
+  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+};
+
+ImageArray read_set(const Cifar10Spec&, const DataSpec& data, Split split, const OnProblem& on_problem);
+ImageArray read_set(const Cifar100Spec&, const DataSpec& data, Split split, const OnProblem& on_problem);
 
 /// Reads one split. What the folder holds decides on the format:
 ///

@@ -7,24 +7,12 @@
 #include <stdexcept>
 #include <utility>
 
-#include "data/sets/cifar.h"
-#include "data/sets/svhn.h"
-
 namespace sdp {
 
-ImageArray read_image_array(const DataSpec& spec, Split split, const OnProblem& on_problem) {
-  switch (spec.name) {
-    case DatasetName::kCifar10:
-      return read_cifar10(spec.path, split, on_problem);
-    case DatasetName::kCifar100:
-      return read_cifar100(spec.path, split, on_problem);
-    case DatasetName::kSvhn:
-      return read_svhn(spec.path, split, spec.svhn_extra, on_problem);
-    case DatasetName::kImageNet:
-    case DatasetName::kTokens:
-      break;
-  }
-  throw std::logic_error("read_image_array: not a data set that is held in memory");
+std::string other_small_images() {
+  return fmt::format(
+      "  the same command with --set data='{{name: cifar10, path: {}}}' --set model.num_classes=10",
+      kExampleImages);
 }
 
 ArrayDataset::ArrayDataset(ImageArray array) : array_(std::move(array)) {

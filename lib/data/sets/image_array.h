@@ -21,10 +21,6 @@ struct ImageArray {
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
 };
 
-/// Reads a split of a data set of this kind, data.name, from data.path; what is told to `on_problem` and what
-/// is left out then, cifar.h and svhn.h say. Throws std::logic_error where data.name is of another kind.
-ImageArray read_image_array(const DataSpec& spec, Split split, const OnProblem& on_problem);
-
 class ArrayDataset final : public ImageDataset {
  public:
   /// Throws std::logic_error where pixels and labels are not of the same number of images.

@@ -40,7 +40,8 @@ bool holds_shards(const DataSpec& spec) {
   std::error_code error;
   if (!fs::is_directory(spec.path, error))
     throw DataError(fmt::format("data.path: {} is not a folder. {}", spec.path, kExpected));
-  if (spec.train_files || spec.test_files) return true;
+  const auto& set = spec.set.as<ImageNetSpec>();
+  if (set.train_files || set.test_files) return true;
   const bool shards = !default_files(spec.path, Split::kTrain, kShardNames).empty() ||
                       !default_files(spec.path, Split::kTest, kShardNames).empty();
   const bool folders = has_folders(spec);
@@ -60,16 +61,18 @@ bool holds_shards(const DataSpec& spec) {
 /// In a folder that other data sets may use too, the name tells whose index it is.
 fs::path index_path(const DataSpec& spec, Split split) {
   const std::string_view name = split == Split::kTrain ? "train" : "test";
-  if (!spec.index_dir) return fs::path(spec.path) / fmt::format("{}.sdp-index", name);
+  const auto& set = spec.set.as<ImageNetSpec>();
+  if (!set.index_dir) return fs::path(spec.path) / fmt::format("{}.sdp-index", name);
   std::error_code error;
   const std::string path = fs::weakly_canonical(spec.path, error).string();
-  return fs::path(*spec.index_dir) /
+  return fs::path(*set.index_dir) /
          fmt::format("{}-{:016x}.sdp-index", name, XXH3_64bits(path.data(), path.size()));
 }
 
 ImageNet::Options options_of(const DataSpec& spec, const ModelSpec& model) {
   const int64_t image_size = model.image_size();
-  const int64_t eval_resize = spec.eval_resize.value();
+  const auto& set = spec.set.as<ImageNetSpec>();
+  const int64_t eval_resize = set.eval_resize.value();
   if (eval_resize < image_size)
     throw UsageError(
         fmt::format("data.eval_resize: {} is smaller than model.image_size: {}, the crop that is cut out "
@@ -77,9 +80,9 @@ ImageNet::Options options_of(const DataSpec& spec, const ModelSpec& model) {
                     eval_resize, image_size, image_size));
   return {.image_size = image_size,
           .eval_resize = eval_resize,
-          .scaled_decoding = spec.scaled_decoding,
-          .max_image_pixels = spec.max_image_pixels,
-          .on_error = spec.on_error};
+          .scaled_decoding = set.scaled_decoding,
+          .max_image_pixels = set.max_image_pixels,
+          .on_error = set.on_error};
 }
 
 /// By the header, before anything is decoded.
@@ -175,11 +178,38 @@ std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& m
   std::string note;
   const IndexOptions index{.path = index_path(spec, split), .note = note, .on_progress = on_progress};
   std::unique_ptr<ImageFiles> files =
-      holds_shards(spec)
-          ? open_shards(files_of_split(spec, split, kShardNames), model.num_classes(), index, on_problem)
-          : open_class_folders(spec.path, split, index, on_problem);
+      holds_shards(spec) ? open_shards(files_of_split(spec.path, patterns_of(spec.set.as<ImageNetSpec>()),
+                                                      split, kShardNames),
+                                       model.num_classes(), index, on_problem)
+                         : open_class_folders(spec.path, split, index, on_problem);
   if (files->index().size() == 0) throw DataError(fmt::format("data.path: {} holds no images.", spec.path));
   return std::make_unique<ImageNet>(std::move(files), options, std::move(note));
+}
+
+void ImageNetSpec::resolve(const ModelSpec& model) {
+  if (!eval_resize) eval_resize = model.image_size() * 8 / 7;
+}
+
+const Normalization& ImageNetSpec::normalization() {
+  static const Normalization normalization{.mean = {0.485F, 0.456F, 0.406F},
+                                           .stddev = {0.229F, 0.224F, 0.225F}};
+  return normalization;
+}
+
+MissingData ImageNetSpec::missing(const DataSpec& data, const ModelSpec& model) const {
+  return {
+      .files = "ImageNet's images: train/CLASS/*.JPEG and val/CLASS/*.JPEG, or tar shards of them",
+      .command = fmt::format("scripts/fetch_data imagenet {} --from DIR    (DIR: the archives, which need an "
+                             "account at image-net.org)",
+                             data.path),
+      .other_data = std::string(kExampleImagesText),
+      .other_commands = fmt::format("  build/sdp-train --config configs/{}_bsdp.yaml --set data.path={}",
+                                    model.name(), kExampleImages)};
+}
+
+std::unique_ptr<Dataset> open_set(const ImageNetSpec&, const DataSpec& data, const ModelSpec& model,
+                                  Split split, const OnProgress& on_progress) {
+  return open_imagenet(data, model, split, throw_problem, on_progress);
 }
 
 }  // namespace sdp

@@ -36,7 +36,7 @@ class ImageNet final : public ImageDataset {
   void read(int64_t index, std::span<uint8_t> chw) const override;
   void read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed, int64_t position,
                          std::span<uint8_t> chw) const override;
-  const Normalization& normalization() const override { return normalization_of(DatasetName::kImageNet); }
+  const Normalization& normalization() const override { return ImageNetSpec::normalization(); }
 
   /// Decodes the whole of an image. Gives the size it has in its file, or nothing where it told of a problem.
   std::optional<ImageShape> check_image(int64_t index, const OnProblem& on_problem) const;

@@ -16,8 +16,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::optional<std::string>& pattern_of(const DataSpec& spec, Split split) {
-  return split == Split::kTrain ? spec.train_files : spec.test_files;
+/// What the keys say of a folder.
+struct Selection {
+  const fs::path& folder;
+  const ShardPatterns& patterns;
+};
+
+const std::optional<std::string>& pattern_of(const Selection& selection, Split split) {
+  return split == Split::kTrain ? selection.patterns.train : selection.patterns.test;
 }
 
 std::string_view key_of(Split split) {
@@ -25,33 +31,35 @@ std::string_view key_of(Split split) {
 }
 
 /// May be empty.
-std::vector<fs::path> matching(const DataSpec& spec, Split split, const ShardNames& names) {
-  const std::optional<std::string>& pattern = pattern_of(spec, split);
-  return pattern ? files_matching(spec.path, *pattern) : default_files(spec.path, split, names);
+std::vector<fs::path> matching(const Selection& selection, Split split, const ShardNames& names) {
+  const std::optional<std::string>& pattern = pattern_of(selection, split);
+  return pattern ? files_matching(selection.folder, *pattern) : default_files(selection.folder, split, names);
 }
 
-[[noreturn]] void fail_without_match(const DataSpec& spec, Split split) {
-  const std::string& pattern = *pattern_of(spec, split);
+[[noreturn]] void fail_without_match(const Selection& selection, Split split) {
+  const std::string& pattern = *pattern_of(selection, split);
   if (pattern.find('/') != std::string::npos)
     throw UsageError(fmt::format("{}: {} has a folder in it, expected names inside data.path ({}).",
-                                 key_of(split), pattern, spec.path));
-  throw UsageError(fmt::format("{}: no file in {} matches {}.", key_of(split), spec.path, pattern));
+                                 key_of(split), pattern, selection.folder.string()));
+  throw UsageError(
+      fmt::format("{}: no file in {} matches {}.", key_of(split), selection.folder.string(), pattern));
 }
 
-[[noreturn]] void fail_without_default(const DataSpec& spec, Split split, const ShardNames& names) {
-  const std::vector<fs::path> others = files_matching(spec.path, fmt::format("*{}", names.extension));
+[[noreturn]] void fail_without_default(const Selection& selection, Split split, const ShardNames& names) {
+  const std::vector<fs::path> others = files_matching(selection.folder, fmt::format("*{}", names.extension));
   const std::string wanted = split == Split::kTrain ? fmt::format("*train*{}", names.extension)
                                                     : fmt::format("*val*{0} or *test*{0}", names.extension);
   const std::string example =
       others.empty() ? "" : fmt::format(" ({}, ..)", others.front().filename().string());
-  throw DataError(fmt::format("data.path: {} holds no {}. Found {} other *{}{}. {}", spec.path, wanted,
-                              others.size(), names.extension, example, names.expected));
+  throw DataError(fmt::format("data.path: {} holds no {}. Found {} other *{}{}. {}",
+                              selection.folder.string(), wanted, others.size(), names.extension, example,
+                              names.expected));
 }
 
-[[noreturn]] void fail_shared(const DataSpec& spec, const fs::path& file) {
+[[noreturn]] void fail_shared(const Selection& selection, const fs::path& file) {
   const std::string problem =
       fmt::format("{}: the name is one of a training shard and of a test shard", file.string());
-  if (spec.train_files || spec.test_files)
+  if (selection.patterns.train || selection.patterns.test)
     throw UsageError(fmt::format(
         "data.train_files and data.test_files: {}, so the model would be evaluated on what it was "
         "trained on. Name different files, or set the same pattern in both keys.",
@@ -77,16 +85,18 @@ std::vector<fs::path> default_files(const fs::path& folder, Split split, const S
   return files;
 }
 
-std::vector<fs::path> files_of_split(const DataSpec& spec, Split split, const ShardNames& names) {
-  std::vector<fs::path> files = matching(spec, split, names);
-  if (files.empty() && pattern_of(spec, split)) fail_without_match(spec, split);
-  if (files.empty()) fail_without_default(spec, split, names);
+std::vector<fs::path> files_of_split(const fs::path& folder, const ShardPatterns& patterns, Split split,
+                                     const ShardNames& names) {
+  const Selection selection{folder, patterns};
+  std::vector<fs::path> files = matching(selection, split, names);
+  if (files.empty() && pattern_of(selection, split)) fail_without_match(selection, split);
+  if (files.empty()) fail_without_default(selection, split, names);
   // With the same pattern for both, training on what is evaluated is meant.
-  if (spec.train_files && spec.train_files == spec.test_files) return files;
+  if (selection.patterns.train && selection.patterns.train == selection.patterns.test) return files;
   const Split other = split == Split::kTrain ? Split::kTest : Split::kTrain;
-  const std::vector<fs::path> others = matching(spec, other, names);
+  const std::vector<fs::path> others = matching(selection, other, names);
   const auto shared = std::find_first_of(files.begin(), files.end(), others.begin(), others.end());
-  if (shared != files.end()) fail_shared(spec, *shared);
+  if (shared != files.end()) fail_shared(selection, *shared);
   return files;
 }
 

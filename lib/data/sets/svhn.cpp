@@ -13,6 +13,7 @@
 #include "data/attempt.h"
 #include "data/formats/mat5.h"
 #include "data/sets/folder.h"
+#include "data/sets/image_array.h"
 
 namespace sdp {
 
@@ -121,8 +122,7 @@ void append_file(const fs::path& path, const OnProblem& on_problem, ImageArray& 
 }  // namespace
 
 ImageArray read_svhn(const fs::path& folder, Split split, bool with_extra, const OnProblem& on_problem) {
-  ImageArray images{
-      .shape = kShape, .num_classes = 10, .normalization = normalization_of(DatasetName::kSvhn)};
+  ImageArray images{.shape = kShape, .num_classes = 10, .normalization = SvhnSpec::normalization()};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   for (const std::string& name : file_names(split, with_extra)) {
@@ -132,6 +132,23 @@ ImageArray read_svhn(const fs::path& folder, Split split, bool with_extra, const
       on_problem(missing_file(folder, name, *found));
   }
   return images;
+}
+
+const Normalization& SvhnSpec::normalization() {
+  static const Normalization normalization{.mean = {0.4377F, 0.4438F, 0.4728F},
+                                           .stddev = {0.1980F, 0.2010F, 0.1970F}};
+  return normalization;
+}
+
+MissingData SvhnSpec::missing(const DataSpec& data, const ModelSpec&) const {
+  return {.files = "SVHN's cropped digits: train_32x32.mat and test_32x32.mat",
+          .command = fmt::format("scripts/fetch_data {} {}", svhn_extra ? "svhn_extra" : "svhn", data.path),
+          .other_data = std::string(kExampleImagesText),
+          .other_commands = other_small_images()};
+}
+
+ImageArray read_set(const SvhnSpec& spec, const DataSpec& data, Split split, const OnProblem& on_problem) {
+  return read_svhn(data.path, split, spec.svhn_extra, on_problem);
 }
 
 }  // namespace sdp

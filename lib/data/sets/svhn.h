@@ -7,9 +7,31 @@
 
 #include <filesystem>
 
-#include "data/sets/image_array.h"
+#include "data/sets/set_row.h"
 
 namespace sdp {
+
+struct SvhnSpec {
+  static constexpr auto names = std::to_array<std::string_view>({"svhn"});
+  static constexpr DataKind kind = DataKind::kHeldImages;
+
+  bool svhn_extra = false;
+
+  bool operator==(const SvhnSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("svhn_extra", &SvhnSpec::svhn_extra, "train on the set `extra` too", OnResume::kFixed,
+          InReport::kNotCompared);
+  }
+
+  void resolve(const ModelSpec&) {}
+  static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop}; }
+  static const Normalization& normalization();
+  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+};
+
+ImageArray read_set(const SvhnSpec& spec, const DataSpec& data, Split split, const OnProblem& on_problem);
 
 /// Reads one split; `with_extra` appends the images of `extra` to those of `train`.
 ///

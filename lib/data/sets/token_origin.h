@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "experiment/spec/experiment_spec.h"
+#include "data/data_spec.h"
 
 namespace sdp {
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "data/sets/check.h"
 #include "data/sets/split_files.h"
 #include "spec/error.h"
 
@@ -39,12 +40,12 @@ void check_same_size(const fs::path& shard, int64_t token_bytes, const fs::path&
 }  // namespace
 
 std::vector<fs::path> token_shards_of(const DataSpec& spec, Split split) {
-  return files_of_split(spec, split, kShardNames);
+  return files_of_split(spec.path, patterns_of(spec.set.as<TokensSpec>()), split, kShardNames);
 }
 
 TokenDataset::TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size)
     : access_(split == Split::kTrain ? MappedFile::Access::kRandom : MappedFile::Access::kNormal),
-      sequence_length_(spec.sequence_length),
+      sequence_length_(spec.sequence_length()),
       vocab_size_(vocab_size) {
   if (sequence_length_ < 1) throw std::logic_error("TokenDataset: no tokens in a sample");
   for (const fs::path& path : token_shards_of(spec, split)) {
@@ -169,6 +170,37 @@ std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vo
     if (is_known(scan))
       check_same_size(scan.path, scan.token_bytes, first->path, first->token_bytes, on_problem);
   return scans;
+}
+
+MissingData TokensSpec::missing(const DataSpec& data, const ModelSpec&) const {
+  constexpr std::string_view kExampleTokens = "data/text";
+  return {
+      .files = "shards of tokens: *train*.bin and *val*.bin",
+      .command = fmt::format("scripts/prepare_tokens.py --dataset HuggingFaceFW/fineweb --subset sample-10BT "
+                             "--name fineweb --out {}",
+                             data.path),
+      .other_data = "a tiny LLaMA on the bytes of the documentation",
+      .other_commands =
+          fmt::format("  scripts/prepare_tokens.py README.md docs/design.md docs/data.md --tokenizer bytes "
+                      "--val-tokens 8192 --out {0}\n"
+                      "  build/sdp-train --config configs/llama_tiny_tokens.yaml --set data.path={0}",
+                      kExampleTokens)};
+}
+
+std::unique_ptr<Dataset> open_set(const TokensSpec&, const DataSpec& data, const ModelSpec& model,
+                                  Split split, const OnProgress&) {
+  return std::make_unique<TokenDataset>(data, split, model.vocab_size());
+}
+
+void check_set(const TokensSpec& spec, const DataSpec& data, const ModelSpec& model, int64_t,
+               SplitReport& report, const OnProgress& on_progress) {
+  report.run_to_first_error([&] {
+    report.shards = scan_tokens(data, report.split, model.vocab_size(), report.collect(), on_progress);
+    for (const TokenScan& shard : report.shards)
+      report.samples += std::max<int64_t>(shard.tokens - 1, 0) / spec.sequence_length;
+    if (report.samples == 0 && report.problems.empty())
+      report.problems.emplace_back("no shard is longer than data.sequence_length; lower it.");
+  });
 }
 
 }  // namespace sdp

@@ -14,19 +14,6 @@
 namespace sdp {
 namespace {
 
-bool is_not_imagenet(const ExperimentSpec& spec) {
-  return spec.data.name != DatasetName::kImageNet;
-}
-bool has_fixed_names(const ExperimentSpec& spec) {
-  return spec.data.name != DatasetName::kImageNet && spec.data.name != DatasetName::kTokens;
-}
-bool is_sgd(const ExperimentSpec& spec) {
-  return spec.optimizer.name == OptimizerName::kSgd;
-}
-bool is_adamw(const ExperimentSpec& spec) {
-  return spec.optimizer.name == OptimizerName::kAdamW;
-}
-
 /// A key that was set in a spec for which `applies` holds is worth a warning that takes more than its own
 /// section; the others stand in the field lists.
 struct AdviceAcross {
@@ -41,23 +28,6 @@ constexpr auto kAdviceAcross = std::to_array<AdviceAcross>({
        return s.subnetwork.unit == UnitKind::kBranch && s.model.branches_per_block() == 1;
      },
      "has no effect: a block of this model is one branch"},
-    {"data.augment", [](const ExperimentSpec& s) { return s.data.name == DatasetName::kTokens; },
-     "has no effect: only images are augmented"},
-    {"data.sequence_length", [](const ExperimentSpec& s) { return s.data.name != DatasetName::kTokens; },
-     "has no effect: only tokens use it"},
-    {"data.index_dir", is_not_imagenet, "has no effect: only imagenet uses it"},
-    {"data.eval_resize", is_not_imagenet, "has no effect: only imagenet uses it"},
-    {"data.scaled_decoding", is_not_imagenet, "has no effect: only imagenet uses it"},
-    {"data.on_error", is_not_imagenet, "has no effect: only imagenet reads images while it trains"},
-    {"data.train_files", has_fixed_names, "has no effect: this data set's files have names of their own"},
-    {"data.test_files", has_fixed_names, "has no effect: this data set's files have names of their own"},
-    {"data.svhn_extra", [](const ExperimentSpec& s) { return s.data.name != DatasetName::kSvhn; },
-     "has no effect: only svhn uses it"},
-    {"optimizer.momentum", is_adamw, "has no effect: only sgd uses it"},
-    {"optimizer.nesterov", is_adamw, "has no effect: only sgd uses it"},
-    {"optimizer.beta1", is_sgd, "has no effect: only adamw uses it"},
-    {"optimizer.beta2", is_sgd, "has no effect: only adamw uses it"},
-    {"optimizer.eps", is_sgd, "has no effect: only adamw uses it"},
     {"train.budget",
      [](const ExperimentSpec& s) { return s.train.budget != Budget::kEpochs && s.subnetwork.is_dense(); },
      "has no effect: with coverage 1 the run has its epochs as given"},
@@ -143,9 +113,7 @@ void check_products(const ExperimentSpec& spec, const Positions& positions) {
 }
 
 void check_training(const ExperimentSpec& spec, const Positions& positions) {
-  if (spec.optimizer.name == OptimizerName::kSgd && spec.optimizer.nesterov && spec.optimizer.momentum == 0)
-    fail_at(positions.of("optimizer.nesterov"), "optimizer.nesterov",
-            "found true with momentum 0, expected false or a momentum more than 0");
+  spec.optimizer.check(positions);
   const auto& milestones = spec.schedule.milestones;
   if (!std::is_sorted(milestones.begin(), milestones.end()))
     fail_at(positions.of("schedule.milestones"), "schedule.milestones",
@@ -154,16 +122,16 @@ void check_training(const ExperimentSpec& spec, const Positions& positions) {
 
 /// Images for image models, tokens for language models.
 void check_data_kind(const ExperimentSpec& spec, const Positions& positions) {
-  const bool has_tokens = spec.data.name == DatasetName::kTokens;
+  const bool has_tokens = spec.data.is_of_tokens();
   if (has_tokens != spec.model.reads_tokens())
     fail_at(positions.of("data.name"), "data.name",
-            "found " + std::string(name_of(spec.data.name)) + ", expected " +
+            "found " + std::string(spec.data.name()) + ", expected " +
                 (spec.model.reads_tokens() ? "tokens" : "images") + ": model.name is " +
                 std::string(spec.model.name()));
   const std::optional<int64_t> most_tokens = has_tokens ? spec.model.most_tokens() : std::nullopt;
-  if (most_tokens && spec.data.sequence_length > *most_tokens)
+  if (most_tokens && spec.data.sequence_length() > *most_tokens)
     fail_at(positions.of("data.sequence_length"), "data.sequence_length",
-            "found " + std::to_string(spec.data.sequence_length) + ", expected at most " +
+            "found " + std::to_string(spec.data.sequence_length()) + ", expected at most " +
                 std::to_string(*most_tokens) + ", the positions that " + std::string(spec.model.name()) +
                 " has");
   const auto refuse_mixing = [&](const char* key, double alpha) {
@@ -177,13 +145,13 @@ void check_data_kind(const ExperimentSpec& spec, const Positions& positions) {
 /// Crops that the data set's images can have.
 void check_augmentation(const ExperimentSpec& spec, const Positions& positions) {
   if (!spec.data.augment) return;
-  const bool is_imagenet = spec.data.name == DatasetName::kImageNet;
-  const Augmentation refused = is_imagenet ? Augmentation::kCrop : Augmentation::kResizedCrop;
+  const bool is_streamed = spec.data.kind() == DataKind::kStreamedImages;
+  const Augmentation refused = is_streamed ? Augmentation::kCrop : Augmentation::kResizedCrop;
   const auto& steps = *spec.data.augment;
   if (std::find(steps.begin(), steps.end(), refused) != steps.end())
     fail_at(positions.of("data.augment"), "data.augment",
             "found " + yaml_text(steps) + ", expected " +
-                (is_imagenet ? "resized_crop instead of crop: ImageNet's images have many sizes"
+                (is_streamed ? "resized_crop instead of crop: the images have many sizes"
                              : "crop instead of resized_crop, which is for imagenet"));
 }
 
@@ -196,10 +164,10 @@ void check_backend(const ExperimentSpec& spec, const Positions& positions) {
 
 /// Where images can be kept.
 void check_location(const ExperimentSpec& spec, const Positions& positions) {
-  const bool fits = spec.data.name != DatasetName::kImageNet && spec.data.name != DatasetName::kTokens;
+  const bool fits = spec.data.kind() == DataKind::kHeldImages;
   if (spec.data.location == DataLocation::kDevice && !fits)
     fail_at(positions.of("data.location"), "data.location",
-            "found device, expected host or auto: " + std::string(name_of(spec.data.name)) +
+            "found device, expected host or auto: " + std::string(spec.data.name()) +
                 " is read from its files while training");
 }
 
@@ -211,21 +179,6 @@ void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
                 missing_data_advice(spec));
 }
 
-std::vector<Augmentation> usual_augmentation(DatasetName name) {
-  switch (name) {
-    case DatasetName::kCifar10:
-    case DatasetName::kCifar100:
-      return {Augmentation::kCrop, Augmentation::kFlip};
-    case DatasetName::kSvhn:
-      return {Augmentation::kCrop};
-    case DatasetName::kImageNet:
-      return {Augmentation::kResizedCrop, Augmentation::kFlip};
-    case DatasetName::kTokens:
-      break;
-  }
-  return {};
-}
-
 /// A test set of images is small beside training. One of tokens may be larger than what a run trains on, so
 /// an evaluation is as long as a number of steps. How many samples there are is not known here.
 void resolve_eval_samples(ExperimentSpec& spec) {
@@ -233,7 +186,7 @@ void resolve_eval_samples(ExperimentSpec& spec) {
   constexpr int64_t kEvalSequences = 4;
   constexpr int64_t kEvalSteps = 20;
   constexpr int64_t kEvalStepsPerSubnetwork = 5;
-  const bool is_of_tokens = spec.data.name == DatasetName::kTokens;
+  const bool is_of_tokens = spec.data.is_of_tokens();
   EvalSpec& eval = spec.eval;
   if (!eval.batch_size) eval.batch_size = is_of_tokens ? kEvalSequences : kEvalImages;
   if (!is_of_tokens) return;
@@ -272,10 +225,10 @@ void resolve(ExperimentSpec& spec) {
   constexpr int64_t kRecalibrateBatches = 100;
   resolve_model(spec.model);
   resolve_eval_samples(spec);
-  if (!spec.data.augment) spec.data.augment = usual_augmentation(spec.data.name);
-  // torchvision's 256 for 224.
-  if (!spec.data.eval_resize && spec.data.name == DatasetName::kImageNet)
-    spec.data.eval_resize = spec.model.image_size() * 8 / 7;
+  spec.data.set.visit([&]<class Set>(Set& set) {
+    if (!spec.data.augment) spec.data.augment = Set::usual_augmentation();
+    set.resolve(spec.model);
+  });
   const bool misses_branches = spec.subnetwork.masking == Masking::kForward && !spec.subnetwork.is_dense();
   if (!spec.eval.recalibrate_batches)
     spec.eval.recalibrate_batches = spec.model.has_batch_norm() && misses_branches ? kRecalibrateBatches : 0;

@@ -1,0 +1,65 @@
+#pragma once
+
+// ImageNet-1k (Russakovsky et al. 2015), and every data set laid out like it: the section `data`. See
+// imagenet.h.
+
+#include "data/sets/set_row.h"
+
+namespace sdp {
+
+struct ImageNetSpec {
+  static constexpr auto names = std::to_array<std::string_view>({"imagenet"});
+  static constexpr DataKind kind = DataKind::kStreamedImages;
+
+  std::optional<std::string> train_files = {};
+  std::optional<std::string> test_files = {};
+  std::optional<std::string> index_dir = {};
+  std::optional<int64_t> eval_resize = {};
+  bool scaled_decoding = true;
+  int64_t max_image_pixels = 50'000'000;
+  OnError on_error = OnError::kError;
+
+  bool operator==(const ImageNetSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("train_files", &ImageNetSpec::train_files,
+          "names of the training shards in `path`, with * and ?; unset: *train*.tar", OnResume::kFixed,
+          InReport::kNotCompared);
+    field("test_files", &ImageNetSpec::test_files,
+          "the same of the shards that are evaluated on; unset: *val*.tar and *test*.tar",
+          OnResume::kRestOfRun, InReport::kCompared);
+    field("index_dir", &ImageNetSpec::index_dir,
+          "folder for the list of the files, which saves reading it anew; unset: `path`", OnResume::kFree,
+          InReport::kNotCompared);
+    field("eval_resize", &ImageNetSpec::eval_resize,
+          "shorter side before the centre crop in evaluation; unset: 8/7 of model.image_size",
+          OnResume::kRestOfRun, InReport::kCompared, in_range(1, 2 * kMostImageSize), "pixels");
+    field("scaled_decoding", &ImageNetSpec::scaled_decoding,
+          "decode JPEGs at a fraction of their size where the crop is larger than needed",
+          OnResume::kRestOfRun, InReport::kCompared);
+    field(
+        "max_image_pixels", &ImageNetSpec::max_image_pixels,
+        "an image of more pixels counts as damaged and is not decoded; decoding a progressive JPEG takes up "
+        "to 6 bytes per pixel in each loader thread",
+        OnResume::kRestOfRun, InReport::kCompared, in_range(1, 1 << 28), "pixels");
+    field("on_error", &ImageNetSpec::on_error,
+          "a damaged image is an error, or skipped and counted: in training another takes its place",
+          OnResume::kRestOfRun, InReport::kCompared);
+  }
+
+  /// eval_resize: torchvision's 256 for 224.
+  void resolve(const ModelSpec& model);
+  static std::vector<Augmentation> usual_augmentation() {
+    return {Augmentation::kResizedCrop, Augmentation::kFlip};
+  }
+  static const Normalization& normalization();  ///< torchvision's
+  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+};
+
+std::unique_ptr<Dataset> open_set(const ImageNetSpec& spec, const DataSpec& data, const ModelSpec& model,
+                                  Split split, const OnProgress& on_progress);
+void check_set(const ImageNetSpec& spec, const DataSpec& data, const ModelSpec& model, int64_t threads,
+               SplitReport& report, const OnProgress& on_progress);
+
+}  // namespace sdp

@@ -1,0 +1,74 @@
+#pragma once
+
+// What data/registry.h asks of every data set. A set's header has a struct with
+//
+//   names                  of the set in data.name
+//   kind                   images held in memory, images read while training, or tokens
+//   usual_augmentation()   where data.augment is unset
+//   normalization()        only of images
+//   fields()               its own keys of the section `data` (spec/visit.h)
+//   resolve(model)         fills what is unset
+//   missing(data, model)   what a missing folder is to hold, how to get it, what to train on instead
+//
+// and declares functions for it, without which it does not compile or link. Of images held in memory:
+//
+//   ImageArray read_set(const NameSpec&, const DataSpec&, Split, const OnProblem&);
+//
+// Of the others:
+//
+//   std::unique_ptr<Dataset> open_set(const NameSpec&, const DataSpec&, const ModelSpec&, Split, const
+//   OnProgress&); void check_set(const NameSpec&, const DataSpec&, const ModelSpec&, int64_t threads,
+//   SplitReport&,
+//                  const OnProgress&);
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/normalization.h"
+#include "io/on_progress.h"
+#include "spec/limits.h"
+#include "spec/visit.h"
+
+namespace sdp {
+
+enum class DataKind { kHeldImages, kStreamedImages, kTokens };
+enum class Split { kTrain, kTest };
+enum class Augmentation { kCrop, kResizedCrop, kFlip };
+enum class OnError { kError, kSkip };
+
+SDP_ENUM_NAMES(Augmentation, {Augmentation::kCrop, "crop"}, {Augmentation::kResizedCrop, "resized_crop"},
+               {Augmentation::kFlip, "flip"})
+SDP_ENUM_NAMES(OnError, {OnError::kError, "error"}, {OnError::kSkip, "skip"})
+
+/// What a reader calls for every problem it finds, with a message that names the file, the member and the
+/// offset. It may throw, which ends the reading; where it returns, the reader goes on after what is damaged.
+using OnProblem = std::function<void(const std::string& message)>;
+
+/// The parts of a message, each without a full stop.
+struct MissingData {
+  std::string files;           ///< "CIFAR-10's binary version: ..."
+  std::string command;         ///< that makes the folder
+  std::string other_data;      ///< "on 5,000 images of CIFAR-10"
+  std::string other_commands;  ///< that train on it, lines with two spaces in front
+};
+
+/// Of images: the 5,000 of CIFAR-10 that the source tree holds.
+inline constexpr std::string_view kExampleImages = "examples/data";
+inline constexpr std::string_view kExampleImagesText = "on 5,000 images of CIFAR-10";
+
+/// What to train on instead of other small images: a change of the data set.
+std::string other_small_images();
+
+struct DataSpec;
+struct ModelSpec;
+struct ImageArray;
+struct SplitReport;
+class Dataset;
+
+}  // namespace sdp

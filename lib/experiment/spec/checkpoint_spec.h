@@ -1,0 +1,41 @@
+#pragma once
+
+// The section `checkpoint` of a spec.
+
+#include <cstdint>
+#include <optional>
+
+#include "spec/limits.h"
+#include "spec/visit.h"
+
+namespace sdp {
+
+struct CheckpointSpec {
+  static constexpr Treatment treatment{OnResume::kFree, InReport::kNotCompared};
+
+  double every_epochs = 10;
+  std::optional<int64_t> every_steps;
+  double every_minutes = 0;
+  int64_t keep_last = 2;
+  bool at_start = false;
+
+  bool operator==(const CheckpointSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("every_epochs", &CheckpointSpec::every_epochs, "interval between checkpoints; 0: only at the end",
+          at_least(0), "epochs",
+          advise_when<CheckpointSpec>([](const CheckpointSpec& s) { return s.every_steps.has_value(); },
+                                      "has no effect: every_steps is set and replaces it"));
+    field("every_steps", &CheckpointSpec::every_steps, "the same in steps; replaces every_epochs",
+          in_range(1, kMostSteps), "steps");
+    field("every_minutes", &CheckpointSpec::every_minutes,
+          "also at the first logging interval that is at least this long after the last checkpoint; 0: not "
+          "by time",
+          at_least(0), "minutes");
+    field("keep_last", &CheckpointSpec::keep_last, "checkpoints kept", in_range(1, kMostSteps));
+    field("at_start", &CheckpointSpec::at_start, "save step 0 as well");
+  }
+};
+
+}  // namespace sdp

@@ -1,0 +1,59 @@
+#pragma once
+
+// The section `schedule` of a spec: the learning rate over the run.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "spec/limits.h"
+#include "spec/visit.h"
+
+namespace sdp {
+
+enum class ScheduleName { kConstant, kCosine, kStep, kLinear };
+
+SDP_ENUM_NAMES(ScheduleName, {ScheduleName::kConstant, "constant"}, {ScheduleName::kCosine, "cosine"},
+               {ScheduleName::kStep, "step"}, {ScheduleName::kLinear, "linear"})
+
+struct ScheduleSpec {
+  ScheduleName name = ScheduleName::kCosine;
+  double warmup_epochs = 0;
+  std::optional<int64_t> warmup_steps;
+  std::vector<double> milestones = {0.5, 0.75};
+  double gamma = 0.1;
+  double final_lr_factor = 0;
+
+  bool operator==(const ScheduleSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("name", &ScheduleSpec::name, "learning rate over the run", OnResume::kRestOfRun,
+          InReport::kCompared);
+    field("warmup_epochs", &ScheduleSpec::warmup_epochs, "linear warm-up from 0", OnResume::kRestOfRun,
+          InReport::kCompared, in_range(0, 1e6), "epochs",
+          advise_when<ScheduleSpec>([](const ScheduleSpec& s) { return s.warmup_steps.has_value(); },
+                                    "has no effect: warmup_steps is set and replaces it"));
+    field("warmup_steps", &ScheduleSpec::warmup_steps, "the same in steps; replaces warmup_epochs",
+          OnResume::kRestOfRun, InReport::kCompared, in_range(0, kMostSteps), "steps");
+    field("milestones", &ScheduleSpec::milestones,
+          "step: shares of the run after which lr is multiplied by gamma, increasing", OnResume::kRestOfRun,
+          InReport::kCompared, strictly_between(0, 1),
+          advise_when<ScheduleSpec>([](const ScheduleSpec& s) { return s.name != ScheduleName::kStep; },
+                                    "has no effect: only the schedule step uses it"));
+    field("gamma", &ScheduleSpec::gamma, "step: factor at each milestone", OnResume::kRestOfRun,
+          InReport::kCompared, positive(),
+          advise_when<ScheduleSpec>([](const ScheduleSpec& s) { return s.name != ScheduleName::kStep; },
+                                    "has no effect: only the schedule step uses it"));
+    field("final_lr_factor", &ScheduleSpec::final_lr_factor,
+          "cosine, linear: last learning rate over the peak", OnResume::kRestOfRun, InReport::kCompared,
+          in_range(0, 1),
+          advise_when<ScheduleSpec>(
+              [](const ScheduleSpec& s) {
+                return s.name != ScheduleName::kCosine && s.name != ScheduleName::kLinear;
+              },
+              "has no effect: only the schedules cosine and linear use it"));
+  }
+};
+
+}  // namespace sdp

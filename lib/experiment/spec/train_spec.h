@@ -1,0 +1,128 @@
+#pragma once
+
+// The section `train` of a spec.
+
+#include <cstdint>
+#include <optional>
+
+#include "comm/backend_kind.h"
+#include "spec/limits.h"
+#include "spec/visit.h"
+#include "subnet/element_type.h"
+#include "subnet/reduce_every.h"
+
+namespace sdp {
+
+enum class Budget { kEpochs, kFlops, kCoverage };
+enum class DeviceKind { kAuto, kCpu, kCuda };
+enum class OnNonfinite { kStop, kSkip };
+
+SDP_ENUM_NAMES(Budget, {Budget::kEpochs, "epochs"}, {Budget::kFlops, "flops"},
+               {Budget::kCoverage, "coverage"})
+SDP_ENUM_NAMES(DeviceKind, {DeviceKind::kAuto, "auto"}, {DeviceKind::kCpu, "cpu"},
+               {DeviceKind::kCuda, "cuda"})
+SDP_ENUM_NAMES(OnNonfinite, {OnNonfinite::kStop, "stop"}, {OnNonfinite::kSkip, "skip"})
+
+struct TrainSpec {
+  double epochs = 10;
+  std::optional<int64_t> max_steps;
+  Budget budget = Budget::kEpochs;
+  int64_t batch_size_per_worker = 64;
+  int64_t accumulate_steps = 1;
+  Precision precision = Precision::kFp32;
+  DeviceKind device = DeviceKind::kAuto;
+  BackendKind backend = BackendKind::kAuto;
+  double bucket_megabytes = 25;
+  std::optional<WireType> reduce_dtype;
+  ReduceEvery reduce_every = ReduceEvery::kStep;
+  bool release_gradients = true;
+  bool checkpoint_activations = false;
+  bool deterministic = false;
+  int64_t profile_steps = 0;
+  int64_t log_every_steps = 10;
+  int64_t collective_timeout_s = 600;
+  double label_smoothing = 0;
+  OnNonfinite on_nonfinite = OnNonfinite::kStop;
+  int64_t max_consecutive_skips = 10;
+
+  bool operator==(const TrainSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("epochs", &TrainSpec::epochs, "passes over the training set before `budget` scales them",
+          OnResume::kRestOfRun, InReport::kCompared, more_than_and_at_most(0, 1e6), "epochs",
+          advise_when<TrainSpec>([](const TrainSpec& s) { return s.max_steps.has_value(); },
+                                 "has no effect: max_steps is set and replaces it"));
+    field("max_steps", &TrainSpec::max_steps, "stop after so many steps; never scaled", OnResume::kRestOfRun,
+          InReport::kCompared, in_range(1, kMostSteps), "steps");
+    field("budget", &TrainSpec::budget,
+          "length of the run: epochs as given; flops: times dense FLOPs over the plan's mean; coverage: "
+          "times 1/C",
+          OnResume::kRestOfRun, InReport::kCompared,
+          advise_when<TrainSpec>([](const TrainSpec& s) { return s.max_steps.has_value(); },
+                                 "has no effect: max_steps is set and never scaled"));
+    field("batch_size_per_worker", &TrainSpec::batch_size_per_worker, "samples per micro-batch",
+          OnResume::kFixed, InReport::kCompared, in_range(1, 1 << 20), "samples");
+    field("accumulate_steps", &TrainSpec::accumulate_steps, "micro-batches per step", OnResume::kFixed,
+          InReport::kCompared, in_range(1, 1 << 20), "micro-batches");
+    field("precision", &TrainSpec::precision,
+          "weights, activations and gradients; bf16 keeps sums, master values and moments in fp32",
+          OnResume::kFixed, InReport::kCompared,
+          advise_when<TrainSpec>(
+              [](const TrainSpec& s) {
+                return s.precision == Precision::kBf16 && s.device == DeviceKind::kCpu;
+              },
+              "bf16 is several times slower than fp32 on a CPU; use fp32 there"));
+    field("device", &TrainSpec::device, "auto: CUDA where there is one", OnResume::kFree,
+          InReport::kCompared);
+    field("backend", &TrainSpec::backend,
+          "of the collectives: nccl (one process per GPU), or gloo, which on CUDA exchanges through host "
+          "memory and lets processes share a GPU; auto: nccl on CUDA, gloo on a CPU",
+          OnResume::kFree, InReport::kCompared);
+    field("bucket_megabytes", &TrainSpec::bucket_megabytes, "largest gradient bucket", OnResume::kFree,
+          InReport::kCompared, more_than_and_at_most(0, 1e6), "MB");
+    field("reduce_dtype", &TrainSpec::reduce_dtype,
+          "type in which gradients are sent (sums are fp32); unset: the gradients' own", OnResume::kRestOfRun,
+          InReport::kCompared);
+    field("reduce_every", &TrainSpec::reduce_every,
+          "with accumulate_steps: gradients are added up over the micro-batches and reduced once (step), or "
+          "reduced after each (micro_batch), which sends accumulate_steps times as much and keeps only the "
+          "own share of the sum",
+          OnResume::kRestOfRun, InReport::kFollowsRegime);
+    field("release_gradients", &TrainSpec::release_gradients,
+          "exchange a bucket as soon as the backward pass has its gradients, and free their memory; with "
+          "several workers per process or accumulate_steps, accumulate each gradient at once",
+          OnResume::kFree, InReport::kFollowsRegime);
+    field("checkpoint_activations", &TrainSpec::checkpoint_activations,
+          "keep only the input of every residual branch for the backward pass, and compute the branch again",
+          OnResume::kFree, InReport::kCompared);
+    field(
+        "deterministic", &TrainSpec::deterministic,
+        "on CUDA use only kernels that give the same bits each time, which may be slower; a CPU's always do",
+        OnResume::kFree, InReport::kNotCompared);
+    field("profile_steps", &TrainSpec::profile_steps,
+          "steps to record as profile-rank-N.json (Chrome's trace format) in the run's folder, from the "
+          "fourth step on",
+          OnResume::kFree, InReport::kNotCompared, in_range(0, kMostSteps), "steps");
+    field("log_every_steps", &TrainSpec::log_every_steps, "interval between training lines in the metrics",
+          OnResume::kFree, InReport::kCompared, in_range(1, kMostSteps), "steps");
+    field(
+        "collective_timeout_s", &TrainSpec::collective_timeout_s,
+        "how long a process waits for the others at the start and in every exchange; one that does not come "
+        "within it counts as lost",
+        OnResume::kFree, InReport::kNotCompared, in_range(1, 1e6), "s");
+    field("label_smoothing", &TrainSpec::label_smoothing, "cross-entropy label smoothing",
+          OnResume::kRestOfRun, InReport::kCompared, in_range(0, 1));
+    field("on_nonfinite", &TrainSpec::on_nonfinite,
+          "a loss that is not finite ends the run (stop), or the step is not applied (skip), nor one whose "
+          "gradient is not finite; skip exchanges a flag per worker in every step",
+          OnResume::kRestOfRun, InReport::kCompared);
+    field("max_consecutive_skips", &TrainSpec::max_consecutive_skips,
+          "on_nonfinite skip: one more step in a row than so many ends the run", OnResume::kRestOfRun,
+          InReport::kCompared, in_range(0, kMostSteps), "steps",
+          advise_when<TrainSpec>([](const TrainSpec& s) { return s.on_nonfinite == OnNonfinite::kStop; },
+                                 "has no effect: only on_nonfinite skip uses it"));
+  }
+};
+
+}  // namespace sdp

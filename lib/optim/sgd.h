@@ -1,0 +1,38 @@
+#pragma once
+
+#include "optim/rule.h"
+
+namespace sdp {
+
+/// torch.optim.SGD: the L2 term is added to the gradient.
+struct SgdSpec {
+  static constexpr auto names = std::to_array<std::string_view>({"sgd"});
+
+  double momentum = 0.9;
+  bool nesterov = false;
+
+  bool operator==(const SgdSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("momentum", &SgdSpec::momentum, "momentum; 0: none", OnResume::kFixed, InReport::kCompared,
+          at_least_and_below(0, 1));
+    field("nesterov", &SgdSpec::nesterov, "Nesterov's form of momentum", OnResume::kRestOfRun,
+          InReport::kCompared);
+  }
+
+  void check(const Positions& positions) const {
+    if (nesterov && momentum == 0)
+      fail_at(positions.of("optimizer.nesterov"), "optimizer.nesterov",
+              "found true with momentum 0, expected false or a momentum more than 0");
+  }
+
+  std::vector<std::string> state_names() const {
+    if (momentum > 0) return {"momentum_buffer"};
+    return {};
+  }
+};
+
+void update(const SgdSpec& rule, const UpdateStep& step, const UpdateTensors& tensors);
+
+}  // namespace sdp

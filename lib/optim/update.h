@@ -1,0 +1,29 @@
+#pragma once
+
+// Update rules on flat tensors. A rule knows nothing of models, buckets or processes.
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "optim/optimizer_spec.h"
+
+namespace sdp {
+
+struct UpdateStep {
+  double lr = 0;
+  double weight_decay = 0;  ///< 0 where these values do not decay
+  at::Tensor number = {};   ///< of this update, from 1: fp32, one element, on the tensors' device
+};
+
+/// All of the same size and type.
+struct UpdateTensors {
+  at::Tensor values;
+  at::Tensor gradient;
+  std::vector<at::Tensor> state = {};  ///< in the order of state_names()
+};
+
+/// Applies the rule in place.
+void update(const OptimizerSpec& spec, const UpdateStep& step, const UpdateTensors& tensors);
+
+}  // namespace sdp

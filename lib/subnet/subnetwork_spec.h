@@ -1,0 +1,93 @@
+#pragma once
+
+// The section `subnetwork` of a spec.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "spec/visit.h"
+
+namespace sdp {
+
+enum class Construction { kBlock, kNeuron };
+enum class Masking { kForward, kBackward };
+enum class UnitKind { kBlock, kBranch };
+enum class Assignment { kBalanced, kEqualUnits, kWindow, kRandom, kFile };
+enum class NodePlacement { kInOrder, kPack, kSpread };
+
+SDP_ENUM_NAMES(Construction, {Construction::kBlock, "block"}, {Construction::kNeuron, "neuron"})
+SDP_ENUM_NAMES(Masking, {Masking::kForward, "forward"}, {Masking::kBackward, "backward"})
+SDP_ENUM_NAMES(UnitKind, {UnitKind::kBlock, "block"}, {UnitKind::kBranch, "branch"})
+SDP_ENUM_NAMES(Assignment, {Assignment::kBalanced, "balanced"}, {Assignment::kEqualUnits, "equal_units"},
+               {Assignment::kWindow, "window"}, {Assignment::kRandom, "random"}, {Assignment::kFile, "file"})
+SDP_ENUM_NAMES(NodePlacement, {NodePlacement::kInOrder, "in_order"}, {NodePlacement::kPack, "pack"},
+               {NodePlacement::kSpread, "spread"})
+
+struct SubnetworkSpec {
+  int64_t workers = 1;
+  int64_t replicas = 1;
+  Coverage coverage;
+  Construction construction = Construction::kBlock;
+  Masking masking = Masking::kForward;
+  UnitKind unit = UnitKind::kBlock;
+  std::optional<int64_t> slices_per_branch;
+  Assignment assignment = Assignment::kBalanced;
+  std::string assignment_file;
+  NodePlacement placement = NodePlacement::kInOrder;
+
+  bool operator==(const SubnetworkSpec&) const = default;
+
+  /// Every worker owns everything. Throws UsageError as owners_of.
+  bool is_dense() const { return owners_of(coverage, workers) == workers; }
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("workers", &SubnetworkSpec::workers, "n, the number of subnetworks; n times R: at most 16384",
+          OnResume::kFixed, InReport::kCompared, in_range(1, 1024));
+    field("replicas", &SubnetworkSpec::replicas, "R, data-parallel copies of every worker", OnResume::kFixed,
+          InReport::kCompared, in_range(1, 16384));
+    field("coverage", &SubnetworkSpec::coverage,
+          "C = p/n, the share of workers that hold a unit, as 4/8 or 0.5", OnResume::kFixed,
+          InReport::kInRegime);
+    field("construction", &SubnetworkSpec::construction,
+          "unit: a whole residual branch (block) or a slice of its hidden width (neuron)", OnResume::kFixed,
+          InReport::kInRegime);
+    field("masking", &SubnetworkSpec::masking,
+          "units not owned are absent (forward) or present and frozen (backward)", OnResume::kFixed,
+          InReport::kInRegime);
+    field(
+        "unit", &SubnetworkSpec::unit,
+        "branches of a block are assigned together (block) or each (branch); with construction neuron: their "
+        "slices of the same number",
+        OnResume::kFixed, InReport::kFollowsRegime);
+    field("slices_per_branch", &SubnetworkSpec::slices_per_branch,
+          "construction neuron: slices of a branch's hidden width, at most its heads in attention; unset: n",
+          OnResume::kFixed, InReport::kFollowsRegime, in_range(1, 1 << 20), "slices",
+          advise_when<SubnetworkSpec>(
+              [](const SubnetworkSpec& s) { return s.construction == Construction::kBlock; },
+              "has no effect: only the construction neuron slices branches"));
+    field("assignment", &SubnetworkSpec::assignment,
+          "how owner sets are chosen; balanced: even FLOPs, then even memory, then good mixing; equal_units: "
+          "the same among those where the workers' numbers of units differ by at most one (units assigned "
+          "together count once; balanced gives that too in construction neuron with a multiple of n slices); "
+          "window: unit i to workers i to i+p-1, modulo n; random: drawn for each unit; file: read from "
+          "assignment_file",
+          OnResume::kFixed, InReport::kCompared,
+          advise_when<SubnetworkSpec>(
+              [](const SubnetworkSpec& s) { return s.assignment != Assignment::kBalanced && s.is_dense(); },
+              "has no effect: with coverage 1 every worker holds everything"));
+    field("assignment_file", &SubnetworkSpec::assignment_file, "assignment file: a plan.json with owner sets",
+          OnResume::kFixed, InReport::kCompared);
+    field("placement", &SubnetworkSpec::placement,
+          "which processes share a node, where there are several: neighbours by worker (in_order), workers "
+          "that own the same units, so that the fewest bytes pass between nodes (pack), or workers that do "
+          "not, so that a unit's owners sit in different nodes (spread); results are the same",
+          OnResume::kFree, InReport::kCompared,
+          advise_when<SubnetworkSpec>(
+              [](const SubnetworkSpec& s) { return s.placement != NodePlacement::kInOrder && s.is_dense(); },
+              "has no effect: with coverage 1 all workers own the same"));
+  }
+};
+
+}  // namespace sdp
