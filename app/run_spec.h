@@ -3,7 +3,7 @@
 // The spec of a run's folder, for the commands that look at a finished or interrupted run.
 
 #include "commands.h"
-#include "plan/experiment.h"
+#include "experiment/experiment.h"
 
 namespace sdp {
 

@@ -4,7 +4,7 @@
 
 #include "comm/ranks.h"
 #include "commands.h"
-#include "plan/experiment.h"
+#include "experiment/experiment.h"
 #include "spec/error.h"
 #include "sweep/runner.h"
 #include "sweep/sweep.h"

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "subnet/accounting.h"
+#include "experiment/experiment.h"
 #include "train/loss.h"
 
 namespace sdp {

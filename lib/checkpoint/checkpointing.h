@@ -17,8 +17,8 @@
 #include "data/dataset.h"
 #include "engine/engine.h"
 #include "engine/full_model.h"
+#include "experiment/experiment.h"
 #include "io/on_progress.h"
-#include "plan/experiment.h"
 #include "telemetry/run_history.h"
 
 namespace sdp {

@@ -10,7 +10,7 @@
 #include "comm/communicator.h"
 #include "doctor/finding.h"
 #include "doctor/masked_mlp.h"
-#include "plan/experiment.h"
+#include "experiment/experiment.h"
 
 namespace sdp {
 

@@ -10,7 +10,6 @@
 #include "memory/allocations.h"
 #include "model/slices.h"
 #include "optim/update.h"
-#include "subnet/accounting.h"
 
 namespace sdp {
 

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include "engine/state_ranges.h"
-#include "subnet/accounting.h"
 
 namespace sdp {
 

@@ -10,9 +10,9 @@
 
 #include "comm/communicator.h"
 #include "engine/full_model.h"
+#include "experiment/experiment.h"
 #include "feed/feed.h"
 #include "io/on_progress.h"
-#include "plan/experiment.h"
 #include "telemetry/metrics.h"
 #include "telemetry/progress_line.h"
 #include "telemetry/stopwatch.h"

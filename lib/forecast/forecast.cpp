@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "forecast/accounting.h"
 #include "forecast/collectives.h"
 #include "forecast/fsdp.h"
 #include "forecast/step_time.h"
-#include "subnet/accounting.h"
 
 namespace sdp {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "experiment/experiment.h"
 #include "forecast/device_profile.h"
 #include "forecast/model_parallel.h"
 #include "forecast/operation_time.h"
 #include "forecast/peak.h"
-#include "subnet/experiment.h"
 
 namespace sdp {
 

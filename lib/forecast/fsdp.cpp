@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "subnet/accounting.h"
+#include "forecast/accounting.h"
 
 namespace sdp {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <functional>
 
+#include "forecast/accounting.h"
 #include "forecast/step_sizes.h"
 #include "memory/kinds.h"
-#include "subnet/accounting.h"
 #include "subnet/schedule.h"
 
 namespace sdp {

@@ -1,6 +1,6 @@
 #include "forecast/step_sizes.h"
 
-#include "subnet/accounting.h"
+#include "forecast/accounting.h"
 #include "subnet/storage.h"
 
 namespace sdp {

@@ -3,9 +3,9 @@
 // The time of one process's step: what it computes (forecast/operation_time.h), what it copies and updates,
 // and what of its exchange nothing hides.
 
+#include "forecast/accounting.h"
 #include "forecast/device_profile.h"
 #include "forecast/operation_time.h"
-#include "subnet/accounting.h"
 #include "subnet/schedule.h"
 
 namespace sdp {

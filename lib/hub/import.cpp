@@ -13,7 +13,6 @@
 #include "hub/library_tensors.h"
 #include "hub/model_config.h"
 #include "model/slices.h"
-#include "subnet/accounting.h"
 
 namespace sdp {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "checkpoint/checkpointing.h"
+#include "experiment/experiment.h"
 #include "io/on_progress.h"
-#include "plan/experiment.h"
 
 namespace sdp {
 

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "plan/experiment.h"
+#include "experiment/experiment.h"
 
 namespace sdp {
 

@@ -12,8 +12,8 @@
 
 #include "checkpoint/files/manifest.h"
 #include "data/sets/token_origin.h"
+#include "experiment/experiment.h"
 #include "model/library_format.h"
-#include "plan/experiment.h"
 
 namespace sdp {
 

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <string>
 
+#include "experiment/experiment.h"
 #include "forecast/device_profile.h"
 #include "memory/allocations.h"
-#include "plan/experiment.h"
 
 namespace sdp {
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "experiment/experiment.h"
+#include "forecast/accounting.h"
 #include "forecast/forecast.h"
 #include "memory/kinds.h"
-#include "subnet/accounting.h"
-#include "subnet/experiment.h"
 #include "subnet/identity.h"
 #include "subnet/spectral.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "plan/experiment.h"
+#include "experiment/experiment.h"
 #include "plan/lr_schedule.h"
 
 namespace sdp {

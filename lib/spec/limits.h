@@ -1,7 +1,7 @@
 #pragma once
 
 // Limits that keys of several sections have. They are far above what is trained, and so low that no product
-// of such numbers overflows 64 bits: subnet/size_limits.h has what is checked of their products.
+// of such numbers overflows 64 bits: experiment/size_limits.h has what is checked of their products.
 
 namespace sdp {
 

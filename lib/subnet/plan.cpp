@@ -13,7 +13,6 @@
 
 #include "spec/error.h"
 #include "subnet/assignment.h"
-#include "subnet/size_limits.h"
 #include "subnet/slice_assignment.h"
 
 namespace sdp {
@@ -378,6 +377,26 @@ SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint
   assign(plan, spec, seed);
   check_invariants(plan);
   return plan;
+}
+
+SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction) {
+  SubnetworkSpec everything;
+  everything.workers = plan.workers;
+  everything.construction = construction;
+  everything.masking = plan.masking;
+  everything.assignment = Assignment::kWindow;
+  return make_plan(plan.layout, everything, 0);
+}
+
+double flops_share(const SubnetPlan& plan) {
+  double sum = 0;
+  for (int worker = 0; worker < plan.workers; ++worker)
+    sum += plan.worker_flops(worker);
+  return sum / plan.workers / plan.dense_flops();
+}
+
+bool has_subnetworks(const SubnetPlan& plan) {
+  return plan.masking == Masking::kForward && plan.coverage() < 1;
 }
 
 }  // namespace sdp

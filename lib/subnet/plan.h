@@ -101,8 +101,21 @@ struct SubnetPlan {
   friend SubnetPlan make_plan(const ModelLayout&, const SubnetworkSpec&, uint64_t);
 };
 
+/// Entries of a plan: units times workers times replicas. Plans take up to about 100 bytes for each.
+inline constexpr int64_t kMostPlanEntries = int64_t{1} << 25;
+
 /// Divides the layout into units and assigns owners. Throws UsageError where the spec asks for what the
 /// layout cannot give (an assignment file of another model or coverage, more slices than hidden units).
 SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed);
+
+/// The plan with every unit owned by every worker of an n-worker data-parallel run. What the units are says
+/// `construction`.
+SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction);
+
+/// Mean over workers of the subnetwork's training FLOPs, over the full model's.
+double flops_share(const SubnetPlan& plan);
+
+/// Whether workers train models of their own, smaller than the full one: forward masking below full coverage.
+bool has_subnetworks(const SubnetPlan& plan);
 
 }  // namespace sdp

@@ -6,9 +6,9 @@
 #include <new>
 
 #include "device/device.h"
+#include "forecast/accounting.h"
 #include "forecast/peak.h"
 #include "memory/allocations.h"
-#include "subnet/accounting.h"
 #include "text/units.h"
 
 namespace sdp {

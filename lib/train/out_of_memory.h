@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "plan/experiment.h"
+#include "experiment/experiment.h"
 
 namespace sdp {
 

@@ -13,9 +13,9 @@
 
 #include "data/pipeline/sampler.h"
 #include "engine/engine.h"
+#include "experiment/experiment.h"
 #include "feed/batch.h"
 #include "model/model.h"
-#include "plan/experiment.h"
 #include "train/nonfinite.h"
 
 namespace sdp {

@@ -13,10 +13,10 @@
 
 #include "comm/thread_ranks.h"
 #include "engine/engine.h"
+#include "forecast/accounting.h"
 #include "memory/freed_memory.h"
 #include "model/layouts.h"
 #include "model/model.h"
-#include "subnet/accounting.h"
 #include "test_device.h"
 
 namespace sdp {

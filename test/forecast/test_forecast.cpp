@@ -8,12 +8,12 @@
 #include <string>
 
 #include "catch.h"
+#include "forecast/accounting.h"
 #include "forecast/collectives.h"
 #include "forecast/fsdp.h"
 #include "forecast/peak.h"
 #include "forecast/step_time.h"
 #include "spec/error.h"
-#include "subnet/accounting.h"
 #include "subnet/small_plans.h"
 
 namespace sdp {

@@ -36,7 +36,6 @@
 #include "model/model.h"
 #include "model/slices.h"
 #include "spec/error.h"
-#include "subnet/accounting.h"
 #include "test_device.h"
 #include "train/loss.h"
 

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "catch.h"
+#include "experiment/size_limits.h"
 #include "experiment/spec/load.h"
+#include "forecast/accounting.h"
 #include "forecast/forecast.h"
 #include "model/layouts.h"
 #include "plan/figures.h"
@@ -16,8 +18,6 @@
 #include "spec/json_fields.h"
 #include "spec/one_of.h"
 #include "spec/visit.h"
-#include "subnet/accounting.h"
-#include "subnet/size_limits.h"
 
 namespace sdp {
 namespace {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "catch.h"
+#include "forecast/accounting.h"
 #include "model/layouts.h"
 #include "small_plans.h"
 #include "spec/error.h"
-#include "subnet/accounting.h"
 #include "subnet/designs.h"
 #include "subnet/member_set.h"
 #include "subnet/nodes.h"

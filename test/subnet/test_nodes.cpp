@@ -3,9 +3,9 @@
 #include <numeric>
 
 #include "catch.h"
+#include "forecast/accounting.h"
 #include "small_plans.h"
 #include "spec/error.h"
-#include "subnet/accounting.h"
 #include "subnet/exchange.h"
 #include "subnet/nodes.h"
 #include "subnet/random_bits.h"

@@ -8,7 +8,6 @@
 #include "model/layouts.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
-#include "subnet/accounting.h"
 #include "subnet/identity.h"
 #include "subnet/plan.h"
 

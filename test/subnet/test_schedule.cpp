@@ -4,9 +4,9 @@
 #include <set>
 
 #include "catch.h"
+#include "forecast/accounting.h"
 #include "small_plans.h"
 #include "spec/error.h"
-#include "subnet/accounting.h"
 #include "subnet/exchange.h"
 #include "subnet/schedule.h"
 

@@ -5,10 +5,9 @@
 // tests.
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "subnet/experiment.h"
+#include "experiment/experiment.h"
 
 namespace sdp {
 
@@ -56,15 +55,5 @@ Cost cost_of(const Experiment& experiment, int process);
 
 /// By parameter: bytes of the gradient that a worker's backward pass leaves, of what the worker owns.
 std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision, int worker);
-
-/// Schedule options as the spec says them.
-ScheduleOptions schedule_options(const ExperimentSpec& spec);
-
-/// The plan with every unit owned by every worker of an n-worker data-parallel run. What the units are says
-/// `construction`.
-SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction);
-
-/// Mean over workers of the subnetwork's training FLOPs, over the full model's.
-double flops_share(const SubnetPlan& plan);
 
 }  // namespace sdp

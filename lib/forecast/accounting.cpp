@@ -1,4 +1,4 @@
-#include "subnet/accounting.h"
+#include "forecast/accounting.h"
 
 #include <algorithm>
 #include <cmath>
@@ -121,37 +121,6 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
 Cost cost_of(const Experiment& experiment, int process) {
   return cost_of(experiment.plan, experiment.schedule, experiment.spec.optimizer, process,
                  experiment.spec.train);
-}
-
-ScheduleOptions schedule_options(const ExperimentSpec& spec) {
-  ScheduleOptions options;
-  options.precision = spec.train.precision;
-  options.bucket_bytes = static_cast<int64_t>(spec.train.bucket_megabytes * 1e6);
-  options.decay_norms_and_biases = spec.optimizer.decay_norms_and_biases;
-  options.shard = spec.optimizer.shard;
-  options.accumulate_steps = spec.train.accumulate_steps;
-  options.reduce_every = spec.train.reduce_every;
-  options.release_gradients = spec.train.release_gradients;
-  if (spec.train.reduce_dtype)
-    options.reduce_type =
-        *spec.train.reduce_dtype == WireType::kBf16 ? ElementType::kBf16 : ElementType::kF32;
-  return options;
-}
-
-SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction) {
-  SubnetworkSpec everything;
-  everything.workers = plan.workers;
-  everything.construction = construction;
-  everything.masking = plan.masking;
-  everything.assignment = Assignment::kWindow;
-  return make_plan(plan.layout, everything, 0);
-}
-
-double flops_share(const SubnetPlan& plan) {
-  double sum = 0;
-  for (int worker = 0; worker < plan.workers; ++worker)
-    sum += plan.worker_flops(worker);
-  return sum / plan.workers / plan.dense_flops();
 }
 
 }  // namespace sdp

@@ -15,8 +15,6 @@ inline constexpr int64_t kMostParameters = int64_t{1} << 40;
 inline constexpr double kMostSampleBytes = 0x1p40;
 /// Bytes that all processes together compute with or send in a step: 2 EiB.
 inline constexpr double kMostStepBytes = 0x1p61;
-/// Entries of a plan: units times workers times replicas. Plans take up to about 100 bytes for each.
-inline constexpr int64_t kMostPlanEntries = int64_t{1} << 25;
 
 /// Throws UsageError, with what to change, where the layout, or a step that the spec makes of it, is beyond
 /// these limits.

@@ -1,7 +1,7 @@
-#include "plan/experiment.h"
+#include "experiment/experiment.h"
 
+#include "experiment/size_limits.h"
 #include "model/layouts.h"
-#include "subnet/size_limits.h"
 
 namespace sdp {
 
@@ -22,8 +22,19 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
 }
 
-bool has_subnetworks(const SubnetPlan& plan) {
-  return plan.masking == Masking::kForward && plan.coverage() < 1;
+ScheduleOptions schedule_options(const ExperimentSpec& spec) {
+  ScheduleOptions options;
+  options.precision = spec.train.precision;
+  options.bucket_bytes = static_cast<int64_t>(spec.train.bucket_megabytes * 1e6);
+  options.decay_norms_and_biases = spec.optimizer.decay_norms_and_biases;
+  options.shard = spec.optimizer.shard;
+  options.accumulate_steps = spec.train.accumulate_steps;
+  options.reduce_every = spec.train.reduce_every;
+  options.release_gradients = spec.train.release_gradients;
+  if (spec.train.reduce_dtype)
+    options.reduce_type =
+        *spec.train.reduce_dtype == WireType::kBf16 ? ElementType::kBf16 : ElementType::kF32;
+  return options;
 }
 
 }  // namespace sdp

@@ -1,4 +1,4 @@
-#include "subnet/size_limits.h"
+#include "experiment/size_limits.h"
 
 #include <fmt/format.h>
 
