@@ -83,7 +83,7 @@ std::string in_words(const RegimeAnalysis& analysis) {
   const std::string name = method_name(analysis.regime);
   if (plan.owners_per_unit == plan.workers)
     return fmt::format("{}: every worker owns everything, so there is nothing to compare.\n", name);
-  if (analysis.regime.masking == Masking::kBackward)
+  if (plan.keeps_frozen_units())
     return fmt::format(
         "{}: a worker's gradients are the full model's on what it owns. The squared distance between their "
         "average "

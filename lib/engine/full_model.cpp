@@ -68,9 +68,8 @@ at::Tensor LiveFullModel::read_parameter(int index) {
   for (size_t i = 0; i < units.size(); ++i) {
     const MemberSet owners = schedule_.placement.processes_of(plan_.owners(units[i]));
     const bool owns = owners.contains(comm_.rank());
-    // Under backward masking every process has the values.
     const bool everyone_has_it =
-        plan_.masking == Masking::kBackward || static_cast<int>(owners.size()) == comm_.size();
+        plan_.keeps_frozen_units() || static_cast<int>(owners.size()) == comm_.size();
     if (owns || everyone_has_it) views[i].copy_(store_.piece(index, units[i]));
     if (everyone_has_it) continue;
     at::Tensor piece = views[i].contiguous();

@@ -43,7 +43,7 @@ at::Tensor row_weights(const TensorBatch& batch, const std::vector<int64_t>& som
 std::optional<double> fixed_branch_scale(const Experiment& experiment) {
   const SubnetPlan& plan = experiment.plan;
   const bool takes_scale =
-      plan.coverage() < 1 && plan.masking == Masking::kForward &&
+      has_subnetworks(plan) &&
       std::any_of(plan.layout.parameters.begin(), plan.layout.parameters.end(),
                   [&](const ParameterLayout& parameter) { return takes_branch_scale(plan, parameter); });
   const BranchScale wanted = experiment.spec.eval.branch_scale;

@@ -35,8 +35,7 @@ void add_bucket(Cost& cost, const Schedule& schedule, int index, int moments, in
 int64_t stored_width(const SubnetPlan& plan, int branch, const std::vector<Slot>& slots) {
   const int worker = slots.front().worker;
   if (slots.back().worker == worker)
-    return plan.masking == Masking::kForward ? plan.owned_width(worker, branch)
-                                             : plan.layout.branches[branch].hidden_width;
+    return plan.owned_width(worker, branch) + plan.frozen_width(worker, branch);
   int64_t width = 0;
   std::set<std::vector<int>> stored;
   for (const Slot& slot : slots) {

@@ -163,7 +163,7 @@ class Passes {
 void add_branch(Passes& passes, const SubnetPlan& plan, int worker, int index) {
   const BranchLayout& branch = plan.layout.branches[index];
   const int64_t owned = plan.owned_width(worker, index);
-  const int64_t frozen = plan.masking == Masking::kBackward ? branch.hidden_width - owned : 0;
+  const int64_t frozen = plan.frozen_width(worker, index);
   if (owned + frozen == 0) return;
   // What is not sliced belongs to the unit, or in neuron construction to all workers.
   const bool trains_whole = owned > 0 || plan.construction == Construction::kNeuron;

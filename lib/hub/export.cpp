@@ -108,7 +108,7 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
 void export_subnetwork(const CheckpointReader& reader, const Experiment& experiment, int worker,
                        const std::filesystem::path& out, const OnProgress& on_progress) {
   const SubnetPlan& plan = experiment.plan;
-  if (plan.masking == Masking::kBackward)
+  if (plan.keeps_frozen_units())
     throw UsageError(
         "--worker: under backward masking every worker has the whole model. Leave --worker out.");
   if (worker < 0 || worker >= plan.workers)

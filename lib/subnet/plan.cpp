@@ -193,7 +193,7 @@ void check_invariants(const SubnetPlan& plan) {
 
 Holding SubnetPlan::holding(int worker, int unit) const {
   if (owners(unit).contains(worker)) return Holding::kOwned;
-  return masking == Masking::kForward ? Holding::kAbsent : Holding::kFrozen;
+  return rule_of(masking).not_owned;
 }
 
 const MemberSet& SubnetPlan::owners(int unit) const {
@@ -238,6 +238,10 @@ int64_t SubnetPlan::owned_width(int worker, int branch) const {
   return width;
 }
 
+int64_t SubnetPlan::frozen_width(int worker, int branch) const {
+  return keeps_frozen_units() ? layout.branches[branch].hidden_width - owned_width(worker, branch) : 0;
+}
+
 bool SubnetPlan::owns_any_of(int worker, int branch) const {
   return owned_width(worker, branch) > 0;
 }
@@ -271,8 +275,7 @@ std::vector<BranchPart> SubnetPlan::parts_of(int worker, const BufferLayout& buf
 }
 
 bool SubnetPlan::has_branch(int worker, int branch) const {
-  return construction == Construction::kNeuron || masking == Masking::kBackward ||
-         owns_any_of(worker, branch);
+  return construction == Construction::kNeuron || keeps_frozen_units() || owns_any_of(worker, branch);
 }
 
 std::vector<int> SubnetPlan::units_with(int worker, Holding wanted) const {
@@ -318,7 +321,7 @@ double SubnetPlan::dense_flops() const {
 ActivationSize SubnetPlan::branch_saved(int worker, int branch_index, bool checkpoint_activations) const {
   const BranchLayout& branch = layout.branches[branch_index];
   const int64_t owned = owned_width(worker, branch_index);
-  const int64_t frozen = masking == Masking::kBackward ? branch.hidden_width - owned : 0;
+  const int64_t frozen = frozen_width(worker, branch_index);
   if (checkpoint_activations) {
     const bool computes_on_nothing =
         construction == Construction::kNeuron && branch.saved.neuron_empty.elements > 0;
@@ -341,7 +344,7 @@ ActivationSize SubnetPlan::branch_workspace(int worker, int branch_index) const 
   if (!has_branch(worker, branch_index)) return {};
   const BranchLayout& branch = layout.branches[branch_index];
   const int64_t owned = owned_width(worker, branch_index);
-  const int64_t frozen = masking == Masking::kBackward ? branch.hidden_width - owned : 0;
+  const int64_t frozen = frozen_width(worker, branch_index);
   // Parts come one after another.
   ActivationSize workspace =
       branch.saved.workspace_of_slices * share_of_width(branch, std::max(owned, frozen));
@@ -396,7 +399,7 @@ double flops_share(const SubnetPlan& plan) {
 }
 
 bool has_subnetworks(const SubnetPlan& plan) {
-  return plan.masking == Masking::kForward && plan.coverage() < 1;
+  return !plan.keeps_frozen_units() && plan.coverage() < 1;
 }
 
 }  // namespace sdp

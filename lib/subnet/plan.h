@@ -13,10 +13,6 @@
 
 namespace sdp {
 
-/// What a worker has of a unit: owned (values, gradients, a part of the optimizer state), frozen (values
-/// only, backward masking) or absent (forward masking).
-enum class Holding { kOwned, kFrozen, kAbsent };
-
 /// The smallest piece that is assigned: hidden range [begin, end) of a branch.
 struct Unit {
   int branch = 0;
@@ -43,6 +39,8 @@ struct SubnetPlan {
   std::vector<Unit> units;  ///< in order of depth
 
   double coverage() const { return static_cast<double>(owners_per_unit) / workers; }
+  /// Workers hold what they do not own, frozen, and so all the full model.
+  bool keeps_frozen_units() const { return rule_of(masking).not_owned == Holding::kFrozen; }
   Holding holding(int worker, int unit) const;
   const MemberSet& owners(int unit) const;  ///< all workers for kSharedUnit
 
@@ -62,6 +60,8 @@ struct SubnetPlan {
   int64_t elements_of_width(const ParameterLayout& parameter, int64_t width) const;
   /// How much of the branch's hidden width the worker owns.
   int64_t owned_width(int worker, int branch) const;
+  /// How much of it the worker holds frozen.
+  int64_t frozen_width(int worker, int branch) const;
   /// Whether the worker owns any part of the branch.
   bool owns_any_of(int worker, int branch) const;
   /// Owned slices, then frozen ones; a part without units is left out.

@@ -145,7 +145,7 @@ Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const
         if (!holders) holders = placement.processes_of(owners);
         segment.holders = *holders;
       }
-      segment.readers = plan.masking == Masking::kForward ? segment.holders : everyone;
+      segment.readers = plan.keeps_frozen_units() ? everyone : segment.holders;
       segment.owner_slots = static_cast<int>(owners.size()) * placement.replicas;
       segment.alignment = kAlignmentBytes / bytes_of(sum_type(options.precision));
     }

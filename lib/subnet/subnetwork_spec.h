@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "spec/visit.h"
 
@@ -24,6 +26,27 @@ SDP_ENUM_NAMES(Assignment, {Assignment::kBalanced, "balanced"}, {Assignment::kEq
 SDP_ENUM_NAMES(NodePlacement, {NodePlacement::kInOrder, "in_order"}, {NodePlacement::kPack, "pack"},
                {NodePlacement::kSpread, "spread"})
 
+/// What a worker has of a unit: owned (values, gradients, a part of the optimizer state), frozen (values
+/// only) or absent.
+enum class Holding { kOwned, kFrozen, kAbsent };
+
+/// All that a masking decides.
+struct MaskingRule {
+  Holding not_owned;              ///< what a worker has of units that it does not own
+  std::string_view name_suffix;   ///< in names of regimes: bsdp, bbsdp
+  std::string_view label_suffix;  ///< in names of methods: B-SDP, B_b-SDP
+};
+
+constexpr MaskingRule rule_of(Masking masking) {
+  switch (masking) {
+    case Masking::kForward:
+      return {Holding::kAbsent, "sdp", "-SDP"};
+    case Masking::kBackward:
+      return {Holding::kFrozen, "bsdp", "_b-SDP"};
+  }
+  throw std::logic_error("a masking without a rule");
+}
+
 struct SubnetworkSpec {
   int64_t workers = 1;
   int64_t replicas = 1;
@@ -40,6 +63,8 @@ struct SubnetworkSpec {
 
   /// Every worker owns everything. Throws UsageError as owners_of.
   bool is_dense() const { return owners_of(coverage, workers) == workers; }
+  /// Workers hold what they do not own, frozen, and so all the full model.
+  bool keeps_frozen_units() const { return rule_of(masking).not_owned == Holding::kFrozen; }
 
   template <class Visitor>
   static void fields(Visitor& field) {

@@ -46,13 +46,13 @@ const std::vector<Regime>& all_regimes() {
 }
 
 std::string name_of(Regime regime) {
-  const std::string construction = regime.construction == Construction::kBlock ? "b" : "n";
-  return construction + (regime.masking == Masking::kForward ? "sdp" : "bsdp");
+  std::string construction = regime.construction == Construction::kBlock ? "b" : "n";
+  return construction.append(rule_of(regime.masking).name_suffix);
 }
 
 std::string method_name(Regime regime) {
-  const std::string construction = regime.construction == Construction::kBlock ? "B" : "N";
-  return construction + (regime.masking == Masking::kForward ? "-SDP" : "_b-SDP");
+  std::string construction = regime.construction == Construction::kBlock ? "B" : "N";
+  return construction.append(rule_of(regime.masking).label_suffix);
 }
 
 Regime regime_of(const SubnetworkSpec& spec) {

@@ -37,9 +37,7 @@ constexpr auto kAdviceAcross = std::to_array<AdviceAcross>({
      },
      "has no effect: this model has no BatchNorm"},
     {"eval.max_samples_per_subnetwork",
-     [](const ExperimentSpec& s) {
-       return s.subnetwork.is_dense() || s.subnetwork.masking == Masking::kBackward;
-     },
+     [](const ExperimentSpec& s) { return s.subnetwork.is_dense() || s.subnetwork.keeps_frozen_units(); },
      "has no effect: every worker has the full model, so there are no single subnetworks to evaluate"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
@@ -48,7 +46,7 @@ constexpr auto kAdviceAcross = std::to_array<AdviceAcross>({
      "has no effect: with coverage 1 every branch survives"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
-       return s.eval.branch_scale == BranchScale::kSurvival && s.subnetwork.masking == Masking::kBackward;
+       return s.eval.branch_scale == BranchScale::kSurvival && s.subnetwork.keeps_frozen_units();
      },
      "has no effect: under backward masking no branch was ever missing"},
     {"eval.branch_scale",
@@ -229,7 +227,7 @@ void resolve(ExperimentSpec& spec) {
     if (!spec.data.augment) spec.data.augment = Set::usual_augmentation();
     set.resolve(spec.model);
   });
-  const bool misses_branches = spec.subnetwork.masking == Masking::kForward && !spec.subnetwork.is_dense();
+  const bool misses_branches = !spec.subnetwork.keeps_frozen_units() && !spec.subnetwork.is_dense();
   if (!spec.eval.recalibrate_batches)
     spec.eval.recalibrate_batches = spec.model.has_batch_norm() && misses_branches ? kRecalibrateBatches : 0;
 }
