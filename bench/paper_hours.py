@@ -48,7 +48,7 @@ def plan(program, config, regime, settings, processes):
     for key, value in settings.items():
         command += ["--set", f"{key}={json.dumps(value)}"]
     result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return result["forecast"]["ways"][0]["step_ms"], result["flops_share"]
+    return result["forecast"]["methods"][0]["step_ms"], result["flops_share"]
 
 
 def hours_of(program, config, settings, coverages, seeds, processes):

@@ -28,8 +28,8 @@ class Examination {
   void run() {
     check_facts();
     check_exchange_of_devices();
-    for (const Way& way : all_ways())
-      on_devices(way.name, [&] { return check_way(way, *comm_, control_, reference_values); });
+    for (const CheckedMethod& method : checked_methods())
+      on_devices(method.name, [&] { return check_method(method, *comm_, control_, reference_values); });
     check_rates();
     check_folders();
   }

@@ -104,7 +104,7 @@ std::string share_text(double share) {
   return share < 1e-3 ? fmt::format("{:.1g}", share) : fmt::format("{:.2g} %", 100 * share);
 }
 
-Finding judge_way(const Way& way, const std::vector<Difference>& found) {
+Finding judge_method(const CheckedMethod& method, const std::vector<Difference>& found) {
   std::string wrong;
   std::map<Precision, double> largest;
   for (const auto& [model, precision, share] : found) {
@@ -115,23 +115,23 @@ Finding judge_way(const Way& way, const std::vector<Difference>& found) {
   }
   if (!wrong.empty())
     return failed(
-        way.name, wrong,
+        method.name, wrong,
         "This device, or the libraries on it, train something else. --device cpu and --nproc 1 tell "
         "which; CUDA_VISIBLE_DEVICES chooses another GPU.");
-  return pass(way.name,
+  return pass(method.name,
               fmt::format("{} steps of {}: fp64 within {} of the CPU, bf16 within {}", kSteps, model_names(),
                           share_text(largest[Precision::kFp64]), share_text(largest[Precision::kBf16])));
 }
 
 }  // namespace
 
-std::vector<Way> all_ways() {
-  std::vector<Way> ways;
+std::vector<CheckedMethod> checked_methods() {
+  std::vector<CheckedMethod> methods;
   for (const Regime& regime : all_regimes())
-    ways.push_back(
+    methods.push_back(
         {.name = method_name(regime), .construction = regime.construction, .masking = regime.masking});
-  ways.push_back({.name = "data parallelism", .half_coverage = false});
-  return ways;
+  methods.push_back({.name = "data parallelism", .half_coverage = false});
+  return methods;
 }
 
 std::vector<Precision> checked_precisions(std::string_view model) {
@@ -139,7 +139,8 @@ std::vector<Precision> checked_precisions(std::string_view model) {
   return {Precision::kFp64, Precision::kBf16};
 }
 
-ExperimentSpec tiny_spec(const Way& way, std::string_view model, Precision precision, int processes) {
+ExperimentSpec tiny_spec(const CheckedMethod& method, std::string_view model, Precision precision,
+                         int processes) {
   ExperimentSpec spec;
   spec.seed = 5;
   spec.model = tiny_model(model);
@@ -150,10 +151,10 @@ ExperimentSpec tiny_spec(const Way& way, std::string_view model, Precision preci
   while (workers < 4 || workers % 2 != 0)
     workers += processes;
   spec.subnetwork.workers = workers;
-  spec.subnetwork.coverage.text = way.half_coverage ? "1/2" : "1";
-  spec.subnetwork.construction = way.construction;
-  spec.subnetwork.masking = way.masking;
-  if (way.construction == Construction::kNeuron) spec.subnetwork.slices_per_branch = 2;
+  spec.subnetwork.coverage.text = method.half_coverage ? "1/2" : "1";
+  spec.subnetwork.construction = method.construction;
+  spec.subnetwork.masking = method.masking;
+  if (method.construction == Construction::kNeuron) spec.subnetwork.slices_per_branch = 2;
   spec.subnetwork.assignment = Assignment::kRandom;
   spec.optimizer.lr = 0.01;
   spec.train.precision = precision;
@@ -189,7 +190,8 @@ double relative_difference(const FullValues& found, const FullValues& reference,
   return std::isfinite(share) ? share : std::numeric_limits<double>::infinity();
 }
 
-Finding check_way(const Way& way, Communicator& comm, Communicator& control, const ReferenceOf& reference) {
+Finding check_method(const CheckedMethod& method, Communicator& comm, Communicator& control,
+                     const ReferenceOf& reference) {
   struct Trained {
     std::string_view model;
     Precision precision;
@@ -201,7 +203,7 @@ Finding check_way(const Way& way, Communicator& comm, Communicator& control, con
     for (const std::string_view model : first_model_names())
       for (const Precision precision : checked_precisions(model))
         trained.push_back(
-            {model, precision, trained_share(tiny_spec(way, model, precision, comm.size()), comm)});
+            {model, precision, trained_share(tiny_spec(method, model, precision, comm.size()), comm)});
   } catch (const std::exception&) {
     error = std::current_exception();
   }
@@ -210,21 +212,21 @@ Finding check_way(const Way& way, Communicator& comm, Communicator& control, con
   if (error) std::rethrow_exception(error);
   const bool all_trained =
       std::all_of(errors.begin(), errors.end(), [](const auto& text) { return text.empty(); });
-  if (!all_trained) return skipped(way.name, "");
+  if (!all_trained) return skipped(method.name, "");
 
   for (const Trained& one : trained)
     for (const at::Tensor& value : one.values)
       control.all_reduce_sum(value);
-  if (comm.rank() > 0) return skipped(way.name, "");
+  if (comm.rank() > 0) return skipped(method.name, "");
   std::vector<Difference> differences;
   std::map<std::string_view, FullValues> expected;
   for (const Trained& one : trained) {
-    const ExperimentSpec spec = tiny_spec(way, one.model, Precision::kFp64, comm.size());
+    const ExperimentSpec spec = tiny_spec(method, one.model, Precision::kFp64, comm.size());
     if (!expected.contains(one.model)) expected[one.model] = reference(spec);
     differences.push_back({one.model, one.precision,
                            relative_difference(one.values, expected[one.model], initial_values(spec))});
   }
-  return judge_way(way, differences);
+  return judge_method(method, differences);
 }
 
 }  // namespace sdp

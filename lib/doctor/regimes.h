@@ -20,8 +20,8 @@ namespace sdp {
 inline constexpr double kFp64Tolerance = 1e-9;
 inline constexpr double kBf16Tolerance = 0.25;
 
-/// A way to train: construction, masking and coverage.
-struct Way {
+/// What a method of training is made of.
+struct CheckedMethod {
   std::string name;  ///< "B-SDP", ..., "data parallelism"
   Construction construction = Construction::kBlock;
   Masking masking = Masking::kForward;
@@ -29,14 +29,15 @@ struct Way {
 };
 
 /// The four regimes at coverage 1/2, and data parallelism.
-std::vector<Way> all_ways();
+std::vector<CheckedMethod> checked_methods();
 
 /// Every model is checked at a tiny size. Those with BatchNorm are checked in fp64 only: over batches so
 /// small it turns bf16's rounding into other values.
 std::vector<Precision> checked_precisions(std::string_view model);
 
 /// A tiny experiment for `processes` processes: as many workers, at least four and an even number.
-ExperimentSpec tiny_spec(const Way& way, std::string_view model, Precision precision, int processes);
+ExperimentSpec tiny_spec(const CheckedMethod& method, std::string_view model, Precision precision,
+                         int processes);
 
 /// Values after a few steps, computed in fp64 on the CPU by this process alone. Of `mlp` by plain code
 /// (masked_mlp.h); of the other models by the engine in a world of one.
@@ -55,10 +56,11 @@ FullValues initial_values(const ExperimentSpec& spec);
 
 using ReferenceOf = std::function<FullValues(const ExperimentSpec& fp64_spec)>;
 
-/// Collective over both communicators of the same ranks. Every model in the way on the
+/// Collective over both communicators of the same ranks. Every model, trained by the method on the
 /// device of `comm` against the reference, which rank 0 computes; over `control`, on the CPU, the ranks put
 /// the values together. Throws on a rank on which training fails. On ranks
 /// above 0 a finding without a detail.
-Finding check_way(const Way& way, Communicator& comm, Communicator& control, const ReferenceOf& reference);
+Finding check_method(const CheckedMethod& method, Communicator& comm, Communicator& control,
+                     const ReferenceOf& reference);
 
 }  // namespace sdp

@@ -13,7 +13,7 @@ namespace sdp {
 void Engine::run(const ExchangeEvents& events) {
   const at::NoGradGuard no_grad;
   for (const ExchangeEvent& event : events) {
-    const PhaseScope phase(comm_, event.kind == ExchangeKind::kGatherValues ? "publish" : "reduce");
+    const PhaseScope phase(comm_, event.kind == ExchangeKind::kGatherValues ? "gather" : "reduce");
     if (event.what == ExchangeEvent::What::kBegin) {
       in_flight_.push_back(event.kind == ExchangeKind::kReduceGradients
                                ? begin_reduce(event.bucket)

@@ -2,7 +2,7 @@
 
 // The tensors of one process: one for every part of a parameter that its slots hold (subnet/storage.h). Slots
 // that hold the same part share its storage; each has a leaf of its own (with a version counter of its own,
-// so that publishing does not disturb a slot's graph) and BatchNorm buffers of its own.
+// so that an all-gather does not disturb a slot's graph) and BatchNorm buffers of its own.
 //
 // The engine sees segments of flat elements (subnet/schedule.h). A piece of a divided parameter is a strided
 // view of its part, so values are copied in and out; a segment's elements are those of its pieces, each in

@@ -10,21 +10,21 @@
 namespace sdp {
 namespace {
 
-/// How a way exchanges.
+/// How a method exchanges.
 enum class Collectives {
   kEngine,  ///< shares between all pairs of processes
   kRings,   ///< NCCL's collectives
 };
 
-/// What all ways have in common.
+/// What all methods have in common.
 struct Machine {
   const DeviceProfile& device;
   const NodeMap& nodes;
   const OperationTimes& times;
 };
 
-/// A way to train that is a setting of the engine.
-struct EngineWay {
+/// A method that is a setting of the engine.
+struct EngineMethod {
   std::string name;
   const SubnetPlan& plan;
   Schedule schedule;
@@ -37,8 +37,8 @@ struct EngineWay {
   }
 };
 
-EngineWay dense_way(const std::string& name, const SubnetPlan& dense, const Placement& placement,
-                    ExperimentSpec spec, bool shard, bool release, ReduceEvery reduce_every) {
+EngineMethod dense_method(const std::string& name, const SubnetPlan& dense, const Placement& placement,
+                          ExperimentSpec spec, bool shard, bool release, ReduceEvery reduce_every) {
   spec.optimizer.shard = shard;
   spec.train.release_gradients = release;
   spec.train.reduce_every = reduce_every;
@@ -48,23 +48,24 @@ EngineWay dense_way(const std::string& name, const SubnetPlan& dense, const Plac
 }
 
 /// Of a process in a step.
-double micro_batches(const EngineWay& way) {
-  return static_cast<double>(way.spec.train.accumulate_steps * way.schedule.placement.slots_per_process());
+double micro_batches(const EngineMethod& method) {
+  return static_cast<double>(method.spec.train.accumulate_steps *
+                             method.schedule.placement.slots_per_process());
 }
 
-EngineWay with_checkpointing(EngineWay way) {
-  way.name += ", checkpointing";
-  way.spec.train.checkpoint_activations = true;
-  return way;
+EngineMethod with_checkpointing(EngineMethod method) {
+  method.name += ", checkpointing";
+  method.spec.train.checkpoint_activations = true;
+  return method;
 }
 
 /// The same plan with the other setting of train.reduce_every.
-EngineWay reduced_otherwise(EngineWay way) {
-  const bool was_step = way.spec.train.reduce_every == ReduceEvery::kStep;
-  way.name += was_step ? ", reduced per micro-batch" : ", reduced per step";
-  way.spec.train.reduce_every = was_step ? ReduceEvery::kMicroBatch : ReduceEvery::kStep;
-  way.schedule = make_schedule(way.plan, way.schedule.placement, schedule_options(way.spec));
-  return way;
+EngineMethod reduced_otherwise(EngineMethod method) {
+  const bool was_step = method.spec.train.reduce_every == ReduceEvery::kStep;
+  method.name += was_step ? ", reduced per micro-batch" : ", reduced per step";
+  method.spec.train.reduce_every = was_step ? ReduceEvery::kMicroBatch : ReduceEvery::kStep;
+  method.schedule = make_schedule(method.plan, method.schedule.placement, schedule_options(method.spec));
+  return method;
 }
 
 /// What a process takes and sends in a step, and how long that takes.
@@ -97,9 +98,9 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const Schedule& schedule,
 }
 
 /// By process. `between`: bytes per step that each of them sends to other nodes by the engine's exchange.
-std::vector<ProcessStep> steps_of(const EngineWay& way, const std::vector<Cost>& costs,
+std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<Cost>& costs,
                                   const std::vector<int64_t>& between, const Machine& machine) {
-  const StepMemory memory(way.plan, way.schedule, way.spec.train);
+  const StepMemory memory(method.plan, method.schedule, method.spec.train);
   std::vector<ProcessStep> steps;
   for (int process = 0; process < static_cast<int>(costs.size()); ++process) {
     const Cost& cost = costs[process];
@@ -107,15 +108,15 @@ std::vector<ProcessStep> steps_of(const EngineWay& way, const std::vector<Cost>&
     ProcessStep step{.peak = maxima.peak,
                      .most_activations = maxima.activations,
                      .bytes_sent = cost.bytes_sent_per_step(),
-                     .seconds = step_seconds(way.plan, way.schedule, way.spec.train, cost, process,
+                     .seconds = step_seconds(method.plan, method.schedule, method.spec.train, cost, process,
                                              machine.times, machine.device)};
-    if (way.collectives == Collectives::kEngine) {
-      add_engine_exchange(step.seconds, cost, between[process], way.schedule, machine.device);
+    if (method.collectives == Collectives::kEngine) {
+      add_engine_exchange(step.seconds, cost, between[process], method.schedule, machine.device);
     } else {
       // Collectives of whole buckets go beside the backward pass whatever the engine's setting does.
-      step.seconds.alongside.backward_s = step.seconds.compute.backward_s / micro_batches(way) *
-                                          static_cast<double>(way.schedule.reductions_per_step());
-      add_rings(step.seconds, cost, way.schedule, machine);
+      step.seconds.alongside.backward_s = step.seconds.compute.backward_s / micro_batches(method) *
+                                          static_cast<double>(method.schedule.reductions_per_step());
+      add_rings(step.seconds, cost, method.schedule, machine);
     }
     steps.push_back(step);
   }
@@ -124,7 +125,9 @@ std::vector<ProcessStep> steps_of(const EngineWay& way, const std::vector<Cost>&
 
 /// Adds a step's times: of the slowest process, part by part.
 void add_times(StepForecast& forecast, const ProcessStep& step) {
-  const auto keep_largest = [](double& of_way, double seconds) { of_way = std::max(of_way, 1e3 * seconds); };
+  const auto keep_largest = [](double& of_method, double seconds) {
+    of_method = std::max(of_method, 1e3 * seconds);
+  };
   keep_largest(forecast.compute_ms, step.seconds.compute.total_s());
   keep_largest(forecast.exchange_ms, step.seconds.exchange_s());
   keep_largest(forecast.waiting_ms, step.seconds.waiting_s());
@@ -156,25 +159,25 @@ std::vector<int64_t> between_nodes(const Schedule& schedule, const NodeMap& node
 }
 
 /// By process that has to be looked at.
-std::vector<Cost> costs_of(const EngineWay& way) {
+std::vector<Cost> costs_of(const EngineMethod& method) {
   std::vector<Cost> costs;
-  for (int process = 0; process < way.different_processes(); ++process)
-    costs.push_back(cost_of(way.plan, way.schedule, way.spec.optimizer, process, way.spec.train));
+  for (int process = 0; process < method.different_processes(); ++process)
+    costs.push_back(cost_of(method.plan, method.schedule, method.spec.optimizer, process, method.spec.train));
   return costs;
 }
 
-/// Of a way whose processes' steps are `steps_of(way, costs, ..)`.
-StepForecast forecast_engine(const EngineWay& way, const std::vector<Cost>& costs,
+/// Of a method whose processes' steps are `steps_of(method, costs, ..)`.
+StepForecast forecast_engine(const EngineMethod& method, const std::vector<Cost>& costs,
                              const std::vector<ProcessStep>& steps, const DeviceProfile& device) {
-  StepForecast forecast = forecast_steps(way.name, flops_share(way.plan), steps, device);
+  StepForecast forecast = forecast_steps(method.name, flops_share(method.plan), steps, device);
   forecast.largest_batch =
-      StepMemory(way.plan, way.schedule, way.spec.train)
+      StepMemory(method.plan, method.schedule, method.spec.train)
           .largest_batch(costs[forecast.peak_process], forecast.peak_process, device.tensor_bytes());
   return forecast;
 }
 
 /// Fully sharded data parallelism where `ddp` is data parallelism, with or without checkpointing.
-StepForecast forecast_fsdp(const EngineWay& ddp, const Machine& machine) {
+StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const Placement& placement = ddp.schedule.placement;
   const DeviceProfile& device = machine.device;
   const FsdpBytes bytes = fsdp_bytes(ddp.plan.layout, ddp.spec, placement.processes);
@@ -222,7 +225,7 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   const Schedule& schedule = experiment.schedule;
   const NodeMap& nodes = experiment.nodes;
   const Machine machine{device, nodes, times};
-  const EngineWay own{"this plan", plan, schedule, spec, Collectives::kEngine};
+  const EngineMethod own{"this plan", plan, schedule, spec, Collectives::kEngine};
   const std::vector<Cost> own_costs(costs.begin(), costs.begin() + own.different_processes());
   const std::vector<int64_t> own_between = between_nodes(schedule, nodes);
   const std::vector<ProcessStep> own_steps = steps_of(own, own_costs, own_between, machine);
@@ -238,29 +241,29 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   forecast.per_process.resize(static_cast<size_t>(schedule.placement.processes),
                               forecast.per_process.front());
 
-  const auto add = [&](const EngineWay& way, const std::vector<Cost>& of_way) {
+  const auto add = [&](const EngineMethod& method, const std::vector<Cost>& of_method) {
     forecast.others.push_back(
-        forecast_engine(way, of_way, steps_of(way, of_way, own_between, machine), device));
+        forecast_engine(method, of_method, steps_of(method, of_method, own_between, machine), device));
   };
   // Whole branches are the fewest units; with full coverage it does not matter what they are.
   const SubnetPlan dense = dense_plan(plan, Construction::kBlock);
   const auto dense_one = [&](const std::string& name, bool shard, bool release, ReduceEvery reduce_every) {
-    return dense_way(name, dense, schedule.placement, spec, shard, release, reduce_every);
+    return dense_method(name, dense, schedule.placement, spec, shard, release, reduce_every);
   };
-  const EngineWay ddp = dense_one("DDP", false, false, ReduceEvery::kStep);
-  const EngineWay checkpointing_ddp = with_checkpointing(ddp);
+  const EngineMethod ddp = dense_one("DDP", false, false, ReduceEvery::kStep);
+  const EngineMethod checkpointing_ddp = with_checkpointing(ddp);
   // ZeRO-2 keeps a share of the gradients only (Rajbhandari et al. 2020), so it reduces every micro-batch.
-  const EngineWay zero2 = dense_one("ZeRO-2", true, true, ReduceEvery::kMicroBatch);
+  const EngineMethod zero2 = dense_one("ZeRO-2", true, true, ReduceEvery::kMicroBatch);
   add(ddp, costs_of(ddp));
-  for (const EngineWay& zero : {dense_one("ZeRO-1", true, false, ReduceEvery::kStep), zero2})
+  for (const EngineMethod& zero : {dense_one("ZeRO-1", true, false, ReduceEvery::kStep), zero2})
     add(zero, costs_of(zero));
   forecast.others.push_back(forecast_fsdp(ddp, machine));
   if (spec.train.accumulate_steps > 1)
-    for (const EngineWay& way : {reduced_otherwise(zero2), reduced_otherwise(own)}) {
-      const std::vector<Cost> way_costs = costs_of(way);
+    for (const EngineMethod& method : {reduced_otherwise(zero2), reduced_otherwise(own)}) {
+      const std::vector<Cost> its_costs = costs_of(method);
       const std::vector<ProcessStep> steps =
-          steps_of(way, way_costs, between_nodes(way.schedule, nodes), machine);
-      forecast.others.push_back(forecast_engine(way, way_costs, steps, device));
+          steps_of(method, its_costs, between_nodes(method.schedule, nodes), machine);
+      forecast.others.push_back(forecast_engine(method, its_costs, steps, device));
     }
   add(checkpointing_ddp, costs_of(checkpointing_ddp));
   forecast.others.push_back(forecast_fsdp(checkpointing_ddp, machine));
@@ -271,7 +274,7 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   return forecast;
 }
 
-std::vector<StepForecast> Forecast::ways() const {
+std::vector<StepForecast> Forecast::methods() const {
   std::vector<StepForecast> all = {plan};
   all.insert(all.end(), others.begin(), others.end());
   return all;
@@ -281,8 +284,8 @@ Verdict Forecast::verdict() const {
   constexpr double kNoticeable = 0.95;
   constexpr size_t kWaysWithoutCheckpointing = 4;  // DDP, ZeRO-1, ZeRO-2, FSDP
   const StepForecast& ddp = others.front();
-  const auto share_of = [&](const StepForecast& way) {
-    return static_cast<double>(plan.peak.total()) / static_cast<double>(way.peak.total());
+  const auto share_of = [&](const StepForecast& method) {
+    return static_cast<double>(plan.peak.total()) / static_cast<double>(method.peak.total());
   };
   Verdict verdict{.time_at_equal_flops = (plan.step_ms / plan.flops_share) / (ddp.step_ms / ddp.flops_share),
                   .memory_share = share_of(ddp),
@@ -290,11 +293,11 @@ Verdict Forecast::verdict() const {
                   .smallest_share = share_of(ddp),
                   .is_the_only_to_fit = plan.fits};
   for (size_t i = 0; i < kWaysWithoutCheckpointing; ++i) {
-    const StepForecast& way = others[i];
-    if (way.fits) verdict.is_the_only_to_fit = false;
-    if (share_of(way) <= verdict.smallest_share) continue;
-    verdict.smallest = way.name;
-    verdict.smallest_share = share_of(way);
+    const StepForecast& method = others[i];
+    if (method.fits) verdict.is_the_only_to_fit = false;
+    if (share_of(method) <= verdict.smallest_share) continue;
+    verdict.smallest = method.name;
+    verdict.smallest_share = share_of(method);
   }
   verdict.pays_in_time = verdict.time_at_equal_flops < kNoticeable;
   verdict.pays_in_memory = verdict.smallest_share < kNoticeable;

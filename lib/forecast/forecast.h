@@ -1,6 +1,7 @@
 #pragma once
 
-// What a run would take on a given machine, beside other ways to train the same model on as many processes.
+// What a run would take on a given machine, beside other methods of training the same model on as many
+// processes.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +15,7 @@
 
 namespace sdp {
 
-/// One way to train. Of the process that needs the most, where processes differ.
+/// One method of training. Of the process that needs the most, where processes differ.
 struct StepForecast {
   std::string name;
   MemoryByKind peak;  ///< what the tensors are at the moment when most stand
@@ -46,18 +47,18 @@ struct StepForecast {
   }
 };
 
-/// How this plan compares with other ways on the same device, by the forecast's figures alone.
+/// How this plan compares with other methods on the same device, by the forecast's figures alone.
 struct Verdict {
   /// Step time over FLOPs, over that of data parallelism: what training takes where both get the same FLOPs
   /// (`train.budget: flops`).
   double time_at_equal_flops = 1;
   double memory_share = 1;      ///< of data parallelism's peak
-  std::string smallest;         ///< the way without checkpointing, besides this plan, of the smallest peak
+  std::string smallest;         ///< the method without checkpointing, besides this plan, of the smallest peak
   double smallest_share = 1;    ///< this plan's peak over that one's
   bool pays_in_time = false;    ///< at equal FLOPs at least 5 % faster than data parallelism
-  bool pays_in_memory = false;  ///< a peak at least 5 % smaller than that of every other way without
+  bool pays_in_memory = false;  ///< a peak at least 5 % smaller than that of every other method without
                                 ///< checkpointing
-  bool is_the_only_to_fit = false;  ///< of the ways without checkpointing
+  bool is_the_only_to_fit = false;  ///< of the methods without checkpointing
 
   template <class Visitor>
   static void fields(Visitor& field) {
@@ -79,13 +80,13 @@ struct Forecast {
   std::vector<StepForecast> others;
   ModelParallelTraffic model_parallel;  ///< of the same global batch on as many processes
 
-  std::vector<StepForecast> ways() const;  ///< the plan, then the others
+  std::vector<StepForecast> methods() const;  ///< the plan, then the others
   Verdict verdict() const;
 
   template <class Visitor>
   static void fields(Visitor& field) {
     field("device", &Forecast::device);
-    field("ways", &Forecast::ways);
+    field("methods", &Forecast::methods);
     field("verdict", &Forecast::verdict);
     field("model_parallel", &Forecast::model_parallel);
   }

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <vector>
 
-#include "comm/alone.h"
+#include "comm/fake_group.h"
 #include "device/device.h"
 #include "engine/engine.h"
 #include "model/tensor_source.h"
@@ -90,7 +90,7 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
   prepare_device(device);
   use_own_cores();
   const std::unique_ptr<Communicator> comm =
-      communicator_alone(process, experiment.schedule.placement.processes, device);
+      fake_communicator(process, experiment.schedule.placement.processes, device);
   Engine engine(experiment.plan, experiment.schedule, spec.optimizer, *comm);
   engine.initialize(static_cast<uint64_t>(spec.seed));
   TrainStep train_step(experiment, engine, *comm);

@@ -136,7 +136,7 @@ const char* where_from(RatesFrom rates) {
   return "";
 }
 
-/// Peak, time and batch of every way to train.
+/// Peak, time and batch of every method.
 std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int64_t micro_batches) {
   const DeviceProfile& device = forecast.device;
   std::string text = fmt::format(
@@ -147,17 +147,17 @@ std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int
       format_count(device.flops_per_s), format_count(device.memory_bytes_per_s), 1e6 * device.launch_s,
       format_count(device.inside_bytes_per_s), format_count(device.between_bytes_per_s),
       where_from(device.rates));
-  TextTable table({"way to train", "peak", "activations at the peak", "most activations", "FLOPs",
-                   "sent/step", "compute", "exchange", "waiting", "step", "largest batch"});
-  const auto add = [&](const StepForecast& way) {
-    table.add_row({way.name, format_bytes(way.peak.total()), format_bytes(way.peak.activations),
-                   format_bytes(way.most_activations), format_percent(way.flops_share),
-                   format_bytes(way.bytes_sent), format_milliseconds(way.compute_ms),
-                   format_milliseconds(way.exchange_ms), format_milliseconds(way.waiting_ms),
-                   format_milliseconds(way.step_ms), fmt::format("{}", way.largest_batch)});
+  TextTable table({"method", "peak", "activations at the peak", "most activations", "FLOPs", "sent/step",
+                   "compute", "exchange", "waiting", "step", "largest batch"});
+  const auto add = [&](const StepForecast& method) {
+    table.add_row({method.name, format_bytes(method.peak.total()), format_bytes(method.peak.activations),
+                   format_bytes(method.most_activations), format_percent(method.flops_share),
+                   format_bytes(method.bytes_sent), format_milliseconds(method.compute_ms),
+                   format_milliseconds(method.exchange_ms), format_milliseconds(method.waiting_ms),
+                   format_milliseconds(method.step_ms), fmt::format("{}", method.largest_batch)});
   };
-  for (const StepForecast& way : forecast.ways())
-    add(way);
+  for (const StepForecast& method : forecast.methods())
+    add(method);
   text += table.str();
   text += "Activations are those saved for the backward pass, and workspace beside them.\n";
   text += fmt::format("This plan {} at batch {} per worker{}.\n",

@@ -1,6 +1,6 @@
 #pragma once
 
-// One step of one process: forward and backward of its subnetworks, reduce, update, publish.
+// One step of one process: forward and backward of its subnetworks, reduce-scatter, update, all-gather.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>

@@ -37,7 +37,7 @@ def test_two_processes_and_the_profile_they_save(tmp_path):
         for rate in ("flops_per_s", "memory_bytes_per_s", "inside_bytes_per_s", "launch_s", "memory_bytes"):
             assert planned["device"][rate] == rates[rate]
         assert planned["device"]["times"] == "measured rates"
-        assert planned["ways"][0]["step_ms"] > 0
+        assert planned["methods"][0]["step_ms"] > 0
 
 
 def test_folders_that_are_wrong_fail_and_the_rest_is_checked(tmp_path):

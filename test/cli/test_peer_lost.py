@@ -2,7 +2,7 @@
 collectives' time-out of 10 minutes, and name it.
 
 Phases are told by what can be seen from outside. A process that is stopped (SIGSTOP) stays in its phase while the test
-makes sure which one that is; then it is killed. Reduce and publish are told by the bytes that the process has written
+makes sure which one that is; then it is killed. Reduce and gather are told by the bytes that the process has written
 (/proc/PID/io) since the last line of metrics.jsonl: at coverage 1 it sends as many in each."""
 
 import contextlib
@@ -166,7 +166,7 @@ def stop_in_reduce(pid, run_dir):
     stop_in_exchange(pid, run_dir, 0.05, 0.45)
 
 
-def stop_in_publish(pid, run_dir):
+def stop_in_gather(pid, run_dir):
     stop_in_exchange(pid, run_dir, 0.55, 0.95)
 
 
@@ -191,7 +191,7 @@ def stop_in_checkpoint(pid, run_dir):
 
 PHASES = {
     "reduce": (TRAFFIC, stop_in_reduce, "reduce"),
-    "publish": (TRAFFIC, stop_in_publish, "publish"),
+    "gather": (TRAFFIC, stop_in_gather, "gather"),
     "evaluation": (EVALUATION, stop_in_evaluation, "evaluation"),
     "checkpoint": (CHECKPOINTS, stop_in_checkpoint, "saving a checkpoint"),
 }

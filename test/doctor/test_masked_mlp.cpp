@@ -10,10 +10,10 @@
 using namespace sdp;
 
 TEST_CASE("a unit is trained by its owners alone") {
-  for (const Way& way : all_ways()) {
-    if (!way.half_coverage) continue;
-    INFO(way.name);
-    const ExperimentSpec spec = tiny_spec(way, "mlp", Precision::kFp64, 1);
+  for (const CheckedMethod& method : checked_methods()) {
+    if (!method.half_coverage) continue;
+    INFO(method.name);
+    const ExperimentSpec spec = tiny_spec(method, "mlp", Precision::kFp64, 1);
     const SubnetPlan plan =
         make_plan(layout_of(spec.model), spec.subnetwork, static_cast<uint64_t>(spec.seed));
     // Batches of all workers that do not own the first unit change: its values must not, in one step.

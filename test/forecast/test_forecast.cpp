@@ -60,9 +60,9 @@ struct Case : Experiment {
   }
 };
 
-const StepForecast& way_of(const Forecast& forecast, const std::string& name) {
-  for (const StepForecast& way : forecast.others)
-    if (way.name == name) return way;
+const StepForecast& method_called(const Forecast& forecast, const std::string& name) {
+  for (const StepForecast& method : forecast.others)
+    if (method.name == name) return method;
   throw std::logic_error("no " + name);
 }
 
@@ -100,11 +100,11 @@ TEST_CASE("a step on fast links takes its FLOPs' time") {
   CHECK(forecast.plan.compute_ms == Approx(flops / 1e9 * 1e3));
   CHECK(forecast.plan.step_ms == Approx(flops / 1e9 * 1e3));
   for (const char* name : {"DDP", "ZeRO-3/FSDP"})
-    CHECK(way_of(forecast, name).step_ms == Approx(8 * c.plan.dense_flops() / 1e9 * 1e3));
+    CHECK(method_called(forecast, name).step_ms == Approx(8 * c.plan.dense_flops() / 1e9 * 1e3));
   double twice = 0;  // the forward pass of branches
   for (const BranchLayout& branch : c.plan.layout.branches)
     twice += branch.flops.forward;
-  CHECK(way_of(forecast, "ZeRO-3/FSDP, checkpointing").step_ms ==
+  CHECK(method_called(forecast, "ZeRO-3/FSDP, checkpointing").step_ms ==
         Approx(8 * (c.plan.dense_flops() + twice) / 1e9 * 1e3));
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("a step on slow links takes its bytes' time, by link") {
         c.largest([](const Cost& cost) { return static_cast<double>(cost.bytes_sent_per_step()); });
     CHECK(forecast.plan.exchange_ms == Approx(bytes / bytes_per_s * 1e3));
     CHECK(forecast.plan.step_ms == Approx(bytes / bytes_per_s * 1e3));
-    const StepForecast& fsdp = way_of(forecast, "ZeRO-3/FSDP");
+    const StepForecast& fsdp = method_called(forecast, "ZeRO-3/FSDP");
     CHECK(fsdp.step_ms == Approx(static_cast<double>(fsdp.bytes_sent) / bytes_per_s * 1e3));
   }
 }
@@ -124,12 +124,12 @@ TEST_CASE("a step on slow links takes its bytes' time, by link") {
 TEST_CASE("splitting state, releasing gradients and computing again each lower the peak") {
   const Case c(test::plan_of(4, 2, 1), spec_of_batch(64), 4);
   const Forecast forecast = c.on(device_profile("h100", Precision::kFp32));
-  const auto peak_of_way = [&](const std::string& name) { return way_of(forecast, name).peak.total(); };
-  CHECK(peak_of_way("ZeRO-1") < peak_of_way("DDP"));
-  CHECK(peak_of_way("ZeRO-2") <= peak_of_way("ZeRO-1"));
-  CHECK(peak_of_way("DDP, checkpointing") < peak_of_way("DDP"));
-  CHECK(peak_of_way("ZeRO-3/FSDP, checkpointing") < peak_of_way("ZeRO-3/FSDP"));
-  CHECK(forecast.plan.peak.total() < peak_of_way("DDP"));
+  const auto peak_of = [&](const std::string& name) { return method_called(forecast, name).peak.total(); };
+  CHECK(peak_of("ZeRO-1") < peak_of("DDP"));
+  CHECK(peak_of("ZeRO-2") <= peak_of("ZeRO-1"));
+  CHECK(peak_of("DDP, checkpointing") < peak_of("DDP"));
+  CHECK(peak_of("ZeRO-3/FSDP, checkpointing") < peak_of("ZeRO-3/FSDP"));
+  CHECK(forecast.plan.peak.total() < peak_of("DDP"));
 }
 
 TEST_CASE("FSDP sends half as much again as data parallelism, in each micro-batch") {
@@ -141,7 +141,9 @@ TEST_CASE("FSDP sends half as much again as data parallelism, in each micro-batc
     spec.train.accumulate_steps = micro_batches;
     const Case c(make_plan(layout_of(model, 64), everything, 0), spec, 4);
     const Forecast forecast = c.on(device_profile("h100", Precision::kFp32));
-    const auto sent = [&](const char* way) { return static_cast<double>(way_of(forecast, way).bytes_sent); };
+    const auto sent = [&](const char* method) {
+      return static_cast<double>(method_called(forecast, method).bytes_sent);
+    };
     CHECK(sent("ZeRO-3/FSDP") / sent("DDP") ==
           Approx(1.5 * static_cast<double>(micro_batches)).epsilon(1e-4));
     CHECK(sent("ZeRO-3/FSDP, checkpointing") == sent("ZeRO-3/FSDP"));
@@ -163,9 +165,9 @@ TEST_CASE("reduced after each micro-batch, gradients are sent as often and stand
         .on(device_profile("h100", Precision::kFp32));
   };
   const Forecast dense = forecast_of_coverage("1");
-  const StepForecast& zero1 = way_of(dense, "ZeRO-1");
-  const StepForecast& zero2 = way_of(dense, "ZeRO-2");
-  const StepForecast& per_step = way_of(dense, "ZeRO-2, reduced per step");
+  const StepForecast& zero1 = method_called(dense, "ZeRO-1");
+  const StepForecast& zero2 = method_called(dense, "ZeRO-2");
+  const StepForecast& per_step = method_called(dense, "ZeRO-2, reduced per step");
   CHECK(zero2.peak.gradients < zero1.peak.gradients / 3);
   CHECK(zero2.peak.total() < zero1.peak.total());
   CHECK(per_step.peak.total() > zero2.peak.total());
@@ -175,7 +177,7 @@ TEST_CASE("reduced after each micro-batch, gradients are sent as often and stand
         Approx((kMicroBatches + 1) / 2.0).epsilon(0.01));
 
   const Forecast half = forecast_of_coverage("4/8");
-  const StepForecast& per_micro_batch = way_of(half, "this plan, reduced per micro-batch");
+  const StepForecast& per_micro_batch = method_called(half, "this plan, reduced per micro-batch");
   CHECK(per_micro_batch.peak.gradients < half.plan.peak.gradients / 3);
   CHECK(per_micro_batch.peak.total() < half.plan.peak.total());
   CHECK(static_cast<double>(per_micro_batch.bytes_sent) / static_cast<double>(half.plan.bytes_sent) ==
@@ -187,11 +189,11 @@ TEST_CASE("FSDP's peak is its formula's parts and data parallelism's activations
   const Case c(test::plan_of(4, 2, 1), spec_of_batch(4096), 4);
   for (const char* suffix : {"", ", checkpointing"}) {
     const Forecast forecast = c.on(device_with(1e12, 1e30, 1e30, 100'000'000));
-    const StepForecast& fsdp = way_of(forecast, "ZeRO-3/FSDP" + std::string(suffix));
+    const StepForecast& fsdp = method_called(forecast, "ZeRO-3/FSDP" + std::string(suffix));
     const FsdpBytes bytes = fsdp_bytes(c.plan.layout, c.spec, 4);
     const int64_t parts = bytes.weights + bytes.gradients + bytes.optimizer + bytes.gathered_weights +
                           bytes.unit_gradients + bytes.reduce_buffer;
-    CHECK(fsdp.peak.activations == way_of(forecast, "DDP" + std::string(suffix)).peak.activations);
+    CHECK(fsdp.peak.activations == method_called(forecast, "DDP" + std::string(suffix)).peak.activations);
     CHECK(fsdp.peak.total() == parts + fsdp.peak.activations);
     // The largest batch: all of the memory but for less than a sample.
     const double sample = static_cast<double>(fsdp.peak.activations) / 4096;
@@ -205,7 +207,7 @@ TEST_CASE("replicas share FSDP's state with all other processes") {
   ExperimentSpec spec = spec_of_batch(8);
   const Experiment replicated = experiment_of(spec, test::plan_of(4, 2, 1), make_placement(4, 3, 12), 12);
   const Forecast of_it = forecast_on(replicated, device_profile("h100", Precision::kFp32));
-  CHECK(way_of(of_it, "ZeRO-3/FSDP").peak.optimizer ==
+  CHECK(method_called(of_it, "ZeRO-3/FSDP").peak.optimizer ==
         fsdp_bytes(replicated.plan.layout, spec, 12).optimizer);
   CHECK(of_it.model_parallel.global_batch_size == 8 * 12);
 }
@@ -217,12 +219,12 @@ TEST_CASE("data parallelism is charged rings, which share a node's adapters") {
   const Forecast forecast = c.on(device_with(1e30, 1e3, 1e2, 1'000'000));
   const double bytes = 4.0 * static_cast<double>(c.plan.layout.parameter_count());
   const double sent = 2 * bytes * 3 / 4;
-  const StepForecast& ddp = way_of(forecast, "DDP");
+  const StepForecast& ddp = method_called(forecast, "DDP");
   CHECK(static_cast<double>(ddp.bytes_sent) == Approx(sent).epsilon(1e-2));
   CHECK(ddp.exchange_ms == Approx(1e3 * sent / (2 * 1e2)).epsilon(1e-2));
   for (const char* name : {"ZeRO-1", "ZeRO-2"})  // a reduce-scatter and an all-gather: 3/4 each
-    CHECK(way_of(forecast, name).exchange_ms == Approx(ddp.exchange_ms).epsilon(1e-2));
-  CHECK(way_of(forecast, "ZeRO-3/FSDP").exchange_ms == Approx(1.5 * ddp.exchange_ms).epsilon(2e-2));
+    CHECK(method_called(forecast, name).exchange_ms == Approx(ddp.exchange_ms).epsilon(1e-2));
+  CHECK(method_called(forecast, "ZeRO-3/FSDP").exchange_ms == Approx(1.5 * ddp.exchange_ms).epsilon(2e-2));
   // The engine's exchange: two of the three others are in the other node, each reached through the own
   // adapter.
   const Case whole(test::plan_of(4, 4, 1), spec_of_batch(8), 2);
@@ -263,7 +265,7 @@ TEST_CASE("LLaMA 1B on 64 processes: the verdict says what the table says") {
       experiment_of(spec, make_plan(layout_of(model, 1024), half, 0), make_placement(8, 8, 64), 8);
   const SubnetPlan& plan = replicated.plan;
   const Forecast forecast = forecast_on(replicated, device_profile("h100", Precision::kBf16));
-  const StepForecast& ddp = way_of(forecast, "DDP");
+  const StepForecast& ddp = method_called(forecast, "DDP");
   // 2 GB of gradients: 63/64 twice, through 8 adapters of 35 GB/s.
   const double bytes = 2.0 * static_cast<double>(plan.layout.parameter_count());
   CHECK(ddp.exchange_ms == Approx(1e3 * 2 * bytes * 63 / 64 / (8 * 35e9)).epsilon(1e-3));
@@ -272,9 +274,9 @@ TEST_CASE("LLaMA 1B on 64 processes: the verdict says what the table says") {
         Approx(forecast.plan.step_ms / ddp.step_ms / forecast.plan.flops_share));
   CHECK(verdict.pays_in_time == (verdict.time_at_equal_flops < 0.95));
   bool is_smallest = true;
-  for (const char* way : {"DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3/FSDP"})
+  for (const char* method : {"DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3/FSDP"})
     is_smallest &= static_cast<double>(forecast.plan.peak.total()) <
-                   0.95 * static_cast<double>(way_of(forecast, way).peak.total());
+                   0.95 * static_cast<double>(method_called(forecast, method).peak.total());
   CHECK(verdict.pays_in_memory == is_smallest);
   CHECK_FALSE(verdict.is_the_only_to_fit);  // FSDP does, too
 }
@@ -282,14 +284,15 @@ TEST_CASE("LLaMA 1B on 64 processes: the verdict says what the table says") {
 TEST_CASE("activations at the peak are no more than the most of them") {
   const Case c(test::plan_of(4, 2, 1), spec_of_batch(64), 4);
   const Forecast forecast = c.on(device_profile("h100", Precision::kFp32));
-  std::vector<StepForecast> ways = forecast.others;
-  ways.push_back(forecast.plan);
-  for (const StepForecast& way : ways) {
-    INFO(way.name);
-    CHECK(way.most_activations > 0);
-    CHECK(way.peak.activations <= way.most_activations);
+  std::vector<StepForecast> methods = forecast.others;
+  methods.push_back(forecast.plan);
+  for (const StepForecast& method : methods) {
+    INFO(method.name);
+    CHECK(method.most_activations > 0);
+    CHECK(method.peak.activations <= method.most_activations);
   }
-  CHECK(way_of(forecast, "DDP").most_activations == way_of(forecast, "ZeRO-3/FSDP").most_activations);
+  CHECK(method_called(forecast, "DDP").most_activations ==
+        method_called(forecast, "ZeRO-3/FSDP").most_activations);
 }
 
 TEST_CASE("devices") {

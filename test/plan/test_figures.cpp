@@ -47,8 +47,8 @@ TEST_CASE("what a forecast adds to the figures") {
     sum += peak[kind].get<int64_t>();
   CHECK(peak["total"] == sum);
   CHECK(peak.size() == 6);
-  CHECK(with["forecast"]["ways"].size() == 8);
-  CHECK(with["forecast"]["ways"][0]["name"] == "this plan");
+  CHECK(with["forecast"]["methods"].size() == 8);
+  CHECK(with["forecast"]["methods"][0]["name"] == "this plan");
   CHECK(with["forecast"]["device"]["name"] == figures.forecast->device.name);
   // Without it everything else is the same.
   with.erase("forecast");

@@ -28,7 +28,7 @@ std::string method_name(Regime regime);
 
 Regime regime_of(const SubnetworkSpec& spec);
 
-/// What tables call the spec's way to train: `method_name` below full coverage. At coverage 1, data
+/// What tables call the spec's method: `method_name` below full coverage. At coverage 1, data
 /// parallelism by what the processes divide (Rajbhandari et al. 2020): "DDP" nothing, "ZeRO-1" the optimizer
 /// state, "ZeRO-2" the gradients too.
 std::string method_of(const ExperimentSpec& spec);

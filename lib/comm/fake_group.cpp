@@ -1,4 +1,4 @@
-#include "comm/alone.h"
+#include "comm/fake_group.h"
 
 #include <ATen/ATen.h>
 
@@ -51,8 +51,8 @@ class NobodyElse : public c10d::Backend {
 
 }  // namespace
 
-std::unique_ptr<Communicator> communicator_alone(int rank, int size, at::Device device) {
-  if (rank < 0 || rank >= size) throw std::logic_error("communicator_alone: rank outside the world");
+std::unique_ptr<Communicator> fake_communicator(int rank, int size, at::Device device) {
+  if (rank < 0 || rank >= size) throw std::logic_error("fake_communicator: rank outside the world");
   auto connection = std::make_unique<Communicator::Connection>();
   connection->rank = rank;
   connection->size = size;

@@ -16,12 +16,13 @@ using namespace sdp;
 
 namespace {
 
-Finding check(const Way& way, int world, const ReferenceOf& reference) {
+Finding check(const CheckedMethod& method, int world, const ReferenceOf& reference) {
   Finding finding;
   run_thread_ranks(world, [&](Communicator& control) {
     const std::unique_ptr<Communicator> comm =
         connect_beside(control, Ranks{}, at::kCPU, std::chrono::seconds{30});
-    const Agreed agreed = agree(control, way.name, [&] { return check_way(way, *comm, control, reference); });
+    const Agreed agreed =
+        agree(control, method.name, [&] { return check_method(method, *comm, control, reference); });
     if (control.rank() == 0) finding = agreed.finding;
   });
   return finding;
@@ -30,14 +31,14 @@ Finding check(const Way& way, int world, const ReferenceOf& reference) {
 }  // namespace
 
 TEST_CASE("three processes have six workers") {
-  const Finding finding = check(all_ways().front(), 3, reference_values);
+  const Finding finding = check(checked_methods().front(), 3, reference_values);
   INFO(finding.detail);
   CHECK(finding.status == Status::kPass);
 }
 
 TEST_CASE("a result that is a little off fails, and names the model") {
-  const Way way = all_ways()[1];
-  const Finding finding = check(way, 2, [](const ExperimentSpec& spec) {
+  const CheckedMethod method = checked_methods()[1];
+  const Finding finding = check(method, 2, [](const ExperimentSpec& spec) {
     FullValues values = reference_values(spec);
     if (spec.model.kind.is<MlpSpec>()) values.front() += 1e-7;
     return values;
@@ -50,9 +51,9 @@ TEST_CASE("a result that is a little off fails, and names the model") {
 
 TEST_CASE("results of another regime fail in both precisions") {
   // N-SDP's reference for N_b-SDP: other gradients.
-  const std::vector<Way> ways = all_ways();
-  const Finding finding = check(ways[3], 2, [&](const ExperimentSpec& spec) {
-    return reference_values(tiny_spec(ways[0], spec.model.name(), Precision::kFp64, 2));
+  const std::vector<CheckedMethod> methods = checked_methods();
+  const Finding finding = check(methods[3], 2, [&](const ExperimentSpec& spec) {
+    return reference_values(tiny_spec(methods[0], spec.model.name(), Precision::kFp64, 2));
   });
   CHECK(finding.status == Status::kFail);
   CHECK(contains(finding.detail, "mlp in fp64"));
