@@ -27,7 +27,7 @@ void WorkerModel::compute_gradients(const TensorBatch& batch) {
     store_.release_gradients(0, parameter);
   const at::Tensor features =
       model_->features(batch.input, {.training = true, .checkpoint_branches = train_.checkpoint_activations});
-  training_loss(features, model_->head(), batch, train_).backward();
+  training_loss(features, model_->head(), batch, train_).loss.backward();
 }
 
 at::Tensor WorkerModel::gradient(int parameter) const {

@@ -86,6 +86,17 @@ std::string device_name(c10::Device device) {
   return device.is_cuda() ? "CUDA" : "CPU";
 }
 
+std::string gpu_name([[maybe_unused]] c10::Device device) {
+#ifdef USE_C10D_NCCL
+  if (device.is_cuda()) {
+    cudaDeviceProp properties{};
+    C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index()));
+    return properties.name;
+  }
+#endif
+  return "";
+}
+
 int64_t device_memory_bytes([[maybe_unused]] c10::Device device) {
 #ifdef USE_C10D_NCCL
   if (device.is_cuda()) {

@@ -48,6 +48,8 @@ std::vector<int> divide_cores(Communicator& comm);
 at::Generator make_generator(c10::Device device);
 
 std::string device_name(c10::Device device);
+/// As the driver names it, "NVIDIA H200"; empty for a CPU.
+std::string gpu_name(c10::Device device);
 
 /// Memory of the current device: the GPU's, or the host's.
 int64_t device_memory_bytes(c10::Device device);

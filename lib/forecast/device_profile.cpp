@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <cctype>
 
 #include "spec/error.h"
 
@@ -79,6 +80,19 @@ DeviceProfile device_profile(std::string_view name, Precision precision) {
   throw UsageError(fmt::format(
       "--device {}: expected one of {}, measure, or the .json file that `sdp-train doctor --save` wrote",
       name, fmt::join(known_devices(), ", ")));
+}
+
+std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precision precision) {
+  // Cards of the same name in a PCIe slot have other rates.
+  for (const char* other : {"PCI", "NVL"})
+    if (gpu_name.find(other) != std::string_view::npos) return std::nullopt;
+  for (const DataSheet& sheet : kDataSheets) {
+    std::string model = " ";
+    for (const char c : sheet.name)
+      model += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (gpu_name.find(model) != std::string_view::npos) return flops_per_s(sheet, precision);
+  }
+  return std::nullopt;
 }
 
 }  // namespace sdp

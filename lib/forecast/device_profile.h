@@ -3,6 +3,7 @@
 // What a machine can do, as far as a plan needs to know it.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,5 +65,9 @@ std::vector<std::string> known_devices();
 
 /// An estimate from the device's data sheet. Throws UsageError that names the known ones.
 DeviceProfile device_profile(std::string_view name, Precision precision);
+
+/// What the data sheet says of products in this precision; nothing of a GPU that is not one of the known
+/// modules. `gpu_name`: as the driver says, "NVIDIA H100 80GB HBM3".
+std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precision precision);
 
 }  // namespace sdp

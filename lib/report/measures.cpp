@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "telemetry/field_value.h"
@@ -39,24 +40,62 @@ std::string column_key(RecordField info, std::string_view suffix = "") {
   return std::string(info.key) + std::string(suffix) + (info.options.quantity == Q::kLoss ? "_nats" : "");
 }
 
-/// A member of the training lines, combined over lines as its list says.
-template <auto kMember>
-Measure of_lines(std::string_view title, C comparison = C::kNone, D detail = D::kTerminal,
-                 M models = M::kAll) {
-  constexpr RecordField kField = record_field<kMember>();
-  const auto value = [](const Run& run) {
-    std::vector<double> values;
-    for (const TrainRecord& record : run.train)
-      values.push_back(number_of(record.*kMember));
-    return over_lines(std::move(values), kField.options.over_lines);
-  };
-  return {column_key(kField), title, kField.options.quantity, value, comparison, detail, models};
-}
+/// What the list of the training lines calls a column, in the order of the line: combined over processes and
+/// lines as the list says.
+class LineColumns {
+ public:
+  /// `part_of`: where the record is in a line.
+  template <class Record, class PartOf>
+  void add(PartOf part_of) {
+    const auto field = [&]<class Member>(std::string_view key, Member Record::*member,
+                                         const FieldOptions& options = {}, OnlyIf<Record> = nullptr) {
+      const auto member_of = [=](const TrainRecord& line) -> decltype(auto) {
+        return std::invoke(member, part_of(line));
+      };
+      if constexpr (std::is_function_v<Member> || HasNumber<Member>)
+        add(key, options, [=](const TrainRecord& line) { return number_of(member_of(line)); });
+      else
+        add_record(member_of, static_cast<const Member*>(nullptr));
+    };
+    Record::fields(field);
+  }
+
+  std::vector<Measure> columns;
+
+ private:
+  template <class PartOf, class Record>
+  void add_record(PartOf part_of, const Record*) {
+    add<Record>(part_of);
+  }
+  template <class PartOf, class Record>
+  void add_record(PartOf ranks_of, const ByRank<Record>*) {
+    const auto field = [&]<class Member>(std::string_view key, Member Record::*member,
+                                         const FieldOptions& options = {}, OnlyIf<Record> = nullptr) {
+      add(key, options, [=, how = options.over_processes](const TrainRecord& line) {
+        return number_of_ranks(ranks_of(line), member, how);
+      });
+    };
+    Record::fields(field);
+  }
+
+  template <class NumberOf>
+  void add(std::string_view key, const FieldOptions& options, NumberOf number_of_line) {
+    if (options.title.empty()) return;
+    const auto value = [=, how = options.over_lines](const Run& run) {
+      std::vector<double> values;
+      for (const TrainRecord& line : run.train)
+        values.push_back(number_of_line(line));
+      return over_lines(std::move(values), how);
+    };
+    columns.push_back({column_key({key, options}), options.title, options.quantity, value, options.comparison,
+                       options.detail});
+  }
+};
 
 /// A member of the last evaluation.
 template <auto kMember>
 Measure of_evaluation(std::string_view title, C comparison, D detail, M models) {
-  constexpr RecordField kField = record_field<kMember>();
+  static constexpr RecordField kField = record_field<kMember>();
   const auto value = [](const Run& run) {
     return run.evals.empty() ? kUnknown : number_of(run.evals.back().*kMember);
   };
@@ -66,7 +105,7 @@ Measure of_evaluation(std::string_view title, C comparison, D detail, M models) 
 /// Of a language model.
 template <auto kMember>
 Measure perplexity_of_evaluation(std::string_view title, C comparison, D detail) {
-  constexpr RecordField kField = record_field<kMember>();
+  static constexpr RecordField kField = record_field<kMember>();
   const auto value = [](const Run& run) {
     const bool is_known = !run.evals.empty() && run.is_of_tokens();
     return is_known ? number_of((run.evals.back().*kMember)()) : kUnknown;
@@ -84,7 +123,7 @@ double highest(const std::vector<double>& values) {
 /// A list over subnetworks of the last evaluation, as one number.
 template <auto kMember, double (*combined)(const std::vector<double>&)>
 Measure of_subnetworks(std::string_view suffix, std::string_view title, D detail, M models) {
-  constexpr RecordField kField = record_field<kMember>();
+  static constexpr RecordField kField = record_field<kMember>();
   const auto value = [](const Run& run) {
     return run.evals.empty() ? kUnknown : combined(run.evals.back().*kMember);
   };
@@ -100,6 +139,11 @@ Measure of_peak_memory() {
     return peak.total() > 0 ? number_of(peak[kKind]) : kUnknown;
   };
   return {std::string("peak_") + kInfo.bytes_key, kInfo.name, Q::kBytes, value, C::kNone, D::kFile, M::kAll};
+}
+
+/// Of the last line; an evaluation has an accuracy, too.
+double training_accuracy(const Run& run) {
+  return run.train.empty() ? kUnknown : number_of(run.train.back().accuracy);
 }
 
 double steps(const Run& run) {
@@ -139,9 +183,11 @@ double largest_worker_parameters(const Run& run) {
 }
 
 std::vector<Measure> make_measures() {
-  return {
+  std::vector<Measure> columns = {
       of_evaluation<&EvalRecord::accuracy>("accuracy", C::kDifference, D::kTerminal, M::kOfImages),
       of_evaluation<&EvalRecord::accuracy_uncorrected>("uncorrected", C::kNone, D::kTerminal, M::kOfImages),
+      {"training_accuracy", "training accuracy", Q::kShare, training_accuracy, C::kNone, D::kDocument,
+       M::kOfImages},
       of_evaluation<&EvalRecord::loss>("loss", C::kDifference, D::kTerminal, M::kOfTokens),
       perplexity_of_evaluation<&EvalRecord::perplexity>("perplexity", C::kRatio, D::kTerminal),
       of_evaluation<&EvalRecord::loss_uncorrected>("uncorrected loss", C::kNone, D::kTerminal, M::kOfTokens),
@@ -170,11 +216,13 @@ std::vector<Measure> make_measures() {
       of_peak_memory<MemoryKind::kGradients>(),
       of_peak_memory<MemoryKind::kOptimizer>(),
       of_peak_memory<MemoryKind::kBuckets>(),
-      of_lines<&TrainRecord::step_ms>("step time", C::kRatio),
-      of_lines<&TrainRecord::samples_per_s>("samples/s"),
-      {"sent_bytes_per_step", "sent/step", Q::kBytes, sent_bytes_per_step, C::kRatio},
-      {"largest_worker_parameters", "parameters", Q::kCount, largest_worker_parameters},
   };
+  LineColumns of_lines;
+  of_lines.add<TrainRecord>([](const TrainRecord& line) -> const TrainRecord& { return line; });
+  columns.insert(columns.end(), of_lines.columns.begin(), of_lines.columns.end());
+  columns.push_back({"sent_bytes_per_step", "sent/step", Q::kBytes, sent_bytes_per_step, C::kRatio});
+  columns.push_back({"largest_worker_parameters", "parameters", Q::kCount, largest_worker_parameters});
+  return columns;
 }
 
 /// Whether the assembled model was evaluated between the line before and this one.

@@ -2,6 +2,7 @@
 
 // What is measured of a run, as numbers: the columns of `report`.
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,10 +15,6 @@ namespace sdp {
 /// The middle value, or the mean of the middle two; NaN values are left out. NaN of none.
 double median(std::vector<double> values);
 
-/// How a measure is compared with a baseline's.
-enum class Comparison { kNone, kRatio, kDifference };
-/// Tables with less room leave columns out.
-enum class Detail { kTerminal, kDocument, kFile };
 /// Models whose tables show a measure; the file has it for others too.
 enum class Models { kAll, kOfImages, kOfTokens };
 
@@ -25,7 +22,7 @@ struct Measure {
   std::string key;         ///< with the unit: a column of the CSV
   std::string_view title;  ///< for people; the unit is added by quantity
   Quantity quantity;
-  double (*value)(const Run& run);  ///< NaN: not known (yet)
+  std::function<double(const Run& run)> value;  ///< NaN: not known (yet)
   Comparison comparison = Comparison::kNone;
   Detail detail = Detail::kTerminal;
   Models models = Models::kAll;

@@ -21,8 +21,11 @@ std::string notes(const std::vector<Group>& groups, const StudyTable& table, con
       "of all workers. Tensor memory is the peak of all tensors in training, of the process that held most; "
       "process "
       "memory is that of a whole process, resident on a CPU and reserved on a GPU, with evaluations; times "
-      "are "
-      "medians; parameters are those of the largest worker.\n";
+      "are medians over the lines of the metrics, their parts means over the processes (waiting for data: "
+      "the longest); FLOP/s are those of "
+      "the plan; utilization is their share of the devices' peak; training accuracy is that of the "
+      "subnetworks on the augmented images of the last line; parameters are those of the largest "
+      "worker.\n";
   if (!table.baselines.empty())
     text += fmt::format("\nRatios and differences are to: {}.\n",
                         fmt::join(std::set(table.baselines.begin(), table.baselines.end()), "; "));

@@ -2,8 +2,8 @@
 
 // One list per record says what is told of each member: its key, its quantity, and how values of several
 // lines or processes become one. Lines of metrics.jsonl are written and read by it (record_json.h),
-// TensorBoard's scalars are chosen by it (run_metrics.h), and columns of `report` take their key and quantity
-// from it. (Plans, which have none of this, are written and read by spec/json_fields.h.)
+// TensorBoard's scalars are chosen by it (run_metrics.h), and columns of `report` are made of it
+// (report/measures.h). (Plans, which have none of this, are written and read by spec/json_fields.h.)
 //
 // A record has `template <class Field> static constexpr void fields(Field& field)`, which calls, in the order
 // of the members and of the keys in a line,
@@ -46,6 +46,12 @@ enum class OverLines {
 /// How the values of all processes become one.
 enum class OverProcesses { kMean, kMax, kSum };
 
+/// How `report` compares a column with a baseline's.
+enum class Comparison { kNone, kRatio, kDifference };
+
+/// Which of report's tables have a column: those with less room leave some out.
+enum class Detail { kTerminal, kDocument, kFile };
+
 /// The key of a record whose keys stand among those of the record it is a member of.
 inline constexpr std::string_view kInline = {};
 
@@ -55,6 +61,11 @@ struct FieldOptions {
   OverProcesses over_processes = OverProcesses::kMean;
   bool is_scalar = false;  ///< TensorBoard shows it: of a list the mean, of ByRank by over_processes
   bool is_required = false;
+  /// Of its column in `report`, which adds the unit; empty: it has none. Training lines alone have columns by
+  /// their list (report/measures.cpp).
+  std::string_view title = {};
+  Comparison comparison = Comparison::kNone;
+  Detail detail = Detail::kDocument;
   /// Of a line without the key, as older programs have written it. Integers, strings and lists keep their
   /// default.
   double if_missing = std::numeric_limits<double>::quiet_NaN();

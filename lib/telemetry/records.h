@@ -10,11 +10,25 @@
 #include <vector>
 
 #include "memory/kinds.h"
+#include "telemetry/field_value.h"
 #include "telemetry/fields.h"
 
 namespace sdp {
 
 inline constexpr FieldOptions kStepField = {.quantity = Quantity::kWhole, .is_required = true};
+
+/// What is measured at every line, so that the median over them counts; TensorBoard shows it. `title`: of its
+/// column in `report`, where it has one.
+constexpr FieldOptions measured(Quantity quantity, std::string_view title = {},
+                                Detail detail = Detail::kDocument,
+                                Comparison comparison = Comparison::kNone) {
+  return {.quantity = quantity,
+          .over_lines = OverLines::kMedian,
+          .is_scalar = true,
+          .title = title,
+          .comparison = comparison,
+          .detail = detail};
+}
 
 /// What a process spent on exchanges, a step.
 struct ExchangeRecord {
@@ -40,6 +54,25 @@ struct ExchangeRecord {
   bool operator==(const ExchangeRecord&) const = default;
 };
 static_assert(lists_every_member<ExchangeRecord>());
+
+/// The parts of a step by what the process computes, on CUDA by when the device does (train/step_clock.h). A
+/// pass contains the waits for exchanges that fall into it; ExchangeRecord has all waits.
+struct TimeRecord {
+  double forward_ms = 0;   ///< with the loss
+  double backward_ms = 0;  ///< with packing and adding up of gradients that go out during it
+  double optimizer_ms = 0;
+
+  template <class Field>
+  static constexpr void fields(Field& field) {
+    field("forward_ms", &TimeRecord::forward_ms, measured(Quantity::kMilliseconds, "forward", Detail::kFile));
+    field("backward_ms", &TimeRecord::backward_ms,
+          measured(Quantity::kMilliseconds, "backward", Detail::kFile));
+    field("optimizer_ms", &TimeRecord::optimizer_ms,
+          measured(Quantity::kMilliseconds, "optimizer's update", Detail::kFile));
+  }
+  bool operator==(const TimeRecord&) const = default;
+};
+static_assert(lists_every_member<TimeRecord>());
 
 /// Tensors of a process by kind, when the most of them stood.
 struct MemoryRecord : MemoryByKind {
@@ -67,7 +100,9 @@ struct ProcessRecord {
           {.quantity = Quantity::kMilliseconds,
            .over_lines = OverLines::kMedian,
            .over_processes = OverProcesses::kMax,
-           .is_scalar = true});
+           .is_scalar = true,
+           .title = "data wait",
+           .detail = Detail::kFile});
     field("skipped_samples", &ProcessRecord::skipped_samples,
           {.quantity = Quantity::kWhole, .over_processes = OverProcesses::kSum});
     field("peak_process_memory_bytes", &ProcessRecord::peak_process_memory_bytes,
@@ -91,8 +126,18 @@ struct TrainRecord {
   int64_t step = 0;
   double epoch = 0;
   double loss = 0;  ///< averaged over the workers
+  /// Share of the training images that a worker's subnetwork put into the class of their label, augmented as
+  /// they were trained on and before the step that they are of: subnetworks that go on learning, not the
+  /// assembled model. Not of mixed images (mixup, cutmix), nor of tokens.
+  std::optional<double> accuracy = {};
   double lr = 0;
   double samples_per_s = 0;  ///< of all workers together
+  /// Training FLOPs of the subnetworks by the plan, of all workers together; what is computed again for
+  /// train.checkpoint_activations does not count.
+  double flops_per_s = 0;
+  /// flops_per_s as a share of the peak of all processes' devices by the data sheet
+  /// (forecast/device_profile.h). Left out where that is not known.
+  std::optional<double> utilization = {};
   double step_ms = 0;
   ProcessRecord processes = {};  ///< of all
   int64_t bytes_sent = 0;        ///< by rank 0, a step
@@ -100,25 +145,36 @@ struct TrainRecord {
   double overlap = 0;
   int64_t slowest_rank = 0;  ///< the largest busy_ms
   ByRank<ExchangeRecord> exchange = {};
+  ByRank<TimeRecord> times = {};
   ByRank<MemoryRecord> memory = {};
+
+  /// How long a step waited for exchanges, mean over the processes.
+  double exchange_wait_ms() const {
+    return number_of_ranks(exchange, &ExchangeRecord::reduce_wait_ms, OverProcesses::kMean) +
+           number_of_ranks(exchange, &ExchangeRecord::publish_wait_ms, OverProcesses::kMean);
+  }
 
   template <class Field>
   static constexpr void fields(Field& field) {
     field("step", &TrainRecord::step, kStepField);
     field("epoch", &TrainRecord::epoch, {.is_scalar = true});
     field("loss", &TrainRecord::loss, {.quantity = Quantity::kLoss, .is_scalar = true});
+    field("accuracy", &TrainRecord::accuracy, {.quantity = Quantity::kShare, .is_scalar = true});
     field("lr", &TrainRecord::lr, {.is_scalar = true});
     field("samples_per_s", &TrainRecord::samples_per_s,
-          {.quantity = Quantity::kCount, .over_lines = OverLines::kMedian, .is_scalar = true});
+          measured(Quantity::kCount, "samples/s", Detail::kTerminal));
+    field("flops_per_s", &TrainRecord::flops_per_s, measured(Quantity::kCount, "FLOP/s"));
+    field("utilization", &TrainRecord::utilization, measured(Quantity::kShare, "utilization"));
     field("step_ms", &TrainRecord::step_ms,
-          {.quantity = Quantity::kMilliseconds, .over_lines = OverLines::kMedian, .is_scalar = true});
+          measured(Quantity::kMilliseconds, "step time", Detail::kTerminal, Comparison::kRatio));
     field(kInline, &TrainRecord::processes);
-    field("bytes_sent", &TrainRecord::bytes_sent,
-          {.quantity = Quantity::kBytes, .over_lines = OverLines::kMedian, .is_scalar = true});
-    field("overlap", &TrainRecord::overlap,
-          {.quantity = Quantity::kShare, .over_lines = OverLines::kMedian, .is_scalar = true});
+    field("bytes_sent", &TrainRecord::bytes_sent, measured(Quantity::kBytes));
+    field("overlap", &TrainRecord::overlap, measured(Quantity::kShare));
     field("slowest_rank", &TrainRecord::slowest_rank, {.quantity = Quantity::kWhole});
+    field("exchange_wait_ms", &TrainRecord::exchange_wait_ms,
+          measured(Quantity::kMilliseconds, "exchange wait"));
     field("exchange", &TrainRecord::exchange);
+    field("times", &TrainRecord::times);
     field("memory", &TrainRecord::memory);
   }
 };

@@ -34,13 +34,19 @@ GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::
 void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processes) {
   double in_flight_ms = 0;
   double waited_ms = 0;
+  int64_t correct = 0;
+  int64_t counted = 0;
   for (const ProcessReport& process : processes) {
     combine(record.processes, process.of_process);
     in_flight_ms += process.in_flight_ms;
     waited_ms += process.waited_ms;
     record.exchange.ranks.push_back(process.exchange);
+    record.times.ranks.push_back(process.times);
     record.memory.ranks.push_back(process.memory);
+    correct += process.correct;
+    counted += process.counted;
   }
+  if (counted > 0) record.accuracy = static_cast<double>(correct) / static_cast<double>(counted);
   record.overlap = in_flight_ms > 0 ? std::max(0.0, 1 - waited_ms / in_flight_ms)
                                     : std::numeric_limits<double>::quiet_NaN();
   const auto slowest = std::max_element(

@@ -16,9 +16,13 @@ struct ProcessReport {
   // Of exchanges, over the interval.
   double in_flight_ms = 0;
   double waited_ms = 0;
+  // Over the interval, too: images in the class of their label, of those that were counted.
+  int64_t correct = 0;
+  int64_t counted = 0;
   // Of a step.
   ProcessRecord of_process = {};
   ExchangeRecord exchange = {};
+  TimeRecord times = {};
   MemoryRecord memory = {};
 };
 static_assert(std::is_trivially_copyable_v<ProcessReport> && sizeof(ProcessReport) % sizeof(double) == 0);

@@ -20,7 +20,8 @@ TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator&
       engine_(engine),
       comm_(comm),
       device_(comm.device()),
-      generator_(make_generator(device_)) {
+      generator_(make_generator(device_)),
+      clock_(device_) {
   const ParameterStore& store = engine.store();
   for (size_t s = 0; s < store.slots().size(); ++s)
     models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan, store.slots()[s].worker,
@@ -44,8 +45,9 @@ std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch,
 
 StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch) {
   const TrainSpec& train = experiment_.spec.train;
-  at::Tensor losses =
-      at::zeros({static_cast<int64_t>(models_.size())}, at::TensorOptions(at::kDouble).device(device_));
+  StepResult result{.losses = at::zeros({static_cast<int64_t>(models_.size())},
+                                        at::TensorOptions(at::kDouble).device(device_)),
+                    .correct = at::zeros({}, at::TensorOptions(at::kLong).device(device_))};
   if (backup_) backup_->take();
 
   // 1. Forward and backward of every local subnetwork, each on mini-batches of its own.
@@ -57,17 +59,25 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
           micro_batch + 1 == train.accumulate_steps || train.reduce_every == ReduceEvery::kMicroBatch;
       const bool is_last = is_reduced && slot + 1 == models_.size();
       const TensorBatch batch = next_batch();
+      clock_.enter(StepPart::kForward);
       engine_.await_values(-1);
       const at::Tensor features =
           models_[slot]->features(batch.input, {.training = true,
                                                 .generator = noise(step, micro_batch, slot),
                                                 .checkpoint_branches = train.checkpoint_activations,
                                                 .before_branch = [&](int b) { engine_.await_values(b); }});
-      const at::Tensor loss = training_loss(features, models_[slot]->head(), batch, train);
+      const auto [loss, correct] = training_loss(features, models_[slot]->head(), batch, train);
+      clock_.enter(StepPart::kBackward);
       engine_.begin_backward(static_cast<int>(slot), is_last);
       loss.backward();
       engine_.end_backward();
-      losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(train.accumulate_steps);
+      result.losses[static_cast<int64_t>(slot)] +=
+          loss.detach() / static_cast<double>(train.accumulate_steps);
+      if (correct.defined()) {
+        result.correct += correct;
+        result.counted += batch.labels.numel();
+      }
+      clock_.enter(std::nullopt);
     }
   }
 
@@ -75,19 +85,22 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
   engine_.reduce();
 
   if (backup_) {
-    if (const auto found = find_nonfinite(comm_, losses, engine_.gradients_are_finite())) {
+    if (const auto found = find_nonfinite(comm_, result.losses, engine_.gradients_are_finite())) {
       engine_.discard_gradients();
       backup_->put_back();
-      return {losses, found};
+      result.nonfinite = found;
+      return result;
     }
   }
 
   // 3. Update this process's share.
+  clock_.enter(StepPart::kOptimizer);
   engine_.step(lr);
+  clock_.enter(std::nullopt);
 
   // 4. Begin to give the new values to all others that have them.
   engine_.gather_values();
-  return {losses, std::nullopt};
+  return result;
 }
 
 }  // namespace sdp

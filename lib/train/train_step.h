@@ -17,6 +17,7 @@
 #include "feed/batch.h"
 #include "model/model.h"
 #include "train/nonfinite.h"
+#include "train/step_clock.h"
 
 namespace sdp {
 
@@ -25,9 +26,12 @@ BatchGeometry batch_geometry(const ExperimentSpec& spec);
 
 struct StepResult {
   at::Tensor losses;  ///< of the slots, averaged over the micro-batches: [local slots], fp64, on the device
+  /// Images in the class of their label, of those that were counted (train/loss.h): one int64 on the device.
+  at::Tensor correct;
+  int64_t counted = 0;
   /// With train.on_nonfinite: skip, of a step that was not applied: values, optimizer state and BatchNorm
   /// statistics are those before it. The same on all processes.
-  std::optional<NonfiniteStep> nonfinite;
+  std::optional<NonfiniteStep> nonfinite = {};
 };
 
 class TrainStep {
@@ -37,6 +41,9 @@ class TrainStep {
 
   /// Asks for one batch of each micro-batch and slot, in that order.
   StepResult run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch);
+
+  /// Of all steps so far.
+  StepClock& clock() { return clock_; }
 
   /// One for each local slot.
   const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
@@ -51,6 +58,7 @@ class TrainStep {
   std::optional<BufferBackup> backup_;  ///< with train.on_nonfinite: skip
   at::Generator generator_;             ///< of dropout and stochastic depth
   std::vector<std::unique_ptr<Model>> models_;
+  StepClock clock_;
 };
 
 }  // namespace sdp

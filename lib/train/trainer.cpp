@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/resumed_run.h"
+#include "device/device.h"
 #include "experiment/spec/resume.h"
+#include "forecast/device_profile.h"
 #include "telemetry/stopwatch.h"
 #include "telemetry/work.h"
 #include "train/run_text.h"
@@ -16,6 +18,14 @@ namespace {
 
 std::string text_of(const DataIdentity& identity) {
   return fmt::format("{} samples, hash {}", identity.samples, identity.hash);
+}
+
+/// Of a process's device. With Gloo several processes may share a GPU, of which each has less than the data
+/// sheet says.
+std::optional<double> peak_flops_per_s(const ExperimentSpec& spec, const Communicator& comm) {
+  const bool has_own_device = comm.size() == 1 || comm.is_stream_ordered();
+  if (!has_own_device) return std::nullopt;
+  return data_sheet_flops_per_s(gpu_name(comm.device()), spec.train.precision);
 }
 
 }  // namespace
@@ -31,6 +41,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       line_(comm.rank() == 0 ? STDOUT_FILENO : -1),
       progress_(line_, experiment.spec.train.log_every_steps),
       data_(open_run_data(experiment.spec, comm, line_)),
+      peak_flops_per_s_(peak_flops_per_s(experiment.spec, comm)),
       train_source_(*data_.train, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       training_data_(data_.train->identity()),
@@ -207,6 +218,8 @@ void Trainer::train_step(int64_t step) {
   if (result.nonfinite) return skip_step(step, *result.nonfinite);
   consecutive_skips_ = 0;
   interval_.losses += result.losses;
+  interval_.correct += result.correct;
+  interval_.counted += result.counted;
   // Looked at by log_interval, as the host does not wait for the device here.
   const at::Tensor& first = interval_.first_nonfinite;
   interval_.first_nonfinite =

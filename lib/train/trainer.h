@@ -55,12 +55,18 @@ class Trainer {
   struct Interval {
     at::Tensor losses;           ///< of the steps that were applied: [local slots], fp64, on the device
     at::Tensor first_nonfinite;  ///< [local slots], fp64: first step whose loss was not finite, or -1
+    // Of the steps that were applied (StepResult).
+    at::Tensor correct;
+    int64_t counted = 0;
     int64_t steps = 0;
     int64_t skipped_steps = 0;
     int64_t skipped = 0;  ///< damaged images
     std::chrono::steady_clock::time_point began;
     // What had been counted when the interval began.
     double data_wait_ms = 0;
+    double forward_ms = 0;
+    double backward_ms = 0;
+    double optimizer_ms = 0;
     ExchangeTotals reduce;
     ExchangeTotals publish;
   };
@@ -72,6 +78,7 @@ class Trainer {
   void cut_back_metrics(const Manifest* saved);
   void train_step(int64_t step);
   double lr_of(int64_t step) const;
+  double flops_per_s(double samples_per_s) const;
   /// Writes the interval's line. Whether checkpoint.every_minutes have passed, the same on all processes.
   /// Collective.
   bool log_interval(int64_t done);
@@ -114,6 +121,7 @@ class Trainer {
   ProgressLine line_;  ///< rank 0 alone shows it
   Progress progress_;
   const RunData data_;
+  const std::optional<double> peak_flops_per_s_;  ///< of a process's device, where it is known
   const FeedSource train_source_;
   const FeedSource test_source_;
   const DataIdentity training_data_;

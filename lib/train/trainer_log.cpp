@@ -18,11 +18,16 @@ namespace sdp {
 void Trainer::begin_interval() {
   interval_ = {.losses = fp64_zeros(engine_.store().slots().size()),
                .first_nonfinite = fp64_zeros(engine_.store().slots().size()).fill_(-1),
+               .correct = at::zeros({}, at::TensorOptions(at::kLong).device(comm_.device())),
+               .counted = 0,
                .steps = 0,
                .skipped_steps = 0,
                .skipped = 0,
                .began = std::chrono::steady_clock::now(),
                .data_wait_ms = feed_ ? feed_->wait_ms() : 0,
+               .forward_ms = train_step_->clock().total_ms(StepPart::kForward),
+               .backward_ms = train_step_->clock().total_ms(StepPart::kBackward),
+               .optimizer_ms = train_step_->clock().total_ms(StepPart::kOptimizer),
                .reduce = engine_.reduce_totals(),
                .publish = engine_.gather_totals()};
   reset_peak();
@@ -40,10 +45,13 @@ ProcessReport Trainer::report() {
   const auto bytes_a_step = [&](int64_t bytes) {
     return static_cast<int64_t>(static_cast<double>(bytes) / steps);
   };
+  StepClock& clock = train_step_->clock();
   const MemoryRecord memory = {allocated_at_peak()};
   return {.save_is_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1 : 0,
           .in_flight_ms = reduce.in_flight_ms + publish.in_flight_ms,
           .waited_ms = reduce.waited_ms + publish.waited_ms,
+          .correct = interval_.correct.item<int64_t>(),
+          .counted = interval_.counted,
           .of_process = {.data_wait_ms = data_wait_ms / steps,
                          .skipped_samples = interval_.skipped,
                          .peak_process_memory_bytes = peak_process_memory_bytes(comm_.device()),
@@ -55,6 +63,9 @@ ProcessReport Trainer::report() {
                        .reduce_wait_ms = reduce.waited_ms / steps,
                        .publish_wait_ms = publish.waited_ms / steps,
                        .busy_ms = (ms - data_wait_ms - reduce.waited_ms - publish.waited_ms) / steps},
+          .times = {.forward_ms = (clock.total_ms(StepPart::kForward) - interval_.forward_ms) / steps,
+                    .backward_ms = (clock.total_ms(StepPart::kBackward) - interval_.backward_ms) / steps,
+                    .optimizer_ms = (clock.total_ms(StepPart::kOptimizer) - interval_.optimizer_ms) / steps},
           .memory = memory};
 }
 
@@ -136,13 +147,15 @@ bool Trainer::log_interval(int64_t done) {
   const double steps = static_cast<double>(interval_.steps);
   const double loss = mean_loss(gathered.losses);
   if (metrics_) {
-    TrainRecord record{
-        .step = done,
-        .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
-        .loss = loss,
-        .lr = lr_of(done - 1),
-        .samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds,
-        .step_ms = seconds * 1e3 / steps};
+    const double samples_per_s = static_cast<double>(interval_.steps * steps_.samples_per_step) / seconds;
+    TrainRecord record{.step = done,
+                       .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+                       .loss = loss,
+                       .lr = lr_of(done - 1),
+                       .samples_per_s = samples_per_s,
+                       .flops_per_s = flops_per_s(samples_per_s),
+                       .step_ms = seconds * 1e3 / steps};
+    if (peak_flops_per_s_) record.utilization = record.flops_per_s / (*peak_flops_per_s_ * comm_.size());
     add_reports(record, gathered.processes);
     metrics_->append(record);
     show_progress(record);
@@ -152,6 +165,16 @@ bool Trainer::log_interval(int64_t done) {
   }
   begin_interval();
   return gathered.processes.front().save_is_due != 0;
+}
+
+/// Training FLOPs of the plan, without those that are computed again (train.checkpoint_activations): each
+/// worker has as many samples of a step.
+double Trainer::flops_per_s(double samples_per_s) const {
+  const SubnetPlan& plan = experiment_.plan;
+  double flops = 0;
+  for (int worker = 0; worker < plan.workers; ++worker)
+    flops += plan.worker_flops(worker);
+  return samples_per_s * flops / plan.workers;
 }
 
 void Trainer::warn_of_slow_data(double step_ms, double wait_ms) {

@@ -47,18 +47,33 @@ def compare_runs(run_dir, data, model, optimizer, precision, steps, batch_size, 
 
     model = model.to(TORCH_TYPE[precision])
     harness.load_values(model, harness.checkpoint_values(run_dir, 0, model))
-    expected, expected_buffers = oracle.train(
+    expected, correct, expected_buffers = oracle.train(
         model, make_optimizer(model, optimizer), regime, batches, steps, clip_norm, learning_rate
     )
     actual = harness.trace_losses(run_dir)
     assert len(actual) == steps * plan["workers"]
     for (step, worker), loss in expected.items():
         assert actual[step, worker, 0] == pytest.approx(loss, rel=0, abs=TOLERANCE[precision]), (step, worker)
+    if labels.ndim == 1:
+        compare_accuracies(run_dir, correct, {key: len(indices) for key, indices in samples.items()})
     final = harness.checkpoint_values(run_dir, steps, model)
     for name, parameter in model.named_parameters():
         difference = (final[name] - parameter.detach().flatten()).abs().max().item()
         assert difference <= TOLERANCE[precision], (name, difference)
     compare_buffers(harness.checkpoint_buffer_pieces(run_dir, steps), expected_buffers, model, regime, precision)
+
+
+def compare_accuracies(run_dir, correct, images):
+    """Of every line of the metrics, over its steps and all workers."""
+    begin = 0
+    for line in harness.json_lines(run_dir / "metrics.jsonl"):
+        if line["kind"] != "train":
+            continue
+        right = sum(count for (step, _), count in correct.items() if begin < step <= line["step"])
+        seen = sum(count for (step, *_), count in images.items() if begin < step <= line["step"])
+        assert line["accuracy"] == right / seen, line
+        begin = line["step"]
+    assert begin > 0
 
 
 def compare_buffers(actual, expected, model, regime, precision):

@@ -154,9 +154,9 @@ class Regime:
 
 def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=None):
     """The method, written out. batches(step, worker) -> list of micro-batches (inputs, labels). learning_rate(step),
-    where it is not constant. Returns (step, worker) -> loss, steps from 1, and each worker's own BatchNorm
-    statistics, which mean nothing for hidden units that it does not have."""
-    losses = {}
+    where it is not constant. Returns (step, worker) -> loss, steps from 1; (step, worker) -> how many predictions were right;
+    and each worker's own BatchNorm statistics, which mean nothing for hidden units that it does not have."""
+    losses, correct = {}, {}
     workers = range(regime.workers)
     buffers = [{name: b.clone() for name, b in model.named_buffers()} for _ in workers]
     parameters = dict(model.named_parameters())
@@ -171,6 +171,8 @@ def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=N
                 logits = model.run(buffers[worker], inputs, masks, regime.construction)
                 loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten())
                 losses[step, worker] = losses.get((step, worker), 0) + loss.item() / len(micro_batches)
+                right = (logits.max(-1).indices == labels).sum().item()
+                correct[step, worker] = correct.get((step, worker), 0) + right
                 gradients = torch.autograd.grad(loss, parameters.values(), allow_unused=True)
                 for name, gradient in zip(parameters, gradients):
                     if gradient is not None:
@@ -184,4 +186,4 @@ def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=N
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step)
         optimizer.step()
-    return losses, buffers
+    return losses, correct, buffers

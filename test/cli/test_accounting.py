@@ -19,6 +19,11 @@ def run_with(folder, name, data, processes=2, **train):
     )
     lines = harness.json_lines(run / "metrics.jsonl")
     plan = json.loads((run / "plan.json").read_text())
+    flops = sum(worker["flops_per_sample"] for worker in plan["per_worker"]) / len(plan["per_worker"])
+    for line in lines:
+        if line["kind"] == "train":
+            assert line["flops_per_s"] == pytest.approx(line["samples_per_s"] * flops, rel=1e-12)
+            assert harness.DEVICE == "cuda" or "utilization" not in line
     return run, plan["per_process"], [line for line in lines if line["kind"] == "train"], harness.last_eval(run)
 
 
@@ -31,6 +36,15 @@ def assert_same_bits(one, other):
     ours, theirs = harness.checkpoint_pieces(one, 6), harness.checkpoint_pieces(other, 6)
     assert ours.keys() == theirs.keys() and len(ours) > 20
     assert all(ours[key].equal(theirs[key]) for key in ours)
+
+
+def check_times(line):
+    """The parts of a step are no longer than the step."""
+    times, exchange = line["times"], line["exchange"]
+    waits = [a + b for a, b in zip(exchange["reduce_wait_ms"], exchange["publish_wait_ms"])]
+    assert line["exchange_wait_ms"] == pytest.approx(sum(waits) / len(waits))
+    for parts in zip(times["forward_ms"], times["backward_ms"], times["optimizer_ms"]):
+        assert min(parts) > 0 and sum(parts) <= line["step_ms"] * 1.01
 
 
 def test_exchanges_and_memory(tmp_path, data):
@@ -48,6 +62,7 @@ def test_exchanges_and_memory(tmp_path, data):
         assert line["bytes_sent"] == exchange["reduce_bytes"][0] + exchange["publish_bytes"][0]
         assert 0 <= line["overlap"] <= 1
         assert exchange["busy_ms"][line["slowest_rank"]] == max(exchange["busy_ms"]) <= line["step_ms"] * 1.01
+        check_times(line)
         for rank, cost in enumerate(planned):
             assert memory["optimizer_bytes"][rank] == cost["optimizer_bytes"]
             batch_norm_bytes = memory["weights_bytes"][rank] - cost["parameter_bytes"]

@@ -20,8 +20,9 @@ SMALL = {
 }
 TRAIN_KEYS = [
     "loss", "lr", "epoch", "samples_per_s", "step_ms", "data_wait_ms", "peak_process_memory_bytes",
-    "peak_tensor_memory_bytes", "bytes_sent", "overlap",
+    "peak_tensor_memory_bytes", "bytes_sent", "overlap", "accuracy", "flops_per_s", "exchange_wait_ms",
 ]
+TIME_KEYS = ["forward_ms", "backward_ms", "optimizer_ms"]  # by rank; TensorBoard shows means
 EVAL_KEYS = ["accuracy", "loss", "accuracy_uncorrected", "loss_uncorrected", "eval_s"]
 SUBNETWORK_KEYS = ["subnetwork_loss", "subnetwork_accuracy"]  # TensorBoard shows means
 KEYS = {"train": TRAIN_KEYS, "eval": EVAL_KEYS, "checkpoint": ["save_s"], "start": []}
@@ -40,6 +41,8 @@ def expected_scalars(run_dir):
             expected.setdefault(tag, []).append((step, np.float32(value)))
 
     for line in harness.json_lines(run_dir / "metrics.jsonl"):
+        for key in TIME_KEYS if line["kind"] == "train" else []:
+            add(f"train/{key}", line["step"], np.mean(line["times"][key]))
         for key in KEYS[line["kind"]]:
             add(f"{line['kind']}/{key}", line["step"], line.get(key))
         for key in SUBNETWORK_KEYS:
@@ -63,7 +66,7 @@ def test_scalars_are_those_of_the_metrics(tmp_path, data):
     expected = expected_scalars(run_dir)
     assert set(expected) == {f"{kind}/{key}" for kind, keys in KEYS.items() for key in keys} | {
         f"eval/{key}" for key in SUBNETWORK_KEYS
-    }
+    } | {f"train/{key}" for key in TIME_KEYS}
     assert [step for step, _ in expected["train/loss"]] == list(range(5, 45, 5))
     assert [step for step, _ in expected["eval/loss"]] == [10, 20, 30, 40]
     assert shown_scalars(run_dir) == expected

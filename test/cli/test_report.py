@@ -68,6 +68,15 @@ def measures(run):
         "peak_tensor_memory_bytes": max(max(of_line) for of_line in held.values()),
         "step_ms": statistics.median(line["step_ms"] for line in train[1:]),
         "samples_per_s": statistics.median(line["samples_per_s"] for line in train[1:]),
+        "training_accuracy": train[-1]["accuracy"],
+        "flops_per_s": statistics.median(
+            line["samples_per_s"] * statistics.mean(worker["flops_per_sample"] for worker in plan["per_worker"])
+            for line in train[1:]
+        ),
+        "exchange_wait_ms": statistics.median(
+            np.mean(np.add(line["exchange"]["reduce_wait_ms"], line["exchange"]["publish_wait_ms"])) for line in train[1:]
+        ),
+        "data_wait_ms": statistics.median(line["data_wait_ms"] for line in train[1:]),
         "sent_bytes_per_step": statistics.median(
             np.mean(np.add(line["exchange"]["reduce_bytes"], line["exchange"]["publish_bytes"])) for line in train[1:]
         ),

@@ -309,5 +309,13 @@ TEST_CASE("devices") {
   CHECK_THROWS_AS(device_profile("h1000", Precision::kFp32), UsageError);
 }
 
+TEST_CASE("GPUs are known by the driver's names of the modules") {
+  CHECK(data_sheet_flops_per_s("NVIDIA H100 80GB HBM3", Precision::kBf16) == 989e12);
+  CHECK(data_sheet_flops_per_s("NVIDIA A100-SXM4-80GB", Precision::kFp32) == 19.5e12);
+  CHECK(data_sheet_flops_per_s("NVIDIA B200", Precision::kFp64) == 37e12);
+  for (const char* other : {"", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GB200", "NVIDIA L4"})
+    CHECK_FALSE(data_sheet_flops_per_s(other, Precision::kBf16));
+}
+
 }  // namespace
 }  // namespace sdp

@@ -36,10 +36,15 @@ inline TrainRecord train_record(int64_t step, double loss, double step_ms) {
   record.epoch = 0.05 * static_cast<double>(step);
   record.loss = loss;
   record.samples_per_s = 32e3 / step_ms;
+  record.flops_per_s = 8e6 / step_ms;
   record.step_ms = step_ms;
   record.processes.peak_process_memory_bytes = 1 << 20;
-  record.exchange.ranks = {{.reduce_bytes = 100, .publish_bytes = 20},
-                           {.reduce_bytes = 300, .publish_bytes = 60}};
+  record.exchange.ranks = {{.reduce_bytes = 100, .publish_bytes = 20, .reduce_wait_ms = step_ms / 10},
+                           {.reduce_bytes = 300, .publish_bytes = 60, .publish_wait_ms = step_ms / 5}};
+  record.times.ranks = {
+      {.forward_ms = step_ms / 4, .backward_ms = step_ms / 2, .optimizer_ms = step_ms / 20},
+      {.forward_ms = step_ms / 8, .backward_ms = step_ms / 4, .optimizer_ms = step_ms / 40}};
+  record.processes.data_wait_ms = step_ms / 10;
   record.memory.ranks = {
       {{.weights = 100, .gradients = 10, .optimizer = 5, .activations = 1000, .buckets = 1}},
       {{.weights = 300, .gradients = 20, .optimizer = 5, .activations = 900, .buckets = 2}}};

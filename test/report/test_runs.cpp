@@ -168,6 +168,8 @@ TEST_CASE("measures of a run", "[study]") {
   run.train.push_back(train_record(30, 1, 40));
   run.train[0].memory.ranks[0].activations = 1;
   run.train[0].memory.ranks[1].activations = 7000;
+  run.train[1].accuracy = 0.25;
+  run.train[2].accuracy = 0.75;
   run.train[1].processes.peak_process_memory_bytes = 3 << 20;
   run.evals = {{.step = 20, .loss = 9, .accuracy = 0.1},
                {.step = 30,
@@ -192,6 +194,18 @@ TEST_CASE("measures of a run", "[study]") {
   CHECK(value_of(run, "training_flops") == 30.0 * 4 * 2 * (100 + 200 + 300 + 400));
   CHECK(value_of(run, "step_ms") == 30);  // without the first
   CHECK(value_of(run, "samples_per_s") == Approx((1600 + 800) / 2.0));
+  CHECK(value_of(run, "flops_per_s") == Approx((8e6 / 20 + 8e6 / 40) / 2));
+  CHECK(std::isnan(value_of(run, "utilization")));
+  run.train[1].utilization = 0.5;
+  run.train[2].utilization = 0.25;
+  CHECK(value_of(run, "utilization") == 0.375);
+  CHECK(value_of(run, "training_accuracy") == 0.75);  // of the last line
+  // Means over two processes, of a step of 30 ms.
+  CHECK(value_of(run, "forward_ms") == Approx((7.5 + 3.75) / 2));
+  CHECK(value_of(run, "backward_ms") == Approx((15 + 7.5) / 2));
+  CHECK(value_of(run, "exchange_wait_ms") == Approx((3 + 6) / 2.0));
+  CHECK(value_of(run, "optimizer_ms") == Approx((1.5 + 0.75) / 2));
+  CHECK(value_of(run, "data_wait_ms") == Approx(3));
   CHECK(value_of(run, "sent_bytes_per_step") == (100 + 300 + 20 + 60) / 2.0);
   CHECK(value_of(run, "peak_tensor_memory_bytes") == 7000 + 300 + 20 + 5 + 2);
   CHECK(value_of(run, "peak_tensor_memory_per_worker_bytes") ==

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "catch.h"
@@ -75,7 +76,21 @@ TEST_CASE("records go to both files; what is null in the line is no scalar", "[e
   EvalRecord eval = {.step = 4, .loss = 1, .accuracy = 0.5};
   eval.subnetwork_loss = {1, 2};
   eval.subnetwork_accuracy = {0.25, 0.5};
-  CHECK(scalars_of(train).size() == 9);  // not overlap
+  // Neither overlap, nor what is unset, nor what no process has told.
+  CHECK(scalars_of(train).size() == 10);
+  train.times.ranks = {{.forward_ms = 4, .optimizer_ms = 1}, {.forward_ms = 6, .optimizer_ms = 2}};
+  train.accuracy = 0.25;
+  const std::vector<Scalar> of_train = scalars_of(train);
+  CHECK(of_train.size() == 14);
+  const auto value_of = [&](std::string_view tag) {
+    const auto found = std::find_if(of_train.begin(), of_train.end(),
+                                    [&](const Scalar& scalar) { return scalar.tag == tag; });
+    REQUIRE(found != of_train.end());
+    return found->value;
+  };
+  CHECK(value_of("train/forward_ms") == 5);
+  CHECK(value_of("train/optimizer_ms") == 1.5);
+  CHECK(value_of("train/accuracy") == 0.25);
   const std::vector<Scalar> scalars = scalars_of(eval);
   REQUIRE(scalars.size() == 5);
   CHECK(scalars[2].tag == "eval/subnetwork_loss");

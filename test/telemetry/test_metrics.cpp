@@ -41,8 +41,11 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
       .step = 3,
       .epoch = 0.5,
       .loss = 2,
+      .accuracy = 0.75,
       .lr = 0.1,
       .samples_per_s = 1000,
+      .flops_per_s = 1e9,
+      .utilization = 0.5,
       .step_ms = 1.5,
       .processes = {.data_wait_ms = 0.25,
                     .skipped_samples = 2,
@@ -65,16 +68,21 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
                      .reduce_wait_ms = 0.25,
                      .publish_wait_ms = 0,
                      .busy_ms = 8}}},
+      .times = {{{.forward_ms = 4, .backward_ms = 8, .optimizer_ms = 0.5},
+                 {.forward_ms = 5, .backward_ms = 9, .optimizer_ms = 1}}},
       .memory = {{{{.weights = 20, .gradients = 30, .optimizer = 40, .activations = 10, .buckets = 50}},
                   {{.weights = 21, .gradients = 31, .optimizer = 41, .activations = 11, .buckets = 51}}}}};
   CHECK(
       to_json_line(train) ==
-      R"({"kind":"train","step":3,"epoch":0.5,"loss":2.0,"lr":0.1,"samples_per_s":1000.0,"step_ms":1.5,)"
+      R"({"kind":"train","step":3,"epoch":0.5,"loss":2.0,"accuracy":0.75,"lr":0.1,"samples_per_s":1000.0,)"
+      R"("flops_per_s":1000000000.0,"utilization":0.5,"step_ms":1.5,)"
       R"("data_wait_ms":0.25,"skipped_samples":2,"peak_process_memory_bytes":1234567890123,)"
       R"("peak_tensor_memory_bytes":155,"bytes_sent":42,)"
-      R"("overlap":0.75,"slowest_rank":1,"exchange":{"reduce_bytes":[1,2],"publish_bytes":[3,4],)"
+      R"("overlap":0.75,"slowest_rank":1,"exchange_wait_ms":0.625,)"
+      R"("exchange":{"reduce_bytes":[1,2],"publish_bytes":[3,4],)"
       R"("reduce_ms":[0.5,1.0],"publish_ms":[2.0,3.0],"reduce_wait_ms":[0.0,0.25],)"
-      R"("publish_wait_ms":[1.0,0.0],"busy_ms":[7.0,8.0]},"memory":{"weights_bytes":[20,21],)"
+      R"("publish_wait_ms":[1.0,0.0],"busy_ms":[7.0,8.0]},"times":{"forward_ms":[4.0,5.0],)"
+      R"("backward_ms":[8.0,9.0],"optimizer_ms":[0.5,1.0]},"memory":{"weights_bytes":[20,21],)"
       R"("gradients_bytes":[30,31],"optimizer_bytes":[40,41],"activations_bytes":[10,11],"buckets_bytes":[50,51]}})");
 
   EvalRecord eval = {.step = 3, .loss = 2.5, .accuracy = 0.75, .samples = 10, .test_samples = 40};

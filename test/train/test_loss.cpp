@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "catch.h"
 #include "test_device.h"
 #include "train/loss.h"
@@ -26,7 +28,7 @@ TEST_CASE("label smoothing mixes in the uniform distribution") {
   const at::Tensor expected =
       -(0.9 * log_p.gather(1, labels.unsqueeze(1)).squeeze(1) + 0.1 * log_p.mean(1)).mean();
   const TensorBatch batch{.labels = labels};
-  CHECK(training_loss(logits, identity_head(), batch, spec).item<double>() ==
+  CHECK(training_loss(logits, identity_head(), batch, spec).loss.item<double>() ==
         Approx(expected.item<double>()).epsilon(1e-12));
 }
 
@@ -41,8 +43,26 @@ TEST_CASE("the loss of a mixed batch is that of its soft labels") {
   const at::Tensor soft = 0.3 * at::one_hot(batch.labels, 7).to(at::kDouble) +
                           0.7 * at::one_hot(batch.mixed_labels, 7).to(at::kDouble);
   const at::Tensor expected = at::cross_entropy_loss(logits, soft, {}, at::Reduction::Mean, -100, 0.1);
-  CHECK(training_loss(logits, identity_head(), batch, spec).item<double>() ==
+  CHECK(training_loss(logits, identity_head(), batch, spec).loss.item<double>() ==
         Approx(expected.item<double>()).epsilon(1e-12));
+}
+
+TEST_CASE("images in the class of their label are counted, mixed images and tokens are not") {
+  TrainSpec spec;
+  spec.precision = Precision::kFp64;
+  const at::Tensor logits = at::randn({64, 7}, doubles());
+  const at::Tensor labels = at::arange(64, doubles().dtype(at::kLong)).remainder(7);
+  const at::Tensor rows = logits.cpu();
+  int64_t expected = 0;
+  for (int64_t image = 0; image < 64; ++image) {
+    const double* const row = rows.const_data_ptr<double>() + 7 * image;
+    expected += std::max_element(row, row + 7) - row == image % 7;
+  }
+  CHECK(training_loss(logits, identity_head(), {.labels = labels}, spec).correct.item<int64_t>() == expected);
+  const TensorBatch mixed{.labels = labels, .mixed_labels = labels.roll(1), .mix = 0.3};
+  CHECK_FALSE(training_loss(logits, identity_head(), mixed, spec).correct.defined());
+  const TensorBatch tokens{.labels = labels.view({4, 16})};
+  CHECK_FALSE(training_loss(logits.view({4, 16, 7}), identity_head(), tokens, spec).correct.defined());
 }
 
 TEST_CASE("every token of a batch predicts the one after it") {
@@ -54,7 +74,7 @@ TEST_CASE("every token of a batch predicts the one after it") {
   CHECK(at::equal(batch.labels.cpu(), at::tensor({2, 3, 4, 6, 0, 1}, at::kLong).view({2, 3})));
   const at::Tensor logits = at::randn({2, 3, 7}, doubles());
   const at::Tensor expected = -at::log_softmax(logits, 2).gather(2, batch.labels.unsqueeze(2)).mean();
-  CHECK(training_loss(logits, identity_head(), batch, spec).item<double>() ==
+  CHECK(training_loss(logits, identity_head(), batch, spec).loss.item<double>() ==
         Approx(expected.item<double>()).epsilon(1e-12));
 }
 
