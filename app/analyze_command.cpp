@@ -1,7 +1,10 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 
 #include "analysis/analysis.h"
@@ -27,41 +30,61 @@ namespace {
 struct Subject {
   ExperimentSpec spec;
   std::optional<std::filesystem::path> saved_plan;
-  std::unique_ptr<Experiment> experiment;    ///< the run's; none at initialisation, as what follows
-  std::unique_ptr<CheckpointReader> reader;  ///< its newest checkpoint
+  std::unique_ptr<Experiment> experiment;  ///< the run's; none at initialisation, as what follows
+  std::unique_ptr<CheckpointReader> reader;
   std::unique_ptr<SavedFullModel> saved;
-  int64_t first_step = 0;
-  std::string words;
+  int64_t step = 0;
 };
 
 Subject at_initialisation(const SpecArguments& arguments) {
   Subject subject;
   subject.spec = load_spec(arguments.configs, arguments.overrides).spec;
-  subject.words = fmt::format("at initialisation (seed {})", subject.spec.seed);
   return subject;
 }
 
-Subject of_run(const RunArguments& run) {
+/// `step`: of one of its checkpoints, whose hashes are verified.
+Subject of_run(const RunArguments& run, int64_t step) {
   Subject subject;
   subject.spec = spec_of(run);
   subject.saved_plan = plan_of(run);
   subject.experiment = std::make_unique<Experiment>(experiment_of(subject.spec, run));
-  subject.reader = std::make_unique<CheckpointReader>(run.run_dir, std::nullopt, /*verify_hashes=*/true);
+  subject.reader = std::make_unique<CheckpointReader>(run.run_dir, step, /*verify_hashes=*/true);
   subject.saved = std::make_unique<SavedFullModel>(subject.experiment->plan, *subject.reader, subject.spec,
                                                    at::Device(at::kCPU));
-  subject.first_step = subject.reader->manifest().step;
-  subject.words = fmt::format("of {} at step {}", run.run_dir.string(), subject.first_step);
+  subject.step = step;
   return subject;
 }
 
-Subject subject_of(const AnalyzeArguments& arguments) {
+void check_subject(const AnalyzeArguments& arguments) {
   const bool has_config = !arguments.spec.configs.empty();
   if (has_config != arguments.run_dir.empty())
     throw UsageError(
         "analyze: expected either --config, for a model at initialisation, or --run, for a run's newest "
         "checkpoint.");
-  if (has_config) return at_initialisation(arguments.spec);
-  return of_run({.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides});
+  if (has_config && arguments.all_checkpoints)
+    throw UsageError("--all-checkpoints: a model at initialisation has none. Expected --run.");
+}
+
+/// Steps of the run's checkpoints that are analyzed, ascending; 0 at initialisation.
+std::vector<int64_t> steps_to_analyze(const AnalyzeArguments& arguments) {
+  if (arguments.run_dir.empty()) return {0};
+  const RunArguments run{.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides};
+  spec_of(run);  // says what is wrong with a folder that is no run's
+  const CheckpointStore store(arguments.run_dir);
+  if (std::vector<int64_t> steps = store.steps(); arguments.all_checkpoints && !steps.empty()) return steps;
+  return {CheckpointReader(arguments.run_dir, std::nullopt, /*verify_hashes=*/false).manifest().step};
+}
+
+Subject subject_of(const AnalyzeArguments& arguments, int64_t step) {
+  if (arguments.run_dir.empty()) return at_initialisation(arguments.spec);
+  return of_run({.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides}, step);
+}
+
+std::string words_of(const AnalyzeArguments& arguments, const ExperimentSpec& spec,
+                     const std::vector<int64_t>& steps) {
+  if (arguments.run_dir.empty()) return fmt::format("at initialisation (seed {})", spec.seed);
+  return fmt::format("of {} at step{} {}", arguments.run_dir.string(), steps.size() == 1 ? "" : "s",
+                     fmt::join(steps, ", "));
 }
 
 /// At initialisation all regimes (with owner sets out of a file, those of their construction); of a run its
@@ -77,6 +100,7 @@ std::vector<Regime> regimes_to_analyze(const AnalyzeArguments& arguments, const 
   return regimes;
 }
 
+/// Batches of the run's training order after its step.
 AnalysisOptions options_of(const AnalyzeArguments& arguments, const Subject& subject) {
   const auto check = [](const char* option, int64_t value) {
     if (value < 1) throw UsageError(fmt::format("{} {}: expected at least 1", option, value));
@@ -85,7 +109,7 @@ AnalysisOptions options_of(const AnalyzeArguments& arguments, const Subject& sub
   if (arguments.batch_size) check("--batch-size", *arguments.batch_size);
   return {.batch_size = arguments.batch_size.value_or(subject.spec.train.batch_size_per_worker),
           .batches = arguments.batches,
-          .first_step = subject.first_step};
+          .first_step = subject.step};
 }
 
 void make_folder(const std::filesystem::path& folder) {
@@ -115,9 +139,11 @@ ValuesOf values_of(const Subject& subject) {
 }  // namespace
 
 int analyze_command(const AnalyzeArguments& arguments) {
-  const Subject subject = subject_of(arguments);
-  const ExperimentSpec& spec = subject.spec;
-  const AnalysisOptions options = options_of(arguments, subject);
+  check_subject(arguments);
+  const std::vector<int64_t> steps = steps_to_analyze(arguments);
+  Subject subject = subject_of(arguments, steps.front());
+  const ExperimentSpec spec = subject.spec;
+  AnalysisOptions options = options_of(arguments, subject);
   std::vector<SubnetPlan> plans;
   for (const Regime regime : regimes_to_analyze(arguments, spec))
     plans.push_back(plan_of_regime(spec, regime, subject.saved_plan));
@@ -131,24 +157,29 @@ int analyze_command(const AnalyzeArguments& arguments) {
   const FeedSource source(*data, spec.data, spec.train.precision, device);
 
   std::printf("%s %s: %lld workers of coverage %s, %lld x %lld samples each, %s\n",
-              std::string(spec.model.name()).c_str(), subject.words.c_str(),
+              std::string(spec.model.name()).c_str(), words_of(arguments, spec, steps).c_str(),
               static_cast<long long>(spec.subnetwork.workers), spec.subnetwork.coverage.text.c_str(),
               static_cast<long long>(options.batches), static_cast<long long>(options.batch_size),
               std::string(name_of(spec.train.precision)).c_str());
   std::fflush(stdout);
   std::vector<RegimeAnalysis> analyses;
-  {
+  for (const int64_t step : steps) {
+    if (step != subject.step) subject = subject_of(arguments, step);
+    options = options_of(arguments, subject);
     Work work(line, "computing gradients", "batches");
-    analyses = analyze(
-        spec, std::move(plans), values_of(subject), source, options, device,
+    std::vector<RegimeAnalysis> of_step = analyze(
+        spec, plans, values_of(subject), source, options, device,
         [&](const std::string& message) { print_skipped(line, message); }, work.on_progress());
+    std::move(of_step.begin(), of_step.end(), std::back_inserter(analyses));
   }
   std::printf("\n%s", describe(analyses).c_str());
   if (arguments.out.empty()) return 0;
   write_file_atomically(arguments.out / "similarity.csv", similarity_csv(analyses));
   write_file_atomically(arguments.out / "deviation.csv", deviation_csv(analyses));
   write_figure(similarity_figure(analyses), arguments.out, "similarity");
+  write_figure(norm_figure(analyses), arguments.out, "norm");
   write_figure(deviation_figure(analyses), arguments.out, "deviation");
+  if (steps.size() > 1) write_figure(training_figure(analyses), arguments.out, "training");
   return 0;
 }
 

@@ -104,6 +104,7 @@ int report_command(const ReportArguments& arguments);
 struct AnalyzeArguments {
   SpecArguments spec;             ///< a model at initialisation; or
   std::filesystem::path run_dir;  ///< a run's newest checkpoint, with --set as for the commands above
+  bool all_checkpoints = false;   ///< of the run, each at its step
   std::optional<std::string> regimes;
   std::optional<int64_t> batch_size;
   int64_t batches = 1;

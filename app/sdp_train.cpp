@@ -152,15 +152,18 @@ int run(int argc, char** argv) {
   sdp::AnalyzeArguments analyze;
   CLI::App* analyze_app = app.add_subcommand(
       "analyze",
-      "gradients of subnetworks beside the full model's: cosine similarity of every layer, and the averaged "
-      "gradient's deviation against its bound");
+      "gradients of subnetworks beside the full model's: cosine similarity and norms of every layer, and the "
+      "averaged gradient's deviation against its bound");
   add_spec_options(*analyze_app, analyze.spec, /*required=*/false);
   analyze_app->add_option("--run", analyze.run_dir, "newest checkpoint of a run, instead of --config");
+  analyze_app->add_flag("--all-checkpoints", analyze.all_checkpoints,
+                        "every checkpoint of the run (checkpoint.keep_last says how many there are)");
   analyze_app->add_option("--regimes", analyze.regimes,
                           "of nsdp, bsdp, bbsdp, nbsdp (default: all; with --run: the run's)");
   analyze_app->add_option("--batch-size", analyze.batch_size,
                           "samples of a worker's batch (default: train.batch_size_per_worker)");
-  analyze_app->add_option("--batches", analyze.batches, "batches of each worker, averaged over (default: 1)");
+  analyze_app->add_option("--batches", analyze.batches,
+                          "batches of each worker: means, and in the tables spreads (default: 1)");
   analyze_app->add_option("--out", analyze.out, "folder to write tables (CSV) and figures (SVG) to");
 
   sdp::DataCheckArguments data_check;

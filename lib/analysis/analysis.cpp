@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 
 #include "model/slices.h"
@@ -26,20 +25,17 @@ std::vector<int> owned_units(const SubnetPlan& plan, int worker, const Parameter
   return {};
 }
 
-/// A mean over those that are numbers.
-struct MeanOfNumbers {
-  double sum = 0;
-  int64_t count = 0;
-
-  void add(double value) {
-    if (std::isnan(value)) return;
-    sum += value;
-    ++count;
-  }
-  double mean() const {
-    return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
-  }
+/// Of one layer and worker, by batch.
+struct LayerBatches {
+  std::vector<double> cosines;
+  std::vector<double> norms;
+  std::vector<double> full_norms;
 };
+
+double norm_of(const at::Tensor& gradient) {
+  const at::Tensor values = gradient.to(at::kDouble);
+  return std::sqrt(values.dot(values).item<double>());
+}
 
 /// What is summed up of one regime while workers and batches go by.
 class RegimeSums {
@@ -47,7 +43,7 @@ class RegimeSums {
   explicit RegimeSums(SubnetPlan plan)
       : plan_(std::move(plan)),
         layers_(layers_of(plan_.layout)),
-        cosines_(layers_.size(), std::vector<MeanOfNumbers>(plan_.workers)),
+        gradients_(layers_.size(), std::vector<LayerBatches>(plan_.workers)),
         deviations_(plan_.units.size()) {}
 
   const SubnetPlan& plan() const { return plan_; }
@@ -59,13 +55,14 @@ class RegimeSums {
   }
 
   void add(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {
-    add_cosines(worker, subnetwork, full_model);
+    add_layers(worker, subnetwork, full_model);
     for (int unit = 0; unit < static_cast<int>(plan_.units.size()); ++unit)
       add_unit(worker, unit, subnetwork, full_model);
   }
 
   void end_batch() {
     ++batches_;
+    cosines_.push_back(cosine_of_batch());
     for (size_t u = 0; u < sums_.size(); ++u) {
       const Deviation of_batch = sums_[u].result();
       deviations_[u].squared += of_batch.squared;
@@ -73,21 +70,23 @@ class RegimeSums {
     }
   }
 
-  RegimeAnalysis result() &&;
+  RegimeAnalysis result(int64_t step) &&;
 
  private:
-  void add_cosines(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model);
+  void add_layers(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model);
   void add_unit(int worker, int unit, const WorkerModel& subnetwork, const WorkerModel& full_model);
+  double cosine_of_batch() const;
 
   SubnetPlan plan_;
   std::vector<int> layers_;
-  std::vector<std::vector<MeanOfNumbers>> cosines_;  ///< by depth and worker
-  std::vector<Deviation> deviations_;                ///< by unit, summed over batches
-  std::vector<DeviationSum> sums_;                   ///< by unit, of this batch
+  std::vector<std::vector<LayerBatches>> gradients_;  ///< by depth and worker
+  std::vector<double> cosines_;                       ///< by batch
+  std::vector<Deviation> deviations_;                 ///< by unit, summed over batches
+  std::vector<DeviationSum> sums_;                    ///< by unit, of this batch
   int64_t batches_ = 0;
 };
 
-void RegimeSums::add_cosines(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {
+void RegimeSums::add_layers(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {
   for (size_t depth = 0; depth < layers_.size(); ++depth) {
     std::vector<at::Tensor> own;
     std::vector<at::Tensor> full;
@@ -95,7 +94,12 @@ void RegimeSums::add_cosines(int worker, const WorkerModel& subnetwork, const Wo
       own.push_back(subnetwork.piece_gradient(layers_[depth], unit));
       full.push_back(piece_of(full_model, plan_, layers_[depth], unit));
     }
-    if (!own.empty()) cosines_[depth][worker].add(cosine_between(at::cat(own), at::cat(full)));
+    if (own.empty()) continue;
+    const at::Tensor of_subnetwork = at::cat(own), of_full_model = at::cat(full);
+    LayerBatches& batches = gradients_[depth][worker];
+    batches.cosines.push_back(cosine_between(of_subnetwork, of_full_model));
+    batches.norms.push_back(norm_of(of_subnetwork));
+    batches.full_norms.push_back(norm_of(of_full_model));
   }
 }
 
@@ -113,8 +117,21 @@ void RegimeSums::add_unit(int worker, int unit, const WorkerModel& subnetwork,
   sums_[unit].add(at::cat(full), owns ? at::cat(own) : at::Tensor());
 }
 
-RegimeAnalysis RegimeSums::result() && {
+/// Of the last batch, mean over layers of the mean over workers.
+double RegimeSums::cosine_of_batch() const {
+  std::vector<double> of_layers;
+  for (const std::vector<LayerBatches>& layer : gradients_) {
+    std::vector<double> of_workers;
+    for (const LayerBatches& worker : layer)
+      if (!worker.cosines.empty()) of_workers.push_back(worker.cosines.back());
+    of_layers.push_back(spread_of(of_workers).mean);
+  }
+  return spread_of(of_layers).mean;
+}
+
+RegimeAnalysis RegimeSums::result(int64_t step) && {
   RegimeAnalysis analysis;
+  analysis.step = step;
   analysis.regime = {plan_.construction, plan_.masking};
   for (size_t depth = 0; depth < layers_.size(); ++depth) {
     const ParameterLayout& layer = plan_.layout.parameters[layers_[depth]];
@@ -123,12 +140,16 @@ RegimeAnalysis RegimeSums::result() && {
       for (const int unit : owned_units(plan_, worker, layer))
         elements += plan_.elements_of(layer, unit);
       if (elements == 0) continue;
-      analysis.similarity.push_back({.depth = static_cast<int>(depth),
-                                     .worker = worker,
-                                     .cosine = cosines_[depth][worker].mean(),
-                                     .elements = elements});
+      const LayerBatches& batches = gradients_[depth][worker];
+      analysis.layers.push_back({.depth = static_cast<int>(depth),
+                                 .worker = worker,
+                                 .cosine = spread_of(batches.cosines),
+                                 .norm = spread_of(batches.norms),
+                                 .full_norm = spread_of(batches.full_norms),
+                                 .elements = elements});
     }
   }
+  analysis.cosine = spread_of(cosines_);
   for (const Deviation& sum : deviations_)
     analysis.deviation.push_back({.squared = sum.squared / static_cast<double>(batches_),
                                   .bound = sum.bound / static_cast<double>(batches_)});
@@ -195,7 +216,7 @@ std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<Subn
   }
   std::vector<RegimeAnalysis> analyses;
   for (RegimeSums& regime : regimes)
-    analyses.push_back(std::move(regime).result());
+    analyses.push_back(std::move(regime).result(options.first_step));
   return analyses;
 }
 

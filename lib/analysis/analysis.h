@@ -18,7 +18,7 @@ namespace sdp {
 
 struct AnalysisOptions {
   int64_t batch_size = 1;  ///< samples of one worker's batch
-  int64_t batches = 1;     ///< of each worker; results are means over them
+  int64_t batches = 1;     ///< of each worker
   int64_t first_step = 0;  ///< of the training order, in steps of `batch_size` samples for each worker
 };
 
@@ -26,8 +26,10 @@ struct AnalysisOptions {
 struct RegimeAnalysis {
   Regime regime;
   SubnetPlan plan;
-  std::vector<LayerCosine> similarity;  ///< by depth, then by worker
-  std::vector<Deviation> deviation;     ///< by unit
+  int64_t step = 0;                    ///< AnalysisOptions::first_step
+  std::vector<LayerGradients> layers;  ///< by depth, then by worker
+  Spread cosine;                       ///< mean over layers of the mean over workers; over the batches
+  std::vector<Deviation> deviation;    ///< by unit, means over the batches
 };
 
 /// Indices of the parameters that count as layers: the weights, in order of depth.

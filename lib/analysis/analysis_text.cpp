@@ -13,7 +13,6 @@ namespace {
 
 /// Layers and units in numbers; NaN and -1 where there is none that counts.
 struct Summary {
-  double mean = std::nan("");  ///< over layers, of the mean over workers
   double lowest = std::nan("");
   int lowest_depth = -1;
   double first = std::nan("");
@@ -21,24 +20,31 @@ struct Summary {
   double largest_ratio = std::nan("");
   int largest_unit = -1;
   int beyond_bound = 0;  ///< units
+  // Over layers, of the mean over workers.
+  double norm = std::nan("");
+  double full_norm = std::nan("");
 };
+
+double mean_over_layers(const RegimeAnalysis& analysis, Spread LayerGradients::*figure) {
+  std::vector<double> means;
+  for (const LayerSummary& layer : summarize(analysis.layers, figure))
+    means.push_back(layer.mean);
+  return spread_of(means).mean;
+}
 
 Summary summary_of(const RegimeAnalysis& analysis) {
   Summary summary;
-  const std::vector<LayerSimilarity> layers = summarize(analysis.similarity);
+  const std::vector<LayerSummary> layers = summarize(analysis.layers, &LayerGradients::cosine);
   summary.first = layers.front().mean;
   summary.last = layers.back().mean;
-  double sum = 0;
-  int counted = 0;
-  for (const LayerSimilarity& layer : layers) {
+  summary.norm = mean_over_layers(analysis, &LayerGradients::norm);
+  summary.full_norm = mean_over_layers(analysis, &LayerGradients::full_norm);
+  for (const LayerSummary& layer : layers) {
     if (std::isnan(layer.mean)) continue;
-    sum += layer.mean;
-    ++counted;
     if (summary.lowest_depth >= 0 && layer.mean >= summary.lowest) continue;
     summary.lowest = layer.mean;
     summary.lowest_depth = layer.depth;
   }
-  if (counted > 0) summary.mean = sum / counted;
   for (size_t u = 0; u < analysis.deviation.size(); ++u) {
     const double ratio = analysis.deviation[u].ratio();
     if (std::isnan(ratio)) continue;
@@ -63,16 +69,27 @@ std::string text_of(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.3f}", value);
 }
 
+/// Of several batches with their standard deviation.
+std::string text_of(const Spread& spread) {
+  if (std::isnan(spread.deviation)) return text_of(spread.mean);
+  return fmt::format("{:.3f} ± {:.3f}", spread.mean, spread.deviation);
+}
+
+std::string norm_text(double value) {
+  return std::isnan(value) ? "-" : fmt::format("{:.3g}", value);
+}
+
 std::string table_of(const std::vector<RegimeAnalysis>& analyses) {
   TextTable table({"regime", "mean cosine", "lowest layer", "", "first layer", "last layer",
-                   "largest deviation/bound", "of unit"});
+                   "largest deviation/bound", "of unit", "gradient norm", "full model's"});
   for (const RegimeAnalysis& analysis : analyses) {
     const Summary summary = summary_of(analysis);
     const SubnetPlan& plan = analysis.plan;
-    table.add_row({method_name(analysis.regime), text_of(summary.mean), text_of(summary.lowest),
+    table.add_row({label_of(analysis, analyses), text_of(analysis.cosine), text_of(summary.lowest),
                    summary.lowest_depth < 0 ? "-" : layer_name(plan, summary.lowest_depth),
                    text_of(summary.first), text_of(summary.last), text_of(summary.largest_ratio),
-                   summary.largest_unit < 0 ? "-" : unit_name(plan, summary.largest_unit)});
+                   summary.largest_unit < 0 ? "-" : unit_name(plan, summary.largest_unit),
+                   norm_text(summary.norm), norm_text(summary.full_norm)});
   }
   return table.str();
 }
@@ -96,15 +113,21 @@ std::string in_words(const RegimeAnalysis& analysis) {
       "gradients on the batches of all workers. The bound does not cover what forward masking changes: {} of "
       "{} "
       "units are beyond it.\n",
-      name, text_of(summary.mean), summary.beyond_bound, plan.units.size());
+      name, text_of(analysis.cosine.mean), summary.beyond_bound, plan.units.size());
 }
 
 }  // namespace
 
+std::string label_of(const RegimeAnalysis& analysis, const std::vector<RegimeAnalysis>& analyses) {
+  const std::string name = method_name(analysis.regime);
+  return analyses.front().step == analyses.back().step ? name
+                                                       : fmt::format("{} at step {}", name, analysis.step);
+}
+
 std::string describe(const std::vector<RegimeAnalysis>& analyses) {
   std::string text = table_of(analyses) + "\n";
   for (const RegimeAnalysis& analysis : analyses)
-    text += in_words(analysis);
+    if (analysis.step == analyses.back().step) text += in_words(analysis);
   const int workers = analyses.front().plan.workers;
   if (workers > 1)
     text += fmt::format("Of independent gradients, deviation/bound is 1/(n - 1) = {:.3f} on average.\n",
@@ -113,24 +136,29 @@ std::string describe(const std::vector<RegimeAnalysis>& analyses) {
 }
 
 std::string similarity_csv(const std::vector<RegimeAnalysis>& analyses) {
-  std::string text = "regime,layer,depth,worker,cosine,elements\n";
+  std::string text =
+      "regime,layer,depth,worker,cosine,elements,step,cosine_std,norm,norm_std,"
+      "full_norm,full_norm_std\n";
   for (const RegimeAnalysis& analysis : analyses)
-    for (const LayerCosine& layer : analysis.similarity)
-      text += fmt::format("{},{},{},{},{},{}\n", method_name(analysis.regime),
-                          layer_name(analysis.plan, layer.depth), layer.depth, layer.worker, layer.cosine,
-                          layer.elements);
+    for (const LayerGradients& layer : analysis.layers)
+      text +=
+          fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", method_name(analysis.regime),
+                      layer_name(analysis.plan, layer.depth), layer.depth, layer.worker, layer.cosine.mean,
+                      layer.elements, analysis.step, layer.cosine.deviation, layer.norm.mean,
+                      layer.norm.deviation, layer.full_norm.mean, layer.full_norm.deviation);
   return text;
 }
 
 std::string deviation_csv(const std::vector<RegimeAnalysis>& analyses) {
-  std::string text = "regime,unit,branch,begin,end,owners,deviation_squared,bound,ratio\n";
+  std::string text = "regime,unit,branch,begin,end,owners,deviation_squared,bound,ratio,step\n";
   for (const RegimeAnalysis& analysis : analyses) {
     for (size_t u = 0; u < analysis.deviation.size(); ++u) {
       const Unit& unit = analysis.plan.units[u];
       const Deviation& deviation = analysis.deviation[u];
-      text += fmt::format("{},{},{},{},{},{},{},{},{}\n", method_name(analysis.regime), u,
+      text += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", method_name(analysis.regime), u,
                           analysis.plan.layout.branches[unit.branch].name, unit.begin, unit.end,
-                          fmt::join(unit.owners, " "), deviation.squared, deviation.bound, deviation.ratio());
+                          fmt::join(unit.owners, " "), deviation.squared, deviation.bound, deviation.ratio(),
+                          analysis.step);
     }
   }
   return text;

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "analysis/analysis_text.h"
 
 namespace sdp {
 namespace {
@@ -12,27 +16,61 @@ std::string title_of(const std::string& what, const SubnetPlan& plan) {
                      plan.owners_per_unit);
 }
 
-Series series_of(const RegimeAnalysis& analysis) {
-  return {.name = method_name(analysis.regime), .has_markers = true};
-}
-
-}  // namespace
-
-Figure similarity_figure(const std::vector<RegimeAnalysis>& analyses) {
+/// One figure of every layer, a line for each analysis.
+Figure layer_figure(const std::vector<RegimeAnalysis>& analyses, Spread LayerGradients::*what) {
   const SubnetPlan& plan = analyses.front().plan;
-  Figure figure{.title = title_of("Gradients of subnetworks and of the full model", plan),
-                .y_label = "cosine similarity"};
+  Figure figure;
   for (const int layer : layers_of(plan.layout))
     figure.x_names.push_back(plan.layout.parameters[layer].name);
   for (const RegimeAnalysis& analysis : analyses) {
-    Series series = series_of(analysis);
-    for (const LayerSimilarity& layer : summarize(analysis.similarity)) {
+    Series series{.name = label_of(analysis, analyses), .has_markers = true};
+    for (const LayerSummary& layer : summarize(analysis.layers, what)) {
       series.x.push_back(layer.depth);
       series.y.push_back(layer.mean);
       series.y_error.push_back(layer.deviation);
     }
     figure.series.push_back(std::move(series));
   }
+  return figure;
+}
+
+}  // namespace
+
+Figure similarity_figure(const std::vector<RegimeAnalysis>& analyses) {
+  Figure figure = layer_figure(analyses, &LayerGradients::cosine);
+  figure.title = title_of("Gradients of subnetworks and of the full model", analyses.front().plan);
+  figure.y_label = "cosine similarity";
+  return figure;
+}
+
+Figure norm_figure(const std::vector<RegimeAnalysis>& analyses) {
+  Figure figure = layer_figure(analyses, &LayerGradients::norm);
+  figure.title = title_of("Gradients of subnetworks", analyses.front().plan);
+  figure.y_label = "norm of what a worker owns";
+  figure.log_y = true;
+  for (Series& series : figure.series)
+    series.y_error.clear();
+  return figure;
+}
+
+Figure training_figure(const std::vector<RegimeAnalysis>& analyses) {
+  Figure figure{.title = title_of("Gradients of subnetworks and of the full model", analyses.front().plan),
+                .x_label = "steps",
+                .y_label = "cosine similarity, mean over layers"};
+  for (const RegimeAnalysis& analysis : analyses) {
+    const std::string name = method_name(analysis.regime);
+    const auto same = std::find_if(figure.series.begin(), figure.series.end(),
+                                   [&](const Series& series) { return series.name == name; });
+    Series& series = same == figure.series.end()
+                         ? figure.series.emplace_back(Series{.name = name, .has_markers = true})
+                         : *same;
+    series.x.push_back(static_cast<double>(analysis.step));
+    series.y.push_back(analysis.cosine.mean);
+    series.y_error.push_back(analysis.cosine.deviation);
+  }
+  for (Series& series : figure.series)
+    if (std::none_of(series.y_error.begin(), series.y_error.end(), [](double x) { return std::isfinite(x); }))
+      series.y_error.clear();  // of one batch: no band in the legend
   return figure;
 }
 
@@ -44,7 +82,7 @@ Figure deviation_figure(const std::vector<RegimeAnalysis>& analyses) {
   for (const BranchLayout& branch : plan.layout.branches)
     figure.x_names.push_back(branch.name);
   for (const RegimeAnalysis& analysis : analyses) {
-    Series series = series_of(analysis);
+    Series series{.name = label_of(analysis, analyses), .has_markers = true};
     for (size_t u = 0; u < analysis.deviation.size(); ++u) {
       const Unit& unit = analysis.plan.units[u];
       const auto width = static_cast<double>(plan.layout.branches[unit.branch].hidden_width);

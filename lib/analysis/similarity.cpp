@@ -10,7 +10,7 @@
 namespace sdp {
 namespace {
 
-LayerSimilarity summary_of(int depth, const std::vector<double>& cosines) {
+LayerSummary summary_of(int depth, const std::vector<double>& cosines) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   if (cosines.empty()) return {.depth = depth, .mean = kNone, .min = kNone, .max = kNone, .deviation = kNone};
   const auto count = static_cast<double>(cosines.size());
@@ -38,13 +38,32 @@ double cosine_between(const at::Tensor& a, const at::Tensor& b) {
   return lengths == 0 ? std::numeric_limits<double>::quiet_NaN() : x.dot(y).item<double>() / lengths;
 }
 
-std::vector<LayerSimilarity> summarize(const std::vector<LayerCosine>& cosines) {
-  std::map<int, std::vector<double>> by_depth;
-  for (const LayerCosine& layer : cosines) {
-    std::vector<double>& counted = by_depth[layer.depth];
-    if (!std::isnan(layer.cosine)) counted.push_back(layer.cosine);
+Spread spread_of(const std::vector<double>& values) {
+  double sum = 0;
+  double count = 0;
+  for (const double value : values) {
+    if (std::isnan(value)) continue;
+    sum += value;
+    ++count;
   }
-  std::vector<LayerSimilarity> summaries;
+  Spread result;
+  if (count == 0) return result;
+  result.mean = sum / count;
+  double squares = 0;
+  for (const double value : values)
+    if (!std::isnan(value)) squares += (value - result.mean) * (value - result.mean);
+  if (count > 1) result.deviation = std::sqrt(squares / (count - 1));
+  return result;
+}
+
+std::vector<LayerSummary> summarize(const std::vector<LayerGradients>& layers,
+                                    Spread LayerGradients::*figure) {
+  std::map<int, std::vector<double>> by_depth;
+  for (const LayerGradients& layer : layers) {
+    std::vector<double>& counted = by_depth[layer.depth];
+    if (!std::isnan((layer.*figure).mean)) counted.push_back((layer.*figure).mean);
+  }
+  std::vector<LayerSummary> summaries;
   for (const auto& [depth, counted] : by_depth)
     summaries.push_back(summary_of(depth, counted));
   return summaries;

@@ -25,12 +25,22 @@ TEST_CASE("the cosine of two vectors") {
   CHECK(std::abs(cosine_between(ones, 3 * ones) - 1) < 1e-12);
 }
 
+TEST_CASE("mean and standard deviation of several values") {
+  const Spread three = spread_of({1, kNone, 2, 6});
+  CHECK(three.mean == 3);
+  CHECK(three.deviation == Approx(std::sqrt((4.0 + 1 + 9) / 2)));
+  CHECK(spread_of({5}).mean == 5);
+  CHECK(std::isnan(spread_of({5}).deviation));
+  CHECK(std::isnan(spread_of({kNone}).mean));
+}
+
 TEST_CASE("cosines of a layer are summed up over its workers") {
-  const std::vector<LayerSimilarity> layers = summarize({{.depth = 0, .worker = 0, .cosine = 0.5},
-                                                         {.depth = 0, .worker = 1, .cosine = kNone},
-                                                         {.depth = 0, .worker = 2, .cosine = -0.1},
-                                                         {.depth = 3, .worker = 1, .cosine = kNone},
-                                                         {.depth = 2, .worker = 1, .cosine = 1}});
+  const std::vector<LayerSummary> layers = summarize({{.depth = 0, .worker = 0, .cosine = {0.5}},
+                                                      {.depth = 0, .worker = 1, .cosine = {kNone}},
+                                                      {.depth = 0, .worker = 2, .cosine = {-0.1}},
+                                                      {.depth = 3, .worker = 1, .cosine = {kNone}},
+                                                      {.depth = 2, .worker = 1, .cosine = {1}}},
+                                                     &LayerGradients::cosine);
   REQUIRE(layers.size() == 3);
   CHECK(layers[0].depth == 0);
   CHECK(layers[0].mean == Approx(0.2));

@@ -124,9 +124,13 @@ def vector_of(gradients, elements):
     return torch.cat([gradients[name][where] for name, where in elements.items()]).numpy()
 
 
+def cosine(a, b):
+    return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+
+
 def expected(model, plan, rounds):
-    """(layer, worker) -> (cosine, elements), unit -> (deviation squared, bound); means over rounds of one batch for each
-    worker."""
+    """(layer, worker) -> ((cosine, norm, norm of the full model's) by round, elements), unit -> (deviation squared, bound),
+    means over rounds of one batch for each worker."""
     regime = oracle.Regime(plan)
     n, p = plan["workers"], plan["owners_per_unit"]
     units = [elements_of(model, plan, unit) for unit in plan["units"]]
@@ -143,17 +147,19 @@ def expected(model, plan, rounds):
                 if not is_layer(name, parameter) or mask.sum() == 0:
                     continue
                 a, b = (gradient[worker][name][mask > 0].numpy() for gradient in (own, full))
-                cosines.setdefault((name, worker), []).append(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+                cosines.setdefault((name, worker), []).append((cosine(a, b), np.linalg.norm(a), np.linalg.norm(b)))
                 elements[name, worker] = int(mask.sum())
         for index, unit in enumerate(plan["units"]):
             g = np.stack([vector_of(gradients, units[index]) for gradients in full])
             estimate = np.mean([vector_of(own[k], units[index]) for k in unit["owners"]], axis=0)
             deviations[index, 0] += np.sum((estimate - g.mean(0)) ** 2) / len(rounds)
             deviations[index, 1] += (1 - p / n) / p * np.sum((g - g.mean(0)) ** 2) / len(rounds)
-    return {key: (np.mean(values), elements[key]) for key, values in cosines.items()}, deviations
+    return {key: (np.array(values), elements[key]) for key, values in cosines.items()}, deviations
 
 
-def compare(similarity, deviation, regime, model, plan, rounds):
+def compare(similarity, deviation, regime, model, plan, rounds, step=None):
+    if step is not None:
+        similarity, deviation = ([row for row in rows if row["step"] == str(step)] for rows in (similarity, deviation))
     cosines, deviations = expected(model, plan, rounds)
     rows = [row for row in similarity if row["regime"] == regime]
     assert {(row["layer"], int(row["worker"])) for row in rows} == cosines.keys()
@@ -161,8 +167,14 @@ def compare(similarity, deviation, regime, model, plan, rounds):
     layers = [name for name, parameter in model.named_parameters() if is_layer(name, parameter)]
     assert {(row["layer"], int(row["depth"])) for row in rows} == {(name, i) for i, name in enumerate(layers)}
     for row in rows:
-        cosine, elements = cosines[row["layer"], int(row["worker"])]
-        assert float(row["cosine"]) == pytest.approx(cosine, rel=0, abs=TOLERANCE), row
+        by_round, elements = cosines[row["layer"], int(row["worker"])]
+        for column, values in zip(("cosine", "norm", "full_norm"), by_round.T):
+            assert float(row[column]) == pytest.approx(np.mean(values), rel=TOLERANCE, abs=TOLERANCE), (column, row)
+            if len(values) > 1:
+                spread = pytest.approx(np.std(values, ddof=1), rel=TOLERANCE, abs=TOLERANCE)
+                assert float(row[f"{column}_std"]) == spread, (column, row)
+            else:
+                assert row[f"{column}_std"] == "nan"
         assert int(row["elements"]) == elements, row
     rows = [row for row in deviation if row["regime"] == regime]
     assert len(rows) == len(plan["units"])
@@ -173,6 +185,15 @@ def compare(similarity, deviation, regime, model, plan, rounds):
         assert float(row["deviation_squared"]) == pytest.approx(squared, rel=TOLERANCE)
         assert float(row["bound"]) == pytest.approx(bound, rel=TOLERANCE)
         assert float(row["ratio"]) == pytest.approx(squared / bound, rel=TOLERANCE)
+    return cosines
+
+
+def over_batches(cosines):
+    """Mean over layers of the mean over workers, of each batch."""
+    by_layer = {}
+    for (layer, _), (by_round, _) in cosines.items():
+        by_layer.setdefault(layer, []).append(by_round[:, 0])
+    return np.mean([np.mean(workers, axis=0) for workers in by_layer.values()], axis=0)
 
 
 @pytest.fixture(scope="module")
@@ -192,36 +213,46 @@ def test_every_regime_at_initialisation(tmp_path, experiments, model, batches):
     similarity, deviation, printed = analyze(tmp_path, "--config", experiment.config, "--batches", batches)
     assert {row["regime"] for row in similarity} == {row["regime"] for row in deviation} == set(REGIMES)
     rounds = [experiment.batches(step) for step in range(batches)]
-    for regime in REGIMES:
-        compare(similarity, deviation, regime, experiment.model(0), experiment.plan(regime), rounds)
+    by_batch = {
+        regime: over_batches(compare(similarity, deviation, regime, experiment.model(0), experiment.plan(regime), rounds))
+        for regime in REGIMES
+    }
     for row in similarity:
         # The gradients of the full forward pass, and of another one.
         error = abs(float(row["cosine"]) - 1)
         assert error < 1e-12 if row["regime"] in ("B_b-SDP", "N_b-SDP") else error > 1e-9, row
     assert all(float(row["ratio"]) <= 1 for row in deviation if row["regime"] in ("B_b-SDP", "N_b-SDP"))
-    check_table(printed, similarity, deviation)
+    check_table(printed, similarity, deviation, by_batch)
     check_figures(tmp_path / "out")
 
 
-def check_table(printed, similarity, deviation):
-    """Mean over the layers of the mean over workers, the lowest layer, the first and the last; the largest ratio."""
+def check_table(printed, similarity, deviation, by_batch):
+    """Mean over the layers of the mean over workers and its spread over batches, the lowest layer, the first and the last;
+    the largest ratio; mean norms."""
     for regime in REGIMES:
-        by_layer = {}
+        by_layer, norms = {}, {}
         for row in similarity:
             if row["regime"] == regime:
                 by_layer.setdefault(row["layer"], []).append(float(row["cosine"]))
+                norms.setdefault(row["layer"], []).append((float(row["norm"]), float(row["full_norm"])))
         means = {layer: np.mean(cosines) for layer, cosines in by_layer.items()}
         ratio, unit = max((float(r["ratio"]), r) for r in deviation if r["regime"] == regime)
-        cells = next(line for line in printed.splitlines() if line.startswith(f"{regime} ")).split()
+        cells = re.split(r"\s{2,}", next(line for line in printed.splitlines() if line.startswith(f"{regime} ")).strip())
+        mean = [np.mean(by_batch[regime])]
+        if len(by_batch[regime]) > 1:
+            mean.append(np.std(by_batch[regime], ddof=1))
+        assert [float(number) for number in cells[1].split(" ± ")] == pytest.approx(mean, rel=0, abs=6e-4)
         first, last = list(means.values())[0], list(means.values())[-1]
-        numbers = [np.mean(list(means.values())), min(means.values()), first, last, ratio]
-        assert [float(cells[i]) for i in (1, 2, 4, 5, 6)] == pytest.approx(numbers, rel=0, abs=6e-4)
+        numbers = [min(means.values()), first, last, ratio]
+        assert [float(cells[i]) for i in (2, 4, 5, 6)] == pytest.approx(numbers, rel=0, abs=6e-4)
+        norm, full_norm = np.mean([np.mean(of_layer, axis=0) for of_layer in norms.values()], axis=0)
+        assert [float(cells[i]) for i in (8, 9)] == pytest.approx([norm, full_norm], rel=6e-3)
         assert means[cells[3]] == pytest.approx(min(means.values()), abs=1e-9)
         assert cells[7] == f"{unit['branch']}[{unit['begin']}:{unit['end']}]"
 
 
 def check_figures(folder):
-    for name in ("similarity", "deviation"):
+    for name in ("similarity", "norm", "deviation"):
         texts = list(xml.etree.ElementTree.parse(folder / f"{name}.svg").getroot().itertext())
         for regime in REGIMES:
             assert any(regime in text for text in texts), (name, regime)
@@ -245,6 +276,19 @@ def test_a_run(tmp_path, data, resnet):
     similarity, deviation, _ = analyze(tmp_path, "--run", run_dir, "--regimes", "bbsdp,nsdp")
     for regime in ("B_b-SDP", "N-SDP"):
         compare(similarity, deviation, regime, model, resnet.plan(regime), rounds)
+
+
+def test_all_checkpoints_of_a_run(tmp_path, resnet):
+    similarity, deviation, printed = analyze(tmp_path, "--run", resnet.run_dir, "--all-checkpoints", "--batch-size", 2)
+    steps = sorted(int(folder.name.removeprefix("step-")) for folder in (resnet.run_dir / "checkpoints").glob("step-*"))
+    assert len(steps) > 2 and steps == sorted({int(row["step"]) for row in similarity})
+    plan = json.loads((resnet.run_dir / "plan.json").read_text())
+    for step in steps[:2]:
+        compare(similarity, deviation, "B-SDP", resnet.model(step), plan, [resnet.batches(step, size=2)], step)
+    assert all(f"B-SDP at step {step}" in printed for step in steps)
+    for name, expected_texts in (("similarity", [f"B-SDP at step {step}" for step in steps]), ("training", ["steps"])):
+        texts = list(xml.etree.ElementTree.parse(tmp_path / "out" / f"{name}.svg").getroot().itertext())
+        assert all(text in texts for text in expected_texts), name
 
 
 def test_full_coverage_leaves_nothing_out(tmp_path, resnet):
@@ -272,6 +316,7 @@ REFUSALS = {
     "no data of a run": (["--run", "RUN", "--set", "data.path=/nowhere"], 3, "/nowhere"),
     "empty folder of data": (["--run", "RUN", "--set", "data.path=EMPTY"], 3, "data_batch_1.bin"),
     "batch too large": (["--config", "CONFIG", "--batch-size", "201"], 2, "--batch-size 201: .*200 samples"),
+    "checkpoints of no run": (["--config", "CONFIG", "--all-checkpoints"], 2, "--all-checkpoints: .*--run"),
     "no batch": (["--config", "CONFIG", "--batches", "0"], 2, "--batches 0: expected at least 1"),
     "empty batch": (["--config", "CONFIG", "--batch-size", "0"], 2, "--batch-size 0: expected at least 1"),
     "no run": (["--run", "EMPTY"], 2, "expected the folder of a run"),
