@@ -15,6 +15,29 @@ at::ScalarType wide_type(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+/// LayerNorm computed in the parameters' type, wider than x's, of which x stays in its own type. ATen's own,
+/// on a widened x, would keep that.
+class WideLayerNorm : public torch::autograd::Function<WideLayerNorm> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias, double eps) {
+    const auto [y, mean, rstd] =
+        at::native_layer_norm(x.to(weight.scalar_type()), weight.sizes(), weight, bias, eps);
+    context->save_for_backward({x, mean, rstd, weight, bias});
+    return y.to(x.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[3];
+    const auto [of_x, of_weight, of_bias] = at::native_layer_norm_backward(
+        gradients[0].to(weight.scalar_type()), x.to(weight.scalar_type()), weight.sizes(), saved[1], saved[2],
+        weight, saved[4],
+        {context->needs_input_grad(0), context->needs_input_grad(1), context->needs_input_grad(2)});
+    return {of_x.defined() ? of_x.to(x.scalar_type()) : of_x, of_weight, of_bias, at::Tensor()};
+  }
+};
+
 class RmsNorm : public torch::autograd::Function<RmsNorm> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -77,6 +100,11 @@ class Rotate : public torch::autograd::Function<Rotate> {
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return RmsNorm::apply(x, weight, eps);
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  if (weight.scalar_type() != x.scalar_type()) return WideLayerNorm::apply(x, weight, bias, eps);
+  return at::layer_norm(x, weight.sizes(), weight, bias, eps);
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {

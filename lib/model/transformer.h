@@ -14,6 +14,10 @@ namespace sdp {
 /// 1 / sqrt(..) [B, T, 1] for the backward pass.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
+/// LayerNorm (Ba et al. 2016) over the last dimension, rounded to x's type at the end. x [.., W], weight and
+/// bias [W], which may be wider than x. Keeps x and, of each vector, mean and 1 / deviation.
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
+
 /// silu(gate) * up (Shazeer 2020), both [B, T, H]. Keeps gate and up.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 

@@ -1,42 +1,16 @@
 #include "model/swin/swin.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 
 #include "model/branch.h"
+#include "model/transformer.h"
 
 namespace sdp {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 constexpr double kLayerNormEps = 1e-5;
-
-/// LayerNorm computed in the parameters' type, wider than x's, of which x stays in its own type. ATen's own,
-/// on a widened x, would keep that.
-class WideLayerNorm : public torch::autograd::Function<WideLayerNorm> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias) {
-    const auto [y, mean, rstd] =
-        at::native_layer_norm(x.to(weight.scalar_type()), weight.sizes(), weight, bias, kLayerNormEps);
-    context->save_for_backward({x, mean, rstd, weight, bias});
-    return y.to(x.scalar_type());
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[3];
-    const auto [of_x, of_weight, of_bias] = at::native_layer_norm_backward(
-        gradients[0].to(weight.scalar_type()), x.to(weight.scalar_type()), weight.sizes(), saved[1], saved[2],
-        weight, saved[4],
-        {context->needs_input_grad(0), context->needs_input_grad(1), context->needs_input_grad(2)});
-    return {of_x.defined() ? of_x.to(x.scalar_type()) : of_x, of_weight, of_bias};
-  }
-};
 
 /// x [B, S, S, C] -> [B W, N, C], filled up with zeros to whole windows.
 at::Tensor to_windows(const at::Tensor& x, const SwinStage& stage, int64_t shift) {
@@ -209,8 +183,7 @@ void SwinT::unbind_branch(int branch) {
 }
 
 at::Tensor SwinT::layer_norm(const at::Tensor& x, const Norm& norm) {
-  if (norm.weight.scalar_type() != x.scalar_type()) return WideLayerNorm::apply(x, norm.weight, norm.bias);
-  return at::layer_norm(x, norm.weight.sizes(), norm.weight, norm.bias, kLayerNormEps);
+  return sdp::layer_norm(x, norm.weight, norm.bias, kLayerNormEps);
 }
 
 at::Tensor SwinT::attention_forward(const Block& block, const at::Tensor& x) const {
