@@ -6,33 +6,15 @@
 #include "model/conv.h"
 
 namespace sdp {
-namespace {
-
-constexpr double kBatchNormEps = 1e-5;
-
-BatchNorm bind_batch_norm(const TensorSource& source, const std::string& name, int part = 0) {
-  return {source.parameter(name + ".weight", part), source.parameter(name + ".bias", part),
-          source.buffer(name + ".running_mean", part), source.buffer(name + ".running_var", part)};
-}
 
 using Statistics = BatchNorm::Statistics;
-
-at::Tensor apply(const BatchNorm& bn, const at::Tensor& x, const ForwardMode& mode,
-                 Statistics statistics = Statistics::kUpdate) {
-  const bool leave = mode.training && statistics == Statistics::kLeave;
-  return at::batch_norm(x, bn.weight, bn.bias, leave ? at::Tensor() : bn.running_mean,
-                        leave ? at::Tensor() : bn.running_var, mode.training, mode.batch_norm_momentum,
-                        kBatchNormEps, /*cudnn_enabled=*/true);
-}
-
-}  // namespace
 
 bool ResNet18::Block::trains_on_input() const {
   if (has_projection) return true;
   return branch && !branch->parts.empty() && branch->parts.front().conv1.requires_grad();
 }
 
-ResNet18::ResNet18(const ResNetSpec& spec, const DropRates& drop) : spec_(spec), drop_(drop) {
+ResNet18::ResNet18(const ResNetSpec& spec, const DropRates& drop) : drop_(drop), stem_(spec.stem) {
   for (int stage = 1; stage <= 4; ++stage) {
     for (int i = 0; i < 2; ++i) {
       Block block;
@@ -45,24 +27,23 @@ ResNet18::ResNet18(const ResNetSpec& spec, const DropRates& drop) : spec_(spec),
 }
 
 void ResNet18::bind_shared(const TensorSource& source) {
-  conv1_ = source.parameter("conv1.weight");
-  bn1_ = bind_batch_norm(source, "bn1");
+  stem_.bind(source);
   fc_weight_ = source.parameter("fc.weight");
   fc_bias_ = source.parameter("fc.bias");
   for (Block& block : blocks_) {
     if (!block.has_projection) continue;
     block.projection = source.parameter(block.name + ".downsample.0.weight");
-    block.projection_bn = bind_batch_norm(source, block.name + ".downsample.1");
+    block.projection_bn = BatchNorm::bind(source, block.name + ".downsample.1");
   }
 }
 
 void ResNet18::bind_branch(int branch, const TensorSource& source) {
   Block& block = blocks_.at(branch);
-  Branch bound{.parts = {}, .bn2 = bind_batch_norm(source, block.name + ".bn2")};
+  Branch bound{.parts = {}, .bn2 = BatchNorm::bind(source, block.name + ".bn2")};
   for (int part = 0; part < source.parts(branch); ++part)
     bound.parts.push_back({.conv1 = source.parameter(block.name + ".conv1.weight", part),
                            .conv2 = source.parameter(block.name + ".conv2.weight", part),
-                           .bn1 = bind_batch_norm(source, block.name + ".bn1", part)});
+                           .bn1 = BatchNorm::bind(source, block.name + ".bn1", part)});
   block.branch = std::move(bound);
 }
 
@@ -75,7 +56,7 @@ at::Tensor ResNet18::branch_forward(const Block& block, const at::Tensor& x, int
   at::Tensor sum;  // [B, C, S, S]
   for (const Part& part : block.branch->parts) {
     const auto norm_relu = [part, mode, statistics](const at::Tensor& input, bool again) {
-      return at::relu(apply(part.bn1, input, mode, again ? Statistics::kLeave : statistics));
+      return at::relu(part.bn1.forward(input, mode, again ? Statistics::kLeave : statistics));
     };
     const at::Tensor c1 = conv2d(x, part.conv1, block.stride, 1);  // [B, H, S, S]
     const at::Tensor hidden = part.conv1.requires_grad() ? norm_relu(c1, false) : recomputed(norm_relu, c1);
@@ -86,7 +67,7 @@ at::Tensor ResNet18::branch_forward(const Block& block, const at::Tensor& x, int
     const int64_t size = (x.size(2) + block.stride - 1) / block.stride;
     sum = at::zeros({x.size(0), channels, size, size}, x.options());
   }
-  return apply(block.branch->bn2, sum, mode, statistics);
+  return block.branch->bn2.forward(sum, mode, statistics);
 }
 
 at::Tensor ResNet18::block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode) {
@@ -95,7 +76,7 @@ at::Tensor ResNet18::block_forward(size_t index, const at::Tensor& x, const Forw
   if (mode.before_branch) mode.before_branch(branch);
   at::Tensor out = x;  // P(x)
   if (block.has_projection)
-    out = apply(block.projection_bn, conv2d(x, block.projection, block.stride, 0), mode);
+    out = block.projection_bn.forward(conv2d(x, block.projection, block.stride, 0), mode);
   // x comes out of a relu: without a branch and a projection, relu(P(x)) is x.
   const bool is_identity = !block.branch && !block.has_projection;
   if (block.branch) {
@@ -118,11 +99,7 @@ bool ResNet18::is_kept(size_t next, const ForwardMode& mode) const {
 }
 
 at::Tensor ResNet18::features(const at::Tensor& images, const ForwardMode& mode) {
-  const bool imagenet = spec_.stem == Stem::kImageNet;
-  at::Tensor x = conv2d(images, conv1_, imagenet ? 2 : 1, imagenet ? 3 : 1);  // [B, W, S, S]
-  x = apply(bn1_, x, mode);
-  x = imagenet || is_kept(0, mode) ? at::relu(x) : relu_keeping_bits(x);
-  if (imagenet) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
+  at::Tensor x = stem_.forward(images, mode, is_kept(0, mode));  // [B, W, S, S]
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = block_forward(i, x, mode);
   return at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);  // [B, 8 W]

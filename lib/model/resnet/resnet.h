@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "model/conv_stem.h"
 #include "model/model.h"
 #include "model/resnet/resnet_spec.h"
 
@@ -9,12 +10,6 @@ namespace sdp {
 
 // Letters in the comments: B batch, S height and width, W stem width, C channels of a stage, H channels of a
 // part between the convolutions of a branch.
-
-struct BatchNorm {
-  enum class Statistics { kUpdate, kLeave };  ///< the running ones, in training
-
-  at::Tensor weight, bias, running_mean, running_var;  // [C]
-};
 
 /// torchvision.models.resnet18 (BasicBlock x [2, 2, 2, 2]); layouts in model/layouts.h.
 class ResNet18 : public Model {
@@ -52,10 +47,8 @@ class ResNet18 : public Model {
   /// Whether somebody keeps the output of the blocks before `next` anyway.
   bool is_kept(size_t next, const ForwardMode& mode) const;
 
-  const ResNetSpec spec_;
   const DropRates drop_;
-  at::Tensor conv1_;  // [W, 3, 3, 3] or [W, 3, 7, 7]
-  BatchNorm bn1_;
+  ConvStem stem_;
   at::Tensor fc_weight_, fc_bias_;  // [num_classes, 8 W], [num_classes]
   std::vector<Block> blocks_;
 };

@@ -62,22 +62,7 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
 ModelLayout layout_of(const ResNetSpec& spec, int64_t) {
   LayoutBuilder builder;
   const int64_t width = *spec.width * *spec.width_multiplier;
-  int64_t size = spec.image_size.value();
-  const bool imagenet = spec.stem == Stem::kImageNet;
-  const int64_t input_elements = kImageChannels * size * size;
-  if (imagenet) size = (size + 1) / 2;
-  builder.convolution("conv1", kImageChannels, width, imagenet ? 7 : 3, imagenet ? 2 : 1, size * size, {},
-                      /*first=*/true);
-  builder.batch_norm("bn1", width, size * size, {});
-  builder.operation({.kind = OperationKind::kRelu, .rows = size * size, .in = width}, {});
-  builder.saved().elements +=
-      static_cast<double>(input_elements + width * size * size);  // input, bn1's input
-  if (imagenet) {
-    builder.saved().elements += static_cast<double>(width * size * size);  // max-pool's input
-    builder.operation({.kind = OperationKind::kMaxPool, .rows = size * size, .in = width}, {});
-    size = (size + 1) / 2;
-    builder.saved().bytes += 8.0 * static_cast<double>(width * size * size);  // and its indices, int64
-  }
+  int64_t size = add_stem(builder, spec.stem, width, *spec.image_size);
   int64_t in = width;
   int block = 0;
   for (int stage = 0; stage < 4; ++stage) {
@@ -85,7 +70,7 @@ ModelLayout layout_of(const ResNetSpec& spec, int64_t) {
     for (int i = 0; i < 2; ++i) {
       const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i);
       size = add_basic_block(builder, name, block, in, out, size, stage > 0 && i == 0 ? 2 : 1,
-                             /*follows_pooling=*/imagenet && block == 0);
+                             /*follows_pooling=*/spec.stem == Stem::kImageNet && block == 0);
       ++block;
       in = out;
     }

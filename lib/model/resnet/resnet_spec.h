@@ -3,11 +3,9 @@
 #include <array>
 
 #include "model/model_row.h"
+#include "model/stem.h"
 
 namespace sdp {
-
-enum class Stem { kCifar, kImageNet };
-SDP_ENUM_NAMES(Stem, {Stem::kCifar, "cifar"}, {Stem::kImageNet, "imagenet"})
 
 /// ResNet-18 (He et al. 2016) with torchvision's names: torchvision.models.resnet18. Stages have width, 2, 4
 /// and 8 times width channels. Stem cifar: 3x3 convolution, stride 1, no pooling. WideResNet-18 (after

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "model/batch_norm.h"
+#include "model/stem.h"
+
+namespace sdp {
+
+/// The forward pass of model/stem.h.
+class ConvStem {
+ public:
+  explicit ConvStem(Stem stem) : stem_(stem) {}
+  void bind(const TensorSource& source);
+  /// images [B, 3, S, S] -> [B, W, S', S']. `is_kept`: whether somebody keeps the result anyway.
+  at::Tensor forward(const at::Tensor& images, const ForwardMode& mode, bool is_kept) const;
+
+ private:
+  Stem stem_;
+  at::Tensor conv1_;  // [W, 3, 3, 3] or [W, 3, 7, 7]
+  BatchNorm bn1_;
+};
+
+}  // namespace sdp
