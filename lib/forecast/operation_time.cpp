@@ -138,6 +138,7 @@ class Passes {
   Passes(int64_t samples, bool checkpoint_activations, const OperationTimes& times, ComputeTime& time)
       : samples_(samples), checkpoints_(checkpoint_activations), times_(times), time_(time) {}
 
+  void forward(const Operation& operation) { time_.forward_s += times_(operation, Pass::kForward, samples_); }
   void shared(const Operation& operation) { owned(operation, /*in_branch=*/false); }
   void owned(const Operation& operation, bool in_branch = true) {
     const double forward_s = times_(operation, Pass::kForward, samples_);
@@ -164,10 +165,16 @@ void add_branch(Passes& passes, const SubnetPlan& plan, int worker, int index) {
   const BranchLayout& branch = plan.layout.branches[index];
   const int64_t owned = plan.owned_width(worker, index);
   const int64_t frozen = plan.frozen_width(worker, index);
-  if (owned + frozen == 0) return;
+  if (owned + frozen == 0 && plan.construction == Construction::kBlock) return;
   // What is not sliced belongs to the unit, or in neuron construction to all workers.
   const bool trains_whole = owned > 0 || plan.construction == Construction::kNeuron;
   for (const Operation& operation : branch.operations) {
+    if (owned + frozen == 0) {
+      // A worker without a slice runs the products that are not sliced forward only, for the statistics of
+      // the BatchNorm that follows them. Norms and additions without a product take next to nothing.
+      if (operation.sliced == SlicedSize::kNone && has_product(operation.kind)) passes.forward(operation);
+      continue;
+    }
     if (operation.sliced == SlicedSize::kNone) {
       trains_whole ? passes.owned(operation) : passes.frozen(operation);
       continue;

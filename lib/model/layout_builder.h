@@ -110,8 +110,11 @@ class LayoutBuilder {
 
   /// FLOPs of a product of activations with a weight.
   void product(double forward, const LayerPlace& place, bool input_needs_gradient = true) {
-    flops_of(place.branch) += {
+    const Flops flops{
         .forward = forward, .weight_gradient = forward, .input_gradient = input_needs_gradient ? forward : 0};
+    flops_of(place.branch) += flops;
+    const bool is_sliced = place.output || place.input;
+    if (place.branch && !is_sliced) layout_.branches[*place.branch].unsliced_flops += flops;
   }
   /// FLOPs of a product of activations with each other (attention): both need a gradient.
   void activation_product(int branch, double forward) {

@@ -39,6 +39,11 @@ ActivationSize ActivationSize::operator*(double factor) const {
   return {elements * factor, bytes * factor};
 }
 
+Flops Flops::operator-(const Flops& other) const {
+  return {forward - other.forward, weight_gradient - other.weight_gradient,
+          input_gradient - other.input_gradient, frozen_recompute - other.frozen_recompute};
+}
+
 Flops Flops::operator*(double factor) const {
   return {forward * factor, weight_gradient * factor, input_gradient * factor, frozen_recompute * factor};
 }

@@ -71,6 +71,7 @@ struct Flops {
   double training() const { return forward + weight_gradient + input_gradient; }
   double training_frozen() const { return forward + input_gradient + frozen_recompute; }
   Flops& operator+=(const Flops& other);
+  Flops operator-(const Flops& other) const;
   Flops operator*(double factor) const;
 };
 
@@ -117,7 +118,10 @@ struct BranchLayout {
   /// Slices begin at multiples of it where the width allows. 1: the hidden units are attention heads, of
   /// which a branch may have fewer than slices are asked for.
   int64_t granularity = 1;
-  Flops flops = {};  ///< of the whole branch; a slice's share is its share of the width
+  Flops flops = {};  ///< of the whole branch
+  /// The part of it of layers that are not sliced. In neuron construction every worker computes it, forward
+  /// only where it has no slice; a slice's share of the rest is its share of the width.
+  Flops unsliced_flops = {};
   BranchActivations saved = {};
   ActivationSize shared_saved = {};        ///< by shared layers from the branch's place to the next one's
   std::vector<Operation> operations = {};  ///< of the whole branch, with the residual addition

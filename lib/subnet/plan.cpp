@@ -103,6 +103,9 @@ AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& group
   problem.flops.assign(groups.family.size(), 0);
   problem.bytes.assign(groups.family.size(), 0);
   problem.flops_fixed = plan.layout.shared_flops.training();
+  if (plan.construction == Construction::kNeuron)
+    for (const BranchLayout& branch : plan.layout.branches)
+      problem.flops_fixed += branch.unsliced_flops.training();
   problem.bytes_fixed = static_cast<double>(plan.layout.parameter_count());
   for (size_t u = 0; u < group.size(); ++u) {
     const double parameters = static_cast<double>(plan.unit_parameters(static_cast<int>(u)));
@@ -297,7 +300,8 @@ int64_t SubnetPlan::unit_parameters(int unit) const {
 Flops SubnetPlan::unit_flops(int unit) const {
   const Unit& u = units.at(unit);
   const BranchLayout& branch = layout.branches[u.branch];
-  return branch.flops * (static_cast<double>(u.end - u.begin) / static_cast<double>(branch.hidden_width));
+  if (construction == Construction::kBlock) return branch.flops;
+  return (branch.flops - branch.unsliced_flops) * share_of_width(branch, u.end - u.begin);
 }
 
 double SubnetPlan::worker_flops(int worker) const {
@@ -307,6 +311,13 @@ double SubnetPlan::worker_flops(int worker) const {
     const Holding has = holding(worker, u);
     if (has == Holding::kOwned) flops += of_unit.training();
     if (has == Holding::kFrozen) flops += of_unit.training_frozen();
+  }
+  if (construction == Construction::kBlock) return flops;
+  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
+    const Flops& unsliced = layout.branches[b].unsliced_flops;
+    if (unsliced.forward == 0) continue;
+    const bool has_slices = keeps_frozen_units() || owned_width(worker, b) > 0;
+    flops += has_slices ? unsliced.training() : unsliced.forward;
   }
   return flops;
 }

@@ -196,6 +196,41 @@ TEST_CASE("a worker's FLOPs are the shared part's and its branches'") {
   CHECK(flops_share(plan) == Approx((4 * shared + units) / 4 / (shared + units)));
 }
 
+TEST_CASE("in neuron construction every worker computes what is not sliced") {
+  const ModelLayout sliced = layout_of(resnet(16));
+  ModelLayout layout = sliced;
+  const Flops unsliced{.forward = 100, .weight_gradient = 20, .input_gradient = 3};
+  for (BranchLayout& branch : layout.branches) {
+    branch.flops += unsliced;
+    branch.unsliced_flops = unsliced;
+  }
+  for (const Construction construction : {Construction::kBlock, Construction::kNeuron})
+    for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
+      SubnetworkSpec spec = subnetwork(4, "1/4", Assignment::kWindow);
+      spec.construction = construction;
+      spec.masking = masking;
+      spec.slices_per_branch = 2;  // so that some workers have none
+      const SubnetPlan plan = make_plan(layout, spec, 0);
+      SubnetPlan without = plan;
+      without.layout = sliced;
+      bool some_empty = false;
+      for (int worker = 0; worker < 4; ++worker) {
+        double more = 0;
+        for (int b = 0; b < 8; ++b) {
+          const bool owns = plan.owned_width(worker, b) > 0;
+          some_empty = some_empty || !owns;
+          if (construction == Construction::kBlock)
+            more += owns ? 123 : masking == Masking::kBackward ? 103 : 0;
+          else
+            more += owns || masking == Masking::kBackward ? 123 : 100;
+        }
+        CHECK(plan.worker_flops(worker) - without.worker_flops(worker) == Approx(more));
+      }
+      CHECK(some_empty);
+      CHECK(plan.dense_flops() - without.dense_flops() == Approx(8 * 123));
+    }
+}
+
 TEST_CASE("a plan's hash tells plans apart and does not depend on anything else") {
   const ModelLayout layout = layout_of(resnet(16));
   const SubnetPlan plan = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 1);
