@@ -59,7 +59,7 @@ TEST_CASE("a missing data set: its files, where they come from, and what is at h
        {"train_32x32.mat", "scripts/fetch_data svhn no/s", "model.num_classes=10"}},
       {"{name: svhn, path: no/s, svhn_extra: true}", {"scripts/fetch_data svhn_extra no/s"}},
       {"{name: imagenet, path: no/i}",
-       {"train/CLASS/*.JPEG", "scripts/fetch_data imagenet no/i", "configs/resnet18_bsdp.yaml"}},
+       {"train/CLASS/*.JPEG", "scripts/fetch_data imagenet no/i", "model.image_size=32"}},
       {"{name: tokens, path: no/t}\nmodel: {name: llama_tiny}",
        {"*train*.bin", "scripts/prepare_tokens.py", "--tokenizer bytes"}},
   };

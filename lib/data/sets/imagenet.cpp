@@ -196,15 +196,14 @@ const Normalization& ImageNetSpec::normalization() {
   return normalization;
 }
 
-MissingData ImageNetSpec::missing(const DataSpec& data, const ModelSpec& model) const {
+MissingData ImageNetSpec::missing(const DataSpec& data, const ModelSpec&) const {
   return {
       .files = "ImageNet's images: train/CLASS/*.JPEG and val/CLASS/*.JPEG, or tar shards of them",
       .command = fmt::format("scripts/fetch_data imagenet {} --from DIR    (DIR: the archives, which need an "
                              "account at image-net.org)",
                              data.path),
       .other_data = std::string(kExampleImagesText),
-      .other_commands = fmt::format("  build/sdp-train --config configs/{}_bsdp.yaml --set data.path={}",
-                                    model.name(), kExampleImages)};
+      .other_commands = other_small_images() + " --set model.image_size=32"};
 }
 
 std::unique_ptr<Dataset> open_set(const ImageNetSpec&, const DataSpec& data, const ModelSpec& model,
