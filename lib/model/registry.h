@@ -2,6 +2,7 @@
 
 // The models: a line each. What a model is, its folder says (model/model_row.h).
 
+#include "model/gpt2/gpt2_spec.h"
 #include "model/llama/llama_spec.h"
 #include "model/mlp/mlp_spec.h"
 #include "model/resnet/resnet_spec.h"
@@ -13,6 +14,7 @@ namespace sdp {
 using ModelKind = OneOf<ResNetSpec,  //
                         SwinSpec,    //
                         LlamaSpec,   //
+                        Gpt2Spec,    //
                         MlpSpec>;
 
 }  // namespace sdp

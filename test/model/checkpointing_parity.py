@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import gpt2_parity
 import llama_parity
 import resnet_parity
 import swin_parity
@@ -27,6 +28,10 @@ def llama(folder, precision, worker, regime):
     return llama_parity.run_model(folder, llama_parity.SIZES, worker, precision, **regime)
 
 
+def gpt2(folder, precision, worker, regime):
+    return gpt2_parity.run_model(folder, gpt2_parity.SIZES, worker, precision, **regime)
+
+
 def again_with_checkpointing(folder, worker):
     spec = (folder / "spec.yaml").read_text()
     for before, after in (('"train": {', '"train": {"checkpoint_activations": true, '),
@@ -37,7 +42,7 @@ def again_with_checkpointing(folder, worker):
 
 
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda r: "-".join(str(v) for v in r.values()) or "full")
-@pytest.mark.parametrize("run", [resnet, swin, llama])
+@pytest.mark.parametrize("run", [resnet, swin, llama, gpt2])
 def test_checkpointing(tmp_path, run, regime):
     worker = 1 if regime else -1
     plain = run(tmp_path, "fp64", worker, regime)

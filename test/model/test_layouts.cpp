@@ -38,6 +38,14 @@ TEST_CASE("the LLaMAs have the sizes of their names, both embeddings included") 
   }
 }
 
+TEST_CASE("GPT-2's sizes are transformers'") {
+  // Sums over GPT2LMHeadModel.parameters() of gpt2, gpt2-medium, gpt2-large and gpt2-xl.
+  CHECK(preset("gpt2").parameter_count() == 124'439'808);
+  CHECK(preset("gpt2_medium").parameter_count() == 354'823'168);
+  CHECK(preset("gpt2_large").parameter_count() == 774'030'080);
+  CHECK(preset("gpt2_xl").parameter_count() == 1'557'611'200);
+}
+
 TEST_CASE("a tied head has no parameter of its own and the same products") {
   ModelSpec spec = model_named("llama_tiny");
   LlamaSpec& llama = spec.kind.as<LlamaSpec>();

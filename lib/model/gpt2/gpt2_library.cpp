@@ -1,0 +1,93 @@
+// Hugging Face transformers' GPT2LMHeadModel: its config.json.
+
+#include <ATen/core/Tensor.h>
+
+#include "model/gpt2/gpt2_spec.h"
+#include "model/library_format.h"
+
+namespace sdp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class Gpt2Format : public LibraryFormat {
+ public:
+  explicit Gpt2Format(const Gpt2Spec& spec) : spec_(spec) {}
+
+  /// transformers divides the width by the number of heads to get their size, so that it has no name for an
+  /// attention with some of the heads.
+  Json config(const BlockShape& shape, const ConfigContext& context) const override {
+    if (shape.hidden_widths.at(0) != *spec_.heads) return Json::object();
+    const Json end_of_text = context.end_of_text ? Json(*context.end_of_text) : Json();
+    return {{"architectures", {"GPT2LMHeadModel"}},
+            {"model_type", "gpt2"},
+            {"activation_function", "gelu_new"},
+            {"n_embd", *spec_.width},
+            {"n_inner", shape.hidden_widths.at(1)},
+            {"n_layer", shape.blocks},
+            {"n_head", *spec_.heads},
+            {"n_positions", spec_.context_length},
+            {"vocab_size", *spec_.vocab_size},
+            // Without these transformers assumes 50256, and generation stops there. Documents are divided by
+            // one token, which begins and ends them.
+            {"bos_token_id", end_of_text},
+            {"eos_token_id", end_of_text},
+            {"layer_norm_epsilon", kGpt2NormEps},
+            {"tie_word_embeddings", true},
+            {"scale_attn_weights", true},
+            {"scale_attn_by_inverse_layer_idx", false},
+            {"add_cross_attention", false},
+            {"torch_dtype", context.is_fp64 ? "float64" : "float32"}};
+  }
+
+  std::vector<ConfigKey> compared_keys() const override {
+    return {{"model_type", nullptr},
+            {"n_embd", "width"},
+            {"n_layer", "depth"},
+            {"n_inner", "hidden_width"},
+            {"n_head", "heads"},
+            {"n_positions", "context_length"},
+            {"vocab_size", "vocab_size"},
+            {"activation_function", nullptr},
+            {"layer_norm_epsilon", nullptr},
+            {"tie_word_embeddings", nullptr},
+            {"scale_attn_weights", nullptr},
+            {"scale_attn_by_inverse_layer_idx", nullptr},
+            {"add_cross_attention", nullptr}};
+  }
+
+  Json normalized(Json found, const RefuseConfig&) const override {
+    const bool is_usual_width = !found.contains("n_inner") || found["n_inner"].is_null();
+    if (is_usual_width && found.contains("n_embd") && found["n_embd"].is_number_integer())
+      found["n_inner"] = 4 * found["n_embd"].get<int64_t>();
+    // Two names of one function.
+    if (found.value("activation_function", Json()) == "gelu_pytorch_tanh")
+      found["activation_function"] = "gelu_new";
+    return found;
+  }
+
+  std::string block_name(int64_t block) const override { return "transformer.h." + std::to_string(block); }
+
+  /// GPT2Model's files have names without it.
+  std::string_view optional_prefix() const override { return "transformer."; }
+
+  /// The causal mask of every attention, which old versions saved, and the tied head.
+  bool is_redundant(std::string_view name) const override {
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
+  }
+
+ private:
+  const Gpt2Spec spec_;
+};
+
+}  // namespace
+
+std::unique_ptr<LibraryFormat> library_format(const Gpt2Spec& spec) {
+  return std::make_unique<Gpt2Format>(spec);
+}
+
+LibraryConstants library_constants(const Gpt2Spec&, const ModelLayout&) {
+  return {};
+}
+
+}  // namespace sdp
