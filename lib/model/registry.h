@@ -6,15 +6,17 @@
 #include "model/llama/llama_spec.h"
 #include "model/mlp/mlp_spec.h"
 #include "model/resnet/resnet_spec.h"
+#include "model/resnet50/resnet50_spec.h"
 #include "model/swin/swin_spec.h"
 #include "spec/one_of.h"
 
 namespace sdp {
 
-using ModelKind = OneOf<ResNetSpec,  //
-                        SwinSpec,    //
-                        LlamaSpec,   //
-                        Gpt2Spec,    //
+using ModelKind = OneOf<ResNetSpec,    //
+                        ResNet50Spec,  //
+                        SwinSpec,      //
+                        LlamaSpec,     //
+                        Gpt2Spec,      //
                         MlpSpec>;
 
 }  // namespace sdp

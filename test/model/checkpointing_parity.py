@@ -5,6 +5,7 @@ import torch
 
 import gpt2_parity
 import llama_parity
+import resnet50_parity
 import resnet_parity
 import swin_parity
 from run_model import is_as_planned, one_pass
@@ -32,6 +33,10 @@ def gpt2(folder, precision, worker, regime):
     return gpt2_parity.run_model(folder, gpt2_parity.SIZES, worker, precision, **regime)
 
 
+def resnet50(folder, precision, worker, regime):
+    return resnet50_parity.runner_of(folder, resnet50_parity.CIFAR, precision)[0].run(worker, **regime)
+
+
 def again_with_checkpointing(folder, worker):
     spec = (folder / "spec.yaml").read_text()
     for before, after in (('"train": {', '"train": {"checkpoint_activations": true, '),
@@ -42,7 +47,7 @@ def again_with_checkpointing(folder, worker):
 
 
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda r: "-".join(str(v) for v in r.values()) or "full")
-@pytest.mark.parametrize("run", [resnet, swin, llama, gpt2])
+@pytest.mark.parametrize("run", [resnet, resnet50, swin, llama, gpt2])
 def test_checkpointing(tmp_path, run, regime):
     worker = 1 if regime else -1
     plain = run(tmp_path, "fp64", worker, regime)

@@ -24,6 +24,7 @@ using Keys = std::vector<std::string>;
 const std::map<std::string, Keys> kKeysOfKind = {
     {"resnet18",
      {"model.num_classes", "model.stem", "model.width", "model.width_multiplier", "model.image_size"}},
+    {"resnet50", {"model.num_classes", "model.stem", "model.width", "model.image_size"}},
     {"swin_t",
      {"model.num_classes", "model.width", "model.heads", "model.image_size", "model.patch_size",
       "model.window_size"}},

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <array>
+
+#include "model/model_row.h"
+#include "model/stem.h"
+
+namespace sdp {
+
+/// ResNet-50 (He et al. 2016) with torchvision's names: torchvision.models.resnet50, where a block's second
+/// convolution has its stride. Inside the blocks of the stages are width, 2, 4 and 8 times width channels,
+/// between blocks 4 times as many.
+struct ResNet50Spec {
+  static constexpr auto names = std::to_array<std::string_view>({"resnet50"});
+  static constexpr bool reads_tokens = false;
+  static constexpr bool has_batch_norm = true;
+  static constexpr bool normalizes_branch_output = true;
+  static constexpr int branches_per_block = 1;
+  static constexpr Treatment treatment = kModelTreatment;
+
+  int64_t num_classes = 10;
+  Stem stem = Stem::kCifar;
+  std::optional<int64_t> width = {};
+  std::optional<int64_t> image_size = {};
+
+  bool operator==(const ResNet50Spec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("num_classes", &ResNet50Spec::num_classes, "classes of the head", in_range(2, 1 << 20));
+    field("stem", &ResNet50Spec::stem, "3x3 convolution (cifar) or 7x7, stride 2 and max-pool (imagenet)");
+    field("width", &ResNet50Spec::width,
+          "channels of the stem and inside the blocks of the first stage; unset: 64",
+          in_range(1, kMostWidth));
+    field("image_size", &ResNet50Spec::image_size,
+          "height and width of the input; unset: 32, with stem imagenet 224", in_range(1, kMostImageSize),
+          "pixels");
+  }
+
+  void resolve(std::string_view name);
+  void check(const Positions&) const {}
+  static ResNet50Spec tiny();
+};
+
+/// Blocks of the stages.
+inline constexpr std::array<int, 4> kResNet50Blocks = {3, 4, 6, 3};
+/// Channels between blocks over those inside.
+inline constexpr int64_t kBottleneckExpansion = 4;
+
+ModelLayout layout_of(const ResNet50Spec& spec, int64_t sequence_length);
+std::unique_ptr<Model> make_model(const ResNet50Spec& spec, const DropRates& drop);
+std::unique_ptr<LibraryFormat> library_format(const ResNet50Spec& spec);
+LibraryConstants library_constants(const ResNet50Spec& spec, const ModelLayout& layout);
+
+}  // namespace sdp
