@@ -79,6 +79,61 @@ class ResNet18(Oracle):
         return (1, 1) if layer == "conv2" else (0, 1)
 
 
+class Bottleneck(nn.Module):
+    """Its hidden units are conv2's channels."""
+
+    def __init__(self, in_channels, width, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * width)
+        self.downsample = None
+        if stride != 1 or in_channels != 4 * width:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(in_channels, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width)
+            )
+
+    def forward(self, x, mask, construction):
+        shortcut = x if self.downsample is None else self.downsample(x)
+        hidden = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+        if mask is not None and construction == "neuron":
+            hidden = hidden * mask.view(1, -1, 1, 1)
+        branch = self.bn3(self.conv3(hidden))
+        if mask is not None and construction == "block":
+            branch = branch * mask[0]
+        return F.relu(shortcut + branch)
+
+
+class ResNet50(Oracle):
+    """ResNet-50 with the 3x3 stem of the CIFAR variants, any width, torchvision's parameter names."""
+
+    def __init__(self, width, classes=10):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.branches = []
+        channels = width
+        for stage, depth in enumerate([3, 4, 6, 3]):
+            blocks = nn.ModuleList()
+            for i in range(depth):
+                blocks.append(Bottleneck(channels, width << stage, 2 if stage > 0 and i == 0 else 1))
+                self.branches.append(f"layer{stage + 1}.{i}")
+                channels = 4 * width << stage
+            setattr(self, f"layer{stage + 1}", blocks)
+        self.fc = nn.Linear(channels, classes)
+
+    forward = ResNet18.forward
+    branch_of = ResNet18.branch_of
+
+    def slice_of(self, parameter):
+        """(dimension, stacked blocks) along which the hidden width lies; None where it does not."""
+        rules = {"conv2": (0, 1), "bn2": (0, 1), "conv3": (1, 1)}
+        return rules.get(parameter.split(".")[-2]) if self.branch_of(parameter) else None
+
+
 class MlpBlock(nn.Module):
     def __init__(self, width, hidden):
         super().__init__()

@@ -1,18 +1,20 @@
-"""Swin of torchvision and LLaMA of transformers as oracle.py's training loop takes them."""
+"""Swin of torchvision, LLaMA and GPT-2 of transformers as oracle.py's training loop takes them."""
 
 import types
 
 import torch
 from torchvision.models.swin_transformer import SwinTransformer
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 
 class LibraryModel:
-    """A branch's output is linear in its hidden units: masks on them are masks on the columns of its last layer, whose
-    bias an absent branch lacks too. `branches`: name -> (hidden width, name of the last layer)."""
+    """A branch's output is linear in its hidden units: masks on them are masks on what the last layer's weight has of
+    each, along `hidden_dim`. An absent branch lacks that layer's bias too. `branches`: name -> (hidden width, name of the
+    last layer)."""
 
-    def __init__(self, net, branches, slices, branch_of):
+    def __init__(self, net, branches, slices, branch_of, hidden_dim=1):
         self.net, self.branches, self.slices, self.branch_of = net, branches, slices, branch_of
+        self.hidden_dim = hidden_dim
 
     def named_parameters(self):
         return self.net.named_parameters()
@@ -35,7 +37,8 @@ class LibraryModel:
         for branch, mask in masks.items():
             width, last = self.branches[branch]
             weight = parameters[last + ".weight"]
-            parameters[last + ".weight"] = weight * mask.repeat_interleave(weight.shape[1] // width)
+            each = mask.repeat_interleave(weight.shape[self.hidden_dim] // width)
+            parameters[last + ".weight"] = weight * (each if self.hidden_dim == 1 else each[:, None])
             if construction == "block" and last + ".bias" in parameters:
                 parameters[last + ".bias"] = parameters[last + ".bias"] * mask[0]
         out = torch.func.functional_call(self.net, parameters, (inputs,))
@@ -123,3 +126,33 @@ def llama(width, depth, hidden_width, heads, kv_heads, vocab_size, tied=False):
     rows = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
     slices = {f".{name}.weight": (0, 1) for name in rows} | {".o_proj.weight": (1, 1), ".down_proj.weight": (1, 1)}
     return LibraryModel(net, branches, slices, branch_of)
+
+
+def gpt2(width, depth, heads, vocab_size, context_length):
+    config = GPT2Config(
+        n_embd=width, n_layer=depth, n_head=heads, vocab_size=vocab_size, n_positions=context_length,
+        resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False,
+    )
+    net = GPT2LMHeadModel(config)
+    branches = {}
+    for i in range(depth):
+        block = f"transformer.h.{i}"
+        branches[block + ".attn"] = (heads, block + ".attn.c_proj")
+        branches[block + ".mlp"] = (4 * width, block + ".mlp.c_proj")
+
+    def branch_of(parameter):
+        block = ".".join(parameter.split(".")[:3])
+        if block + ".attn" not in branches:
+            return None
+        return block + (".attn" if ".attn." in parameter or ".ln_1." in parameter else ".mlp")
+
+    # Weights are [in, out].
+    slices = {
+        ".attn.c_attn.weight": (1, 3),
+        ".attn.c_attn.bias": (0, 3),
+        ".attn.c_proj.weight": (0, 1),
+        ".mlp.c_fc.weight": (1, 1),
+        ".mlp.c_fc.bias": (0, 1),
+        ".mlp.c_proj.weight": (0, 1),
+    }
+    return LibraryModel(net, branches, slices, branch_of, hidden_dim=0)

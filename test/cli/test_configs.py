@@ -13,7 +13,7 @@ import harness
 CONFIGS = Path(__file__).parents[2] / "configs"
 SWEEPS = [CONFIGS / "sweep_demo.yaml", *sorted(CONFIGS.glob("paper/*.yaml")), *sorted(CONFIGS.glob("evidence/*.yaml"))]
 MODELS = {"resnet18": "cifar10", "wide_resnet18": "cifar10", "swin_t": "cifar10"}  # and their first data sets
-MODELS |= dict.fromkeys(["llama_134m", "llama_500m", "llama_1b"], "fineweb")
+MODELS |= dict.fromkeys(["llama_134m", "llama_500m", "llama_1b", "gpt2"], "fineweb") | {"resnet50": "imagenet"}
 NAMED = [CONFIGS / f"{model}_{regime}.yaml" for model in MODELS for regime in ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp")]
 EXPERIMENTS = sorted(set(CONFIGS.glob("*.yaml")) - set(SWEEPS) - set(NAMED))
 REGIMES = sorted((CONFIGS / "regime").glob("*.yaml"))
@@ -26,6 +26,7 @@ REGIME = {  # construction, masking, coverage; data parallelism is any of them a
     "nbsdp": ("neuron", "backward", 0.5),
     "bbsdp": ("block", "backward", 0.5),
 }
+ONE_PLAN = {"gpt2": "nsdp", "resnet50": "bbsdp"}  # of models whose regimes other models' plans have tested
 LLAMAS = {"llama_134m": 134e6, "llama_500m": 500e6, "llama_1b": 1e9}
 LLAMA_VOCABULARY = 32000
 
@@ -75,6 +76,7 @@ def test_every_experiment_is_there():
         ["resnet18", "wide_resnet18", "swin_t"], ["cifar10", "cifar100", "svhn", "imagenet"]
     )
     experiments = [*images, *itertools.product(LLAMAS, ["fineweb"]), ("llama_tiny", "tokens")]
+    experiments += [("gpt2", "fineweb"), ("resnet50", "imagenet")]
     assert {name_of(file) for file in EXPERIMENTS} == {"quickstart", *map("_".join, experiments)}
     assert {name_of(file) for file in REGIMES} == set(REGIME)
     for model, data in experiments:
@@ -99,7 +101,8 @@ def test_plan_of_every_named_file(file):
     """As typed; and it is the model's file of its first data set in the regime, under a name and folder of its own."""
     regime = name_of(file).split("_")[-1]
     model = name_of(file).removesuffix(f"_{regime}")
-    check_plan(plan(file), regime, workers=8)
+    if model not in ONE_PLAN or regime == ONE_PLAN[model]:
+        check_plan(plan(file), regime, workers=8)
     expected = merged(CONFIGS / f"{model}_{MODELS[model]}.yaml", CONFIGS / "regime" / f"{regime}.yaml")
     assert merged(file) == expected | {"name": name_of(file), "output": {"dir": "runs"}}
 

@@ -35,6 +35,19 @@ def test_every_regime_is_the_mask_oracle(tmp_path, data, construction, masking, 
     compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS["sgd"], "fp64", 10, 4)
 
 
+@pytest.mark.parametrize("construction,masking", REGIMES)
+def test_bottlenecks_are_the_mask_oracle(tmp_path, data, construction, masking):
+    """ResNet-50, where a branch has layers that no slice divides; in neuron construction some workers have no slice."""
+    regime = {"workers": 4, "coverage": "1/4", "construction": construction, "masking": masking}
+    if construction == "neuron":
+        regime["slices_per_branch"] = 3
+    run_dir = harness.train(
+        tmp_path, "sdp", data, processes=2, model={"name": "resnet50", "width": 4}, subnetwork=regime,
+        optimizer=OPTIMIZERS["sgd"], train={"max_steps": 3, "batch_size_per_worker": 2},
+    )
+    compare_with_oracle(run_dir, data, oracle.ResNet50(4), OPTIMIZERS["sgd"], "fp64", 3, 2)
+
+
 @pytest.mark.parametrize("shard", [True, False])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_full_coverage_is_data_parallelism(tmp_path, data, optimizer, shard):

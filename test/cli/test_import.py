@@ -9,7 +9,7 @@ import torch
 import torchvision
 from safetensors.torch import load_file, save_file
 from torchvision.models.swin_transformer import SwinTransformer
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import harness
 from comparison import REGIMES
@@ -19,9 +19,12 @@ SUBNETWORK = {"workers": 4, "coverage": "2/4"}
 LLAMA = {"name": "llama_tiny", "width": 32, "depth": 3, "hidden_width": 64, "heads": 8, "vocab_size": VOCABULARY}
 
 
-def resnet18():
+GPT2 = {"name": "gpt2", "width": 32, "depth": 3, "heads": 8, "vocab_size": VOCABULARY, "context_length": 20}
+
+
+def resnet(make):
     torch.manual_seed(1)
-    net = torchvision.models.resnet18(num_classes=10)
+    net = make(num_classes=10)
     for name, buffer in net.named_buffers():
         if name.endswith("running_mean"):
             buffer.normal_(0, 0.1)
@@ -30,6 +33,10 @@ def resnet18():
         if name.endswith("num_batches_tracked"):
             buffer.fill_(70)
     return net
+
+
+def resnet18():
+    return resnet(torchvision.models.resnet18)
 
 
 def swin():
@@ -48,6 +55,13 @@ def llama(kv_heads=8, tied=False):
     return LlamaForCausalLM(config).eval()
 
 
+def gpt2():
+    torch.manual_seed(1)
+    return GPT2LMHeadModel(GPT2Config(
+        n_embd=32, n_layer=3, n_head=8, vocab_size=VOCABULARY, n_positions=20, bos_token_id=None, eos_token_id=None,
+    )).eval()
+
+
 def save(net, path):
     state = {name: tensor.contiguous() for name, tensor in net.state_dict().items()}
     if getattr(getattr(net, "config", None), "tie_word_embeddings", False):
@@ -58,7 +72,7 @@ def save(net, path):
 
 def write_spec(folder, data, model, subnetwork, **sections):
     """Forward and export leave the weights as they are: a learning rate of next to nothing, no correction."""
-    if model["name"].startswith("llama"):
+    if "vocab_size" in model:
         sections["data"] = {"name": "tokens", "path": str(data), "sequence_length": TOKENS}
     return harness.write_config(
         folder, sections.pop("name", "run"), data, model=model, subnetwork=SUBNETWORK | subnetwork,
@@ -73,20 +87,29 @@ def import_from(folder, spec, source, expect=0):
 
 MODELS = {
     "resnet18": (resnet18, {"name": "resnet18", "stem": "imagenet", "image_size": 32, "width": 64}),
+    "resnet50": (
+        lambda: resnet(torchvision.models.resnet50),
+        {"name": "resnet50", "stem": "imagenet", "image_size": 32, "width": 64},
+    ),
     "swin": (swin, {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}),
     "llama": (llama, LLAMA),
     "llama_gqa_tied": (lambda: llama(2, True), LLAMA | {"kv_heads": 2, "tied_embeddings": True}),
+    "gpt2": (gpt2, GPT2),
 }
+# All regimes of some models, and two of the others, whose slices are of the same kinds.
+CASES = [
+    (name, *regime) for name in MODELS for regime in (REGIMES[1:3] if name in ("resnet50", "gpt2") else REGIMES)
+]
 
 
-@pytest.mark.parametrize("construction,masking", REGIMES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name,construction,masking", CASES)
 def test_import_then_export_keeps_every_byte(tmp_path, data, name, construction, masking):
     make, model = MODELS[name]
     net = make()
     source = tmp_path / "source.safetensors"
     state = save(net, source)
-    folder = write_tokens(tmp_path / "tokens") if name.startswith("llama") else data
+    is_language = "vocab_size" in model
+    folder = write_tokens(tmp_path / "tokens") if is_language else data
     spec = write_spec(tmp_path, folder, model, {"construction": construction, "masking": masking})
     import_from(tmp_path, spec, source)
     out = tmp_path / "out" / "model.safetensors"
@@ -96,13 +119,45 @@ def test_import_then_export_keeps_every_byte(tmp_path, data, name, construction,
     assert exported.keys() == state.keys()
     for key, values in state.items():
         assert exported[key].dtype == values.dtype and torch.equal(exported[key], values), key
-    if name.startswith("llama"):
-        loaded = LlamaForCausalLM.from_pretrained(out.parent).eval()
+    if is_language:
+        loaded = AutoModelForCausalLM.from_pretrained(out.parent).eval()
         tokens, _ = read_tokens(folder)
         with torch.no_grad():
             assert torch.equal(loaded(tokens[:4]).logits, net(tokens[:4]).logits)
     else:
         make().load_state_dict(exported, strict=True)
+
+
+def test_files_of_gpt2(tmp_path):
+    """A folder of transformers', one of the model without its head, as the published GPT-2 is, and what does not fit."""
+    net = gpt2()
+    net.save_pretrained(tmp_path / "whole")
+    net.transformer.save_pretrained(tmp_path / "headless")
+    old = {name: values.contiguous() for name, values in load_file(tmp_path / "headless" / "model.safetensors").items()}
+    assert "wte.weight" in old and not any(name.startswith("transformer.") for name in old)
+    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 20, 20).tril() for i in range(3)}  # as files of old versions have them
+    save_file(old | masks, tmp_path / "headless" / "model.safetensors")
+    folder = write_tokens(tmp_path / "tokens")
+    for name in ("whole", "headless"):
+        regime = {"construction": "neuron" if name == "whole" else "block"}
+        spec = write_spec(tmp_path, folder, GPT2, regime, name=name)
+        import_from(tmp_path, spec, tmp_path / name)
+        out = tmp_path / f"{name}_out" / "model.safetensors"
+        out.parent.mkdir()
+        harness.run("export", "--run", tmp_path / "runs" / name, "--out", out)
+        loaded = GPT2LMHeadModel.from_pretrained(out.parent).eval()
+        tokens, _ = read_tokens(folder)
+        with torch.no_grad():
+            difference = (loaded(tokens[:4]).logits - net(tokens[:4]).logits).abs().max().item()
+        assert difference < 1e-4
+
+    spec = write_spec(tmp_path, folder, GPT2 | {"heads": 4, "context_length": 16}, {}, name="other")
+    refused = import_from(tmp_path, spec, tmp_path / "whole", expect=3).stderr
+    assert "--set model.heads=8" in refused and "--set model.context_length=20" in refused
+    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    (tmp_path / "whole" / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
+    refused = import_from(tmp_path, spec, tmp_path / "whole", expect=3).stderr
+    assert "relu" in refused and "cannot be imported" in refused
 
 
 def test_training_starts_from_the_imported_weights(tmp_path):

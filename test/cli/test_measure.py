@@ -60,8 +60,16 @@ def test_imagenet_models_at_full_size(model):
     check(measure(model, "nsdp", *IMAGES, "train.batch_size_per_worker=4"))
 
 
+def test_resnet50_on_small_images():
+    check(measure("resnet50_imagenet", "nbsdp", *IMAGES, "model.image_size=64"))
+
+
 def test_llama_134m_of_a_third_of_the_depth():
     check(measure("llama_134m_fineweb", "bbsdp", *TOKENS, "train.precision=fp32", "model.depth=4"))
+
+
+def test_gpt2_of_a_sixth_of_the_depth():
+    check(measure("gpt2_fineweb", "nbsdp", *TOKENS, "train.precision=fp32", "model.depth=2"))
 
 
 def test_llama_of_the_widths_of_1b_in_bf16():

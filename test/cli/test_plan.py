@@ -15,6 +15,7 @@ import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models import swin_transformer
+from transformers.models.gpt2 import modeling_gpt2 as gpt2
 from transformers.models.llama import modeling_llama as llama
 
 import harness
@@ -121,6 +122,31 @@ def test_flops_and_parameters_of_transformers_llama(name, width, depth, heads, h
     assert dense["parameters"] == sum(p.numel() for p in model.parameters())
     assert dense["flops_per_sample"] == pytest.approx(counter.get_total_flops() + recomputed, rel=0.01)
     check_tensor_parallel(result, elements, 2)
+
+
+def test_flops_and_parameters_of_transformers_gpt2():
+    tokens = 512
+    result = plan_of("gpt2_fineweb", "--set", f"data.sequence_length={tokens}", "--set", "model.vocab_size=50257")
+    config = transformers.GPT2Config(attn_implementation="eager")
+    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # shapes alone
+        model = transformers.GPT2LMHeadModel(config)
+        with stream_elements(model, gpt2.GPT2Attention, gpt2.GPT2MLP) as elements:
+            model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).logits.sum().backward()
+    # Fused attention, which training uses, multiplies q and k once more in its backward pass.
+    recomputed = 12 * 2 * tokens * tokens * 768
+    assert result["dense"]["parameters"] == sum(p.numel() for p in model.parameters()) == 124439808
+    assert result["dense"]["flops_per_sample"] == pytest.approx(counter.get_total_flops() + recomputed, rel=0.01)
+    check_tensor_parallel(result, elements, 2)
+
+
+def test_flops_and_parameters_of_torchvisions_resnet50():
+    model = torchvision.models.resnet50()
+    result = plan_of("resnet50_imagenet", "--set", "train.precision=fp32")
+    dense = result["dense"]
+    assert dense["parameters"] == sum(p.numel() for p in model.parameters()) == 25557032
+    with stream_elements(model, torchvision.models.resnet.Bottleneck) as elements:
+        assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
+    check_tensor_parallel(result, elements, 4)
 
 
 def test_flops_of_subnetworks(tmp_path):

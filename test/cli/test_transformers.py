@@ -1,4 +1,4 @@
-"""Swin and LLaMA in every regime against torchvision's and transformers' with masks (oracle_transformers.py)."""
+"""Swin, LLaMA and GPT-2 in every regime against torchvision's and transformers' with masks (oracle_transformers.py)."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ TOKENS = 12
 VOCABULARY = 64
 SWIN = {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}
 LLAMA = {"name": "llama_tiny", "width": 32, "depth": 3, "hidden_width": 48, "heads": 8, "vocab_size": VOCABULARY}
+GPT2 = {"name": "gpt2", "width": 32, "depth": 2, "heads": 8, "vocab_size": VOCABULARY, "context_length": 20}
+MODELS = {"swin": SWIN, "llama": LLAMA, "llama_gqa": LLAMA | {"kv_heads": 4}, "gpt2": GPT2}
 
 
 def write_tokens(folder, samples=200):
@@ -36,7 +38,7 @@ def read_tokens(folder):
 
 def train_and_compare(tmp_path, data, model, optimizer, precision, steps, processes, **subnetwork):
     sections = {
-        "model": SWIN if model == "swin" else LLAMA | ({"kv_heads": 4} if model == "llama_gqa" else {}),
+        "model": MODELS[model],
         "subnetwork": subnetwork,
         "optimizer": OPTIMIZERS[optimizer],
         "train": {"max_steps": steps, "precision": precision, "batch_size_per_worker": 2},
@@ -51,8 +53,10 @@ def train_and_compare(tmp_path, data, model, optimizer, precision, steps, proces
         folder = write_tokens(tmp_path / "tokens")
         samples = read_tokens(folder)
         sections["data"] = {"name": "tokens", "path": str(folder), "sequence_length": TOKENS}
-        kv_heads = sections["model"].get("kv_heads", 8)
-        expected = oracle_transformers.llama(32, 3, 48, 8, kv_heads, VOCABULARY)
+        if model == "gpt2":
+            expected = oracle_transformers.gpt2(32, 2, 8, VOCABULARY, context_length=20)
+        else:
+            expected = oracle_transformers.llama(32, 3, 48, 8, sections["model"].get("kv_heads", 8), VOCABULARY)
     run_dir = harness.train(tmp_path, "run", folder, processes, **sections)
     compare_runs(run_dir, samples, expected, OPTIMIZERS[optimizer], precision, steps, 2)
 
@@ -72,6 +76,16 @@ CASES = [
 def test_every_regime_is_the_mask_oracle(tmp_path, data, model, workers, coverage, processes, construction, masking):
     regime = {"workers": workers, "coverage": coverage, "construction": construction, "masking": masking}
     train_and_compare(tmp_path, data, model, "sgd", "fp64", 5, processes, **regime)
+
+
+@pytest.mark.parametrize("construction,masking", REGIMES)
+def test_gpt2_in_every_regime(tmp_path, data, construction, masking):
+    """In neuron construction some workers have no slice of a branch, and its output bias all the same."""
+    regime = {"workers": 4, "coverage": "1/4" if masking == "forward" else "2/4", "construction": construction,
+              "masking": masking, "unit": "branch"}
+    if construction == "neuron":
+        regime["slices_per_branch"] = 3
+    train_and_compare(tmp_path, data, "gpt2", "sgd", "fp64", 5, 2, **regime)
 
 
 @pytest.mark.parametrize("construction,masking", REGIMES)

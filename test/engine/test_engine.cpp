@@ -139,7 +139,7 @@ TEST_CASE("the same in every regime") {
 }
 
 TEST_CASE("the same for transformers") {
-  for (const char* const model : {"swin_t", "llama_tiny"})
+  for (const char* const model : {"swin_t", "llama_tiny", "gpt2"})
     for (const Construction construction : {Construction::kBlock, Construction::kNeuron})
       for (const Masking masking : {Masking::kForward, Masking::kBackward})
         check_case({.precision = Precision::kBf16,
@@ -147,6 +147,11 @@ TEST_CASE("the same for transformers") {
                     .model = model,
                     .construction = construction,
                     .masking = masking});
+}
+
+TEST_CASE("the same for branches with layers that are not sliced") {
+  for (const Construction construction : {Construction::kBlock, Construction::kNeuron})
+    check_case({.model = "resnet50", .construction = construction});
 }
 
 TEST_CASE("the same for several workers per process, replicas and accumulation") {

@@ -19,7 +19,8 @@ std::vector<ModelSpec> all_models() {
     resolve_model(spec);
     models.push_back(spec);
   };
-  for (const char* name : {"mlp", "resnet18", "wide_resnet18", "swin_t", "llama_tiny", "llama_1b"}) {
+  for (const char* name :
+       {"mlp", "resnet18", "wide_resnet18", "resnet50", "swin_t", "llama_tiny", "llama_1b", "gpt2"}) {
     add({.kind = ModelKind(name)});
   }
   add({.kind = ResNetSpec{.stem = Stem::kImageNet}});
