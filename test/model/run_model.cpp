@@ -165,7 +165,8 @@ void run(const Pass& pass) {
 
   const int64_t bytes_before = allocated_now().total();
   const at::Tensor loss = training_loss(model->features(input.clone(), mode), model->head(),
-                                        TensorBatch{.labels = labels}, spec.train);
+                                        TensorBatch{.labels = labels}, spec.train)
+                              .loss;
   int64_t kept_bytes = allocated_now().total() - bytes_before;
   if (spec.model.reads_tokens() && pass.is_training)  // the head's gradient is there with the loss
     kept_bytes -= model->head().weight.numel() * bytes_of(sum_type(precision));
