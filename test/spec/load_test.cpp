@@ -207,7 +207,8 @@ TEST_CASE("the last name of a model decides whose keys have an effect, wherever 
         MlpSpec{.width = 8, .depth = 2, .hidden_width = 256, .image_size = 32});
   REQUIRE(mlp.warnings.size() == 1);
   CHECK(mlp.warnings[0] ==
-        "x.yaml:3:15: model.stem: has no effect: mlp has no such key. It is one of resnet18, wide_resnet18");
+        "x.yaml:3:15: model.stem: has no effect: mlp has no such key. It is one of resnet18, wide_resnet18, "
+        "resnet50");
   CHECK(load("{name: mlp, width: 8}", {"model.name=swin_t", "model.name=mlp"}).spec.model.name() == "mlp");
   // A size keeps what is set for another size of the same model.
   const LoadedSpec wide = load("{name: resnet18, width: 8}", {"model.name=wide_resnet18"});
