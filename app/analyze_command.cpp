@@ -22,6 +22,7 @@
 #include "spec/error.h"
 #include "telemetry/work.h"
 #include "train/run_data.h"
+#include "train/train_step.h"
 
 namespace sdp {
 namespace {
@@ -100,16 +101,21 @@ std::vector<Regime> regimes_to_analyze(const AnalyzeArguments& arguments, const 
   return regimes;
 }
 
-/// Batches of the run's training order after its step.
+/// Batches of the run's training order, none of which it has trained on.
 AnalysisOptions options_of(const AnalyzeArguments& arguments, const Subject& subject) {
   const auto check = [](const char* option, int64_t value) {
     if (value < 1) throw UsageError(fmt::format("{} {}: expected at least 1", option, value));
   };
   check("--batches", arguments.batches);
   if (arguments.batch_size) check("--batch-size", *arguments.batch_size);
-  return {.batch_size = arguments.batch_size.value_or(subject.spec.train.batch_size_per_worker),
+  const int64_t batch_size = arguments.batch_size.value_or(subject.spec.train.batch_size_per_worker);
+  const BatchGeometry trained = batch_geometry(subject.spec);
+  const int64_t trained_samples_per_worker =
+      subject.step * trained.replicas * trained.accumulate_steps * trained.batch_size;
+  return {.batch_size = batch_size,
           .batches = arguments.batches,
-          .first_step = subject.step};
+          .step = subject.step,
+          .first_step = (trained_samples_per_worker + batch_size - 1) / batch_size};
 }
 
 void make_folder(const std::filesystem::path& folder) {
@@ -141,7 +147,7 @@ ValuesOf values_of(const Subject& subject) {
 int analyze_command(const AnalyzeArguments& arguments) {
   check_subject(arguments);
   const std::vector<int64_t> steps = steps_to_analyze(arguments);
-  Subject subject = subject_of(arguments, steps.front());
+  Subject subject = subject_of(arguments, steps.back());
   const ExperimentSpec spec = subject.spec;
   AnalysisOptions options = options_of(arguments, subject);
   std::vector<SubnetPlan> plans;
@@ -164,7 +170,14 @@ int analyze_command(const AnalyzeArguments& arguments) {
   std::fflush(stdout);
   std::vector<RegimeAnalysis> analyses;
   for (const int64_t step : steps) {
-    if (step != subject.step) subject = subject_of(arguments, step);
+    try {
+      if (step != subject.step) subject = subject_of(arguments, step);
+    } catch (const DataError& error) {  // damaged, or removed by the run as it continues
+      line.clear();
+      std::fprintf(stderr, "warning: passed over step %lld: %s\n", static_cast<long long>(step),
+                   error.what());
+      continue;
+    }
     options = options_of(arguments, subject);
     Work work(line, "computing gradients", "batches");
     std::vector<RegimeAnalysis> of_step = analyze(

@@ -79,6 +79,7 @@ struct RunArguments {
 struct EvalArguments {
   RunArguments run;
   bool json = false;
+  bool train_data = false;       ///< on the training set, without augmentation
   std::filesystem::path logits;  ///< file for the logits of the evaluated images; empty: none
 };
 int eval_command(const EvalArguments& arguments);

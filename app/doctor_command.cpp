@@ -92,8 +92,9 @@ int doctor_command(const DoctorArguments& arguments) {
   ignore_sigpipe();
   const std::filesystem::path& save = arguments.options.save;
   if (!save.empty() && save.extension() != ".json")
-    throw UsageError(fmt::format(
-        "--save {}: expected a name that ends in .json, by which plan --device tells a file", save.string()));
+    throw UsageError(
+        fmt::format("--save {}: expected a name that ends in .json, by which plan --device recognises a file",
+                    save.string()));
   const std::optional<Ranks> ranks = ranks_from_environment(current_environment());
   if (ranks && ranks->rendezvous_file.empty() && arguments.processes)
     throw UsageError(fmt::format("--nproc {}: the processes were already started by {}. Leave --nproc out.",

@@ -103,13 +103,15 @@ int eval_command(const EvalArguments& arguments) {
   const CheckpointReader reader = open_checkpoint(arguments.run, line);
   SavedFullModel model(experiment.plan, reader, experiment.spec, device);
   const auto train = open_split(experiment.spec, Split::kTrain, line);
-  const auto test = open_split(experiment.spec, Split::kTest, line);
+  const auto evaluated =
+      open_split(experiment.spec, arguments.train_data ? Split::kTrain : Split::kTest, line);
   const FeedSource train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
-  const FeedSource test_source(*test, experiment.spec.data, experiment.spec.train.precision, device);
-  Evaluator evaluator(experiment, train_source, test_source, *comm, line,
+  const FeedSource source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
+  Evaluator evaluator(experiment, train_source, source, *comm, line,
                       [&](const std::string& message) { print_skipped(line, message); });
   EvalRecord record = evaluator.evaluate(model);
   record.step = reader.manifest().step;
+  record.on_training_data = arguments.train_data;
   add_subnetworks(evaluator, record, experiment, reader, device);
   if (!arguments.logits.empty()) write_predictions(arguments.logits, evaluator.predict(model));
   std::printf("%s\n", (arguments.json ? to_json_line(record) : describe(record)).c_str());

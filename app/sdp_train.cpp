@@ -98,7 +98,7 @@ int run(int argc, char** argv) {
   sdp::SweepArguments sweep;
   sweep.program = argv[0];
   CLI::App* sweep_app = app.add_subcommand(
-      "sweep", "train a grid of experiments one after another; goes on where it was stopped");
+      "sweep", "train a grid of experiments one after another; continues where it was stopped");
   sweep_app->add_option("--config", sweep.config, "the sweep in YAML")->required();
   sweep_app->add_option("--set", sweep.overrides, "override of one key of every run: a.b=v (repeatable)");
   sweep_app->add_option("--nproc", sweep.processes, "processes of each run");
@@ -110,7 +110,7 @@ int run(int argc, char** argv) {
   add_spec_options(*plan_app, plan.spec, /*required=*/true);
   plan_app->add_option("--nproc", plan.processes, "processes to place the workers on (default: one each)");
   plan_app->add_option("--processes-per-node", plan.processes_per_node,
-                       "processes of one node (default: all), to tell what passes between nodes");
+                       "processes of one node (default: all), to compute the traffic between nodes");
   plan_app->add_flag("--json", plan.json, "print plan.json");
   plan_app->add_option("--device", plan.device,
                        "machine to forecast memory and time for: a100, h100 (default), h200, b200, measure "
@@ -125,6 +125,8 @@ int run(int argc, char** argv) {
   CLI::App* eval_app = app.add_subcommand("eval", "evaluate a run's newest checkpoint, assembled");
   add_run_options(*eval_app, eval.run);
   eval_app->add_flag("--json", eval.json, "print the record as JSON");
+  eval_app->add_flag("--train-data", eval.train_data,
+                     "evaluate on the training set, without augmentation, instead of the test set");
   eval_app->add_option("--logits", eval.logits,
                        "write logits, labels and indices of the evaluated images as safetensors");
   eval_app->footer(

@@ -74,8 +74,8 @@ int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, 
   return static_cast<int>(trainer.run());
 }
 
-/// What tells a job from others that may meet at the same host and port. The spec is compared later, with a
-/// message of its own.
+/// What distinguishes a job from others that may meet at the same host and port. The spec is compared later,
+/// with a message of its own.
 std::string job_of(const ExperimentSpec& spec, const Ranks& ranks) {
   return fmt::format("of {} processes with run folder {}", ranks.world,
                      (std::filesystem::absolute(spec.output.dir) / spec.name).lexically_normal().string());

@@ -11,14 +11,14 @@
 namespace sdp {
 namespace {
 
-/// A unit's piece of a parameter's gradient of the full model's shape, flat.
+/// A unit's part of a parameter's gradient of the full model's shape, flat.
 at::Tensor piece_of(const WorkerModel& full_model, const SubnetPlan& plan, int parameter, int unit) {
   const ParameterLayout& layout = plan.layout.parameters[parameter];
   return piece_view(full_model.gradient(parameter), layout.slice, plan, plan.units_of(layout), unit)
       .reshape({-1});
 }
 
-/// Units that the worker owns of the parameter.
+/// Units of the parameter that the worker owns.
 std::vector<int> owned_units(const SubnetPlan& plan, int worker, const ParameterLayout& parameter) {
   for (const BranchPart& part : plan.parts_of(worker, parameter))
     if (!part.frozen) return part.units;
@@ -37,7 +37,7 @@ double norm_of(const at::Tensor& gradient) {
   return std::sqrt(values.dot(values).item<double>());
 }
 
-/// What is summed up of one regime while workers and batches go by.
+/// Sums for one regime, accumulated over workers and batches.
 class RegimeSums {
  public:
   explicit RegimeSums(SubnetPlan plan)
@@ -82,7 +82,7 @@ class RegimeSums {
   std::vector<std::vector<LayerBatches>> gradients_;  ///< by depth and worker
   std::vector<double> cosines_;                       ///< by batch
   std::vector<Deviation> deviations_;                 ///< by unit, summed over batches
-  std::vector<DeviationSum> sums_;                    ///< by unit, of this batch
+  std::vector<DeviationSum> sums_;                    ///< by unit, of the current batch
   int64_t batches_ = 0;
 };
 
@@ -117,7 +117,7 @@ void RegimeSums::add_unit(int worker, int unit, const WorkerModel& subnetwork,
   sums_[unit].add(at::cat(full), owns ? at::cat(own) : at::Tensor());
 }
 
-/// Of the last batch, mean over layers of the mean over workers.
+/// Cosine of the last batch: mean over layers of the mean over workers.
 double RegimeSums::cosine_of_batch() const {
   std::vector<double> of_layers;
   for (const std::vector<LayerBatches>& layer : gradients_) {
@@ -216,7 +216,7 @@ std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<Subn
   }
   std::vector<RegimeAnalysis> analyses;
   for (RegimeSums& regime : regimes)
-    analyses.push_back(std::move(regime).result(options.first_step));
+    analyses.push_back(std::move(regime).result(options.step));
   return analyses;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Gradients of every worker's subnetwork beside the full model's, on the same values and the same batches.
+// Gradients of every worker's subnetwork compared with the full model's, for the same parameters and batches.
 
 #include <functional>
 #include <string>
@@ -17,30 +17,32 @@
 namespace sdp {
 
 struct AnalysisOptions {
-  int64_t batch_size = 1;  ///< samples of one worker's batch
-  int64_t batches = 1;     ///< of each worker
-  int64_t first_step = 0;  ///< of the training order, in steps of `batch_size` samples for each worker
+  int64_t batch_size = 1;  ///< number of samples in one worker's batch
+  int64_t batches = 1;     ///< number of batches per worker
+  int64_t step = 0;        ///< of the run, after which the values were saved
+  int64_t first_step = 0;  ///< position in the training order, in steps of `batch_size` samples per worker
 };
 
-/// What was found of one regime. Workers and coverage are those of the plan.
+/// Result for one regime. Workers and coverage are those of the plan.
 struct RegimeAnalysis {
   Regime regime;
   SubnetPlan plan;
-  int64_t step = 0;                    ///< AnalysisOptions::first_step
+  int64_t step = 0;                    ///< AnalysisOptions::step
   std::vector<LayerGradients> layers;  ///< by depth, then by worker
-  Spread cosine;                       ///< mean over layers of the mean over workers; over the batches
-  std::vector<Deviation> deviation;    ///< by unit, means over the batches
+  Spread cosine;  ///< mean over layers of the mean over workers; statistics over the batches
+  std::vector<Deviation> deviation;  ///< by unit, means over the batches
 };
 
 /// Indices of the parameters that count as layers: the weights, in order of depth.
 std::vector<int> layers_of(const ModelLayout& layout);
 
-/// Computes the gradients of one worker after another, in every regime on the same batch: batch b of worker k
-/// is the one that it has in step first_step + b of training with this batch size, one replica and no
-/// accumulation, augmented and mixed as there. Gradients are of the spec's precision. Besides the data this
-/// needs the full model with its gradient, a subnetwork with its gradient, and for each regime two more of
-/// the full model in fp32 (fp64 in an fp64 run). All plans have as many workers. `on_skipped` is told what is
-/// wrong with damaged images; progress is told in batches of all workers.
+/// Computes the gradients of one worker after another, in every regime on the same batch. Batch b of worker k
+/// is the worker's batch in step first_step + b of training with this batch size, one replica and no
+/// accumulation, with the same augmentation and mixing. Gradients have the spec's precision. Besides the
+/// data, this needs the full model and a subnetwork, each with its gradient, and per regime two more tensors
+/// the size of the full model in fp32 (fp64 in an fp64 run). All plans have the same number of workers.
+/// `on_skipped` is called with the fault of each damaged image; progress is counted in batches of all
+/// workers.
 std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<SubnetPlan> plans,
                                     const ValuesOf& values, const FeedSource& training,
                                     const AnalysisOptions& options, at::Device device,

@@ -11,7 +11,7 @@
 namespace sdp {
 namespace {
 
-/// Layers and units in numbers; NaN and -1 where there is none that counts.
+/// Summary of layers and units; NaN and -1 if no layer or unit counts.
 struct Summary {
   double lowest = std::nan("");
   int lowest_depth = -1;
@@ -19,8 +19,8 @@ struct Summary {
   double last = std::nan("");
   double largest_ratio = std::nan("");
   int largest_unit = -1;
-  int beyond_bound = 0;  ///< units
-  // Over layers, of the mean over workers.
+  int beyond_bound = 0;  ///< number of units
+  // Means over layers of the mean over workers.
   double norm = std::nan("");
   double full_norm = std::nan("");
 };
@@ -69,7 +69,7 @@ std::string text_of(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.3f}", value);
 }
 
-/// Of several batches with their standard deviation.
+/// With the standard deviation if there are several batches.
 std::string text_of(const Spread& spread) {
   if (std::isnan(spread.deviation)) return text_of(spread.mean);
   return fmt::format("{:.3f} ± {:.3f}", spread.mean, spread.deviation);
@@ -99,20 +99,22 @@ std::string in_words(const RegimeAnalysis& analysis) {
   const Summary summary = summary_of(analysis);
   const std::string name = method_name(analysis.regime);
   if (plan.owners_per_unit == plan.workers)
-    return fmt::format("{}: every worker owns everything, so there is nothing to compare.\n", name);
+    return fmt::format("{}: every worker owns all parameters, so there is nothing to compare.\n", name);
   if (plan.keeps_frozen_units())
     return fmt::format(
-        "{}: a worker's gradients are the full model's on what it owns. The squared distance between their "
+        "{}: a worker's gradients equal the full model's on the units it owns. The squared distance between "
+        "the "
         "average "
-        "over a unit's owners and that over all workers is at most {} of its bound.\n",
+        "over a unit's owners and the average over all workers is at most {} times its bound.\n",
         name, text_of(summary.largest_ratio));
   return fmt::format(
-      "{}: on the same batch, a subnetwork's gradient has a mean cosine of {} with the full model's. A "
+      "{}: on the same batch, the mean cosine similarity of a subnetwork's gradient and the full model's is "
+      "{}. A "
       "worker "
-      "without a unit has no gradient of it, so the average over owners is compared with the full model's "
+      "without a unit has no gradient for it, so the average over owners is compared with the full model's "
       "gradients on the batches of all workers. The bound does not cover what forward masking changes: {} of "
       "{} "
-      "units are beyond it.\n",
+      "units exceed it.\n",
       name, text_of(analysis.cosine.mean), summary.beyond_bound, plan.units.size());
 }
 
@@ -130,7 +132,7 @@ std::string describe(const std::vector<RegimeAnalysis>& analyses) {
     if (analysis.step == analyses.back().step) text += in_words(analysis);
   const int workers = analyses.front().plan.workers;
   if (workers > 1)
-    text += fmt::format("Of independent gradients, deviation/bound is 1/(n - 1) = {:.3f} on average.\n",
+    text += fmt::format("For independent gradients, deviation/bound is 1/(n - 1) = {:.3f} on average.\n",
                         1.0 / (workers - 1));
   return text;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What an analysis found, for people and for programs.
+// An analysis as text, for people and for programs.
 
 #include <string>
 #include <vector>
@@ -9,21 +9,21 @@
 
 namespace sdp {
 
-/// The regime, and its step where the analyses are of several.
+/// The regime, with its step if the analyses are of several steps.
 std::string label_of(const RegimeAnalysis& analysis, const std::vector<RegimeAnalysis>& analyses);
 
-/// A row for each analysis: cosine similarities over the layers, the largest deviation against its bound, and
-/// gradient norms; then what those of the last step say, in words.
+/// One row per analysis: cosine similarities over the layers, the largest deviation relative to its bound,
+/// and gradient norms. Then the results of the last step in words.
 std::string describe(const std::vector<RegimeAnalysis>& analyses);
 
-/// Header: regime,layer,depth,worker,cosine,elements,step,cosine_std,norm,norm_std,full_norm,full_norm_std. A
-/// row for each analysis, layer and worker that owns some of it: means over the batches and sample standard
-/// deviations, which are nan of one batch; cosines are nan where a gradient was zero. full_norm is that of
-/// the full model's gradient on what the worker owns.
+/// Header: regime,layer,depth,worker,cosine,elements,step,cosine_std,norm,norm_std,full_norm,full_norm_std.
+/// One row per analysis, layer and worker that owns part of the layer: means over the batches and sample
+/// standard deviations, which are nan for a single batch. The cosine is nan if a gradient is zero. full_norm
+/// is the norm of the full model's gradient on the slices that the worker owns.
 std::string similarity_csv(const std::vector<RegimeAnalysis>& analyses);
 
-/// Header: regime,unit,branch,begin,end,owners,deviation_squared,bound,ratio,step. A row for each analysis
-/// and unit; owners with spaces between them, ratio nan where the bound is 0.
+/// Header: regime,unit,branch,begin,end,owners,deviation_squared,bound,ratio,step. One row per analysis and
+/// unit. Owners are separated by spaces; ratio is nan if the bound is 0.
 std::string deviation_csv(const std::vector<RegimeAnalysis>& analyses);
 
 }  // namespace sdp

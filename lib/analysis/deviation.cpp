@@ -10,7 +10,7 @@
 namespace sdp {
 namespace {
 
-/// Half types are summed in fp32.
+/// Sums of half-precision types use fp32.
 at::Tensor in_sum_type(const at::Tensor& values) {
   return values.to(values.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }

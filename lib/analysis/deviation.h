@@ -1,15 +1,15 @@
 #pragma once
 
-// How far the averaged gradient of a unit is from the one that data parallelism would use.
+// Deviation of the averaged gradient of a unit from the one that data parallelism would use.
 //
-// A unit with p owners S out of n workers, whose gradients g_1..g_n have the mean gbar, is updated with
-// ghat = (1/p) sum_{k in S} g_k. Then ghat - gbar = sum_k w_k g_k with w_k = 1/p - 1/n for owners and -1/n
-// for others. These sum to 0, so that g_k may be replaced by g_k - gbar, and |w|^2 = 1/p - 1/n = (1 - C)/p;
+// A unit with p owners S out of n workers, whose gradients g_1..g_n have the mean gbar, is updated with ghat
+// = (1/p) sum_{k in S} g_k. Then ghat - gbar = sum_k w_k g_k with w_k = 1/p - 1/n for owners and -1/n for
+// others. The w_k sum to 0, so g_k may be replaced by g_k - gbar, and |w|^2 = 1/p - 1/n = (1 - C)/p.
 // Cauchy-Schwarz gives
 //     |ghat - gbar|^2 <= ((1 - C)/p) sum_k |g_k - gbar|^2
-// for any gradients and any owner set, with equality where g_k - gbar is proportional to w_k: all owners have
-// one gradient and all others another. For gradients that are independent and normal the mean of the ratio of
-// both sides is 1/(n - 1), as w is one direction of n - 1 that are alike.
+// for any gradients and any owner set. Equality holds if g_k - gbar is proportional to w_k: all owners have
+// the same gradient, and so have all others. For independent normal gradients, the mean ratio of the two
+// sides is 1/(n - 1), as w is one of n - 1 equivalent directions.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,30 +21,30 @@ struct Deviation {
   double squared = 0;  ///< |ghat - gbar|^2
   double bound = 0;    ///< ((1 - C)/p) sum_k |g_k - gbar|^2
 
-  /// squared / bound; NaN where the bound is 0, as it is at full coverage.
+  /// squared / bound; NaN if the bound is 0, as at full coverage.
   double ratio() const;
 };
 
-/// The deviation of one unit from gradients that come one after another, of which only two sums are kept.
+/// The deviation of one unit, accumulated over one gradient after another; only two sums are stored.
 class DeviationSum {
  public:
   DeviationSum(OwnerSet owners, int workers);
 
-  /// Of the next worker, from 0 on, flat and of equal length: `gradient` counts for gbar and the bound, and
-  /// `owned`, what the worker gives to the average, for ghat; the latter is not looked at unless the worker
-  /// is an owner. Under backward masking both are the same gradient. Under forward masking a worker without
-  /// the unit has no gradient of it, so `gradient` is the full model's on the worker's batch; then the bound
-  /// need not hold.
+  /// Adds the gradients of the next worker, beginning with worker 0; flat and of equal length. `gradient`
+  /// counts toward gbar and the bound. `owned`, the worker's contribution to the average, counts toward ghat;
+  /// it is ignored unless the worker is an owner. Under backward masking both are the same gradient. Under
+  /// forward masking a worker without the unit has no gradient for it, so `gradient` is the full model's on
+  /// the worker's batch; then the bound need not hold.
   void add(const at::Tensor& gradient, const at::Tensor& owned);
-  /// Of all n workers; std::logic_error before all of them were added.
+  /// The deviation over all n workers. Throws std::logic_error before all of them are added.
   Deviation result() const;
 
  private:
   OwnerSet owners_;
   int workers_;
   int added_ = 0;
-  at::Tensor mean_;        ///< of the gradients so far
-  at::Tensor owners_sum_;  ///< of what owners gave so far
+  at::Tensor mean_;        ///< of the gradients added so far
+  at::Tensor owners_sum_;  ///< of the owners' gradients added so far
   double spread_ = 0;      ///< sum_k |g_k - mean_|^2 so far (Welford 1962)
 };
 

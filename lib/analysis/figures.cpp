@@ -12,11 +12,11 @@ namespace sdp {
 namespace {
 
 std::string title_of(const std::string& what, const SubnetPlan& plan) {
-  return fmt::format("{}, {}: {} workers, {} owners a unit", what, plan.layout.name, plan.workers,
+  return fmt::format("{}, {}: {} workers, {} owners per unit", what, plan.layout.name, plan.workers,
                      plan.owners_per_unit);
 }
 
-/// One figure of every layer, a line for each analysis.
+/// A figure over all layers with one line per analysis.
 Figure layer_figure(const std::vector<RegimeAnalysis>& analyses, Spread LayerGradients::*what) {
   const SubnetPlan& plan = analyses.front().plan;
   Figure figure;
@@ -46,7 +46,7 @@ Figure similarity_figure(const std::vector<RegimeAnalysis>& analyses) {
 Figure norm_figure(const std::vector<RegimeAnalysis>& analyses) {
   Figure figure = layer_figure(analyses, &LayerGradients::norm);
   figure.title = title_of("Gradients of subnetworks", analyses.front().plan);
-  figure.y_label = "norm of what a worker owns";
+  figure.y_label = "gradient norm of the parameters that a worker owns";
   figure.log_y = true;
   for (Series& series : figure.series)
     series.y_error.clear();
@@ -55,7 +55,7 @@ Figure norm_figure(const std::vector<RegimeAnalysis>& analyses) {
 
 Figure training_figure(const std::vector<RegimeAnalysis>& analyses) {
   Figure figure{.title = title_of("Gradients of subnetworks and of the full model", analyses.front().plan),
-                .x_label = "steps",
+                .x_label = "step",
                 .y_label = "cosine similarity, mean over layers"};
   for (const RegimeAnalysis& analysis : analyses) {
     const std::string name = method_name(analysis.regime);
@@ -70,7 +70,7 @@ Figure training_figure(const std::vector<RegimeAnalysis>& analyses) {
   }
   for (Series& series : figure.series)
     if (std::none_of(series.y_error.begin(), series.y_error.end(), [](double x) { return std::isfinite(x); }))
-      series.y_error.clear();  // of one batch: no band in the legend
+      series.y_error.clear();  // a single batch: no band in the legend
   return figure;
 }
 
@@ -87,7 +87,7 @@ Figure deviation_figure(const std::vector<RegimeAnalysis>& analyses) {
       const Unit& unit = analysis.plan.units[u];
       const auto width = static_cast<double>(plan.layout.branches[unit.branch].hidden_width);
       const double middle = static_cast<double>(unit.begin + unit.end) / 2 / width;
-      // Slices take four fifths of the way from one branch to the next.
+      // Slices take four fifths of the space between two branches.
       series.x.push_back(unit.branch + 0.8 * (middle - 0.5));
       series.y.push_back(analysis.deviation[u].ratio());
     }

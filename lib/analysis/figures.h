@@ -1,6 +1,6 @@
 #pragma once
 
-// What an analysis found, as charts.
+// Analyses as charts.
 
 #include <vector>
 
@@ -9,20 +9,21 @@
 
 namespace sdp {
 
-/// Cosine similarity over depth (SDP paper, Figure 2): a line for each analysis, the mean over the workers
-/// that own some of the layer, in a band of a standard deviation. Of several checkpoints it is that figure
-/// over training.
+/// Cosine similarity over depth (SDP paper, Figure 2), one line per analysis: the mean over the workers that
+/// own part of the layer, with a band of one standard deviation. Several checkpoints show its course over
+/// training.
 Figure similarity_figure(const std::vector<RegimeAnalysis>& analyses);
 
-/// Norm of what a worker has of a layer's gradient over depth, on a logarithmic axis: mean over the workers.
+/// Norm over depth of the part of a layer's gradient that a worker owns, on a logarithmic axis: mean over the
+/// workers.
 Figure norm_figure(const std::vector<RegimeAnalysis>& analyses);
 
-/// Cosine similarity against steps, a line for each regime: mean over layers of the mean over workers, in a
-/// band of a standard deviation over the batches where there are several.
+/// Cosine similarity against steps, one line per regime: mean over layers of the mean over workers. If there
+/// are several batches, with a band of one standard deviation over them.
 Figure training_figure(const std::vector<RegimeAnalysis>& analyses);
 
-/// Deviation over its bound by unit, on a logarithmic axis: a line for each analysis, and the bound itself.
-/// Slices of a branch's hidden width stand side by side around the branch's place.
+/// Ratio of deviation to bound by unit, on a logarithmic axis: one line per analysis, and the bound itself.
+/// Slices of a branch's hidden width are placed side by side around the branch's position.
 Figure deviation_figure(const std::vector<RegimeAnalysis>& analyses);
 
 }  // namespace sdp

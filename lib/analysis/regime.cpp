@@ -20,8 +20,8 @@ std::string known_names() {
 Regime regime_named(std::string_view name, std::string_view option) {
   for (const Regime regime : all_regimes())
     if (name_of(regime) == name) return regime;
-  throw UsageError(fmt::format("{}: found '{}', expected names of regimes with commas between them: {}",
-                               option, name, known_names()));
+  throw UsageError(fmt::format("{}: found '{}', expected a comma-separated list of regimes: {}", option, name,
+                               known_names()));
 }
 
 }  // namespace
@@ -32,8 +32,7 @@ std::vector<Regime> parse_regimes(std::string_view names, std::string_view optio
     const size_t end = std::min(names.find(',', begin), names.size());
     const Regime regime = regime_named(names.substr(begin, end - begin), option);
     if (std::find(regimes.begin(), regimes.end(), regime) != regimes.end())
-      throw UsageError(
-          fmt::format("{}: found {} a second time. Name every regime once.", option, name_of(regime)));
+      throw UsageError(fmt::format("{}: found {} twice. Name every regime once.", option, name_of(regime)));
     regimes.push_back(regime);
     begin = end + 1;
   }
@@ -47,7 +46,7 @@ SubnetPlan plan_of_regime(const ExperimentSpec& spec, Regime regime,
   if (subnetwork.assignment == Assignment::kFile && !is_same_construction)
     throw UsageError(
         fmt::format("--regimes {}: the spec takes its owner sets from a file (subnetwork.assignment: file), "
-                    "and that is of "
+                    "which is of "
                     "{} construction. Leave the regime out, or set another subnetwork.assignment.",
                     name_of(regime), name_of(subnetwork.construction)));
   if (saved_plan && is_same_construction) {

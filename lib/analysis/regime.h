@@ -1,6 +1,6 @@
 #pragma once
 
-// What a spec's workers own in each regime.
+// Owner sets of a spec's workers in each regime.
 
 #include <filesystem>
 #include <optional>
@@ -13,13 +13,13 @@
 
 namespace sdp {
 
-/// Out of names with commas between them. UsageError, with `option` in front, for a name that is none or
-/// stands there twice.
+/// Parses comma-separated names of regimes. Throws UsageError, prefixed with `option`, for an unknown or
+/// repeated name.
 std::vector<Regime> parse_regimes(std::string_view names, std::string_view option);
 
-/// The plan of a regime with the spec's workers and coverage. With `saved_plan`, owners are those of that
-/// file where it is of the same construction, whatever its masking. UsageError where the spec takes owners
-/// from a file of the other construction.
+/// The plan of a regime with the spec's workers and coverage. Owners are those of `saved_plan`, if it is
+/// given and has the same construction, whatever its masking. Throws UsageError if the spec reads owners from
+/// a file of the other construction.
 SubnetPlan plan_of_regime(const ExperimentSpec& spec, Regime regime,
                           const std::optional<std::filesystem::path>& saved_plan);
 

@@ -33,7 +33,7 @@ LayerSummary summary_of(int depth, const std::vector<double>& cosines) {
 double cosine_between(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = a.to(at::kDouble);
   const at::Tensor y = b.to(at::kDouble);
-  // Each length by itself: its square may be too small for a product with another.
+  // Multiply norms, not squared norms: the product of two squares may underflow.
   const double lengths = std::sqrt(x.dot(x).item<double>()) * std::sqrt(y.dot(y).item<double>());
   return lengths == 0 ? std::numeric_limits<double>::quiet_NaN() : x.dot(y).item<double>() / lengths;
 }

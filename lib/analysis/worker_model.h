@@ -1,6 +1,6 @@
 #pragma once
 
-// One worker of a plan with the gradients of a batch, as training computes them but without an engine.
+// One worker's model with the gradients of a batch, computed as in training but without an engine.
 
 #include <functional>
 #include <memory>
@@ -14,27 +14,28 @@
 
 namespace sdp {
 
-/// Gives parameter i in the full model's shape, of any type.
+/// Returns parameter i in the full model's shape, of any type.
 using ValuesOf = std::function<at::Tensor(int parameter)>;
 
 class WorkerModel {
  public:
-  /// Holds the worker's values, in the spec's precision. The plan must outlive it.
+  /// Loads the worker's parameters in the spec's precision. The plan must outlive the object.
   WorkerModel(const ExperimentSpec& spec, const SubnetPlan& plan, int worker, at::Device device,
               const ValuesOf& values);
 
-  /// Forward and backward pass of one batch in place of the one before. BatchNorm normalises with the batch's
-  /// statistics; nothing is dropped (dropout, stochastic depth): what is left is what the plan leaves out.
+  /// Forward and backward pass of one batch; replaces the previous gradients. BatchNorm uses the batch's
+  /// statistics. There is no dropout and no stochastic depth, so that only the plan removes parts of the
+  /// model.
   void compute_gradients(const TensorBatch& batch);
 
-  /// Of what the worker owns of a unit's piece of the parameter, flat; zeros where the loss does not depend
-  /// on it.
+  /// Gradient of the part of the unit's parameter that the worker owns, flat; zeros if the loss does not
+  /// depend on it.
   at::Tensor piece_gradient(int parameter, int unit) const {
     return store_.piece_gradient(0, parameter, unit);
   }
-  /// Of all that the worker owns of the parameter, as it holds it.
+  /// Gradient of everything that the worker owns of the parameter, in the worker's shape.
   at::Tensor gradient(int parameter) const;
-  /// Values of all that the worker owns of the parameter, as it holds it.
+  /// Everything that the worker owns of the parameter, in the worker's shape.
   at::Tensor value(int parameter) const;
 
  private:
@@ -44,7 +45,7 @@ class WorkerModel {
   std::unique_ptr<Model> model_;
 };
 
-/// The plan of one worker that owns everything, in tensors of the full model's shapes.
+/// The plan of one worker that owns everything; its tensors have the full model's shapes.
 SubnetPlan full_model_plan(const ModelLayout& layout);
 
 }  // namespace sdp

@@ -1,7 +1,7 @@
 #pragma once
 
-// Names of a checkpoint's tensors: kind|parameter|hidden begin:end|element begin:end for state, and
-// buffer|name|hidden begin:end|worker:replica for BatchNorm statistics.
+// Names of a checkpoint's tensors: kind|parameter|hidden begin:end|element begin:end for parameters and
+// optimizer state, and buffer|name|hidden begin:end|worker:replica for BatchNorm statistics.
 
 #include <string>
 
@@ -12,7 +12,7 @@
 
 namespace sdp {
 
-/// A unit's piece of a parameter (or buffer). What is not divided has the hidden range [0, 0).
+/// A unit's part of a parameter (or buffer). Parameters that are not divided have the hidden range [0, 0).
 struct StateKey {
   std::string kind;
   std::string parameter;
@@ -30,21 +30,21 @@ StateKey key_of(const SubnetPlan& plan, const std::string& kind, const std::stri
 StateKey key_of(const SubnetPlan& plan, const StateRange& range);
 StateKey buffer_key(const SubnetPlan& plan, int buffer, int unit);
 
-/// Name of elements [begin, end) of the piece.
+/// Name of elements [begin, end) of the part.
 std::string range_name(const StateKey& key, int64_t begin, int64_t end);
 std::string buffer_name(const StateKey& key, Slot slot);
 
 struct ParsedName {
   StateKey key;
-  int64_t first = 0;  ///< element begin, or worker
+  int64_t first = 0;  ///< first element, or worker
   int64_t second = 0;
 };
-/// Throws DataError for a name of another form.
+/// Throws DataError for an invalid name.
 ParsedName parse_name(const std::string& name);
 
 DType dtype_of(at::ScalarType type);
 at::ScalarType scalar_type_of(DType type);
-/// The mapped tensor itself: to copy out of, never to write to.
+/// The memory-mapped tensor itself: read-only.
 at::Tensor as_tensor(const TensorView& view);
 
 }  // namespace sdp

@@ -21,7 +21,7 @@
 namespace sdp {
 namespace {
 
-/// What one process saves: its share of every parameter's state, and its slots' buffers.
+/// What one process saves: its shard of every parameter's state, and its slots' buffers.
 struct StateToSave {
   std::vector<std::string> names;
   std::vector<at::Tensor> tensors;
@@ -63,7 +63,7 @@ TensorFile file_of(const StateToSave& state) {
   return file;
 }
 
-/// One for each pass of every update, and what an imported model had.
+/// One update per micro-batch of every step, plus the count of an imported model.
 int64_t batch_norm_updates(const Manifest& manifest, const ExperimentSpec& spec) {
   return manifest.imported_batch_norm_updates + manifest.updates * spec.train.accumulate_steps;
 }
@@ -120,15 +120,15 @@ std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity
   if (manifest.training_data.samples > 0 && manifest.training_data.samples != training_data.samples)
     throw DataError(
         fmt::format("data.path: the training data has {} samples, but had {} when the checkpoint of step {} "
-                    "was saved; the order of samples depends on it. Bring the data back as it was, or start "
+                    "was saved; the order of samples depends on it. Restore the data, or start "
                     "a run under another name.",
                     training_data.samples, manifest.training_data.samples, manifest.step));
   std::vector<std::string> warnings;
   const auto compare = [&](const char* which, const ManifestData& saved, const DataIdentity& now) {
     if (saved == ManifestData() || saved == ManifestData{now.samples, now.hash}) return;
     warnings.push_back(
-        fmt::format("the {} data is not the same as when the checkpoint was saved: {} samples of hash {}, "
-                    "was {} of {}",
+        fmt::format("the {} data has changed since the checkpoint was saved: now {} samples with hash {}, "
+                    "before {} with {}",
                     which, now.samples, now.hash, saved.samples, saved.hash));
   };
   compare("training", manifest.training_data, training_data);
@@ -184,7 +184,7 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& run_dir, std::op
   const CheckpointStore store(run_dir);
   if (!step) step = store.latest_step();
   if (!step)
-    throw DataError(fmt::format("{}: no checkpoint in this run folder. Train first, or name another folder.",
+    throw DataError(fmt::format("{}: no checkpoint in this run folder. Train first, or give another folder.",
                                 run_dir.string()));
   manifest_ = store.read(*step, verify_hashes, on_progress);
   folder_ = store.folder(*step);
@@ -206,7 +206,7 @@ void CheckpointReader::index_file(const SafetensorsFile& file, const std::filesy
       continue;
     }
     if (begin < 0 || end - begin != view.entry.bytes() / element_bytes(view.entry.dtype))
-      throw DataError(path.string() + ": tensor " + name + " has another size than its name says");
+      throw DataError(path.string() + ": tensor " + name + " does not have the size that its name states");
     ranges_[key].push_back({begin, end, &view});
   }
 }
@@ -227,7 +227,7 @@ void CheckpointReader::read(const StateKey& key, int64_t begin, int64_t end, con
   }
   if (done < end)
     throw DataError(
-        fmt::format("{}: elements {} to {} of {} are missing. The checkpoint is of another model, or "
+        fmt::format("{}: elements {} to {} of {} are missing. The checkpoint belongs to another model or is "
                     "damaged.",
                     folder_.string(), done, end, range_name(key, begin, end)));
 }
@@ -243,7 +243,7 @@ at::Tensor CheckpointReader::buffer(const SubnetPlan& plan, int buffer, int unit
 void CheckpointReader::require_finite(const at::Tensor& values, const std::string& name) const {
   if (!is_finite(values))
     throw DataError(
-        fmt::format("{}: tensor {} has values that are not finite (NaN or infinity). Go back to an "
+        fmt::format("{}: tensor {} has values that are not finite (NaN or infinity). Use an "
                     "earlier checkpoint.",
                     folder_.string(), name));
 }
@@ -259,20 +259,20 @@ void check_fits(const CheckpointReader& reader, const SubnetPlan& plan, const Ex
   const auto require = [&](bool holds, const std::string& what) {
     if (!holds)
       throw DataError(
-          fmt::format("{}: the checkpoint is of another experiment: {}. Use it with the spec.yaml "
+          fmt::format("{}: the checkpoint belongs to another experiment: {}. Use it with the spec.yaml "
                       "and plan.json beside it.",
                       reader.manifest_path().string(), what));
   };
   require(manifest.plan_hash == plan_hash(plan) && manifest.workers == plan.workers,
-          "the model, the workers or their owner sets are not those it was made with");
+          "the model, the workers or their owner sets differ");
   require(manifest.replicas == spec.subnetwork.replicas,
           fmt::format("it has replicas {}, the spec {}", manifest.replicas, spec.subnetwork.replicas));
   require(manifest.batch_norm_updates == batch_norm_updates(manifest, spec),
-          fmt::format("batch_norm_updates {} after {} updates of {} passes", manifest.batch_norm_updates,
-                      manifest.updates, spec.train.accumulate_steps));
+          fmt::format("batch_norm_updates is {} after {} updates of {} micro-batches",
+                      manifest.batch_norm_updates, manifest.updates, spec.train.accumulate_steps));
 }
 
-/// What a checkpoint has of these units of a parameter, in the shape of a tensor that holds them.
+/// The checkpoint's values of these units of a parameter, in the shape of a tensor that holds them.
 at::Tensor read_units(const CheckpointReader& reader, const SubnetPlan& plan,
                       const ParameterLayout& parameter, const std::vector<int>& units,
                       const at::TensorOptions& options) {

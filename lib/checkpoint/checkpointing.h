@@ -1,7 +1,7 @@
 #pragma once
 
-// Saving and restoring a run. Every process writes what it updates, keyed by (kind, parameter, hidden range,
-// element range), so that a run can go on with another number of processes.
+// Saving and restoring a run. Every process writes its shard, keyed by (kind, parameter, hidden range,
+// element range), so that a run can resume with another number of processes.
 
 #include <filesystem>
 #include <map>
@@ -23,77 +23,79 @@
 
 namespace sdp {
 
-/// How far a run is.
+/// Progress of a run.
 struct RunProgress {
-  int64_t step = 0;                         ///< steps done, skipped ones too
+  int64_t step = 0;                         ///< steps done, including skipped ones
   int64_t skipped_steps = 0;                ///< train.on_nonfinite: skip
   int64_t imported_batch_norm_updates = 0;  ///< torchvision's num_batches_tracked of imported weights
-  int64_t metrics_lines = 0;                ///< of metrics.jsonl; rank 0's counts
-  DataIdentity training_data = {};          ///< none where nothing was read yet
+  int64_t metrics_lines = 0;                ///< lines of metrics.jsonl; only rank 0's value is used
+  DataIdentity training_data = {};          ///< empty if no data was read yet
   DataIdentity test_data = {};
 };
 
-/// A manifest without its files, for the processes of the experiment.
+/// A manifest without its list of files, for the processes of the experiment.
 Manifest manifest_of(const Experiment& experiment, const RunProgress& progress);
 
-/// What a run folder and each of its checkpoints have as spec.yaml, plan.json and run.json.
+/// Contents of spec.yaml, plan.json and run.json in a run folder and in each of its checkpoints.
 struct RunDescription {
   std::string spec_yaml;
   std::string plan_json;
   std::string run_json;
 };
 RunDescription describe_run(const Experiment& experiment, const RunHistory& history);
-/// Writes these files into a folder. Returns what a manifest says of them.
+/// Writes these files into a folder. Returns their entries for a manifest.
 std::vector<ManifestFile> write_description(const RunDescription& description,
                                             const std::filesystem::path& folder);
 
-/// Whether a run may go on with this data: the order of samples depends on how many there are to train on.
-/// DataError where that is another number than the checkpoint's; otherwise a warning for each set that is
-/// another than it was.
+/// Checks whether a run may resume with this data. The order of samples depends on the number of training
+/// samples: throws DataError if it differs from the checkpoint's. Otherwise returns a warning for each data
+/// set that has changed.
 std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity& training_data,
                                     const DataIdentity& test_data);
 
-/// Writes one process's file into the folder of a checkpoint that is being made.
+/// Writes one process's file into the folder of an unfinished checkpoint.
 ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path& folder, int process,
                                 int processes, const OnProgress& on_progress);
 
-/// Collective. Throws an Error on every process where something of what a checkpoint would save (master
-/// values, moments, BatchNorm statistics) is not finite, naming a tensor and the last checkpoint.
+/// Collective. Throws Error on every process if a checkpoint would save a value that is not finite
+/// (parameters, optimizer state, BatchNorm statistics). The message names a tensor and the last checkpoint.
 void check_state_is_finite(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
                            Communicator& comm);
 
-/// For messages of runs that end: "The last checkpoint is of step 10."
+/// For error messages that end a run: "The last checkpoint is of step 10."
 std::string text_of_last_checkpoint(const std::filesystem::path& run_dir);
 
 struct SavedCheckpoint {
-  int64_t bytes = 0;                ///< of all processes' files
-  std::vector<std::string> left{};  ///< rank 0: what could not be removed (CheckpointStore::commit)
+  int64_t bytes = 0;  ///< total size of all processes' files
+  std::vector<std::string>
+      left{};  ///< rank 0 only: messages about files that could not be removed (CheckpointStore::commit)
 };
 
-/// Writes a checkpoint, of finite values only (as above). Collective; returns on all processes when it is
-/// complete on disk. `description`: rank 0's is written. Progress is that of this process's own file.
+/// Writes a checkpoint; throws if a value is not finite, as above. Collective; returns on all processes once
+/// the checkpoint is complete on disk. Only rank 0's `description` is written. `on_progress` reports this
+/// process's own file.
 SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment,
                                 Engine& engine, Communicator& comm, const RunProgress& progress,
                                 const RunDescription& description, int threads,
                                 const OnProgress& on_progress);
 
-/// A checkpoint's files, mapped. Any process reads any range.
+/// A checkpoint's files, memory-mapped. Any process can read any range.
 class CheckpointReader {
  public:
-  /// Opens the newest checkpoint of the run folder, or `step`. DataError when there is none or it is damaged.
-  /// Progress is that of verifying the hashes.
+  /// Opens the newest checkpoint of the run folder, or that of `step`. Throws DataError if there is none or
+  /// it is damaged. `on_progress` reports the verification of hashes.
   CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step, bool verify_hashes,
                    const OnProgress& on_progress = ignore_progress);
 
   const Manifest& manifest() const { return manifest_; }
   std::filesystem::path manifest_path() const { return folder_ / kManifestName; }
-  /// Step and content, to compare over the processes.
+  /// Step and content, to compare between processes.
   std::string identity() const;
-  /// Copies elements [begin, end) into `target` (flat, any type and device). DataError when some are missing
-  /// or not finite.
+  /// Copies elements [begin, end) into `target` (flat, any type and device). Throws DataError if elements are
+  /// missing or not finite.
   void read(const StateKey& key, int64_t begin, int64_t end, const at::Tensor& target) const;
-  /// A unit's piece of one slot's BatchNorm buffer, flat; undefined when the slot does not hold it. DataError
-  /// where it is not finite.
+  /// A unit's part of one slot's BatchNorm buffer, flat; undefined if the slot does not hold it. Throws
+  /// DataError if it is not finite.
   at::Tensor buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const;
 
  private:
@@ -112,10 +114,11 @@ class CheckpointReader {
   std::map<std::pair<StateKey, Slot>, const TensorView*> buffers_;  ///< kind "buffer"
 };
 
-/// Fills the engine and the slots' buffers. DataError when the checkpoint is of another experiment.
+/// Restores the engine and the slots' buffers. Throws DataError if the checkpoint belongs to another
+/// experiment.
 void restore(const CheckpointReader& reader, const Experiment& experiment, Engine& engine);
 
-/// Both sources below throw DataError for a checkpoint of another experiment.
+/// Both sources below throw DataError if the checkpoint belongs to another experiment.
 
 /// The full model of a checkpoint, read parameter by parameter.
 class SavedFullModel : public FullModel {
@@ -131,7 +134,7 @@ class SavedFullModel : public FullModel {
   at::Device device_;
 };
 
-/// One worker's subnetwork of a checkpoint, as the worker held it, with the statistics of its replica 0.
+/// One worker's subnetwork of a checkpoint, with the BatchNorm statistics of its replica 0.
 class SavedSubnetwork : public TensorSource {
  public:
   SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader& reader, const ExperimentSpec& spec,

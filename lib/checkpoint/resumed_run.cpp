@@ -13,13 +13,13 @@ bool finds_checkpoint(const std::filesystem::path& run_dir, Resume resume) {
   if (store.latest_step()) return true;
   if (!store.steps().empty())
     throw DataError(
-        fmt::format("{}: none of the checkpoints is complete. Bring the missing files back, or "
+        fmt::format("{}: none of the checkpoints is complete. Restore the missing files, or "
                     "remove the checkpoints and start the run with --resume=if-any.",
                     run_dir.string()));
   if (resume == Resume::kIfAny) return false;
   throw UsageError(
       fmt::format("--resume: there is no checkpoint in the run folder {}. Start the run without --resume, or "
-                  "with --resume=if-any, which starts it where there is no checkpoint.",
+                  "with --resume=if-any, which starts from the beginning if there is none.",
                   run_dir.string()));
 }
 

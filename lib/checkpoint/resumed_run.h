@@ -1,6 +1,6 @@
 #pragma once
 
-// The checkpoint that a run goes on from, before anything is started or written.
+// The checkpoint that a run resumes from, examined before anything is started or written.
 
 #include <filesystem>
 
@@ -10,14 +10,14 @@
 
 namespace sdp {
 
-/// Whether the run goes on from a checkpoint of its folder, which need not exist. Throws UsageError where
-/// `resume` asks for one and there is none, and DataError where there are some and none is complete.
+/// Whether the run resumes from a checkpoint of its folder, which need not exist. Throws UsageError if
+/// `resume` asks for a checkpoint and there is none, and DataError if there are some but none is complete.
 bool finds_checkpoint(const std::filesystem::path& run_dir, Resume resume);
 
-/// What a checkpoint says of its run.
+/// A checkpoint's information about its run.
 struct SavedRun {
   ExperimentSpec spec;
-  RunHistory history;  ///< a new one of a checkpoint of an older program, which has none
+  RunHistory history;  ///< a new history for a checkpoint of an older program, which has none
 };
 SavedRun read_saved_run(const CheckpointStore& store, int64_t step);
 

@@ -4,8 +4,8 @@
 
 namespace sdp {
 
-/// When the next checkpoint is due by time (checkpoint.every_minutes), counted from the start of the run or
-/// the end of the last one saved for whatever reason.
+/// Decides when the next checkpoint is due by time (checkpoint.every_minutes), measured from the start of the
+/// run or the end of the last save, whatever caused it.
 class SaveTimer {
  public:
   using Clock = std::chrono::steady_clock;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A safetensors file whose tensors are made one at a time, when it is their turn to be written.
+// A safetensors file whose tensors are computed one at a time, as they are written.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,10 +17,10 @@ namespace sdp {
 
 class TensorFile {
  public:
-  /// `source` gives the tensor, of this type and number of elements, on any device.
+  /// `source` returns the tensor, of this type and number of elements, on any device.
   void add(const std::string& name, DType type, std::vector<int64_t> shape,
            std::function<at::Tensor()> source);
-  /// Throws DataError where writing fails. Progress is told in bytes.
+  /// Throws DataError if writing fails. Progress is reported in bytes.
   FileDigest write(const std::filesystem::path& path, const TensorMetadata& metadata,
                    const OnProgress& on_progress = ignore_progress);
 

@@ -47,7 +47,7 @@ class Pending {
   /// When the exchange was complete, once wait() has returned; none with NCCL, and where there was nothing.
   std::optional<std::chrono::steady_clock::time_point> completed_at() const;
   /// With NCCL how long the exchange took on the communicator's stream, once wait() has returned and the
-  /// device is done with it; none where the backend does not tell.
+  /// device is done with it; none where the backend does not report it.
   std::optional<double> duration_ms() const;
 
  private:

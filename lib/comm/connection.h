@@ -30,7 +30,7 @@ struct Communicator::Connection {
   std::atomic<const char*> phase = nullptr;      ///< see PhaseScope
   std::atomic<const char*> operation = nullptr;  ///< of a collective that the host is in
   std::atomic<int64_t> collectives = 0;          ///< begun
-  std::atomic<bool> threw_loss = false;          ///< a PeerLostError tells of the loss
+  std::atomic<bool> threw_loss = false;          ///< a PeerLostError reports the loss
   std::unique_ptr<PeerWatch> watch;              ///< null for a world of one that nobody asks to stop
 };
 
@@ -44,7 +44,7 @@ std::string during(const char* phase, const char* operation);
 struct ConnectProgress {
   std::atomic<const char*> waits_for = "an answer of rank 0's store";
   std::atomic<bool> is_watched =
-      false;  ///< the others know this process, and its watch tells them when it stops
+      false;  ///< the others know this process, and its watch informs them when it stops
 };
 
 /// One rank's place among processes, or threads, that share a store.
@@ -56,9 +56,9 @@ struct Membership {
   std::chrono::milliseconds timeout = {};
   bool single_host = true;
   std::string master_address = {};  ///< rank 0's host; used on several hosts only
-  bool is_process = true;           ///< not a thread: it ends itself when others are lost and it goes on
-  int stop_descriptor = -1;         ///< see ConnectOptions
-  pid_t parent = 0;                 ///< likewise
+  bool is_process = true;    ///< not a thread: it ends itself when others are lost and it does not return
+  int stop_descriptor = -1;  ///< see ConnectOptions
+  pid_t parent = 0;          ///< likewise
   ConnectProgress* progress = nullptr;
 };
 std::unique_ptr<Communicator::Connection> connect_over(const c10::intrusive_ptr<c10d::Store>& store,

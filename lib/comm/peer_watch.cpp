@@ -236,7 +236,7 @@ void PeerWatch::check_deadlines() {
   }
   if (called_unnoticed_ || !first_loss_ || Clock::now() < *first_loss_ + kPatience) return;
   called_unnoticed_ = true;
-  // Who goes because of an error of its own tells that one, and not what came of it at the others.
+  // A process that ends because of its own error reports that error, and not what followed from it elsewhere.
   if (!options_.events.unnoticed || has_left_with_error()) return;
   leave(Departure::kPeerLost);
   options_.events.unnoticed(after_failure(std::chrono::milliseconds(0)));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the processes tell each other beside their collectives: that they end, and how; that they are to stop;
+// What the processes send each other beside their collectives: that they end, and how; that they are to stop;
 // where they are. Internal to comm/.
 
 #include <sys/types.h>
@@ -51,7 +51,7 @@ Loss describe_delay(const std::vector<std::optional<Whereabouts>>& whereabouts, 
 /// "rank 1" or "ranks 1, 2 and 3".
 std::string list_ranks(const std::vector<int>& ranks);
 
-/// Sees other processes end, at once and whatever this process is doing. Collectives alone do not tell which
+/// Sees other processes end, at once and whatever this process is doing. Collectives alone do not show which
 /// process was lost: one that ends because of it breaks the connections of others in turn, NCCL may not
 /// notice at all, and a process that computes or writes notices late. It also carries requests to stop
 /// (StopAgreement), which must not wait for a collective, and asks where a process is that does not come.
@@ -109,7 +109,7 @@ class PeerWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// What is sent: of one size, so that a part of one can be told.
+  /// What is sent: of one size, so that an incomplete one is recognised.
   struct Message {
     enum class Kind : char { kLeaves = 'l', kStops = 's', kWhere = '?', kHere = '!' };
     int64_t number = 0;  ///< kLeaves: the Departure, kStops: stop points passed, kHere: collectives begun

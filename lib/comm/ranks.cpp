@@ -65,7 +65,7 @@ struct Family {
   std::vector<std::string> local_rank;
   std::vector<std::string> local_world;
   bool local_required = true;
-  std::vector<std::string> job;  ///< variables that tell this job from others
+  std::vector<std::string> job;  ///< variables that distinguish this job from others
 };
 
 /// A family of which some variables are set and others missing.
@@ -127,7 +127,7 @@ Ranks read_numbers(const Variables& variables, const Family& family) {
     ranks.local_rank = ranks.rank;
   else if (variables.has("MASTER_ADDR"))
     throw UsageError(family.name + " set " + family.rank + " and " + family.world + ", but no " +
-                     family.local_rank.front() + ", which tells the processes of one host apart. Set " +
+                     family.local_rank.front() + ", which distinguishes the processes of one host. Set " +
                      family.local_rank.front() + " (0 where a host runs one process).");
   const bool local_known = !local_rank.empty() && !local_world.empty();
   ranks.single_host = local_known ? ranks.local_world == ranks.world : one_host;
@@ -246,7 +246,7 @@ bool in_user_step(const Variables& variables) {
          id <= kLastUserStep;
 }
 
-/// Tasks on this node. `hosts`: of the step or, where SLURM tells only those, of the job.
+/// Tasks on this node. `hosts`: of the step or, where SLURM gives only those, of the job.
 int slurm_local_world(const Variables& variables, int world, const std::vector<std::string>& hosts) {
   if (hosts.size() == 1 || world == 1) return world;
   const std::string list = variables.first_set({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});

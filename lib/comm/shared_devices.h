@@ -10,7 +10,7 @@
 
 namespace sdp {
 
-/// Where a process computes, as NCCL tells devices apart: two processes are on one device where both are
+/// Where a process computes, as NCCL distinguishes devices: two processes are on one device where both are
 /// equal.
 struct DevicePlace {
   std::string host;    ///< NCCL_HOSTID where it is set, else host name and boot id
@@ -25,7 +25,7 @@ std::string nccl_host();
 /// Collective over the store: the places of all ranks, in order of rank.
 std::vector<DevicePlace> gather_places(c10d::Store& store, int rank, int size, const DevicePlace& mine);
 
-/// What to tell the user where NCCL would find two of the ranks on one device: which ranks share one, and
+/// The message for the user where NCCL would find two of the ranks on one device: which ranks share one, and
 /// what to do. Empty where every rank has a device of its own. `places`: by rank.
 std::string refuse_shared_devices(const std::vector<DevicePlace>& places);
 

@@ -12,7 +12,7 @@ namespace sdp {
 
 /// The place at which all processes stop, once one of them was asked to. All pass the same stop points in the
 /// same order: one before every training step, others within an evaluation. Between two collectives a process
-/// may be ahead of another one by any number of points, so none can choose the point alone. Each tells all
+/// may be ahead of another one by any number of points, so none can choose the point alone. Each sends all
 /// others how many points it has passed, at once and whatever it is computing, and then passes no further one
 /// before it has heard the same from all. The largest number is the point: nobody has passed more, and
 /// everybody can reach it.
@@ -27,23 +27,23 @@ class StopAgreement {
   StopAgreement(int rank, int size) : rank_(static_cast<size_t>(rank)), said_(static_cast<size_t>(size)) {}
 
   /// A stop point: whether this process stops here. If not, it has passed the point. Waits only where this
-  /// process has told its number and not heard all others'.
+  /// process has sent its number and not received all others'.
   bool stops_here();
   /// Between two stop points, as often as a process likes: whether it leaves what it does there, as do all
   /// that have passed as many points, nobody having passed more. From the first call to the next stop point
   /// there must be no collective. Waits as stops_here does.
   bool stops_within();
 
-  /// A stop is asked for: what this process has to tell all others, nothing if it has done so.
+  /// A stop is asked for: what this process has to send to all others; nothing if it has done so.
   std::optional<int64_t> ask();
-  /// What another process tells.
+  /// What another process sends.
   void hear(int rank, int64_t passed);
   /// A process was lost: nothing more is agreed on, and nobody waits.
   void abandon();
 
   /// Whether somebody's training had not begun.
   bool is_before_training() const;
-  /// Ranks that have told nothing since a stop was asked for; empty where none was.
+  /// Ranks that have sent nothing since a stop was asked for; empty where none was.
   std::vector<int> missing() const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace sdp {
 
-/// When an all-to-all is carried out: while the process goes on, or not before it waits (late_backend.h).
+/// When an all-to-all is carried out: while the process continues, or not before it waits (late_backend.h).
 enum class Exchanges { kAtOnce, kLate };
 
 /// Runs `body` once for each of `world` ranks, each in a thread of its own with one computing thread, joined

@@ -7,8 +7,8 @@
 
 namespace sdp {
 
-/// What `read` returns; nothing where it throws a DataError, which goes to `on_problem`. `read` itself does
-/// not call on_problem, which would get to know of a problem twice.
+/// Returns the result of `read`, or std::nullopt if it throws a DataError, which is passed to `on_problem`.
+/// `read` itself must not call on_problem, as the problem would be reported twice.
 template <class Read>
 auto attempt(const OnProblem& on_problem, const Read& read) -> std::optional<decltype(read())> {
   try {

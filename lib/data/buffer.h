@@ -6,7 +6,7 @@
 
 namespace sdp {
 
-/// std::allocator, except that new elements without a value are left as they are instead of set to zero.
+/// Like std::allocator, but leaves new elements without a value uninitialized.
 template <class T>
 struct UninitializedAllocator : std::allocator<T> {
   template <class U>
@@ -23,8 +23,8 @@ struct UninitializedAllocator : std::allocator<T> {
   }
 };
 
-/// Numbers that are about to be written: resize() and Buffer(size) do not write zeros first, which for the
-/// megabytes of a batch takes as long as writing the values.
+/// Numbers that are about to be overwritten: resize() and Buffer(size) do not write zeros first, which for
+/// the megabytes of a batch takes as long as writing the values.
 template <class T>
 using Buffer = std::vector<T, UninitializedAllocator<T>>;
 

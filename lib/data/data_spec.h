@@ -16,7 +16,7 @@ enum class DataLocation { kAuto, kHost, kDevice };
 SDP_ENUM_NAMES(DataLocation, {DataLocation::kAuto, "auto"}, {DataLocation::kHost, "host"},
                {DataLocation::kDevice, "device"})
 
-/// Keys that are unset here get the data set's own value; a loaded spec has them all but the file names.
+/// Keys that are unset here get the data set's default; a loaded spec has all keys set except the file names.
 struct DataSpec {
   DataSetKind set = {};
   std::string path = {};
@@ -35,27 +35,28 @@ struct DataSpec {
     field("path", &DataSpec::path, "folder of the data set, in its official format (docs/data.md)",
           OnResume::kFree, InReport::kNotCompared, kRequired);
     field("augment", &DataSpec::augment,
-          "training augmentations of images: crop (4 pixels of zeros around, random position), resized_crop "
-          "(random area and aspect ratio), flip (horizontal); unset: what is usual for the data set",
+          "training augmentations of images: crop (padding of 4 zero pixels, random position), resized_crop "
+          "(random area and aspect ratio), flip (horizontal); unset: the data set's usual ones",
           OnResume::kFixed, InReport::kCompared,
           advise_when<DataSpec>([](const DataSpec& s) { return s.is_of_tokens(); },
                                 "has no effect: only images are augmented"));
     field("mixup_alpha", &DataSpec::mixup_alpha,
-          "mixup (Zhang et al. 2018): images of a batch are mixed in a share out of Beta(alpha, alpha); 0: "
+          "mixup (Zhang et al. 2018): images of a batch are mixed with a share drawn from Beta(alpha, "
+          "alpha); 0: "
           "none",
           OnResume::kFixed, InReport::kCompared, at_least(0));
-    field(
-        "cutmix_alpha", &DataSpec::cutmix_alpha,
-        "cutmix (Yun et al. 2019): a box of an image is another's; with mixup, each has half of the batches; "
-        "0: none",
-        OnResume::kFixed, InReport::kCompared, at_least(0));
+    field("cutmix_alpha", &DataSpec::cutmix_alpha,
+          "cutmix (Yun et al. 2019): a box of an image is replaced by another image's; if mixup is on too, "
+          "each is used for half of the batches; "
+          "0: none",
+          OnResume::kFixed, InReport::kCompared, at_least(0));
     field("loader_threads", &DataSpec::loader_threads, "threads per process that prepare batches",
           OnResume::kFree, InReport::kCompared, in_range(1, 1024));
     field("prefetch_batches", &DataSpec::prefetch_batches, "batches prepared ahead", OnResume::kFree,
           InReport::kCompared, in_range(1, 1 << 16), "batches");
     field("location", &DataSpec::location,
-          "where images are kept and augmented: host, or all of them on the device, where they are not read "
-          "while training; auto: device on CUDA, up to 1 GiB of pixels",
+          "where images are kept and augmented: host, or all of them on the device, without reading them "
+          "during training; auto: device on CUDA, up to 1 GiB of pixels",
           OnResume::kFree, InReport::kCompared);
   }
 
@@ -64,7 +65,7 @@ struct DataSpec {
     return set.visit([]<class Set>(const Set&) { return Set::kind; });
   }
   bool is_of_tokens() const { return kind() == DataKind::kTokens; }
-  /// Tokens of a sample; 1 of images.
+  /// Tokens per sample; 1 for images.
   int64_t sequence_length() const {
     return set.visit([]<class Set>(const Set& own) -> int64_t {
       if constexpr (Set::kind == DataKind::kTokens) {
@@ -74,7 +75,7 @@ struct DataSpec {
       }
     });
   }
-  /// nullptr of tokens.
+  /// nullptr for tokens.
   const Normalization* normalization() const {
     return set.visit([]<class Set>(const Set&) -> const Normalization* {
       if constexpr (Set::kind == DataKind::kTokens) {

@@ -1,9 +1,9 @@
 #pragma once
 
-// Data sets, addressed by the index of a sample, and the batches made of them. The trainer knows `Dataset`
-// alone; what a sample is, only the model and the two kinds below.
+// Data sets, addressed by sample index, and the batches made from them. The trainer uses only `Dataset`; only
+// the model and the two kinds below know what a sample is.
 //
-// Letters of shapes: B samples of a batch, C channels, H height, W width, T tokens of a sample.
+// Shape symbols: B batch size, C channels, H height, W width, T tokens per sample.
 
 #include <cstdint>
 #include <functional>
@@ -30,39 +30,39 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-/// Images or tokens: the vectors of the other kind are empty.
+/// Images or tokens; the vectors of the other kind are empty.
 struct Batch {
   std::vector<int64_t> samples = {};  ///< [B], indices in the data set
 
   ImageShape image_shape = {};
   Buffer<float> images = {};         ///< [B, C, H, W], normalised
   std::vector<int64_t> labels = {};  ///< [B]
-  /// [B], empty where nothing was mixed (mixing.h): sample b has labels[b] to the share `mix` and
-  /// mixed_labels[b] to the share 1 - mix.
+  /// [B], empty if nothing was mixed (mixing.h): sample b has the label labels[b] with weight `mix` and
+  /// mixed_labels[b] with weight 1 - mix.
   std::vector<int64_t> mixed_labels = {};
   double mix = 1;
 
   Buffer<int64_t> tokens = {};  ///< [B, T + 1]: inputs are the first T of a row, targets the last T
 
-  std::vector<std::string> skipped = {};  ///< what is wrong with each image that was passed over
+  std::vector<std::string> skipped = {};  ///< the fault of each image that was skipped
 
   bool operator==(const Batch&) const = default;
 };
 
-/// What training does to images; tokens are taken as they are.
+/// Augmentation of training images; tokens are not changed.
 struct ImageAugmentation {
   std::vector<Augmentation> steps = {};
   double mixup_alpha = 0;   ///< see mixing.h; 0: off
-  double cutmix_alpha = 0;  ///< the same
+  double cutmix_alpha = 0;  ///< see mixing.h; 0: off
 };
 
-/// A place of the training order (sampler.h) and the sample there.
+/// A position in the training order (sampler.h) and the sample there.
 struct TrainingSample {
   int64_t position;
   int64_t index;
 };
 
-/// What tells a data set from another, the same for copies on other machines.
+/// Identifies a data set; the same for copies on other machines.
 struct DataIdentity {
   int64_t samples = 0;
   std::string hash = {};  ///< of the images in memory, or of the names and sizes of files
@@ -70,14 +70,13 @@ struct DataIdentity {
   bool operator==(const DataIdentity&) const = default;
 };
 
-/// An image that is there but does not decode, which data.on_error lets a run skip.
+/// An image that exists but does not decode; data.on_error lets a run skip it.
 class DamagedImageError : public DataError {
  public:
   using DataError::DataError;
 };
 
-/// All methods are const and may be called by several threads at once. An index outside 0..size()-1 throws
-/// std::logic_error.
+/// All methods are const and thread-safe. An index outside 0..size()-1 throws std::logic_error.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -86,50 +85,50 @@ class Dataset {
 
   virtual DataIdentity identity() const = 0;
 
-  /// What a user should know of how it was opened; empty where there is nothing.
+  /// A note for the user about how it was opened; empty if there is none.
   virtual std::string note() const { return {}; }
 
-  /// Throws UsageError that names the key where the model's sizes are not the data set's.
+  /// Throws UsageError naming the key if the model's sizes do not match the data set's.
   virtual void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const = 0;
 
-  /// A batch for training, a function of the samples and the seed alone. `stop` is looked at between samples;
-  /// a batch that was stopped is of no use.
+  /// A batch for training, a function of the samples and the seed only. `stop` is checked between samples; a
+  /// stopped batch must not be used.
   virtual Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
                                uint64_t seed, const std::stop_token& stop = {}) const = 0;
 
-  /// The samples as they are.
+  /// The samples without augmentation.
   virtual Batch eval_batch(std::span<const int64_t> samples) const = 0;
 };
 
-/// Labelled images in the data set's official file order. A span of another size than shape().numel() throws
-/// std::logic_error, an image that cannot be read DataError with its name, a damaged one DamagedImageError.
+/// Labelled images in the data set's official file order. Throws std::logic_error for a span whose size is
+/// not shape().numel(), DataError with the name of an image that cannot be read, and DamagedImageError for a
+/// damaged one.
 class ImageDataset : public Dataset {
  public:
   explicit ImageDataset(OnError on_error = OnError::kError) : on_error_(on_error) {}
 
-  /// Of every image as the network gets it.
+  /// Shape of every image as the network's input.
   virtual ImageShape shape() const = 0;
   virtual int64_t num_classes() const = 0;
   virtual int64_t label(int64_t index) const = 0;
-  /// Fills `chw` with the pixels of one image as evaluation takes them, [C, H, W], 0..255.
+  /// Fills `chw` with the pixels of one image for evaluation, [C, H, W], 0..255.
   virtual void read(int64_t index, std::span<uint8_t> chw) const = 0;
-  /// The same as training takes them, before augment.h crops and flips: where images have many sizes and
-  /// `steps` has resized_crop, a random area that is a function of (seed, position).
+  /// The same for training, before augment.h crops and flips. If images have different sizes and `steps` has
+  /// resized_crop, this is a random area that depends on (seed, position).
   virtual void read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed,
                                  int64_t position, std::span<uint8_t> chw) const;
   virtual const Normalization& normalization() const = 0;
 
-  /// num_classes and image_size.
+  /// Checks num_classes and image_size.
   void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const final;
-  /// Crops and flips (augment.h), then mixes (mixing.h). With on_error: skip a damaged image is replaced by
-  /// the next that is whole, up to kMostSkipped of them.
+  /// Crops and flips (augment.h), then mixes (mixing.h). With on_error: skip, a damaged image is replaced by
+  /// the next intact one, skipping up to kMostSkipped.
   Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
                        uint64_t seed, const std::stop_token& stop = {}) const final;
-  /// Normalised only. With on_error: skip a damaged image is left out, as far as they are no more than
-  /// kMostSkipped in a batch.
+  /// Only normalized. With on_error: skip, damaged images are left out, up to kMostSkipped per batch.
   Batch eval_batch(std::span<const int64_t> samples) const final;
 
-  /// So many damaged images in a row are no accident any more.
+  /// More damaged images than this are unlikely to be an accident.
   static constexpr size_t kMostSkipped = 100;
 
  private:
@@ -141,10 +140,9 @@ class ImageDataset : public Dataset {
 /// Throws DataError with the message.
 void throw_problem(const std::string& message);
 
-/// Opens and checks the data set for a model. Throws UsageError when data.path is empty or the model's sizes
-/// are not the data set's, and DataError that names the file, the member and the offset when something is
-/// missing, damaged or ambiguous. Progress is told of what takes long: listing ImageNet's folders or shards,
-/// and looking through tokens.
+/// Opens and checks the data set for a model. Throws UsageError if data.path is empty or the model's sizes do
+/// not match the data set's, and DataError with file, member and offset if something is missing, damaged or
+/// ambiguous. Reports the progress of slow work: listing ImageNet's folders or shards, and scanning tokens.
 std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split,
                                       const OnProgress& on_progress = ignore_progress);
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// The data sets: an include and a line each. What a data set is, data/sets/set_row.h says.
+// The list of data sets: each needs an include and an entry. data/sets/set_row.h describes what a data set
+// provides.
 
 #include "data/sets/cifar.h"
 #include "data/sets/imagenet_spec.h"

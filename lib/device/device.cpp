@@ -24,7 +24,7 @@
 namespace sdp {
 
 void use_deterministic_kernels() {
-  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when cuBLAS begins
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when cuBLAS starts
   at::Context& context = at::globalContext();
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicCuDNN(true);
@@ -42,8 +42,8 @@ c10::Device choose_device(DeviceKind kind, const Ranks& ranks) {
     throw UsageError(
         "train.device: cuda, but no CUDA device is visible. Use train.device: cpu, or make a GPU visible.");
   if (devices == 0) return c10::Device(c10::kCPU);
-  // Our own launcher shows every process all GPUs; srun and MPI wrappers may show each only its own. Whether
-  // processes may share one is the backend's business (comm/shared_devices.h).
+  // Our own launcher shows all GPUs to every process; srun and MPI wrappers may show each process only its
+  // own. The backend decides whether processes may share a GPU (comm/shared_devices.h).
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank % devices));
 }
 

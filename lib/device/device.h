@@ -1,6 +1,6 @@
 #pragma once
 
-// The device a process computes on.
+// The device that a process computes on.
 
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
@@ -16,53 +16,54 @@
 
 namespace sdp {
 
-/// The device of a process: of the GPUs that it can see number local_rank, counted round where they are fewer
-/// than local processes, or the CPU. A scheduler may show each process only its own. UsageError where CUDA is
-/// asked for and there is none.
+/// The device of a process: the CPU, or the GPU with number local_rank among those it can see, modulo their
+/// number. A scheduler may show each process only its own GPU. Throws UsageError if CUDA is requested and no
+/// GPU is visible.
 c10::Device choose_device(DeviceKind kind, const Ranks& ranks);
 
-/// For the own launcher, whose processes all see the same GPUs: UsageError where they are more than these and
-/// NCCL would refuse it (comm/shared_devices.h).
+/// For the built-in launcher, whose processes all see the same GPUs: throws UsageError if there are more
+/// processes than GPUs and NCCL would refuse that (comm/shared_devices.h).
 void check_processes(DeviceKind kind, BackendKind backend, int processes);
 
-/// Makes the device current and counts what is allocated on it. fp32 is fp32: cuDNN's TF32 convolutions,
-/// LibTorch's default, are off. So is cuDNN's attention, whose backward pass gives NaN with Swin's masks
-/// (https://github.com/pytorch/pytorch/issues/196678); the other kernels are chosen from as always.
+/// Makes the device current and starts counting its allocations. Disables TF32 in cuDNN convolutions, which
+/// LibTorch enables by default, so that fp32 is exact. Also disables cuDNN attention, whose backward pass
+/// gives NaN with Swin's masks (https://github.com/pytorch/pytorch/issues/196678); the choice among the other
+/// kernels is unchanged.
 void prepare_device(c10::Device device);
 
-/// train.deterministic: what torch.use_deterministic_algorithms(True) does, and attention by the kernels
-/// whose backward pass is deterministic then. Before the process's first work on a device.
+/// train.deterministic: does what torch.use_deterministic_algorithms(True) does, and selects attention
+/// kernels with a deterministic backward pass. Call it before the process first uses a device.
 void use_deterministic_kernels();
 
-/// GPUs that processes of this host may use; 0 for a run on the CPU.
+/// Number of GPUs that processes of this host may use; 0 for a run on the CPU.
 int device_count(DeviceKind kind);
 
-/// Sets this process's number of threads, which it shares its cores with no other process for.
+/// Sets this process's number of threads, for which it has cores of its own.
 void use_own_cores();
 
-/// Collective. Divides cores that several processes of a host may use (threads_of in comm/cores.h), sets this
-/// process's number of threads and returns those of all, in order of rank.
+/// Collective. Divides the cores that several processes of a host may use (threads_of in comm/cores.h), sets
+/// this process's number of threads, and returns the numbers of all processes in rank order.
 std::vector<int> divide_cores(Communicator& comm);
 
-/// A random-number generator of this device that is nobody else's.
+/// A new, unshared random-number generator for this device.
 at::Generator make_generator(c10::Device device);
 
 std::string device_name(c10::Device device);
-/// As the driver names it, "NVIDIA H200"; empty for a CPU.
+/// Name given by the driver, "NVIDIA H200"; empty for a CPU.
 std::string gpu_name(c10::Device device);
 
-/// Memory of the current device: the GPU's, or the host's.
+/// Memory size of the current device: the GPU's, or the host's.
 int64_t device_memory_bytes(c10::Device device);
 
-/// Multiprocessors of a GPU; 1 for a CPU.
+/// Number of multiprocessors of a GPU; 1 for a CPU.
 int64_t multiprocessors(c10::Device device);
 
-/// Waits until the device has done what was given to it. Nothing on a CPU.
+/// Waits until the device has finished all queued work. Does nothing on a CPU.
 void synchronize(c10::Device device);
 
-/// The process memory at its peak: what CUDA's caching allocator has reserved on the device since the last
-/// reset_peak_memory(), or the process's resident memory on a CPU so far. It holds the tensors and whatever
-/// else the process needs.
+/// Peak process memory: on CUDA, what the caching allocator has reserved on the device since the last
+/// reset_peak_memory(); on a CPU, the process's peak resident memory. Includes the tensors and all other
+/// memory of the process.
 int64_t peak_process_memory_bytes(c10::Device device);
 void reset_peak_memory(c10::Device device);
 

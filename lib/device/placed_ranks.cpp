@@ -11,7 +11,8 @@ Ranks placed_ranks(const Ranks& started, const NodeMap& nodes) {
   if (started.world % started.local_world != 0 || started.rank % started.local_world != started.local_rank)
     throw UsageError(fmt::format(
         "subnetwork.placement: found {}, but rank {} of {} is number {} of {} on its node ({}). Expected "
-        "ranks numbered node by node, as many in each: start them so (srun --distribution=block, mpirun "
+        "ranks numbered node by node, with equally many per node: start them so (srun --distribution=block, "
+        "mpirun "
         "--map-by slot), or set in_order.",
         name_of(nodes.placement), started.rank, started.world, started.local_rank, started.local_world,
         started.source));

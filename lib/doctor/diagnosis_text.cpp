@@ -1,4 +1,4 @@
-// A diagnosis for people and for programs.
+// Prints a diagnosis for people and for programs.
 
 #include <fmt/format.h>
 

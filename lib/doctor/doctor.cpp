@@ -75,10 +75,10 @@ class Examination {
     add(judge_clocks(diagnosis_.ranks));
   }
 
-  /// A check that needs the devices' communicator. Skipped where there is none, or an earlier check has left
-  /// it unusable.
+  /// A check that needs the devices' communicator. Skipped if there is none, or if an earlier check made it
+  /// unusable.
   void on_devices(const std::string& name, const std::function<Finding()>& check) {
-    if (!unusable_.empty()) return add(skipped(name, "not checked, as " + unusable_));
+    if (!unusable_.empty()) return add(skipped(name, "not checked, because " + unusable_));
     if (add_agreed(name, check)) return;
     unusable_ = fmt::format("{} ended with an error", name);
     if (comm_) comm_->abandon();
@@ -111,8 +111,8 @@ class Examination {
 
   void save_profile() {
     constexpr const char* kCheck = "profile";
-    if (options_.save.empty()) return add(skipped(kCheck, "not asked for: --save FILE.json"));
-    if (diagnosis_.profiles.empty()) return add(skipped(kCheck, "not saved, as no rates were measured"));
+    if (options_.save.empty()) return add(skipped(kCheck, "not requested (--save FILE.json)"));
+    if (diagnosis_.profiles.empty()) return add(skipped(kCheck, "not saved, because no rates were measured"));
     add_agreed(kCheck, [&] {
       if (control_.rank() == 0) write_file_atomically(options_.save, profile_text(diagnosis_.profiles));
       return pass(kCheck, fmt::format("saved: sdp-train plan --device {}", options_.save.string()));
@@ -122,7 +122,7 @@ class Examination {
   void check_folders() {
     constexpr const char* kData = "data folder";
     if (options_.data.empty()) {
-      add(skipped(kData, "not asked for: --data FOLDER"));
+      add(skipped(kData, "not requested (--data FOLDER)"));
     } else {
       add_agreed(kData, [&] {
         return is_first_of_host(hosts_, control_.rank()) ? check_data_folder(options_.data)
@@ -140,7 +140,7 @@ class Examination {
   std::optional<at::Device> device_;
   std::vector<std::string> hosts_;  ///< of all ranks
   std::unique_ptr<Communicator> comm_;
-  std::string unusable_;  ///< why the devices' communicator is; empty: it is usable
+  std::string unusable_;  ///< why the devices' communicator is unusable; empty: it is usable
 };
 
 }  // namespace
@@ -153,7 +153,7 @@ Agreed agree(Communicator& control, const std::string& name, const std::function
   } catch (const std::exception& error) {
     threw = true;
     const std::string what = error.what();
-    own = failed(name, what.substr(0, what.find('\n')));  // what follows in LibTorch's is its call stack
+    own = failed(name, what.substr(0, what.find('\n')));  // LibTorch appends its call stack
   }
   own.check = name;
   nlohmann::ordered_json json = json_of(own);

@@ -1,6 +1,6 @@
 #pragma once
 
-// `sdp-train doctor`: whether this machine, and these processes, can train.
+// `sdp-train doctor`: checks whether this machine and these processes can train.
 
 #include <filesystem>
 #include <functional>
@@ -17,7 +17,7 @@ namespace sdp {
 
 struct DoctorOptions {
   DeviceKind device = DeviceKind::kAuto;
-  std::filesystem::path data;  ///< empty: not asked for
+  std::filesystem::path data;  ///< empty: not requested
   std::filesystem::path output = ".";
   std::filesystem::path save;  ///< file for the profile; empty: none
 };
@@ -25,25 +25,25 @@ struct DoctorOptions {
 struct Diagnosis {
   std::vector<Report> ranks;  ///< in order of rank
   std::vector<Finding> findings;
-  DeviceProfiles profiles;  ///< empty where rates were not measured
+  DeviceProfiles profiles;  ///< empty if no rates were measured
 };
 
-/// How long the ranks wait for each other, first in the checks, then to agree on what they found: a rank that
-/// leaves a check does not end the others'.
+/// How long the ranks wait for each other: in a check, and then when they exchange their results. A rank that
+/// leaves a check early does not end the other ranks' check.
 inline constexpr std::chrono::seconds kCheckTimeout{30};
 inline constexpr std::chrono::seconds kAgreeTimeout{90};
 
-/// Makes all checks and adds what they find to `diagnosis`, the same on all ranks. Collective. `control`
-/// joins the ranks on the CPU and stays usable whatever the devices do. A check that throws on a rank has
-/// failed; checks that need what it left unusable are skipped and say so. Throws PeerLostError where a rank
-/// is gone. `tell` is called with what begins.
+/// Runs all checks and adds the findings to `diagnosis`, the same on all ranks. Collective. `control`
+/// connects the ranks on the CPU and stays usable whatever the devices do. If a check throws on a rank, it
+/// has failed; checks that need what it made unusable are skipped and say so. Throws PeerLostError if a rank
+/// is gone. `tell` is called with the name of each check before it begins.
 void examine(const Ranks& ranks, const DoctorOptions& options, Communicator& control, Diagnosis& diagnosis,
              const std::function<void(const std::string& check)>& tell);
 
-/// This process's own facts and versions, where the ranks could not meet.
+/// This process's own facts and versions, for ranks that could not connect.
 void examine_alone(const Ranks& ranks, const std::string& reason, Diagnosis& diagnosis);
 
-/// `check` on every rank, and what all of them found. Collective.
+/// Runs `check` on every rank and combines the findings. Collective.
 struct Agreed {
   Finding finding;
   bool threw = false;  ///< on some rank

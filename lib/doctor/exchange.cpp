@@ -13,12 +13,12 @@ namespace {
 
 using Splits = std::vector<int64_t>;
 
-/// Elements that rank `from` sends to rank `to`: uneven, and zero for some pairs of every world.
+/// Elements that rank `from` sends to rank `to`: uneven, and zero for some pairs in every world.
 int64_t uneven_split(int from, int to, int round) {
   return (3 * from + 5 * to + round) % 4 * 7;
 }
 
-/// Element i of what `from` sends to `to`. Below 256, as bf16 has whole numbers up to there.
+/// Element i that `from` sends to `to`. Below 256, where bf16 represents all integers.
 int64_t value_of(int from, int to, int64_t i) {
   return (17 * from + 31 * to + i) % 251;
 }
@@ -27,7 +27,7 @@ at::Tensor tensor_of(const std::vector<int64_t>& values, at::ScalarType type, at
   return at::tensor(values, at::kLong).to(type).to(device);
 }
 
-/// What is wrong, if something is.
+/// A description of the first difference, or std::nullopt.
 std::optional<std::string> difference(const std::string& operation, const at::Tensor& found,
                                       const std::vector<int64_t>& expected) {
   const at::Tensor values = found.cpu().to(at::kLong).contiguous();
@@ -101,8 +101,8 @@ std::optional<std::string> wrong_all_gather(const ExchangeCalls& calls, int rank
   return difference("all-gather", out, expected);
 }
 
-/// Seconds of the fastest of a few exchanges of these splits, the same to and from every rank, by the clock
-/// of this process; all begin together.
+/// Seconds of the fastest of a few exchanges with these splits, which are equal for all ranks. Measured with
+/// this process's clock; all ranks begin together.
 double fastest_s(Communicator& comm, const Splits& splits) {
   constexpr int kTimes = 4;
   const int64_t elements = std::accumulate(splits.begin(), splits.end(), int64_t{0});
@@ -110,22 +110,22 @@ double fastest_s(Communicator& comm, const Splits& splits) {
   const at::Tensor send = at::zeros({elements}, options);
   const at::Tensor recv = at::empty_like(send);
   double fastest = 0;
-  for (int i = 0; i <= kTimes; ++i) {  // the first one only warms up
+  for (int i = 0; i <= kTimes; ++i) {  // the first one is a warm-up
     comm.barrier();
     const auto began = std::chrono::steady_clock::now();
     comm.all_to_all(recv, send, splits, splits).wait();
-    comm.to_host(recv.narrow(0, 0, std::min<int64_t>(elements, 1)));  // the host waits for the device
+    comm.to_host(recv.narrow(0, 0, std::min<int64_t>(elements, 1)));  // makes the host wait for the device
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (i == 1 || (i > 1 && seconds < fastest)) fastest = seconds;
   }
   return fastest;
 }
 
-/// Rate at which each rank sends to `others_of` it. All ranks call it, also those that send nothing.
+/// Rate at which each rank sends to `others_of` it. All ranks call it, including those that send nothing.
 double rate_to(Communicator& comm, const std::vector<bool>& others, int64_t bytes_in_all) {
   const auto receivers = std::count(others.begin(), others.end(), true);
   Splits splits(others.size(), 0);
-  // Both ends of a pair take the size from the world, not from how many others either has.
+  // Both ends of a pair derive the size from the world, not from the number of others that each has.
   const int64_t each = std::max<int64_t>(1, bytes_in_all / static_cast<int64_t>(others.size()));
   for (size_t r = 0; r < others.size(); ++r)
     if (others[r]) splits[r] = each;
@@ -149,9 +149,9 @@ ExchangeCalls calls_of(Communicator& comm) {
 Finding check_exchange(const ExchangeCalls& calls, int rank, int size, at::Device device) {
   constexpr const char* kCheck = "exchange";
   constexpr const char* kAdvice =
-      "The network or its libraries lose or change data; nothing that is trained here is right. Try another "
-      "NCCL or LibTorch, and NCCL_P2P_DISABLE=1 or NCCL_IB_DISABLE=1 to find the link.";
-  // All ranks carry out all operations, whatever they find.
+      "The network or its libraries lose or change data, so training results would be wrong. Try another "
+      "NCCL or LibTorch; NCCL_P2P_DISABLE=1 or NCCL_IB_DISABLE=1 help to find the faulty link.";
+  // All ranks run all operations, whatever they find.
   std::vector<std::string> problems;
   const auto note = [&](const std::optional<std::string>& problem) {
     if (problem) problems.push_back(*problem);

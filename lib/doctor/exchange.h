@@ -1,6 +1,6 @@
 #pragma once
 
-// The collectives that training uses: their results against plain sums, and how fast they are.
+// Checks the collectives that training uses against plain sums, and measures their rates.
 
 #include <ATen/core/Tensor.h>
 
@@ -14,7 +14,7 @@
 
 namespace sdp {
 
-/// The calls of a Communicator that are checked, each as it is documented there and complete on return.
+/// The Communicator's functions to check. Each behaves as documented there and has finished on return.
 struct ExchangeCalls {
   std::function<void(const at::Tensor& recv, const at::Tensor& send, const std::vector<int64_t>& recv_splits,
                      const std::vector<int64_t>& send_splits)>
@@ -25,16 +25,16 @@ struct ExchangeCalls {
 };
 ExchangeCalls calls_of(Communicator& comm);
 
-/// Collective. Exchanges whole numbers, which every type has exactly, with splits that differ from rank to
-/// rank and are partly zero, and compares with what each rank computes by itself.
+/// Collective. Exchanges integers that every type represents exactly, with splits that differ between ranks
+/// and are partly zero, and compares the results with what each rank computes by itself.
 Finding check_exchange(const ExchangeCalls& calls, int rank, int size, at::Device device);
 
-/// What a process sends to others in an all-to-all of equal splits, once with the others of its host and once
-/// with those of other hosts. 0: there are none.
+/// Rates at which a process sends to others in an all-to-all with equal splits: to the other processes of its
+/// host, and to those of other hosts. 0: there are none.
 struct ExchangeRates {
   double inside_bytes_per_s = 0;
   double between_bytes_per_s = 0;
-  double small_s = 0;  ///< an all-to-all of one element to each rank
+  double small_s = 0;  ///< an all-to-all with one element per rank
 
   template <class Visitor>
   static void fields(Visitor& field) {
@@ -44,7 +44,7 @@ struct ExchangeRates {
   }
 };
 
-/// Collective. `hosts`: of all ranks.
+/// Collective. `hosts`: the hosts of all ranks.
 ExchangeRates measure_exchange(Communicator& comm, const std::vector<std::string>& hosts);
 
 }  // namespace sdp

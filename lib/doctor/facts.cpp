@@ -35,7 +35,7 @@ std::string first_word_of(const std::string& path) {
   return word;
 }
 
-/// MemAvailable of /proc/meminfo; 0 where it does not tell.
+/// MemAvailable of /proc/meminfo; 0 if it is not reported.
 int64_t available_memory_bytes() {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -47,7 +47,8 @@ int64_t available_memory_bytes() {
   return 0;
 }
 
-/// Of the library that the loader found: its ABI version has a byte each for major, minor and patch.
+/// Version of the NCCL library that the loader found. Its ABI version has one byte each for major, minor and
+/// patch.
 std::string torch_runtime() {
   const uint64_t version = aoti_torch_abi_version();
   return fmt::format("{}.{}.{}", version >> 56, (version >> 48) & 0xFF, (version >> 40) & 0xFF);
@@ -101,7 +102,7 @@ CudaVersions own_cuda_versions() {
   CudaVersions versions;
 #ifdef USE_C10D_NCCL
   versions.built = CUDART_VERSION;
-  // An error means that there is none, which the number says.
+  // An error means that there is no driver, which version 0 expresses.
   if (cudaRuntimeGetVersion(&versions.runtime) != cudaSuccess) versions.runtime = 0;
   if (cudaDriverGetVersion(&versions.driver) != cudaSuccess) versions.driver = 0;
   (void)cudaGetLastError();

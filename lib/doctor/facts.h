@@ -1,6 +1,6 @@
 #pragma once
 
-// What one process knows about itself and its device, before it computes anything.
+// Facts about one process and its device, collected before it computes anything.
 
 #include <c10/core/Device.h>
 
@@ -12,10 +12,10 @@
 
 namespace sdp {
 
-/// Versions of CUDA as it counts them: 13000 is 13.0. 0: there is none.
+/// CUDA versions as CUDA encodes them: 13000 is 13.0. 0: none.
 struct CudaVersions {
-  int built = 0;               ///< headers this program was compiled with
-  int runtime = 0;             ///< library it runs with
+  int built = 0;               ///< of the headers that this program was compiled with
+  int runtime = 0;             ///< of the library that it runs with
   int driver = 0;              ///< newest CUDA that the driver supports
   std::string driver_release;  ///< "580.65.06"
   std::string cudnn;           ///< "9.15.1"; empty: none
@@ -33,13 +33,13 @@ struct CudaVersions {
   }
 };
 
-/// "13.0" of 13000.
+/// "13.0" for 13000.
 std::string cuda_text(int version);
 
 struct Versions {
   std::string program;
-  std::string torch_built;    ///< LibTorch whose headers this program was compiled with, "2.11.0"
-  std::string torch_runtime;  ///< LibTorch it runs with
+  std::string torch_built;    ///< of the headers that this program was compiled with, "2.11.0"
+  std::string torch_runtime;  ///< of the library that it runs with
 
   template <class Visitor>
   static void fields(Visitor& field) {
@@ -53,15 +53,15 @@ struct Versions {
 struct RankFacts {
   int rank = 0;
   std::string host;
-  std::string device;             ///< "CPU", or the GPU's name with its number; empty: none could be chosen
-  std::string device_id;          ///< the GPU's UUID, or its PCI address where it has none; empty on a CPU
-  int64_t memory_bytes = 0;       ///< of the device; on a CPU of the host
+  std::string device;        ///< "CPU", or the GPU's name with its number; empty: no device could be selected
+  std::string device_id;     ///< the GPU's UUID, or its PCI address if it has none; empty on a CPU
+  int64_t memory_bytes = 0;  ///< of the device; on a CPU of the host
   int64_t free_memory_bytes = 0;  ///< of it
-  int cores = 0;                  ///< that this process may use, perhaps with others of its host
-  int threads = 0;                ///< with which it computes; 0: not decided yet
-  std::string interface;          ///< over which Gloo reaches the other processes; empty: there are none
-  std::string nccl_network;       ///< over which NCCL reaches other hosts; empty on a CPU
-  double clock_s = 0;             ///< of this host at about the same moment, since 1970
+  int cores = 0;                  ///< that this process may use, possibly shared with others of its host
+  int threads = 0;                ///< number of threads it computes with; 0: not decided yet
+  std::string interface;          ///< that Gloo uses to reach the other processes; empty: there are none
+  std::string nccl_network;       ///< that NCCL uses to reach other hosts; empty on a CPU
+  double clock_s = 0;  ///< this host's clock, in seconds since 1970, read by all ranks at about the same time
 
   template <class Visitor>
   static void fields(Visitor& field) {
@@ -79,7 +79,7 @@ struct RankFacts {
   }
 };
 
-/// All that one process reports.
+/// Everything that one process reports.
 struct Report {
   Versions versions;
   CudaVersions cuda;
@@ -88,10 +88,10 @@ struct Report {
 
 Versions own_versions();
 CudaVersions own_cuda_versions();
-/// `device`: none where none could be chosen.
+/// `device`: std::nullopt if none could be selected.
 RankFacts own_facts(const Ranks& ranks, const std::optional<c10::Device>& device);
 
-/// For the other ranks.
+/// Serialized for the other ranks.
 std::string to_text(const Report& report);
 Report report_from(const std::string& text);
 

@@ -61,7 +61,7 @@ Finding merged(const std::vector<Finding>& of_ranks) {
       static_cast<size_t>(std::count_if(of_ranks.begin(), of_ranks.end(), [](const Finding& finding) {
         return finding.status != Status::kSkip;
       }));
-  // Where all who checked agree, no rank is named.
+  // If all ranks that ran the check agree, no rank is named.
   const bool names_ranks = groups.size() > 1 || (result.status == Status::kFail && !groups.empty() &&
                                                  groups.front().ranks.size() < checked);
   for (const Group& group : groups) {
@@ -83,7 +83,7 @@ bool any_failed(const std::vector<Finding>& findings) {
 
 std::string text_of(const std::vector<Finding>& findings) {
   TextTable table({"check", "result", "what was found"});
-  std::vector<std::pair<std::string, std::string>> advices;  // checks it is for, and the advice
+  std::vector<std::pair<std::string, std::string>> advices;  // names of the checks, and the advice
   for (const Finding& finding : findings) {
     table.add_row({finding.check, std::string(name_of(finding.status)), finding.detail});
     if (finding.advice.empty()) continue;

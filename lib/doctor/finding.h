@@ -1,6 +1,6 @@
 #pragma once
 
-// What a check of `sdp-train doctor` found. Free of LibTorch.
+// The finding of a check of `sdp-train doctor`. Does not include LibTorch.
 
 #include <string>
 #include <vector>
@@ -15,8 +15,8 @@ SDP_ENUM_NAMES(Status, {Status::kPass, "PASS"}, {Status::kSkip, "SKIP"}, {Status
 struct Finding {
   std::string check;
   Status status = Status::kPass;
-  std::string detail;  ///< what was found, the reason of a failure, or why nothing was checked
-  std::string advice;  ///< what to do about a failure; may be empty
+  std::string detail;  ///< what was found, the reason for a failure, or why the check was skipped
+  std::string advice;  ///< how to fix a failure; may be empty
 
   bool operator==(const Finding&) const = default;
 
@@ -34,14 +34,14 @@ Finding pass(std::string check, std::string detail);
 Finding skipped(std::string check, std::string detail);
 Finding failed(std::string check, std::string reason, std::string advice = "");
 
-/// One finding of those that all ranks made of the same check, in order of rank. The worst status counts:
-/// FAIL, then PASS, then SKIP. Ranks that have it are named, "rank 1: no such folder", where not all that
-/// checked found the same. Empty details add nothing.
+/// Combines the findings of all ranks, in rank order, from the same check. The status is FAIL if any rank
+/// failed, else PASS if any passed, else SKIP. Ranks with that status are named, "rank 1: no such folder",
+/// unless all ranks that ran the check found the same. Empty details are left out.
 Finding merged(const std::vector<Finding>& of_ranks);
 
 bool any_failed(const std::vector<Finding>& findings);
 
-/// A table, and below it what to do about each failure.
+/// A table, followed by the advice for each failure.
 std::string text_of(const std::vector<Finding>& findings);
 
 }  // namespace sdp

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 
+#include "io/descriptor.h"
 #include "io/file.h"
 #include "spec/error.h"
 #include "telemetry/run_owner.h"
@@ -26,29 +27,14 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kDataCheck = "data folder";
 constexpr const char* kRunCheck = "run folder";
 constexpr size_t kBlockBytes = size_t{1} << 20;
-/// Long enough for NFS to show a new name to a host that has not asked for it before.
+/// Long enough for NFS to show a new name to a host that has not requested it before.
 constexpr std::chrono::seconds kVisibleAfterLooking{15};
 
 double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-/// Closed with it.
-class Descriptor {
- public:
-  explicit Descriptor(const fs::path& path) : number_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (number_ < 0) throw_io_error("open", path, errno);
-  }
-  ~Descriptor() { close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
-/// Pages of the file's first `bytes` that stand in memory, as a share.
+/// Share of the file's first `bytes` that is in the page cache.
 double share_in_memory(int descriptor, int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
   void* mapped = mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
@@ -66,13 +52,14 @@ double share_in_memory(int descriptor, int64_t bytes) {
 struct Reading {
   int64_t bytes = 0;
   int64_t files = 0;
-  double cached_bytes = 0;  ///< of them, which stood in memory although the kernel was asked to drop them
+  double cached_bytes = 0;  ///< bytes that were in memory although the kernel was asked to drop them
   double seconds = 0;
 };
 
-/// Adds one file's bytes, at most so many.
+/// Reads one file, up to the given number of bytes, and adds it to the totals.
 void read_file(const fs::path& path, int64_t most_bytes, double limit_s, Reading& reading) {
-  const Descriptor file(path);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0) throw_io_error("open", path, errno);
   const auto bytes = std::min(static_cast<int64_t>(fs::file_size(path)), most_bytes);
   if (bytes == 0) return;
   posix_fadvise(file.number(), 0, 0, POSIX_FADV_DONTNEED);
@@ -91,14 +78,14 @@ void read_file(const fs::path& path, int64_t most_bytes, double limit_s, Reading
   ++reading.files;
 }
 
-/// Files below the folder, in the order in which the file system lists them; not all of very many.
+/// Files below the folder, in the file system's order; not all of them if there are very many.
 std::vector<fs::path> files_below(const fs::path& folder) {
   constexpr size_t kMostFiles = 2000;
   constexpr double kMostSeconds = 2;
   std::vector<fs::path> files;
   const auto began = Clock::now();
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    // A link that leads nowhere is a file that cannot be read.
+    // A dangling link counts as a file that cannot be read.
     if (!entry.is_directory()) files.push_back(entry.path());
     if (files.size() == kMostFiles || seconds_since(began) > kMostSeconds) break;
   }
@@ -109,8 +96,7 @@ std::string rate_text(double bytes, double seconds) {
   return format_count(bytes / std::max(seconds, 1e-9)) + "B/s";
 }
 
-/// The bytes of block number `block`: pseudo-random, so that no file system stores them as less than they
-/// are.
+/// The bytes of block number `block`: pseudo-random, so that no file system can compress them.
 std::vector<std::byte> block_of(uint64_t block) {
   std::vector<std::byte> bytes(kBlockBytes);
   uint64_t state = block * 0x9E3779B97F4A7C15 + 1;
@@ -123,8 +109,8 @@ std::vector<std::byte> block_of(uint64_t block) {
   return bytes;
 }
 
-/// A folder that is removed with all it holds, and so are the folders above it that it made, unless somebody
-/// else has put something there.
+/// A folder that the destructor removes with its contents, and with the parent folders that it created,
+/// unless they contain anything else.
 class TrialFolder {
  public:
   explicit TrialFolder(fs::path path) : path_(std::move(path)) {
@@ -146,7 +132,7 @@ class TrialFolder {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
     for (const fs::path& above : made_)
-      fs::remove(above, ignored);  // an empty one only
+      fs::remove(above, ignored);  // only an empty one
   }
 
   fs::path path_;
@@ -159,9 +145,9 @@ std::unique_ptr<RunLock> lock_alone(const fs::path& folder) {
   try {
     (void)RunLock::acquire(folder, silent);
   } catch (const UsageError&) {
-    return lock;  // as it should be
+    return lock;  // the expected result
   }
-  throw DataError(fmt::format("{}: the lock of a run folder was given to two runs", folder.string()));
+  throw DataError(fmt::format("{}: two runs could lock the same run folder", folder.string()));
 }
 
 }  // namespace
@@ -172,9 +158,9 @@ bool is_first_of_host(const std::vector<std::string>& hosts, int rank) {
 }
 
 Finding check_data_folder(const fs::path& folder, double limit_s, int64_t limit_bytes) {
-  constexpr const char* kAdvice = "Name the folder of data.path, as this host sees it.";
+  constexpr const char* kAdvice = "Give the folder of data.path as this host sees it.";
   if (!fs::is_directory(folder))
-    return failed(kDataCheck, fmt::format("{} is no folder", folder.string()), kAdvice);
+    return failed(kDataCheck, fmt::format("{} is not a folder", folder.string()), kAdvice);
   Reading reading;
   const std::vector<fs::path> files = files_below(folder);
   for (const fs::path& file : files) {
@@ -182,7 +168,7 @@ Finding check_data_folder(const fs::path& folder, double limit_s, int64_t limit_
     read_file(file, limit_bytes - reading.bytes, limit_s, reading);
   }
   if (reading.bytes == 0)
-    return failed(kDataCheck, fmt::format("{} holds no file with anything in it", folder.string()), kAdvice);
+    return failed(kDataCheck, fmt::format("{} contains no file that is not empty", folder.string()), kAdvice);
   std::string text = fmt::format("{}: {} ({:.0f} files/s), {} of {} file{}", folder.string(),
                                  rate_text(static_cast<double>(reading.bytes), reading.seconds),
                                  static_cast<double>(reading.files) / std::max(reading.seconds, 1e-9),
@@ -213,7 +199,8 @@ Finding check_writing(const fs::path& folder, int64_t bytes) {
   for (uint64_t block = 0; block < blocks; ++block) {
     file.read_at(static_cast<int64_t>(block * kBlockBytes), back);
     if (back != block_of(block))
-      return failed(kRunCheck, fmt::format("{} holds other bytes than were written", folder.string()),
+      return failed(kRunCheck,
+                    fmt::format("reading back from {} gives other bytes than were written", folder.string()),
                     "Use another file system; checkpoints would be damaged on this one.");
   }
   fs::remove(renamed, error);
@@ -224,7 +211,7 @@ Finding check_writing(const fs::path& folder, int64_t bytes) {
 }
 
 Finding check_run_folder(Communicator& comm, const fs::path& parent, const std::vector<std::string>& hosts) {
-  // Every rank takes part in all that is collective, whatever has failed before.
+  // Every rank takes part in all collectives, whatever has failed before.
   const bool is_first = comm.rank() == 0;
   const std::string id = comm.all_gather_strings(is_first ? random_id() : "").front();
   const fs::path folder = fs::absolute(parent).lexically_normal() / (".sdp-train-doctor-" + id);
@@ -249,7 +236,7 @@ Finding check_run_folder(Communicator& comm, const fs::path& parent, const std::
                  "Runs write checkpoints there: choose a folder (--output, and output.dir of the run) that "
                  "all hosts see and may write to.");
     }
-    comm.barrier();  // nobody writes any more
+    comm.barrier();  // all writing has finished
   }
   trial.reset();
   if (finding.status == Status::kPass)

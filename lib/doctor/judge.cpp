@@ -71,14 +71,15 @@ Finding judge_versions(const std::vector<Report>& ranks) {
     for (const auto& [versions, which] : found)
       all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", by_host(ranks, which), versions);
     return failed("versions", "ranks run different versions: " + all,
-                  "Start the same file on all hosts, with the same LD_LIBRARY_PATH.");
+                  "Start the same executable on all hosts, with the same LD_LIBRARY_PATH.");
   }
   const Versions& versions = ranks.front().versions;
   if (release_of(versions.torch_built) != release_of(versions.torch_runtime))
-    return failed("versions", found.begin()->first,
-                  fmt::format("Run with the LibTorch {} it was compiled for (LD_LIBRARY_PATH), or compile it "
-                              "against this one.",
-                              release_of(versions.torch_built)));
+    return failed(
+        "versions", found.begin()->first,
+        fmt::format("Run with LibTorch {}, which it was compiled for (LD_LIBRARY_PATH), or compile it "
+                    "with this one.",
+                    release_of(versions.torch_built)));
   return pass("versions", found.begin()->first);
 }
 
@@ -87,7 +88,7 @@ Finding judge_driver(const std::vector<Report>& ranks) {
   for (const Report& report : ranks) {
     const CudaVersions& cuda = report.cuda;
     if (cuda.built == 0) {
-      findings.push_back(skipped("driver", "this build computes on CPUs only"));
+      findings.push_back(skipped("driver", "this build supports only CPUs"));
     } else if (cuda.driver == 0) {
       findings.push_back(skipped("driver", "no NVIDIA driver is loaded, so no GPU can be used"));
     } else if (cuda.driver / 1000 < cuda.built / 1000) {
@@ -118,8 +119,9 @@ Finding judge_devices(const std::vector<Report>& ranks) {
     }
   }
   if (!without.empty())
-    return failed("devices", by_host(ranks, without) + " found no device",
-                  "Start at most one process per GPU, and show each its GPU (CUDA_VISIBLE_DEVICES).");
+    return failed(
+        "devices", by_host(ranks, without) + " found no device",
+        "Start at most one process per GPU, and make one GPU visible to each (CUDA_VISIBLE_DEVICES).");
   if (!on_cpu.empty() && !on_gpu.empty())
     return failed("devices",
                   fmt::format("{} found no GPU, {} did", by_host(ranks, on_cpu), by_host(ranks, on_gpu)),
@@ -129,16 +131,16 @@ Finding judge_devices(const std::vector<Report>& ranks) {
       return failed("devices",
                     fmt::format("{} share {}, which NCCL refuses", by_host(ranks, sharing),
                                 ranks[static_cast<size_t>(sharing.front())].facts.device_id),
-                    "Start one process per GPU, with several workers each. Where every process sees the same "
-                    "GPU as its first, let the launcher set CUDA_VISIBLE_DEVICES for each.");
+                    "Start one process per GPU, with several workers each. If every process sees the same "
+                    "GPU first, let the launcher set CUDA_VISIBLE_DEVICES for each process.");
   const size_t hosts = hosts_of(ranks);
   const auto count = [](size_t number, const char* what) {
     return fmt::format("{} {}{}", number, what, number == 1 ? "" : what[0] == 'p' ? "es" : "s");
   };
   return pass("devices", on_gpu.empty() ? fmt::format("{} on {} compute on the CPU",
                                                       count(ranks.size(), "process"), count(hosts, "host"))
-                                        : fmt::format("{} on {}, a GPU each", count(ranks.size(), "process"),
-                                                      count(hosts, "host")));
+                                        : fmt::format("{} on {}, one GPU per process",
+                                                      count(ranks.size(), "process"), count(hosts, "host")));
 }
 
 Finding judge_network(const std::vector<Report>& ranks) {
@@ -155,11 +157,12 @@ Finding judge_network(const std::vector<Report>& ranks) {
     names += (names.empty() ? "" : ", ") + interface;
   }
   if (!unreachable.empty())
-    return failed("network",
-                  fmt::format("the host's name leads {} to an interface that other hosts do not reach",
-                              by_host(ranks, unreachable)),
-                  "Set GLOO_SOCKET_IFNAME (and NCCL_SOCKET_IFNAME) to the interface between the hosts, or "
-                  "correct /etc/hosts.");
+    return failed(
+        "network",
+        fmt::format("the host's name resolves, on {}, to an interface that other hosts cannot reach",
+                    by_host(ranks, unreachable)),
+        "Set GLOO_SOCKET_IFNAME (and NCCL_SOCKET_IFNAME) to the interface between the hosts, or "
+        "correct /etc/hosts.");
   return pass("network", fmt::format("{} hosts over {}", hosts_of(ranks), names));
 }
 

@@ -12,7 +12,7 @@ namespace {
 /// By the library's names.
 using Named = std::map<std::string, at::Tensor>;
 
-/// 1 where the worker owns a hidden unit of the branch: [H].
+/// 1 for each hidden unit of the branch that the worker owns: [H].
 at::Tensor owned_hidden(const SubnetPlan& plan, int worker, int branch) {
   at::Tensor owned = at::zeros({plan.layout.branches[static_cast<size_t>(branch)].hidden_width}, at::kDouble);
   for (const Unit& unit : plan.units)
@@ -21,7 +21,7 @@ at::Tensor owned_hidden(const SubnetPlan& plan, int worker, int branch) {
   return owned;
 }
 
-/// 1 where the worker owns an element of the parameter, in its shape or one that broadcasts to it.
+/// 1 for each element of the parameter that the worker owns, in its shape or one that broadcasts to it.
 at::Tensor owned_elements(const SubnetPlan& plan, int worker, const ParameterLayout& parameter) {
   if (!parameter.branch) return at::ones({1}, at::kDouble);
   const at::Tensor hidden = owned_hidden(plan, worker, *parameter.branch);
@@ -51,7 +51,7 @@ at::Tensor logits_of(const Named& values, const SubnetPlan& plan, int worker, co
   return at::linear(x, value("head.weight"), value("head.bias"));
 }
 
-/// The worker's gradient of all parameters; zeros where it depends on nothing of them.
+/// The worker's gradients of all parameters; zeros for those that the loss does not depend on.
 std::vector<at::Tensor> gradients_of(const FullValues& values, const SubnetPlan& plan, int worker,
                                      const MlpBatch& batch) {
   const auto& parameters = plan.layout.parameters;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The model `mlp` in every regime, written once more: the whole model in plain tensor operations on the CPU,
-// with 0/1 masks in the place of subnetworks. Uses nothing of lib/model and lib/engine but the plan, which
-// says who owns what.
+// An independent implementation of the model `mlp` in every regime: the whole model in plain tensor
+// operations on the CPU, with 0/1 masks instead of subnetworks. From lib/model and lib/engine it uses only
+// the plan, which defines who owns what.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,7 +15,7 @@
 
 namespace sdp {
 
-/// The values of all parameters, fp64 on the CPU, in the full model's shapes and the layout's order.
+/// All parameters, fp64 on the CPU, in the full model's shapes and the layout's order.
 using FullValues = std::vector<at::Tensor>;
 
 struct MlpBatch {
@@ -23,8 +23,9 @@ struct MlpBatch {
   at::Tensor labels;  ///< [B], int64
 };
 
-/// Trains `values` in place: in each step every worker's gradient of the mean cross-entropy of its own batch,
-/// averaged for each element over the workers that own it, and SGD with momentum and weight decay.
+/// Trains `values` in place. In each step, computes every worker's gradient of the mean cross-entropy of its
+/// own batch, averages each element over the workers that own it, and applies SGD with momentum and weight
+/// decay.
 void train_masked_mlp(FullValues& values, const SubnetPlan& plan, const OptimizerSpec& sgd, int64_t steps,
                       const std::function<MlpBatch(int64_t step, int worker)>& batch_of);
 

@@ -28,7 +28,7 @@ bool same_address(const sockaddr* a, const sockaddr* b) {
   return false;
 }
 
-/// All of 127.0.0.0/8 is this host's, though the interface names one address of it.
+/// All of 127.0.0.0/8 belongs to this host, although the interface lists a single address of it.
 bool is_loopback(const sockaddr* address) {
   return address->sa_family == AF_INET &&
          (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;

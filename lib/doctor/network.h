@@ -1,6 +1,6 @@
 #pragma once
 
-// Over which network interface this process meets the others. Free of LibTorch.
+// Which network interface connects this process with the others. Does not include LibTorch.
 
 #include <string>
 
@@ -8,16 +8,16 @@
 
 namespace sdp {
 
-/// The interface that Gloo uses: loopback where all processes are on one host, else the one that
-/// GLOO_SOCKET_IFNAME names, else the one that has the address of this host's name. Empty for a process
-/// alone; "?" where the host's name has no address of this host.
+/// The interface that Gloo uses: loopback if all processes are on one host, else the one named by
+/// GLOO_SOCKET_IFNAME, else the one with the address of this host's name. Empty for a single process; "?" if
+/// the host's name does not resolve to an address of this host.
 std::string gloo_interface(const Ranks& ranks);
 
-/// What NCCL may use to reach other hosts: the interface that NCCL_SOCKET_IFNAME names, the InfiniBand
-/// devices of this host, or its own choice.
+/// What NCCL may use to reach other hosts: the interface named by NCCL_SOCKET_IFNAME, the host's InfiniBand
+/// devices, or NCCL's own choice.
 std::string nccl_network();
 
-/// The interface that has the address of that name; empty where none of this host's has it.
+/// The interface with the address of that name; empty if no interface of this host has it.
 std::string interface_of(const std::string& host_or_address);
 
 }  // namespace sdp

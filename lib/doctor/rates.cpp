@@ -11,7 +11,7 @@
 namespace sdp {
 namespace {
 
-/// "12.3 G", or "12.3 to 15.6 G" where ranks differ by more than a tenth.
+/// "12.3 G", or "12.3 to 15.6 G" if ranks differ by more than a tenth.
 template <class RateOf>
 std::string range_text(const std::vector<RankRates>& of_ranks, RateOf rate_of, const char* unit) {
   std::vector<double> rates;
@@ -23,7 +23,7 @@ std::string range_text(const std::vector<RankRates>& of_ranks, RateOf rate_of, c
                      format_count(*most), unit);
 }
 
-/// The lesser one; what was not measured (0) does not count.
+/// The smaller one, ignoring rates that were not measured (0).
 double lesser(double a, double b) {
   if (a == 0 || b == 0) return std::max(a, b);
   return std::min(a, b);
@@ -87,7 +87,7 @@ Finding judge_exchange_rates(const std::vector<RankRates>& of_ranks) {
     if (std::any_of(of_ranks.begin(), of_ranks.end(), [&](const RankRates& one) { return rate_of(one) > 0; }))
       text += fmt::format(" {} {},", range_text(of_ranks, rate_of, "B/s"), where);
   };
-  add("in its host", &ExchangeRates::inside_bytes_per_s);
+  add("within the host", &ExchangeRates::inside_bytes_per_s);
   add("to other hosts", &ExchangeRates::between_bytes_per_s);
   double slowest_s = 0;
   for (const RankRates& one : of_ranks)

@@ -12,20 +12,21 @@
 
 namespace sdp {
 
-/// What one rank has measured.
+/// Measurements of one rank.
 struct RankRates {
-  DeviceProfiles profiles;  ///< links not filled in
+  DeviceProfiles profiles;  ///< without links
   ExchangeRates exchange;
 };
 
-/// Collective; all ranks measure at the same time, as they compute when they train.
+/// Collective. All ranks measure at the same time, as they compute at the same time in training.
 RankRates measure_rates(Communicator& comm, const std::vector<std::string>& hosts);
 
-/// One profile for all: every rate that of the slowest rank, as everybody waits for it. Links that were not
-/// measured, as there is only one process or one host: the next faster one, or the device's memory.
+/// One profile for all ranks. Every rate is that of the slowest rank, as the others wait for it. A link that
+/// was not measured, because there is only one process or one host, gets the rate of the next faster link or
+/// of the device's memory.
 DeviceProfiles common_profiles(const std::vector<RankRates>& of_ranks);
 
-/// The range of the ranks' rates, and which rank is the slowest where they differ.
+/// The range of the ranks' rates, and the slowest rank if they differ.
 Finding judge_device_rates(const std::vector<RankRates>& of_ranks);
 Finding judge_exchange_rates(const std::vector<RankRates>& of_ranks);
 

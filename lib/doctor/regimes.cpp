@@ -24,9 +24,9 @@ namespace {
 constexpr int64_t kSteps = 3;
 constexpr int64_t kBatch = 8;
 constexpr int64_t kTokens = 6;
-constexpr std::chrono::seconds kTimeout{60};  // of a world of one, which waits for nobody
+constexpr std::chrono::seconds kTimeout{60};  // for a world of size one, which waits for no other process
 
-/// The same on every device and in every world: drawn on the CPU from the step and the worker.
+/// The same on every device and in every world: drawn on the CPU, seeded by the step and the worker.
 TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, int worker, at::Device device) {
   at::Generator noise = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 * step + worker));
   if (spec.model.reads_tokens()) {
@@ -41,7 +41,7 @@ TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, int worker, at::D
           .labels = at::randint(spec.model.num_classes(), {kBatch}, noise, at::kLong).to(device)};
 }
 
-/// Every parameter of the model from the ranges that this process updates; zeros elsewhere.
+/// Gathers all parameters of the model from the ranges that this process updates; zeros elsewhere.
 FullValues owned_values(Engine& engine, const SubnetPlan& plan) {
   FullValues full;
   for (const ParameterLayout& parameter : plan.layout.parameters)
@@ -110,14 +110,15 @@ Finding judge_method(const CheckedMethod& method, const std::vector<Difference>&
   for (const auto& [model, precision, share] : found) {
     largest[precision] = std::max(largest[precision], share);
     if (share > tolerance_of(precision))
-      wrong += fmt::format("{}{} in {} is {} off the CPU, at most {} passes", wrong.empty() ? "" : "; ",
-                           model, name_of(precision), share_text(share), share_text(tolerance_of(precision)));
+      wrong +=
+          fmt::format("{}{} in {} differs from the CPU by {}, at most {} passes", wrong.empty() ? "" : "; ",
+                      model, name_of(precision), share_text(share), share_text(tolerance_of(precision)));
   }
   if (!wrong.empty())
-    return failed(
-        method.name, wrong,
-        "This device, or the libraries on it, train something else. --device cpu and --nproc 1 tell "
-        "which; CUDA_VISIBLE_DEVICES chooses another GPU.");
+    return failed(method.name, wrong,
+                  "This device, or the libraries on it, compute wrong results. Run with --device cpu and "
+                  "with --nproc 1 to "
+                  "find out which; CUDA_VISIBLE_DEVICES selects another GPU.");
   return pass(method.name,
               fmt::format("{} steps of {}: fp64 within {} of the CPU, bf16 within {}", kSteps, model_names(),
                           share_text(largest[Precision::kFp64]), share_text(largest[Precision::kBf16])));
@@ -159,7 +160,7 @@ ExperimentSpec tiny_spec(const CheckedMethod& method, std::string_view model, Pr
   spec.optimizer.lr = 0.01;
   spec.train.precision = precision;
   spec.train.batch_size_per_worker = kBatch;
-  spec.train.bucket_megabytes = 0.02;  // several exchanges
+  spec.train.bucket_megabytes = 0.02;  // small, for several exchanges
   return spec;
 }
 
@@ -207,7 +208,7 @@ Finding check_method(const CheckedMethod& method, Communicator& comm, Communicat
   } catch (const std::exception&) {
     error = std::current_exception();
   }
-  // Nobody begins to put values together that another rank does not have.
+  // Do not begin to combine the parameters unless every rank has them.
   const std::vector<std::string> errors = control.all_gather_strings(error ? "error" : "");
   if (error) std::rethrow_exception(error);
   const bool all_trained =

@@ -1,6 +1,6 @@
 #pragma once
 
-// Every regime on the ranks' device against the CPU: a few steps of tiny models, trained as a run trains.
+// Compares every regime on the ranks' device with the CPU: a few steps of tiny models, trained as in a run.
 
 #include <functional>
 #include <string>
@@ -14,52 +14,52 @@
 
 namespace sdp {
 
-/// Largest differences that pass, as shares of what training changed (relative_difference). bf16 alone is up
-/// to 7 % off fp64 in these models; a gradient averaged over the wrong number of workers, or without one of
-/// them, is 30 % off and more.
+/// Largest differences that pass, relative to what training changed (relative_difference). Rounding of bf16
+/// causes up to 7 % in these models; a gradient averaged over the wrong number of workers, or without one of
+/// them, causes 30 % or more.
 inline constexpr double kFp64Tolerance = 1e-9;
 inline constexpr double kBf16Tolerance = 0.25;
 
-/// What a method of training is made of.
+/// The settings of a method of training.
 struct CheckedMethod {
   std::string name;  ///< "B-SDP", ..., "data parallelism"
   Construction construction = Construction::kBlock;
   Masking masking = Masking::kForward;
-  bool half_coverage = true;  ///< C = 1/2; false: 1
+  bool half_coverage = true;  ///< C = 1/2; false: C = 1
 };
 
 /// The four regimes at coverage 1/2, and data parallelism.
 std::vector<CheckedMethod> checked_methods();
 
-/// Every model is checked at a tiny size. Those with BatchNorm are checked in fp64 only: over batches so
-/// small it turns bf16's rounding into other values.
+/// Every model is checked at a tiny size. Models with BatchNorm are checked only in fp64, because over such
+/// small batches BatchNorm amplifies bf16's rounding.
 std::vector<Precision> checked_precisions(std::string_view model);
 
-/// A tiny experiment for `processes` processes: as many workers, at least four and an even number.
+/// A tiny experiment for `processes` processes: as many workers, but at least four and an even number.
 ExperimentSpec tiny_spec(const CheckedMethod& method, std::string_view model, Precision precision,
                          int processes);
 
-/// Values after a few steps, computed in fp64 on the CPU by this process alone. Of `mlp` by plain code
-/// (masked_mlp.h); of the other models by the engine in a world of one.
+/// Parameters after a few steps, computed in fp64 on the CPU by this process only: for `mlp` by plain code
+/// (masked_mlp.h), for the other models by the engine in a world of size one.
 FullValues reference_values(const ExperimentSpec& fp64_spec);
 
-/// What this process updates of the values after the same steps on the communicator's device, in the spec's
-/// precision; zeros elsewhere, so that the sum over the ranks is all. Collective.
+/// This process's shard of the parameters after the same steps on the communicator's device, in the spec's
+/// precision; zeros elsewhere, so that the sum over the ranks has all parameters. Collective.
 FullValues trained_share(const ExperimentSpec& spec, Communicator& comm);
 
-/// || found - reference || / || reference - initial ||, over all parameters: the share of what training did
-/// that is different. Infinite where something is not finite.
+/// || found - reference || / || reference - initial ||, over all parameters: the difference relative to the
+/// change by training. Infinite if any value is not finite.
 double relative_difference(const FullValues& found, const FullValues& reference, const FullValues& initial);
 
-/// Values with which every run of the spec begins.
+/// Parameters with which every run of the spec begins.
 FullValues initial_values(const ExperimentSpec& spec);
 
 using ReferenceOf = std::function<FullValues(const ExperimentSpec& fp64_spec)>;
 
-/// Collective over both communicators of the same ranks. Every model, trained by the method on the
-/// device of `comm` against the reference, which rank 0 computes; over `control`, on the CPU, the ranks put
-/// the values together. Throws on a rank on which training fails. On ranks
-/// above 0 a finding without a detail.
+/// Collective over both communicators, which have the same ranks. Trains every model by the method on the
+/// device of `comm` and compares it with the reference, which rank 0 computes. The ranks combine the
+/// parameters over `control`, on the CPU. Throws on a rank on which training fails. Ranks above 0 return a
+/// finding without a detail.
 Finding check_method(const CheckedMethod& method, Communicator& comm, Communicator& control,
                      const ReferenceOf& reference);
 

@@ -51,9 +51,9 @@ class Engine {
   void initialize(uint64_t seed);
 
   /// Stand around a slot's backward pass of one micro-batch; `last`: no other pass follows on this process
-  /// before gradients are reduced, once a step or after each micro-batch (schedule options). Where each pass
-  /// is the last one, gradients stay where autograd puts them until they are sent; otherwise they are added
-  /// to buffers of the sum type. What is reduced after a micro-batch is added up in the own share. With
+  /// before gradients are reduced, once per step or after each micro-batch (schedule options). Where each
+  /// pass is the last one, gradients stay where autograd puts them until they are sent; otherwise they are
+  /// added to buffers of the sum type. What is reduced after a micro-batch is added up in the own share. With
   /// `release_gradients` (schedule options) each gradient is taken when autograd has it: added up at once,
   /// and in the last pass a bucket whose gradients are all there is exchanged while the backward pass goes
   /// on, and its gradients' memory given back. Otherwise all of that happens after the pass.

@@ -1,7 +1,7 @@
 #pragma once
 
 // How long exchanges are under way, and how long the process, or with NCCL its stream, waits for them: what
-// is left of an exchange when as much computing as possible goes on beside it.
+// is left of an exchange when as much computing as possible overlaps it.
 
 #include <c10/core/Event.h>
 
@@ -41,8 +41,8 @@ class ExchangeClock {
   Start start(int64_t bytes_sent);
   /// Waits for the exchange and books it. Exchanges of a clock are waited for in the order they began in.
   /// With NCCL an exchange counts as under way for as long as NCCL says that it took. Its collectives run one
-  /// after another, so that these times add up. Where it does not tell, until its wait is over on the stream.
-  /// With Gloo on CUDA the host waits for what the device computes before an exchange, too.
+  /// after another, so that these times add up. Where the backend does not report it, until its wait is over
+  /// on the stream. With Gloo on CUDA the host waits for what the device computes before an exchange, too.
   void wait(Start start, Pending& pending);
   /// Since the clock was made; with NCCL what the device is done with.
   const ExchangeTotals& totals();

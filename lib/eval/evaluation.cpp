@@ -16,9 +16,9 @@ namespace sdp {
 
 namespace {
 
-constexpr int64_t kTriedBatches = 8;  // of either branch scale
+constexpr int64_t kTriedBatches = 8;  // batches per branch scale tried
 
-/// Of sums over predictions on the host, [3] fp64: loss, hits, how many they are.
+/// Converts sums over predictions on the host, [3] fp64: loss, correct predictions, number of predictions.
 EvalResult mean_of(const at::Tensor& host) {
   const double predictions = host[2].item<double>();
   return {.loss = host[0].item<double>() / predictions,
@@ -26,7 +26,7 @@ EvalResult mean_of(const at::Tensor& host) {
           .predictions = std::llround(predictions)};
 }
 
-/// [2, rows] fp64: ones, and whether the row is a prediction of a sample in `some` (ascending).
+/// [2, rows] fp64: row 0 is ones; row 1 is 1 for predictions of samples in `some` (ascending), else 0.
 at::Tensor row_weights(const TensorBatch& batch, const std::vector<int64_t>& some) {
   std::vector<double> is_in_some;
   for (const int64_t sample : batch.samples)
@@ -80,7 +80,7 @@ Evaluator::Evaluator(const Experiment& experiment, const FeedSource& train, cons
 
 template <class Part>
 auto Evaluator::timed(double& total_s, Part part) const {
-  // On CUDA what the part queued counts with it.
+  // On CUDA, the time includes the work that the part queued.
   const auto add = [&](const Stopwatch& stopwatch) {
     synchronize(comm_.device());
     total_s += stopwatch.seconds();
@@ -131,7 +131,7 @@ void Evaluator::leave_if_stopped_within() const {
   if (comm_.stops_within()) throw EvaluationStopped();
 }
 
-/// Keeps step with the other processes' branches where this one has no batch.
+/// Takes part in the other processes' branches while this process has no batch.
 void Evaluator::walk_branches(const ForwardMode& mode) const {
   for (int b = 0; b < static_cast<int>(experiment_.plan.layout.branches.size()); ++b) {
     if (mode.before_branch) mode.before_branch(b);
@@ -153,7 +153,7 @@ at::Tensor Evaluator::zero_sums() const {
 at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch,
                               const std::vector<int64_t>& some) const {
   at::Tensor sums = zero_sums();
-  if (batch.samples.empty()) {  // all of them damaged
+  if (batch.samples.empty()) {  // all images were damaged
     walk_branches(mode);
     return sums;
   }
@@ -240,9 +240,9 @@ Predictions Evaluator::predict(FullModel& full_model) {
   return {.logits = at::cat(logits), .labels = at::cat(labels), .samples = at::tensor(samples, at::kLong)};
 }
 
-/// BatchNorm statistics re-estimated as the plain average over training batches passed through the assembled
-/// model. Batch i is the i-th of the training order and goes to process i mod W; the average is over all of
-/// them.
+/// BatchNorm statistics, re-estimated as the plain average over training batches passed through the assembled
+/// model. Batch i is the i-th of the training order and is run by process i mod W; the average is over all
+/// processes' batches.
 void Evaluator::recalibrate(FullModel& full_model) {
   const ExperimentSpec& spec = experiment_.spec;
   const at::NoGradGuard no_grad;
@@ -277,7 +277,7 @@ void Evaluator::recalibrate(FullModel& full_model) {
   });
 }
 
-/// Either branch scale with the statistics that belong to it.
+/// Tries both branch scales, each with its own BatchNorm statistics.
 BranchScaleTrial Evaluator::choose_branch_scale(FullModel& full_model) {
   const std::vector<int64_t> samples =
       evenly_spread(kTriedBatches * *experiment_.spec.eval.batch_size, train_.size());
@@ -346,7 +346,7 @@ void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& work
   const at::NoGradGuard no_grad;
   const EvalBatches batches = batches_of(samples_per_subnetwork(experiment_.spec.eval, test_.size()));
   if (!has_subnetworks(experiment_.plan) || batches.samples.empty()) return;
-  // Loss and accuracy, by worker: [2, n].
+  // Loss and accuracy by worker: [2, n].
   const at::Tensor results =
       at::zeros({2, experiment_.plan.workers}, at::TensorOptions(at::kDouble).device(comm_.device()));
   timed(times_.subnetworks_s, [&] {

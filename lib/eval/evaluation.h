@@ -20,72 +20,74 @@
 namespace sdp {
 
 struct EvalResult {
-  double loss = 0;          ///< mean cross-entropy over the samples, of tokens over all that are predicted
+  double loss = 0;          ///< mean cross-entropy over the images, or over all predicted tokens
   double accuracy = 0;      ///< share in 0..1
-  int64_t predictions = 0;  ///< images or tokens; damaged images are left out
+  int64_t predictions = 0;  ///< number of predicted images or tokens, without damaged images
 };
 
-/// Of the evaluated samples in file order, damaged ones left out.
+/// Predictions for the evaluated samples in file order, without damaged ones.
 struct Predictions {
   at::Tensor logits;   ///< [N, num_classes] in the compute type
   at::Tensor labels;   ///< [N] int64
   at::Tensor samples;  ///< [N] int64, indices in the test set
 };
 
-/// The samples of a test set of this size on which the assembled model is evaluated (eval.max_samples), and
-/// those on which every single subnetwork is, which are some of them: the same at every evaluation, for every
-/// number of processes.
+/// Test samples on which the assembled model is evaluated (eval.max_samples), and the subset of them on which
+/// every single subnetwork is evaluated. Both depend only on the size of the test set: they are the same at
+/// every evaluation and for every number of processes.
 std::vector<int64_t> samples_to_evaluate(const EvalSpec& spec, int64_t test_size);
 std::vector<int64_t> samples_per_subnetwork(const EvalSpec& spec, int64_t test_size);
 
-/// Called with what is wrong with every damaged image that evaluation leaves out.
+/// Called with the fault of every damaged image that the evaluation leaves out.
 using OnSkipped = std::function<void(const std::string& message)>;
 
-/// Factor on every branch's output in the assembled model, as the spec asks for; nothing where that is to be
-/// tried out (auto). survival: a branch was present in a share C of the subnetworks that trained the rest, so
-/// C is its expected output, as in stochastic depth (Huang et al. 2016). 1 under backward masking, where no
-/// branch was ever missing, and where no parameter takes a factor (takes_branch_scale).
+/// Factor on every branch's output in the assembled model, as configured; std::nullopt if it is to be chosen
+/// by a trial (auto). survival: each branch was present in a share C of the subnetworks that trained the
+/// other parameters, so scaling by C gives its expected output, as in stochastic depth (Huang et al. 2016).
+/// The factor is 1 under backward masking, where no branch was ever missing, and for models without a
+/// parameter that takes a factor (takes_branch_scale).
 std::optional<double> fixed_branch_scale(const Experiment& experiment);
 
-/// Training batches that re-estimate BatchNorm statistics; 0 for a model that has none.
+/// Number of training batches for re-estimating BatchNorm statistics; 0 for a model without BatchNorm.
 int64_t batches_to_recalibrate(const Experiment& experiment);
 
-/// Thrown on all processes of a run that is asked to stop in an evaluation: each leaves it between two
-/// batches, and all of them before the same collective.
+/// Thrown on all processes if one is asked to stop during an evaluation. Each process leaves the evaluation
+/// between two batches, all of them before the same collective.
 struct EvaluationStopped {};
 
-/// One evaluation. What is collective may throw EvaluationStopped.
+/// One evaluation. Collective functions may throw EvaluationStopped.
 class Evaluator {
  public:
-  /// Sources and the line, on which it shows how far it is, must outlive it. `train` is read for BatchNorm
-  /// recalibration only.
+  /// The sources, and the line on which progress is shown, must outlive the object. `train` is read only for
+  /// BatchNorm recalibration.
   Evaluator(const Experiment& experiment, const FeedSource& train, const FeedSource& test, Communicator& comm,
             ProgressLine& line, OnSkipped on_skipped);
 
-  /// Collective. The result with corrections applied and, if there are any, without. The full model keeps its
-  /// corrected BatchNorm statistics and branch scale.
+  /// Collective. Returns the result with corrections and, if there are any, also without. Afterwards the full
+  /// model has the corrected BatchNorm statistics and branch scale.
   EvalRecord evaluate(FullModel& full_model);
-  /// Collective. Adds the single subnetworks to the record, where there are any and the spec wants them to be
-  /// evaluated. `workers`: those whose subnetworks this process evaluates, each worker once over all
-  /// processes. `subnetwork` gives the i-th of them, to be used before it is called again.
+  /// Collective. Adds the results of single subnetworks to the record, if there are any and the spec asks for
+  /// them. `workers`: the workers whose subnetworks this process evaluates; each worker occurs once over all
+  /// processes. `subnetwork` returns the i-th of them; it is used only until the next call.
   void add_subnetworks(EvalRecord& record, const std::vector<int>& workers,
                        const std::function<Model&(size_t i)>& subnetwork);
-  /// Collective. Gives the full model this branch scale, or the better one of the two where there is none,
-  /// and re-estimates its BatchNorm statistics as the spec says. What was tried to find the better one.
+  /// Collective. Sets the full model's branch scale to the given one or, without one, to the better of the
+  /// two, and re-estimates BatchNorm statistics as configured. Returns the losses of the trial, if there was
+  /// one.
   std::optional<BranchScaleTrial> correct(FullModel& full_model, std::optional<double> branch_scale);
-  /// With the corrections the full model has. For a single process.
+  /// Uses the corrections that the full model has. For a single process.
   Predictions predict(FullModel& full_model);
 
  private:
-  /// This process's part of the passes that all processes make together.
+  /// This process's number of passes among those that all processes make together.
   struct Passes {
-    int64_t mine;  ///< with a batch
-    int64_t all;   ///< streamed branches are collective, so every process makes as many
+    int64_t mine;  ///< passes with a batch
+    int64_t all;   ///< passes of every process, since streamed branches are collective
   };
 
-  /// Binds the full model, all of it or (streamed) branch by branch, and says how to run it.
+  /// Binds the full model, as a whole or (streamed) branch by branch, and returns a function that runs it.
   ForwardMode bind(Model& model, FullModel& full_model, bool training);
-  /// The full model as it is, on samples of `data`. `some`: the part of them whose result is wanted, too.
+  /// Runs the full model as it is on samples of `data`. `some`: a subset whose result is returned too.
   struct Results {
     EvalResult all;
     EvalResult some;
@@ -94,21 +96,21 @@ class Evaluator {
               const std::vector<int64_t>& samples, const std::vector<int64_t>& some = {});
   void recalibrate(FullModel& full_model);
   BranchScaleTrial choose_branch_scale(FullModel& full_model);
-  /// Whatever is evaluated or recalibrated, this is the loop over its batches: use(number, batch) with each.
+  /// Loops over the batches of an evaluation or recalibration, calling use(number, batch) with each.
   void for_each_batch(Feed& feed, Passes passes, const ForwardMode& mode, const OnProgress& on_progress,
                       const std::function<void(int64_t number, const TensorBatch& batch)>& use) const;
   void walk_branches(const ForwardMode& mode) const;
-  /// Stop points (Communicator::stops_here): before collectives, and where there are none.
+  /// Check for a stop request: before collectives (Communicator::stops_here), and in sections without any.
   void leave_if_stopped_here() const;
   void leave_if_stopped_within() const;
   EvalBatches batches_of(std::vector<int64_t> samples) const;
-  /// The next batch, its damaged samples reported.
+  /// Returns the next batch and reports its damaged samples.
   TensorBatch next(Feed& feed) const;
-  /// Calls `part`, waits for the device and adds the time it took to `total_s`.
+  /// Calls `part`, waits for the device and adds the elapsed time to `total_s`.
   template <class Part>
   auto timed(double& total_s, Part part) const;
-  /// Sums over the batch's predictions: [2, 3] fp64, of all of them and of those of the samples in `some`
-  /// (ascending): loss, hits, how many they are.
+  /// Sums over the batch's predictions, [2, 3] fp64: loss, correct predictions and number of predictions,
+  /// over all samples and over the samples in `some` (ascending).
   at::Tensor sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch,
                      const std::vector<int64_t>& some) const;
   at::Tensor zero_sums() const;

@@ -43,7 +43,7 @@ void CopyAheadFeed::copy_batches(const std::stop_token& stop) {
       std::unique_lock lock(mutex_);
       if (!room_.wait(lock, stop, [&] { return copies_.size() < kBatchesAhead; })) return;
     }
-    Copy copy = make_copy();  // past the loader's last batch, its std::logic_error
+    Copy copy = make_copy();  // throws std::logic_error past the loader's last batch
     const bool failed = copy.error != nullptr;
     const std::lock_guard lock(mutex_);
     copies_.push_back(std::move(copy));
@@ -58,7 +58,7 @@ TensorBatch CopyAheadFeed::next() {
   ready_.wait(lock, [&] { return !copies_.empty(); });
   wait_ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 
-  if (copies_.front().error) std::rethrow_exception(copies_.front().error);  // and so again at the next call
+  if (copies_.front().error) std::rethrow_exception(copies_.front().error);  // also at the next call
   Copy copy = std::move(copies_.front());
   copies_.pop_front();
   lock.unlock();
@@ -67,7 +67,7 @@ TensorBatch CopyAheadFeed::next() {
   if (copy.done) {
     const c10::Stream compute = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
     copy.done->block(compute);
-    // The allocator gives the memory to nobody else before the computation is through with it.
+    // The allocator does not reuse the memory before the computation has finished with it.
     for (const at::Tensor& tensor : {copy.batch.input, copy.batch.labels, copy.batch.mixed_labels})
       if (tensor.defined()) tensor.record_stream(compute);
   }

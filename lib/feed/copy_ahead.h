@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies to a GPU beside its computation.
+// Copies batches to a GPU while it computes.
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -21,13 +21,12 @@ namespace sdp {
 /// A stream for copies to the device; none on a CPU.
 std::optional<c10::Stream> make_copy_stream(at::Device device);
 
-/// A thread that takes batches from a loader, pins them and starts their copies in a stream beside the
-/// computation's, some batches ahead. The device waits for a copy where the batch is first used; the host
-/// never does.
+/// A thread that takes batches from a loader, pins them and starts their copies in a separate stream, some
+/// batches ahead. The device waits for a copy when the batch is first used; the host never waits.
 class CopyAheadFeed final : public Feed {
  public:
-  /// `stream`: for the copies; none on a CPU. Feeds one after another should share it, as the allocator keeps
-  /// the memory of each stream apart.
+  /// `stream`: for the copies; none on a CPU. Successive feeds should share it, as the allocator keeps a
+  /// separate memory pool per stream.
   CopyAheadFeed(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device,
                 std::optional<c10::Stream> stream);
 
@@ -35,8 +34,8 @@ class CopyAheadFeed final : public Feed {
   double wait_ms() const override { return wait_ms_; }
 
  private:
-  /// Copies that are ready or under way at any time, at most. Each takes a batch's memory on the device, as
-  /// do those that were taken until the device is through with them.
+  /// Maximum number of copies that are ready or in progress. Each takes a batch's memory on the device; so
+  /// does a batch in use until the device has finished with it.
   static constexpr size_t kBatchesAhead = 2;
 
   struct Copy {
@@ -59,7 +58,7 @@ class CopyAheadFeed final : public Feed {
   std::condition_variable ready_;
   std::deque<Copy> copies_;
 
-  std::jthread thread_;  // last: stopped and joined before anything it uses goes
+  std::jthread thread_;  // last member: stopped and joined before the others are destroyed
 };
 
 }  // namespace sdp

@@ -13,7 +13,7 @@ namespace sdp {
 
 namespace {
 
-/// Batches of a loader's threads, on a CPU: there is nothing to copy.
+/// Batches from a loader's threads, on a CPU: nothing needs to be copied.
 class LoaderFeed final : public Feed {
  public:
   LoaderFeed(std::unique_ptr<BatchLoader> loader, Precision precision)
@@ -27,7 +27,7 @@ class LoaderFeed final : public Feed {
   Precision precision_;
 };
 
-/// Batches made on the device when they are asked for.
+/// Batches made on the device when they are requested.
 class ResidentFeed final : public Feed {
  public:
   ResidentFeed(int64_t count, std::function<TensorBatch(int64_t number)> make)

@@ -15,25 +15,25 @@
 
 namespace sdp {
 
-/// Batches one after another, in the order they were asked for. For one thread.
+/// Returns batches one after another, in the requested order. For use by one thread.
 class Feed {
  public:
   virtual ~Feed() = default;
-  /// The next batch, which the current stream may use. Rethrows what reading it threw; throws
-  /// std::logic_error where none is left.
+  /// The next batch, ready for use in the current stream. Rethrows errors from reading it; throws
+  /// std::logic_error if none is left.
   virtual TensorBatch next() = 0;
-  /// Time that next() has waited for data so far.
+  /// Total time that next() has waited for data.
   virtual double wait_ms() const = 0;
 };
 
 class ResidentImages;
 
-/// A data set and how its batches get to the device (data.location): through threads that read and augment
-/// ahead, or, for images in memory, all of them on the device, where they are augmented with the same choices
-/// and the same values.
+/// A data set, and how its batches get to the device (data.location): through threads that read and augment
+/// ahead, or, for images held in memory, with all images on the device and augmentation there, with the same
+/// random choices and results.
 class FeedSource {
  public:
-  /// Copies the images to the device where they are to live there. The data set must outlive the source.
+  /// Copies the images to the device if they are to be kept there. The data set must outlive the source.
   FeedSource(const Dataset& dataset, const DataSpec& spec, Precision precision, at::Device device);
   ~FeedSource();
 
@@ -55,11 +55,11 @@ class FeedSource {
   std::unique_ptr<ResidentImages> resident_;
 };
 
-/// Images that are kept on the device under data.location: auto take at most so much of its memory.
+/// Limit on the device memory for images under data.location: auto.
 inline constexpr int64_t kMostResidentBytes = int64_t{1} << 30;
 
-/// Whether the data set is kept on the device: where data.location says device, or auto on CUDA. A data set
-/// that is not in memory as a whole (data/sets/image_array.h) never is.
+/// Whether the data set is kept on the device: if data.location is device, or auto on CUDA. Never for a data
+/// set that is not held in memory as a whole (data/sets/image_array.h).
 bool is_kept_on_device(const Dataset& dataset, DataLocation location, at::Device device);
 
 }  // namespace sdp

@@ -19,7 +19,7 @@ at::Tensor on_device(const at::Tensor& host, at::Device device) {
   return device.is_cuda() ? host.pin_memory().to(device, /*non_blocking=*/true) : host.clone();
 }
 
-/// An image of every pixel value, normalised: [C * 256].
+/// The normalized value of every pixel value, by channel: [C * 256].
 at::Tensor normalized_values(const ImageArray& array) {
   const ImageShape ramp{.channels = array.shape.channels, .height = 1, .width = kPixelValues};
   std::vector<uint8_t> pixels(static_cast<size_t>(ramp.numel()));
@@ -31,8 +31,8 @@ at::Tensor normalized_values(const ImageArray& array) {
   return values;
 }
 
-/// images = share * images + (1 - share) * partners, or a box of the partners pasted in; rounded step by step
-/// as data/pipeline/mixing.cpp does.
+/// images = share * images + (1 - share) * partners, or a box of the partners pasted in; with the same
+/// rounding as data/pipeline/mixing.cpp.
 at::Tensor mixed(const at::Tensor& images, const Mixing& mixing) {
   const at::Tensor partners = images.roll(1, 0);
   if (!mixing.box) {
@@ -55,13 +55,13 @@ ResidentImages::ResidentImages(const ImageArray& array, Precision precision, at:
     return at::from_blob(const_cast<uint8_t*>(bytes.data()), shape, at::kByte);  // only read
   };
   const auto [channels, height, width] = shape_;
-  // Not through pinned memory, which the allocator would keep for the rest of the run.
+  // Without pinned memory, which the allocator would keep for the rest of the run.
   pixels_ = blob(array.pixels, {array.size(), channels, height, width})
                 .to(device, at::kByte, /*non_blocking=*/false, /*copy=*/true);
   labels_ = on_device(blob(array.labels, {array.size()}), device).to(at::kLong);
   values_ = on_device(normalized_values(array), device);
   for (const at::Tensor& kept : {pixels_, labels_, values_})
-    leave_out(kept);  // they are data, not a step's tensors, which plans are compared with
+    leave_out(kept);  // they are data, not part of a step, and plans do not include them
 }
 
 at::Tensor ResidentImages::images(const at::Tensor& choices) const {

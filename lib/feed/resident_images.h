@@ -1,8 +1,8 @@
 #pragma once
 
-// Images that live on the device and are augmented there, as the fastest trainers on small images do.
+// Images kept on the device and augmented there; fast for small images.
 //
-// Letters of shapes: N images, B of a batch, C channels, H height, W width.
+// Shape symbols: N images, B batch size, C channels, H height, W width.
 
 #include <span>
 
@@ -12,8 +12,8 @@
 
 namespace sdp {
 
-/// Gives the values that ImageDataset::training_batch and eval_batch give, to the bit on a CPU: the same
-/// choices, looked up in the same table of normalised values.
+/// Gives the same values as ImageDataset::training_batch and eval_batch (bit for bit on a CPU): the same
+/// random choices, and the same table of normalized values.
 class ResidentImages {
  public:
   ResidentImages(const ImageArray& array, Precision precision, at::Device device);
@@ -23,8 +23,8 @@ class ResidentImages {
   TensorBatch eval_batch(std::span<const int64_t> samples) const;
 
  private:
-  /// Pixels of the chosen images, cropped, flipped and normalised, fp32 [B, C, H, W]. `choices`: int64
-  /// [4, B], on the device: image, shift_y, shift_x, flip (data/pipeline/augment.h).
+  /// Pixels of the chosen images, cropped, flipped and normalized, fp32 [B, C, H, W]. `choices`: int64 [4,
+  /// B], on the device: image, shift_y, shift_x, flip (data/pipeline/augment.h).
   at::Tensor images(const at::Tensor& choices) const;
   TensorBatch batch_of(std::vector<int64_t> samples, std::vector<int64_t> choices) const;
 

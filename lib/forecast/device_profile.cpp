@@ -23,9 +23,9 @@ struct DataSheet {
   int64_t multiprocessors;
 };
 constexpr std::array<DataSheet, 4> kDataSheets = {{
-    {"a100", 312e12, 19.5e12, 9.7e12, 2.04e12, 300e9, 25e9, 80'000'000'000, 108},
-    {"h100", 989e12, 67e12, 34e12, 3.35e12, 450e9, 50e9, 80'000'000'000, 132},
-    {"h200", 989e12, 67e12, 34e12, 4.8e12, 450e9, 50e9, 141'000'000'000, 132},
+    {"a100", 312e12, 19.5e12, 19.5e12, 2.04e12, 300e9, 25e9, 80'000'000'000, 108},
+    {"h100", 989e12, 67e12, 67e12, 3.35e12, 450e9, 50e9, 80'000'000'000, 132},
+    {"h200", 989e12, 67e12, 67e12, 4.8e12, 450e9, 50e9, 141'000'000'000, 132},
     {"b200", 2250e12, 75e12, 37e12, 8e12, 900e9, 50e9, 180'000'000'000, 148},
 }};
 
@@ -83,8 +83,8 @@ DeviceProfile device_profile(std::string_view name, Precision precision) {
 }
 
 std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precision precision) {
-  // Cards of the same name in a PCIe slot have other rates.
-  for (const char* other : {"PCI", "NVL"})
+  // Cards of the same name in a PCIe slot have other rates, and a part of a GPU (MIG) has a part of them.
+  for (const char* other : {"PCI", "NVL", "MIG"})
     if (gpu_name.find(other) != std::string_view::npos) return std::nullopt;
   for (const DataSheet& sheet : kDataSheets) {
     std::string model = " ";

@@ -152,7 +152,7 @@ StepForecast forecast_steps(const std::string& name, double flops_share,
   return forecast;
 }
 
-/// Bytes a step that each process sends to other nodes.
+/// Bytes per step that each process sends to other nodes.
 std::vector<int64_t> between_nodes(const Schedule& schedule, const NodeMap& nodes) {
   return nodes.nodes() > 1 ? sent_between_nodes(schedule, nodes)
                            : std::vector<int64_t>(nodes.node_of.size(), 0);

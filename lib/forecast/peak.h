@@ -1,7 +1,7 @@
 #pragma once
 
 // The most that the tensors of a process take in a training step, and of what they then consist: a step of
-// the engine (docs/design.md, "What goes on at the same time") is simulated with sizes instead of tensors.
+// the engine (docs/design.md, "What overlaps") is simulated with sizes instead of tensors.
 
 #include <cstdint>
 #include <functional>

@@ -23,7 +23,7 @@ struct BucketSizes {
   const Volume& of(ExchangeKind kind) const { return buffers[static_cast<size_t>(kind)]; }
 };
 
-/// What a slot takes, in bytes; what grows with the batch, a sample.
+/// Sizes of a slot, in bytes; what grows with the batch is per sample.
 struct SlotSizes {
   std::vector<int64_t> gradients;  ///< by parameter: of what the worker owns
   double stem_saved = 0;           ///< before the branches

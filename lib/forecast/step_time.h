@@ -14,7 +14,7 @@ namespace sdp {
 /// that makes them; of several micro-batches, beside the first forward and the last backward pass.
 struct StepSeconds {
   ComputeTime compute;    ///< all micro-batches of all workers of the process
-  ComputeTime alongside;  ///< of these, the passes beside which an exchange goes on
+  ComputeTime alongside;  ///< of these, the passes that an exchange overlaps
   double exchange_forward_s = 0;
   double exchange_backward_s = 0;
   double exchange_after_s = 0;  ///< which nothing hides

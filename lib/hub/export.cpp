@@ -35,17 +35,15 @@ std::filesystem::path config_path(const std::filesystem::path& out) {
   return out.parent_path() / "config.json";
 }
 
-/// Before anything is written: a config.json of somebody else is not replaced. One of ours names the file
-/// that it describes, the last one exported into the folder.
+/// Checks before writing: does not replace a config.json that `export` did not write. One written by `export`
+/// names the file it describes, the last one exported into the folder.
 void check_config_may_be_written(const std::filesystem::path& out) {
   std::ifstream file(config_path(out));
   if (!file) return;
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains(kOwnKey))
-    throw UsageError(
-        fmt::format("--out {}: {} is there and belongs to something else. Export into a folder of its "
-                    "own.",
-                    out.string(), config_path(out).string()));
+    throw UsageError(fmt::format("--out {}: {} was not written by sdp-train. Export into another folder.",
+                                 out.string(), config_path(out).string()));
 }
 
 void write_config(const std::filesystem::path& out, nlohmann::ordered_json config) {
@@ -57,7 +55,7 @@ TokenOrigin tokens_of(const ExperimentSpec& spec) {
   return spec.data.is_of_tokens() ? token_origin(spec.data) : TokenOrigin{};
 }
 
-/// What transformers' AutoTokenizer loads.
+/// The files that transformers' AutoTokenizer loads.
 void write_tokenizer(const std::filesystem::path& out, const TokenOrigin& tokens) {
   if (!tokens.tokenizer) return;
   const std::string content = read_text(*tokens.tokenizer);
@@ -80,7 +78,8 @@ TensorMetadata metadata_of(const Manifest& manifest) {
 void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
                   const std::filesystem::path& out, const OnProgress& on_progress) {
   check_config_may_be_written(out);
-  // The checkpoint's values are looked at as they are read; these may have been estimated anew.
+  // The checkpoint's values were checked while reading; BatchNorm statistics may have been re-estimated
+  // since.
   for (const auto& [name, values] : model.buffers())
     if (!is_finite(values))
       throw DataError(

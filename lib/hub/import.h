@@ -1,6 +1,6 @@
 #pragma once
 
-// Starting a run from somebody else's weights.
+// Starts a run from weights of another program.
 
 #include <filesystem>
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace sdp {
 
-/// Writes checkpoint 0 of the run folder from safetensors files with the names of the model's library
-/// (torchvision, transformers), see library_files(): values and BatchNorm statistics as in the files,
-/// optimizer state zero. They are read and written tensor by tensor. Returns the tensors that the model has
-/// no use for. DataError for what check_library_config() and LibraryTensors refuse; nothing is written then.
-/// Progress is told in bytes.
+/// Writes checkpoint 0 of the run folder from safetensors files with the tensor names of the model's library
+/// (torchvision, transformers); see library_files(). Parameters and BatchNorm statistics come from the files;
+/// the optimizer state is zero. Tensors are read and written one at a time. Returns the tensors that the
+/// model does not use. Throws the DataErrors of check_library_config() and LibraryTensors before anything is
+/// written. Progress is reported in bytes.
 std::vector<std::string> import_model(const Experiment& experiment, const std::filesystem::path& from,
                                       const RunDescription& description, const std::filesystem::path& run_dir,
                                       const OnProgress& on_progress);

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What differs, and what makes the spec fit.
+/// Collects the differences, and the options that adapt the spec.
 class Differences {
  public:
   void compare(const Json& found, const Json& expected, const std::string& file_key, const char* model_key) {
@@ -31,15 +31,16 @@ class Differences {
     }
   }
   void refuse(const std::string& file_key, const Json& found, const std::string& supported) {
-    lines_.push_back(fmt::format("{} is {}, supported is {}", file_key, found.dump(), supported));
+    lines_.push_back(fmt::format("{} is {}, but only {} is supported", file_key, found.dump(), supported));
     is_supported_ = false;
   }
   void fail_if_any(const std::filesystem::path& path) const {
     if (lines_.empty()) return;
     const std::string advice =
-        !is_supported_ ? "This model cannot be imported."
-                       : fmt::format("Set `model` of the spec to the file's: {}", fmt::join(repairs_, " "));
-    throw DataError(fmt::format("{}: another model than the spec's:\n  {}\n{}", path.string(),
+        !is_supported_
+            ? "This model cannot be imported."
+            : fmt::format("Change `model` of the spec to match the file: {}", fmt::join(repairs_, " "));
+    throw DataError(fmt::format("{}: the model differs from the spec's:\n  {}\n{}", path.string(),
                                 fmt::join(lines_, "\n  "), advice));
   }
 

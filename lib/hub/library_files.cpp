@@ -37,7 +37,7 @@ std::vector<fs::path> files_of_index(const fs::path& index) {
   return files;
 }
 
-/// torch.save writes a zip archive, or, long ago, a pickle.
+/// torch.save writes a zip archive; old versions wrote a pickle.
 void refuse_pickle(const fs::path& path) {
   const MappedFile file(path);
   const auto begins_with = [&](std::initializer_list<int> bytes) {
@@ -46,11 +46,11 @@ void refuse_pickle(const fs::path& path) {
                       [](int expected, std::byte found) { return std::to_integer<int>(found) == expected; });
   };
   if (!begins_with({'P', 'K', 3, 4}) && !begins_with({0x80, 0x02})) return;
-  throw DataError(fmt::format(
-      "{0}: is a file of torch.save, expected safetensors. Convert it: python3 -c \"import torch, "
-      "safetensors.torch as s; t = torch.load('{0}', map_location='cpu', weights_only=True); "
-      "s.save_file({{k: v.contiguous() for k, v in t.items()}}, 'model.safetensors')\"",
-      path.string()));
+  throw DataError(
+      fmt::format("{0}: written by torch.save, expected safetensors. Convert it: python3 -c \"import torch, "
+                  "safetensors.torch as s; t = torch.load('{0}', map_location='cpu', weights_only=True); "
+                  "s.save_file({{k: v.contiguous() for k, v in t.items()}}, 'model.safetensors')\"",
+                  path.string()));
 }
 
 fs::path only_file_of(const fs::path& folder) {
@@ -59,7 +59,7 @@ fs::path only_file_of(const fs::path& folder) {
   for (const char* pattern : {"*.bin", "*.pth", "*.pt"})
     for (const fs::path& file : files_matching(folder, pattern))
       refuse_pickle(file);
-  throw DataError(fmt::format("{}: has {} safetensors files and neither {} nor {}. Name a file.",
+  throw DataError(fmt::format("{}: has {} safetensors files, but neither {} nor {}. Give the path of a file.",
                               folder.string(), files.size(), kIndexName, kOnlyName));
 }
 
@@ -91,14 +91,31 @@ LibraryTensors::LibraryTensors(const fs::path& from, const ModelLayout& layout,
     check(parameter);
   for (const BufferLayout& buffer : layout.buffers)
     check(buffer);
+  if (problems.empty()) problems = check_repeated();
   if (problems.empty()) return;
   constexpr size_t kMostShown = 10;
   const size_t more = problems.size() - std::min(problems.size(), kMostShown);
   problems.resize(problems.size() - more);
   throw DataError(fmt::format(
-      "{}: does not fit the model of the spec:\n  {}{}\nIs it another model, or one of other "
-      "sizes? Set `model` to the file's.",
+      "{}: does not fit the model of the spec:\n  {}{}\nIs it another model, or one with other "
+      "sizes? Change `model` to match the file.",
       from.string(), fmt::join(problems, "\n  "), more > 0 ? fmt::format("\n  and {} more", more) : ""));
+}
+
+std::vector<std::string> LibraryTensors::check_repeated() {
+  std::vector<std::string> problems;
+  if (!format_) return problems;
+  for (const SafetensorsFile& file : files_)
+    for (const TensorView& view : file.entries()) {
+      const std::string& name = view.entry.name;
+      const std::string parameter(format_->repeated_by(name));
+      if (parameter.empty()) continue;
+      used_.insert(name);
+      if (!at::equal(as_tensor(view).to(type_), read(parameter)))
+        problems.push_back(
+            fmt::format("{} differs from {}, expected the same tensor (tied)", name, parameter));
+    }
+  return problems;
 }
 
 const TensorView* LibraryTensors::find(const std::string& name) const {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Weights as torchvision and transformers save them: the tensors of a model in one or several safetensors
+// Weights as saved by torchvision and transformers: the tensors of a model in one or several safetensors
 // files.
 
 #include <ATen/core/Tensor.h>
@@ -18,37 +18,41 @@
 
 namespace sdp {
 
-/// The safetensors files that `from` stands for: itself; of a folder those that model.safetensors.index.json
-/// lists (the Hugging Face hub's form of large models), else model.safetensors, else the only one there is.
-/// DataError where there is none; a file that torch.save has written is named as one, with what converts it.
+/// The safetensors files that `from` stands for: a file itself; for a folder, the files listed in
+/// model.safetensors.index.json (used by the Hugging Face hub for large models), else model.safetensors, else
+/// the only safetensors file. Throws DataError if there is none; for a file written by torch.save, the
+/// message says how to convert it.
 std::vector<std::filesystem::path> library_files(const std::filesystem::path& from);
 
-/// The tensors of a layout in files of the library that the names come from.
+/// The tensors of a layout, in files with the library's tensor names.
 class LibraryTensors {
  public:
-  /// Opens the files of `from` (library_files). One DataError tells all tensors that are missing, have
-  /// another shape, are not of a floating-point type or not finite. `type`: that they are read as.
-  /// `format`: how the library names them; null: as the layout does.
+  /// Opens the files of `from` (library_files). A single DataError lists all tensors that are missing, have
+  /// the wrong shape, are not of a floating-point type, are not finite, or differ from the parameter that
+  /// they should repeat. `type`: the type to read them as. `format`: the library's naming; null: the layout's
+  /// names.
   LibraryTensors(const std::filesystem::path& from, const ModelLayout& layout,
                  std::unique_ptr<LibraryFormat> format, at::ScalarType type);
 
   at::Tensor read(const std::string& name) const;
-  /// What is neither in the layout nor in `made_anew`, nor redundant to the library.
+  /// Tensors that are neither in the layout nor in `made_anew`, nor redundant to the library.
   std::vector<std::string> unused(const std::map<std::string, at::Tensor>& made_anew) const;
-  /// torchvision's num_batches_tracked, one for all BatchNorms; 0 where there is none. DataError where it is
-  /// no count.
+  /// torchvision's num_batches_tracked, one for all BatchNorm layers; 0 if there is none. Throws DataError if
+  /// it is not a count.
   int64_t batch_norm_updates() const;
 
  private:
   const TensorView* find(const std::string& name) const;
-  /// What is wrong with the tensor; empty where nothing is.
+  /// Tensors that should repeat a parameter (LibraryFormat::repeated_by) but differ from it.
+  std::vector<std::string> check_repeated();
+  /// The fault of the tensor; empty if there is none.
   std::string problem_of(const std::string& name, const std::vector<int64_t>& shape) const;
 
   std::filesystem::path from_;
   std::vector<SafetensorsFile> files_;
   std::unique_ptr<LibraryFormat> format_;
   at::ScalarType type_;
-  std::set<std::string> used_;  ///< by their names in the files
+  std::set<std::string> used_;  ///< names in the files
 };
 
 }  // namespace sdp

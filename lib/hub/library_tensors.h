@@ -1,6 +1,6 @@
 #pragma once
 
-// What a library's state dict has beside parameters and statistics.
+// Tensors of a library's state dict besides parameters and statistics.
 
 #include <ATen/core/Tensor.h>
 

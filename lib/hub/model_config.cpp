@@ -25,7 +25,7 @@ template <class T>
 Json json_of_value(const std::optional<T>& value) {
   return value ? json_of_value(*value) : Json();
 }
-/// With as many digits as it takes.
+/// With as many digits as needed.
 Json json_of_pixels(const std::vector<float>& values) {
   Json list = Json::array();
   for (const float value : values)
@@ -50,7 +50,7 @@ Json origin(const Experiment& experiment, const Manifest& manifest) {
   return origin;
 }
 
-/// [begin, end) ranges of a branch's hidden width that the worker owns, neighbours joined.
+/// [begin, end) ranges of a branch's hidden width that the worker owns, adjacent ranges merged.
 std::vector<std::pair<int64_t, int64_t>> owned_ranges(const SubnetPlan& plan, int worker, int branch) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (const BranchPart& part : plan.parts_of(worker, branch)) {
@@ -111,7 +111,7 @@ SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest&
   const SubnetPlan& plan = experiment.plan;
   SubnetworkConfig result{.config = Json::object(), .layer_names = {}};
   Json hidden = Json::object();
-  std::map<int, std::vector<int64_t>> widths_of_block;  // of its branches
+  std::map<int, std::vector<int64_t>> widths_of_block;  // widths of the block's branches
   for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b) {
     const auto ranges = owned_ranges(plan, worker, b);
     hidden[plan.layout.branches[b].name] = ranges;

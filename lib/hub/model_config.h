@@ -1,6 +1,6 @@
 #pragma once
 
-// config.json beside an exported model: what it is, and what its library reads (transformers'
+// config.json of an exported model: its description, and the keys that its library reads (transformers'
 // from_pretrained).
 
 #include <filesystem>
@@ -17,25 +17,25 @@
 
 namespace sdp {
 
-/// The keys of the spec's section `model` that the model itself has, which describe the architecture, with
-/// their values.
+/// The model's own keys of the spec's section `model`, which describe the architecture, with their values.
 nlohmann::ordered_json model_json(const ModelSpec& model);
 
-/// Null where the model's library has no config.json.
+/// Null if the model's library has no config.json.
 std::unique_ptr<LibraryFormat> library_format_of(const ModelSpec& model);
 
-/// What the library makes the full model from.
+/// The keys from which the library builds the full model.
 nlohmann::ordered_json library_config_of(const Experiment& experiment, const LibraryFormat& format,
                                          const TokenOrigin& tokens);
 
-/// The full model of a checkpoint. Of every model, in "sdp_train": the section `model`, the normalisation of
-/// images, step and plan. Of a model whose library has a config.json, its keys too.
+/// Config of a checkpoint's full model. For every model, "sdp_train" has the section `model`, the
+/// normalization of images, step and plan. If the model's library has a config.json, its keys are included
+/// too.
 nlohmann::ordered_json full_model_config(const Experiment& experiment, const Manifest& manifest,
                                          const TokenOrigin& tokens);
 
-/// One worker's subnetwork: the hidden ranges of every branch it has. `config` has the library's keys where
-/// it can express the subnetwork, which takes that all blocks that are left are alike; `layer_names` then
-/// maps the blocks' names to consecutive ones.
+/// Config of one worker's subnetwork: the hidden ranges of every branch it has. `config` includes the
+/// library's keys if the library can express the subnetwork, which requires all remaining blocks to be alike.
+/// `layer_names` then maps the blocks' names to consecutive ones.
 struct SubnetworkConfig {
   nlohmann::ordered_json config;
   std::map<std::string, std::string> layer_names;  ///< "model.layers.5" -> "model.layers.3"

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "io/descriptor.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -38,21 +39,11 @@ std::string_view advice(int error) {
   }
 }
 
-/// A descriptor that is closed at the end of a scope.
-class ScopedDescriptor {
- public:
-  ScopedDescriptor(const std::filesystem::path& path, int flags) : descriptor_(::open(path.c_str(), flags)) {
-    if (descriptor_ < 0) throw_io_error("open", path, errno);
-  }
-  ~ScopedDescriptor() { ::close(descriptor_); }
-  ScopedDescriptor(const ScopedDescriptor&) = delete;
-  ScopedDescriptor& operator=(const ScopedDescriptor&) = delete;
-
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
+Descriptor open_file(const std::filesystem::path& path, int flags) {
+  Descriptor file(::open(path.c_str(), flags));
+  if (file.number() < 0) throw_io_error("open", path, errno);
+  return file;
+}
 
 }  // namespace
 
@@ -117,8 +108,7 @@ void OutputFile::write_all(std::span<const std::byte> data) {
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   check_regular_file(path_);
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) throw_io_error("open", path_, errno);
+  descriptor_ = open_file(path_, O_RDONLY | O_CLOEXEC).release();
 }
 
 InputFile::~InputFile() {
@@ -156,12 +146,12 @@ void InputFile::read_at(int64_t offset_bytes, std::span<std::byte> data) const {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   check_regular_file(path);
-  const ScopedDescriptor file(path, O_RDONLY | O_CLOEXEC);
+  const Descriptor file = open_file(path, O_RDONLY | O_CLOEXEC);
   struct stat status = {};
-  if (::fstat(file.get(), &status) != 0) throw_io_error("read", path, errno);
+  if (::fstat(file.number(), &status) != 0) throw_io_error("read", path, errno);
   if (status.st_size == 0) return;  // mmap refuses a length of 0
   const auto size = static_cast<size_t>(status.st_size);
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
   if (address == MAP_FAILED) throw_io_error("read", path, errno);
   bytes_ = {static_cast<const std::byte*>(address), size};
 }
@@ -204,9 +194,9 @@ std::vector<uint8_t> read_bytes(const std::filesystem::path& path) {
 }
 
 void sync_folder(const std::filesystem::path& folder) {
-  const ScopedDescriptor file(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const Descriptor file = open_file(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Some network file systems cannot sync a folder and say so with EINVAL; their names are durable at once.
-  if (::fsync(file.get()) != 0 && errno != EINVAL) throw_io_error("write", folder, errno);
+  if (::fsync(file.number()) != 0 && errno != EINVAL) throw_io_error("write", folder, errno);
 }
 
 }  // namespace sdp

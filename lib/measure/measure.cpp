@@ -29,10 +29,10 @@ TensorBatch random_batch(const ExperimentSpec& spec, at::Device device) {
           .labels = at::randint(spec.model.num_classes(), {samples}, integers)};
 }
 
-/// Long enough that what starts and ends a measurement does not count.
+/// Minimum duration, so that the overhead of a measurement does not count.
 constexpr double kEnoughSeconds = 0.02;
 
-/// Seconds of the fastest of a few runs, the first of which only warms up.
+/// Seconds of the fastest of a few runs after one warm-up run.
 template <class Run>
 double fastest_s(at::Device device, Run run) {
   constexpr int kTimes = 3;
@@ -48,7 +48,7 @@ double fastest_s(at::Device device, Run run) {
   return fastest;
 }
 
-/// FLOP/s of a square matrix product: the smallest side, of powers of two, whose product takes long enough.
+/// FLOP/s of a square matrix product: the smallest side, a power of two, whose product takes long enough.
 double product_rate(const at::TensorOptions& options) {
   constexpr int64_t kLargestSide = 8192;
   for (int64_t side = 512;; side *= 2) {
@@ -60,9 +60,9 @@ double product_rate(const at::TensorOptions& options) {
   }
 }
 
-/// Bytes a second that a large copy reads and writes.
+/// Bytes per second that a large copy reads and writes.
 double memory_rate(at::Device device) {
-  constexpr int64_t kLeastBytes = int64_t{128} << 20;  // more than caches hold
+  constexpr int64_t kLeastBytes = int64_t{128} << 20;  // more than fits into caches
   constexpr int64_t kMostBytes = int64_t{1} << 30;
   for (int64_t bytes = kLeastBytes;; bytes *= 2) {
     const at::Tensor source = at::ones({bytes}, at::TensorOptions(at::kByte).device(device));

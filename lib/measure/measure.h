@@ -1,6 +1,6 @@
 #pragma once
 
-// The real step of one of many processes, run without the others: what `plan --measure` compares with the
+// Runs the real step of one of many processes, without the others: `plan --measure` compares it with the
 // plan.
 
 #include <c10/core/Device.h>
@@ -17,18 +17,18 @@ namespace sdp {
 struct StepMeasurement {
   int process = 0;
   std::string device;
-  MemoryByKind peak;   ///< tensors at the moment of a step when most stand
-  double step_ms = 0;  ///< median; exchanges take no time, as nobody is there to answer
-  int64_t steps = 0;   ///< measured, after one to warm up
+  MemoryByKind peak;   ///< tensors when their total in a step is largest
+  double step_ms = 0;  ///< median; exchanges take no time, as no other process takes part
+  int64_t steps = 0;   ///< measured steps, after one warm-up step
 };
 
 /// Runs `steps` steps of process `process` of the experiment's schedule on random samples. Counts this
 /// process's allocations from then on.
 StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device, int64_t steps);
 
-/// Rates of this machine's device in the precision, with the threads that this process has: of a large matrix
-/// product and of a large copy, and the time of an operation on one element. Operations are timed one by one
-/// (measure/operation_timer.h). Links are not measured: copies within the device's memory stand for them.
+/// Rates of this machine's device in the precision, with this process's threads: of a large matrix product
+/// and of a large copy, and the time of an operation on one element. Operations are timed individually
+/// (measure/operation_timer.h). Links are not measured; copies within the device's memory stand in for them.
 DeviceProfile measure_device(c10::Device device, Precision precision);
 
 }  // namespace sdp

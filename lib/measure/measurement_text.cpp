@@ -11,7 +11,7 @@
 namespace sdp {
 namespace {
 
-/// A kind of memory with what was predicted and what was measured.
+/// Predicted and measured bytes of one kind of memory.
 struct KindRow {
   const char* name;
   int64_t predicted_bytes;
@@ -30,11 +30,12 @@ std::vector<KindRow> kind_rows(const StepMeasurement& measured, const MemoryByKi
 
 std::string describe_measurement(const Experiment& experiment, const StepMeasurement& measured,
                                  const StepPrediction& predicted) {
-  std::string text =
-      fmt::format("{}: process {} of {} alone, median of {} steps on {}: {}, planned {} ({:.2f} of it)\n",
-                  experiment.plan.layout.name, measured.process, experiment.schedule.placement.processes,
-                  measured.steps, measured.device, format_milliseconds(measured.step_ms),
-                  format_milliseconds(predicted.step_ms), predicted.step_ms / measured.step_ms);
+  std::string text = fmt::format(
+      "{}: process {} of {} without the others, median of {} steps on {}: measured {}, predicted {} ({:.2f} "
+      "of measured)\n",
+      experiment.plan.layout.name, measured.process, experiment.schedule.placement.processes, measured.steps,
+      measured.device, format_milliseconds(measured.step_ms), format_milliseconds(predicted.step_ms),
+      predicted.step_ms / measured.step_ms);
   TextTable table({"tensors at the peak", "predicted", "measured", "predicted/measured"});
   for (const KindRow& row : kind_rows(measured, predicted.peak))
     table.add_row({row.name, format_bytes(row.predicted_bytes), format_bytes(row.measured_bytes),

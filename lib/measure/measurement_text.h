@@ -1,6 +1,6 @@
 #pragma once
 
-// What was measured of a step beside what the plan says of it.
+// A measured step compared with the plan's prediction.
 
 #include <string>
 
@@ -8,13 +8,13 @@
 
 namespace sdp {
 
-/// What the plan says of a process's step without the others.
+/// The plan's prediction for a process's step without the others.
 struct StepPrediction {
   MemoryByKind peak;
   double step_ms = 0;
 };
 
-/// What `plan --measure` prints: predicted and measured bytes by kind, and the step's time.
+/// Output of `plan --measure`: predicted and measured bytes by kind, and the step time.
 std::string describe_measurement(const Experiment& experiment, const StepMeasurement& measured,
                                  const StepPrediction& predicted);
 /// The same as JSON.

@@ -14,21 +14,21 @@
 #include "model/conv.h"
 #include "model/linear_cross_entropy.h"
 #include "model/logit_rows.h"
-#include "model/swin/swin.h"
 #include "model/tensor_source.h"
 #include "model/transformer.h"
+#include "model/window_attention.h"
 
 namespace sdp {
 namespace {
 
-/// An operation's inputs and weights, and what computes its result from them.
+/// An operation's inputs and weights, and the function that computes its result.
 struct Runnable {
   std::vector<at::Tensor> inputs, weights;
   std::function<at::Tensor()> run;
   bool input_needs_gradient = true;
 };
 
-/// Makes tensors of an operation on some samples.
+/// Makes the tensors of an operation for some samples.
 class Maker {
  public:
   Maker(const Operation& operation, int64_t samples, at::Device device, Precision precision)
@@ -50,7 +50,7 @@ class Maker {
   at::Tensor labels(int64_t rows, int64_t classes) const {
     return at::randint(classes, {rows}, options_.dtype(at::kLong));
   }
-  /// Channels first, in a square map.
+  /// Channels first, with a square feature map.
   at::Tensor map(int64_t channels, int64_t positions, int64_t stride = 1) const {
     const auto side = std::max<int64_t>(1, std::llround(std::sqrt(static_cast<double>(positions)))) * stride;
     return random({samples_, channels, side, side});
@@ -149,32 +149,19 @@ class Maker {
 
   Runnable layer_norm() const {
     const at::Tensor x = vectors(), w = ones(o_.in), b = zeros(o_.in);
-    const at::ScalarType wide = norm_options_.dtype().toScalarType();
-    return {.inputs = {x}, .weights = {w, b}, .run = [=] {
-              return at::layer_norm(x.to(wide), w.sizes(), w, b, 1e-5).to(x.scalar_type());
-            }};
+    return {.inputs = {x}, .weights = {w, b}, .run = [=] { return sdp::layer_norm(x, w, b, 1e-5); }};
   }
 
-  /// From q, k and v as one result of a linear layer, [W, N, 3 A D] -> [W, N, A D], as model/swin/swin.cpp
-  /// does it.
   Runnable window_attention() const {
-    const int64_t windows = samples_ * o_.rows / o_.span, heads = o_.in / o_.head_size, n = o_.span;
-    const at::Tensor qkv = random({windows, n, 3 * o_.in});
-    const auto side = std::llround(std::sqrt(static_cast<double>(n)));
-    const at::Tensor table = random({(2 * side - 1) * (2 * side - 1), heads});
-    const at::Tensor index = relative_position_index(side).to(options_.device());
-    const double scale = 1 / std::sqrt(static_cast<double>(o_.head_size));
-    const auto run = [=] {
-      const at::Tensor bias =
-          table.index_select(0, index).view({n, n, heads}).permute({2, 0, 1}).unsqueeze(0).contiguous();
-      const at::Tensor split = qkv.view({windows, n, 3, heads, -1}).permute({2, 0, 3, 1, 4});
-      const at::Tensor &q = split[0], &k = split[1], &v = split[2];
-      const at::Tensor result =
-          qkv.is_cpu() ? q.matmul(k.transpose(-2, -1)).mul_(scale).add_(bias).softmax(-1).matmul(v)
-                       : at::scaled_dot_product_attention(q, k, v, bias);
-      return result.transpose(1, 2).flatten(2);
+    const int64_t windows = samples_ * o_.rows / o_.span, heads = o_.in / o_.head_size;
+    const auto side = std::llround(std::sqrt(static_cast<double>(o_.span)));
+    const at::Tensor qkv = random({windows, o_.span, 3 * o_.in});
+    const WindowAttention attention{
+        .bias_table = random({(2 * side - 1) * (2 * side - 1), heads}),
+        .position_index = relative_position_index(side).to(options_.device()),
+        .shift_mask = {},
     };
-    return {.inputs = {qkv}, .weights = {table}, .run = run};
+    return {.inputs = {qkv}, .weights = {attention.bias_table}, .run = [=] { return attention(qkv); }};
   }
 
   Runnable causal() const {
@@ -203,13 +190,13 @@ void set_needs_gradient(const std::vector<at::Tensor>& tensors, bool needs) {
     tensor.requires_grad_(needs);
 }
 
-/// Waits for the device and reads the clock, in seconds.
+/// Waits for the device, then reads the clock, in seconds.
 class Clock {
  public:
   explicit Clock(at::Device device)
       : other_(at::empty({kCacheBytes}, at::TensorOptions(at::kByte).device(device))) {}
 
-  /// After everything else has left the caches, as what the rest of a step's operations touch does.
+  /// Evicts the caches, as the other operations of a step do.
   double start() {
     other_.fill_(++value_);
     return now();
@@ -220,7 +207,7 @@ class Clock {
   }
 
  private:
-  /// More than a core has for itself, and half of what cores share.
+  /// More than a core's own cache, and half of the shared cache.
   static constexpr int64_t kCacheBytes = int64_t{16} << 20;
   at::Tensor other_;
   uint8_t value_ = 0;
@@ -230,9 +217,9 @@ struct Seconds {
   double forward = 0, backward = 0;
 };
 
-/// The fastest of some runs whose results all stand until the last of them has gone forward.
+/// The fastest of some runs. The results of all runs stay allocated until the last forward pass is done.
 Seconds fastest(const Runnable& operation, Clock& clock) {
-  constexpr size_t kFewestRuns = 3, kMostRuns = 9;  // the first one only warms up
+  constexpr size_t kFewestRuns = 3, kMostRuns = 9;  // the first run is a warm-up
   constexpr double kLongEnough = 0.05;
   Seconds best{.forward = HUGE_VAL, .backward = HUGE_VAL};
   std::vector<at::Tensor> results;
@@ -258,7 +245,7 @@ Seconds fastest(const Runnable& operation, Clock& clock) {
   return best;
 }
 
-/// Samples on which an operation is timed: enough for a thousandth of a second on a fast device.
+/// Samples on which an operation is timed: enough for a millisecond on a fast device.
 int64_t timed_samples(const Operation& operation, int64_t samples) {
   constexpr double kMostFlops = 4e9;
   constexpr double kMostElements = 16e6;
@@ -282,7 +269,7 @@ OperationTimer::PassSeconds OperationTimer::timed(const Operation& operation, in
   set_needs_gradient(runnable.weights, true);
   const Seconds owned = fastest(runnable, clock);
   result.forward = owned.forward;
-  // In its backward pass the gradients of both paths are added, which autograd does where they meet.
+  // In the backward pass, autograd adds the gradients of both paths where they meet.
   result.backward = operation.kind == OperationKind::kAdd ? owned.forward : owned.backward;
   if (operation.sliced == SlicedSize::kNone || runnable.weights.empty() || !runnable.input_needs_gradient) {
     result.frozen_backward = result.backward;
@@ -296,7 +283,7 @@ OperationTimer::PassSeconds OperationTimer::timed(const Operation& operation, in
 double OperationTimer::seconds(const Operation& operation, Pass pass, int64_t samples) {
   const int64_t on = timed_samples(operation, samples);
   Case entry{.operation = operation, .samples = on};
-  entry.operation.recomputed_if_frozen = false;  // the same operation, however often it is done
+  entry.operation.recomputed_if_frozen = false;  // the operation is the same however often it runs
   auto found = timed_.find(entry);
   if (found == timed_.end()) found = timed_.emplace(entry, timed(operation, on)).first;
   const double factor = static_cast<double>(samples) / static_cast<double>(on);

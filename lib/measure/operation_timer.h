@@ -1,7 +1,7 @@
 #pragma once
 
-// Operations timed on this machine's device, on their true shapes: what `plan --device measure` puts in the
-// place of an estimate (forecast/operation_time.h).
+// Times operations on this machine's device with their real shapes; `plan --device measure` uses these times
+// instead of estimates (forecast/operation_time.h).
 
 #include <ATen/core/Tensor.h>
 
@@ -12,11 +12,11 @@
 
 namespace sdp {
 
-/// Times each operation when it is first asked for: the functions of lib/model, or of ATen, that the model
-/// itself calls, forward and through autograd, with random tensors. Of several runs the fastest counts, as
-/// whatever else the machine does only makes them slower. Results of a pass stand until its backward pass, as
-/// in a training step. A large operation is timed on fewer samples, and its time is taken to grow with their
-/// number.
+/// Times each operation when its time is first requested: the functions of lib/model or ATen that the model
+/// itself calls, forward and through autograd, with random tensors. The fastest of several runs counts,
+/// because other activity on the machine only makes runs slower. Results of a pass stay allocated until its
+/// backward pass, as in a training step. A large operation is timed on fewer samples, and its time is assumed
+/// to be proportional to their number.
 class OperationTimer {
  public:
   OperationTimer(at::Device device, Precision precision);
@@ -40,7 +40,7 @@ class OperationTimer {
   std::map<Case, PassSeconds> timed_;
 };
 
-/// The timer's seconds. The timer lives as long as the result.
+/// The timer's times in seconds. The returned function shares ownership of the timer.
 OperationTimes measured_times(at::Device device, Precision precision);
 
 }  // namespace sdp

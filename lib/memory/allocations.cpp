@@ -15,7 +15,7 @@ namespace {
 
 thread_local MemoryKind current_kind = MemoryKind::kActivations;
 
-/// Memory comes and goes in all threads of the process.
+/// Locked because all threads of the process allocate and free memory.
 class Ledger {
  public:
   void add(const void* data, int64_t bytes) {
@@ -31,7 +31,7 @@ class Ledger {
   void remove(const void* data) {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(data);
-    if (found == blocks_.end()) return;  // given out before counting began
+    if (found == blocks_.end()) return;  // allocated before counting began
     now_[found->second.kind] -= found->second.bytes;
     total_ -= found->second.bytes;
     blocks_.erase(found);
@@ -74,14 +74,14 @@ class Ledger {
   int64_t peak_total_ = 0;
 };
 
-/// One for the process, as its allocators are, and never destroyed: memory comes back even after main.
+/// One per process, like the allocators. Never destroyed, because memory is freed even after main.
 Ledger& ledger() {
   static auto* const instance = new Ledger;
   return *instance;
 }
 
-/// LibTorch's CPU allocator with entries in the ledger. Memory comes back through a plain function, and c10
-/// wants a DataPtr's context to be its data: hence the one instance.
+/// Wraps LibTorch's CPU allocator and records its allocations. Memory is freed through a plain function, and
+/// c10 requires a DataPtr's context to be its data; hence the single instance.
 class CountingCpuAllocator : public c10::Allocator {
  public:
   static void install() {
@@ -114,7 +114,7 @@ class CountingCpuAllocator : public c10::Allocator {
 
 #ifdef USE_C10D_NCCL
 void count_cuda(c10::Device device) {
-  at::globalContext().lazyInitDevice(c10::kCUDA);  // before it there is no allocator to attach to
+  at::globalContext().lazyInitDevice(c10::kCUDA);  // there is no allocator to attach to before this
   using c10::cuda::CUDACachingAllocator::TraceEntry;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([device](const TraceEntry& entry) {
     if (entry.device_ != device.index()) return;

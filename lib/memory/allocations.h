@@ -1,12 +1,12 @@
 #pragma once
 
-// What the tensors of this process take, by kind and at the step's peak. Counted where memory is given out
-// and comes back, so that nothing is forgotten and nothing counted twice: a layer around LibTorch's CPU
-// allocator, and the trace of its CUDA allocator.
+// Memory of this process's tensors, by kind and at the step's peak. Counted where memory is allocated and
+// freed, so that everything is counted exactly once: in a wrapper of LibTorch's CPU allocator, and in the
+// trace of its CUDA allocator.
 //
-// Bytes are those asked for; the CUDA allocator rounds them up to multiples of 512. The kind of an allocation
-// is that of the innermost MemoryScope of its thread; tensors that somebody else allocates, as autograd does
-// gradients, can be booked over.
+// Bytes are those requested; the CUDA allocator rounds them up to multiples of 512. The kind of an allocation
+// is that of the innermost MemoryScope of its thread. Tensors allocated elsewhere, such as gradients by
+// autograd, can be assigned another kind.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -15,17 +15,17 @@
 
 namespace sdp {
 
-/// Begins to count what is allocated on the device from now on, for good. Once a process, before the tensors
-/// that are to be counted. A second call does nothing.
+/// Starts counting all later allocations on the device, permanently. Call it once per process, before
+/// allocating the tensors to be counted. A second call does nothing.
 void count_allocations(c10::Device device);
 
-/// Standing now, and when the most stood since the last reset_peak(). All zeros where nothing is counted.
+/// Allocated now, and at the peak since the last reset_peak(). All zeros if nothing is counted.
 MemoryByKind allocated_now();
 MemoryByKind allocated_at_peak();
-/// The peak is what stands now.
+/// Sets the peak to what is allocated now.
 void reset_peak();
 
-/// While it lives, this thread's allocations are of the kind.
+/// During its lifetime, this thread's allocations have the given kind.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryKind kind);
@@ -37,9 +37,9 @@ class MemoryScope {
   const MemoryKind outer_;
 };
 
-/// The tensor's memory is of this kind from now on. Does nothing where it is not counted.
+/// Assigns the tensor's memory to this kind. Does nothing if the memory is not counted.
 void book(const at::Tensor& tensor, MemoryKind kind);
-/// The tensor's memory is no longer counted: it is no part of a step.
+/// Stops counting the tensor's memory, as it is not part of a step.
 void leave_out(const at::Tensor& tensor);
 
 }  // namespace sdp

@@ -9,14 +9,14 @@
 namespace sdp {
 namespace {
 
-/// How large the blocks are that have not been freed: an allocator is told so only when it gives them out.
+/// Sizes of allocated blocks: an allocator learns a block's size only when allocating it.
 class BlockSizes {
  public:
   void add(const void* data, size_t bytes) {
     const std::lock_guard lock(mutex_);
     sizes_[data] = bytes;
   }
-  /// 0 where the block is not known.
+  /// 0 if the block is unknown.
   size_t take(const void* data) {
     const std::lock_guard lock(mutex_);
     const auto found = sizes_.find(data);
@@ -31,14 +31,14 @@ class BlockSizes {
   std::unordered_map<const void*, size_t> sizes_;
 };
 
-/// One for the process and never destroyed: memory comes back even after main.
+/// One per process and never destroyed, because memory is freed even after main.
 BlockSizes& block_sizes() {
   static auto* const instance = new BlockSizes;
   return *instance;
 }
 
-/// Another CPU allocator, whose blocks are filled before it gets them back. One instance, for the reason of
-/// CountingCpuAllocator's (allocations.cpp).
+/// Wraps a CPU allocator and fills blocks before they are freed. A single instance, for the same reason as
+/// CountingCpuAllocator (allocations.cpp).
 class PoisoningCpuAllocator : public c10::Allocator {
  public:
   static void install() {

@@ -1,13 +1,13 @@
 #pragma once
 
-// What tests do to memory that is freed, so that whoever still reads it is found.
+// For tests: overwrites freed memory, to find code that still reads it.
 
 namespace sdp {
 
-/// For tests. From now on, for good, memory of CPU tensors is filled with bytes 0xFF before it is freed,
-/// which is NaN in every floating type. LibTorch leaves the old values there, so that a read of freed memory
-/// goes well for as long as nobody else gets that memory. What was allocated before the call is freed as it
-/// was. A second call does nothing.
+/// For tests. From now on, permanently, the memory of CPU tensors is filled with bytes 0xFF before it is
+/// freed; this is NaN in every floating-point type. LibTorch leaves the old values in place, so reads of
+/// freed memory go unnoticed until the memory is reused. Memory allocated before the call is freed unchanged.
+/// A second call does nothing.
 void poison_freed_memory();
 
 }  // namespace sdp

@@ -1,7 +1,7 @@
 #pragma once
 
-// The kinds of memory that a training step takes: what is counted (memory/allocations.h), predicted
-// (forecast/peak.h) and reported. Without LibTorch.
+// The kinds of memory that a training step uses, as counted (memory/allocations.h), predicted
+// (forecast/peak.h) and reported. Does not include LibTorch.
 
 #include <array>
 #include <cstddef>
@@ -10,11 +10,11 @@
 namespace sdp {
 
 enum class MemoryKind {
-  kWeights,      ///< values that the forward pass uses, BatchNorm statistics
-  kGradients,    ///< as autograd leaves them, accumulated, averaged
-  kOptimizer,    ///< master values and moments
-  kActivations,  ///< everything else of a step: saved activations, batches, workspace
-  kBuckets,      ///< what is packed, sent and received
+  kWeights,      ///< parameters that the forward pass uses, BatchNorm statistics
+  kGradients,    ///< from autograd, accumulated, averaged
+  kOptimizer,    ///< master weights and optimizer moments
+  kActivations,  ///< all other memory of a step: saved activations, batches, workspace
+  kBuckets,      ///< packed data to send and received data
 };
 
 struct MemoryByKind {
@@ -35,7 +35,7 @@ struct MemoryByKind {
 
 struct MemoryKindInfo {
   const char* name;
-  const char* bytes_key;  ///< with the unit, where there is no "bytes" around it
+  const char* bytes_key;  ///< with the unit, for objects that are not named "bytes"
   int64_t MemoryByKind::*bytes;
 };
 /// By MemoryKind.

@@ -47,6 +47,13 @@ at::Tensor keep_mask(const at::Tensor& x, int64_t dims, double p, at::Generator 
   return at::empty(shape, x.options()).bernoulli_(1 - p, std::move(generator)).div_(1 - p);
 }
 
+/// Of a sample at one of `branches`.
+double drop_probability(const DropRates& rates, int branch, int branches) {
+  if (rates.stochastic_depth_rule == StochasticDepthRule::kUniform || branches == 1)
+    return rates.stochastic_depth;
+  return rates.stochastic_depth * branch / (branches - 1);
+}
+
 }  // namespace
 
 at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates, int branch, int branches,
@@ -54,7 +61,7 @@ at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates
   if (!mode.training || !mode.generator) return branch_output;
   at::Tensor out = branch_output;
   if (rates.dropout > 0) out = out * keep_mask(out, out.dim(), rates.dropout, *mode.generator);
-  const double p = branches > 1 ? rates.stochastic_depth * branch / (branches - 1) : rates.stochastic_depth;
+  const double p = drop_probability(rates, branch, branches);
   if (p > 0) out = out * keep_mask(out, 1, p, *mode.generator);
   return out;
 }

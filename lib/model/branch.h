@@ -12,8 +12,8 @@
 namespace sdp {
 
 /// Dropout on the elements of a branch's output [B, ..] and stochastic depth on its samples (Huang et al.
-/// 2016: the last of `branches` is dropped with probability rates.stochastic_depth, the others linearly
-/// less), both scaled so that the expectation stays. Unchanged in evaluation or without a generator.
+/// 2016, with the probability that rates.stochastic_depth_rule gives that of `branches`), both scaled so that
+/// the expectation stays. Unchanged in evaluation or without a generator.
 at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates, int branch, int branches,
                          const ForwardMode& mode);
 

@@ -69,7 +69,7 @@ class LayoutBuilder {
               place);
   }
 
-  /// Linear layer; weight [out, in], bias [out]. `positions`: vectors a sample that pass through it.
+  /// Linear layer; weight [out, in], bias [out]. `positions`: vectors per sample that pass through it.
   void linear(const std::string& name, int64_t in, int64_t out, int64_t positions, const LayerPlace& place,
               const LinearOptions& options = {}) {
     const Initializer standard{Initializer::Kind::kUniform, 1 / std::sqrt(static_cast<double>(in))};
@@ -88,7 +88,7 @@ class LayoutBuilder {
               place);
   }
 
-  /// weight (ones). `positions`: vectors a sample, here as below.
+  /// weight (ones). `positions`: vectors per sample, here as below.
   void rms_norm(const std::string& name, int64_t width, int64_t positions, const LayerPlace& place) {
     norm_weight(name, width, place);
     operation({.kind = OperationKind::kRmsNorm, .rows = positions, .in = width}, place);

@@ -59,9 +59,13 @@ class LibraryFormat {
   /// head: "transformer." of GPT-2. Empty: nothing.
   virtual std::string_view optional_prefix() const { return ""; }
 
-  /// Whether files may have a tensor of that name beside the parameters that holds nothing of the model, as a
-  /// mask or the tied head's copy.
+  /// Whether files may have a tensor of that name beside the parameters that holds nothing of the model, such
+  /// as a mask.
   virtual bool is_redundant(std::string_view) const { return false; }
+
+  /// The parameter that a tensor of that name, which files may have beside the parameters, must repeat: the
+  /// embedding for a tied head. Empty: none.
+  virtual std::string_view repeated_by(std::string_view) const { return ""; }
 };
 
 }  // namespace sdp

@@ -11,7 +11,7 @@ at::Tensor Model::forward(const at::Tensor& input, const ForwardMode& mode) {
 }
 
 std::unique_ptr<Model> make_model(const ModelSpec& spec) {
-  const DropRates drop{spec.dropout, spec.stochastic_depth};
+  const DropRates drop{spec.dropout, spec.stochastic_depth, spec.stochastic_depth_rule};
   return spec.kind.visit([&](const auto& model) { return make_model(model, drop); });
 }
 

@@ -45,10 +45,17 @@ class Model;
 class LibraryFormat;
 using LibraryConstants = std::map<std::string, at::Tensor>;
 
+/// How the branches share model.stochastic_depth, both rules of Huang et al. 2016: the last branch is dropped
+/// with that probability and earlier ones linearly less, or every branch is dropped with it.
+enum class StochasticDepthRule { kLinear, kUniform };
+SDP_ENUM_NAMES(StochasticDepthRule, {StochasticDepthRule::kLinear, "linear"},
+               {StochasticDepthRule::kUniform, "uniform"})
+
 /// What training drops at random, of every model (model/branch.h).
 struct DropRates {
   double dropout = 0;
   double stochastic_depth = 0;
+  StochasticDepthRule stochastic_depth_rule = StochasticDepthRule::kLinear;
 };
 
 /// Sizes and input of a model decide what its tensors are.

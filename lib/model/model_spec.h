@@ -15,6 +15,7 @@ struct ModelSpec {
   ModelKind kind = {};
   double dropout = 0;
   double stochastic_depth = 0;
+  StochasticDepthRule stochastic_depth_rule = StochasticDepthRule::kLinear;
 
   bool operator==(const ModelSpec&) const = default;
 
@@ -24,9 +25,12 @@ struct ModelSpec {
     field("dropout", &ModelSpec::dropout, "share of a branch's output elements dropped in training",
           at_least_and_below(0, 1));
     field("stochastic_depth", &ModelSpec::stochastic_depth,
-          "probability of dropping the last branch for a sample, linear from 0 at the first (Huang et al. "
-          "2016)",
-          at_least_and_below(0, 1));
+          "probability of dropping a branch for a sample (Huang et al. 2016)", at_least_and_below(0, 1));
+    field("stochastic_depth_rule", &ModelSpec::stochastic_depth_rule,
+          "linear: rises from 0 at the first branch to model.stochastic_depth at the last; uniform: the same "
+          "for every branch",
+          advise_when<ModelSpec>([](const ModelSpec& s) { return s.stochastic_depth == 0; },
+                                 "has no effect: stochastic_depth is 0"));
   }
 
   std::string_view name() const { return kind.name(); }

@@ -50,4 +50,8 @@ bool is_due(double every_steps, int64_t done) {
   return multiples(done) > multiples(done - 1);
 }
 
+bool evaluation_is_due(const RunSteps& steps, int64_t done) {
+  return done == steps.length.total_steps || is_due(steps.eval_every_steps, done);
+}
+
 }  // namespace sdp

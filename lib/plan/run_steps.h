@@ -20,6 +20,9 @@ struct RunSteps {
 /// Whether a multiple of `every_steps` was reached with the last of `done` steps. Never for 0.
 bool is_due(double every_steps, int64_t done);
 
+/// Whether the model is evaluated after `done` steps.
+bool evaluation_is_due(const RunSteps& steps, int64_t done);
+
 RunSteps run_steps(const Experiment& experiment, int64_t dataset_size);
 
 }  // namespace sdp

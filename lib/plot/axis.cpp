@@ -10,18 +10,18 @@
 namespace sdp {
 namespace {
 
-constexpr double kRounding = 1e-9;  // of a step: what multiples lose in floating point
+constexpr double kRounding = 1e-9;  // relative to a step: rounding error of its multiples
 
 std::string with_minus_sign(const std::string& number) {
   return number.starts_with('-') ? "\u2212" + number.substr(1) : number;
 }
 
-/// A distance of ticks: mantissa times ten to a power.
+/// Distance between ticks: mantissa times a power of ten.
 struct Step {
   int mantissa = 1;
   int power = 0;
 
-  /// n steps, exactly rounded where a double can hold the power.
+  /// n steps, exactly rounded if a double can represent the power.
   double times(double n) const {
     return power < 0 ? n * mantissa / std::pow(10, -power) : n * mantissa * std::pow(10, power);
   }
@@ -97,7 +97,7 @@ Axis log_range(Extent data, double margin) {
 }
 
 Axis linear_range(Extent data, const AxisOptions& options) {
-  // A range that floating point can divide into steps.
+  // Make the range wide enough to divide into steps in floating point.
   const double largest = std::max(std::abs(data.low), std::abs(data.high));
   double extra = (data.high - data.low) * options.margin;
   if (data.high - data.low <= 1e-9 * largest) extra = 0.1 * largest;

@@ -1,6 +1,6 @@
 #pragma once
 
-// An axis: the range it shows and where it is labelled.
+// An axis: its range, ticks and labels.
 
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@ struct Extent {
   double high = 0;
 };
 
-/// Over the finite values, on a logarithmic axis over the positive ones; nothing where there are none.
+/// Over the finite values, on a logarithmic axis over the positive ones; std::nullopt if there are none.
 std::optional<Extent> extent_of(const std::vector<double>& values, bool is_log);
 
 struct Tick {
@@ -31,22 +31,23 @@ struct Axis {
   /// Labels are in units of ten to this power: 0, or a multiple of 3.
   int exponent = 0;
 
-  /// Where a value lies: 0 at `low`, 1 at `high`.
+  /// Position of a value: 0 at `low`, 1 at `high`.
   double share(double value) const;
-  /// The value itself, or what of the axis is nearest to it.
+  /// The value clamped to the axis.
   double clamped(double value) const;
 };
 
 struct AxisOptions {
   bool is_log = false;
   int most_ticks = 8;
-  double margin = 0.04;  ///< free at both ends, as a share of the data's extent
-  /// The axis begins at 0 where the data, none of it negative, begins below this share of its end.
+  double margin = 0.04;  ///< at both ends, as a share of the data's extent
+  /// The axis begins at 0 if no value is negative and the smallest is below this share of the largest.
   double zero_share = 0;
 };
 
-/// Around the data, which may be a single value. Ticks are at multiples of 1, 2 or 5 times a power of ten, on
-/// a logarithmic axis at powers of ten, or at 1, 2 and 5 times those where it has less than two of them.
+/// An axis around the data, which may be a single value. Ticks are at multiples of 1, 2 or 5 times a power of
+/// ten. On a logarithmic axis, they are at powers of ten, or at 1, 2 and 5 times powers of ten if the range
+/// has less than two powers.
 Axis make_axis(Extent data, const AxisOptions& options);
 
 /// Ticks at 0, 1, 2, .. with these names.

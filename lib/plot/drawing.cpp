@@ -45,13 +45,13 @@ struct Box {
   double middle_y() const { return (top + bottom) / 2; }
 };
 
-/// A point of a series on the scene; `above` and `below` are the ends of its band.
+/// A point of a series in the scene; `above` and `below` are the ends of its band.
 struct Placed {
   Point at;
   double above = 0;
   double below = 0;
 };
-/// Points without a gap between them.
+/// Consecutive points without a gap.
 using Stretch = std::vector<Placed>;
 
 void check(const Series& series) {
@@ -70,7 +70,7 @@ bool is_visible(const Figure& figure, double x, double y) {
   return std::isfinite(x) && std::isfinite(y) && (!figure.log_x || x > 0) && (!figure.log_y || y > 0);
 }
 
-/// Values that an axis has to show.
+/// Values that an axis has to include.
 struct Shown {
   std::vector<double> x;
   std::vector<double> y;
@@ -83,7 +83,7 @@ Shown shown_values(const Figure& figure) {
     for (size_t i = 0; i < series.x.size(); ++i) {
       if (!is_visible(figure, series.x[i], series.y[i])) continue;
       shown.x.push_back(series.x[i]);
-      // A lower end that a logarithmic axis cannot have is left out, and drawn at the axis' end.
+      // On a logarithmic axis, a non-positive lower end is ignored and drawn at the end of the axis.
       for (const double error : {-error_of(series, i), 0.0, error_of(series, i)})
         shown.y.push_back(series.y[i] + error);
     }
@@ -121,7 +121,7 @@ class Drawing {
   }
 
  private:
-  /// The y axis decides how wide the plot area is, and that how many ticks the x axis may have.
+  /// The y axis determines the width of the plot area, which determines how many ticks fit on the x axis.
   void make_axes(Extent x, Extent y) {
     y_ = make_axis(y, {.is_log = figure_.log_y && has_values_,
                        .most_ticks = static_cast<int>(kPlotHeight / kYTickRoom),
@@ -180,7 +180,7 @@ class Drawing {
     add_line({box_.left, box_.top}, {box_.left, box_.bottom}, kFrame, 1.2);
   }
 
-  /// Numbers or names below the plot area; returns where they end.
+  /// Draws numbers or names below the plot area; returns their lower end.
   double draw_x_ticks() {
     if (figure_.x_names.empty()) {
       const double baseline = box_.bottom + kToTick + kTickSize;
@@ -259,7 +259,7 @@ class Drawing {
           points.push_back(placed.at);
         scene_.items.emplace_back(Polyline{thinned(points), style.colour, kLineWidth, style.dashes});
       }
-      // A line of one point would be invisible.
+      // A line with a single point would be invisible.
       if (is_line && !series.has_markers) continue;
       for (const Placed& placed : stretch) {
         if (!is_line && placed.below - placed.above > 0.5) draw_error_bar(placed, style.colour);

@@ -7,8 +7,8 @@
 
 namespace sdp {
 
-/// 800 units wide; how high depends on the legend and the names on the x axis. Throws std::logic_error where
-/// a series has not as many values of x, y and, if there are any, y_error.
+/// 800 units wide; the height depends on the legend and on the names on the x axis. Throws std::logic_error
+/// if a series has different numbers of x, y and (if any) y_error values.
 Scene draw(const Figure& figure);
 
 }  // namespace sdp

@@ -12,7 +12,7 @@ constexpr double kRowHeight = 19;
 constexpr double kSampleWidth = 34;
 constexpr double kGap = 7;  // between a sample and its name
 constexpr double kColumnGap = 18;
-constexpr double kWidestBeside = 190;  // names that would take more of the plot's width go below it
+constexpr double kWidestBeside = 190;  // a legend with wider names goes below the plot
 constexpr Colour kTextColour = {0x22, 0x22, 0x22};
 
 }  // namespace

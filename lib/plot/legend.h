@@ -1,6 +1,6 @@
 #pragma once
 
-// The names of the series, beside or below the plot: never on it.
+// The names of the series, beside or below the plot, never on it.
 
 #include <string>
 #include <vector>
@@ -13,10 +13,10 @@ namespace sdp {
 
 class Legend {
  public:
-  /// Of the series that have a name. `width`: of the whole scene, `height`: of the plot area.
+  /// For the series that have a name. `width`: of the whole scene, `height`: of the plot area.
   Legend(const Figure& figure, double width, double height);
 
-  /// Beside the plot where names are short and few enough, otherwise below it.
+  /// Beside the plot if names are short and few enough, otherwise below it.
   bool is_beside() const { return is_beside_; }
   double width() const { return static_cast<double>(columns_) * column_width_; }
   double height() const;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a figure is drawn with: the shapes of an SVG document. Coordinates are in units of 1/96 inch (CSS
-// pixels), x to the right and y downwards; later items cover earlier ones.
+// The shapes of a figure, as in an SVG document. Coordinates are in units of 1/96 inch (CSS pixels), x to the
+// right and y downwards; later items cover earlier ones.
 
 #include <cstdint>
 #include <string>
@@ -23,12 +23,12 @@ struct Colour {
   bool operator==(const Colour&) const = default;
 };
 
-/// Round where strokes meet, cut off at the ends.
+/// A polyline with round joins and butt ends.
 struct Polyline {
   std::vector<Point> points;
   Colour colour;
   double width = 1;
-  std::vector<double> dashes = {};  ///< lengths drawn and left out in turn; empty: drawn throughout
+  std::vector<double> dashes = {};  ///< lengths of dashes and gaps in turn; empty: solid
 };
 
 /// Closed and filled.
@@ -54,7 +54,7 @@ using Item = std::variant<Polyline, Polygon, Text>;
 struct Scene {
   double width = 0;
   double height = 0;
-  std::string title;  ///< of the document; what is drawn of it is an item
+  std::string title;  ///< of the document; a visible title is a separate item
   std::vector<Item> items;
 };
 

@@ -15,10 +15,10 @@ constexpr std::array<Colour, 7> kColours = {{{0x00, 0x72, 0xB2},    // blue
                                              {0x56, 0xB4, 0xE9},    // sky blue
                                              {0x00, 0x00, 0x00}}};  // black
 
-constexpr size_t kMarkers = 7;  // one series further in each round of the colours
+constexpr size_t kMarkers = 7;  // shifted by one in each round of the colours
 
-/// Corners at even angles around the centre, the first straight up or down; the second radius is that of
-/// every other corner.
+/// Corners at equal angles around the centre, the first one straight up or down. The second radius is used
+/// for every other corner.
 Polygon around(Point centre, int corners, double radius, double second_radius, bool upside_down = false) {
   Polygon shape;
   for (int i = 0; i < corners; ++i) {
@@ -53,7 +53,7 @@ Polygon outline(Marker marker, Point at, double size) {
 }  // namespace
 
 SeriesStyle style_of(size_t index) {
-  // As many as there are no colours of: a pair comes back only after all of them.
+  // The number of dash patterns is coprime to that of colours, so a pair repeats only after all combinations.
   static const std::vector<std::vector<double>> kDashes = {{},           {8, 4},  {2, 3},
                                                            {9, 3, 2, 3}, {16, 4}, {5, 2, 2, 2, 2, 2}};
   return {.colour = kColours[index % kColours.size()],

@@ -1,6 +1,6 @@
 #pragma once
 
-// How series are told from each other: by colour, and in grey by dashes and markers.
+// How series are distinguished: by colour, and in greyscale by dashes and markers.
 
 #include <cstddef>
 #include <vector>
@@ -17,8 +17,8 @@ struct SeriesStyle {
   Marker marker = Marker::kCircle;
 };
 
-/// Of the series with this index. Colours are those of Okabe and Ito (2008), which people with any kind of
-/// colour blindness can tell apart, without their yellow, which is too pale on white.
+/// Style of the series with this index. Colours are from the palette of Okabe and Ito (2008) for colour-blind
+/// readers, without yellow, which is too pale on white.
 SeriesStyle style_of(size_t index);
 
 /// The marker's outline around a point. `size`: the width of the square.

@@ -24,7 +24,7 @@ std::string escaped(std::string_view text) {
         result += "&quot;";
         break;
       default:
-        // XML has no other control characters.
+        // XML allows no other control characters.
         result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
     }
   }
@@ -35,7 +35,7 @@ std::string hex(Colour colour) {
   return fmt::format("#{:02x}{:02x}{:02x}", colour.red, colour.green, colour.blue);
 }
 
-/// At most two decimals, without zeros at their end.
+/// At most two decimals, without trailing zeros.
 std::string number(double value) {
   std::string text = fmt::format("{:.2f}", value);
   text.erase(text.find_last_not_of('0') + 1);

@@ -8,7 +8,7 @@
 
 namespace sdp {
 
-/// Text stays text, in DejaVu Sans where the reader's machine has it.
+/// Text remains text, in DejaVu Sans if the reader's machine has it.
 std::string svg_of(const Scene& scene);
 
 }  // namespace sdp

@@ -7,7 +7,7 @@ namespace sdp {
 namespace {
 
 constexpr double kEm = 2048;
-/// What other characters take: most signs that figures use are as wide as a plus.
+/// Width of other characters: most symbols in figures are as wide as a plus sign.
 constexpr int kOtherWidth = 1716;
 
 /// Advance widths of DejaVu Sans 2.37 from the space to the tilde, in 1/2048 em.

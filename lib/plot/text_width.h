@@ -1,17 +1,17 @@
 #pragma once
 
-// How much room a line of text takes, for the layout of figures.
+// Estimates the width of a line of text, for the layout of figures.
 
 #include <string>
 #include <string_view>
 
 namespace sdp {
 
-/// Of one line of UTF-8 in DejaVu Sans, without kerning. `size`: of the em square, in the unit of the result.
-/// A reader's machine without that font shows another, of about these widths.
+/// Width of one line of UTF-8 in DejaVu Sans, without kerning. `size`: of the em square, in the unit of the
+/// result. Machines without that font show another of similar widths.
 double text_width(std::string_view text, double size);
 
-/// The text, or as much of its beginning as fits with an ellipsis behind it.
+/// The text, shortened with an ellipsis if it does not fit.
 std::string shortened(const std::string& text, double size, double room);
 
 }  // namespace sdp

@@ -6,8 +6,8 @@
 
 namespace sdp {
 
-/// A line of far more points than the eye can tell apart with fewer of them: of those in a row within half a
-/// unit of x, the first, the highest, the lowest and the last. Shorter lines are returned as they are.
+/// Reduces a line with far more points than can be distinguished. Of consecutive points within half a unit of
+/// x, it keeps the first, the highest, the lowest and the last. Shorter lines are returned unchanged.
 std::vector<Point> thinned(const std::vector<Point>& line);
 
 }  // namespace sdp

@@ -9,11 +9,11 @@ AwaitedSignals::AwaitedSignals() {
   sigemptyset(&awaited_);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD})
     sigaddset(&awaited_, signal);
-  // A blocked signal is delivered even when it is ignored; nohup means that it should not be.
+  // A blocked signal is delivered even if it is ignored; under nohup it must stay ignored.
   struct sigaction hangup {};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) sigaddset(&awaited_, SIGHUP);
-  // Where the parent ignores SIGCHLD the kernel would keep no exit codes.
+  // If the parent ignores SIGCHLD, the kernel does not keep exit codes.
   struct sigaction keep {};
   keep.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &keep, &child_before_);

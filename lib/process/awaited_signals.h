@@ -6,9 +6,9 @@
 
 namespace sdp {
 
-/// Blocks the signals that a process with children waits for (SIGINT, SIGTERM, SIGUSR1, SIGCHLD, and SIGHUP
-/// unless it is ignored, as under nohup) in the calling thread, and restores the mask and SIGCHLD's
-/// disposition when it goes. Make it before other threads exist.
+/// For a process that waits for its children: blocks SIGINT, SIGTERM, SIGUSR1, SIGCHLD, and SIGHUP unless it
+/// is ignored (nohup), in the calling thread. The destructor restores the signal mask and SIGCHLD's
+/// disposition. Construct it before other threads exist.
 class AwaitedSignals {
  public:
   using Clock = std::chrono::steady_clock;
@@ -18,10 +18,10 @@ class AwaitedSignals {
   AwaitedSignals(const AwaitedSignals&) = delete;
   AwaitedSignals& operator=(const AwaitedSignals&) = delete;
 
-  /// The mask that children start with.
+  /// The signal mask that children start with.
   const sigset_t& mask_before() const { return mask_before_; }
 
-  /// The next signal, or nothing at the deadline.
+  /// The next signal, or std::nullopt at the deadline.
   std::optional<int> wait(std::optional<Clock::time_point> deadline) const;
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kCannotExecute = 127;
 
-/// Null-terminated pointers to strings, as execve wants them.
+/// Null-terminated array of pointers to strings, as execve expects it.
 class PointerArray {
  public:
   explicit PointerArray(std::vector<std::string> strings) : strings_(std::move(strings)) {
@@ -32,7 +32,7 @@ class PointerArray {
   std::vector<char*> pointers_;
 };
 
-/// Between fork and exec: system calls only.
+/// Runs between fork and exec: only system calls.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int output, const sigset_t& mask,
                          pid_t parent) {
   setpgid(0, 0);

@@ -4,8 +4,9 @@
 
 namespace sdp {
 
-/// Memory of this process that is in RAM, and the most of it since the process started (VmRSS and VmHWM of
-/// /proc/self/status). Pages of mapped files count. Throw std::runtime_error where the system does not tell.
+/// Resident memory of this process now, and its peak since the process started (VmRSS and VmHWM of
+/// /proc/self/status). Includes pages of mapped files. Throw std::runtime_error if the system does not report
+/// them.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
 

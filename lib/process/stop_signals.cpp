@@ -23,7 +23,7 @@ volatile std::sig_atomic_t wakes = -1;  // descriptor
 volatile std::sig_atomic_t is_requested = 0;
 volatile std::sig_atomic_t requested_at_ms = 0;
 
-/// Of a clock that starts anywhere; only differences count.
+/// A clock with an arbitrary origin; only differences are meaningful.
 uint32_t now_ms() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -100,7 +100,8 @@ int StopSignals::descriptor() const {
 void end_before_training(int exit_code, bool says) {
   if (says)
     write_line(
-        "sdp-train: stopped by a signal before training began; nothing was lost, the same command starts it "
+        "sdp-train: stopped by a signal before training began; nothing was lost. Run the same command to "
+        "start it "
         "again");
   _exit(exit_code);
 }

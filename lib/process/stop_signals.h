@@ -1,6 +1,6 @@
 #pragma once
 
-// What the signals that ask a run to stop do in a process that trains.
+// Handling of stop signals in a process that trains.
 
 #include <array>
 #include <csignal>
@@ -9,33 +9,34 @@ namespace sdp {
 
 inline constexpr std::array kStopSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 
-/// Decides what SIGTERM, SIGINT, SIGHUP and SIGUSR1 do, from its making to the end of the process. A signal
-/// that was ignored before (nohup) stays ignored; one that was blocked comes now.
+/// Handles SIGTERM, SIGINT, SIGHUP and SIGUSR1 from construction to the end of the process. A signal that was
+/// ignored before (nohup) stays ignored; a pending blocked signal is delivered now.
 ///
-/// At first, as nothing is trained yet: the process says so and ends with `exit_code`, at once.
-/// One of a process; a signal's flags have to be static.
+/// Initially, before training starts, a signal prints a message and ends the process immediately with
+/// `exit_code`.
+/// Only one object per process: a signal's flags have to be static.
 class StopSignals {
  public:
   explicit StopSignals(int exit_code);
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// From now on: the first one makes descriptor() readable, for somebody who waits there. One that comes
-  /// more than 2 s later ends the process as that signal does by default; one before is the same request, as
-  /// a launcher relays what a scheduler may have sent to every process itself.
+  /// From now on, the first signal makes descriptor() readable. A second signal more than 2 s later ends the
+  /// process as it does by default. An earlier one counts as the same request: a launcher may relay a signal
+  /// that the scheduler has also sent to every process.
   void remember();
-  /// From now on they do nothing: all is saved, and the process ends with the exit code that it has.
+  /// From now on, signals are ignored: everything is saved, and the process ends with its own exit code.
   void ignore();
-  /// From now on they wait, in this thread, for somebody who takes them (AwaitedSignals), and do nothing
-  /// where nobody does. Children start with them blocked.
+  /// From now on, signals stay pending in this thread until AwaitedSignals takes them; without it they have
+  /// no effect. Children start with them blocked.
   void block();
 
-  /// Readable once a stop was asked for; it stays so.
+  /// Becomes readable when a stop is requested, and stays readable.
   int descriptor() const;
 };
 
-/// While it lives, the signals wait in this thread, and so they do for good in threads that are started
-/// meanwhile, as CUDA's driver starts some of its own: a signal that a launcher awaits must not end there.
+/// During its lifetime, blocks the signals in this thread, and permanently in threads started meanwhile, such
+/// as those of CUDA's driver: a signal that a launcher waits for must not be delivered to them.
 class StopSignalsBlocked {
  public:
   StopSignalsBlocked();
@@ -47,7 +48,7 @@ class StopSignalsBlocked {
   sigset_t before_;
 };
 
-/// Ends the process with this code. `says`: tells on stderr that it was stopped before training began.
+/// Ends the process with this code. `says`: first prints on stderr that it was stopped before training began.
 /// Async-signal-safe.
 [[noreturn]] void end_before_training(int exit_code, bool says);
 

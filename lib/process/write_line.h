@@ -4,8 +4,8 @@
 
 namespace sdp {
 
-/// Writes a line on stderr at once; on a terminal in place of a progress line that may be drawn there. For a
-/// process that ends now. Async-signal-safe.
+/// Writes a line to stderr immediately, replacing a progress line on a terminal. For a process that is about
+/// to end. Async-signal-safe.
 void write_line(std::string_view text);
 
 }  // namespace sdp

@@ -16,17 +16,17 @@ namespace {
 enum class XAxis { kSteps, kFlops, kData, kTime };
 constexpr XAxis kXAxes[] = {XAxis::kSteps, XAxis::kFlops, XAxis::kData, XAxis::kTime};
 
-/// What is drawn: images have accuracies, language models have losses.
+/// Subject of the figures: images have accuracies, language models have losses.
 struct Subject {
   bool is_of_tokens = false;
-  std::string data_set = {};  ///< empty: the only one
+  std::string data_set = {};  ///< empty: there is only one
   std::vector<const Group*> groups = {};
 
   const char* data_name() const { return is_of_tokens ? "tokens" : "epochs"; }
   std::string score_name() const { return is_of_tokens ? "eval_loss" : "accuracy"; }
   std::string score_title() const { return is_of_tokens ? "evaluation loss" : "accuracy"; }
   std::string score_label() const { return is_of_tokens ? "evaluation loss (nats)" : "accuracy (%)"; }
-  /// A title with the data set where there are several.
+  /// A title, with the data set if there are several.
   std::string titled(std::string title) const {
     return data_set.empty() ? title : fmt::format("{}, {}", title, data_set);
   }
@@ -47,7 +47,7 @@ Scale scale_for(double largest, const Scale (&scales)[count]) {
   return chosen;
 }
 
-// Up to ten minutes in seconds, up to ten hours in minutes.
+// Seconds up to ten minutes, minutes up to ten hours, then hours.
 constexpr Scale kTimes[] = {{1, "s"}, {60, "min"}, {3600, "h"}};
 constexpr double kShownOfTime = 10;
 constexpr Scale kBytes[] = {{1024, "KiB"}, {1024.0 * 1024, "MiB"}, {1024.0 * 1024 * 1024, "GiB"}};
@@ -91,7 +91,7 @@ std::string label_of_axis(XAxis axis, const Subject& subject, const Scale& time)
 
 using Curve = std::vector<CurvePoint>;
 
-/// One averaged series a group. `points(run)` are (step, y).
+/// One averaged series per group. `points(run)` are (step, y).
 template <class Points>
 std::vector<Series> series_of(const Subject& subject, XAxis axis, const Scale& time, Points points) {
   std::vector<Series> all;
@@ -143,7 +143,7 @@ void add_curves(std::vector<NamedFigure>& figures, const Subject& subject, const
   }
 }
 
-/// One point a group: the last evaluation against the most memory that a process held.
+/// One point per group: the last evaluation against the peak memory of a process.
 NamedFigure memory_figure(const Subject& subject, const std::string& suffix) {
   Figure figure{.title = subject.titled(
                     fmt::format("{} and memory", subject.is_of_tokens ? "Evaluation loss" : "Accuracy")),
@@ -165,11 +165,11 @@ NamedFigure memory_figure(const Subject& subject, const std::string& suffix) {
   const Scale scale = scale_for(largest, kBytes);
   for (Series& series : figure.series)
     series.x[0] /= scale.unit;
-  figure.x_label = fmt::format("peak tensor memory of a process ({})", scale.name);
+  figure.x_label = fmt::format("peak tensor memory per process ({})", scale.name);
   return {fmt::format("{}_memory{}", subject.score_name(), suffix), std::move(figure)};
 }
 
-/// What names of files say of the data set; none has that of another one.
+/// Part of a file name that identifies the data set uniquely.
 std::string suffix_of(const std::string& data_set, std::set<std::string>& taken) {
   if (data_set.empty()) return "";
   std::string suffix = "_";

@@ -10,19 +10,19 @@
 
 namespace sdp {
 
-/// A value at a step of a run, and where it lies on the x axis.
+/// A value at a step of a run, and its position on the x axis.
 struct CurvePoint {
   int64_t step = 0;
   double x = 0;
   double y = 0;
 };
 
-/// Mean of x and y and the standard deviation of y over several runs, at every step that all runs have which
-/// came that far.
+/// Mean of x and y and standard deviation of y over several runs, at every step that all runs have which got
+/// that far.
 Series averaged(const std::vector<std::vector<CurvePoint>>& curves);
 
-/// Time of training until the end of a step: `step_ms` of the training lines, each for the steps since the
-/// line before; between lines in proportion.
+/// Training time until the end of a step: the sum of `step_ms` of the training lines, each times the number
+/// of steps since the previous line; interpolated linearly between lines.
 double training_seconds(const Run& run, int64_t step);
 
 struct NamedFigure {
@@ -30,9 +30,9 @@ struct NamedFigure {
   Figure figure;
 };
 
-/// Training loss and the assembled model's accuracy (of language models its loss) against steps, FLOPs,
-/// epochs (tokens) and time, and the last of it against memory. Each data set has figures of its own, with
-/// its name in theirs where there are several.
+/// Training loss and the assembled model's accuracy (for language models, its loss) against steps, FLOPs,
+/// epochs (tokens) and time, and the final score against memory. Each data set has its own figures, with its
+/// name in theirs if there are several.
 std::vector<NamedFigure> study_figures(const std::vector<Group>& groups);
 
 }  // namespace sdp

@@ -13,13 +13,13 @@
 namespace sdp {
 namespace {
 
-/// Where a run reads, and which part of what is there.
+/// The path that a run reads, and the selected part of the data.
 std::string place_of(const Run& run) {
   const DataSpec& data = run.spec.data;
   std::string place = fmt::format("{} {}", data.name(), data.path);
   data.set.visit([&]<class Set>(const Set& set) {
     for_each_value(set, "", [&](const std::string&, const FieldInfo& field, const auto& value) {
-      // What another data set makes of the samples is compared as such, not as a setting.
+      // These keys select the data: they identify the data set and are not compared as settings.
       if (field.treatment.on_resume == OnResume::kFixed &&
           field.treatment.in_report == InReport::kNotCompared)
         place += fmt::format(" {}", yaml_text(value));
@@ -28,14 +28,14 @@ std::string place_of(const Run& run) {
   return place;
 }
 
-/// Empty: unknown.
+/// Empty if unknown.
 std::string content_of(const Run& run) {
   const RunHistory& history = run.history;
   if (history.training_data.hash.empty()) return "";
   return fmt::format("{} {} {}", run.spec.data.name(), history.training_data.hash, history.test_data.hash);
 }
 
-/// Texts for a data set, short ones first; the last is no other data set's.
+/// Candidate names of a data set, short ones first; the last one is unique.
 using Names = std::array<std::string, 4>;
 
 Names names_of(const Run& run, const std::string& key) {
@@ -44,7 +44,7 @@ Names names_of(const Run& run, const std::string& key) {
           fmt::format("{} {}", name, run.history.training_data.hash), key};
 }
 
-/// The shortest that is one data set's only, by key.
+/// The shortest candidate that is unique among the data sets, by key.
 std::map<std::string, std::string> shortest(const std::map<std::string, Names>& names) {
   std::map<std::string, std::string> chosen;
   for (const auto& [key, candidates] : names)

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which runs are of the same data, wherever it lies.
+// Which runs use the same data, wherever it is stored.
 
 #include <string>
 #include <vector>
@@ -9,11 +9,12 @@
 
 namespace sdp {
 
-/// A name for the data set of each run, the same for runs of the same data and for no others: by what its
-/// files hold or how they are called and how long they are (DataIdentity), not by where they are. A run that
-/// does not tell, as those of older programs, counts as one of the runs that read the same place.
+/// A name for the data set of each run, the same for runs with the same data and different for others. Data
+/// sets are compared by the contents of their files, or by file names and sizes (DataIdentity), not by their
+/// paths. A run without this information, as from older programs, is grouped with the runs that read the same
+/// path.
 ///
-/// data.name where that tells the data sets apart, then with the place, then with the hash of its training
+/// The name is data.name if that is unique; otherwise the path is added, or else the hash of the training
 /// data.
 std::vector<std::string> name_data_sets(const std::vector<Run>& runs);
 

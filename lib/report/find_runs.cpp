@@ -18,15 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Folders by the paths that links do not change.
+/// Labels of run folders by canonical path.
 using Labels = std::map<fs::path, std::string>;
 
 class Search {
  public:
-  /// Returns how many run folders there are, also ones that were known before.
+  /// Returns the number of run folders, including those already known.
   int visit(const fs::path& folder) {
     const fs::path canonical = fs::weakly_canonical(folder);
-    if (!above_.insert(canonical).second) return 0;  // a link that leads back
+    if (!above_.insert(canonical).second) return 0;  // a link to a parent folder
     int found = 0;
     if (fs::exists(RunFolder{folder}.spec())) {
       found = 1;
@@ -61,7 +61,7 @@ class Search {
     return std::pair(run.is_finished(), run.step()) > std::pair(other.is_finished(), other.step());
   }
 
-  /// A copy that went on in another way has other changes, and is a run of its own.
+  /// A copy that was continued separately has other changes, and counts as a run of its own.
   static void set_copies_apart(FoundRuns& found) {
     std::vector<Run> counted;
     for (Run& run : found.runs) {
@@ -120,11 +120,11 @@ FoundRuns find_runs(const std::vector<fs::path>& paths) {
   for (const fs::path& path : paths) {
     if (!fs::is_directory(path))
       throw UsageError(
-          fmt::format("{}: expected the folder of a run, or one that holds some; there is no such folder",
+          fmt::format("{}: expected a run folder or a folder that contains some; there is no such folder",
                       path.string()));
     if (search.visit(path) == 0)
       throw UsageError(
-          fmt::format("{}: there is no run in it. A run's folder has a spec.yaml; runs are under "
+          fmt::format("{}: contains no run. A run folder has a spec.yaml; runs are under "
                       "output.dir/name.",
                       path.string()));
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The runs below some folders.
+// Finds the runs below given folders.
 
 #include <filesystem>
 #include <string>
@@ -16,10 +16,10 @@ struct UnreadableRun {
   std::string reason;
 };
 
-/// A run folder that holds the same run as another one, as copies do.
+/// A run folder with the same run as another one, such as a copy.
 struct CopiedRun {
   std::filesystem::path dir;
-  std::filesystem::path counted;  ///< the folder that stands for the run
+  std::filesystem::path counted;  ///< the folder used for the run
 };
 
 struct FoundRuns {
@@ -28,13 +28,13 @@ struct FoundRuns {
   std::vector<CopiedRun> copies = {};
 };
 
-/// Each path is a run folder (one with a spec.yaml) or a folder below which they are searched; nothing is
-/// searched below a run folder. In the order of the paths, below each sorted by path; a folder that is found
-/// twice is there once. Of folders with one run (its id and its changes are the same) the first one that is
-/// furthest counts. A sweep.json in a searched folder gives the runs that it lists their labels.
+/// Each path is a run folder (with a spec.yaml) or a folder that is searched for them; run folders are not
+/// searched further. The result is in the order of the paths, sorted by path below each; a folder found twice
+/// is listed once. Of several folders with the same run (equal id and changes), the first of those with the
+/// most progress is used. A sweep.json in a searched folder gives labels to the runs that it lists.
 ///
-/// Throws UsageError where a path does not exist or holds no run, or a label names a method that the run is
-/// not, and DataError where a sweep.json is broken.
+/// Throws UsageError if a path does not exist or contains no run, or if a label names a method other than the
+/// run's. Throws DataError if a sweep.json is invalid.
 FoundRuns find_runs(const std::vector<std::filesystem::path>& paths);
 
 }  // namespace sdp

@@ -21,9 +21,9 @@ namespace {
 /// A key and its value.
 struct Setting {
   std::string key;
-  std::string value;  ///< with those that came after it; empty: the run has nothing of the kind
+  std::string value;  ///< including later values; empty: the run has no such setting
   InReport in_report = InReport::kCompared;
-  bool is_changed = false;  ///< while the run went on
+  bool is_changed = false;  ///< during the run
 
   bool operator==(const Setting&) const = default;
 };
@@ -44,7 +44,7 @@ bool had_effect(const RunChange& change, const Run& run) {
   return change.step < run.step() || change.key.starts_with("eval.");
 }
 
-/// "0.1, 0.01 from step 10": what the key was in each part of the run.
+/// "0.1, 0.01 from step 10": the value of the key in each part of the run.
 void add_changes(Setting& setting, const Run& run) {
   std::string value;
   for (const RunChange& change : run.history.changes) {
@@ -89,8 +89,9 @@ struct Entry {
   Group group;
 };
 
-/// Whether entries that have the same base label, or any two with `of_all`, differ in a setting. What a run
-/// has nothing of follows from the name of its model, data set or optimizer, which differs then.
+/// Whether entries with the same base label (with `of_all`: any two entries) differ in a setting. Settings
+/// that a run lacks are ignored: they follow from the name of its model, data set or optimizer, which differs
+/// then.
 bool differs(const std::vector<Entry>& entries, size_t setting, bool of_all) {
   std::map<std::string, std::string> first;
   for (const Entry& entry : entries) {
@@ -101,7 +102,7 @@ bool differs(const std::vector<Entry>& entries, size_t setting, bool of_all) {
   return false;
 }
 
-/// Gives all entries the same settings in the same order: models of other kinds have other keys.
+/// Gives all entries the same settings in the same order: other kinds of models have other keys.
 void align_settings(std::vector<Entry>& entries) {
   Settings all;
   const auto find = [](Settings& settings, const std::string& key) {
@@ -123,7 +124,7 @@ void align_settings(std::vector<Entry>& entries) {
   }
 }
 
-/// Settings that names of the groups have to tell, by their place.
+/// Indices of the settings that the names of groups must include.
 std::vector<size_t> told_settings(const std::vector<Entry>& entries) {
   std::vector<size_t> told;
   for (size_t i = 0; !entries.empty() && i < entries[0].settings.size(); ++i) {
@@ -140,8 +141,8 @@ std::string last_part(const std::string& key) {
   return key.substr(key.rfind('.') + 1);
 }
 
-/// "width 32": keys by their last parts where those are not shared. Names of models and the like speak for
-/// themselves. Empty: nothing to tell.
+/// "width 32": keys are shortened to their last part if that is unique. Names of models and the like appear
+/// without their key. Empty: nothing to show.
 std::string setting_text(const Entry& entry, size_t setting, const std::vector<size_t>& told) {
   const std::string& key = entry.settings[setting].key;
   const std::string& value = entry.settings[setting].value;
@@ -172,12 +173,12 @@ void name_groups(std::vector<Entry>& entries) {
     if (!is_of_sweep) label = entry.base;
     for (const size_t setting : told) {
       const Setting& told_setting = entry.settings[setting];
-      // A sweep knows nothing of these.
+      // Not covered by the sweep's labels.
       if (is_of_sweep && !told_setting.is_changed && told_setting.key != kImported) continue;
       if (const std::string text = setting_text(entry, setting, told); !text.empty())
         label += fmt::format(", {}", text);
     }
-    // Labels of a sweep may repeat themselves.
+    // Labels from different sweeps may be equal.
     const std::string name = label;
     for (int number = 2; !taken.insert(label).second; ++number)
       label = fmt::format("{} #{}", name, number);
@@ -187,7 +188,7 @@ void name_groups(std::vector<Entry>& entries) {
   }
 }
 
-/// Groups of the runs of one data set.
+/// The groups of the runs of one data set.
 void add_groups(const std::string& data_set, std::vector<Run> runs, std::vector<Group>& groups) {
   std::vector<Entry> entries;
   for (Run& run : runs) {

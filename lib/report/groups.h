@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs of one experiment under several seeds, and what to call them.
+// Runs of one experiment with several seeds, and their label.
 
 #include <cstdint>
 #include <string>
@@ -10,35 +10,35 @@
 
 namespace sdp {
 
-/// Over the values that are known.
+/// Statistics over the known values.
 struct Statistic {
-  double mean = 0;  ///< NaN where count is 0
-  double std = 0;   ///< of a sample (n - 1 in the denominator); NaN where count is below 2
+  double mean = 0;  ///< NaN if count is 0
+  double std = 0;   ///< sample standard deviation (n - 1 in the denominator); NaN if count is below 2
   int64_t count = 0;
 };
 Statistic statistic(const std::vector<double>& values);
 
-/// Runs that differ in nothing but their seed: of the same data, from the same first weights, with the same
-/// changes on the way.
+/// Runs that differ only in their seed: the same data, the same initial weights and the same changes during
+/// the run.
 struct Group {
   std::string data_set;  ///< see data_sets.h
-  std::string label;     ///< no two groups of a data set have the same
+  std::string label;     ///< unique among the groups of a data set
   std::string regime;    ///< see experiment/spec/regime.h, method_of
-  std::string coverage;  ///< "4/8"; "1" of data parallelism
-  /// What changed while the runs went on: "optimizer.lr 0.1, 0.01 from step 10".
+  std::string coverage;  ///< "4/8"; "1" for data parallelism
+  /// Changes during the runs: "optimizer.lr 0.1, 0.01 from step 10".
   std::vector<std::string> changes = {};
   std::vector<Run> runs = {};
 
   size_t unfinished() const;
 };
 
-/// By data set, and below each in the order of their first runs. A group is called by its regime and coverage
-/// and by every key of the spec whose value is not the same in all runs of the data set, or as a sweep.json
-/// calls all its runs; by a key that changed on the way in any case, and by the hash of the weights that were
-/// imported where not all runs have the same. Not compared: the
-/// seed, how much is evaluated, and what only says where and how often something is written. Corrections of
-/// the evaluation and the like, which follow from the regime in most studies, are in a name only where runs
-/// of one regime and coverage differ in them.
+/// Groups by data set, in the order of their first runs. A group is labelled by its regime and coverage and
+/// by every key of the spec that differs between the runs of the data set, or by the label that a sweep.json
+/// gives to all its runs. A key that changed during a run is always part of the label; the hash of imported
+/// weights is if not all runs have the same. Not compared are the seed, how much is evaluated, and keys that
+/// only control where and how often something is written. Settings that follow from the regime in most
+/// studies, such as the corrections of the evaluation, are part of a label only if runs with the same regime
+/// and coverage differ in them.
 std::vector<Group> group_runs(std::vector<Run> runs);
 
 }  // namespace sdp

@@ -35,16 +35,16 @@ double over_lines(std::vector<double> values, OverLines how) {
   return values.back();
 }
 
-/// Keys of losses have no unit in the lines.
+/// The key of a loss has no unit in the metrics; its column has one.
 std::string column_key(RecordField info, std::string_view suffix = "") {
   return std::string(info.key) + std::string(suffix) + (info.options.quantity == Q::kLoss ? "_nats" : "");
 }
 
-/// What the list of the training lines calls a column, in the order of the line: combined over processes and
-/// lines as the list says.
+/// Columns of the training lines, in the order of the line, combined over processes and lines as the record's
+/// list says.
 class LineColumns {
  public:
-  /// `part_of`: where the record is in a line.
+  /// `part_of`: the record's position in a line.
   template <class Record, class PartOf>
   void add(PartOf part_of) {
     const auto field = [&]<class Member>(std::string_view key, Member Record::*member,
@@ -102,7 +102,7 @@ Measure of_evaluation(std::string_view title, C comparison, D detail, M models) 
   return {column_key(kField), title, kField.options.quantity, value, comparison, detail, models};
 }
 
-/// Of a language model.
+/// For a language model.
 template <auto kMember>
 Measure perplexity_of_evaluation(std::string_view title, C comparison, D detail) {
   static constexpr RecordField kField = record_field<kMember>();
@@ -130,7 +130,7 @@ Measure of_subnetworks(std::string_view suffix, std::string_view title, D detail
   return {column_key(kField, suffix), title, kField.options.quantity, value, C::kNone, detail, models};
 }
 
-/// Of the process that held most tensors, one kind.
+/// One kind of memory, from the process with the most tensor memory.
 template <MemoryKind kKind>
 Measure of_peak_memory() {
   constexpr MemoryKindInfo kInfo = kMemoryKinds[static_cast<size_t>(kKind)];
@@ -141,7 +141,7 @@ Measure of_peak_memory() {
   return {std::string("peak_") + kInfo.bytes_key, kInfo.name, Q::kBytes, value, C::kNone, D::kFile, M::kAll};
 }
 
-/// Of the last line; an evaluation has an accuracy, too.
+/// From the last training line. An evaluation has an accuracy too; this is another value.
 double training_accuracy(const Run& run) {
   return run.train.empty() ? kUnknown : number_of(run.train.back().accuracy);
 }
@@ -154,7 +154,7 @@ double epochs(const Run& run) {
   return run.epochs_per_step() > 0 ? steps(run) * run.epochs_per_step() : kUnknown;
 }
 
-/// Of all workers and steps.
+/// Over all workers and steps.
 double training_flops(const Run& run) {
   return steps(run) * run.flops_per_step();
 }
@@ -174,7 +174,7 @@ double sent_bytes_per_step(const Run& run) {
   return over_lines(std::move(values), OverLines::kMedian);
 }
 
-/// Of the worker that has the most.
+/// Of the worker with the most parameters.
 double largest_worker_parameters(const Run& run) {
   double largest = kUnknown;
   for (const ProcessFigures& worker : run.plan.per_worker)
@@ -225,7 +225,7 @@ std::vector<Measure> make_measures() {
   return columns;
 }
 
-/// Whether the assembled model was evaluated between the line before and this one.
+/// Whether the assembled model was evaluated between the previous line and this one.
 bool has_evaluation(const Run& run, size_t line) {
   const int64_t begin = line == 0 ? 0 : run.train[line - 1].step;
   return std::any_of(run.evals.begin(), run.evals.end(), [&](const EvalRecord& record) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is measured of a run, as numbers: the columns of `report`.
+// Measures of a run as numbers: the columns of `report`.
 
 #include <functional>
 #include <span>
@@ -12,17 +12,17 @@
 
 namespace sdp {
 
-/// The middle value, or the mean of the middle two; NaN values are left out. NaN of none.
+/// The median; NaN values are ignored. NaN if there are no values.
 double median(std::vector<double> values);
 
-/// Models whose tables show a measure; the file has it for others too.
+/// Models for which the tables show a measure; the CSV file has it for all.
 enum class Models { kAll, kOfImages, kOfTokens };
 
 struct Measure {
-  std::string key;         ///< with the unit: a column of the CSV
-  std::string_view title;  ///< for people; the unit is added by quantity
+  std::string key;         ///< with the unit: a column of the CSV file
+  std::string_view title;  ///< for tables; the unit is added by quantity
   Quantity quantity;
-  std::function<double(const Run& run)> value;  ///< NaN: not known (yet)
+  std::function<double(const Run& run)> value;  ///< NaN: not known, or not yet
   Comparison comparison = Comparison::kNone;
   Detail detail = Detail::kTerminal;
   Models models = Models::kAll;
@@ -31,13 +31,13 @@ struct Measure {
 /// In the order of a table's columns.
 std::span<const Measure> measures();
 
-/// Tensors of the process that held most at its peak, by kind. Of training: lines of the metrics in whose
-/// steps an evaluation fell, which needs memory of its own, are left out where there are others. All 0 where
-/// nothing is known.
+/// Tensors by kind at the peak of the process with the most tensor memory. Only training: lines whose steps
+/// include an evaluation, which needs memory of its own, are ignored if there are others. All 0 if nothing is
+/// known.
 MemoryByKind peak_memory(const Run& run);
 
-/// The same, all kinds together, and the most that a whole process took, evaluations included
-/// (device/device.h). NaN: not known.
+/// The same for all kinds together, and the peak memory of a whole process, evaluations included
+/// (device/device.h). NaN if not known.
 double peak_tensor_memory_bytes(const Run& run);
 double peak_process_memory_bytes(const Run& run);
 

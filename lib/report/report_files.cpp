@@ -12,22 +12,24 @@
 namespace sdp {
 namespace {
 
-/// What the reader has to know of the numbers.
+/// How to read the numbers.
 std::string notes(const std::vector<Group>& groups, const StudyTable& table, const FoundRuns& found) {
   std::string text =
       "Accuracies and losses are those of the assembled full model in its last evaluation; \"uncorrected\" "
-      "is without BatchNorm recalibration and branch scale; \"subnetworks\" are single workers' models. ± is "
-      "the sample standard deviation over runs that differ in their seed only. FLOPs are those of training, "
-      "of all workers. Tensor memory is the peak of all tensors in training, of the process that held most; "
+      "is without BatchNorm recalibration and branch scale; \"subnetworks\" are the workers' subnetworks. ± "
+      "is "
+      "the sample standard deviation over runs that differ only in their seed. FLOPs are those of training, "
+      "of all workers. Tensor memory is the largest peak of a process's tensors in training; "
       "process "
-      "memory is that of a whole process, resident on a CPU and reserved on a GPU, with evaluations; times "
-      "are medians over the lines of the metrics, their parts means over the processes (waiting for data: "
-      "the longest); FLOP/s are those of "
-      "the plan; utilization is their share of the devices' peak; training accuracy is that of the "
-      "subnetworks on the augmented images of the last line; parameters are those of the largest "
+      "memory is that of a whole process, resident on a CPU and reserved on a GPU, with evaluations. Times "
+      "are medians over the lines of the metrics; their parts are means over the processes (waiting for "
+      "data: "
+      "the longest). FLOP/s are those of "
+      "the plan. Utilization is their share of the devices' peak. Training accuracy is that of the "
+      "subnetworks on the augmented images of the last line. Parameters are those of the largest "
       "worker.\n";
   if (!table.baselines.empty())
-    text += fmt::format("\nRatios and differences are to: {}.\n",
+    text += fmt::format("\nRatios and differences are relative to: {}.\n",
                         fmt::join(std::set(table.baselines.begin(), table.baselines.end()), "; "));
   std::set<std::string> devices;
   for (const Group& group : groups)

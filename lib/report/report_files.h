@@ -1,6 +1,6 @@
 #pragma once
 
-// A study's folder: tables, figures and a page that shows them.
+// The folder of a study: tables, figures and a page that shows them.
 
 #include <filesystem>
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace sdp {
 
-/// Writes table.md, table.tex, table.csv, every figure as SVG, and report.md, each replaced
-/// atomically; makes the folder where it is missing. `found` says what was left out. Returns the names.
+/// Writes table.md, table.tex, table.csv, every figure as SVG, and report.md, each replaced atomically;
+/// creates the folder if it is missing. `found` lists the runs that were left out. Returns the file names.
 /// Throws DataError.
 std::vector<std::string> write_report(const std::vector<Group>& groups, const StudyTable& table,
                                       const FoundRuns& found, const std::filesystem::path& folder);

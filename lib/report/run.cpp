@@ -28,13 +28,13 @@ PlanFigures read_plan(const std::filesystem::path& path) {
   const std::string text = read_text(path);
   try {
     PlanFigures plan = figures_from_json(text);
-    // What divides by them does not look again.
+    // Later code divides by them without a check.
     if (plan.workers < 1 || plan.owners_per_unit < 1 || plan.processes < 1 || plan.flops_share <= 0 ||
         plan.per_worker.empty())
       throw std::invalid_argument("it has no workers, owners, processes or FLOPs");
     return plan;
   } catch (const std::exception& error) {
-    throw DataError(fmt::format("{}: not what sdp-train writes there ({})", path.string(), error.what()));
+    throw DataError(fmt::format("{}: not written by sdp-train ({})", path.string(), error.what()));
   }
 }
 

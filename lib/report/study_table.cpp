@@ -59,7 +59,7 @@ bool is_known(const std::vector<Statistic>& column) {
   return std::any_of(column.begin(), column.end(), [](const Statistic& value) { return value.count > 0; });
 }
 
-/// By row, the row that it is compared with.
+/// For each row, the index of its baseline.
 using Baselines = std::vector<std::optional<size_t>>;
 
 std::vector<Statistic> compared(const std::vector<Statistic>& column, const Baselines& baselines,
@@ -83,10 +83,11 @@ std::vector<Statistic> compared(const std::vector<Statistic>& column, const Base
   for (const Group& group : groups)
     labels += fmt::format("\n  {}", group.label);
   throw UsageError(
-      fmt::format("--baseline {}: {} of these begins so; expected one of{}", baseline, found, labels));
+      fmt::format("--baseline {}: {} of these groups has a label that begins with it; expected one of{}",
+                  baseline, found, labels));
 }
 
-/// The group of a data set that is called so, or begins so.
+/// The group of a data set whose label equals, or begins with, the given one.
 std::optional<size_t> find_baseline(const std::vector<Group>& groups, const std::string& data_set,
                                     const std::string& baseline) {
   std::vector<size_t> found;

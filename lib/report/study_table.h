@@ -1,6 +1,6 @@
 #pragma once
 
-// Groups of runs compared: one row each, one column a measure. Values stay numbers.
+// Comparison of groups of runs: one row per group, one column per measure. Values stay numbers.
 
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ namespace sdp {
 
 struct StudyColumn {
   const Measure* measure = nullptr;
-  /// kNone: the measure itself; otherwise its mean compared with the baseline's.
+  /// kNone: the measure itself; otherwise the comparison of its mean with the baseline's.
   Comparison comparison = Comparison::kNone;
 };
 
@@ -23,24 +23,24 @@ struct StudyRow {
   std::string regime;
   std::string coverage;
   std::vector<int64_t> seeds;
-  size_t unfinished = 0;  ///< runs
-  std::string progress;   ///< of unfinished runs, in words; empty: all are finished
+  size_t unfinished = 0;  ///< number of unfinished runs
+  std::string progress;   ///< of unfinished runs, as text; empty: all are finished
   int64_t processes = 1;
-  std::string device;                ///< empty: not known
-  std::string imported;              ///< hash of the first weights' file; empty: from scratch
+  std::string device;                ///< empty if not known
+  std::string imported;              ///< hash of the initial weights' file; empty: trained from scratch
   std::vector<std::string> changes;  ///< Group::changes
-  std::vector<Statistic> values;     ///< by column; of comparisons only the mean
+  std::vector<Statistic> values;     ///< by column; comparisons have only the mean
 };
 
 struct StudyTable {
   std::vector<StudyColumn> columns;
   std::vector<StudyRow> rows;
-  std::vector<std::string> baselines;  ///< labels of rows
+  std::vector<std::string> baselines;  ///< labels of the baseline rows
 };
 
-/// Columns that no run has a value of are left out. `baseline`: a group's label, or the beginning of one
-/// group's only; empty: none. Rows are compared with the one of their data set, if it has one. Throws
-/// UsageError with the labels there are where it names none or several of a data set.
+/// Columns without any value are left out. `baseline`: a group's label, or an unambiguous beginning of one;
+/// empty: none. Rows are compared with the baseline of their data set, if it has one. Throws UsageError with
+/// the existing labels if `baseline` matches no group, or several of one data set.
 StudyTable make_table(const std::vector<Group>& groups, const std::string& baseline);
 
 }  // namespace sdp

@@ -15,14 +15,14 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-// A deviation below this share of the mean is not seen in three digits.
+// A deviation below this share of the mean does not show in three digits.
 constexpr double kVisibleShare = 0.005;
 
 bool has_std(const Statistic& value) {
   return value.count > 1 && std::isfinite(value.std);
 }
 
-/// Decimals for a quantity that is printed as it is.
+/// Fixed decimals for a quantity without a unit prefix.
 std::string fixed(const Statistic& value, double factor, int decimals) {
   std::string text = fmt::format("{:.{}f}", factor * value.mean, decimals);
   return has_std(value) ? fmt::format("{} ± {:.{}f}", text, factor * value.std, decimals) : text;
@@ -84,14 +84,14 @@ std::vector<std::string> data_sets_of(const StudyTable& table) {
   return data_sets;
 }
 
-/// The part of the table on one data set as text, down to a level of detail. The first column is the label.
+/// The table of one data set as text, down to a level of detail. The first column is the label.
 struct Grid {
-  std::string data_set;  ///< empty: the only one
+  std::string data_set;  ///< empty: there is only one
   Cells header;
   std::vector<Cells> rows;
 };
 
-/// Rows and columns of a grid, by their places in the table.
+/// Indices of the grid's rows and columns in the table.
 struct Part {
   std::vector<size_t> rows;
   std::vector<size_t> columns;
@@ -141,13 +141,13 @@ std::vector<Grid> grids_of(const StudyTable& table, Detail detail) {
   return grids;
 }
 
-/// What the marks mean, a line for each row that has one.
+/// The notes for marked rows, one line per row.
 Cells footnotes_of(const StudyTable& table) {
   Cells notes;
   for (const StudyRow& row : table.rows)
     if (!row.changes.empty())
       notes.push_back(
-          fmt::format("* {}: changed while it was trained: {}", row.label, fmt::join(row.changes, "; ")));
+          fmt::format("* {}: changed during training: {}", row.label, fmt::join(row.changes, "; ")));
   return notes;
 }
 

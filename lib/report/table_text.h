@@ -1,6 +1,6 @@
 #pragma once
 
-// A study's table in the formats that people and programs read.
+// A study's table in formats for people and programs.
 
 #include <string>
 
@@ -8,17 +8,18 @@
 
 namespace sdp {
 
-/// Means with the sample standard deviation behind them where there are several runs; three digits or so.
-/// Each data set has a table of its own, with its name above where there are several. A row of runs whose
-/// spec changed on the way has a * and a note below, which says what.
-std::string to_text(const StudyTable& table);  ///< aligned columns for a terminal, the most important ones
+/// Means, with the sample standard deviation if there are several runs, to about three digits. Each data set
+/// has its own table, with its name above if there are several. A row of runs whose spec changed during
+/// training is marked with * and has a note below.
+std::string to_text(
+    const StudyTable& table);  ///< aligned columns for a terminal, only the most important ones
 std::string to_markdown(const StudyTable& table);  ///< GitHub's tables
 std::string to_latex(const StudyTable& table);     ///< a tabular for the package booktabs
 
-/// One table with all data sets. `imported`: the XXH3-128 hash of the file that first weights are of, empty
-/// where they were drawn. Every measure in full precision: KEY and KEY_std (empty with one run), in the units
-/// that their names tell, compared with a baseline KEY_over_baseline (a ratio) or KEY_minus_baseline. Quoted
-/// as RFC 4180 says.
+/// One table with all data sets. `imported`: the XXH3-128 hash of the file of initial weights, empty if they
+/// were drawn at random. Every measure is in full precision as KEY and KEY_std (empty for one run), in the
+/// unit that its name gives; comparisons with a baseline are KEY_over_baseline (a ratio) or
+/// KEY_minus_baseline. Quoted according to RFC 4180.
 std::string to_csv(const StudyTable& table);
 
 }  // namespace sdp

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kSparkCells = 20;
 
-/// Over the last lines, so that a change of pace is seen soon.
+/// Over the last lines only, so that a change of speed shows soon.
 std::vector<double> recent_step_ms(const Run& run) {
   constexpr size_t kLines = 10;
   std::vector<double> values;
@@ -58,7 +58,7 @@ std::vector<std::string> cells_of(const Run& run) {
           memory(peak_tensor_memory_bytes(run)), memory(peak_process_memory_bytes(run))};
 }
 
-/// The beginning of a line of UTF-8.
+/// The first columns of a line of UTF-8.
 std::string cut(std::string_view line, size_t characters) {
   size_t end = 0;
   for (size_t seen = 0; end < line.size(); ++end) {
@@ -108,7 +108,7 @@ std::string sparkline(const std::vector<double>& values, size_t cells) {
 std::string watch_view(const FoundRuns& found, size_t columns) {
   const auto finished =
       std::count_if(found.runs.begin(), found.runs.end(), [](const Run& run) { return run.is_finished(); });
-  TextTable table({"run", "step", "done", "loss", "course", "eval", "samples/s", "left", "tensor memory",
+  TextTable table({"run", "step", "done", "loss", "trend", "eval", "samples/s", "left", "tensor memory",
                    "process memory"});
   for (const Run& run : found.runs)
     table.add_row(cells_of(run));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs while they go on.
+// A view of runs in progress.
 
 #include <string>
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace sdp {
 
-/// A line of at most `cells` block characters, low to high; values beyond are averaged, ones that are not
-/// finite are spaces.
+/// A line of at most `cells` block characters, low to high. If there are more values, neighbours are
+/// averaged; values that are not finite are shown as spaces.
 std::string sparkline(const std::vector<double>& values, size_t cells);
 
-/// One line a run: name, step, share done, loss and its course, accuracy (of language models the loss) of the
-/// assembled model, samples/s, time left, tensor memory, process memory; then runs that cannot be read, and
+/// One line per run: name, step, share done, loss and its trend, the assembled model's accuracy (for language
+/// models, its loss), samples/s, time left, tensor memory, process memory. Then runs that cannot be read, and
 /// copies. No line is longer than `columns` characters.
 std::string watch_view(const FoundRuns& found, size_t columns);
 

@@ -34,7 +34,7 @@ std::string row(const std::array<std::string, 4>& cells) {
     line.append(cells[i].size() < kColumnWidths[i] ? kColumnWidths[i] - cells[i].size() : 1, ' ');
   }
   if (cells[3].empty()) return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  // What does not fit goes on below, in the same column.
+  // What does not fit continues below, in the same column.
   const std::string wrapped = wrap(cells[3], std::string(line.size(), ' '));
   return line + wrapped.substr(line.size());
 }

@@ -55,10 +55,10 @@ inline constexpr Required kRequired;
 enum class OnResume {
   kFixed,      ///< the saved state depends on it: refused
   kRestOfRun,  ///< the rest of the run follows the new value: a warning
-  kFree        ///< it says where and how the run goes on, or what is evaluated and saved
+  kFree        ///< it says where and how the run continues, or what is evaluated and saved
 };
 
-/// Whether `report` tells runs apart by a key.
+/// Whether `report` distinguishes runs by a key.
 enum class InReport {
   kCompared,       ///< another value is another row, whose name has it
   kInRegime,       ///< likewise; the name of the regime and the coverage say it already

@@ -198,7 +198,7 @@ class Finalist {
  private:
   static constexpr double kSame = 1e-9;  // rounding must not decide
 
-  /// Among many workers a bound tells most of those that are no better, in a fraction of the time.
+  /// Among many workers a bound excludes most of those that are no better, in a fraction of the time.
   bool is_surely_larger(const std::vector<double>& co_ownership) const {
     constexpr int kManyWorkers = 128;
     return workers_ >= kManyWorkers && lambda2_from_below(co_ownership, workers_) > lambda2_ + 2 * kSame;

@@ -61,7 +61,7 @@ class Exchange {
   /// How often it takes place in a step.
   int64_t times_per_step() const { return times_per_step_; }
   Peers peers(const Segment& segment) const;
-  /// Whether anybody takes part.
+  /// Whether any process sends or receives.
   bool has_peers() const;
 
   /// Elements of the message that `from` sends to `to`.
@@ -91,7 +91,7 @@ class Exchange {
   ElementType type_;
 };
 
-/// Calls visit(exchange) for every exchange of a step in which anybody takes part.
+/// Calls visit(exchange) for every exchange of a step in which any process sends or receives.
 template <class Visit>
 void for_each_exchange(const Schedule& schedule, Visit visit) {
   for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket)

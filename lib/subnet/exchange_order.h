@@ -1,6 +1,6 @@
 #pragma once
 
-// When the exchanges of a step begin and end (docs/design.md, "What goes on at the same time"). The engine
+// When the exchanges of a step begin and end (docs/design.md, "What overlaps"). The engine
 // runs what this says with tensors; the memory forecast runs it with sizes.
 //
 // Gradients are reduced from the deepest bucket to the first, each bucket as soon as all its gradients have
@@ -18,8 +18,8 @@
 
 namespace sdp {
 
-/// Exchanges of one direction under way at a time: one is packed or unpacked while the other goes on; more
-/// would only hold more buffers.
+/// Exchanges of one direction under way at a time: one is packed or unpacked while the other is under way;
+/// more would only hold more buffers.
 inline constexpr size_t kMostInFlight = 2;
 
 /// What is to be done with the exchange of a bucket.

@@ -19,7 +19,8 @@ namespace sdp {
 /// How a parameter divides over the hidden width H of its branch: its size along `dim` is
 /// blocks * H * elements_per_hidden, and hidden range [b, e) is, in each of the `blocks` stacked blocks, the
 /// rows [b, e) * elements_per_hidden. A fused qkv weight of h heads has blocks = 3, H = h and
-/// elements_per_hidden = head size; the first convolution of a ResNet block has dim 0, blocks = 1, one each.
+/// elements_per_hidden = head size; the first convolution of a ResNet-18 block has dim 0, blocks = 1, one
+/// each.
 struct SliceRule {
   int64_t dim = 0;
   int64_t blocks = 1;
@@ -60,7 +61,7 @@ struct BufferLayout {
   int64_t elements() const;
 };
 
-/// Floating-point operations a sample (a multiply-add is two), convolutions and matrix products only, as
+/// Floating-point operations per sample (a multiply-add is two), convolutions and matrix products only, as
 /// PyTorch's FlopCounterMode counts them.
 struct Flops {
   double forward = 0;
@@ -75,7 +76,7 @@ struct Flops {
   Flops operator*(double factor) const;
 };
 
-/// Activations of a sample.
+/// Activations per sample.
 struct ActivationSize {
   double elements = 0;  ///< of the compute type
   double bytes = 0;     ///< of a type of its own: bit masks, fp32 statistics
@@ -104,7 +105,7 @@ struct BranchActivations {
   ActivationSize workspace;
 };
 
-/// Elements of the residual stream at a branch, a sample.
+/// Elements of the residual stream at a branch, per sample.
 struct StreamElements {
   int64_t input = 0;   ///< where the branch reads it
   int64_t output = 0;  ///< where the branch's output is added
@@ -123,6 +124,8 @@ struct BranchLayout {
   /// only where it has no slice; a slice's share of the rest is its share of the width.
   Flops unsliced_flops = {};
   BranchActivations saved = {};
+  /// The dropout mask of the branch's output, which is saved with activation checkpointing too.
+  ActivationSize dropout_mask = {};
   ActivationSize shared_saved = {};        ///< by shared layers from the branch's place to the next one's
   std::vector<Operation> operations = {};  ///< of the whole branch, with the residual addition
   std::vector<Operation> shared_operations = {};  ///< of shared layers from its place to the next one's
@@ -131,7 +134,7 @@ struct BranchLayout {
 /// A loss that is computed with its gradients, some rows at a time (model/linear_cross_entropy.h).
 struct ChunkedLoss {
   int head = -1;              ///< parameter whose gradient stands from the forward pass on; -1: no such loss
-  double logits = 0;          ///< a sample
+  double logits = 0;          ///< per sample
   double logits_at_once = 0;  ///< at most
 };
 

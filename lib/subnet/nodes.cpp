@@ -140,7 +140,7 @@ void renumber(std::vector<int>& node_of) {
     if (node == first || node == 0) node = first - node;
 }
 
-/// Bytes a step, by process that sends them.
+/// Bytes per step, by the process that sends them.
 struct Sent {
   std::vector<int64_t> all;
   std::vector<int64_t> between;  ///< of these, to other nodes

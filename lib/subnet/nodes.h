@@ -24,7 +24,7 @@ struct NodeMap {
   int process_of_rank(int rank) const;
 };
 
-/// Bytes a step that process i sends to process j, row-major [W, W]: gradients, and what comes back.
+/// Bytes per step that process i sends to process j, row-major [W, W]: gradients, and what comes back.
 std::vector<int64_t> traffic_of(const Schedule& schedule);
 
 /// Puts the schedule's processes on nodes of `processes_per_node`, the last of which may have fewer.
@@ -55,7 +55,8 @@ struct NodeTraffic {
 };
 NodeTraffic node_traffic(const Schedule& schedule, const NodeMap& nodes);
 
-/// Bytes a step that each process sends to other nodes: those of traffic_of, without its table of all pairs.
+/// Bytes per step that each process sends to other nodes: those of traffic_of, without its table of all
+/// pairs.
 std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap& nodes);
 
 /// The same of a ring all-reduce of `bytes` over all processes, node by node: each sends 2 (W - 1) / W of

@@ -12,7 +12,7 @@ enum class OperationKind {
   kLinear,              ///< [rows, in] times a weight [out, in]
   kConvolution,         ///< rows output pixels, `in` to `out` channels, kernel x kernel
   kWindowAttention,     ///< rows of `in` elements in windows of `span` rows (Swin)
-  kCausalAttention,     ///< the same with span = rows, fused (LLaMA)
+  kCausalAttention,     ///< the same with span = rows, fused (LLaMA, GPT-2)
   kLinearCrossEntropy,  ///< product with the head's weight [out, in], and the loss
                         ///< (model/linear_cross_entropy.h)
   // From here on no product: `rows` vectors of `in` elements.

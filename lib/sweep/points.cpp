@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kSeed = "seed";
 
-/// The text as a part of a folder's name.
+/// Converts the text to a part of a folder name.
 std::string slug(std::string_view text) {
   std::string name;
   bool pending = false;
@@ -33,7 +33,7 @@ std::string last_word(const std::string& key) {
   return key.substr(key.rfind('.') + 1);
 }
 
-/// What axes are called in names: by their last word where it is one axis'.
+/// Names of axes in point names: the last word, if only one axis has it.
 std::map<std::string, std::string> short_names(const std::vector<SweepAxis>& axes) {
   std::map<std::string, std::string> names;
   for (const SweepAxis& axis : axes) {
@@ -44,10 +44,10 @@ std::map<std::string, std::string> short_names(const std::vector<SweepAxis>& axe
   return names;
 }
 
-/// A value on each of some axes.
+/// One value for each of some axes.
 using Combination = std::vector<std::pair<const SweepAxis*, const SweepAxisValue*>>;
 
-/// All of them, the first axis slowest; of no axis the one that is empty.
+/// All combinations, the first axis slowest; without axes, one empty combination.
 std::vector<Combination> combinations(const std::vector<const SweepAxis*>& axes) {
   std::vector<Combination> all(1);
   for (const SweepAxis* axis : axes) {
@@ -80,7 +80,7 @@ class Expansion {
   }
 
  private:
-  /// Before anything is made of the points.
+  /// Runs before any point is made.
   void check_size() const {
     constexpr size_t kMostPoints = 10'000;
     size_t points = 0;
@@ -97,10 +97,10 @@ class Expansion {
     std::vector<std::string> sizes;
     for (const SweepAxis& axis : sweep_.axes)
       sizes.push_back(fmt::format("{} of {}", axis.values.size(), shortened(axis.name)));
-    throw UsageError(fmt::format(
-        "the sweep {} has more than {} points (values of its axes: {}), expected at most so many. "
-        "Divide it into several sweeps",
-        sweep_.name, kMostPoints, fmt::join(sizes, ", ")));
+    throw UsageError(
+        fmt::format("the sweep {} has more than {} points (values of its axes: {}). "
+                    "Divide it into several sweeps",
+                    sweep_.name, kMostPoints, fmt::join(sizes, ", ")));
   }
 
   std::vector<const SweepAxis*> axes_of(const SweepAddition* addition) const {
@@ -171,9 +171,10 @@ void check_names(const std::vector<SweepPoint>& points) {
   std::map<std::string, const SweepPoint*> seen;
   for (const SweepPoint& point : points)
     if (const auto [first, is_new] = seen.emplace(point.name, &point); !is_new)
-      throw UsageError(fmt::format(
-          "two points of the sweep have the name {}: \"{}\" and \"{}\". Give one another label or value.",
-          point.name, first->second->label, point.label));
+      throw UsageError(
+          fmt::format("two points of the sweep have the name {}: \"{}\" and \"{}\". Give one of them another "
+                      "label or value.",
+                      point.name, first->second->label, point.label));
 }
 
 }  // namespace
@@ -184,7 +185,7 @@ std::vector<SweepPoint> expand(const SweepSpec& sweep) {
     const size_t left_out =
         std::erase_if(points, [&](const SweepPoint& point) { return is_excluded(point, exclusion); });
     if (left_out == 0)
-      fail_at(exclusion.position, "exclude", "leaves out no point, expected the values of one");
+      fail_at(exclusion.position, "exclude", "excludes no point, expected the values of an existing point");
   }
   if (points.empty())
     throw UsageError(fmt::format("the sweep {} has no point that is not excluded", sweep.name));

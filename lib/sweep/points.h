@@ -12,24 +12,24 @@ namespace sdp {
 
 /// One run of a sweep.
 struct SweepPoint {
-  /// Its folder's name: "regime=N,coverage=6-8,seed=0"; of an addition its label and the axes it goes across,
-  /// "DDP,seed=0". Of an axis the last word of its name, unless two axes share it; what could trouble a shell
-  /// or a file system is a '-'.
+  /// Name of the run folder: "regime=N,coverage=6-8,seed=0"; for an addition, its label and the axes it goes
+  /// across, "DDP,seed=0". An axis is named by the last word of its name, unless two axes share it.
+  /// Characters that are special to shells or file systems become '-'.
   std::string name;
-  /// What it is in a table: runs that differ in nothing but the axis `seed` have the same. "N, coverage=6/8",
-  /// or the addition's label.
+  /// Label in tables, the same for runs that differ only on the axis `seed`: "N, coverage=6/8", or the
+  /// addition's label.
   std::string label;
   std::vector<std::filesystem::path> configs = {};
   std::vector<std::string> overrides = {};  ///< "a.b=v"
-  /// Its value on each axis it has one on, by the axis' full name: of an addition those it goes across, and
-  /// axes of a key that it sets.
+  /// Values by the full name of the axis. For an addition: the axes it goes across, and the axes of keys that
+  /// it sets.
   std::vector<std::pair<std::string, std::string>> values = {};
 
   bool operator==(const SweepPoint&) const = default;
 };
 
-/// The grid, its first axis slowest, then the additions, without what is excluded. Throws UsageError when two
-/// points have one name, an exclusion leaves nothing out, or nothing is left.
+/// All points: the grid, its first axis slowest, then the additions, without the excluded points. Throws
+/// UsageError if two points have the same name, an exclusion excludes nothing, or no point is left.
 std::vector<SweepPoint> expand(const SweepSpec& sweep);
 
 }  // namespace sdp

@@ -36,7 +36,7 @@ void make_folder(const fs::path& folder) {
                                  folder.string(), error.message()));
 }
 
-/// Where a run prints to, and where its part of it begins.
+/// The file for a run's output, and the offset where this run's part begins.
 class Output {
  public:
   explicit Output(const RunFolder& folder) : path_(folder.output()) {
@@ -59,7 +59,7 @@ class Output {
   std::uintmax_t begin_bytes_ = 0;
 };
 
-/// Several sweeps may do this at the same time, and all write the same.
+/// Several sweeps may do this at the same time; all write the same content.
 void write_sweep_json(const Sweep& sweep) {
   const std::string json = sweep_json(sweep);
   const fs::path file = sweep.folder / "sweep.json";
@@ -72,7 +72,7 @@ void write_sweep_json(const Sweep& sweep) {
   if (error) throw_io_error("write", file, error.value());
 }
 
-/// How often runs that are at work elsewhere are looked at, where nothing else is left to do.
+/// Interval between checks of runs in other processes, when nothing else is left to do.
 constexpr std::chrono::seconds kLookEvery{2};
 
 class SweepRunner {
@@ -94,7 +94,7 @@ class SweepRunner {
   }
 
  private:
-  /// Neither done nor failed.
+  /// Runs that are neither done nor failed.
   struct OpenRun {
     size_t index;
     LockWatch lock;
@@ -109,13 +109,13 @@ class SweepRunner {
     return fmt::format("[{}/{}] {}", open.index + 1, sweep_.runs.size(), run_of(open).point.name);
   }
 
-  /// Runs those that nobody is at work on. Returns whether there was one.
+  /// Runs every run that no other process holds. Returns whether there was one.
   bool pass_over_open_runs() {
     bool has_run = false;
     for (size_t i = 0; i < open_.size() && !is_stopped();) {
       OpenRun& open = open_[i];
       const bool is_free = open.lock.look() == LockWatch::State::kFree;
-      // The lock comes first: a run that ends between the two is seen as done.
+      // Lock first: a run that ends between the two calls is then seen as done.
       const RunState state = state_of_run(run_of(open).folder);
       const bool is_done = state.stage == RunStage::kDone;
       if (is_done) say(fmt::format("{}: done by another process{}", place_of(open), remaining()));
@@ -128,11 +128,11 @@ class SweepRunner {
     return has_run;
   }
 
-  /// Returns whether the run was closed; otherwise another process was faster, or the run was stopped.
+  /// Returns whether the run was closed; false if another process was faster or the run was stopped.
   bool run_one(OpenRun& open, const RunState& state) {
     const SweepRun& run = run_of(open);
     const std::string place = place_of(open);
-    say(state.stage == RunStage::kCut ? fmt::format("{}: goes on from step {}", place, state.step)
+    say(state.stage == RunStage::kCut ? fmt::format("{}: resumes from step {}", place, state.step)
                                       : fmt::format("{}: starts", place));
     const Clock::time_point began = Clock::now();
     const auto [code, last_lines] = run_child(run);
@@ -143,7 +143,7 @@ class SweepRunner {
       return false;
     }
     if (code == static_cast<int>(ExitCode::kUsage) && open.lock.look() != LockWatch::State::kFree) {
-      say(fmt::format("{}: another process was faster", place));
+      say(fmt::format("{}: another process took it first", place));
       return false;
     }
     for (const std::string& line : last_lines)
@@ -153,8 +153,8 @@ class SweepRunner {
     return true;
   }
 
-  /// Of all processes together, as if those at work now stay; to be told of a run that is about to leave the
-  /// list.
+  /// Estimate for all processes together, assuming that they continue. Call it for a run that is about to
+  /// leave the list.
   std::string remaining() const {
     const double elapsed = seconds_since(began_);
     const size_t left = open_.size() - 1;
@@ -168,8 +168,8 @@ class SweepRunner {
   void wait_for_others() {
     if (!has_told_of_others_) {
       for (const OpenRun& open : open_)
-        say(fmt::format("{}: at work elsewhere ({}); waiting for it", place_of(open),
-                        open.lock.owner() ? describe(*open.lock.owner()) : "its lock file names nobody"));
+        say(fmt::format("{}: running in another process ({}); waiting for it", place_of(open),
+                        open.lock.owner() ? describe(*open.lock.owner()) : "its lock file names no owner"));
       has_told_of_others_ = true;
     }
     const std::optional<int> signal = signals_.wait(Clock::now() + kLookEvery);
@@ -178,7 +178,8 @@ class SweepRunner {
 
   struct End {
     int code = 0;
-    std::deque<std::string> last_lines = {};  ///< of what a run that failed printed, where it is not shown
+    std::deque<std::string> last_lines =
+        {};  ///< last lines of a failed run's output, if the output is not shown
   };
   End run_child(const SweepRun& run) {
     if (is_terminal_) return {.code = wait_for(start(run, -1))};
@@ -211,7 +212,7 @@ class SweepRunner {
     return WIFSIGNALED(status) ? static_cast<int>(ExitCode::kPeerLost) : WEXITSTATUS(status);
   }
 
-  /// Whether a signal came, also between two runs.
+  /// Whether a stop signal arrived, also between two runs.
   bool is_stopped() {
     while (const std::optional<int> signal = signals_.wait(Clock::now()))
       stopped_ = stopped_ || *signal != SIGCHLD;
@@ -223,7 +224,7 @@ class SweepRunner {
       std::fprintf(stderr, "error: the run %s failed (%s); see %s\n", failure.run->point.name.c_str(),
                    end_of(failure.code).c_str(), failure.run->folder.dir.c_str());
     if (!open_.empty()) {
-      say(fmt::format("sweep {}: stopped by a signal; the same command goes on with it", sweep_.name));
+      say(fmt::format("sweep {}: stopped by a signal; run the same command to continue", sweep_.name));
       return static_cast<int>(ExitCode::kPreempted);
     }
     say(fmt::format("sweep {}: {} of {} runs done", sweep_.name, sweep_.runs.size() - failures_.size(),
@@ -233,7 +234,7 @@ class SweepRunner {
 
   static std::string end_of(int code) { return fmt::format("exit code {}", code); }
 
-  /// Before the run's own output, whoever buffers.
+  /// Flushed before the run's own output.
   static void say(const std::string& line) {
     std::fputs((line + "\n").c_str(), stdout);
     std::fflush(stdout);
@@ -245,7 +246,7 @@ class SweepRunner {
   const AwaitedSignals signals_;
   const Clock::time_point began_ = Clock::now();
   std::vector<OpenRun> open_;
-  size_t at_first_ = 0;  ///< open runs at the beginning
+  size_t at_first_ = 0;  ///< open runs at the start of the sweep
   bool has_told_of_others_ = false;
   bool stopped_ = false;
   std::vector<Failure> failures_;

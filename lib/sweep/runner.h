@@ -9,27 +9,28 @@
 namespace sdp {
 
 struct SweepOptions {
-  std::string program;                            ///< argv[0], for those who look at the processes
+  std::string program;                            ///< argv[0], shown in process lists
   std::optional<int64_t> processes_per_run = {};  ///< --nproc of every run
 };
 
-/// Writes sweep.json and runs what is not done, one run after another, each a child process of this program
-/// with --resume=if-any. Prints a line when a run starts and ends; what the runs print goes to the terminal
-/// where there is one, else into output.txt of each run's folder, whose last lines are shown when it fails.
+/// Writes sweep.json and runs everything that is not done, one run after another. Each run is a child process
+/// of this program with --resume=if-any. Prints a line when a run starts and ends. The output of runs goes to
+/// the terminal, if there is one, otherwise into output.txt of the run folder; if a run fails, its last lines
+/// are printed.
 ///
-/// Any number of processes, on any hosts that see the folder, may do this at the same time. A run belongs to
-/// the process that holds its folder's lock (telemetry/run_lock.h). The others go on with the next run; at
-/// the end they wait for those that are at work elsewhere, and take over one whose process is gone.
+/// Any number of processes, on any hosts that see the folder, may run the same sweep. A run belongs to the
+/// process that holds the lock of its folder (telemetry/run_lock.h); the others continue with the next run.
+/// At the end they wait for runs in other processes, and take over a run whose process is gone.
 ///
-/// A run that fails does not keep the others from running; all that failed are named at the end. Each
-/// process tries a run once. SIGINT, SIGTERM, SIGUSR1 and SIGHUP are passed on to the run, and no other is
-/// started after it. When this process is killed, so is its run.
+/// A failed run does not stop the sweep; all failed runs are named at the end. Each process tries a run once.
+/// SIGINT, SIGTERM, SIGUSR1 and SIGHUP are forwarded to the current run, and no other run is started after
+/// it. If this process is killed, its run is killed too.
 ///
-/// Returns the program's exit code: 75 where it was stopped, by a signal to it or to a run (called again, it
-/// goes on), otherwise that of the first run that failed, 4 for one that was killed. Throws UsageError when
-/// the folder cannot be made, DataError when a file cannot be written.
+/// Returns the program's exit code: 75 if a signal stopped the sweep or a run (run it again to continue),
+/// otherwise the code of the first run that failed, 4 for one that was killed. Throws UsageError if the
+/// folder cannot be created, DataError if a file cannot be written.
 ///
-/// Call it before other threads exist (see AwaitedSignals).
+/// Call it before the process starts other threads (see AwaitedSignals).
 int run_sweep(const Sweep& sweep, const SweepOptions& options);
 
 }  // namespace sdp

@@ -22,7 +22,7 @@ std::string key_of(const std::string& assignment) {
   return assignment.substr(0, assignment.find('='));
 }
 
-/// An override that every point would have, whatever its name says.
+/// Refuses an override that would apply to every point, whatever the point's name says.
 void refuse_overrides(const SweepSpec& spec, const std::vector<std::string>& overrides) {
   for (const std::string& assignment : overrides) {
     const std::string key = key_of(assignment);
@@ -36,7 +36,7 @@ void refuse_overrides(const SweepSpec& spec, const std::vector<std::string>& ove
   }
 }
 
-/// Adds the point to the message of what `call` throws.
+/// Prepends the point to the message of an error from `call`.
 template <class Call>
 auto naming(const SweepPoint& point, const Call& call) {
   try {
@@ -46,12 +46,12 @@ auto naming(const SweepPoint& point, const Call& call) {
   }
 }
 
-/// A table that calls ZeRO-2 "DDP" compares with something else than it says.
+/// A table that labels ZeRO-2 "DDP" would be wrong.
 void check_label(const SweepPoint& point, const ExperimentSpec& spec) {
   if (const auto method = contradicted_method(point.label, spec))
     throw UsageError(
         fmt::format("the label '{}' says {}, but the settings are those of {}. Change the label, or "
-                    "take the settings of configs/regime.",
+                    "use the settings of configs/regime.",
                     point.label, *method, method_of(spec)));
 }
 
@@ -59,7 +59,7 @@ bool has_effect(const SpecChange& change) {
   return change.on_resume != OnResume::kFree;
 }
 
-/// Fills in how far the run is and whether another process is at work on it.
+/// Sets the run's progress, and whether another process is running it.
 void look_at_folder(SweepRun& run, const ExperimentSpec& spec) {
   check_run_files(run.folder, /*to_write=*/true);
   LockWatch lock(run.folder.dir);
@@ -70,22 +70,22 @@ void look_at_folder(SweepRun& run, const ExperimentSpec& spec) {
 }
 
 std::string in_words(const SweepRun& run) {
-  if (std::any_of(run.changes.begin(), run.changes.end(), has_effect)) return "of another spec";
-  if (run.owner) return fmt::format("at work on {}", run.owner->host);
+  if (std::any_of(run.changes.begin(), run.changes.end(), has_effect)) return "other spec";
+  if (run.owner) return fmt::format("running on {}", run.owner->host);
   switch (run.state.stage) {
     case RunStage::kToDo:
       return "to do";
     case RunStage::kCut:
-      return fmt::format("cut at step {}", run.state.step);
+      return fmt::format("interrupted at step {}", run.state.step);
     case RunStage::kDone:
       return "done";
   }
   return "";
 }
 
-/// What the run sets besides what all do.
+/// Settings of the run that are not common to all runs.
 std::string own_settings(const Sweep& sweep, const SweepRun& run) {
-  // `list`: configs or overrides of a point
+  // `list`: configs or overrides of a point.
   const auto is_common = [&](const auto& value, const auto& list) {
     return std::all_of(sweep.runs.begin(), sweep.runs.end(), [&](const SweepRun& other) {
       const auto& values = other.point.*list;
@@ -129,7 +129,7 @@ Sweep open_sweep(const SweepSpec& spec, const std::vector<std::string>& override
       if (sweep.runs.empty()) sweep.folder = folder;
       if (folder != sweep.folder)
         throw UsageError(
-            fmt::format("output.dir is {}, that of the first point is {}. Name the folder of all "
+            fmt::format("output.dir is {}, but {} for the first point. Name one folder for all "
                         "runs in the sweep's file: set: {{output.dir: runs}}",
                         experiment.output.dir, sweep.folder.parent_path().string()));
       experiment.output.dir = sweep.folder.string();
@@ -153,7 +153,7 @@ void refuse_changed_runs(const Sweep& sweep) {
       if (has_effect(change))
         throw UsageError(
             fmt::format("point {}: the run in {} was made with another {}. Remove that folder to run it "
-                        "anew, or give the sweep another name.",
+                        "again, or give the sweep another name.",
                         run.point.name, run.folder.dir.string(), change.text()));
 }
 

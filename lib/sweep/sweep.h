@@ -1,12 +1,12 @@
 #pragma once
 
-// A sweep on disk: its runs, how far each is, and the file that names them.
+// A sweep on disk: its runs, the progress of each, and the file that lists them.
 //
 //   OUTPUT.DIR/NAME/sweep.json     {"name", "runs": [{"name", "folder", "label", "values"}, ...]}
 //   OUTPUT.DIR/NAME/POINT/         the run folder of each point
 //
-// In sweep.json `folder` is relative to the file, and `values` is an object of axis to value, both texts as
-// in the sweep's file.
+// In sweep.json, `folder` is relative to the file, and `values` maps axes to values, both as written in the
+// sweep's file.
 
 #include <cstdint>
 #include <filesystem>
@@ -26,24 +26,24 @@ namespace sdp {
 
 enum class RunStage { kToDo, kCut, kDone };
 
-/// How far the run in a folder is.
+/// Progress of the run in a folder.
 struct RunState {
   RunStage stage = RunStage::kToDo;
-  int64_t step = 0;  ///< kCut: of the newest checkpoint; kDone: the last one
+  int64_t step = 0;  ///< kCut: of the newest checkpoint; kDone: the last step
 };
 
-/// Throws DataError where a file of the folder cannot be read.
+/// Throws DataError if a file of the folder cannot be read.
 RunState state_of_run(const RunFolder& folder);
 
-/// A point and how far its run is.
+/// A point and the progress of its run.
 struct SweepRun {
-  SweepPoint point;  ///< with the name and output.dir of the run among its overrides
+  SweepPoint point;  ///< its overrides include the run's name and output.dir
   RunFolder folder;
   RunState state = {};
-  /// Who holds the run folder's lock, without being gone: another sweep's run, perhaps on another host.
+  /// Holder of the run folder's lock, unless it is gone: another sweep's process, perhaps on another host.
   std::optional<RunOwner> owner = {};
-  /// What the spec now says otherwise than that of the run. A run that is cut or done and for which one of
-  /// them has an effect cannot be part of the sweep.
+  /// Differences between the current spec and that of the run. A started or finished run cannot be part of
+  /// the sweep if one of them has an effect.
   std::vector<SpecChange> changes = {};
 };
 
@@ -53,24 +53,25 @@ struct Sweep {
   std::vector<SweepRun> runs;
 };
 
-/// What has to be in order besides a run's spec for it to start: its plan, its processes. `saved_plan`: of a
-/// run that goes on. Not asked of a run that is done or at work. Throws UsageError.
+/// Checks besides the spec that a run needs to start: its plan and its processes. `saved_plan`: of a run that
+/// is resumed. Not called for runs that are done or running. Throws UsageError.
 using CheckRun =
     std::function<void(const ExperimentSpec&, const std::optional<std::filesystem::path>& saved_plan)>;
 
-/// Loads and checks every point, and looks how far its run is; writes nothing. `overrides`: of the command
-/// line, for every run. Throws UsageError naming the point: its spec is refused, or the points have different
-/// folders; and for an override of what an axis sets.
+/// Loads and checks every point and finds its progress; writes nothing. `overrides`: from the command line,
+/// for every run. Throws UsageError naming the point if its spec is refused or the points have different
+/// folders, and for an override of a key that an axis sets.
 Sweep open_sweep(const SweepSpec& spec, const std::vector<std::string>& overrides, NamedFiles named_files,
                  const CheckRun& check);
 
-/// Throws UsageError for the first run that was made with another spec, so that going on would mix two.
+/// Throws UsageError for the first run that was made with another spec, so that continuing would mix two
+/// specs.
 void refuse_changed_runs(const Sweep& sweep);
 
-/// A table of the runs with their state and what each sets; changes of runs below it.
+/// A table of the runs with their state and settings, followed by changes of runs.
 std::string describe(const Sweep& sweep);
 
-/// sweep.json.
+/// The content of sweep.json.
 std::string sweep_json(const Sweep& sweep);
 
 }  // namespace sdp

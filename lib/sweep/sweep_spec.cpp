@@ -29,11 +29,11 @@ const std::string& read_word(const YamlNode& node, const std::string& key, const
   return node.text;
 }
 
-/// A value on one line, with the meaning it has in the file.
+/// A value as YAML on one line, with the same meaning as in the file.
 std::string line_of(const YamlNode& node) {
   if (node.kind == Kind::kNull) return "null";
   if (node.kind == Kind::kScalar) {
-    // Numbers and names have none of these, which mean something in YAML.
+    // Other characters have a meaning in YAML.
     const bool is_special =
         node.text.empty() || node.text.find_first_of(",[]{}#&*!|>'\"%@`:\n") != std::string::npos;
     return node.quoted || is_special ? yaml_text(node.text) : node.text;
@@ -87,13 +87,13 @@ class SweepReader {
           (folder_ / read_word(item, key, "the name of a YAML file")).lexically_normal());
   }
 
-  /// `outer`: the keys of the mappings around.
+  /// `outer`: the keys of the enclosing mappings.
   void read_settings(const YamlNode& node, const std::string& where, SweepChanges& changes,
                      const std::string& outer = "") {
-    expect(node, Kind::kMapping, where, "a mapping of an experiment's keys, as {optimizer.lr: 0.2}");
+    expect(node, Kind::kMapping, where, "a mapping of an experiment's keys, such as {optimizer.lr: 0.2}");
     for (size_t i = 0; i < node.keys.size(); ++i) {
       if (!is_dotted_key(node.keys[i].text))
-        fail_at(node.keys[i].position, where, found(node.keys[i]) + ", expected a key as optimizer.lr");
+        fail_at(node.keys[i].position, where, found(node.keys[i]) + ", expected a key such as optimizer.lr");
       const std::string key = dotted(outer, node.keys[i].text);
       if (node.items[i].kind == Kind::kMapping) {
         read_settings(node.items[i], where, changes, key);
@@ -105,7 +105,7 @@ class SweepReader {
 
   void add_setting(const std::string& key, const YamlNode& value, const Position& position,
                    SweepChanges& changes) {
-    // A name is made of the point's values, and the folder is the sweep's.
+    // A point's name is made of its values, and its folder is the sweep's.
     if (key == "name" || (key == "output.dir" && &changes != &sweep_.common))
       fail_at(position, key,
               key == "name" ? "the sweep names its runs itself"
@@ -162,9 +162,9 @@ class SweepReader {
     return axis;
   }
 
-  /// Settings, and `configs` among them.
+  /// Settings, which may include `configs`.
   void read_changes(const YamlNode& node, const std::string& where, SweepChanges& changes) {
-    expect(node, Kind::kMapping, where, "a mapping of an experiment's keys, as {optimizer.lr: 0.2}");
+    expect(node, Kind::kMapping, where, "a mapping of an experiment's keys, such as {optimizer.lr: 0.2}");
     YamlNode settings = node;
     for (size_t i = 0; i < settings.keys.size(); ++i) {
       if (settings.keys[i].text != "configs") continue;
@@ -189,7 +189,7 @@ class SweepReader {
         read_configs(*configs, "also.configs", addition.changes);
       if (const YamlNode* set = find_key(item, "set")) read_settings(*set, "also.set", addition.changes);
       if (const YamlNode* across = find_key(item, "across")) {
-        expect(*across, Kind::kList, "also.across", "a list of axes, as [seed]");
+        expect(*across, Kind::kList, "also.across", "a list of axes, such as [seed]");
         for (const YamlNode& axis : across->items)
           read_across(axis, addition);
       }
@@ -201,7 +201,7 @@ class SweepReader {
     const SweepAxis& axis = axis_named(node, "also.across");
     const auto is_axis = [&](const SweepSetting& setting) { return axis.is_key && setting.key == axis.name; };
     if (std::any_of(addition.changes.set.begin(), addition.changes.set.end(), is_axis))
-      fail_at(node.position, "also.across", found(node) + ", which the point's `set` sets");
+      fail_at(node.position, "also.across", found(node) + ", which the point's `set` already sets");
     if (std::find(addition.across.begin(), addition.across.end(), axis.name) != addition.across.end())
       fail_at(node.position, "also.across", found(node) + " a second time, expected once");
     addition.across.push_back(axis.name);
@@ -263,7 +263,7 @@ class SweepReader {
 
   std::filesystem::path folder_;
   SweepSpec sweep_;
-  ExperimentSpec scratch_;  ///< which every value is read into, to see that it can be
+  ExperimentSpec scratch_;  ///< every value is read into it, as a check
   Positions positions_;
 };
 

@@ -5,7 +5,7 @@
 namespace sdp {
 namespace {
 
-/// Remainders of all bytes.
+/// Lookup table: the remainder of every byte.
 constexpr std::array<uint32_t, 256> make_table() {
   constexpr uint32_t kPolynomial = 0x82F63B78;
   std::array<uint32_t, 256> table{};

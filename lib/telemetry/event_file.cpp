@@ -30,7 +30,7 @@ std::string fixed(Unsigned value) {
   return bytes;
 }
 
-/// Seven bits a byte, the lowest first; all but the last byte have their highest bit set.
+/// Seven bits per byte, lowest first; all bytes but the last have their highest bit set.
 std::string varint(uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7)
@@ -50,7 +50,7 @@ std::string double_field(uint32_t field, double value) {
 std::string float_field(uint32_t field, float value) {
   return key(field, WireType::kFixed32) + fixed(std::bit_cast<uint32_t>(value));
 }
-/// A text or a message.
+/// A length-delimited field: a string or a message.
 std::string bytes_field(uint32_t field, std::string_view bytes) {
   return (key(field, WireType::kBytes) + varint(bytes.size())).append(bytes);
 }
@@ -77,7 +77,7 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// The time in the name of the folder's newest event file; 0 where there is none.
+/// The time in the name of the folder's newest event file; 0 if there is none.
 int64_t newest_seconds(const std::filesystem::path& folder) {
   int64_t newest = 0;
   for (const std::filesystem::path& file : files_matching(folder, std::string(kPrefix) + "*")) {

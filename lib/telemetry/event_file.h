@@ -10,7 +10,7 @@
 //   Event       1 wall_time double | 2 step int64 | 3 file_version string | 5 summary | 7 session_log
 //   Summary     1 value (repeated)
 //   Value       1 tag string | 2 simple_value float
-//   SessionLog  1 status enum, of which START is 1
+//   SessionLog  1 status enum (START = 1)
 // A field is its key (number << 3 | wire type) as a varint, then a varint (wire type 0), 8 bytes (1), a
 // length as a varint and so many bytes (2), or 4 bytes (5).
 
@@ -29,21 +29,22 @@ struct Scalar {
   double value = 0;
 };
 
-/// The bytes of an event with scalars; values that are not finite are left out.
+/// The bytes of an event with scalars; non-finite values are left out.
 std::string scalars_event(double wall_time_s, int64_t step, const std::vector<Scalar>& scalars);
 
 /// A TFRecord of `data`.
 std::string tf_record(std::string_view data);
 
 /// events.out.tfevents.SECONDS.HOST in a folder. TensorBoard reads the files of a folder in the order of
-/// their names: SECONDS is the time now, or one more than that of the newest file that is there.
+/// their names. SECONDS is the current time, or one more than that of the newest existing file if that is
+/// later.
 class EventFile {
  public:
-  /// Makes a new file, which begins with the version and the start of a session at `first_step`: TensorBoard
-  /// then drops what earlier files of the folder say of that step and later ones. Throws DataError.
+  /// Creates a file that begins with the version and the start of a session at `first_step`: TensorBoard then
+  /// drops what earlier files of the folder recorded for that step and later ones. Throws DataError.
   EventFile(const std::filesystem::path& folder, int64_t first_step);
 
-  /// What was written is with the operating system when the call returns. Throws DataError.
+  /// The operating system has the data when the call returns. Throws DataError.
   void append(int64_t step, const std::vector<Scalar>& scalars);
 
  private:

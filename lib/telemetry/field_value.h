@@ -1,6 +1,6 @@
 #pragma once
 
-// A member of a record as one number, for scalars and tables.
+// A record's member as one number, for scalars and tables.
 
 #include <algorithm>
 #include <limits>
@@ -13,12 +13,12 @@
 
 namespace sdp {
 
-/// NaN of none.
+/// NaN for an unset optional.
 inline double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Of a list the mean; NaN where there is nothing.
+/// The mean of a list; NaN if it is empty.
 template <class Number>
 requires std::is_arithmetic_v<Number>
 double number_of(Number value) {
@@ -40,7 +40,7 @@ concept HasNumber = requires(const Member& member) {
   number_of(member);
 };
 
-/// The values of all processes as one; NaN where there are none.
+/// Combines the values of all processes into one; NaN if there are none.
 template <class Record, class Member>
 double number_of_ranks(const ByRank<Record>& record, Member Record::*member, OverProcesses how) {
   std::vector<double> values;

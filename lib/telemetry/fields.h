@@ -1,17 +1,17 @@
 #pragma once
 
-// One list per record says what is told of each member: its key, its quantity, and how values of several
-// lines or processes become one. Lines of metrics.jsonl are written and read by it (record_json.h),
-// TensorBoard's scalars are chosen by it (run_metrics.h), and columns of `report` are made of it
-// (report/measures.h). (Plans, which have none of this, are written and read by spec/json_fields.h.)
+// One list per record describes each member: its key, its quantity, and how the values of several lines or
+// processes are combined. It is used to write and read lines of metrics.jsonl (record_json.h), to choose
+// TensorBoard's scalars (run_metrics.h) and to build the columns of `report` (report/measures.h). (Plans need
+// none of this; spec/json_fields.h writes and reads them.)
 //
-// A record has `template <class Field> static constexpr void fields(Field& field)`, which calls, in the order
-// of the members and of the keys in a line,
+// A record has `template <class Field> static constexpr void fields(Field& field)`. In the order of the
+// members, which is that of the keys in a line, it calls
 //     field(key, member pointer [, FieldOptions [, only_if]])
 // A member is one of: bool, int64_t, double, std::string, a record; a std::vector or std::optional of one of
-// these; or ByRank. With the key kInline it is a record whose keys stand among those of this one. A pointer
-// to a const function without arguments is a value that is derived from others: written, and not read. Where
-// the function `only_if` of the record is false the key is left out.
+// these; or ByRank. With the key kInline, a record's keys stand among those of the enclosing record. A
+// pointer to a const function without arguments is a derived value: written, but not read. If the record's
+// function `only_if` returns false, the key is left out.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace sdp {
 
-/// What a number is. Units are at the end of the keys (`_bytes`, `_ms`).
+/// The quantity of a number. Units are at the end of the keys (`_bytes`, `_ms`).
 enum class Quantity {
   kNumber,
   kShare,  ///< in 0..1
@@ -36,45 +36,49 @@ enum class Quantity {
   kSeconds
 };
 
-/// How the values of a run's lines become one.
+/// How the values of a run's lines are combined into one.
 enum class OverLines {
   kLast,
-  kMedian,  ///< without the first line, which has the start in it, where there are others
+  kMedian,  ///< without the first line, which includes the start, if there are others
   kMax
 };
 
-/// How the values of all processes become one.
+/// How the values of all processes are combined into one.
 enum class OverProcesses { kMean, kMax, kSum };
 
-/// How `report` compares a column with a baseline's.
+/// How `report` compares a column with that of a baseline.
 enum class Comparison { kNone, kRatio, kDifference };
 
-/// Which of report's tables have a column: those with less room leave some out.
+/// Which of report's tables have a column; narrower tables leave some out.
 enum class Detail { kTerminal, kDocument, kFile };
 
-/// The key of a record whose keys stand among those of the record it is a member of.
+/// The key of a record whose keys stand among those of the enclosing record.
 inline constexpr std::string_view kInline = {};
 
 struct FieldOptions {
   Quantity quantity = Quantity::kNumber;
   OverLines over_lines = OverLines::kLast;
   OverProcesses over_processes = OverProcesses::kMean;
-  bool is_scalar = false;  ///< TensorBoard shows it: of a list the mean, of ByRank by over_processes
+  bool is_scalar =
+      false;  ///< shown by TensorBoard: for a list the mean, for ByRank combined by over_processes
   bool is_required = false;
-  /// Of its column in `report`, which adds the unit; empty: it has none. Training lines alone have columns by
-  /// their list (report/measures.cpp).
+  /// Title of its column in `report`, which adds the unit; empty: no column. Only training lines get columns
+  /// from their list (report/measures.cpp).
   std::string_view title = {};
   Comparison comparison = Comparison::kNone;
   Detail detail = Detail::kDocument;
-  /// Of a line without the key, as older programs have written it. Integers, strings and lists keep their
+  /// Value if a line lacks the key, as in lines of older programs. Integers, strings and lists keep their
   /// default.
   double if_missing = std::numeric_limits<double>::quiet_NaN();
 };
 
+/// Options of the field `step`, which every line has.
+inline constexpr FieldOptions kStepField = {.quantity = Quantity::kWhole, .is_required = true};
+
 template <class Record>
 using OnlyIf = bool (Record::*)() const;
 
-/// A record of each process. Its line has an object with a list for each of its keys.
+/// A record per process. In a line it is an object with one list per key.
 template <class Record>
 struct ByRank {
   std::vector<Record> ranks = {};
@@ -98,8 +102,8 @@ concept Listed = requires(detail::IgnoreRecordField& field) {
   T::fields(field);
 };
 
-/// Whether the members of a record's list, one after another, take as many bytes as the record. One that was
-/// forgotten makes it larger, unless it fits between two others (a bool).
+/// Whether the sizes of the listed members add up to the size of the record. A forgotten member makes the
+/// record larger, unless it fits into padding (a bool).
 template <Listed Record>
 consteval bool lists_every_member() {
   size_t bytes = 0;
@@ -122,7 +126,7 @@ Record record_of_pointer(Member Record::*);
 template <auto kMember>
 using RecordOf = decltype(record_of_pointer(kMember));
 
-/// What its record's list says of a member; a member that is not listed does not compile.
+/// What the record's list says of a member; a member that is not listed does not compile.
 template <auto kMember>
 consteval RecordField record_field() {
   std::optional<RecordField> found;
@@ -136,7 +140,7 @@ consteval RecordField record_field() {
   return found.value();
 }
 
-/// Adds what another process has, by over_processes: kMax or kSum.
+/// Adds another process's values, combined by over_processes: kMax or kSum.
 template <Listed Record>
 void combine(Record& all, const Record& other) {
   const auto field = [&]<class Number>(std::string_view, Number Record::*member, const FieldOptions& options,

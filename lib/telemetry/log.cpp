@@ -39,7 +39,7 @@ class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
   int rank_;
 };
 
-/// Keeps messages until the file is begun.
+/// Holds messages until the file is opened.
 class FileSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
   FileSink(int rank, std::filesystem::path path) : path_(std::move(path)) {
@@ -88,7 +88,7 @@ Logger make_logger(int rank, const std::optional<std::filesystem::path>& log_fil
   return Logger(std::move(logger));
 }
 
-// Passed on as text, never as a format: messages may hold braces.
+// Passed as text, never as a format string: messages may contain braces.
 void Logger::info(const std::string& message) const {
   logger_->log(spdlog::level::info, spdlog::string_view_t(message));
 }

@@ -11,8 +11,9 @@ class logger;
 
 namespace sdp {
 
-/// Where a run's messages go: an spdlog logger behind plain strings, so that its headers and fmt's stay out
-/// of files that include LibTorch, which brings an fmt of its own. Copies write to the same places.
+/// Destination of a run's messages: an spdlog logger behind plain strings. The headers of spdlog and fmt stay
+/// out of files that include LibTorch, which has an fmt of its own. Copies of a Logger write to the same
+/// destination.
 class Logger {
  public:
   explicit Logger(std::shared_ptr<spdlog::logger> logger) : logger_(std::move(logger)) {}
@@ -21,20 +22,20 @@ class Logger {
   void warn(const std::string& message) const;
   void error(const std::string& message) const;
 
-  /// Appends to the log file what was logged until now, and from now on every message at once. Throws
-  /// DataError where it cannot be opened.
+  /// Appends everything logged so far to the log file, and from now on every message immediately. Throws
+  /// DataError if the file cannot be opened.
   void begin_file() const;
 
  private:
   std::shared_ptr<spdlog::logger> logger_;
 };
 
-/// A logger to pass to whoever logs; spdlog's global one is not touched.
+/// Makes a logger to pass around; spdlog's global logger is not changed.
 ///
-/// console: rank 0 prints messages as they are on standard output, warnings and errors as "warning: ..." and
-/// "error: ..." on standard error; other ranks print only those, with "rank 3: " in front.
-/// log_file: every message with time, rank and level is appended; ranks may share a file. It is not touched
-/// before begin_file(), so that a run which turns out to have nothing to do leaves it as it is.
+/// console: rank 0 prints messages to standard output, and warnings and errors to standard error as "warning:
+/// ..." and "error: ...". Other ranks print only warnings and errors, prefixed with "rank 3: ". log_file:
+/// every message is appended with its time, rank and level; ranks may share a file. It is not touched before
+/// begin_file(), so that a run that has nothing to do leaves it unchanged.
 Logger make_logger(int rank, const std::optional<std::filesystem::path>& log_file, bool console);
 
 }  // namespace sdp

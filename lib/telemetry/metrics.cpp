@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-/// The record of the line, if it is of this kind.
+/// The line's record, if it is of this kind.
 template <class Record>
 bool take_if_kind(std::optional<MetricsRecord>& record, const std::string& kind, const nlohmann::json& json) {
   if (kind != Record::kKind) return false;
@@ -59,12 +59,12 @@ std::optional<MetricsRecord> record_of_line(std::string_view line) {
 void for_each_record(const std::filesystem::path& path, std::string_view advice,
                      const std::function<void(const MetricsRecord&)>& use) {
   for_each_line(path, [&](int64_t number, const std::string& line, bool is_whole) {
-    if (!is_whole) return;  // it is being written, or was cut short
+    if (!is_whole) return;  // it is being written, or was cut off
     std::optional<MetricsRecord> record;
     try {
       record = record_of_line(line);
     } catch (const RecordError& error) {
-      throw DataError(fmt::format("{}, line {}: not a line of metrics ({}). {}", path.string(), number,
+      throw DataError(fmt::format("{}, line {}: not a valid line of metrics ({}). {}", path.string(), number,
                                   error.what(), advice));
     }
     if (record) use(*record);
@@ -77,7 +77,7 @@ int64_t cut_back(const std::filesystem::path& path, int64_t last_step) {
   AtomicFile kept(path);
   int64_t kept_lines = 0;
   for_each_line(path, [&](int64_t number, const std::string& line, bool is_whole) {
-    if (!is_whole) return;  // the last line was cut short
+    if (!is_whole) return;  // the last line was cut off
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
       throw DataError(
@@ -93,7 +93,8 @@ int64_t cut_back(const std::filesystem::path& path, int64_t last_step) {
 
 std::optional<EvalRecord> find_evaluation(const std::filesystem::path& path, int64_t step) {
   std::optional<EvalRecord> found;
-  for_each_line(path, [&](int64_t, const std::string& line, bool) {
+  for_each_line(path, [&](int64_t, const std::string& line, bool is_whole) {
+    if (!is_whole) return;  // as cut_back
     try {
       const std::optional<MetricsRecord> record = record_of_line(line);
       const EvalRecord* const eval = record ? std::get_if<EvalRecord>(&*record) : nullptr;

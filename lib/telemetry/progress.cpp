@@ -17,7 +17,7 @@ std::string two_decimals(double value) {
   return text.data();
 }
 
-/// Losses of a long run change in their fourth digit.
+/// Four decimals: losses of a long run change in their fourth digit.
 std::string loss_text(double loss) {
   std::array<char, 64> text;
   std::snprintf(text.data(), text.size(), std::abs(loss) < 1000 ? "%.4f" : "%.4g", loss);
@@ -28,7 +28,7 @@ std::string labelled(std::string label, const std::string& value) {
   return label += value;
 }
 
-/// Everything but the bar and the percentage.
+/// All fields except the bar and the percentage.
 std::vector<ProgressField> fields_of(const ProgressState& state) {
   std::vector<ProgressField> fields;
   std::string epoch = labelled("epoch ", two_decimals(state.epoch));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is shown of a run while it goes on.
+// Progress of training, shown while a run is in progress.
 
 #include <cstdint>
 #include <optional>
@@ -22,16 +22,16 @@ struct ProgressState {
   int64_t tensor_memory_bytes = 0;   ///< likewise
 };
 
-/// One line of at most `columns` characters (ASCII): bar, percent, epoch, loss, samples/s, time left, process
-/// memory, tensor memory. Where there is too little room, the bar goes first, then tensor memory, process
-/// memory, samples/s, epoch, time left, loss.
+/// One line of at most `columns` characters (ASCII): bar, percentage, epoch, loss, samples/s, time left,
+/// process memory, tensor memory. If the line is too long, fields are dropped in this order: bar, tensor
+/// memory, process memory, samples/s, epoch, time left, loss.
 std::string format_progress(const ProgressState& state, int columns);
 
-/// The same as a line of a log: everything that is known, without a bar.
+/// The same as a line of a log: all known fields, without the bar.
 std::string format_progress_line(const ProgressState& state);
 
-/// Shows the progress of training: on a terminal a single line redrawn in place at most 10 times a second,
-/// elsewhere a line at the logging interval and one at the end.
+/// Shows the progress of training. On a terminal, it redraws a single line in place at most 10 times per
+/// second; elsewhere, it prints a line at every logging interval and one at the end.
 class Progress {
  public:
   using Clock = ProgressLine::Clock;
@@ -39,9 +39,9 @@ class Progress {
   /// The line must outlive it.
   Progress(ProgressLine& line, int64_t log_every_steps) : line_(line), log_every_steps_(log_every_steps) {}
 
-  /// After each step. Fills in `seconds_left` from the pace since the first call.
+  /// Call after each step. Sets `seconds_left` from the average pace since the first call.
   void update(ProgressState state, Clock::time_point now = Clock::now());
-  /// Shows the last state, if it was not shown, and ends the line.
+  /// Shows the last state if it was not shown yet, and ends the line.
   void finish();
 
  private:

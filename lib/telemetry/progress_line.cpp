@@ -17,7 +17,7 @@ constexpr int kLongestBar = 30;
 constexpr int kShortestBar = 5;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 
-/// A bar of `room` characters with its brackets and a space behind it.
+/// A bar of `room` characters, including its brackets and a trailing space.
 std::string bar(double share, int room) {
   const auto cells = static_cast<size_t>(room - 3);
   const auto full = static_cast<size_t>(share * static_cast<double>(cells));
@@ -26,7 +26,7 @@ std::string bar(double share, int room) {
   return text += "] ";
 }
 
-/// 0: unknown, or no terminal.
+/// Width of the terminal; 0 if unknown or not a terminal.
 int columns_of(int descriptor) {
   winsize size = {};
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
@@ -69,7 +69,7 @@ ProgressLine::ProgressLine(int descriptor)
     : descriptor_(descriptor), is_terminal_(isatty(descriptor) == 1 && columns_of(descriptor) > 0) {}
 
 int ProgressLine::columns() const {
-  // The last column stays free: a full line makes some terminals start the next.
+  // The last column stays free: on some terminals a full line starts the next one.
   return columns_of(descriptor_) - 1;
 }
 

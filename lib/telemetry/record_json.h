@@ -1,7 +1,7 @@
 #pragma once
 
-// Records (fields.h) to JSON and back. JSON has no NaN and no infinity: both are written as null, and null is
-// read as NaN.
+// Converts records (fields.h) to JSON and back. JSON has neither NaN nor infinity: both are written as null,
+// and null is read as NaN.
 
 #include <algorithm>
 #include <limits>
@@ -16,7 +16,7 @@
 
 namespace sdp {
 
-/// Says which key of a record is missing or has a value of another type.
+/// Names the key of a record that is missing or has a value of another type.
 struct RecordError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -73,7 +73,7 @@ nlohmann::ordered_json json_of_value(const T& value) {
   }
 }
 
-/// Adds the record's keys. An optional that is unset has none.
+/// Adds the record's keys. An unset optional adds none.
 template <Listed Record>
 void put_fields(const Record& record, nlohmann::ordered_json& json) {
   const auto put = [&]<class T>(std::string_view key, const T& value) {
@@ -103,7 +103,7 @@ void take_fields(Record& record, const nlohmann::json& json);
 template <class T>
 T value_of_json(const nlohmann::json& json);
 
-/// Lists that the line lacks leave their members as they are; ranks are those that every list has.
+/// Members whose list is missing keep their value. The number of ranks is the length that all lists share.
 template <class Record>
 std::vector<Record> ranks_of_json(const nlohmann::json& json) {
   size_t count = std::numeric_limits<size_t>::max();
@@ -146,7 +146,7 @@ T value_of_json(const nlohmann::json& json) {
   }
 }
 
-/// Reads the record's keys; other keys are left to who knows them. Throws RecordError.
+/// Reads the record's keys and ignores other keys. Throws RecordError.
 template <Listed Record>
 void take_fields(Record& record, const nlohmann::json& json) {
   const auto field = [&]<class Member>(std::string_view key, Member Record::*member,

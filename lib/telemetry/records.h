@@ -1,8 +1,7 @@
 #pragma once
 
-// What the lines of metrics.jsonl and trace.jsonl say. Each record has one list of its fields (fields.h).
+// The lines of metrics.jsonl and trace.jsonl. Each record has one list of its fields (fields.h).
 
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,15 +9,14 @@
 #include <vector>
 
 #include "memory/kinds.h"
+#include "telemetry/eval_record.h"
 #include "telemetry/field_value.h"
 #include "telemetry/fields.h"
 
 namespace sdp {
 
-inline constexpr FieldOptions kStepField = {.quantity = Quantity::kWhole, .is_required = true};
-
-/// What is measured at every line, so that the median over them counts; TensorBoard shows it. `title`: of its
-/// column in `report`, where it has one.
+/// Options of a field that is measured at every line: combined by the median, and shown by TensorBoard.
+/// `title`: of its column in `report`; empty: no column.
 constexpr FieldOptions measured(Quantity quantity, std::string_view title = {},
                                 Detail detail = Detail::kDocument,
                                 Comparison comparison = Comparison::kNone) {
@@ -30,16 +28,17 @@ constexpr FieldOptions measured(Quantity quantity, std::string_view title = {},
           .detail = detail};
 }
 
-/// What a process spent on exchanges, a step.
+/// A process's exchanges, per step.
 struct ExchangeRecord {
   int64_t reduce_bytes = 0;  ///< gradients sent to other processes
-  /// New values sent; without optimizer.shard none: reduce_bytes has it all.
+  /// Updated parameters sent by the all-gather; 0 without optimizer.shard, where reduce_bytes includes
+  /// everything.
   int64_t publish_bytes = 0;
-  double reduce_ms = 0;  ///< some exchange of gradients was under way
+  double reduce_ms = 0;  ///< an exchange of gradients was in flight
   double publish_ms = 0;
-  double reduce_wait_ms = 0;  ///< nothing but waiting for one was done
+  double reduce_wait_ms = 0;  ///< waiting for an exchange of gradients, with nothing else to do
   double publish_wait_ms = 0;
-  double busy_ms = 0;  ///< the step without waiting for exchanges and data
+  double busy_ms = 0;  ///< step time without waiting for exchanges and data
 
   template <class Field>
   static constexpr void fields(Field& field) {
@@ -55,11 +54,12 @@ struct ExchangeRecord {
 };
 static_assert(lists_every_member<ExchangeRecord>());
 
-/// The parts of a step by what the process computes, on CUDA by when the device does (train/step_clock.h). A
-/// pass contains the waits for exchanges that fall into it; ExchangeRecord has all waits.
+/// The parts of a step by what the process computes; on CUDA, by when the device computes it
+/// (train/step_clock.h). Each part includes the waits for exchanges that fall into it; ExchangeRecord has all
+/// waits.
 struct TimeRecord {
-  double forward_ms = 0;   ///< with the loss
-  double backward_ms = 0;  ///< with packing and adding up of gradients that go out during it
+  double forward_ms = 0;   ///< including the loss
+  double backward_ms = 0;  ///< including packing and accumulating the gradients that are sent during it
   double optimizer_ms = 0;
 
   template <class Field>
@@ -74,7 +74,7 @@ struct TimeRecord {
 };
 static_assert(lists_every_member<TimeRecord>());
 
-/// Tensors of a process by kind, when the most of them stood.
+/// A process's tensors by kind, when their total was largest.
 struct MemoryRecord : MemoryByKind {
   template <class Field>
   static constexpr void fields(Field& field) {
@@ -85,14 +85,14 @@ struct MemoryRecord : MemoryByKind {
 };
 static_assert(lists_every_member<MemoryRecord>());
 
-/// Of a process, or of all, combined as the list says (combine() in fields.h).
+/// Of one process, or combined over all as the list says (combine() in fields.h).
 struct ProcessRecord {
-  /// How long a step waited for its batches. On CUDA the host's wait: while the device still has work queued
-  /// it costs nothing.
+  /// How long a step waited for its batches. On CUDA this is the host's wait: it costs nothing while the
+  /// device has work queued.
   double data_wait_ms = 0;
-  int64_t skipped_samples = 0;            ///< damaged images since the line before (data.on_error: skip)
-  int64_t peak_process_memory_bytes = 0;  ///< resident so far, or reserved on the GPU (device/device.h)
-  int64_t peak_tensor_memory_bytes = 0;   ///< in the interval: all kinds of MemoryRecord
+  int64_t skipped_samples = 0;            ///< damaged images since the previous line (data.on_error: skip)
+  int64_t peak_process_memory_bytes = 0;  ///< peak so far: resident, or reserved on the GPU (device/device.h)
+  int64_t peak_tensor_memory_bytes = 0;   ///< peak over the interval: all kinds of MemoryRecord
 
   template <class Field>
   static constexpr void fields(Field& field) {
@@ -119,36 +119,37 @@ struct ProcessRecord {
 };
 static_assert(lists_every_member<ProcessRecord>());
 
-/// Averages since the line before, at the logging interval.
+/// Averages over the logging interval, that is, since the previous line.
 struct TrainRecord {
   static constexpr std::string_view kKind = "train";
 
   int64_t step = 0;
   double epoch = 0;
-  double loss = 0;  ///< averaged over the workers
-  /// Share of the training images that a worker's subnetwork put into the class of their label, augmented as
-  /// they were trained on and before the step that they are of: subnetworks that go on learning, not the
-  /// assembled model. Not of mixed images (mixup, cutmix), nor of tokens.
+  double loss = 0;  ///< mean over the workers
+  /// Training accuracy: the share of training images whose label the worker's subnetwork predicts. Measured
+  /// on the augmented images, before the update of their step; so it is that of subnetworks while they train,
+  /// not of the assembled model. Unset for mixed images (mixup, cutmix) and for tokens.
   std::optional<double> accuracy = {};
   double lr = 0;
   double samples_per_s = 0;  ///< of all workers together
-  /// Training FLOPs of the subnetworks by the plan, of all workers together; what is computed again for
-  /// train.checkpoint_activations does not count.
+  /// Training FLOP/s of the subnetworks according to the plan, of all workers together: with the second
+  /// forward pass of frozen parts (Flops::training_frozen), without recomputation for
+  /// train.checkpoint_activations.
   double flops_per_s = 0;
-  /// flops_per_s as a share of the peak of all processes' devices by the data sheet
-  /// (forecast/device_profile.h). Left out where that is not known.
+  /// flops_per_s as a share of the peak of all processes' devices according to the data sheet
+  /// (forecast/device_profile.h). Unset if that is not known.
   std::optional<double> utilization = {};
   double step_ms = 0;
-  ProcessRecord processes = {};  ///< of all
-  int64_t bytes_sent = 0;        ///< by rank 0, a step
-  /// Share of the exchanges' time during which something else was done; null where there were none.
+  ProcessRecord processes = {};  ///< combined over all processes
+  int64_t bytes_sent = 0;        ///< by rank 0, per step
+  /// Share of the exchanges' time that overlapped other work; null if there were no exchanges.
   double overlap = 0;
-  int64_t slowest_rank = 0;  ///< the largest busy_ms
+  int64_t slowest_rank = 0;  ///< rank with the largest busy_ms
   ByRank<ExchangeRecord> exchange = {};
   ByRank<TimeRecord> times = {};
   ByRank<MemoryRecord> memory = {};
 
-  /// How long a step waited for exchanges, mean over the processes.
+  /// How long a step waited for exchanges: mean over the processes.
   double exchange_wait_ms() const {
     return number_of_ranks(exchange, &ExchangeRecord::reduce_wait_ms, OverProcesses::kMean) +
            number_of_ranks(exchange, &ExchangeRecord::publish_wait_ms, OverProcesses::kMean);
@@ -180,134 +181,21 @@ struct TrainRecord {
 };
 static_assert(lists_every_member<TrainRecord>());
 
-/// Time of an evaluation as rank 0 sees it, and of its parts.
-struct EvalTimes {
-  double eval_s = 0;         ///< all of it
-  double assemble_s = 0;     ///< fetching the assembled model's values; eval.mode streamed: not the branches'
-  double recalibrate_s = 0;  ///< BatchNorm recalibration
-  double evaluate_s = 0;     ///< the assembled model on the test set, with corrections and without
-  double subnetworks_s = 0;  ///< single subnetworks on the test set
-
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("eval_s", &EvalTimes::eval_s, {.quantity = Quantity::kSeconds, .is_scalar = true});
-    field("assemble_s", &EvalTimes::assemble_s, {.quantity = Quantity::kSeconds});
-    field("recalibrate_s", &EvalTimes::recalibrate_s, {.quantity = Quantity::kSeconds});
-    field("evaluate_s", &EvalTimes::evaluate_s, {.quantity = Quantity::kSeconds});
-    field("subnetworks_s", &EvalTimes::subnetworks_s, {.quantity = Quantity::kSeconds});
-  }
-};
-static_assert(lists_every_member<EvalTimes>());
-
-/// Losses of the assembled model on training samples with either branch scale, of which the lower one decides
-/// (eval.branch_scale: auto).
-struct BranchScaleTrial {
-  int64_t samples = 0;
-  double loss_none = 0;      ///< branch scale 1
-  double loss_survival = 0;  ///< the coverage
-
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("samples", &BranchScaleTrial::samples, {.quantity = Quantity::kWhole});
-    field("loss_none", &BranchScaleTrial::loss_none, {.quantity = Quantity::kLoss});
-    field("loss_survival", &BranchScaleTrial::loss_survival, {.quantity = Quantity::kLoss});
-  }
-};
-static_assert(lists_every_member<BranchScaleTrial>());
-
-/// exp of the loss, a mean cross-entropy in nats.
-inline double perplexity_of(double loss) {
-  return std::exp(loss);
-}
-
-/// The assembled full model on samples of the test set.
-struct EvalRecord {
-  static constexpr std::string_view kKind = "eval";
-
-  int64_t step = 0;
-  double loss = 0;
-  double accuracy = 0;       ///< share in 0..1
-  int64_t samples = 0;       ///< that were evaluated (eval.max_samples), skipped ones counted
-  int64_t test_samples = 0;  ///< of the whole test set
-  int64_t tokens = 0;        ///< predicted in `samples`; 0: images, and neither is in the line
-  int64_t test_tokens = 0;   ///< of the whole test set
-  /// Damaged images that were left out (data.on_error: skip); left out of the line where none.
-  int64_t skipped_samples = 0;
-  std::optional<double> loss_uncorrected =
-      {};  ///< without BatchNorm recalibration and branch scale; unset: no correction
-  std::optional<double> accuracy_uncorrected = {};
-  // The corrections; left out of the line, as is the trial, where there are none.
-  int64_t recalibrated_batches = 0;  ///< training batches that BatchNorm statistics are of; 0: as trained
-  double branch_scale = 1;
-  std::optional<BranchScaleTrial> branch_scale_trial = {};
-  /// Single subnetworks, by worker; empty: not measured, and left out of the line, as is what follows.
-  std::vector<double> subnetwork_loss = {};
-  std::vector<double> subnetwork_accuracy = {};
-  int64_t subnetwork_samples = 0;         ///< that each was evaluated on
-  double loss_on_subnetwork_samples = 0;  ///< the assembled model's, on the same samples
-  double accuracy_on_subnetwork_samples = 0;
-  EvalTimes times = {};
-
-  /// A language model's: the line then has perplexities too.
-  bool is_of_tokens() const { return tokens > 0; }
-  bool has_skipped() const { return skipped_samples > 0; }
-  bool is_corrected() const { return loss_uncorrected.has_value(); }
-  bool has_subnetworks() const { return !subnetwork_loss.empty(); }
-  double perplexity() const { return perplexity_of(loss); }
-  std::optional<double> perplexity_uncorrected() const {
-    return loss_uncorrected ? std::optional(perplexity_of(*loss_uncorrected)) : std::nullopt;
-  }
-
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    constexpr FieldOptions kLoss = {.quantity = Quantity::kLoss};
-    constexpr FieldOptions kShownLoss = {.quantity = Quantity::kLoss, .is_scalar = true};
-    constexpr FieldOptions kShownPerplexity = {.quantity = Quantity::kPerplexity, .is_scalar = true};
-    constexpr FieldOptions kShare = {.quantity = Quantity::kShare};
-    constexpr FieldOptions kShownShare = {.quantity = Quantity::kShare, .is_scalar = true};
-    constexpr FieldOptions kWhole = {.quantity = Quantity::kWhole};
-    constexpr auto kOfTokens = &EvalRecord::is_of_tokens;
-    constexpr auto kCorrected = &EvalRecord::is_corrected;
-    constexpr auto kSubnetworks = &EvalRecord::has_subnetworks;
-    field("step", &EvalRecord::step, kStepField);
-    field("loss", &EvalRecord::loss, kShownLoss);
-    field("perplexity", &EvalRecord::perplexity, kShownPerplexity, kOfTokens);
-    field("accuracy", &EvalRecord::accuracy, kShownShare);
-    field("samples", &EvalRecord::samples, kWhole);
-    field("test_samples", &EvalRecord::test_samples, kWhole);
-    field("tokens", &EvalRecord::tokens, kWhole, kOfTokens);
-    field("test_tokens", &EvalRecord::test_tokens, kWhole, kOfTokens);
-    field("skipped_samples", &EvalRecord::skipped_samples, kWhole, &EvalRecord::has_skipped);
-    field("loss_uncorrected", &EvalRecord::loss_uncorrected, kShownLoss);
-    field("perplexity_uncorrected", &EvalRecord::perplexity_uncorrected, kShownPerplexity, kOfTokens);
-    field("accuracy_uncorrected", &EvalRecord::accuracy_uncorrected, kShownShare);
-    field("recalibrated_batches", &EvalRecord::recalibrated_batches, kWhole, kCorrected);
-    field("branch_scale", &EvalRecord::branch_scale, {.if_missing = 1}, kCorrected);
-    field("branch_scale_trial", &EvalRecord::branch_scale_trial);
-    field("subnetwork_loss", &EvalRecord::subnetwork_loss, kShownLoss, kSubnetworks);
-    field("subnetwork_accuracy", &EvalRecord::subnetwork_accuracy, kShownShare, kSubnetworks);
-    field("subnetwork_samples", &EvalRecord::subnetwork_samples, kWhole, kSubnetworks);
-    field("loss_on_subnetwork_samples", &EvalRecord::loss_on_subnetwork_samples, kLoss, kSubnetworks);
-    field("accuracy_on_subnetwork_samples", &EvalRecord::accuracy_on_subnetwork_samples, kShare,
-          kSubnetworks);
-    field(kInline, &EvalRecord::times);
-  }
-};
-static_assert(lists_every_member<EvalRecord>());
-
-/// A part of a run begins, after `step` updates of earlier parts: who wrote the lines up to the next one.
+/// Start of a part of the run, after `step` updates of earlier parts; describes who wrote the lines up to the
+/// next StartRecord.
 struct StartRecord {
   static constexpr std::string_view kKind = "start";
 
   int64_t step = 0;
-  std::string checkpoint = {};          ///< folder it goes on from; left out of the line where there is none
-  double data_s = 0;                    ///< opening the data sets: reading or indexing them
-  std::string time = {};                ///< UTC, "2026-11-22T18:30:00Z"
-  std::string version = {};             ///< of the program
-  std::string job = {};                 ///< SLURM_JOB_ID; left out of the line outside of SLURM
-  int64_t job_restarts = 0;             ///< SLURM_RESTART_COUNT; likewise
-  std::vector<std::string> hosts = {};  ///< one entry a rank
-  std::vector<int64_t> threads = {};    ///< one entry a rank
+  std::string checkpoint =
+      {};                    ///< folder of the checkpoint it resumed from; not in the line if there is none
+  double data_s = 0;         ///< time to open the data sets, including reading or indexing them
+  std::string time = {};     ///< UTC, "2026-11-22T18:30:00Z"
+  std::string version = {};  ///< of sdp-train
+  std::string job = {};      ///< SLURM_JOB_ID; not in the line outside of SLURM
+  int64_t job_restarts = 0;  ///< SLURM_RESTART_COUNT; not in the line outside of SLURM
+  std::vector<std::string> hosts = {};  ///< one entry per rank
+  std::vector<int64_t> threads = {};    ///< one entry per rank
 
   bool has_checkpoint() const { return !checkpoint.empty(); }
   bool has_job() const { return !job.empty(); }
@@ -333,7 +221,7 @@ struct CheckpointRecord {
 
   int64_t step = 0;
   double save_s = 0;
-  int64_t bytes = 0;  ///< of all processes' files
+  int64_t bytes = 0;  ///< total size of all processes' files
 
   template <class Field>
   static constexpr void fields(Field& field) {
@@ -344,7 +232,7 @@ struct CheckpointRecord {
 };
 static_assert(lists_every_member<CheckpointRecord>());
 
-/// One worker's batches of a step.
+/// One worker's batches in a step.
 struct NonfiniteBatch {
   int64_t rank = 0;
   int64_t worker = 0;
@@ -369,8 +257,8 @@ struct NonfiniteRecord {
 
   int64_t step = 0;
   bool skipped = false;                      ///< train.on_nonfinite: skip; otherwise the run ended
-  std::vector<int64_t> gradient_ranks = {};  ///< whose share of the averaged gradients was not finite
-  /// Those whose loss was not finite; where only the averaged gradient was not, all.
+  std::vector<int64_t> gradient_ranks = {};  ///< ranks whose shard of the averaged gradients was not finite
+  /// The batches whose loss was not finite; all batches if only the averaged gradient was not finite.
   std::vector<NonfiniteBatch> batches = {};
 
   template <class Field>
@@ -383,7 +271,7 @@ struct NonfiniteRecord {
 };
 static_assert(lists_every_member<NonfiniteRecord>());
 
-/// One worker's step. A line of trace.jsonl, where there is nothing else: it has no `kind`.
+/// One worker's step: a line of trace.jsonl. It has no `kind`, as the file has no other records.
 struct TraceRecord {
   static constexpr std::string_view kKind = {};
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kCheckpoints = "checkpoints";
 
-/// Whether a run reads or writes a file of that name.
+/// Whether the run reads or writes a file with this name.
 bool is_run_file(std::string_view name) {
   constexpr auto kNames =
       std::to_array<std::string_view>({"spec.yaml", "plan.json", "run.json", "metrics.jsonl", "trace.jsonl",
@@ -53,10 +53,10 @@ void check_run_file(const fs::path& path, bool to_write) {
   if (type == expected || type == fs::file_type::not_found) return;
   throw UsageError(path.string() + " is " + kind_of(path, type) + ", expected " +
                    (is_folder ? "a folder" : "a file") +
-                   " of this run's own. Remove it, or set another name.");
+                   " that belongs to this run. Remove it, or set another name.");
 }
 
-/// Names in a folder; none where it cannot be read.
+/// Names of the entries of a folder; none if it cannot be read.
 std::set<fs::path> names_in(const fs::path& folder) {
   std::error_code error;
   std::set<fs::path> names;
@@ -73,13 +73,13 @@ bool has_checkpoints(const RunFolder& run) {
                      [](const fs::path& name) { return !name.string().starts_with('.'); });
 }
 
-/// A run that was refused before its first step leaves nothing that could be lost.
+/// A run that was refused before its first step has nothing to lose.
 void refuse_results(const RunFolder& run, bool resume) {
   if (resume) return;
   std::string exists = "the run folder " + run.dir.string() + " exists";
   if (const std::optional<RunOwner> owner = lock_owner(run.dir);
       owner && state_of(*owner, this_process()) == OwnerState::kUnknown)
-    exists += ", and is locked by " + describe(*owner) + ", which may be at work";
+    exists += ", and is locked by " + describe(*owner) + ", which may still be running";
   if (has_checkpoints(run))
     throw UsageError(exists + ". Continue that run with --resume, or set another name.");
   std::error_code ignored;
@@ -90,7 +90,7 @@ void refuse_results(const RunFolder& run, bool resume) {
         "--resume=if-any, which drops them, or set another name.");
 }
 
-/// Whether its process can be seen at work; no need to wait for others where the folder is refused anyway.
+/// Whether the owner's process is visibly running. Does not wait for others, as the folder is refused anyway.
 bool is_in_use(const RunFolder& run) {
   const std::optional<RunOwner> owner = lock_owner(run.dir);
   return owner && state_of(*owner, this_process()) == OwnerState::kRunning;
@@ -103,8 +103,8 @@ void check_run_files(const RunFolder& folder, bool to_write) {
   if (to_write && fs::is_symlink(folder.dir, error)) {
     const fs::path target = fs::canonical(folder.dir, error);
     if (target.parent_path() == fs::canonical(folder.dir.parent_path(), error))
-      throw UsageError("the run folder " + folder.dir.string() + " is a symbolic link to that of " +
-                       target.filename().string() + ". Set that name, or remove the link.");
+      throw UsageError("the run folder " + folder.dir.string() + " is a symbolic link to the run folder " +
+                       target.filename().string() + ". Use that name, or remove the link.");
   }
   for (fs::directory_iterator entry(folder.dir, error); !error && entry != fs::directory_iterator();
        entry.increment(error))
@@ -121,7 +121,7 @@ NewFolders::NewFolders(const RunFolder& folder) {
 NewFolders::~NewFolders() {
   std::error_code ignored;
   for (const fs::path& folder : missing_)
-    fs::remove(folder, ignored);  // refused where something is in it
+    fs::remove(folder, ignored);  // fails if the folder is not empty
 }
 
 NewFiles::NewFiles(const RunFolder& folder) : dir_(folder.dir), names_before_(names_in(dir_)) {}
@@ -145,12 +145,12 @@ LockedRunFolder create_run_folder(const fs::path& output_dir, const std::string&
   std::error_code ignored;
   if (error || !fs::is_directory(run.dir, ignored))
     throw UsageError("cannot make the run folder " + run.dir.string() + ": " +
-                     (error ? error.message() : "there is a file of that name") +
-                     ". Set output.dir or name to another place.");
+                     (error ? error.message() : "a file of that name exists") +
+                     ". Set another output.dir or name.");
   check_run_files(run, /*to_write=*/true);
   if (!is_in_use(run)) refuse_results(run, resume);
   LockedRunFolder locked{.folder = run, .lock = lock(run.dir)};
-  refuse_results(run, resume);  // of a run that has just ended
+  refuse_results(run, resume);  // by a run that has just ended
   return locked;
 }
 

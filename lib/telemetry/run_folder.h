@@ -10,13 +10,13 @@
 
 namespace sdp {
 
-/// The folder of a run and the names in it. Checkpoints are checkpoint/files/store.h's.
+/// The folder of a run, and the names of its files. For checkpoints see checkpoint/files/store.h.
 struct RunFolder {
   std::filesystem::path dir;
 
   std::filesystem::path spec() const { return dir / "spec.yaml"; }
   std::filesystem::path plan() const { return dir / "plan.json"; }
-  /// Which run it is, and what changed on the way (run_history.h).
+  /// Identity and history of the run (run_history.h).
   std::filesystem::path history() const { return dir / "run.json"; }
   std::filesystem::path metrics() const { return dir / "metrics.jsonl"; }
   std::filesystem::path trace() const { return dir / "trace.jsonl"; }
@@ -24,20 +24,21 @@ struct RunFolder {
     return dir / ("profile-rank-" + std::to_string(rank) + ".json");
   }
   std::filesystem::path log() const { return dir / "log.txt"; }
-  /// What a run printed that a sweep started without a terminal.
+  /// Output of a run that a sweep started without a terminal.
   std::filesystem::path output() const { return dir / "output.txt"; }
   std::filesystem::path summary() const { return dir / "summary.json"; }
-  /// Who writes the folder (run_lock.h).
+  /// Owner of the folder (run_lock.h).
   std::filesystem::path lock() const { return dir / "run.lock"; }
 };
 
-/// Throws UsageError where something that a run reads or writes in its folder is not what it has to be: a
-/// pipe or a device, which may keep a reader waiting for ever; `to_write`: also a symbolic link, which may
-/// lead to what is not this run's. The run folder itself may be a link, with `to_write` not to another one in
-/// the same folder.
+/// Throws UsageError if a file that a run reads or writes in its folder is not a regular file or folder: a
+/// pipe or a device may block a reader forever. With `to_write`, symbolic links are refused too, as they may
+/// lead to another run's files. The run folder itself may be a link, but with `to_write` not to another
+/// folder beside it.
 void check_run_files(const RunFolder& folder, bool to_write);
 
-/// Removes, in the end, the run folder and those above it that were not there in the beginning and are empty.
+/// On destruction, removes the run folder and its parents if this object found them missing and they are
+/// empty.
 class NewFolders {
  public:
   explicit NewFolders(const RunFolder& folder);
@@ -49,8 +50,8 @@ class NewFolders {
   std::vector<std::filesystem::path> missing_;  ///< innermost first
 };
 
-/// Removes, in the end, what has come into a run folder since the beginning, unless it is kept. For whoever
-/// has locked the folder.
+/// On destruction, removes what was added to a run folder since construction, unless it is to be kept. Only
+/// for the process that holds the folder's lock.
 class NewFiles {
  public:
   explicit NewFiles(const RunFolder& folder);
@@ -66,19 +67,20 @@ class NewFiles {
   bool keeps_ = false;
 };
 
-/// A run folder that this process may write.
+/// A run folder that this process may write to.
 struct LockedRunFolder {
   RunFolder folder;
   std::unique_ptr<RunLock> lock;
 };
 
-/// How a process locks the folder: RunLock::acquire or another of its functions.
+/// How a process locks the folder: RunLock::acquire or one of the similar functions.
 using LockRunFolder = std::function<std::unique_ptr<RunLock>(const std::filesystem::path& folder)>;
 
-/// Makes output_dir/name and locks it before anything else is written there. One that has metrics or
-/// checkpoints, other than partial ones, is refused without `resume`; with it, it is taken as it is, or made.
-/// Throws UsageError: another run is at work in it, it exists, the name is not that of a folder, or it cannot
-/// be made, and what check_run_files throws. For one process; the others use RunFolder{dir}.
+/// Creates output_dir/name and locks it before writing anything else there. Without `resume`, a folder with
+/// metrics or complete checkpoints is refused; with it, an existing folder is used. Throws UsageError if
+/// another run holds the lock, the folder exists, the name is not a valid folder name, or the folder cannot
+/// be created, and throws the errors of check_run_files. Call it in one process; the others use
+/// RunFolder{dir}.
 LockedRunFolder create_run_folder(const std::filesystem::path& output_dir, const std::string& name,
                                   bool resume, const LockRunFolder& lock);
 

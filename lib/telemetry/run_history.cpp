@@ -59,7 +59,7 @@ void continue_history(RunHistory& history, int64_t step, const std::vector<SpecC
 }
 
 std::string history_text(const RunHistory& history) {
-  ordered_json imported;  // null: from scratch
+  ordered_json imported;  // null: trained from scratch
   if (history.imported)
     imported = {{"path", history.imported->path},
                 {"bytes", history.imported->bytes},
@@ -73,7 +73,7 @@ std::string history_text(const RunHistory& history) {
                              {"training_data", json_of(history.training_data)},
                              {"test_data", json_of(history.test_data)},
                              {"changes", std::move(changes)}};
-  // A path may have bytes that are not UTF-8.
+  // A path may contain bytes that are not UTF-8.
   return json.dump(2, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -85,7 +85,7 @@ std::optional<RunHistory> read_history(const std::filesystem::path& path) {
     return history_of(ordered_json::parse(text));
   } catch (const nlohmann::json::exception& error) {
     throw DataError(
-        fmt::format("{}: not what sdp-train writes there ({}). Every checkpoint of the run has a "
+        fmt::format("{}: not written by sdp-train ({}). Every checkpoint of the run has a "
                     "copy; --resume of the run writes it again.",
                     path.string(), error.what()));
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// run.json: which run a folder is of, where its weights came from, and what changed while it went on. A
-// checkpoint has the one that led to it, so that a run which goes on from there continues that history.
+// run.json: the identity of a run, the source of its initial weights, and the changes made during the run.
+// Every checkpoint contains the history up to its step; a run that resumes from it continues that history.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,18 +14,18 @@
 
 namespace sdp {
 
-/// What a run's first weights are of: a file, or a folder of some.
+/// Source of a run's initial weights: a file, or a folder with files.
 struct ImportSource {
   std::string path = {};
   int64_t bytes = 0;          ///< of all files
-  std::string xxh3_128 = {};  ///< of the file; of several files that of their hashes, a line each
+  std::string xxh3_128 = {};  ///< hash of the file; for several files, the hash of their hashes, one per line
 
   bool operator==(const ImportSource&) const = default;
 };
 
-/// Of a key of the spec, or of `training_data` or `test_data`, whose values are hashes.
+/// A change of a key of the spec, or of `training_data` or `test_data`, whose values are hashes.
 struct RunChange {
-  int64_t step = 0;  ///< steps done with the value before
+  int64_t step = 0;  ///< number of steps done with the old value
   std::string key;
   std::string was;
   std::string now;
@@ -34,29 +34,29 @@ struct RunChange {
 };
 
 struct RunHistory {
-  std::string id;     ///< drawn at random when the run began; a copy of its folder has the same
+  std::string id;     ///< drawn at random when the run began; copies of its folder have the same id
   std::string began;  ///< UTC, "2026-11-22T18:30:00Z"
-  std::optional<ImportSource> imported = {};  ///< unset: from scratch
-  ManifestData training_data = {};            ///< of the newest part; of none where nothing was read yet
+  std::optional<ImportSource> imported = {};  ///< unset: trained from scratch
+  ManifestData training_data = {};  ///< of the latest part of the run; empty if no data was read yet
   ManifestData test_data = {};
   std::vector<RunChange> changes = {};  ///< in order of steps
 
   bool operator==(const RunHistory&) const = default;
 };
 
-/// Of a run that begins now.
+/// The history of a run that begins now.
 RunHistory new_history();
 
-/// A part of the run begins after `step` steps, with these data and with these changes of its spec. What
-/// changes before the first step is no change of the run.
+/// Records that a part of the run begins after `step` steps with these data and these changes of the spec.
+/// Changes before the first step are not recorded.
 void continue_history(RunHistory& history, int64_t step, const std::vector<SpecChange>& changes,
                       const ManifestData& training_data, const ManifestData& test_data);
 
 /// The text of run.json.
 std::string history_text(const RunHistory& history);
 
-/// Nothing where there is no such file, as in the folder of a run of an older program. Throws DataError with
-/// the file's name for one that cannot be read, or that lacks a key.
+/// std::nullopt if the file does not exist, as in run folders of older programs. Throws DataError with the
+/// file's name if it cannot be read or lacks a key.
 std::optional<RunHistory> read_history(const std::filesystem::path& path);
 
 }  // namespace sdp

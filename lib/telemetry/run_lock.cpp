@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/descriptor.h"
 #include "io/file.h"
 #include "spec/error.h"
 #include "telemetry/run_folder.h"
@@ -20,36 +21,21 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// Id of a file whose text names nobody: it is just being written, or damaged.
+/// Id of a file that names no owner: it is being written, or damaged.
 constexpr const char* kUnreadable = "unreadable";
 
-/// A lock file and what it says.
+/// A lock file and its content.
 struct LockFile {
   fs::path path;
   std::string text;
   std::optional<RunOwner> owner;
 
   std::string id() const { return owner ? owner->id : kUnreadable; }
-  /// The file that gives the right to replace this one.
+  /// The file whose creation gives the right to replace this one.
   fs::path claim() const { return RunFolder{path.parent_path()}.lock().string() + "." + id(); }
 };
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-  int release() { return std::exchange(number_, -1); }
-
- private:
-  int number_;
-};
-
-/// Reads all of a small file into `text`. Returns 0 or what errno says.
+/// Reads a small file into `text`. Returns 0 or an errno value.
 int try_read(const fs::path& path, std::string& text) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (file.number() < 0) return errno;
@@ -63,8 +49,8 @@ int try_read(const fs::path& path, std::string& text) {
   }
 }
 
-/// Nothing where there is no such file. It is opened anew each time, as NFS looks for changes of the content
-/// only then; a file that another host has just replaced may be stale the first time.
+/// std::nullopt if the file does not exist. The file is opened on every call, because NFS clients check for
+/// changes only on opening. A file that another host has just replaced may be stale on the first call.
 std::optional<std::string> read_file(const fs::path& path) {
   std::string text;
   int error = ESTALE;
@@ -85,7 +71,7 @@ void write_at(int descriptor, const fs::path& path, size_t offset, std::string_v
   }
 }
 
-/// Makes a file that nobody else made, and returns its descriptor; -1 where there is one of that name.
+/// Creates a file exclusively and returns its descriptor; -1 if the file exists.
 int create_exclusively(const fs::path& path, std::string_view text) {
   Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file.number() < 0 && errno == EEXIST) return -1;
@@ -100,13 +86,13 @@ int create_exclusively(const fs::path& path, std::string_view text) {
   return file.release();
 }
 
-/// An NFS client keeps for up to a minute which file a name stands for, while the file that it knows is open
-/// somewhere, as the owner's is. It asks the server again when the folder is opened.
+/// While a file is open, as the owner's lock file is, an NFS client may cache for up to a minute which file
+/// its name refers to. Opening the folder makes the client ask the server again.
 void refresh_names(const fs::path& folder) {
   const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-/// run.lock and what replaces it, the owner's last; empty where the folder is not locked.
+/// run.lock and its replacements; the last one is the owner's. Empty if the folder is not locked.
 std::vector<LockFile> read_chain(const fs::path& folder) {
   refresh_names(folder);
   std::vector<LockFile> chain;
@@ -115,7 +101,7 @@ std::vector<LockFile> read_chain(const fs::path& folder) {
     chain.push_back({.path = path, .text = *text, .owner = parse_lock_text(*text)});
     path = chain.back().claim();
     for (const LockFile& file : chain)
-      if (file.path == path) return chain;  // an unreadable one claims another
+      if (file.path == path) return chain;  // an unreadable file claims another unreadable one
   }
   return chain;
 }
@@ -124,7 +110,7 @@ bool is_owner(const std::vector<LockFile>& chain, const RunOwner& self) {
   return !chain.empty() && chain.back().id() == self.id;
 }
 
-/// Whether `later` is `earlier` and one more file of that id.
+/// Whether `later` is `earlier` with one more file, which has that id.
 bool extends(const std::vector<LockFile>& later, const std::vector<LockFile>& earlier,
              const std::string& id) {
   if (later.size() != earlier.size() + 1 || later.back().id() != id) return false;
@@ -133,20 +119,21 @@ bool extends(const std::vector<LockFile>& later, const std::vector<LockFile>& ea
   return true;
 }
 
-/// The end of a chain whose owner is gone gets a new one; its descriptor, or -1 where somebody was faster.
+/// Gives the end of a chain whose owner is gone a new owner. Returns its descriptor, or -1 if another process
+/// was faster.
 int replace(const fs::path& folder, const std::vector<LockFile>& chain, const RunOwner& self) {
   const fs::path claim = chain.back().claim();
   Descriptor file(create_exclusively(claim, lock_text(self, 0)));
   if (file.number() < 0) return -1;
   if (!extends(read_chain(folder), chain, self.id)) {
-    unlink(claim.c_str());  // that lock is no more
+    unlink(claim.c_str());  // that lock no longer exists
     return -1;
   }
-  // From the end on: what a process that claimed before and was taken for gone still renames is then our
-  // file.
+  // From the end of the chain on: a file may still be renamed by a process that claimed it earlier and was
+  // taken for gone. It then renames our file.
   fs::path from = claim;
   for (auto to = chain.rbegin(); to != chain.rend(); ++to) {
-    rename(from.c_str(), to->path.c_str());  // fails where such a process was faster
+    rename(from.c_str(), to->path.c_str());  // fails if such a process was faster
     from = to->path;
   }
   const std::vector<LockFile> result = read_chain(folder);
@@ -154,24 +141,25 @@ int replace(const fs::path& folder, const std::vector<LockFile>& chain, const Ru
 }
 
 std::string name_of(const std::optional<RunOwner>& owner) {
-  return owner ? describe(*owner) : "an owner that its lock file does not name";
+  return owner ? describe(*owner) : "an unknown owner";
 }
 
 [[noreturn]] void refuse(const fs::path& folder, const RunOwner& owner, const RunOwner& self) {
   std::string advice = "Wait for that run, stop it, or set another name.";
   if (!owner.job.empty() && owner.job == self.job)
     advice =
-        "Both belong to this job: give every run a name of its own. If they are to be one run, RANK and "
+        "Both runs belong to this job: give every run a name of its own. If they are meant to be one run, "
+        "RANK and "
         "WORLD_SIZE "
         "must not be set to those of a single process.";
   throw UsageError(
       fmt::format("the run folder {} is in use by {}. {}", folder.string(), describe(owner), advice));
 }
 
-/// Returns the descriptor of the lock's file.
+/// Returns the descriptor of the lock file.
 int lock(const fs::path& folder, const RunOwner& self, const OnLockNotice& notice, const LockTimes& times) {
   LockWatch watch(folder, times, self);
-  std::string told_of;  // id of a lock
+  std::string told_of;  // id of the lock that `notice` was called for
   for (;;) {
     const std::vector<LockFile> chain = read_chain(folder);
     if (chain.empty()) {
@@ -184,7 +172,7 @@ int lock(const fs::path& folder, const RunOwner& self, const OnLockNotice& notic
     if (state == LockWatch::State::kHeld) refuse(folder, *last.owner, self);
     if (state == LockWatch::State::kSilent) {
       if (told_of != last.id())
-        notice(fmt::format("the run folder {} is locked by {}; waiting up to {} s for a sign of it",
+        notice(fmt::format("the run folder {} is locked by {}; waiting up to {} s for its heartbeat",
                            folder.string(), name_of(last.owner),
                            std::chrono::ceil<std::chrono::seconds>(times.silence).count()));
       told_of = last.id();
@@ -193,13 +181,13 @@ int lock(const fs::path& folder, const RunOwner& self, const OnLockNotice& notic
     }
     const int descriptor = replace(folder, chain, self);
     if (descriptor < 0) continue;
-    notice(fmt::format("the run folder {} was locked by {}, which is gone; its lock is taken over",
+    notice(fmt::format("the run folder {} was locked by {}, which is gone; this run takes over the lock",
                        folder.string(), name_of(last.owner)));
     return descriptor;
   }
 }
 
-/// All signals are blocked in this thread, and in those it starts, while this exists.
+/// Blocks all signals in this thread, and in threads that it starts, during its lifetime.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -265,15 +253,16 @@ RunLock::~RunLock() {
     heartbeat_.join();
   }
   if (descriptor_ < 0) return;
-  close(descriptor_);  // before it is removed: NFS keeps a file that is open under another name
+  close(descriptor_);  // close before removing: NFS renames a file that is removed while open
   try {
     if (removes_) remove();
   } catch (const std::exception&) {
-    // The next run finds that this process is gone.
+    // The next run will find that this process is gone.
   }
 }
 
-/// As any other process would replace it, so that one that is about to does not lose what it gets.
+/// Replaces the lock as any other process would, so that a process that is about to replace it keeps its
+/// lock.
 void RunLock::remove() const {
   const std::vector<LockFile> chain = read_chain(folder_);
   if (chain.size() != 1 || !is_owner(chain, owner_)) return;
@@ -289,12 +278,12 @@ void RunLock::remove() const {
 void RunLock::check() const {
   const std::vector<LockFile> chain = read_chain(folder_);
   if (is_owner(chain, owner_)) return;
-  throw UsageError(
-      fmt::format("the run folder {} is no longer locked by this run, but by {}. This run ends, and what it "
-                  "did since its last "
-                  "checkpoint is lost. It was stopped for long or cut off from the file system, or the lock "
-                  "file was removed.",
-                  folder_.string(), chain.empty() ? "nobody" : name_of(chain.back().owner)));
+  throw UsageError(fmt::format(
+      "the run folder {} is no longer locked by this run, but by {}. This run ends; its work since the "
+      "last "
+      "checkpoint is lost. The run was suspended for long or cut off from the file system, or the lock "
+      "file was removed.",
+      folder_.string(), chain.empty() ? "nobody" : name_of(chain.back().owner)));
 }
 
 void RunLock::start_heartbeat(std::chrono::milliseconds interval) {
@@ -306,8 +295,8 @@ void RunLock::beat(std::chrono::milliseconds interval) {
   std::unique_lock guard(mutex_);
   for (int64_t count = 1; !changed_.wait_for(guard, interval, [this] { return ends_; }); ++count) {
     const std::string text = heartbeat_text(count);
-    // Failures are the file system's, which training meets as well. The file is ours, whatever its name is
-    // now.
+    // Failures are those of the file system, which training meets as well. The file belongs to this process,
+    // whatever its name is now.
     [[maybe_unused]] const ssize_t written =
         pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(heartbeat_offset()));
     [[maybe_unused]] const int synced = fsync(descriptor_);

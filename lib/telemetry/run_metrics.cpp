@@ -5,7 +5,7 @@
 namespace sdp {
 namespace {
 
-/// Appends scalars whose tags begin so.
+/// Appends scalars whose tags have this prefix.
 class Scalars {
  public:
   explicit Scalars(std::string_view kind) : prefix_(std::string(kind) + "/") {}
@@ -35,7 +35,7 @@ class Scalars {
     Record::fields(field);
   }
 
-  /// What has no numbers by key.
+  /// Members without a numeric value.
   template <class Other>
   requires(!Listed<Other>) void add(const Other&) {}
 

@@ -9,17 +9,17 @@
 
 namespace sdp {
 
-/// What TensorBoard shows of a record, as KIND/KEY: the fields that its list calls scalars, of lists their
-/// means. What is null or left out in the line is left out.
+/// TensorBoard's scalars of a record, named KIND/KEY: the fields that the record's list marks as scalars; for
+/// lists, their means. Values that are null or not in the line are left out.
 template <class Record>
 std::vector<Scalar> scalars_of(const Record& record);
 
-/// Where the records of a run go: metrics.jsonl, and TensorBoard's event file beside it with the same
+/// Destination of a run's records: metrics.jsonl, and TensorBoard's event file beside it with the same
 /// numbers.
 class RunMetrics {
  public:
-  /// Appends to metrics.jsonl and begins an event file. `steps_done`: of earlier parts of the run; what their
-  /// event files say of later steps is not shown. Throws DataError.
+  /// Appends to metrics.jsonl and begins an event file. `steps_done`: steps of earlier parts of the run;
+  /// TensorBoard drops the later steps in their event files. Throws DataError.
   RunMetrics(const RunFolder& folder, int64_t steps_done)
       : lines_(folder.metrics()), events_(folder.dir, steps_done + 1) {}
 
@@ -31,7 +31,7 @@ class RunMetrics {
     if (!scalars.empty()) events_.append(record.step, scalars);
   }
 
-  /// Of metrics.jsonl, by this object.
+  /// Lines that this object appended to metrics.jsonl.
   int64_t appended_lines() const { return appended_lines_; }
 
  private:

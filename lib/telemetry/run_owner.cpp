@@ -36,7 +36,7 @@ int64_t number_or_zero(const std::string& text) {
   return number;
 }
 
-/// Empty where it cannot be read.
+/// Empty if it cannot be read.
 std::string file_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(in), {});
@@ -50,23 +50,23 @@ std::string link_target(const std::string& path) {
   return std::filesystem::read_symlink(path, ignored).string();
 }
 
-/// Unique where the system does not say it: then nobody's process can be seen.
+/// Unique if the system does not provide it: then no other process counts as visible.
 std::string this_machine() {
   const std::string boot = file_text("/proc/sys/kernel/random/boot_id");
   const std::string namespace_of_pids = link_target("/proc/self/ns/pid");
   return boot.empty() || namespace_of_pids.empty() ? random_id() : boot + " " + namespace_of_pids;
 }
 
-/// What /proc/PID/stat says.
+/// The content of /proc/PID/stat.
 struct ProcessStat {
   char state = '?';
   int64_t start = 0;  ///< clock ticks since boot
 };
 
-/// Nothing where it cannot be read: there is no such process, or it is another user's and hidden.
+/// std::nullopt if it cannot be read: no such process, or it is another user's and hidden.
 std::optional<ProcessStat> process_stat(int64_t pid) {
   const std::string text = file_text(fmt::format("/proc/{}/stat", pid));
-  const size_t name_end = text.rfind(')');  // the name before it may hold anything
+  const size_t name_end = text.rfind(')');  // the process name before it may contain any character
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream rest(text.substr(name_end + 1));
   const std::vector<std::string> fields{std::istream_iterator<std::string>(rest), {}};
@@ -75,7 +75,7 @@ std::optional<ProcessStat> process_stat(int64_t pid) {
   return ProcessStat{.state = fields[0].front(), .start = number_or_zero(fields[kStart])};
 }
 
-/// Whether the process still exists and may write. One that nobody has waited for yet (Z) does not.
+/// Whether the process exists and may still write. A zombie (Z) does not.
 bool exists(const RunOwner& owner) {
   if (kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH) return false;
   const std::optional<ProcessStat> stat = process_stat(owner.pid);
@@ -110,7 +110,7 @@ std::string describe(const RunOwner& owner) {
 }
 
 OwnerState state_of(const RunOwner& owner, const RunOwner& observer) {
-  // SLURM ends a job before it starts it again.
+  // SLURM ends a job before it restarts it.
   if (!owner.job.empty() && owner.job == observer.job && owner.job_restarts < observer.job_restarts)
     return OwnerState::kGone;
   if (owner.machine != observer.machine) return OwnerState::kUnknown;

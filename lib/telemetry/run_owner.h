@@ -1,6 +1,6 @@
 #pragma once
 
-// Who writes a run folder, as its lock file says.
+// The owner of a run folder, as named by its lock file.
 
 #include <cstdint>
 #include <optional>
@@ -11,13 +11,14 @@ namespace sdp {
 /// A process that has locked a run folder.
 struct RunOwner {
   std::string id;       ///< drawn at random for each lock
-  std::string host;     ///< for people
-  std::string machine;  ///< boot and PID namespace: processes that have the same see each other's PIDs
+  std::string host;     ///< for messages only
+  std::string machine;  ///< boot id and PID namespace: processes with the same value see each other's PIDs
   int64_t pid = 0;
-  int64_t process_start = 0;  ///< clock ticks since boot; tells a process from a later one with its PID
-  std::string job;            ///< SLURM_JOB_ID; empty outside of SLURM
-  int64_t job_restarts = 0;   ///< SLURM_RESTART_COUNT
-  std::string since;          ///< UTC, "2026-11-22T18:30:00Z"
+  int64_t process_start =
+      0;            ///< clock ticks since boot; distinguishes a process from a later one with the same PID
+  std::string job;  ///< SLURM_JOB_ID; empty outside of SLURM
+  int64_t job_restarts = 0;  ///< SLURM_RESTART_COUNT
+  std::string since;         ///< UTC, "2026-11-22T18:30:00Z"
 
   bool operator==(const RunOwner&) const = default;
 };
@@ -33,25 +34,25 @@ std::string describe(const RunOwner& owner);
 
 enum class OwnerState {
   kRunning,  ///< its process exists
-  kGone,     ///< its process has ended, or its SLURM job was started again since
-  kUnknown   ///< its processes cannot be seen from here
+  kGone,     ///< its process has ended, or its SLURM job was restarted
+  kUnknown   ///< its process cannot be seen from here
 };
 
-/// Of `owner`, as `observer` sees it.
+/// State of `owner`, as `observer` sees it.
 OwnerState state_of(const RunOwner& owner, const RunOwner& observer);
 
 /// The text of a lock file: a line of JSON whose first key is the heartbeat, a number of fixed width. Only
-/// these digits change while the lock is held.
+/// its digits change while the lock is held.
 std::string lock_text(const RunOwner& owner, int64_t heartbeat);
-/// Digits of the heartbeat in that text; `heartbeat_offset` is where they begin.
+/// Digits of the heartbeat in that text, beginning at `heartbeat_offset`.
 std::string heartbeat_text(int64_t heartbeat);
 size_t heartbeat_offset();
-/// Nothing for what is not such a text, as of a file that is just being written.
+/// std::nullopt if the text is not that of a lock file, for example while the file is being written.
 std::optional<RunOwner> parse_lock_text(const std::string& text);
 
-/// Name of this host; "localhost" where it has none.
+/// Name of this host; "localhost" if it has none.
 std::string host_name();
-/// The time in UTC, "2026-11-22T18:30:00Z".
+/// The current time in UTC, "2026-11-22T18:30:00Z".
 std::string utc_now();
 
 }  // namespace sdp

@@ -12,7 +12,7 @@
 namespace sdp {
 namespace {
 
-/// Adds up what the records say; a time that is not known adds nothing.
+/// Sums the times of the records; an unknown time adds nothing.
 struct SumOfTimes {
   RunTimes times = {};
   int64_t steps_before = 0;
@@ -53,7 +53,7 @@ std::optional<RunSummary> read_summary(const std::filesystem::path& path) {
   try {
     take_fields(summary, json);
   } catch (const RecordError& error) {
-    throw DataError(path.string() + ": not what sdp-train writes there (" + error.what() +
+    throw DataError(path.string() + ": not written by sdp-train (" + error.what() +
                     "). Remove the file; --resume of the run writes it again.");
   }
   return summary;

@@ -1,6 +1,6 @@
 #pragma once
 
-// summary.json: what a run that has reached its end was. A run without it is not at its end.
+// summary.json: totals of a finished run. A run without this file is not finished.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,13 +11,13 @@
 
 namespace sdp {
 
-/// What a run spent its time on, summed over the lines of metrics.jsonl: all parts of a resumed run, without
-/// the steps that it lost when it was cut.
+/// Time spent by a run, summed over the lines of metrics.jsonl: all parts of a resumed run, without steps
+/// that were lost and repeated.
 struct RunTimes {
   double train_s = 0;  ///< steps, without evaluation and saving
   double eval_s = 0;
   double save_s = 0;
-  double data_s = 0;  ///< opening the data sets, once a part
+  double data_s = 0;  ///< opening the data sets, once per part
 
   template <class Field>
   static constexpr void fields(Field& field) {
@@ -31,21 +31,20 @@ struct RunTimes {
 };
 static_assert(lists_every_member<RunTimes>());
 
-/// All 0 where there is no such file. Throws DataError with the number of a line that is not one of the
-/// metrics.
+/// All 0 if the file does not exist. Throws DataError with the number of a line that is not valid.
 RunTimes times_of_run(const std::filesystem::path& metrics);
 
 struct RunSummary {
   int64_t step = 0;         ///< steps done
-  int64_t total_steps = 0;  ///< those the run was to have
+  int64_t total_steps = 0;  ///< planned number of steps
   int64_t samples_per_step = 0;
-  double epochs = 0;  ///< passes over the training set, after train.budget scaled them
+  double epochs = 0;  ///< passes over the training set, after scaling by train.budget
   int64_t processes = 0;
   int64_t threads_per_process = 0;
   std::string device = {};    ///< as the run named it when it began
-  std::string version = {};   ///< of the program
-  int64_t skipped_steps = 0;  ///< train.on_nonfinite: skip; 0 of a run that did not tell
-  RunTimes times = {};        ///< all 0 of a run that did not tell them
+  std::string version = {};   ///< of sdp-train
+  int64_t skipped_steps = 0;  ///< train.on_nonfinite: skip; 0 if the run did not record it
+  RunTimes times = {};        ///< all 0 if the run did not record them
 
   template <class Field>
   static constexpr void fields(Field& field) {
@@ -68,7 +67,7 @@ static_assert(lists_every_member<RunSummary>());
 /// Replaces the file atomically. Throws DataError.
 void write_summary(const std::filesystem::path& path, const RunSummary& summary);
 
-/// Nothing where there is no such file. Throws DataError for one that cannot be read, or that lacks a key.
+/// std::nullopt if the file does not exist. Throws DataError if it cannot be read or lacks a key.
 std::optional<RunSummary> read_summary(const std::filesystem::path& path);
 
 }  // namespace sdp

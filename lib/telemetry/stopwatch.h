@@ -4,7 +4,7 @@
 
 namespace sdp {
 
-/// Time since it was made.
+/// Measures the time since its construction.
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is shown of a piece of work other than training steps: an evaluation, a file that is written.
+// Progress of work other than training steps, such as an evaluation or the writing of a file.
 
 #include <cstdint>
 #include <string>
@@ -12,33 +12,33 @@ namespace sdp {
 
 struct WorkState {
   std::string name;       ///< "evaluating the full model"
-  std::string unit = {};  ///< of the parts, "batches"; empty: only their share is shown
+  std::string unit = {};  ///< unit of the parts, "batches"; empty: only the percentage is shown
   int64_t done = 0;
   int64_t total = 0;
   double elapsed_s = 0;
 };
 
-/// One line of at most `columns` characters: bar, percent, name, parts done, time left by the pace so far.
-/// Where there is too little room, the bar goes first, then parts done, time left, name.
+/// One line of at most `columns` characters: bar, percentage, name, parts done, time left at the average
+/// pace. If the line is too long, fields are dropped in this order: bar, parts done, time left, name.
 std::string format_work(const WorkState& state, int columns);
 
 /// The same as a line of a log: "NAME: 36/80 batches  45% ETA 12.3 s".
 std::string format_work_line(const WorkState& state);
 
-/// Shows a piece of work while it goes on. Work that is over soon is not shown: on a terminal its line is
-/// first drawn after 2 s, and removed at the end; elsewhere a line is printed after 10 s and every 10 s.
+/// Shows the progress of a piece of work. Short work is not shown: a terminal shows the line after 2 s and
+/// erases it at the end; otherwise a line is printed after 10 s and then every 10 s.
 class Work {
  public:
   using Clock = ProgressLine::Clock;
 
-  /// The work begins. The line must outlive it.
+  /// Starts the work. The line must outlive it.
   Work(ProgressLine& line, std::string name, std::string unit = "", Clock::time_point now = Clock::now());
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
   void update(int64_t done, int64_t total, Clock::time_point now = Clock::now());
-  /// Calls update(). This must outlive it.
+  /// Calls update(). This object must outlive the returned function.
   OnProgress on_progress();
 
  private:

@@ -14,16 +14,16 @@ namespace sdp {
 
 /// What was not finite in a step.
 struct NonfiniteStep {
-  std::vector<size_t> slots;            ///< with such a loss: number over all processes, in order of rank
-  std::vector<int64_t> gradient_ranks;  ///< whose share of the averaged gradients was
+  std::vector<size_t> slots;  ///< slots with a non-finite loss, numbered over all processes in rank order
+  std::vector<int64_t> gradient_ranks;  ///< ranks whose shard of the averaged gradients is not finite
 };
 
 /// Collective: one all-gather of [local slots + 1] fp64. `losses`: [local slots], fp64, on the communicator's
-/// device. The same on all processes; nothing where all is finite.
+/// device. Returns the same on all processes; std::nullopt if everything is finite.
 std::optional<NonfiniteStep> find_nonfinite(Communicator& comm, const at::Tensor& losses,
                                             bool gradients_are_finite);
 
-/// BatchNorm statistics of a process's slots, to be put back where a step is not applied.
+/// BatchNorm statistics of a process's slots, restored if a step is not applied.
 class BufferBackup {
  public:
   explicit BufferBackup(const ParameterStore& store);

@@ -14,7 +14,7 @@
 namespace sdp {
 namespace {
 
-/// Its first line, without the stack.
+/// The first line of the message, without the stack trace.
 std::string reason_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   const std::string text = of_torch ? of_torch->what_without_backtrace() : error.what();
@@ -33,7 +33,7 @@ std::string kinds_text(const MemoryByKind& memory) {
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) || dynamic_cast<const std::bad_alloc*>(&error))
     return true;
-  // LibTorch's CPU allocator has no type of its own for it.
+  // LibTorch's CPU allocator has no exception type of its own for this.
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   return of_torch &&
          std::string(of_torch->what_without_backtrace()).find("can't allocate memory") != std::string::npos;
@@ -45,12 +45,13 @@ std::string describe_out_of_memory(const std::exception& error, const Experiment
                                    .peak(cost_of(experiment, process), process);
   const MemoryByKind most = allocated_at_peak();
   return fmt::format(
-      "Rank {} is out of memory on {} of {}: {}. Its tensors took {} at most ({}); the plan says {} at the "
-      "peak of a step, without what the device's libraries take. A smaller train.batch_size_per_worker with "
+      "Rank {} is out of memory on {} of {}: {}. Its tensors reached {} ({}); the plan predicts {} at the "
+      "peak of a step, without the device libraries' workspace. To reduce memory, use a smaller "
+      "train.batch_size_per_worker with "
       "more "
-      "train.accumulate_steps, train.checkpoint_activations: true, a lower subnetwork.coverage, or fewer "
+      "train.accumulate_steps, train.checkpoint_activations: true, a lower subnetwork.coverage or fewer "
       "workers per "
-      "process need less; `sdp-train plan` says how much.",
+      "process; `sdp-train plan` prints the memory.",
       process, device_name(device), format_bytes(device_memory_bytes(device)), reason_of(error),
       format_bytes(most.total()), kinds_text(most), format_bytes(planned.total()));
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The error that users of large models see most: what did not fit, and what needs less.
+// The out-of-memory message: what did not fit, and which settings reduce memory.
 
 #include <c10/core/Device.h>
 
@@ -12,11 +12,11 @@
 
 namespace sdp {
 
-/// Whether an allocation of a tensor failed, on the device or on the host.
+/// Whether the error is a failed tensor allocation, on the device or on the host.
 bool is_out_of_memory(const std::exception& error);
 
-/// For the user: what rank `process` could not allocate, what its tensors took at most and by kind, what the
-/// plan says, and what needs less memory.
+/// Message for the user: what rank `process` could not allocate, the peak of its tensors in total and by
+/// kind, what the plan predicts, and which settings reduce memory.
 std::string describe_out_of_memory(const std::exception& error, const Experiment& experiment, int process,
                                    c10::Device device);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What each process tells the others of the steps since the last line of the metrics.
+// What each process reports to the others about the steps since the last line of the metrics.
 
 #include <type_traits>
 #include <vector>
@@ -10,16 +10,16 @@
 
 namespace sdp {
 
-/// Travels as its bytes, so that a new member needs no more than its value: members are numbers of 8 bytes.
+/// Sent as raw bytes, so that a new member needs no serialization code: every member is 8 bytes wide.
 struct ProcessReport {
-  int64_t save_is_due = 0;  ///< 1: checkpoint.every_minutes have passed; rank 0's counts
-  // Of exchanges, over the interval.
+  int64_t save_is_due = 0;  ///< 1: checkpoint.every_minutes have passed; only rank 0's value is used
+  // Exchange times, summed over the interval.
   double in_flight_ms = 0;
   double waited_ms = 0;
-  // Over the interval, too: images in the class of their label, of those that were counted.
+  // Also summed over the interval: correctly classified images, and images counted.
   int64_t correct = 0;
   int64_t counted = 0;
-  // Of a step.
+  // Averages per step.
   ProcessRecord of_process = {};
   ExchangeRecord exchange = {};
   TimeRecord times = {};
@@ -27,7 +27,7 @@ struct ProcessReport {
 };
 static_assert(std::is_trivially_copyable_v<ProcessReport> && sizeof(ProcessReport) % sizeof(double) == 0);
 
-/// Every process's report and its losses, [k] of fp64 on the communicator's device, in order of rank.
+/// Reports and losses of all processes in rank order. `losses`: [k] fp64 on the communicator's device.
 /// Collective.
 struct GatheredReports {
   std::vector<ProcessReport> processes;
@@ -35,7 +35,7 @@ struct GatheredReports {
 };
 GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::Tensor& losses);
 
-/// Fills what the record says of all processes.
+/// Sets the fields of the record that combine all processes.
 void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processes);
 
 }  // namespace sdp

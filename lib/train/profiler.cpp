@@ -25,7 +25,7 @@ StepProfiler::~StepProfiler() {
   try {
     write();
   } catch (const std::exception&) {
-    // A run that ends early has no other use for it.
+    // A run that ends early has no other use for the trace.
   }
 }
 
@@ -46,7 +46,7 @@ void StepProfiler::after_step(int64_t step) {
 
 void StepProfiler::write() {
   if (!std::exchange(is_recording_, false)) return;
-  synchronize(device_);  // the last kernels are part of it
+  synchronize(device_);  // include the last kernels
   profiler::disableProfiler()->save(file_.string());
 }
 

@@ -7,12 +7,12 @@
 
 namespace sdp {
 
-/// Records some steps of this process: every operator, and on CUDA every kernel and exchange, in Chrome's
+/// Records some steps of this process: every operator and, on CUDA, every kernel and exchange, in Chrome's
 /// trace format (chrome://tracing, ui.perfetto.dev).
 class StepProfiler {
  public:
-  /// Records `steps` steps from the fourth step after `first_step` on, when caches and allocators have
-  /// settled; 0: none. The file is written when the last of them is done, or the profiler goes.
+  /// Records `steps` steps, beginning with the fourth after `first_step`, when caches and allocators have
+  /// settled; 0: none. The file is written after the last of them, or on destruction.
   StepProfiler(int64_t first_step, int64_t steps, c10::Device device, std::filesystem::path file);
   ~StepProfiler();
   StepProfiler(const StepProfiler&) = delete;

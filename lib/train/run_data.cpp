@@ -10,7 +10,7 @@
 namespace sdp {
 namespace {
 
-/// Rank 0 first where it saves the list of the images, so that the others find it.
+/// Rank 0 goes first if it saves the list of images, so that the other ranks find it.
 std::unique_ptr<Dataset> open_in_turn(const ExperimentSpec& spec, Split split, Communicator& comm,
                                       ProgressLine& line) {
   const auto open = [&] { return open_split(spec, split, line); };
@@ -24,7 +24,7 @@ std::unique_ptr<Dataset> open_in_turn(const ExperimentSpec& spec, Split split, C
   try {
     dataset = open();
   } catch (...) {
-    error = std::current_exception();  // which the others find by themselves
+    error = std::current_exception();  // the other ranks meet the same error themselves
   }
   comm.barrier();
   if (error) std::rethrow_exception(error);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The data sets of a run, opened by all of its processes.
+// The data sets of a run, opened by all its processes.
 
 #include <memory>
 
@@ -14,13 +14,13 @@ namespace sdp {
 struct RunData {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> test;
-  double open_s = 0;  ///< time that opening both took
+  double open_s = 0;  ///< time to open both data sets
 };
 
-/// Collective: for ImageNet rank 0 opens them first. Throws what open_dataset() throws.
+/// Collective: for ImageNet, rank 0 opens them first. Throws the errors of open_dataset().
 RunData open_run_data(const ExperimentSpec& spec, Communicator& comm, ProgressLine& line);
 
-/// The same of one split in a process of its own.
+/// Opens one split in a single process.
 std::unique_ptr<Dataset> open_split(const ExperimentSpec& spec, Split split, ProgressLine& line);
 
 }  // namespace sdp

@@ -21,7 +21,7 @@ std::string range_text(const std::vector<double>& values, Format format) {
   return fmt::format("{} to {}", format(*low), format(*high));
 }
 
-/// What the corrections are, for a figure without them.
+/// Names the corrections of the evaluation.
 std::string corrections_text(const EvalRecord& record) {
   const std::string scale = fmt::format("branch scale {:.4g}", record.branch_scale);
   if (record.recalibrated_batches == 0) return scale;
@@ -32,8 +32,8 @@ std::string loss_text(double loss) {
   return fmt::format("{:.4f}", loss);
 }
 
-/// Where a single subnetwork is better than the assembled model on the same samples: by perplexity or by
-/// accuracy, whichever the model is judged by. Otherwise empty.
+/// If a single subnetwork is better than the assembled model on the same samples (by perplexity for language
+/// models, else by accuracy), a line that says so; otherwise empty.
 std::string better_subnetwork_text(const EvalRecord& record) {
   const bool by_loss = record.is_of_tokens();
   const std::vector<double>& values = by_loss ? record.subnetwork_loss : record.subnetwork_accuracy;
@@ -45,7 +45,7 @@ std::string better_subnetwork_text(const EvalRecord& record) {
   if (by_loss ? *best >= assembled : *best <= assembled) return "";
   const auto text = by_loss ? loss_text : format_percent;
   return fmt::format(
-      "\nthe subnetwork of worker {} alone is better than the assembled model: {} {} against {} on the same "
+      "\nworker {}'s subnetwork is better than the assembled model: {} {} compared with {} on the same "
       "{} "
       "samples",
       best - values.begin(), by_loss ? "loss" : "accuracy", text(*best), text(assembled),
@@ -81,8 +81,9 @@ std::string of_tokens(const EvalRecord& record) {
 std::string describe(const EvalRecord& record) {
   std::string text = fmt::format("step {}: assembled full model: {}", record.step,
                                  record.is_of_tokens() ? of_tokens(record) : of_images(record));
-  if (record.samples < record.test_samples)
-    text += fmt::format("; on {} of {} test samples", record.samples, record.test_samples);
+  if (record.on_training_data || record.samples < record.test_samples)
+    text += fmt::format("; on {} of {} {} samples", record.samples, record.test_samples,
+                        record.on_training_data ? "training" : "test");
   if (record.skipped_samples > 0) text += fmt::format("; without {} damaged images", record.skipped_samples);
   if (record.branch_scale_trial)
     text += fmt::format("\n{}", describe(*record.branch_scale_trial, record.branch_scale));
@@ -91,9 +92,10 @@ std::string describe(const EvalRecord& record) {
 
 std::string describe(const BranchScaleTrial& trial, double branch_scale) {
   return fmt::format(
-      "branch scale {:.4g} (eval.branch_scale: auto): on {} training samples the loss is {:.4f} with "
+      "branch scale {:.4g} (eval.branch_scale: auto): the loss on {} training samples is {:.4f} with branch "
+      "scale "
       "survival and "
-      "{:.4f} with none",
+      "{:.4f} with branch scale none",
       branch_scale, trial.samples, trial.loss_survival, trial.loss_none);
 }
 
@@ -106,9 +108,10 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
                                    : fmt::format(", {} nodes of {} (placement {}),", nodes.nodes(),
                                                  nodes.processes_per_node, name_of(nodes.placement));
   return fmt::format(
-      "{}: {} parameters, {} workers of coverage {}/{} ({} construction, {} masking), {} FLOPs of the full "
+      "{}: {} parameters, {} workers, coverage {}/{} ({} construction, {} masking), {} of the FLOPs of the "
+      "full "
       "model\n"
-      "{} process{}{} on {}, {} worker{} each, {} replica{}, {}",
+      "{} process{}{} on {}, {} worker{} per process, {} replica{}, {}",
       plan.layout.name, format_count(static_cast<double>(plan.layout.parameter_count())), plan.workers,
       plan.owners_per_unit, plan.workers, name_of(plan.construction), name_of(plan.masking),
       format_percent(flops_share(plan)), placement.processes, placement.processes == 1 ? "" : "es", on_nodes,
@@ -130,7 +133,7 @@ std::optional<std::string> slow_data_warning(double step_ms, double wait_ms, con
   constexpr double kMostWaiting = 0.2;
   if (wait_ms < kMostWaiting * step_ms) return std::nullopt;
   return fmt::format(
-      "the data is the bottleneck: of a step's {:.1f} ms, {:.1f} ms are waited for batches. Raise "
+      "the data is the bottleneck: each step of {:.1f} ms waits {:.1f} ms for batches. Raise "
       "data.loader_threads ({}), or data.prefetch_batches ({}) if only some steps wait.",
       step_ms, wait_ms, data.loader_threads, data.prefetch_batches);
 }

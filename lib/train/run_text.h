@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run and its plan look like in words.
+// Log messages about a run, its plan and its evaluations.
 
 #include <optional>
 #include <string>
@@ -10,21 +10,21 @@
 
 namespace sdp {
 
-/// The assembled model's accuracy and loss, what they are without corrections, those of the single
-/// subnetworks, and how much of the test set that is where it is not all of it. Of a language model: loss and
-/// perplexity. On lines of their own how the branch scale was chosen, and a subnetwork that is better than
-/// the assembled model.
+/// The assembled model's accuracy and loss, with and without corrections, those of the single subnetworks,
+/// and the evaluated part of the test set if it is not all of it. For language models: loss and perplexity.
+/// Separate lines say how the branch scale was chosen, and whether a subnetwork is better than the assembled
+/// model.
 std::string describe(const EvalRecord& record);
-/// One line: losses with either branch scale, and which one was taken.
+/// One line: the losses with both branch scales, and which one was chosen.
 std::string describe(const BranchScaleTrial& trial, double branch_scale);
 
-/// A few lines at the start of a run: model, workers, coverage, processes, device.
+/// A few lines printed at the start of a run: model, workers, coverage, processes, device.
 std::string describe_start(const Experiment& experiment, const std::string& device);
 
-/// Steps, epochs and where they come from.
+/// Number of steps and epochs, and how they follow from the budget.
 std::string describe_length(const Experiment& experiment, const RunSteps& steps);
 
-/// What to say where a step waits for its batches for a fifth of its time or more; nothing where it does not.
+/// A warning if steps wait for their batches for a fifth of their time or more; otherwise std::nullopt.
 std::optional<std::string> slow_data_warning(double step_ms, double wait_ms, const DataSpec& data);
 
 }  // namespace sdp

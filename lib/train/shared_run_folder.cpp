@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kPoll{200};
 
-/// Rank 0's lock as the others learn of it: the lock's id, or the error with which all end.
+/// The outcome of rank 0's locking, for the other ranks: the lock's id, or the error to throw on all ranks.
 std::string locked_by_rank_0(SharedRunFolder& run, const std::function<std::unique_ptr<RunLock>()>& lock) {
   nlohmann::json outcome;
   try {
@@ -29,7 +29,7 @@ std::string locked_by_rank_0(SharedRunFolder& run, const std::function<std::uniq
   return outcome.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
 }
 
-/// Opening a folder makes NFS ask again what is in it.
+/// Opening a folder makes an NFS client read its entries again.
 void look_anew(const fs::path& folder) {
   std::error_code ignored;
   (void)fs::directory_iterator(folder.parent_path(), ignored);
@@ -43,7 +43,7 @@ bool sees_lock(const fs::path& folder, const std::string& id, std::chrono::milli
       const std::optional<RunOwner> owner = lock_owner(folder);
       if (owner && owner->id == id) return true;
     } catch (const DataError&) {
-      // what cannot be read is not seen
+      // an unreadable lock counts as not visible
     }
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kPoll);
@@ -88,10 +88,10 @@ SharedRunFolder share_run_folder(Communicator& comm, const RunFolder& folder, co
   }
   if (!blind.empty())
     throw UsageError(fmt::format(
-        "output.dir: the run folder {} of rank 0 on host {} is not there for {}. All processes "
-        "write their part of a "
-        "checkpoint into it: set output.dir to a folder that all of them see, or start them in "
-        "the same folder.",
+        "output.dir: rank 0's run folder {} on host {} is not visible to {}. All processes "
+        "write their parts of a "
+        "checkpoint into it: set output.dir to a folder that all of them share, or start them in "
+        "the same working directory.",
         first.at("folder").get<std::string>(), first.at("host").get<std::string>(), text_of(blind)));
   return run;
 }

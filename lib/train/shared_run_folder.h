@@ -1,7 +1,7 @@
 #pragma once
 
-// The run folder of several processes, perhaps on several hosts: rank 0 locks it, and all make sure that it
-// is the same one before they train for hours.
+// The run folder shared by the processes of a run, possibly on several hosts. Rank 0 locks it; all processes
+// check that they see the same folder before training starts.
 
 #include <chrono>
 #include <functional>
@@ -26,13 +26,13 @@ struct SharedRunFolder {
   std::vector<ProcessPlace> processes;  ///< [W], by rank
 };
 
-/// How long a host may take to see a file that another one has made: NFS remembers for up to 30 s that a name
-/// was not there.
+/// How long a host may take to see a file created by another host: NFS clients cache for up to 30 s that a
+/// name does not exist.
 inline constexpr std::chrono::seconds kVisibleAfter{40};
 
-/// Collective. Rank 0 calls `lock`; its usage and data errors are thrown on every rank. Then every process
-/// reads the lock file in its own `folder`. Throws UsageError on every rank that names the hosts which do not
-/// see rank 0's, those of rank 0's host at once, others after `visible_after`.
+/// Collective. Rank 0 calls `lock`; its usage and data errors are thrown on every rank. Every process then
+/// reads the lock file in its own `folder`. Throws UsageError on every rank, naming the hosts that do not see
+/// rank 0's folder: immediately for rank 0's own host, after `visible_after` for others.
 SharedRunFolder share_run_folder(Communicator& comm, const RunFolder& folder, const ProcessPlace& mine,
                                  const std::function<std::unique_ptr<RunLock>()>& lock,
                                  std::chrono::milliseconds visible_after = kVisibleAfter);

@@ -6,7 +6,7 @@ namespace sdp {
 
 void StepClock::enter(std::optional<StepPart> part) {
   if (!device_.is_cpu()) {
-    read_marks();  // so that they do not pile up between the lines of the metrics
+    read_marks();  // so that marks do not pile up between two lines of the metrics
     c10::Event event(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
     event.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
     marks_.push_back({part, std::move(event)});
@@ -27,7 +27,7 @@ void StepClock::add(std::optional<StepPart> part, double ms) {
   if (part) totals_ms_[static_cast<size_t>(*part)] += ms;
 }
 
-/// Those whose end the device is past.
+/// Reads the marks that the device has passed.
 void StepClock::read_marks() {
   for (; marks_.size() > 1 && marks_[1].event.query(); marks_.pop_front())
     if (marks_[0].part) add(marks_[0].part, marks_[0].event.elapsedTime(marks_[1].event));

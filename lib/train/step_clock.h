@@ -1,6 +1,6 @@
 #pragma once
 
-// What the parts of a step take.
+// Time spent in each part of a step.
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -14,21 +14,21 @@ namespace sdp {
 
 enum class StepPart { kForward, kBackward, kOptimizer };
 
-/// On a CPU by the host's clock. On CUDA the host is ahead of the device, so that events are put into its
-/// stream, which neither side waits for; they are read when the device is past them. Who wants the sums of
-/// all that was given to the device synchronizes with it first, as the trainer does at the logging interval
-/// anyway.
+/// On a CPU, measured with the host's clock. On CUDA the host runs ahead of the device, so the clock records
+/// events in the device's stream. Neither side waits for them; they are read once the device has passed them.
+/// For totals that include all queued work, synchronize with the device first, as the trainer does at every
+/// logging interval.
 class StepClock {
  public:
   explicit StepClock(c10::Device device) : device_(device) {}
 
-  /// What comes from now on is of this part, or of none.
+  /// Time from now on counts toward this part, or toward none.
   void enter(std::optional<StepPart> part);
-  /// Since the clock was made; on CUDA what the device is done with.
+  /// Total since construction; on CUDA, of the work that the device has finished.
   double total_ms(StepPart part);
 
  private:
-  /// On CUDA: here the part began.
+  /// CUDA only: the point in the stream where the part began.
   struct Mark {
     std::optional<StepPart> part;
     c10::Event event;
@@ -38,7 +38,7 @@ class StepClock {
 
   c10::Device device_;
   std::array<double, 3> totals_ms_ = {};  ///< by StepPart
-  // On a CPU the part under way.
+  // CPU only: the current part.
   std::optional<StepPart> part_;
   std::chrono::steady_clock::time_point began_ = {};
   std::deque<Mark> marks_;

@@ -29,8 +29,8 @@ TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator&
   if (experiment.spec.train.on_nonfinite == OnNonfinite::kSkip) backup_.emplace(store);
 }
 
-/// Source of a pass's dropout, a function of what the pass is and not of where it runs. None where nothing is
-/// dropped.
+/// Generator for a pass's dropout, seeded by the pass and not by the process that runs it. std::nullopt if
+/// nothing is dropped.
 std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch, size_t local_slot) {
   const ModelSpec& model = experiment_.spec.model;
   if (model.dropout == 0 && model.stochastic_depth == 0) return std::nullopt;
@@ -50,9 +50,9 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
                     .correct = at::zeros({}, at::TensorOptions(at::kLong).device(device_))};
   if (backup_) backup_->take();
 
-  // 1. Forward and backward of every local subnetwork, each on mini-batches of its own.
-  // New values of the step before come in while the first forward pass goes on, and gradients go out during
-  // the last backward pass.
+  // 1. Forward and backward of every local subnetwork, each on its own micro-batches. The all-gather of the
+  // previous step's parameters overlaps the first forward pass; the reduce-scatter of gradients overlaps the
+  // last backward pass.
   for (int64_t micro_batch = 0; micro_batch < train.accumulate_steps; ++micro_batch) {
     for (size_t slot = 0; slot < models_.size(); ++slot) {
       const bool is_reduced =
@@ -81,7 +81,7 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
     }
   }
 
-  // 2. Average every gradient over the workers that own it, as far as that is not done.
+  // 2. Finish averaging every gradient over the workers that own it.
   engine_.reduce();
 
   if (backup_) {
@@ -93,12 +93,12 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
     }
   }
 
-  // 3. Update this process's share.
+  // 3. Update this process's shard.
   clock_.enter(StepPart::kOptimizer);
   engine_.step(lr);
   clock_.enter(std::nullopt);
 
-  // 4. Begin to give the new values to all others that have them.
+  // 4. Begin the all-gather of the updated parameters.
   engine_.gather_values();
   return result;
 }

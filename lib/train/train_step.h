@@ -21,31 +21,31 @@
 
 namespace sdp {
 
-/// How the samples of the experiment's steps are dealt out.
+/// How the samples of a step are divided into batches.
 BatchGeometry batch_geometry(const ExperimentSpec& spec);
 
 struct StepResult {
-  at::Tensor losses;  ///< of the slots, averaged over the micro-batches: [local slots], fp64, on the device
-  /// Images in the class of their label, of those that were counted (train/loss.h): one int64 on the device.
+  at::Tensor losses;  ///< per slot, averaged over the micro-batches: [local slots], fp64, on the device
+  /// Correctly classified images among those counted (train/loss.h): one int64 on the device.
   at::Tensor correct;
   int64_t counted = 0;
-  /// With train.on_nonfinite: skip, of a step that was not applied: values, optimizer state and BatchNorm
-  /// statistics are those before it. The same on all processes.
+  /// Set if the step was not applied (train.on_nonfinite: skip): parameters, optimizer state and BatchNorm
+  /// statistics are unchanged. The same on all processes.
   std::optional<NonfiniteStep> nonfinite = {};
 };
 
 class TrainStep {
  public:
-  /// Makes the models of the engine's local slots. The arguments must outlive it.
+  /// Builds the models of the engine's local slots. The arguments must outlive it.
   TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm);
 
-  /// Asks for one batch of each micro-batch and slot, in that order.
+  /// Calls `next_batch` once per micro-batch and slot, in that order.
   StepResult run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch);
 
-  /// Of all steps so far.
+  /// Times of all steps so far.
   StepClock& clock() { return clock_; }
 
-  /// One for each local slot.
+  /// One per local slot.
   const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
 
  private:
@@ -56,7 +56,7 @@ class TrainStep {
   Communicator& comm_;
   const at::Device device_;
   std::optional<BufferBackup> backup_;  ///< with train.on_nonfinite: skip
-  at::Generator generator_;             ///< of dropout and stochastic depth
+  at::Generator generator_;             ///< for dropout and stochastic depth
   std::vector<std::unique_ptr<Model>> models_;
   StepClock clock_;
 };

@@ -1,16 +1,18 @@
 #include "train/trainer.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <filesystem>
 
-#include "checkpoint/resumed_run.h"
+#include "checkpoint/checkpointing.h"
 #include "device/device.h"
-#include "experiment/spec/resume.h"
+#include "device/version.h"
 #include "forecast/device_profile.h"
+#include "telemetry/run_summary.h"
 #include "telemetry/stopwatch.h"
 #include "telemetry/work.h"
+#include "train/nonfinite_text.h"
 #include "train/run_text.h"
 
 namespace sdp {
@@ -20,12 +22,34 @@ std::string text_of(const DataIdentity& identity) {
   return fmt::format("{} samples, hash {}", identity.samples, identity.hash);
 }
 
-/// Of a process's device. With Gloo several processes may share a GPU, of which each has less than the data
-/// sheet says.
-std::optional<double> peak_flops_per_s(const ExperimentSpec& spec, const Communicator& comm) {
+/// The peak of all processes' devices together; none where that of one is unknown. With Gloo several
+/// processes may share a GPU, and each then has less than the data sheet states. Collective.
+std::optional<double> peak_flops_per_s(const ExperimentSpec& spec, Communicator& comm) {
   const bool has_own_device = comm.size() == 1 || comm.is_stream_ordered();
-  if (!has_own_device) return std::nullopt;
-  return data_sheet_flops_per_s(gpu_name(comm.device()), spec.train.precision);
+  const std::optional<double> mine =
+      has_own_device ? data_sheet_flops_per_s(gpu_name(comm.device()), spec.train.precision) : std::nullopt;
+  double sum = 0;
+  for (const std::string& peak : comm.all_gather_strings(mine ? std::to_string(*mine) : "")) {
+    if (peak.empty()) return std::nullopt;
+    sum += std::stod(peak);
+  }
+  return sum;
+}
+
+/// Training FLOPs per sample by the plan, without recomputation (train.checkpoint_activations). The mean over
+/// workers, as each worker has the same number of samples per step.
+double flops_per_sample(const SubnetPlan& plan) {
+  double flops = 0;
+  for (int worker = 0; worker < plan.workers; ++worker)
+    flops += plan.worker_flops(worker);
+  return flops / plan.workers;
+}
+
+RunDataIdentity identity_of(const RunData& data, Communicator& comm) {
+  RunDataIdentity identity{.train = data.train->identity(), .test = data.test->identity()};
+  check_same_everywhere(comm, "The training data", text_of(identity.train));
+  check_same_everywhere(comm, "The test data", text_of(identity.test));
+  return identity;
 }
 
 }  // namespace
@@ -36,149 +60,50 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       comm_(comm),
       run_(run),
       folder_(run.folder),
-      log_(std::move(log)),
-      threads_(run.processes.at(static_cast<size_t>(comm.rank())).threads),
-      line_(comm.rank() == 0 ? STDOUT_FILENO : -1),
-      progress_(line_, experiment.spec.train.log_every_steps),
-      data_(open_run_data(experiment.spec, comm, line_)),
-      peak_flops_per_s_(peak_flops_per_s(experiment.spec, comm)),
+      console_(std::move(log), comm.rank(), experiment.spec.train.log_every_steps),
+      data_(open_run_data(experiment.spec, comm, console_.line())),
+      data_identity_(identity_of(data_, comm)),
       train_source_(*data_.train, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
-      training_data_(data_.train->identity()),
-      test_data_(data_.test->identity()),
       steps_(run_steps(experiment, data_.train->size())),
+      flops_per_sample_(flops_per_sample(experiment.plan)),
+      peak_flops_per_s_(peak_flops_per_s(experiment.spec, comm)),
       save_timer_(experiment.spec.checkpoint.every_minutes, SaveTimer::Clock::now()),
-      engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm) {
-  check_same_everywhere(comm, "The training data", text_of(training_data_));
-  check_same_everywhere(comm, "The test data", text_of(test_data_));
-  start_fresh_or_resume(resume);
-  train_step_ = std::make_unique<TrainStep>(experiment, engine_, comm);
-  if (has_steps()) feed_ = train_source_.training(batches_of_process());
+      engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),
+      start_(start_run({experiment, steps_, folder_, data_identity_, threads()}, engine_, comm, console_,
+                       resume)),
+      train_step_(experiment, engine_, comm),
+      feed_(has_steps() ? train_source_.training(batches_of_process()) : nullptr),
+      interval_(engine_, train_step_, feed_.get(), comm.device()),
+      profiler_(start_.step, experiment.spec.train.profile_steps, comm.device(),
+                folder_.profile(comm.rank())),
+      saved_step_(start_.is_resumed ? start_.step : -1),
+      skipped_steps_(start_.skipped_steps) {
   if (comm.rank() == 0) {
-    description_ = describe_run(experiment, history_);
-    log_.info(describe_length(experiment, steps_));
-    for (const Dataset* data : {data_.train.get(), data_.test.get()})
-      if (const std::string note = data->note(); !note.empty()) log_.warn(note);
-    if (train_source_.is_resident()) log_.info("images are kept and augmented on the device (data.location)");
-    if (steps_.length.warmup_steps >= steps_.length.total_steps)
-      log_.warn(fmt::format(
-          "the warm-up of {} steps is as long as the run of {}: the peak learning rate is not reached",
-          steps_.length.warmup_steps, steps_.length.total_steps));
-    if (!has_work()) return;
-    metrics_ = std::make_unique<RunMetrics>(folder_, first_step_);
-    metrics_->append(start_record());
-    if (experiment.spec.output.trace) trace_ = std::make_unique<JsonLines>(folder_.trace());
+    description_ = describe_run(experiment, start_.history);
+    tell_start();
   }
+  if (!has_work()) return;
+  if (comm.rank() == 0) {
+    metrics_ = std::make_unique<RunMetrics>(folder_, start_.step);
+    metrics_->append(start_record());
+  }
+  if (experiment.spec.output.trace) trace_.emplace(experiment, folder_, comm);
 }
 
 Trainer::~Trainer() = default;
 
-/// As rank 0 finds it, which verifies the checkpoint. Collective.
-std::optional<int64_t> Trainer::step_to_resume_from(Resume resume) {
-  check_same_everywhere(comm_, "The checkpoint to start from (--resume)",
-                        std::to_string(static_cast<int>(resume)));
-  if (resume == Resume::kNo) return std::nullopt;
-  const CheckpointStore store(folder_.dir);
-  std::string found;
-  if (comm_.rank() == 0) {
-    Work work(line_, "verifying the checkpoint");
-    std::optional<int64_t> step;
-    if (resume == Resume::kLatestGood) {
-      step = store.latest_good_step(
-          /*verify_hashes=*/true, [&](const std::string& what) { warn("passed over " + what); },
-          work.on_progress());
-    } else {
-      step = store.latest_step();
-      if (step) store.read(*step, /*verify_hashes=*/true, work.on_progress());
-    }
-    if (step) found = std::to_string(*step);
-  }
-  found = comm_.all_gather_strings(found).front();
-  return found.empty() ? std::nullopt : std::optional<int64_t>(std::stoll(found));
-}
-
-void Trainer::start_fresh_or_resume(Resume resume) {
-  const std::optional<int64_t> step = step_to_resume_from(resume);
-  std::optional<CheckpointReader> reader;
-  if (step) reader.emplace(folder_.dir, step, /*verify_hashes=*/false);
-  check_same_everywhere(comm_, "The checkpoint to start from", reader ? reader->identity() : "none");
-  if (reader) {
-    for (const std::string& warning : check_data(reader->manifest(), training_data_, test_data_))
-      if (comm_.rank() == 0) log_.warn(warning);
-    restore(*reader, experiment_, engine_);
-    first_step_ = saved_step_ = reader->manifest().step;
-    skipped_steps_ = reader->manifest().skipped_steps;
-    imported_batch_norm_updates_ = reader->manifest().imported_batch_norm_updates;
-    if (comm_.rank() == 0) {
-      if (has_steps())
-        log_.info(fmt::format("resuming at step {} of {}", first_step_, steps_.length.total_steps));
-      const Manifest& manifest = reader->manifest();
-      const bool differs = manifest.processes != comm_.size() || manifest.threads != threads_;
-      if (first_step_ > 0 && differs)
-        log_.warn(
-            fmt::format("the checkpoint was made by {} processes of {} threads, this run has {} of {}: "
-                        "results agree up to rounding, not bit for bit",
-                        manifest.processes, manifest.threads, comm_.size(), threads_));
-    }
-  } else {
-    engine_.initialize(static_cast<uint64_t>(experiment_.spec.seed));
-  }
-  owes_evaluation_ = reader && owes_evaluation();
-  if (comm_.rank() == 0 && has_work()) {
-    take_history(step);
-    cut_back_metrics(reader ? &reader->manifest() : nullptr);
-    if (has_steps()) std::filesystem::remove(folder_.summary());
-  }
-}
-
-/// Continues the history of the checkpoint, or begins one, and tells what of the spec has changed.
-void Trainer::take_history(std::optional<int64_t> step) {
-  std::vector<SpecChange> changes;
-  history_ = new_history();
-  if (step) {
-    const CheckpointStore store(folder_.dir);
-    SavedRun saved = read_saved_run(store, *step);
-    for (const std::string& warning : check_resumable(saved.spec, experiment_.spec))
-      log_.warn(warning);
-    changes = changes_between(saved.spec, experiment_.spec);
-    history_ = std::move(saved.history);
-    checkpoint_ = store.folder(*step).filename().string();
-  }
-  continue_history(history_, first_step_, changes, {training_data_.samples, training_data_.hash},
-                   {test_data_.samples, test_data_.hash});
-}
-
-bool Trainer::evaluation_is_due(int64_t done) const {
-  return done == steps_.length.total_steps || is_due(steps_.eval_every_steps, done);
-}
-
-bool Trainer::owes_evaluation() {
-  if (first_step_ == 0 || !evaluation_is_due(first_step_)) return false;
-  const bool owes = comm_.rank() == 0 && !find_evaluation(folder_.metrics(), first_step_);
-  return !comm_.all_gather_strings(owes ? "owes" : "").front().empty();
-}
-
-/// What was recorded after the checkpoint goes; what should be there and is not is told.
-void Trainer::cut_back_metrics(const Manifest* saved) {
-  const int64_t last_step = saved ? saved->step : -1;
-  kept_metrics_lines_ = cut_back(folder_.metrics(), last_step);
-  cut_back(folder_.trace(), last_step);
-  if (saved && kept_metrics_lines_ < saved->metrics_lines)
-    log_.warn(
-        fmt::format("{} has {} lines up to step {}, but had {} when that checkpoint was saved: reports and "
-                    "the summary's times lack what they said",
-                    folder_.metrics().string(), kept_metrics_lines_, saved->step, saved->metrics_lines));
-}
-
-at::Tensor Trainer::fp64_zeros(size_t size) const {
-  return at::zeros({static_cast<int64_t>(size)}, at::TensorOptions(at::kDouble).device(comm_.device()));
+template <class Record>
+void Trainer::append(const Record& record) {
+  check_lock();
+  metrics_->append(record);
 }
 
 TrainingBatches Trainer::batches_of_process() const {
   const ExperimentSpec& spec = experiment_.spec;
   TrainingBatches batches{.geometry = batch_geometry(spec),
                           .slots = {},
-                          .first_step = first_step_,
+                          .first_step = start_.step,
                           .last_step = steps_.length.total_steps,
                           .seed = static_cast<uint64_t>(spec.seed),
                           .augment = {.steps = *spec.data.augment,
@@ -189,17 +114,70 @@ TrainingBatches Trainer::batches_of_process() const {
   return batches;
 }
 
-TensorBatch Trainer::next_batch() {
-  TensorBatch batch = feed_->next();
-  for (const std::string& message : batch.skipped)
-    report_skipped(message);
-  interval_.skipped += static_cast<int64_t>(batch.skipped.size());
-  return batch;
+void Trainer::tell_start() {
+  console_.tell(describe_length(experiment_, steps_));
+  for (const Dataset* data : {data_.train.get(), data_.test.get()})
+    if (const std::string note = data->note(); !note.empty()) console_.warn(note);
+  if (train_source_.is_resident())
+    console_.tell("images are kept and augmented on the device (data.location)");
+  if (steps_.length.warmup_steps >= steps_.length.total_steps)
+    console_.warn(fmt::format(
+        "the warm-up of {} steps is as long as the run ({} steps): the peak learning rate is not reached",
+        steps_.length.warmup_steps, steps_.length.total_steps));
 }
 
-void Trainer::report_skipped(const std::string& message) {
-  if (!reported_.insert(message).second) return;
-  warn(fmt::format("skipped: {}", message));
+/// Rank 0 only; it holds the lock.
+StartRecord Trainer::start_record() const {
+  const RunOwner& owner = run_.lock->owner();
+  StartRecord record{.step = start_.step,
+                     .checkpoint = start_.checkpoint,
+                     .data_s = data_.open_s,
+                     .time = owner.since,
+                     .version = kProgramVersion,
+                     .job = owner.job,
+                     .job_restarts = owner.job_restarts};
+  for (const ProcessPlace& process : run_.processes) {
+    record.hosts.push_back(process.host);
+    record.threads.push_back(process.threads);
+  }
+  return record;
+}
+
+ExitCode Trainer::run() {
+  const int64_t total = steps_.length.total_steps;
+  if (!has_work()) {
+    if (comm_.rank() == 0)
+      console_.tell(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}",
+                                start_.step, total));
+    if (start_.step == total) summarize();  // an earlier part of the run may have been killed before this
+    return ExitCode::kOk;
+  }
+  if (experiment_.spec.checkpoint.at_start && start_.step == 0 && saved_step_ != 0) save(0);
+  if (start_.owes_evaluation && !evaluate(start_.step)) return stop(start_.step);
+  interval_.begin();
+  for (int64_t step = start_.step; step < total; ++step) {
+    if (comm_.stops_here()) return stop(step);
+    profiler_.before_step(step);
+    train_step(step);
+    profiler_.after_step(step);
+    const int64_t done = step + 1;
+    bool saves = done == total || is_due(steps_.checkpoint_every_steps, done);
+    // A line of the metrics, which checks the losses, precedes every checkpoint.
+    if (saves || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
+      saves = log_interval(done) || saves;
+    const auto pause_began = std::chrono::steady_clock::now();
+    // Save first: an evaluation may take long.
+    if (saves) save(done);
+    bool was_left = false;
+    if (evaluation_is_due(steps_, done)) {
+      if (!saves) check_state_is_finite(folder_.dir, experiment_, engine_, comm_);
+      was_left = !evaluate(done);
+    }
+    interval_.leave_out(std::chrono::steady_clock::now() - pause_began);
+    if (was_left) return stop(done);
+  }
+  summarize();
+  return ExitCode::kOk;
 }
 
 double Trainer::lr_of(int64_t step) const {
@@ -208,45 +186,121 @@ double Trainer::lr_of(int64_t step) const {
 
 void Trainer::train_step(int64_t step) {
   std::vector<int64_t> samples;
-  const StepResult result = train_step_->run(step, lr_of(step), [&] {
-    TensorBatch batch = next_batch();
+  const StepResult result = train_step_.run(step, lr_of(step), [&] {
+    TensorBatch batch = feed_->next();
+    for (const std::string& message : batch.skipped)
+      console_.report_skipped(message);
+    interval_.add_skipped_samples(static_cast<int64_t>(batch.skipped.size()));
     samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
     return batch;
   });
-  interval_.steps += 1;
-  if (experiment_.spec.output.trace) trace_step(step, result.losses, samples);
+  if (trace_) trace_->append(step, result.losses, samples);
   if (result.nonfinite) return skip_step(step, *result.nonfinite);
   consecutive_skips_ = 0;
-  interval_.losses += result.losses;
-  interval_.correct += result.correct;
-  interval_.counted += result.counted;
-  // Looked at by log_interval, as the host does not wait for the device here.
-  const at::Tensor& first = interval_.first_nonfinite;
-  interval_.first_nonfinite =
-      at::where(at::isfinite(result.losses).logical_or(first.ge(0)), first, static_cast<double>(step));
+  interval_.add(step, result);
+}
+
+void Trainer::skip_step(int64_t step, const NonfiniteStep& found) {
+  interval_.add_skipped_step();
+  ++skipped_steps_;
+  ++consecutive_skips_;
+  const NonfiniteRecord record =
+      nonfinite_record(experiment_, data_.train->size(), step, found, /*skipped=*/true);
+  if (metrics_) {
+    append(record);
+    console_.warn(text_of(record) + "; the step is skipped");
+  }
+  const int64_t most = experiment_.spec.train.max_consecutive_skips;
+  if (consecutive_skips_ > most)
+    throw Error(
+        ExitCode::kInternal,
+        fmt::format("{}, the {}th step in a row; train.max_consecutive_skips is {}. {} {}", text_of(record),
+                    consecutive_skips_, most, kNonfiniteRemedies, text_of_last_checkpoint(folder_.dir)));
+}
+
+/// Every process has the same losses, so all of them throw. Nothing is saved: the last checkpoint stays
+/// valid.
+void Trainer::stop_because_not_finite(int64_t step, const NonfiniteStep& found) {
+  const NonfiniteRecord record =
+      nonfinite_record(experiment_, data_.train->size(), step, found, /*skipped=*/false);
+  if (metrics_) append(record);
+  throw Error(ExitCode::kInternal,
+              fmt::format("{}. {} train.on_nonfinite: skip leaves out such steps and continues. {}",
+                          text_of(record), kNonfiniteRemedies, text_of_last_checkpoint(folder_.dir)));
+}
+
+bool Trainer::log_interval(int64_t done) {
+  // Data sent by the interval's steps counts toward the interval.
+  engine_.await_all_values();
+  ProcessReport mine = interval_.report();
+  mine.save_is_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1 : 0;
+  const GatheredReports gathered = gather(comm_, mine, interval_.losses());
+  const Interval::Losses losses = interval_.combine(gathered.losses);
+  if (losses.first_nonfinite_step >= 0)
+    stop_because_not_finite(losses.first_nonfinite_step, losses.nonfinite);
+  if (metrics_) {
+    const TrainRecord record = record_of(done, losses.mean, gathered.processes);
+    append(record);
+    console_.show({.step = record.step,
+                   .total_steps = steps_.length.total_steps,
+                   .epoch = record.epoch,
+                   .total_epochs = steps_.epochs,
+                   .loss = record.loss,
+                   .samples_per_s = record.samples_per_s,
+                   .seconds_left = std::nullopt,
+                   .process_memory_bytes = record.processes.peak_process_memory_bytes,
+                   .tensor_memory_bytes = record.processes.peak_tensor_memory_bytes});
+    // The first interval waits for the first batch.
+    if (done - start_.step > interval_.steps()) warn_of_slow_data(record);
+  }
+  interval_.begin();
+  return gathered.processes.front().save_is_due != 0;
+}
+
+TrainRecord Trainer::record_of(int64_t done, double loss, const std::vector<ProcessReport>& processes) const {
+  const double seconds = interval_.seconds();
+  const double samples_per_s = static_cast<double>(interval_.steps() * steps_.samples_per_step) / seconds;
+  TrainRecord record{.step = done,
+                     .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+                     .loss = loss,
+                     .lr = lr_of(done - 1),
+                     .samples_per_s = samples_per_s,
+                     .flops_per_s = samples_per_s * flops_per_sample_,
+                     .step_ms = seconds * 1e3 / static_cast<double>(interval_.steps())};
+  if (peak_flops_per_s_) record.utilization = record.flops_per_s / *peak_flops_per_s_;
+  add_reports(record, processes);
+  return record;
+}
+
+void Trainer::warn_of_slow_data(const TrainRecord& record) {
+  const std::optional<std::string> warning =
+      slow_data_warning(record.step_ms, record.processes.data_wait_ms, experiment_.spec.data);
+  if (warned_of_slow_data_ || !warning) return;
+  warned_of_slow_data_ = true;
+  console_.warn(*warning);
 }
 
 bool Trainer::evaluate(int64_t done) try {
   const PhaseScope phase(comm_, "evaluation");
   const bool final = done == steps_.length.total_steps;
-  if (final) progress_.finish();
+  if (final) console_.finish_progress();
   engine_.await_all_values();
-  Evaluator evaluator(experiment_, train_source_, test_source_, comm_, line_,
-                      [this](const std::string& message) { report_skipped(message); });
+  Evaluator evaluator(experiment_, train_source_, test_source_, comm_, console_.line(),
+                      [this](const std::string& message) { console_.report_skipped(message); });
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
   EvalRecord record = evaluator.evaluate(full_model);
   record.step = done;
   if (final) evaluate_subnetworks(evaluator, record);
   if (metrics_) {
-    metrics_->append(record);
-    tell(describe(record));
+    append(record);
+    console_.tell(describe(record));
   }
   return true;
 } catch (const EvaluationStopped&) {
   return false;
 }
 
-/// Every worker's own subnetwork (replica 0), by the process that runs it.
+/// Evaluates every worker's subnetwork (replica 0) on the process that runs it.
 void Trainer::evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record) {
   std::vector<int> workers;
   std::vector<Model*> models;
@@ -254,79 +308,60 @@ void Trainer::evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record) {
     const Slot slot = engine_.store().slots()[s];
     if (slot.replica > 0) continue;
     workers.push_back(slot.worker);
-    models.push_back(train_step_->models()[s].get());
+    models.push_back(train_step_.models()[s].get());
   }
   evaluator.add_subnetworks(record, workers, [&](size_t i) -> Model& { return *models[i]; });
+}
+
+void Trainer::check_lock() const {
+  if (run_.lock) run_.lock->check();
 }
 
 void Trainer::save(int64_t done) {
   check_lock();
   const PhaseScope phase(comm_, "saving a checkpoint");
   const Stopwatch stopwatch;
-  Work work(line_, "saving a checkpoint");
-  const RunProgress progress{.step = done,
-                             .skipped_steps = skipped_steps_,
-                             .imported_batch_norm_updates = imported_batch_norm_updates_,
-                             .metrics_lines = metrics_ ? kept_metrics_lines_ + metrics_->appended_lines() : 0,
-                             .training_data = training_data_,
-                             .test_data = test_data_};
+  Work work(console_.line(), "saving a checkpoint");
+  const RunProgress progress{
+      .step = done,
+      .skipped_steps = skipped_steps_,
+      .imported_batch_norm_updates = start_.imported_batch_norm_updates,
+      .metrics_lines = metrics_ ? start_.kept_metrics_lines + metrics_->appended_lines() : 0,
+      .training_data = data_identity_.train,
+      .test_data = data_identity_.test};
   const SavedCheckpoint saved = save_checkpoint(folder_.dir, experiment_, engine_, comm_, progress,
-                                                description_, threads_, work.on_progress());
+                                                description_, threads(), work.on_progress());
   saved_step_ = done;
-  if (metrics_)
-    metrics_->append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
+  if (metrics_) append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
   for (const std::string& message : saved.left)
-    warn("an old checkpoint stays for now: " + message);
+    console_.warn("could not remove an old checkpoint: " + message);
   save_timer_.restart(SaveTimer::Clock::now());
 }
 
-/// All processes have done as many steps.
+/// All processes have done the same number of steps.
 ExitCode Trainer::stop(int64_t done) {
-  if (interval_.steps > 0) log_interval(done);
+  if (interval_.steps() > 0) log_interval(done);
   if (saved_step_ != done) save(done);
-  progress_.finish();
+  console_.finish_progress();
   if (comm_.rank() == 0)
-    tell(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
+    console_.tell(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
   return ExitCode::kPreempted;
 }
 
-ExitCode Trainer::run() {
-  const int64_t total = steps_.length.total_steps;
-  if (!has_work()) {
-    if (comm_.rank() == 0)
-      log_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}",
-                            first_step_, total));
-    if (first_step_ == total) summarize();  // which a part that was killed had no time for
-    return ExitCode::kOk;
-  }
-  if (experiment_.spec.checkpoint.at_start && first_step_ == 0 && saved_step_ != 0) save(0);
-  profiler_ = std::make_unique<StepProfiler>(first_step_, experiment_.spec.train.profile_steps,
-                                             comm_.device(), folder_.profile(comm_.rank()));
-  begin_interval();
-  if (owes_evaluation_ && !evaluate(first_step_)) return stop(first_step_);
-  for (int64_t step = first_step_; step < total; ++step) {
-    if (comm_.stops_here()) return stop(step);
-    profiler_->before_step(step);
-    train_step(step);
-    profiler_->after_step(step);
-    const int64_t done = step + 1;
-    const bool last = done == total;
-    bool saves = last || is_due(steps_.checkpoint_every_steps, done);
-    // A checkpoint always follows a line of the metrics, and so a look at the losses.
-    if (saves || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
-      saves = log_interval(done) || saves;
-    const auto pause_began = std::chrono::steady_clock::now();
-    // Saved first, as an evaluation may take long.
-    if (saves) save(done);
-    if (evaluation_is_due(done)) {
-      if (!saves) check_state_is_finite(folder_.dir, experiment_, engine_, comm_);
-      if (!evaluate(done)) return stop(done);
-    }
-    // Evaluation and saving do not count as training time.
-    interval_.began += std::chrono::steady_clock::now() - pause_began;
-  }
-  summarize();
-  return ExitCode::kOk;
+/// Writes the summary, which marks the run as finished. An existing summary is kept.
+void Trainer::summarize() const {
+  if (comm_.rank() > 0 || std::filesystem::exists(folder_.summary())) return;
+  check_lock();
+  write_summary(folder_.summary(), {.step = std::max(start_.step, steps_.length.total_steps),
+                                    .total_steps = steps_.length.total_steps,
+                                    .samples_per_step = steps_.samples_per_step,
+                                    .epochs = steps_.epochs,
+                                    .processes = comm_.size(),
+                                    .threads_per_process = threads(),
+                                    .device = device_name(comm_.device()),
+                                    .version = kProgramVersion,
+                                    .skipped_steps = skipped_steps_,
+                                    .times = times_of_run(folder_.metrics())});
 }
 
 }  // namespace sdp

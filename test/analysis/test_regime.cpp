@@ -34,7 +34,7 @@ TEST_CASE("regimes by their names") {
 TEST_CASE("regimes that are none") {
   for (const std::string names : {"csdp", "", "bsdp,", "b_sdp", "bsdp, nsdp", "B-SDP"})
     CHECK_THAT(refusal(names), Catch::Contains("nsdp, bsdp, bbsdp, nbsdp"));
-  CHECK_THAT(refusal("bsdp,nsdp,bsdp"), Catch::Contains("found bsdp a second time"));
+  CHECK_THAT(refusal("bsdp,nsdp,bsdp"), Catch::Contains("found bsdp twice"));
 }
 
 TEST_CASE("a regime's plan has the spec's workers and coverage, and its own construction and masking") {

@@ -154,7 +154,7 @@ TEST_CASE("numbers of a manifest that contradict each other are refused", "[mani
     auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
     json[key] = value;
     return contains(message_of<DataError>([&] { parse_manifest(sealed(json), "where"); }),
-                    "not those of one");
+                    "contradict each other");
   };
   CHECK(is_refused("step", 8));
   CHECK(is_refused("updates", 6));

@@ -64,10 +64,11 @@ class Experiment:
         return model
 
     def batches(self, step, size=BATCH):
-        """Of every worker in a step, from 0, of training with batches of this size."""
+        """Of every worker: the first batches of this size that training for so many steps has not used."""
         trace = harness.trace_samples(self.run_dir)
         order = [sample for s in range(STEPS) for k in range(WORKERS) for sample in trace[s + 1, k, 0]]
-        begins = [(step * WORKERS + worker) * size for worker in range(WORKERS)]
+        first = -(-step * BATCH // size)
+        begins = [(first * WORKERS + worker) * size for worker in range(WORKERS)]
         samples = [torch.tensor(order[begin : begin + size]) for begin in begins]
         assert all(len(part) == size for part in samples)
         return [(self.images[part], self.labels[part]) for part in samples]

@@ -173,7 +173,7 @@ RUNS = {  # values of the axes multiplied, and what is beside the grid
     "budget": 3 * 4 * 3 * 3 + 3,
     "baselines": 4 * 2 * 3 + 10 * 3,
     "lr": 2 * 3,
-    "full": 3 * 2 + 4,
+    "full": 3 * 2 + 5,
     "full60": 2,
     "curve": 3 * 3 * 3 + 2,
     "llama": 4,

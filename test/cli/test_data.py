@@ -137,7 +137,7 @@ def test_other_data_is_refused_or_told_of_at_a_resume(tmp_path, data):
     blob[3073 * 3 + 5] ^= 1
     (copy / "data_batch_3.bin").write_bytes(blob)
     result = harness.run("--config", config, "--nproc", 2, "--resume", "--set", "train.max_steps=7")
-    assert "is not the same" in result.stderr
+    assert "the training data has changed" in result.stderr
     (copy / "data_batch_3.bin").write_bytes(blob[:-3073])
     message = harness.run("--config", config, "--nproc", 2, "--resume", expect=3).stderr
     assert "has 199 samples, but had 200" in message

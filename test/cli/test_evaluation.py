@@ -1,6 +1,8 @@
 """What evaluation reports, rebuilt in plain PyTorch from the final checkpoint: the assembled model as it was trained,
 the assembled model with its corrections, and every worker's subnetwork, on the whole test set or some of it."""
 
+import json
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -154,7 +156,7 @@ def test_evaluation_with_replicas(tmp_path, data):
     images, labels = harness.read_cifar10(data, "test")
     images = images.double()
 
-    def evaluate(statistics, present):
+    def evaluate(statistics, present, images=images):
         model = oracle.ResNet18(4).double()
         harness.load_values(model, harness.checkpoint_values(run_dir, 4))
         model.load_state_dict(statistics, strict=False)
@@ -168,6 +170,12 @@ def test_evaluation_with_replicas(tmp_path, data):
     }
     loss = torch.nn.functional.cross_entropy(evaluate(averaged, {}), labels).item()
     assert record["loss"] == pytest.approx(loss, abs=1e-8)
+    on_training_data = json.loads(harness.run("eval", "--run", run_dir, "--train-data", "--json").stdout)
+    train_images, train_labels = harness.read_cifar10(data, "train")
+    logits = evaluate(averaged, {}, train_images.double())
+    loss = torch.nn.functional.cross_entropy(logits, train_labels).item()
+    assert on_training_data["loss"] == pytest.approx(loss, abs=1e-8)
+    assert on_training_data["on_training_data"] and on_training_data["samples"] == len(train_labels)
     for worker in range(4):
         own = {name: values for (name, w, replica), values in buffers.items() if (w, replica) == (worker, 0)}
         present = scales({branch: float(worker in held) for branch, held in owners.items()})

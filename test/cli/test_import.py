@@ -151,6 +151,9 @@ def test_files_of_gpt2(tmp_path):
             difference = (loaded(tokens[:4]).logits - net(tokens[:4]).logits).abs().max().item()
         assert difference < 1e-4
 
+    save_file(old | {"lm_head.weight": old["wte.weight"] + 1}, tmp_path / "untied.safetensors")
+    spec = write_spec(tmp_path, folder, GPT2, {}, name="untied")
+    assert "lm_head.weight" in import_from(tmp_path, spec, tmp_path / "untied.safetensors", expect=3).stderr
     spec = write_spec(tmp_path, folder, GPT2 | {"heads": 4, "context_length": 16}, {}, name="other")
     refused = import_from(tmp_path, spec, tmp_path / "whole", expect=3).stderr
     assert "--set model.heads=8" in refused and "--set model.context_length=20" in refused
@@ -366,5 +369,5 @@ def test_worker_export_has_its_limits(tmp_path, data):
     refused = harness.run("export", "--run", run_dir, "--worker", 0, "--out", out, expect=2).stderr
     assert "every worker has the whole model" in refused
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    assert "belongs to something else" in harness.run("export", "--run", run_dir, "--out", out, expect=2).stderr
+    assert "was not written by sdp-train" in harness.run("export", "--run", run_dir, "--out", out, expect=2).stderr
     assert json.loads((tmp_path / "config.json").read_text()) == {"model_type": "bert"}

@@ -69,7 +69,7 @@ def test_llama_134m_of_a_third_of_the_depth():
 
 
 def test_gpt2_of_a_sixth_of_the_depth():
-    check(measure("gpt2_fineweb", "nbsdp", *TOKENS, "train.precision=fp32", "model.depth=2"))
+    check(measure("gpt2_fineweb", "nbsdp", *TOKENS, "train.precision=fp32", "model.depth=2", "model.dropout=0.1"))
 
 
 def test_llama_of_the_widths_of_1b_in_bf16():

@@ -249,14 +249,20 @@ def test_another_seed_is_other_noise(tmp_path, one_image):
     assert rounded[3] != rounded[4]
 
 
-def test_stochastic_depth_is_linear_in_depth(tmp_path, one_image):
-    """Three branches of which the last is dropped in half of the passes, the second in a quarter, the first never; those
-    that stay are scaled so that the expectation does."""
-    model = {"name": "mlp", "width": 8, "depth": 3, "hidden_width": 16} | DEPTH
+@pytest.mark.parametrize("rule, survivals", [("linear", (1, 0.75, 0.5)), ("uniform", (0.5, 0.5, 0.5))])
+def test_stochastic_depth_drops_branches_by_its_rule(tmp_path, one_image, rule, survivals):
+    """Every branch stays with its own probability; those that stay are scaled so that the expectation does."""
+    model = {"name": "mlp", "width": 8, "depth": 3, "hidden_width": 16, "stochastic_depth_rule": rule} | DEPTH
     losses, net = passes(tmp_path, one_image, model, steps=150)
-    cases = list(itertools.product((0, 1 / 0.75), (0, 1 / 0.5)))
-    expected = [loss_with_scales(net, one_image, (1, second, third)) for second, third in cases]
-    check_frequencies(counts(losses, expected), [(0.75 if second else 0.25) * 0.5 for second, _ in cases])
+    cases = list(itertools.product(*((0, 1) if survival < 1 else (1,) for survival in survivals)))
+    expected = [
+        loss_with_scales(net, one_image, tuple(kept / survival for kept, survival in zip(case, survivals)))
+        for case in cases
+    ]
+    probabilities = [
+        math.prod(survival if kept else 1 - survival for kept, survival in zip(case, survivals)) for case in cases
+    ]
+    check_frequencies(counts(losses, expected), probabilities)
 
 
 def test_stochastic_depth_drops_single_samples(tmp_path, one_image):

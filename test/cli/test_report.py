@@ -182,7 +182,7 @@ def test_labels_of_a_sweep(runs, tmp_path):
 
 
 def test_bad_input(runs, tmp_path):
-    assert "there is no run in it" in harness.run("report", tmp_path, expect=2).stderr
+    assert "contains no run" in harness.run("report", tmp_path, expect=2).stderr
     assert "no such folder" in harness.run("report", tmp_path / "none", expect=2).stderr
     refused = harness.run("report", runs, "--baseline", "N-SDP", expect=2).stderr
     assert "B-SDP 1/2" in refused and "DDP" in refused

@@ -95,7 +95,7 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     await_(run_dir.is_dir, "run folder", launcher)
     launcher.send_signal(signal.SIGUSR1)
     output, _ = launcher.communicate(timeout=300)
-    assert launcher.returncode == 75 and "starts it again" in output, output
+    assert launcher.returncode == 75 and "same command" in output, output
     assert saved_step(run_dir) is None
 
     # Training; step by step a rank is at most one ahead here, as the trace is gathered in each.

@@ -98,7 +98,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     assert process.returncode == 75, output
     stopped_at = int((first / "latest").read_text().strip().removeprefix("step-"))
     assert 10 <= stopped_at < 200
-    assert states(config) == {"seed=5": f"cut at step {stopped_at}", "seed=6": "to do"}
+    assert states(config) == {"seed=5": f"interrupted at step {stopped_at}", "seed=6": "to do"}
 
     process = start_sweep(config)
     wait_for_checkpoint(second, 10, process)
@@ -111,7 +111,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
         assert time.time() < deadline, "the run goes on without its sweep"
         time.sleep(0.05)
     output = harness.run("sweep", "--config", config, "--nproc", 2).stdout
-    assert "goes on from step" in output and "[1/2]" not in output
+    assert "resumes from step" in output and "[1/2]" not in output
     assert snapshot(first) == before
     for run in ("seed=5", "seed=6"):
         assert saved_values(folder / run) == saved_values(whole[0].parent / "runs" / "sweep" / run)
@@ -134,7 +134,7 @@ def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp
     killed = start_sweep(config)
     wait_for_checkpoint(folder / "seed=5", 10, killed)
     freeze_run(killed)
-    assert states(config)["seed=5"].startswith("at work on ")
+    assert states(config)["seed=5"].startswith("running on ")
     survivor = start_sweep(config)
     wait_for_checkpoint(folder / "seed=6", 10, survivor)
     os.kill(killed.pid, signal.SIGKILL)
@@ -169,7 +169,7 @@ def test_runs_of_another_spec_are_not_mixed(tmp_path, data, whole):
     before = snapshot(config.parent / "runs")
     message = harness.run("sweep", "--config", config, "--set", "optimizer.lr=0.01", expect=2).stderr
     assert "point seed=5" in message and "optimizer.lr (was 0.05, now 0.01)" in message
-    assert states(config, "--set", "optimizer.lr=0.01", expect=2)["seed=5"] == "of another spec"
+    assert states(config, "--set", "optimizer.lr=0.01", expect=2)["seed=5"] == "other spec"
     # How often it tells and saves is nobody's result.
     result = harness.run("sweep", "--config", config, "--dry-run", "--set", "train.log_every_steps=1").stdout
     assert "seed=5: the run has another train.log_every_steps (was 5, now 1)" in result

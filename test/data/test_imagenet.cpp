@@ -149,7 +149,7 @@ TEST_CASE("folders that are missing, empty or mixed up are named", "[data]") {
   const std::vector<std::string> problems = problems_of(spec_of(folder.path()), Split::kTrain);
   REQUIRE(problems.size() == 2);
   CHECK(lacks(problems[0], {"train/cow: a class without images", "the folder images"}) == "");
-  CHECK(lacks(problems[1], {"train/dog/b.png", "another format than JPEG"}) == "");
+  CHECK(lacks(problems[1], {"train/dog/b.png", "is not a JPEG"}) == "");
   CHECK(!fs::exists(folder.path() / "train.sdp-index"));
   CHECK(lacks(open_error(spec_of(folder.path())), {"train/cow"}) == "");
 
@@ -178,7 +178,7 @@ TEST_CASE("images that do not decode are named", "[data]") {
   CHECK(check(3) == std::nullopt);
   CHECK(check(0) == std::nullopt);
   REQUIRE(problems.size() == 2);
-  CHECK(lacks(problems[0], {"train/dog/a.JPEG: not a JPEG that decodes"}) == "");
+  CHECK(lacks(problems[0], {"train/dog/a.JPEG: cannot be decoded as a JPEG"}) == "");
   CHECK_THROWS_AS(dataset->read(4, chw), std::logic_error);
   CHECK_THROWS_AS(dataset->read(0, std::span(chw).first(5)), std::logic_error);
   fs::remove(folder.path() / "train/cat/b.JPEG");
@@ -268,7 +268,7 @@ TEST_CASE("problems in shards name shard, member and offset, and all are told to
   const auto dataset = open(folder.path());
   std::vector<uint8_t> chw(static_cast<size_t>(dataset->shape().numel()));
   CHECK(lacks(message_of<DataError>([&] { dataset->read(1, chw); }),
-              {"train-2.tar: member b.jpg at offset ", "not a JPEG"}) == "");
+              {"train-2.tar: member b.jpg at offset ", "as a JPEG"}) == "");
 }
 
 // ---- the saved index ----

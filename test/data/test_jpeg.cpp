@@ -117,7 +117,8 @@ TEST_CASE("warnings about missing or damaged pixels are errors, others are not",
   REQUIRE(error_of(good).empty());
   // Three bytes that belong to nothing, before the marker that ends the image.
   CHECK(error_of(good.substr(0, good.size() - 2) + "abc" + good.substr(good.size() - 2)).empty());
-  CHECK(lacks(error_of(good.substr(0, good.size() / 2)), {"not a JPEG that decodes", "Premature end"}) == "");
+  CHECK(lacks(error_of(good.substr(0, good.size() / 2)), {"cannot be decoded as a JPEG", "Premature end"}) ==
+        "");
   const std::string cut_short = good.substr(0, good.size() / 2) + "\xff\xd9";
   CHECK(lacks(error_of(cut_short), {"premature end of data segment"}) == "");
 }
@@ -126,7 +127,7 @@ TEST_CASE("what is no JPEG is named, and what to do about it", "[data]") {
   CHECK(lacks(error_of(""), {"empty"}) == "");
   CHECK(lacks(error_of("\x89PNG\r\n\x1a\n and more"), {"this is a PNG, not a JPEG", "Convert it"}) == "");
   CHECK(lacks(error_of("GIF89a"), {"this is a GIF"}) == "");
-  CHECK(lacks(error_of("<html>"), {"not a JPEG that decodes", "0x3c 0x68"}) == "");
+  CHECK(lacks(error_of("<html>"), {"cannot be decoded as a JPEG", "0x3c 0x68"}) == "");
   std::string two_components = flat_jpeg(8, 8, {77});
   const size_t frame = two_components.find("\xff\xc0");
   // Length 14, 8 bits, 8 x 8, 2 components of which the second is the first again under another name.

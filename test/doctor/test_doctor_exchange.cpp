@@ -96,8 +96,9 @@ TEST_CASE("a rank that leaves an exchange keeps nobody from agreeing") {
   Ranks ranks;
   ranks.single_host = true;
   run_thread_ranks(3, [&](Communicator& control) {
-    const std::unique_ptr<Communicator> comm =
-        connect_beside(control, ranks, at::kCPU, std::chrono::milliseconds{500});
+    // Also limits connecting, which takes longer on a busy machine.
+    const std::chrono::milliseconds timeout{5000};
+    const std::unique_ptr<Communicator> comm = connect_beside(control, ranks, at::kCPU, timeout);
     const Agreed agreed = agree(control, "exchange", [&]() -> Finding {
       if (comm->rank() == 1) throw std::runtime_error("the device failed");
       comm->all_reduce_sum(at::ones({4}));

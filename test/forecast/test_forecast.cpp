@@ -313,7 +313,8 @@ TEST_CASE("GPUs are known by the driver's names of the modules") {
   CHECK(data_sheet_flops_per_s("NVIDIA H100 80GB HBM3", Precision::kBf16) == 989e12);
   CHECK(data_sheet_flops_per_s("NVIDIA A100-SXM4-80GB", Precision::kFp32) == 19.5e12);
   CHECK(data_sheet_flops_per_s("NVIDIA B200", Precision::kFp64) == 37e12);
-  for (const char* other : {"", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GB200", "NVIDIA L4"})
+  for (const char* other : {"", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GB200", "NVIDIA L4",
+                            "NVIDIA A100-SXM4-40GB MIG 1g.10gb"})
     CHECK_FALSE(data_sheet_flops_per_s(other, Precision::kBf16));
 }
 

@@ -7,6 +7,7 @@
 #include "catch.h"
 #include "model/layouts.h"
 #include "model/swin/swin.h"
+#include "model/window_attention.h"
 #include "test_device.h"
 
 namespace sdp {

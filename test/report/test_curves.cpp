@@ -64,7 +64,7 @@ TEST_CASE("figures of images", "[study]") {
   CHECK(memory.series[0].x[0] == Approx((900 + 300 + 20 + 5 + 2) / 1024.0));
   CHECK(memory.series[0].y[0] == Approx(55));
   CHECK(memory.series[0].y_error[0] == Approx(std::sqrt(50)));
-  CHECK(memory.x_label == "peak tensor memory of a process (KiB)");
+  CHECK(memory.x_label == "peak tensor memory per process (KiB)");
 }
 
 TEST_CASE("language models have figures of their own, with losses", "[study]") {

@@ -124,7 +124,7 @@ TEST_CASE("runs are searched, each found once, broken ones with their reason", "
   CHECK(contains(wrong, "says DDP, but the run is B-SDP"));
 
   fs::create_directory(folder / "empty");
-  CHECK(contains(message_of<UsageError>([&] { find_runs({folder / "empty"}); }), "there is no run in it"));
+  CHECK(contains(message_of<UsageError>([&] { find_runs({folder / "empty"}); }), "contains no run"));
   CHECK(contains(message_of<UsageError>([&] { find_runs({folder / "none"}); }), "no such folder"));
   put(folder / "b/sweep.json", "{}");
   CHECK(contains(message_of<DataError>([&] { find_runs({folder.path()}); }), "sweep.json"));

@@ -107,7 +107,7 @@ TEST_CASE("what changed on the way is marked and told", "[study]") {
   runs[1].history.changes = {{.step = 20, .key = "optimizer.lr", .was = "0.1", .now = "0.5"}};
   const StudyTable table = make_table(group_runs(std::move(runs)), "");
   const std::string note =
-      "B-SDP 2/4, lr 0.1, 0.5 from step 20: changed while it was trained: optimizer.lr 0.1, 0.5 from step 20";
+      "B-SDP 2/4, lr 0.1, 0.5 from step 20: changed during training: optimizer.lr 0.1, 0.5 from step 20";
   CHECK(contains(to_text(table), "B-SDP 2/4, lr 0.1, 0.5 from step 20 * "));
   CHECK(contains(to_text(table), "\n* " + note + "\n"));
   CHECK(contains(to_markdown(table), "| B-SDP 2/4, lr 0.1, 0.5 from step 20 \\* |"));

@@ -54,5 +54,5 @@ def test_what_is_refused(tmp_path):
     (tmp_path / "toy_train_000001.bin").write_bytes(whole[:-2])
     assert "2 tokens" in run(tmp_path, tmp_path / "cut", "--keep", 4, expect=3)
     (tmp_path / "toy_train_000001.bin").write_bytes(b"no shard")
-    assert "no token shard" in run(tmp_path, tmp_path / "cut", "--keep", 4, expect=3)
+    assert "not a token shard" in run(tmp_path, tmp_path / "cut", "--keep", 4, expect=3)
     assert not (tmp_path / "cut").exists()

@@ -155,7 +155,7 @@ def test_another_file_than_the_published_one_is_refused(server, tmp_path, capsys
     server.files["c.tar.gz"] = wrong
     assert fetch(server, "cifar10", tmp_path) == 3
     error = capsys.readouterr().err
-    assert text in error and "not the published file" in error
+    assert text in error and "not have the published file" in error
     assert contents(tmp_path) == {}
     assert len(server.ranges) == 2
 
@@ -210,7 +210,7 @@ def test_archives_of_a_folder(server, tmp_path, capsys):
     source, dest = tmp_path / "source", tmp_path / "dest"
     source.mkdir()
     assert fetch(server, "svhn", dest, "--from", source) == 3
-    assert f"{source}/train.mat is not there. Put https://example.invalid/train.mat there" in capsys.readouterr().err
+    assert f"{source}/train.mat does not exist. Put https://example.invalid/train.mat there" in capsys.readouterr().err
     (source / "train.mat").write_bytes(MAT)
     (source / "test.mat").write_bytes(MAT)
     assert fetch(server, "svhn", dest, "--from", source) == 3
@@ -315,7 +315,7 @@ def test_archives_of_imagenet_are_checked(imagenet, tmp_path, capsys, name):
     assert f"{name}: SHA-256" in capsys.readouterr().err
     (source / name).unlink()
     assert fetch_data.main(["imagenet", str(tmp_path / "dest"), "--from", str(source)]) == 3
-    assert f"{name} is not there" in capsys.readouterr().err
+    assert f"{name} does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("compressed", [True, False])

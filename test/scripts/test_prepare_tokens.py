@@ -175,7 +175,7 @@ def test_wrong_calls(tokenizer, tmp_path):
     arguments = [tokenizer, tmp_path / "out", tmp_path / "a.txt"]
     assert "either INPUT or --dataset" in run(*arguments, "--dataset", "x", expect=2)
     assert "--shard-tokens" in run(*arguments, "--shard-tokens", 0, expect=2)
-    assert "--resume cannot go on" in run(tokenizer, tmp_path / "out", "-", "--resume", expect=2, stdin=b"")
+    assert "--resume cannot continue" in run(tokenizer, tmp_path / "out", "-", "--resume", expect=2, stdin=b"")
     assert "--end-of-text: the vocabulary has no <|eot|>" in run(*arguments, "--end-of-text", "<|eot|>", expect=2)
     assert "--name" in run(*arguments, "--name", "retrieval", expect=2)
     (tmp_path / "broken.json").write_text("{}")

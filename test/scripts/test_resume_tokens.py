@@ -92,26 +92,24 @@ def test_going_on_needs_the_same_input_and_options(tokenizer, tmp_path):
     source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
     arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--processes", 1]
     run(tokenizer, out, *arguments)
-    assert "toy_" in (error := run(tokenizer, out, *arguments, expect=2)) and "--resume goes on" in error
-    assert "val_tokens is another" in run(tokenizer, out, *arguments, "--resume", "--val-tokens", 701, expect=2)
+    assert "toy_" in (error := run(tokenizer, out, *arguments, expect=2)) and "Continue with --resume" in error
+    assert "val_tokens differs from" in run(tokenizer, out, *arguments, "--resume", "--val-tokens", 701, expect=2)
     other = tmp_path / "other.json"
     changed = tokenizers.Tokenizer.from_file(str(tokenizer[0]))
     changed.add_tokens(["more"])
     changed.save(str(other))
-    assert "tokenizer is another" in run((other,), out, *arguments, "--resume", expect=2)
+    assert "tokenizer differs from" in run((other,), out, *arguments, "--resume", expect=2)
     (out / "toy_train_000002.bin").write_bytes(b"short")
-    assert "toy_train_000002.bin is missing or has another size" in run(
-        tokenizer, out, *arguments, "--resume", expect=2
-    )
+    assert "toy_train_000002.bin is missing or" in run(tokenizer, out, *arguments, "--resume", expect=2)
     status = source.stat()
     with open(source, "a") as file:
         file.write('{"text": "more"}\n')
     os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert "inputs is another" in run(tokenizer, out, *arguments, "--resume", expect=2)
+    assert "inputs differs from" in run(tokenizer, out, *arguments, "--resume", expect=2)
     write_jsonl(source, DOCUMENTS[:5] + [DOCUMENTS[5][::-1]] + DOCUMENTS[6:])
     assert source.stat().st_size == status.st_size
     os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    assert "inputs is another" in run(tokenizer, out, *arguments, "--resume", expect=2)
+    assert "inputs differs from" in run(tokenizer, out, *arguments, "--resume", expect=2)
 
 
 # --- shards and states that do not belong together ----------------------------------------------------------------
@@ -124,7 +122,7 @@ def test_shards_without_a_state_are_not_gone_on_with(tokenizer, tmp_path):
     (out / "toy.state.json").unlink()
     before = contents(out)
     error = run(tokenizer, out, *arguments, expect=2)
-    assert "toy_train_000001.bin is there, but" in error and "toy.state.json is not" in error
+    assert "toy_train_000001.bin exists, but" in error and "toy.state.json does not" in error
     assert contents(out) == before
     # Those of another name, though it begins in the same way, are no concern of this one.
     for path in out.iterdir():
@@ -139,12 +137,12 @@ def test_shards_beyond_those_of_the_state_are_refused(tokenizer, tmp_path):
     whole = contents(out)
     last = len(shards(out)) - 1
     (out / f"toy_train_{last + 1:06d}.bin").write_bytes(b"of another call")
-    assert f"toy_train_{last + 1:06d}.bin is none of the" in run(tokenizer, out, *arguments, expect=2)
+    assert f"toy_train_{last + 1:06d}.bin is not one of the" in run(tokenizer, out, *arguments, expect=2)
     (out / f"toy_train_{last + 1:06d}.bin").unlink()
     state = json.loads(whole["toy.state.json"])
     del state["shard_tokens"][2:]
     (out / "toy.state.json").write_text(json.dumps(state | {"complete": False}))
-    assert "toy_train_000003.bin is none of the" in run(tokenizer, out, *arguments, expect=2)
+    assert "toy_train_000003.bin is not one of the" in run(tokenizer, out, *arguments, expect=2)
 
 
 def test_a_torn_state_is_a_clear_error(tokenizer, tmp_path, capsys):
@@ -253,11 +251,11 @@ def test_where_the_commit_cannot_be_known_it_is_said(tokenizer, tmp_path, monkey
     arguments = stream_arguments(tokenizer, tmp_path)
     assert main(*arguments) == 3
     error = capsys.readouterr().err
-    assert "some/set: the hub does not tell its revision (no network)" in error
-    assert "--resume does not notice when the data set changes" in error
+    assert "some/set: the hub does not report its revision (no network)" in error
+    assert "--resume cannot detect whether the data set has changed" in error
     hub.commits, hub.reachable = {"c0ffee": records(DOCUMENTS)}, True
     assert main(*arguments, "--resume") == 0
-    assert "--resume does not notice when the data set changes" in capsys.readouterr().err
+    assert "--resume cannot detect whether the data set has changed" in capsys.readouterr().err
     assert hub.loaded == [None, None]
     assert np.concatenate(list(shards(tmp_path).values())).tolist() == tokens_of(tokenizer, DOCUMENTS)
 

@@ -52,6 +52,7 @@ const Keys kKeys = {"name",
                     "model",
                     "model.dropout",
                     "model.stochastic_depth",
+                    "model.stochastic_depth_rule",
                     "data.name",
                     "data",
                     "data.path",
@@ -169,6 +170,7 @@ ExperimentSpec unusual() {
                               .norm_eps = 1e-6};
   spec.model.dropout = 0.125;
   spec.model.stochastic_depth = 0.2;
+  spec.model.stochastic_depth_rule = StochasticDepthRule::kUniform;
   spec.data = {.set = TokensSpec{"a*.bin", "b?.bin", 77},
                .path = ".",
                .augment = std::vector{Augmentation::kFlip},

@@ -141,6 +141,7 @@ TEST_CASE("a setting without effect is warned about, at its position, and only w
       {"model: {depth: 3}", "x.yaml:3:16: model.depth: "},
       {"model: {hidden_width: 3}", "x.yaml:3:23: model.hidden_width: "},
       {"model: {name: mlp, stem: cifar}", "x.yaml:3:26: model.stem: "},
+      {"model: {stochastic_depth_rule: uniform}", "x.yaml:3:32: model.stochastic_depth_rule: "},
       {"subnetwork: {unit: branch}", "x.yaml:3:20: subnetwork.unit: "},
       {"subnetwork: {workers: 4, assignment: random}", "x.yaml:3:38: subnetwork.assignment: "},
       {"optimizer: {name: adamw, momentum: 0.9}", "x.yaml:3:36: optimizer.momentum: "},

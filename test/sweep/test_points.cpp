@@ -106,6 +106,6 @@ TEST_CASE("points that cannot be told apart, and exclusions of nothing or all, a
              Contains("the name seed-1"));
   CHECK(error("name: x\ngrid: {seed: [0, 1], model.depth: [1, 2]}\nexclude: [{seed: 1}, {seed: 1, "
               "model.depth: 2}]\n")
-            .starts_with("folder/x.yaml:3:22: exclude: leaves out no point"));
+            .starts_with("folder/x.yaml:3:22: exclude: excludes no point"));
   CHECK_THAT(error("name: x\ngrid: {seed: [0, 1]}\nexclude: [{seed: [0, 1]}]\n"), Contains("no point"));
 }

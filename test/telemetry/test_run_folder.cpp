@@ -150,7 +150,7 @@ TEST_CASE("links and pipes in place of a run's files are refused", "[run_folder]
 
   fs::create_directory_symlink("run", folder / "other name");
   CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "other name", true); }),
-                 "link to that of run"));
+                 "is a symbolic link"));
   fs::create_directory_symlink(folder / "elsewhere", folder / "runs");
   CHECK(create(folder / "runs", "run", false).dir == folder / "runs" / "run");
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What tells files apart: their sizes and hashes.
+// Sizes and hashes of files, to tell them apart.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +18,7 @@ struct FileDigest {
   bool operator==(const FileDigest&) const = default;
 };
 
-/// Reads the file once, through a small buffer. Progress is told in bytes. Throws DataError.
+/// Reads the file once, through a small buffer. Progress is reported in bytes. Throws DataError.
 FileDigest digest_file(const std::filesystem::path& path, const OnProgress& on_progress = ignore_progress);
 
 }  // namespace sdp

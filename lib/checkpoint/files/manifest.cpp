@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 constexpr const char* kOwnHash = "xxh3_128";
 constexpr size_t kHashDigits = 32;
 
-/// The text with zeros in place of its own hash, the last `hash` in it.
+/// The text with the last `hash` in it, its own, replaced by zeros.
 std::string without_own_hash(std::string text, std::string_view hash) {
   const size_t at = text.rfind(hash);
   if (at != std::string::npos) text.replace(at, hash.size(), hash.size(), '0');
@@ -37,12 +37,12 @@ const ordered_json& value_of(const ordered_json& object, const char* key, const 
 void take(const ordered_json& object, const char* key, int64_t& number, const std::string& where) {
   const ordered_json& value = value_of(object, key, where);
   number = value.is_number_integer() ? value.get<int64_t>() : -1;
-  if (number < 0) refuse(where, key, value, "a whole number that is not negative");
+  if (number < 0) refuse(where, key, value, "a non-negative integer");
 }
 
 void take(const ordered_json& object, const char* key, std::string& text, const std::string& where) {
   const ordered_json& value = value_of(object, key, where);
-  if (!value.is_string()) refuse(where, key, value, "a text");
+  if (!value.is_string()) refuse(where, key, value, "a string");
   text = value.get<std::string>();
 }
 
@@ -110,7 +110,8 @@ void check_own_hash(const ordered_json& json, const std::string& text, const std
   take(json, kOwnHash, hash, where);
   const std::string found = xxh3_128(without_own_hash(text, hash));
   if (found != hash)
-    throw DataError(where + ": the file is damaged: its XXH3-128 hash is " + found + ", but it says " + hash);
+    throw DataError(where + ": the file is damaged: its XXH3-128 hash is " + found +
+                    ", but the file states " + hash);
 }
 
 }  // namespace
@@ -147,7 +148,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
 
 void check_numbers(const Manifest& manifest, const std::string& where) {
   const auto require = [&](bool holds, const std::string& what) {
-    if (!holds) throw DataError(where + ": " + what + ": the numbers are not those of one checkpoint");
+    if (!holds) throw DataError(where + ": " + what + ": these numbers contradict each other");
   };
   const auto text = [](int64_t number) { return std::to_string(number); };
   require(manifest.updates <= manifest.step && manifest.updates == manifest.step - manifest.skipped_steps,

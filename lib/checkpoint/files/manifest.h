@@ -1,10 +1,10 @@
 #pragma once
 
-// manifest.json of a checkpoint: what it holds and what made it. It is written last, so that a folder with a
+// manifest.json of a checkpoint: its contents and its origin. It is written last, so that a folder with a
 // manifest is a complete checkpoint.
 //
-// Its last key, xxh3_128, is the XXH3-128 of the file itself with zeros in place of these 32 digits: any byte
-// of a manifest that has changed is noticed.
+// Its last key, xxh3_128, is the XXH3-128 hash of the file itself, computed with zeros in place of these 32
+// digits: a change of any byte is detected.
 
 #include <cstdint>
 #include <string>
@@ -22,7 +22,7 @@ struct ManifestFile {
   bool operator==(const ManifestFile&) const = default;
 };
 
-/// What tells a data set from another (DataIdentity); of none where nothing was read.
+/// Identifies a data set (DataIdentity); empty if none was read.
 struct ManifestData {
   int64_t samples = 0;
   std::string hash;
@@ -31,22 +31,22 @@ struct ManifestData {
 };
 
 struct Manifest {
-  int64_t step = 0;                ///< steps of the run, skipped ones too: its place in the training order
-  int64_t updates = 0;             ///< optimizer updates: step - skipped_steps
-  int64_t skipped_steps = 0;       ///< train.on_nonfinite: skip
-  int64_t batch_norm_updates = 0;  ///< torchvision's num_batches_tracked
-  int64_t imported_batch_norm_updates = 0;  ///< what imported weights brought along of it
-  int64_t metrics_lines = 0;                ///< of metrics.jsonl when this checkpoint was saved
+  int64_t step = 0;     ///< steps of the run, including skipped ones: the position in the training order
+  int64_t updates = 0;  ///< optimizer updates: step - skipped_steps
+  int64_t skipped_steps = 0;                ///< train.on_nonfinite: skip
+  int64_t batch_norm_updates = 0;           ///< torchvision's num_batches_tracked
+  int64_t imported_batch_norm_updates = 0;  ///< the count that the imported weights had
+  int64_t metrics_lines = 0;                ///< lines of metrics.jsonl when this checkpoint was saved
   ManifestData training_data;
   ManifestData test_data;
   int64_t workers = 1;
   int64_t replicas = 1;
   int64_t processes = 1;
-  int64_t threads = 0;  ///< of each process; 0: an imported model
+  int64_t threads = 0;  ///< per process; 0: an imported model
   std::string plan_hash;
   std::string libtorch_version;
   std::string program_version;
-  /// The processes' files in order of rank, then all others.
+  /// The processes' files in rank order, then all others.
   std::vector<ManifestFile> files;
 
   bool operator==(const Manifest&) const = default;
@@ -54,14 +54,13 @@ struct Manifest {
 
 std::string manifest_text(const Manifest& manifest);
 
-/// Throws DataError that starts with `where` and says what is missing or wrong: text that is not JSON,
-/// another format version, a hash that is not the text's, a missing key, a value of another type or out of
-/// range, a file name that leaves the folder, and numbers that contradict each other (check_numbers).
+/// Throws DataError, prefixed with `where`, for text that is not JSON, another format version, a wrong hash,
+/// a missing key, a value of the wrong type or out of range, a file name that leaves the folder, and numbers
+/// that contradict each other (check_numbers).
 Manifest parse_manifest(const std::string& text, const std::string& where);
 
-/// Throws DataError that starts with `where` unless the numbers can be those of one checkpoint: updates and
-/// skipped steps add up to the steps, the processes can run the workers and replicas, and there is a file of
-/// each process.
+/// Throws DataError, prefixed with `where`, unless the numbers are consistent: updates and skipped steps add
+/// up to the steps, the processes can run the workers and replicas, and there is a file per process.
 void check_numbers(const Manifest& manifest, const std::string& where);
 
 /// Name of a process's file: process-00000-of-00004.safetensors.

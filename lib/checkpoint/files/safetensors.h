@@ -40,19 +40,19 @@ struct TensorEntry {
   bool operator==(const TensorEntry&) const = default;
 };
 
-/// Bytes of a tensor; nothing for a negative dimension or a size beyond int64.
+/// Size of a tensor in bytes; std::nullopt for a negative dimension or a size beyond int64.
 std::optional<int64_t> tensor_bytes(DType dtype, std::span<const int64_t> shape);
 
 using TensorMetadata = std::map<std::string, std::string>;
 
-/// Orders entries as SafetensorsWriter wants them: wider elements first, otherwise as they are. Readers that
-/// map the file (PyTorch's among them) need every tensor at a multiple of its element size.
+/// Sorts entries in the order that SafetensorsWriter expects: wider elements first, otherwise unchanged.
+/// Readers that map the file, such as PyTorch's, need every tensor at a multiple of its element size.
 void sort_for_writing(std::vector<TensorEntry>& entries);
 
-/// Writes a file as its data becomes available. The header goes out in the constructor. A file that was not
-/// finished is removed by the destructor.
+/// Writes a file as its data becomes available. The constructor writes the header. The destructor removes a
+/// file that was not finished.
 ///
-/// Throws DataError where writing fails, std::logic_error for entries that are not in the order of
+/// Throws DataError if writing fails, std::logic_error for entries that are not in the order of
 /// sort_for_writing or repeat a name, and for data that does not match them.
 class SafetensorsWriter {
  public:
@@ -62,9 +62,9 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  /// Appends to the current tensor, all of it or a piece. A piece never reaches into the next tensor.
+  /// Appends to the current tensor, in whole or in part. A part must not extend into the next tensor.
   void write(std::span<const std::byte> data);
-  /// fsync. The digest covers the whole file.
+  /// Calls fsync. The digest covers the whole file.
   FileDigest finish();
 
  private:
@@ -72,23 +72,23 @@ class SafetensorsWriter {
 
   std::vector<TensorEntry> entries_;
   size_t current_ = 0;         // tensor that the next byte belongs to
-  int64_t current_bytes_ = 0;  // bytes of it that are written
+  int64_t current_bytes_ = 0;  // number of its bytes written so far
   FileDigest digest_;
   Xxh3 hash_;
   OutputFile file_;
   bool finished_ = false;
 };
 
-/// A tensor of an open file. `data` lies in the mapped file and lives as long as the SafetensorsFile; it is
-/// aligned to its element size if the writer of the file cared.
+/// A tensor of an open file. `data` points into the mapped file and is valid during the lifetime of the
+/// SafetensorsFile. It is aligned to its element size if the file's writer aligned it.
 struct TensorView {
   TensorEntry entry;
   std::span<const std::byte> data;
 };
 
-/// A file mapped read-only. The constructor checks everything the format demands: header length, JSON,
-/// repeated names, known types, sizes that match shapes, data without overlap, hole or rest. Throws DataError
-/// with the file and the tensor.
+/// A file mapped read-only. The constructor checks everything that the format requires: header length, JSON,
+/// unique names, known types, sizes that match shapes, data without overlaps, holes or trailing bytes. Throws
+/// DataError with the file and the tensor.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
@@ -96,7 +96,7 @@ class SafetensorsFile {
   /// In the order of their data.
   const std::vector<TensorView>& entries() const { return entries_; }
   const TensorMetadata& metadata() const { return metadata_; }
-  /// Null where there is no tensor of that name.
+  /// Null if there is no tensor with that name.
   const TensorView* find(std::string_view name) const;
 
  private:

@@ -29,14 +29,14 @@ const DTypeInfo& info(DType dtype) {
   return *std::find_if(kDTypes.begin(), kDTypes.end(), [&](const DTypeInfo& i) { return i.dtype == dtype; });
 }
 
-/// One tensor as the header tells it; offsets count from the start of the data.
+/// One tensor as described in the header; offsets are relative to the start of the data.
 struct HeaderEntry {
   TensorEntry entry;
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-/// Looks for an object that has a key twice; takes JSON that json::parse has taken.
+/// Finds a repeated key in an object. Expects JSON that json::parse has accepted.
 class RepeatedKey : public nlohmann::json_sax<json> {
  public:
   const std::string& key_found() const { return found_; }
@@ -68,11 +68,11 @@ class RepeatedKey : public nlohmann::json_sax<json> {
   }
 
  private:
-  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open, outermost first
+  std::vector<std::unordered_set<std::string>> keys_;  // keys of the objects being parsed, outermost first
   std::string found_;
 };
 
-/// Reads one header; all of its errors name the file.
+/// Parses one header; all of its errors name the file.
 class HeaderParser {
  public:
   HeaderParser(const std::filesystem::path& path, std::span<const std::byte> file)
@@ -83,14 +83,13 @@ class HeaderParser {
   json parse();
   TensorMetadata metadata(const json& value) const;
   HeaderEntry tensor(const std::string& name, const json& value) const;
-  /// Throws unless the entries, sorted, cover the data from its first byte to its last without overlap.
+  /// Throws unless the sorted entries cover all of the data without overlap.
   void check_coverage(std::span<const HeaderEntry> entries) const;
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(
-        "safetensors file " + path_.string() + ": " + what +
-        ". The file is damaged or was not written as the format demands; copy or create it again.");
+    throw DataError("safetensors file " + path_.string() + ": " + what +
+                    ". The file is damaged or does not follow the format; copy or create it again.");
   }
   [[noreturn]] void fail(const std::string& tensor_name, const std::string& what) const {
     fail("tensor \"" + tensor_name + "\": " + what);
@@ -127,7 +126,7 @@ json HeaderParser::parse() {
   if (!text.starts_with('{')) fail("the header does not start with '{'");
   try {
     json header = json::parse(text);
-    // A pass of its own: json::parse with a callback walks an object again for each of its members.
+    // In a separate pass: json::parse with a callback walks an object again for each of its members.
     RepeatedKey repeated;
     if (!json::sax_parse(text, &repeated))
       fail("the key \"" + repeated.key_found() + "\" is repeated in the header");
@@ -135,7 +134,7 @@ json HeaderParser::parse() {
   } catch (const json::parse_error& error) {
     fail("the header is not valid JSON at its byte " + std::to_string(error.byte));
   } catch (const json::out_of_range&) {  // 1e999
-    fail("the header holds a number beyond every type");
+    fail("the header contains a number that no type can hold");
   }
 }
 
@@ -165,7 +164,7 @@ std::vector<int64_t> HeaderParser::sizes(const std::string& name, const json& te
   std::vector<int64_t> sizes;
   for (const json& value : values) {
     if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()})
-      fail(name, std::string(key) + " " + values.dump() + " holds something else than sizes");
+      fail(name, std::string(key) + " " + values.dump() + " contains a value that is not a size");
     sizes.push_back(value.get<int64_t>());
   }
   return sizes;
@@ -179,7 +178,7 @@ HeaderEntry HeaderParser::tensor(const std::string& name, const json& value) con
   const TensorEntry entry = {name, dtype(name, value["dtype"]), sizes(name, value, "shape")};
   const std::vector<int64_t> offsets = sizes(name, value, "data_offsets");
   if (offsets.size() != 2 || offsets[0] > offsets[1])
-    fail(name, "data_offsets " + value["data_offsets"].dump() + " are not a begin and an end");
+    fail(name, "data_offsets " + value["data_offsets"].dump() + " is not a pair of begin and end");
   const std::string size_text =
       "shape " + value["shape"].dump() + " of " + std::string(dtype_name(entry.dtype));
   const std::optional<int64_t> bytes = tensor_bytes(entry.dtype, entry.shape);
@@ -204,7 +203,7 @@ void HeaderParser::check_coverage(std::span<const HeaderEntry> entries) const {
     position = entry.end;
   }
   if (position != data_bytes)
-    fail(std::to_string(data_bytes - position) + " bytes after the last tensor belong to none");
+    fail(std::to_string(data_bytes - position) + " bytes after the last tensor belong to no tensor");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace sdp {
 namespace {
 
-/// Appends to a list whose items are separated by commas.
+/// Appends to a comma-separated list.
 void add_item(std::string& list, std::string_view item) {
   if (!list.empty()) list += ',';
   list += item;
@@ -24,7 +24,7 @@ std::string shape_text(std::span<const int64_t> shape) {
   return "[" + items + "]";
 }
 
-/// A JSON string; the library knows the escapes and refuses what is not UTF-8.
+/// A JSON string; the JSON library escapes it and refuses text that is not UTF-8.
 std::string json_string(std::string_view text) {
   try {
     return nlohmann::json(text).dump();
@@ -53,7 +53,7 @@ std::vector<TensorEntry> checked(std::vector<TensorEntry> entries) {
   return entries;
 }
 
-/// Written by hand, piece by piece: an ordered JSON object searches its keys linearly for every insertion.
+/// Built as text: inserting into an ordered JSON object searches its keys linearly.
 std::string header_text(std::span<const TensorEntry> entries, const TensorMetadata& metadata) {
   std::string items;
   if (!metadata.empty()) add_item(items, json_string(kMetadataKey) + ":" + metadata_text(metadata));
@@ -123,7 +123,7 @@ void SafetensorsWriter::write(std::span<const std::byte> data) {
   const TensorEntry& entry = entries_[current_];
   if (size > entry.bytes() - current_bytes_)
     throw std::logic_error("safetensors: " + std::to_string(size) + " bytes for tensor " + entry.name +
-                           ", which has " + std::to_string(entry.bytes() - current_bytes_) + " to go");
+                           ", which has " + std::to_string(entry.bytes() - current_bytes_) + " left");
   file_.write(data);
   hash_.update(data);
   digest_.bytes += size;

@@ -26,7 +26,7 @@ std::string folder_name(int64_t step) {
   return name;
 }
 
-/// Name of a folder that is no checkpoint yet, or no longer one.
+/// Name of a folder that is not yet, or no longer, a checkpoint.
 std::string partial_name(int64_t step, std::string_view why = "") {
   return std::string(".").append(folder_name(step)).append(why).append(kPartialSuffix);
 }
@@ -44,7 +44,7 @@ bool is_partial(std::string_view name) {
   return name.starts_with('.') && name.substr(1).starts_with(kPrefix) && name.ends_with(kPartialSuffix);
 }
 
-/// What cannot be looked at is not there for us; std::filesystem would throw an error of its own.
+/// A path that cannot be accessed counts as missing; std::filesystem would throw an error of its own type.
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
@@ -62,7 +62,7 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   if (error) throw_io_error("rename to " + to.string() + " the folder", from, error.value());
 }
 
-/// Names in a folder; none where it does not exist.
+/// Names in a folder; none if it does not exist.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::error_code error;
   std::vector<std::string> names;
@@ -73,7 +73,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// What is wrong with a file of a checkpoint, or nothing.
+/// The fault of a checkpoint's file, or std::nullopt.
 std::optional<std::string> fault_of(const fs::path& folder, const ManifestFile& expected, bool verify_hash,
                                     const OnProgress& on_progress = ignore_progress) {
   const fs::path path = folder / expected.name;
@@ -129,26 +129,26 @@ std::vector<std::string> CheckpointStore::commit(int64_t step, const Manifest& m
       throw DataError("checkpoint of step " + std::to_string(step) + " was not saved: " + *fault +
                       ". All processes have to write to the same file system.");
 
-  // 1. everything in the folder is on the disk, the manifest last
+  // 1. Flush everything in the folder to disk, the manifest last.
   sync_folder(partial);
   write_file_atomically(partial / kManifestName, manifest_text(manifest));
-  // 2. the folder gets its name
+  // 2. Give the folder its name.
   move_out_of_the_way(step);
   rename_folder(partial, folder(step));
   sync_folder(checkpoints_);
-  // 3. it is the one to resume from
+  // 3. Make it the one to resume from.
   write_file_atomically(latest_, folder_name(step) + "\n");
-  // 4. room for the next
+  // 4. Make room for the next one.
   return remove_older(step, keep_last);
 }
 
-/// Takes away the name of a checkpoint, which ends its life as one; remove_older() clears what is left.
+/// Renames a checkpoint so that it no longer counts as one; remove_older() removes its files.
 void CheckpointStore::move_out_of_the_way(int64_t step) const {
   if (!is_there(folder(step))) return;
   rename_folder(folder(step), unused_name(step));
 }
 
-/// For a folder that is to be removed: one of an earlier time may still be there.
+/// A name for a folder that is to be removed. A folder with an earlier number may still exist.
 fs::path CheckpointStore::unused_name(int64_t step) const {
   for (int number = 1;; ++number) {
     fs::path path = checkpoints_ / partial_name(step, ".removed-" + std::to_string(number));
@@ -199,7 +199,7 @@ std::optional<int64_t> CheckpointStore::latest_step() const {
       verified(*step, /*verify_hashes=*/false, ignore_progress);
       return *step;
     } catch (const DataError&) {
-      // not the newest whole one
+      // Not the newest complete one.
     }
   }
   return std::nullopt;
@@ -218,7 +218,7 @@ Manifest CheckpointStore::read(int64_t step, bool verify_hashes, const OnProgres
   return with_advice(step, [&] { return verified(step, verify_hashes, on_progress); });
 }
 
-/// The same without the advice, which is that for one damaged checkpoint.
+/// The same without the advice, which is for a single damaged checkpoint.
 Manifest CheckpointStore::verified(int64_t step, bool verify_hashes, const OnProgress& on_progress) const {
   const Manifest manifest = read_manifest(step);
   int64_t total_bytes = 0;
@@ -294,9 +294,10 @@ std::string CheckpointStore::advice(int64_t damaged_step) const {
     if (step != damaged_step) others += (others.empty() ? "" : ", ") + folder_name(step);
   const std::string damaged = folder(damaged_step).string();
   if (others.empty())
-    return ". There is no other checkpoint in this run: bring the file back, or delete " + damaged +
+    return ". There is no other checkpoint in this run: restore the file, or delete " + damaged +
            " and start from the beginning with --resume=if-any.";
-  return ". Bring the file back, or train with --resume=latest-good, which passes over what does not verify; "
+  return ". Restore the file, or train with --resume=latest-good, which skips checkpoints that do not "
+         "verify; "
          "other checkpoints of this run: " +
          others + ". To use one of them elsewhere, move " + damaged + " away.";
 }

@@ -15,7 +15,7 @@ constexpr double kLeastRatio = 3.0 / 4;
 constexpr double kLargestRatio = 4.0 / 3;
 constexpr int kTries = 10;
 
-/// Python's round(), to the even one of two neighbours.
+/// Python's round(): halfway cases round to even.
 int64_t rounded(double value) {
   return static_cast<int64_t>(std::nearbyint(value));
 }
@@ -35,7 +35,7 @@ Box largest_centered(int64_t width, int64_t height) {
   return box_at((width - box_width) / 2, (height - box_height) / 2, box_width, box_height);
 }
 
-/// The whole pixels of begin..end, widened by `reach`, of an image of `length`.
+/// The whole pixels of begin..end, extended by `reach` on both sides, of an image with `length` pixels.
 std::pair<int64_t, int64_t> pixels_of(double begin, double end, double reach, int64_t length) {
   return {std::max<int64_t>(static_cast<int64_t>(std::floor(begin - reach)), 0),
           std::min(static_cast<int64_t>(std::ceil(end + reach)), length)};
@@ -77,7 +77,7 @@ Crop center_crop(int64_t width, int64_t height, int64_t resize, int64_t size) {
     const int64_t resized = resize * length / shorter;
     const int64_t offset = rounded(static_cast<double>(resized - size) / 2);
     const double scale = static_cast<double>(length) / static_cast<double>(resized);
-    // A product may be rounded to beyond the image.
+    // Rounding of a product may exceed the image.
     return std::pair(static_cast<double>(offset) * scale,
                      std::min(static_cast<double>(offset + size) * scale, static_cast<double>(length)));
   };

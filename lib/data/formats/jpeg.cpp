@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include <jpeglib.h>
-// After jpeglib.h: the numbers of libjpeg's messages.
+// Include after jpeglib.h: libjpeg's message codes.
 #include <jerror.h>
 
 #include "spec/error.h"
@@ -20,15 +20,15 @@ namespace sdp {
 
 namespace {
 
-// Columns beside the box that the smoothing of subsampled colours looks at, and one more.
+// Columns beside the box that the upsampling of colours reads, and one more.
 constexpr int64_t kMargin = 4;
-// A few times what cameras take. Guards against a damaged header that asks for all memory.
+// Several times the size of camera images. Protects against a damaged header that requests all memory.
 constexpr int64_t kMostPixels = int64_t{1} << 28;
 
-/// libjpeg's own handlers call exit() and print to stderr. These jump back, and take a warning for an error:
-/// libjpeg fills what is missing with grey and warns.
+/// libjpeg's default handlers call exit() and print to stderr. These handlers jump back, and treat a warning
+/// as an error, because libjpeg fills missing data with grey and only warns.
 struct ErrorManager {
-  jpeg_error_mgr base;  // first, so that its address is that of the whole
+  jpeg_error_mgr base;  // first member, so that it has the address of the whole object
   std::jmp_buf on_error;
   char message[JMSG_LENGTH_MAX];
 };
@@ -39,7 +39,7 @@ void fail(j_common_ptr info) {
   std::longjmp(manager->on_error, 1);
 }
 
-/// Whether the pixels are whole in spite of the warning.
+/// Whether the pixels are intact in spite of the warning.
 bool is_harmless(int warning) {
   constexpr std::array kHarmless = {JWRN_EXTRANEOUS_DATA, JWRN_ADOBE_XFORM, JWRN_JFIF_MAJOR, JWRN_BOGUS_ICC};
   return std::find(kHarmless.begin(), kHarmless.end(), warning) != kHarmless.end();
@@ -49,7 +49,7 @@ void fail_on_warning(j_common_ptr info, int level) {
   if (level < 0 && !is_harmless(info->err->msg_code)) fail(info);
 }
 
-/// What a file that is no JPEG is, by its first bytes; empty where it may be one.
+/// The type of a file that is not a JPEG, by its first bytes; empty if it may be a JPEG.
 std::string_view other_format(std::span<const uint8_t> file) {
   struct Format {
     std::string_view first_bytes;
@@ -63,7 +63,7 @@ std::string_view other_format(std::span<const uint8_t> file) {
   return {};
 }
 
-/// Of values that are stored inverted, in place. Pillow's colours: each channel is c * k / 255, rounded.
+/// Converts inverted CMYK values in place. As in Pillow, each channel is c * k / 255, rounded.
 void rgb_from_cmyk(uint8_t* row, int64_t width) {
   for (int64_t x = 0; x < width; ++x) {
     uint8_t* pixel = row + x * kPixelBytes;
@@ -81,8 +81,8 @@ Pixels::Pixels(int64_t stored_width, int64_t skipped_columns, int64_t width, int
       skipped_bytes_(skipped_columns * kPixelBytes),
       bytes_(std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(stride_bytes_ * height))) {}
 
-/// Every function that sets a place to jump back to returns false after a jump, and has nothing to destroy
-/// between there and libjpeg.
+/// Every function that sets a jump target returns false after a jump, and has nothing to destroy between the
+/// target and libjpeg.
 struct JpegImage::Decoder {
   jpeg_decompress_struct info{};
   ErrorManager errors{};
@@ -107,8 +107,8 @@ struct JpegImage::Decoder {
 
   bool is_cmyk() const { return info.num_components == 4; }
 
-  /// 4:4:4, 4:2:2, 4:4:0 or 4:2:0: colours are sampled once where brightness (and black) is sampled in full.
-  /// Of others libjpeg-turbo 2.1 gives wrong pixels when it crops and scales at once.
+  /// 4:4:4, 4:2:2, 4:4:0 or 4:2:0: one colour sample per block of luma (and black) samples. For other
+  /// samplings, libjpeg-turbo 2.1 gives wrong pixels when it crops and scales at once.
   bool has_usual_sampling() const {
     if (info.max_h_samp_factor > 2 || info.max_v_samp_factor > 2) return false;
     const std::span components(info.comp_info, static_cast<size_t>(info.num_components));
@@ -119,13 +119,13 @@ struct JpegImage::Decoder {
     });
   }
 
-  /// Columns begin..end-1 of the scaled image, at least; sets them to those that are decoded.
+  /// Decodes at least columns begin..end-1 of the scaled image; sets them to those actually decoded.
   bool start(int eighths, int64_t& begin, int64_t& end) {
     if (setjmp(errors.on_error)) return false;
     info.scale_num = static_cast<unsigned>(eighths);
     info.scale_denom = 8;
-    // Where the last scans of a progressive image are missing, smoothing (Pillow has it on) looks at blocks
-    // beside the box, and rows that are skipped are not there for it.
+    // If the last scans of a progressive image are missing, smoothing (on in Pillow) reads blocks beside the
+    // box, which are not available in skipped rows.
     info.do_block_smoothing = FALSE;
     jpeg_start_decompress(&info);
     auto first = static_cast<JDIMENSION>(begin);
@@ -146,7 +146,7 @@ struct JpegImage::Decoder {
     return true;
   }
 
-  /// The next row, of all the columns that start() chose.
+  /// The next row, with all columns that start() selected.
   bool read_row(uint8_t* row) {
     if (setjmp(errors.on_error)) return false;
     jpeg_read_scanlines(&info, &row, 1);
@@ -160,7 +160,7 @@ struct JpegImage::Decoder {
     return true;
   }
 
-  /// To the end of the file.
+  /// Reads to the end of the file.
   bool finish() {
     if (setjmp(errors.on_error)) return false;
     jpeg_finish_decompress(&info);
@@ -168,7 +168,7 @@ struct JpegImage::Decoder {
   }
 
   void require(bool ok) const {
-    if (!ok) throw DataError(fmt::format("not a JPEG that decodes: {}", errors.message));
+    if (!ok) throw DataError(fmt::format("cannot be decoded as a JPEG: {}", errors.message));
   }
 };
 

@@ -1,12 +1,12 @@
 #pragma once
 
-// JPEG files to RGB pixels, with libjpeg-turbo. Grey is repeated in all channels; CMYK and YCCK are converted
-// as Pillow's convert("RGB") does (values stored inverted, Adobe's convention). The EXIF orientation is
-// ignored, as torchvision does.
+// Decodes JPEG files to RGB pixels with libjpeg-turbo. Grey is repeated in all channels; CMYK and YCCK are
+// converted like Pillow's convert("RGB") (values stored inverted, Adobe's convention). The EXIF orientation
+// is ignored, as in torchvision.
 //
-// Errors are DataError with the reason alone: the caller adds the file. What libjpeg warns of is an error
-// where pixels are missing or damaged; it is accepted where the pixels are whole (bytes between two markers,
-// an unknown revision of JFIF or of Adobe's marker, a damaged colour profile).
+// Errors are DataErrors with only the reason: the caller adds the file. A warning of libjpeg is an error if
+// pixels are missing or damaged. It is accepted if the pixels are intact (bytes between two markers, an
+// unknown revision of JFIF or of Adobe's marker, a damaged colour profile).
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace sdp {
 
-/// Bytes of a decoded pixel: R, G, B and one without meaning. A vector register then holds whole pixels.
+/// Bytes per decoded pixel: R, G, B and an unused one, so that a vector register holds whole pixels.
 constexpr int64_t kPixelBytes = 4;
 
 /// Decoded pixels of a box. Row y begins at row(y).
@@ -38,7 +38,7 @@ class Pixels {
   int64_t width_;
   int64_t height_;
   int64_t stride_bytes_;
-  int64_t skipped_bytes_;  // decoded columns at the left of the box
+  int64_t skipped_bytes_;  // decoded columns left of the box
   std::unique_ptr<uint8_t[]> bytes_;
 };
 
@@ -54,16 +54,16 @@ class JpegImage {
   int64_t width() const;
   int64_t height() const;
 
-  /// The image scaled by eighths / 8 (1..8) has `length` * eighths / 8 rows or columns, rounded up, where the
-  /// file has `length`; the scaling is part of the inverse transform and saves the time for the pixels left
-  /// out.
+  /// Rows or columns of the image scaled by eighths / 8 (1..8), `length` * eighths / 8 rounded up, where the
+  /// file has `length`. The scaling is part of the inverse transform, which saves the time for the omitted
+  /// pixels.
   static int64_t scaled(int64_t length, int eighths) { return (length * eighths + 7) / 8; }
 
-  /// Pixels of `box`, in columns and rows of the scaled image. They are what decoding the whole image gives
-  /// there; rows below are not decoded. Callable once. Throws std::logic_error for a box outside the image.
+  /// Pixels of `box`, in columns and rows of the scaled image; the same as decoding the whole image gives
+  /// there. Rows below are not decoded. Call it once. Throws std::logic_error for a box outside the image.
   Pixels decode(const Box& box, int eighths = 8);
 
-  /// Decodes the whole file and drops the pixels, to find what is wrong with it. Callable once.
+  /// Decodes the whole file and discards the pixels, to find errors. Call it once.
   void check();
 
  private:
@@ -71,7 +71,7 @@ class JpegImage {
   std::unique_ptr<Decoder> decoder_;
 };
 
-/// Whether a file with this extension (without its dot) is taken for a JPEG: jpg, jpeg, JPG or JPEG.
+/// Whether a file with this extension (without the dot) counts as a JPEG: jpg, jpeg, JPG or JPEG.
 bool is_jpeg_extension(std::string_view extension);
 
 /// Decodes a JPEG of exactly height x width pixels to [3, height, width].

@@ -46,7 +46,7 @@ void check_header(const fs::path& path, std::span<const uint8_t> file) {
                     path.string(), version, kVersionAndOrder, kAdvice));
 }
 
-/// Bytes of the content of the element whose tag is at `offset`.
+/// Size of the content of the element whose tag is at `offset`, in bytes.
 uint32_t element_bytes(const fs::path& path, std::span<const uint8_t> file, size_t offset) {
   const size_t left = file.size() - offset;
   if (left < kTagBytes)
@@ -64,14 +64,14 @@ uint32_t element_bytes(const fs::path& path, std::span<const uint8_t> file, size
   return bytes;
 }
 
-/// Throws Mat5Damage unless a tag is of `type` and of least..most bytes.
+/// Throws Mat5Damage unless the tag has the type `type` and least..most bytes.
 void expect_tag(const Mat5Tag& tag, std::string_view what, uint32_t type, uint32_t least, uint32_t most) {
   if (tag.type != type || tag.bytes < least || tag.bytes > most)
     throw Mat5Damage(fmt::format("its {} are {} bytes of type {}, expected {}..{} of type {}", what,
                                  tag.bytes, tag.type, least, most, type));
 }
 
-/// The product of the sizes; throws Mat5Damage for a negative one or a product beyond int64.
+/// The product of the sizes; throws Mat5Damage for a negative size or a product beyond int64.
 int64_t product_of(std::span<const int64_t> dimensions) {
   int64_t product = 1;
   for (const int64_t size : dimensions)

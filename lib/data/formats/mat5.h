@@ -4,9 +4,9 @@
 // https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf, chapter 1), as far as images need them:
 // little-endian files of real uint8 arrays, compressed or not.
 //
-// Why not libmatio: it gives a truncated or damaged file back as an array of the right size, with other
-// pixels, because it goes by neither the end nor the checksum of compressed data, it allocates whatever size
-// a file states, and it cannot be linked without HDF5. Checking all that in front of it would be this reader.
+// libmatio is not used: for a truncated or damaged file it returns an array of the right size with wrong
+// pixels, because it checks neither the end nor the checksum of compressed data. It also allocates whatever
+// size a file states, and it requires HDF5. Checking all this before calling it would amount to this reader.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,20 +24,20 @@ namespace sdp {
 
 class Mat5Stream;
 
-/// A uint8 array of an open file, whose values are read once, from the first to the last.
+/// A uint8 array of an open file, whose values are read once, in order.
 class Mat5Array {
  public:
   const std::string& name() const { return name_; }
   const std::vector<int64_t>& dimensions() const { return dimensions_; }
   int64_t numel() const;
-  /// Where the variable is, for messages: "FILE: variable X at offset 128".
+  /// Position of the variable, for messages: "FILE: variable X at offset 128".
   std::string place() const;
 
-  /// The next values, in column-major order: the first dimension is the fastest. Throws DataError where the
-  /// data is damaged, std::logic_error for more values than are left.
+  /// The next values, in column-major order: the first dimension varies fastest. Throws DataError if the data
+  /// is damaged, std::logic_error if fewer values are left.
   void read(std::span<uint8_t> values);
-  /// Call after the last value: throws DataError where the variable does not end with it, or its checksum (of
-  /// compressed data) is wrong.
+  /// Call after the last value: throws DataError if the variable does not end there, or if the checksum of
+  /// compressed data is wrong.
   void finish();
 
   ~Mat5Array();
@@ -57,15 +57,15 @@ class Mat5Array {
   std::string name_;
   std::vector<int64_t> dimensions_;
   int64_t values_left_ = 0;
-  uint32_t padding_ = 0;  // behind the values
+  uint32_t padding_ = 0;  // after the values
 };
 
 class Mat5File {
  public:
-  /// Checks the file's header and the tags of all variables, their own headers too. Throws DataError.
+  /// Checks the file's header and the tags and headers of all variables. Throws DataError.
   explicit Mat5File(const std::filesystem::path& path);
 
-  /// Throws DataError where there is no variable of that name or several are. The file must outlive it.
+  /// Throws DataError unless exactly one variable has that name. The file must outlive the result.
   Mat5Array open(std::string_view name) const;
 
  private:

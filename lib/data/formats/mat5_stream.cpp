@@ -13,7 +13,7 @@ namespace sdp {
 namespace {
 
 constexpr uint64_t kTagBytes = 8;
-/// Deflate codes at most 258 bytes in two bits.
+/// Deflate encodes up to 258 bytes in two bits.
 constexpr uint64_t kMostInflation = 1032;
 
 }  // namespace
@@ -31,7 +31,7 @@ Mat5Stream::Mat5Stream(std::span<const uint8_t> element, bool compressed)
     : rest_(element), bytes_left_(element.size()) {
   if (!compressed) return;
   inflater_.reset(new z_stream{});
-  inflater_->next_in = const_cast<Bytef*>(element.data());  // zlib only reads there
+  inflater_->next_in = const_cast<Bytef*>(element.data());  // zlib only reads it
   inflater_->avail_in = static_cast<uInt>(element.size());  // an element's size has 32 bits
   if (inflateInit(inflater_.get()) != Z_OK) throw std::bad_alloc();
 
@@ -61,7 +61,7 @@ void Mat5Stream::inflate_into(std::span<uint8_t> bytes) {
   inflater_->next_out = bytes.data();
   inflater_->avail_out = static_cast<uInt>(bytes.size());
   const int result = inflate(inflater_.get(), Z_SYNC_FLUSH);
-  // An error that comes with the last byte is one of the checksum behind it, which expect_end() tells.
+  // With the last byte, an error can only be in the checksum after it, which expect_end() reports.
   if (inflater_->avail_out == 0) return;
   const bool ended = result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR;
   const char* reason = ended || inflater_->msg == nullptr ? "it ends too early" : inflater_->msg;

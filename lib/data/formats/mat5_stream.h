@@ -1,6 +1,6 @@
 #pragma once
 
-// The bytes of one variable of a MAT-file, from the file as they are or inflated on the way.
+// The bytes of one variable of a MAT-file, inflated if they are compressed.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,19 +13,19 @@ struct z_stream_s;
 
 namespace sdp {
 
-/// What is wrong with a variable, without its place.
+/// The fault of a variable, without its position.
 struct Mat5Damage : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The tag of an element of data. The data and the padding behind it follow in the stream.
+/// The tag of a data element. The data and its padding follow in the stream.
 struct Mat5Tag {
   uint32_t type;
   uint32_t bytes;
   uint32_t padding;
 };
 
-/// Types of elements that this reader knows.
+/// Types of elements that this reader supports.
 inline constexpr uint32_t kMatInt8 = 1;
 inline constexpr uint32_t kMatUint8 = 2;
 inline constexpr uint32_t kMatInt32 = 5;
@@ -35,19 +35,20 @@ inline constexpr uint32_t kMatCompressed = 15;
 
 uint32_t load_uint32(std::span<const uint8_t> bytes);
 
-/// Throws Mat5Damage where the bytes end early, don't inflate, or are more than the variable states.
+/// Throws Mat5Damage if the bytes end early, do not inflate, or are more than the variable states.
 class Mat5Stream {
  public:
-  /// `element`: the content of a variable's element in the file, which is a matrix or, compressed, an element
-  /// that is one.
+  /// `element`: the content of a variable's element in the file: a matrix or a compressed element that
+  /// contains one.
   Mat5Stream(std::span<const uint8_t> element, bool compressed);
 
-  /// Of the variable, by what it states; they are in the file, or as many as compressed data can hold.
+  /// Remaining bytes of the variable according to its tag; limited to what the file or its compressed data
+  /// can hold.
   uint64_t bytes_left() const { return bytes_left_; }
   void read(std::span<uint8_t> bytes);
   Mat5Tag read_tag();
   void skip(uint32_t bytes);
-  /// Throws unless the variable ends here: no byte is left, and the checksum of compressed data is right.
+  /// Throws unless the variable ends here: no byte is left, and the checksum of compressed data is correct.
   void expect_end();
 
  private:
@@ -57,7 +58,7 @@ class Mat5Stream {
 
   void inflate_into(std::span<uint8_t> bytes);
 
-  std::span<const uint8_t> rest_;  // of what is not compressed
+  std::span<const uint8_t> rest_;  // remaining uncompressed bytes
   std::unique_ptr<z_stream_s, InflateEnd> inflater_;
   uint64_t bytes_left_;
 };

@@ -7,8 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-// Of functions marked so, GCC compiles a second version for CPUs with AVX2 and chooses when the program
-// starts.
+// GCC compiles a second version of these functions for CPUs with AVX2, and selects one at program start.
 #if defined(__x86_64__) && defined(__gnu_linux__)
 #define SDP_ALSO_FOR_AVX2 __attribute__((target_clones("avx2", "default")))
 #else
@@ -19,7 +18,7 @@ namespace sdp {
 
 namespace {
 
-constexpr int kWeightBits = 22;  // 8 bits of a pixel, 2 to spare in 32
+constexpr int kWeightBits = 22;  // 8 bits per pixel, 2 to spare in 32
 constexpr int32_t kHalf = 1 << (kWeightBits - 1);
 
 /// The weights along one axis: output i is the sum of `weights[i * taps + t] * source[first[i] + t]`.
@@ -36,14 +35,14 @@ double scale_of(double length, int64_t size) {
   return length / static_cast<double>(size);
 }
 
-/// Pixels low..high-1 that output i is made of; `center` is where it lies in the source.
+/// Source pixels low..high-1 that contribute to output i; `center` is its position in the source.
 struct Reach {
   double center;
   int64_t low;
   int64_t high;
 };
 
-/// All outputs get the same number of taps, some with weight 0, and none lies outside of 0..source_length-1.
+/// All outputs have the same number of taps, some with weight 0; all taps lie within 0..source_length-1.
 AxisWeights axis_weights(double begin, double end, int64_t size, int64_t source_length) {
   const double scale = scale_of(end - begin, size);
   const double reach = resize_reach(end - begin, size);
@@ -84,7 +83,8 @@ AxisWeights axis_weights(double begin, double end, int64_t size, int64_t source_
 constexpr int64_t kLanes = 2 * kPixelBytes;
 using Lanes = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
 
-/// Two rows at once, to rows of planes [3, size]. `wide` has room for kLanes numbers a pixel of the row.
+/// Processes two rows at once, into rows of planes [3, size]. `wide` has room for kLanes numbers per pixel of
+/// a row.
 SDP_ALSO_FOR_AVX2
 void resize_two_rows(const uint8_t* __restrict upper, const uint8_t* __restrict lower, int64_t width,
                      const AxisWeights& axis, int32_t* __restrict wide, uint8_t* __restrict upper_out,

@@ -37,7 +37,7 @@ using ArchiveHandle = std::unique_ptr<archive, ArchiveDeleter>;
       ": " + (reason ? reason : "unknown error") + ". Expected an uncompressed tar; write or copy it again.");
 }
 
-/// libarchive takes the end of the file between two members for the end of the archive.
+/// libarchive takes an end of file between two members for the end of the archive.
 void check_end_mark(const std::filesystem::path& shard, int64_t size_bytes) {
   constexpr int64_t kEndMarkBytes = 1024;
   std::vector<char> tail(kEndMarkBytes);
@@ -57,7 +57,7 @@ ArchiveHandle open_tar(const std::filesystem::path& shard) {
   check_regular_file(shard);
   ArchiveHandle handle(archive_read_new());
   archive_read_support_format_tar(handle.get());
-  // Otherwise a zeroed block inside the file would silently end it.
+  // Without this option, a zeroed block inside the file would silently end it.
   archive_read_set_options(handle.get(), "tar:read_concatenated_archives");
   // Small, so that members are skipped instead of read.
   constexpr size_t kBlockBytes = 1 << 13;
@@ -72,7 +72,7 @@ std::string name_of(archive_entry* entry) {
   return "(unreadable name)";
 }
 
-/// A sample's key and the extension behind it, both as views into `name`.
+/// A sample's key and the following extension, both as views into `name`.
 struct KeyAndExtension {
   std::string_view key;
   std::string_view extension;
@@ -85,7 +85,7 @@ KeyAndExtension split_name(std::string_view name) {
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-/// The innermost folder of a member's name; empty where there is none.
+/// The innermost folder of a member's name; empty if there is none.
 std::string_view folder_of(std::string_view name) {
   const size_t end = name.rfind('/');
   if (end == std::string_view::npos) return {};
@@ -94,7 +94,7 @@ std::string_view folder_of(std::string_view name) {
   return name.substr(begin, end - begin);
 }
 
-/// The number that `text` is, spaces and line ends around it aside.
+/// The number in `text`, ignoring spaces and line ends around it.
 std::optional<int64_t> parse_number(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const size_t first = text.find_first_not_of(kSpace);
@@ -106,7 +106,7 @@ std::optional<int64_t> parse_number(std::string_view text) {
   return value;
 }
 
-/// For messages: bytes of a damaged file that are no printable characters as '?'.
+/// For messages: replaces unprintable bytes of a damaged file by '?'.
 std::string printable(std::string_view text) {
   std::string shown(text.substr(0, 40));
   std::replace_if(
@@ -114,10 +114,10 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-/// Of samples in a shard, by their keys.
+/// Labels of the samples in a shard, by their keys.
 using LabelOfKey = std::map<std::string, int64_t, std::less<>>;
 
-/// `place` says what the text belongs to. Nothing after a problem.
+/// `place` describes the position of the text. std::nullopt after a problem.
 std::optional<int64_t> label_from(std::string_view text, int64_t num_classes, const std::string& place,
                                   const OnProblem& on_problem) {
   const std::optional<int64_t> label = parse_number(text);
@@ -128,13 +128,14 @@ std::optional<int64_t> label_from(std::string_view text, int64_t num_classes, co
 }
 
 std::string text_of(const InputFile& file, const TarEntry& member) {
-  constexpr int64_t kMostBytes = 64;  // of a label that is one
+  constexpr int64_t kMostBytes = 64;  // limit for a valid label
   std::string text(static_cast<size_t>(std::min(member.size_bytes, kMostBytes)), '\0');
   file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(text)));
   return text;
 }
 
-/// What all KEY.cls of a shard say; none: no such member. A key whose label is a problem has the label -1.
+/// The labels in all KEY.cls of a shard; none: there is no such member. A key with an invalid label has the
+/// label -1.
 LabelOfKey labels_in(const std::filesystem::path& shard, const std::vector<TarEntry>& members,
                      int64_t num_classes, const OnProblem& on_problem) {
   const InputFile file(shard);

@@ -15,8 +15,8 @@ namespace sdp {
 /// A file in a tar file.
 struct TarEntry {
   std::string name;
-  int64_t offset_bytes;       ///< of the first of its headers in the tar file
-  int64_t data_offset_bytes;  ///< of its bytes
+  int64_t offset_bytes;       ///< of its first header in the tar file
+  int64_t data_offset_bytes;  ///< of its data in the tar file
   int64_t size_bytes;
 };
 
@@ -24,14 +24,14 @@ struct TarMember : TarEntry {
   std::vector<uint8_t> data;
 };
 
-/// Where a member is, for messages: "FILE: member NAME at offset N".
+/// Position of a member, for messages: "FILE: member NAME at offset N".
 std::string place_of(const std::filesystem::path& shard, const TarEntry& member);
 
-/// The regular files in a tar file, in its order, by their headers alone. Throws DataError when it can't be
-/// read, is damaged, or ends without tar's end mark (two zero blocks), as a truncated file does.
+/// The regular files in a tar file, in order; reads only their headers. Throws DataError if the file cannot
+/// be read, is damaged, or lacks tar's end mark (two zero blocks), as a truncated file does.
 std::vector<TarEntry> list_tar(const std::filesystem::path& shard);
 
-/// The same with their bytes.
+/// The same, with the files' contents.
 std::vector<TarMember> read_tar(const std::filesystem::path& shard);
 
 struct JpegEntry {
@@ -39,10 +39,10 @@ struct JpegEntry {
   int64_t label;
 };
 
-/// The samples of a shard, in order of their KEY.jpg (or .jpeg) members; other members are ignored. The label
-/// is the text of KEY.cls or, in a shard without any .cls, the name of the folder that holds the image
-/// (3/00012.jpg). Problems are a label that is missing or is not a number in 0..num_classes-1, and a key that
-/// occurs twice; where `on_problem` returns, the sample is left out. Throws DataError as list_tar() does.
+/// The samples of a shard, in the order of their KEY.jpg (or .jpeg) members; other members are ignored. The
+/// label is the text of KEY.cls or, in a shard without any .cls, the name of the folder that contains the
+/// image (3/00012.jpg). Problems are a label that is missing or not a number in 0..num_classes-1, and a
+/// repeated key; if `on_problem` returns, the sample is left out. Throws the DataErrors of list_tar().
 std::vector<JpegEntry> list_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes,
                                        const OnProblem& on_problem);
 
@@ -51,7 +51,7 @@ struct LabelledJpeg {
   int64_t label;
 };
 
-/// The same with their bytes; every problem is thrown.
+/// The same, with the files' contents; throws for every problem.
 std::vector<LabelledJpeg> read_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes);
 
 }  // namespace sdp

@@ -22,7 +22,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "shards are little-endian and read as they are");
 
 constexpr int64_t kHeaderBytes = 256 * sizeof(int32_t);
-constexpr int64_t kScannedAtOnce = int64_t{1} << 20;  // tokens: what is counted again is still in the cache
+constexpr int64_t kScannedAtOnce = int64_t{1}
+                                   << 20;  // tokens; small enough that a second pass reads from the cache
 
 struct Format {
   int32_t magic;
@@ -32,7 +33,7 @@ struct Format {
 constexpr std::array kFormats = {Format{.magic = 20240520, .version = 1, .token_bytes = 2},
                                  Format{.magic = 20240801, .version = 7, .token_bytes = 4}};
 
-/// Of the tokens in the file; 0 where the header does not say, which is a problem.
+/// Bytes per token in the file; 0 if the header does not say, which is a problem.
 int64_t token_bytes_of(const fs::path& path, std::span<const std::byte> bytes, const OnProblem& on_problem) {
   if (static_cast<int64_t>(bytes.size()) < kHeaderBytes) {
     on_problem(
@@ -81,7 +82,7 @@ void check_size(const fs::path& path, std::span<const std::byte> bytes, int64_t 
 template <class Token>
 std::variant<std::span<const uint16_t>, std::span<const uint32_t>> tokens_in(
     std::span<const std::byte> bytes) {
-  // A mapping begins at a page, so tokens are aligned.
+  // The mapping begins at a page boundary, so tokens are aligned.
   return std::span(reinterpret_cast<const Token*>(bytes.data() + kHeaderBytes),
                    (bytes.size() - kHeaderBytes) / sizeof(Token));
 }
@@ -103,7 +104,8 @@ void scan_tokens(std::span<const Token> tokens, int64_t begin, int64_t vocab_siz
         begin + (std::find_if(tokens.begin(), tokens.end(), is_beyond) - tokens.begin());
 }
 
-/// Copy tokens and look at them, in one loop that the stores bound. False where one is not below vocab_size.
+/// Copies tokens and checks them in a single loop, which is limited by the stores. Returns false if a token
+/// is not below vocab_size.
 bool widen(std::span<const uint16_t> from, int64_t vocab_size, int64_t* to) {
   uint16_t largest = 0;
   for (size_t i = 0; i < from.size(); ++i) {
@@ -113,9 +115,9 @@ bool widen(std::span<const uint16_t> from, int64_t vocab_size, int64_t* to) {
   return largest < vocab_size;
 }
 
-/// The same; false too where vocab_size is beyond 2^31 and a token may be. The base set of 64-bit x86 has no
-/// vector instruction for the maximum of such numbers. With last < 2^31, the top bit of token | (last -
-/// token) is set exactly where token > last.
+/// The same. Returns false also if vocab_size exceeds 2^31 and a token may. The baseline of 64-bit x86 has no
+/// vector instruction for the maximum of 32-bit unsigned numbers. With last < 2^31, the top bit of token |
+/// (last - token) is set exactly if token > last.
 bool widen(std::span<const uint32_t> from, int64_t vocab_size, int64_t* to) {
   const auto last = static_cast<uint32_t>(std::clamp<int64_t>(vocab_size - 1, 0, INT32_MAX));
   uint32_t beyond = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// From the pixels of an image to the network's input: augmentation and normalisation.
+// Augmentation and normalization: from the pixels of an image to the network's input.
 
 #include <array>
 #include <cstdint>
@@ -19,20 +19,20 @@ struct CropFlip {
   bool flip = false;
 };
 
-/// A crop of H x W at a random place of the image padded with 4 black pixels on each side, and a horizontal
-/// flip with probability 1/2, as far as `steps` ask for them: a function of (seed, position) alone,
-/// `position` being the sample's in the training order (sampler.h).
+/// A crop of H x W at a random position of the image padded with 4 black pixels on each side, and a
+/// horizontal flip with probability 1/2, as far as `steps` includes them. A function of (seed, position)
+/// only; `position` is the sample's position in the training order (sampler.h).
 CropFlip draw_crop_flip(std::span<const Augmentation> steps, uint64_t seed, int64_t position);
 
-/// Turns uint8 [C, H, W] into float32 [C, H, W]. Thread-safe.
+/// Converts uint8 [C, H, W] to float32 [C, H, W]. Thread-safe.
 class ImageTransform {
  public:
   ImageTransform(ImageShape shape, const Normalization& normalization);
 
-  /// (x / 255 - mean) / stddev, in float32 operations of this order.
+  /// (x / 255 - mean) / stddev, as float32 operations in this order.
   void normalize(std::span<const uint8_t> chw, std::span<float> out) const;
 
-  /// As draw_crop_flip() says, then normalize().
+  /// Applies draw_crop_flip(), then normalize().
   void augment(std::span<const uint8_t> chw, std::span<const Augmentation> steps, uint64_t seed,
                int64_t position, std::span<float> out) const;
 
@@ -41,7 +41,7 @@ class ImageTransform {
                                std::span<float> out) const;
 
   ImageShape shape_;
-  std::vector<std::array<float, 256>> value_of_;  // [C]: the normalised value of every pixel value
+  std::vector<std::array<float, 256>> value_of_;  // [C]: the normalized value of every pixel value
 };
 
 }  // namespace sdp

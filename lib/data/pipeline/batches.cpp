@@ -34,7 +34,7 @@ std::vector<int64_t> evenly_spread(int64_t count, int64_t size) {
   count = std::min(count, size);
   std::vector<int64_t> numbers;
   numbers.reserve(static_cast<size_t>(count));
-  // floor(i * size / count) in two parts, so that i * size, which may not fit, is never formed.
+  // floor(i * size / count) in two parts, to avoid overflow of i * size.
   for (int64_t i = 0; i < count; ++i)
     numbers.push_back(i * (size / count) + i * (size % count) / count);
   return numbers;

@@ -18,14 +18,14 @@ Batch empty_batch(size_t size, const ImageShape& shape) {
           .labels = std::vector<int64_t>(size)};
 }
 
-/// Image `place` of the batch, [C, H, W].
+/// Image number `place` of the batch, [C, H, W].
 std::span<float> image_of(Batch& batch, size_t place) {
   const auto numel = static_cast<size_t>(batch.image_shape.numel());
   return std::span(batch.images).subspan(place * numel, numel);
 }
 
 [[noreturn]] void refuse_to_skip_on(const std::string& last) {
-  throw DataError(fmt::format("{} images are damaged, more than data.on_error: skip is for; the last: {}",
+  throw DataError(fmt::format("{} images are damaged, more than data.on_error: skip allows; the last: {}",
                               ImageDataset::kMostSkipped, last));
 }
 
@@ -48,7 +48,8 @@ void ImageDataset::read_for_training(int64_t index, std::span<const Augmentation
   read(index, chw);
 }
 
-/// Whether `read` found the image whole; under on_error: skip its complaint is kept, otherwise it goes on.
+/// Whether `read` succeeded. Under on_error: skip, the message of a damaged image is stored; otherwise the
+/// error propagates.
 bool ImageDataset::reads(std::vector<std::string>& skipped, const std::function<void()>& read) const {
   try {
     read();

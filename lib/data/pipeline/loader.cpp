@@ -41,7 +41,7 @@ BatchLoader::BatchLoader(const Dataset& dataset, const EvalBatches& batches, Loa
 
 BatchLoader::~BatchLoader() {
   for (std::jthread& thread : threads_)
-    thread.request_stop();  // all, before the first is waited for
+    thread.request_stop();  // request all stops before joining any thread
 }
 
 Batch BatchLoader::next() {

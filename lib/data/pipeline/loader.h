@@ -1,6 +1,6 @@
 #pragma once
 
-// Batches prepared ahead by threads. What next() returns does not depend on how many.
+// Batches prepared ahead by threads. The result of next() does not depend on the number of threads.
 
 #include <condition_variable>
 #include <cstdint>
@@ -17,33 +17,32 @@
 
 namespace sdp {
 
-/// Makes batch `number` of a loader's order; called by several threads at once. A batch that was stopped
-/// half-way is of no use.
+/// Makes batch `number` of a loader's order; thread-safe. A batch that was stopped must not be used.
 using MakeBatch = std::function<Batch(int64_t number, const std::stop_token& stop)>;
 
 struct LoaderThreads {
   int64_t threads;
-  int64_t prefetch_batches;  ///< batches that are ready or in the making at any time, at most
+  int64_t prefetch_batches;  ///< maximum number of batches that are ready or in progress
 };
 
-/// next(), done() and wait_ms() are for one thread.
+/// next(), done() and wait_ms() must be called by one thread.
 class BatchLoader {
  public:
-  /// Starts preparing at once: batches 0..count-1. Throws std::logic_error for numbers out of range.
+  /// Starts preparing batches 0..count-1 immediately. Throws std::logic_error for numbers out of range.
   BatchLoader(int64_t count, MakeBatch make, LoaderThreads threads);
   /// The data set must outlive the loader.
   BatchLoader(const Dataset& dataset, const TrainingBatches& batches, LoaderThreads threads);
   BatchLoader(const Dataset& dataset, const EvalBatches& batches, LoaderThreads threads);
   ~BatchLoader();
 
-  /// The next batch in the order. Waits for it if need be. Rethrows what making it threw; throws
-  /// std::logic_error when done().
+  /// The next batch in order; waits until it is ready. Rethrows errors from making it; throws
+  /// std::logic_error if done().
   Batch next();
 
   /// Whether all batches were taken.
   bool done() const { return taken_ == count_; }
 
-  /// Time that next() has waited so far.
+  /// Total time that next() has waited.
   double wait_ms() const { return wait_ms_; }
 
  private:
@@ -61,14 +60,14 @@ class BatchLoader {
   LoaderThreads options_;
   double wait_ms_ = 0;
 
-  std::mutex mutex_;  // guards what follows, except that only next() writes taken_
+  std::mutex mutex_;  // guards the following members, but only next() writes taken_
   std::condition_variable_any room_;
   std::condition_variable ready_;
   int64_t claimed_ = 0;
   int64_t taken_ = 0;
   std::vector<Place> ring_;  // batch number n is at n % size
 
-  std::vector<std::jthread> threads_;  // last: stopped and joined before anything they use goes
+  std::vector<std::jthread> threads_;  // last member: stopped and joined before the others are destroyed
 };
 
 }  // namespace sdp

@@ -10,7 +10,7 @@ namespace sdp {
 
 namespace {
 
-/// A box of the share 1 - lambda of the image before it is cut off at the border.
+/// A box with the share 1 - lambda of the image's area, cropped at the border.
 Box draw_box(CounterRandom& random, ImageShape shape, double lambda) {
   const auto [channels, height, width] = shape;
   const auto center_x = static_cast<int64_t>(random.below(static_cast<uint64_t>(width)));
@@ -65,7 +65,7 @@ void mix_batch(Batch& batch, const ImageAugmentation& augmentation, uint64_t see
   const std::optional<Mixing> mixing = draw_mixing(augmentation, shape, seed, position);
   if (!mixing) return;
 
-  // From the back, so that a partner is still what it was; the last image is the first one's partner.
+  // In reverse, so that each partner is still unmixed; the partner of the first image is the last one.
   const auto numel = static_cast<size_t>(shape.numel());
   const auto image = [&](size_t i) { return std::span(batch.images).subspan(i * numel, numel); };
   std::vector<float> last(batch.images.end() - shape.numel(), batch.images.end());

@@ -10,7 +10,7 @@ namespace sdp {
 
 namespace {
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit given.
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every output bit depends on every input bit.
 uint64_t scrambled(uint64_t bits) {
   bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9;
   bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB;
@@ -39,7 +39,9 @@ int64_t EpochOrder::index(int64_t place) const {
       right = next;
     }
     value = left << half_bits_ | right;
-  } while (value >= size_);  // fewer than four times on average, as the set fills a quarter of the domain
+  } while (
+      value >=
+      size_);  // fewer than four iterations on average, as the set fills at least a quarter of the domain
   return static_cast<int64_t>(value);
 }
 

@@ -1,4 +1,4 @@
-// `data check` of ImageNet: every image decoded.
+// `data check` for ImageNet: decodes every image.
 
 #include <algorithm>
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace sdp {
 namespace {
 
-/// What was found of one image.
+/// Result for one image.
 struct ImageFinding {
   std::optional<ImageShape> shape;
   std::vector<std::string> problems;

@@ -30,15 +30,15 @@ struct LabelByte {
   int64_t num_classes;
 };
 
-/// What tells the binary version of one data set from that of the other.
+/// How the binary version of one data set differs from that of the other.
 struct BinaryVersion {
   std::string_view dataset;
-  std::string_view folder;  // of the files, in the archive
+  std::string_view folder;  // folder in the archive
   std::vector<std::string> train;
   std::vector<std::string> test;
-  std::vector<LabelByte> labels;  // in front of the pixels; the last is the image's
+  std::vector<LabelByte> labels;  // before the pixels; the last one is the image's
   std::string_view archive;
-  std::string_view python_archive;  // of the version for Python, and what is in it
+  std::string_view python_archive;  // of the version for Python, with the names of its contents
   std::string_view python_folder;
   std::string_view python_file;
   std::string_view expected;
@@ -81,7 +81,7 @@ const BinaryVersion& cifar100_version() {
   return version;
 }
 
-/// The folder that holds files of the binary version, of any split; nothing where there is none.
+/// The folder that contains files of the binary version, of any split; std::nullopt if there is none.
 std::optional<fs::path> binary_folder(const BinaryVersion& version, const fs::path& folder,
                                       const std::vector<std::string>& found) {
   for (const Split split : {Split::kTrain, Split::kTest})
@@ -92,7 +92,7 @@ std::optional<fs::path> binary_folder(const BinaryVersion& version, const fs::pa
   return std::nullopt;
 }
 
-/// What is wrong with a folder that holds nothing that can be read.
+/// Error message for a folder without readable files.
 std::string nothing_readable(const BinaryVersion& version, const fs::path& folder,
                              const std::vector<std::string>& found) {
   if (contains(found, version.python_file) || contains(found, version.python_folder) ||

@@ -42,19 +42,19 @@ struct Cifar100Spec {
 ImageArray read_set(const Cifar10Spec&, const DataSpec& data, Split split, const OnProblem& on_problem);
 ImageArray read_set(const Cifar100Spec&, const DataSpec& data, Split split, const OnProblem& on_problem);
 
-/// Reads one split. What the folder holds decides on the format:
+/// Reads one split. The contents of the folder determine the format:
 ///
 /// - the official binary version: data_batch_1.bin to data_batch_5.bin and test_batch.bin, in `folder` itself
 ///   or in its sub-folder cifar-10-batches-bin. Records of 1 label byte and 3072 pixel bytes, RRR GGG BBB.
 /// - tar shards of JPEG, see cifar10_shards.h.
 ///
-/// Every problem goes to `on_problem`. Where that returns, the images that could be read are the result: a
-/// record that is cut off or has a wrong label is left out.
+/// Every problem is passed to `on_problem`. If that returns, the result has the images that could be read;
+/// records that are truncated or have an invalid label are left out.
 ImageArray read_cifar10(const std::filesystem::path& folder, Split split, const OnProblem& on_problem);
 
-/// The same of the official binary version: train.bin and test.bin, in `folder` or in its sub-folder
-/// cifar-100-binary. Records of a label of 20 superclasses, one of 100 classes, which is the image's, and
-/// 3072 pixel bytes.
+/// The same for the official binary version: train.bin and test.bin, in `folder` or in its sub-folder
+/// cifar-100-binary. A record has a label of 20 superclasses, the image's label of 100 classes, and 3072
+/// pixel bytes.
 ImageArray read_cifar100(const std::filesystem::path& folder, Split split, const OnProblem& on_problem);
 
 }  // namespace sdp

@@ -28,7 +28,7 @@ bool is_shard(std::string_view name, Split split) {
   return name.starts_with(prefix_of(split)) && name.ends_with(".tar");
 }
 
-/// The number in a shard's name; nothing where there is none.
+/// The number in a shard's name; std::nullopt if there is none.
 std::optional<int64_t> shard_number(std::string_view name, Split split) {
   const std::string_view digits = name.substr(0, name.size() - 4).substr(prefix_of(split).size());
   int64_t number = -1;
@@ -37,7 +37,7 @@ std::optional<int64_t> shard_number(std::string_view name, Split split) {
   return number;
 }
 
-/// The shards of a split in order of their numbers, after checking that these are 0, 1, 2, ...
+/// The shards of a split in order of their numbers; checks that these are 0, 1, 2, ...
 std::vector<fs::path> ordered_shards(const fs::path& folder, const std::vector<std::string>& names,
                                      Split split, const OnProblem& on_problem) {
   std::vector<std::pair<int64_t, fs::path>> shards;

@@ -1,8 +1,7 @@
 #pragma once
 
-// CIFAR-10 as tar shards of JPEG: train-000000.tar, train-000001.tar, ... and test-000000.tar, ..., each as
-// tar_shard.h describes it. Numbers start at 0 and leave none out; samples are in order of shards, then of
-// members.
+// CIFAR-10 as tar shards of JPEG: train-000000.tar, train-000001.tar, ... and test-000000.tar, ..., in the
+// format of tar_shard.h. Numbers are consecutive from 0; samples are in the order of shards, then of members.
 
 #include <filesystem>
 #include <string>
@@ -12,11 +11,11 @@
 
 namespace sdp {
 
-/// Whether there is a shard of any split among the names of a folder's files.
+/// Whether the names of a folder's files include a shard of any split.
 bool has_shards(const std::vector<std::string>& names);
 
-/// Appends the images of a split. `names`: of the folder's files. Every problem goes to `on_problem`; where
-/// that returns, shards and images that can't be read are left out.
+/// Appends the images of a split. `names`: the folder's files. Every problem is passed to `on_problem`; if
+/// that returns, shards and images that cannot be read are left out.
 void append_shards(const std::filesystem::path& folder, const std::vector<std::string>& names, Split split,
                    const OnProblem& on_problem, ImageArray& images);
 

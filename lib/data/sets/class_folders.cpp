@@ -24,7 +24,7 @@ namespace {
 constexpr std::string_view kTrain = "train";
 constexpr std::string_view kVal = "val";
 
-/// The names in a folder, those that begin with a dot left out: no data set has any, but a Mac adds some.
+/// The names in a folder, except those that begin with a dot, which macOS adds.
 struct ClassListing {
   explicit ClassListing(const fs::path& folder) {
     for (FolderEntry& entry : list_folder(folder))
@@ -35,7 +35,7 @@ struct ClassListing {
   std::vector<std::string> files;
 };
 
-/// Behind the last dot.
+/// The text after the last dot.
 std::string_view extension_of(std::string_view name) {
   const size_t dot = name.rfind('.');
   return dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
@@ -45,13 +45,13 @@ bool is_jpeg(std::string_view name) {
   return is_jpeg_extension(extension_of(name));
 }
 
-/// What torchvision's ImageFolder takes as well.
+/// Other formats that torchvision's ImageFolder accepts.
 bool is_other_image(std::string_view name) {
   constexpr std::array<std::string_view, 7> kExtensions = {"png", "PNG", "bmp", "ppm", "pgm", "tif", "webp"};
   return std::find(kExtensions.begin(), kExtensions.end(), extension_of(name)) != kExtensions.end();
 }
 
-/// Why a folder has no class folders, and what to do.
+/// Explains why a folder has no class folders, and what to do.
 [[noreturn]] void fail_without_classes(const fs::path& folder, const ClassListing& listing) {
   const auto count = [&](auto is) { return std::count_if(listing.files.begin(), listing.files.end(), is); };
   if (const auto images = count(is_jpeg); images > 0)
@@ -66,7 +66,7 @@ bool is_other_image(std::string_view name) {
         "{}: {} tar files and no class folders, as the official archive of the training set unpacks. "
         "Unpack each into a folder of its name, {}/n01440764/ and so on.",
         folder.string(), tars, folder.string()));
-  throw DataError(fmt::format("{}: no class folders. Expected one folder a class, with its JPEG images.",
+  throw DataError(fmt::format("{}: no class folders. Expected one folder per class, with its JPEG images.",
                               folder.string()));
 }
 
@@ -83,7 +83,7 @@ std::vector<std::string> missing_from(const std::vector<std::string>& names,
   return missing;
 }
 
-/// The names of `own` that are classes; those that are not, and classes that `own` lacks, are problems.
+/// The names of `own` that are classes. Other names, and classes missing from `own`, are problems.
 std::vector<std::string> checked_classes(const fs::path& folder, const std::vector<std::string>& own,
                                          const std::vector<std::string>& classes,
                                          const OnProblem& on_problem) {
@@ -101,7 +101,7 @@ std::vector<std::string> checked_classes(const fs::path& folder, const std::vect
   return missing_from(own, unknown);
 }
 
-/// Adds the images of one class; false where there was a problem.
+/// Adds the images of one class; returns false if there was a problem.
 bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const OnProblem& on_problem) {
   const auto listing = attempt(on_problem, [&] { return ClassListing(folder); });
   if (!listing) return false;
@@ -112,8 +112,7 @@ bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const 
       index.add_file(name, label);
       ++images;
     } else if (is_other_image(name)) {
-      on_problem(fmt::format("{}: an image of another format than JPEG. Convert or remove it.",
-                             (folder / name).string()));
+      on_problem(fmt::format("{}: the image is not a JPEG. Convert or remove it.", (folder / name).string()));
       ++problems;
     }
   }
@@ -164,7 +163,7 @@ std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split spl
     const auto at = std::lower_bound(classes.begin(), classes.end(), group.name);
     return list_class(own_folder / group.name, at - classes.begin(), index, on_problem);
   };
-  // Labels depend on all classes.
+  // Labels depend on the list of all classes.
   const IndexFile file(options.path, fmt::format("class folders {}", fmt::join(classes, "/")),
                        static_cast<int64_t>(classes.size()));
   ImageIndex index = update_index(file, groups, list, options.note, options.on_progress);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the folder of a data set holds: for finding its files, and for saying what was found in their place.
+// The contents of a data set's folder: for finding its files, and for messages about missing ones.
 
 #include <filesystem>
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace sdp {
 
-/// Names of all that is in a folder, sorted. Throws DataError where it is no folder or can't be listed.
+/// Sorted names of a folder's contents. Throws DataError if it is not a folder or cannot be listed.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 bool contains(const std::vector<std::string>& names, std::string_view name);
 
-/// "a, b and 7 more"; "nothing" for none.
+/// "a, b and 7 more"; "nothing" for an empty list.
 std::string enumerate(const std::vector<std::string>& names);
 
 }  // namespace sdp

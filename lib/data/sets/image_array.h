@@ -1,6 +1,6 @@
 #pragma once
 
-// Data sets of small images that are held in memory whole.
+// Data sets of small images that are held in memory as a whole.
 
 #include <cstdint>
 #include <span>
@@ -23,7 +23,7 @@ struct ImageArray {
 
 class ArrayDataset final : public ImageDataset {
  public:
-  /// Throws std::logic_error where pixels and labels are not of the same number of images.
+  /// Throws std::logic_error if pixels and labels are for different numbers of images.
   explicit ArrayDataset(ImageArray array);
 
   const ImageArray& array() const { return array_; }

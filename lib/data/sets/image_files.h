@@ -1,6 +1,6 @@
 #pragma once
 
-// Encoded images where ImageNet keeps them: in a folder a class, or in tar shards.
+// ImageNet's encoded images, in one folder per class or in tar shards.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,8 +13,7 @@
 
 namespace sdp {
 
-/// Labelled files in memory one at a time. All methods are const and may be called by several threads at
-/// once.
+/// Labelled files, read into memory one at a time. All methods are const and thread-safe.
 class ImageFiles {
  public:
   explicit ImageFiles(ImageIndex index) : index_(std::move(index)) {}
@@ -31,21 +30,21 @@ class ImageFiles {
   ImageIndex index_;
 };
 
-/// Where the saved index is, what became of it, and who is told how much of it is made.
+/// Path of the saved index, a note about it, and the receiver of progress reports.
 struct IndexOptions {
   std::filesystem::path path;
-  std::string& note;  ///< why it could not be saved; empty where it could
+  std::string& note;  ///< why the index could not be saved; empty if it was
   OnProgress on_progress = ignore_progress;
 };
 
-/// FOLDER/train/CLASS/*.JPEG or FOLDER/val/CLASS/*.JPEG (also .jpeg, .jpg, .JPG), in torchvision's
-/// ImageFolder order: classes by name, which are the labels 0, 1, ..., and files by name in each. Classes are
-/// the folders of train/ where there is one, and val/ must have the same.
+/// FOLDER/train/CLASS/*.JPEG or FOLDER/val/CLASS/*.JPEG (also .jpeg, .jpg, .JPG), in the order of
+/// torchvision's ImageFolder: classes by name, with the labels 0, 1, ..., and files by name in each. Classes
+/// are the folders of train/ if it exists, and val/ must have the same.
 std::unique_ptr<ImageFiles> open_class_folders(const std::filesystem::path& folder, Split split,
                                                const IndexOptions& index, const OnProblem& on_problem);
 
-/// Images of tar shards (tar_shard.h) in the order given, labels 0..num_classes-1. They are read from their
-/// places in the shards.
+/// Images of tar shards (tar_shard.h) in the given order, labels 0..num_classes-1. They are read directly
+/// from the shards.
 std::unique_ptr<ImageFiles> open_shards(const std::vector<std::filesystem::path>& shards, int64_t num_classes,
                                         const IndexOptions& index, const OnProblem& on_problem);
 

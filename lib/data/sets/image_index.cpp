@@ -28,7 +28,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the file has the numbers as they are in memory");
 
-// The file: magic, XXH3-64 of all that follows, then values as Writer puts them.
+// The file: magic, XXH3-64 of everything after it, then values as written by Writer.
 constexpr std::string_view kMagic = "SDPIDX01";
 
 class Writer {
@@ -87,7 +87,7 @@ std::string framed(const std::string& payload) {
   return std::string(kMagic) + writer.bytes() + payload;
 }
 
-/// What framed() was given; nothing where the bytes are not its result.
+/// The argument of framed(); std::nullopt if the bytes are not a result of framed().
 std::optional<std::string_view> payload_of(std::string_view file) {
   constexpr size_t kFrameBytes = kMagic.size() + sizeof(uint64_t);
   if (file.size() < kFrameBytes || !file.starts_with(kMagic)) return std::nullopt;
@@ -98,15 +98,15 @@ std::optional<std::string_view> payload_of(std::string_view file) {
   return file;
 }
 
-/// Changes within a clock's tick have the same time, so a group that changed just now may change again
-/// without a trace. It gets a time that none has.
+/// Changes within one clock tick have the same time, so a group that changed just now may change again
+/// unnoticed. It gets an impossible time.
 ImageGroup settled(ImageGroup group, int64_t listed_ns) {
   constexpr int64_t kTickNs = 2'000'000'000;
   if (group.changed_ns > listed_ns - kTickNs) group.changed_ns = std::numeric_limits<int64_t>::min();
   return group;
 }
 
-/// A file that is removed at the end of a scope, if it still has its name then.
+/// A file that is removed at the end of a scope, unless it was renamed.
 class TemporaryFile {
  public:
   explicit TemporaryFile(fs::path path) : path_(std::move(path)) {}
@@ -123,7 +123,7 @@ class TemporaryFile {
   fs::path path_;
 };
 
-/// Removes what processes left that were killed while they saved `index`. No save takes an hour.
+/// Removes files left by processes that were killed while saving `index`. No save takes an hour.
 void remove_leftovers(const fs::path& index) {
   constexpr std::string_view kDigit = "[0-9a-f]";
   std::string pattern = index.filename().string() + ".";
@@ -278,7 +278,7 @@ std::optional<ImageIndex> IndexFile::load() const {
     visit_arrays(index, [&](auto& array) { reader.get_all(array); });
     return reader.at_end() && index.is_consistent(num_classes_) ? std::optional(std::move(index))
                                                                 : std::nullopt;
-  } catch (const DataError&) {  // missing, unreadable or too short: as good as none
+  } catch (const DataError&) {  // missing, unreadable or too short: treated as missing
     return std::nullopt;
   }
 }
@@ -294,7 +294,7 @@ void IndexFile::save(const ImageIndex& index) const {
   }
   visit_arrays(index, [&](const auto& array) { writer.put_all(array); });
 
-  // Processes of a run save at the same time: each under a name of its own, the last one stays.
+  // Processes of a run save at the same time: each uses its own name, and the last one to rename wins.
   const TemporaryFile own(fmt::format("{}.{:08x}", path_.string(), std::random_device()()));
   write_file_atomically(own.path(), framed(writer.bytes()));
   std::error_code error;
@@ -328,7 +328,7 @@ ImageIndex update_index(const IndexFile& file, const std::vector<ImageGroup>& gr
   if (!whole) return index;
   try {
     file.save(index);
-  } catch (const std::exception& error) {  // whatever it is: the index is there
+  } catch (const std::exception& error) {  // the index in memory is valid whatever the error
     note = error.what();
   }
   return index;

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Adds the images of one shard; false where there was a problem.
+/// Adds the images of one shard; returns false if there was a problem.
 bool list_shard(const fs::path& shard, int64_t num_classes, ImageIndex& index, const OnProblem& on_problem) {
   bool whole = true;
   const auto note_problem = [&](const std::string& message) {
@@ -25,7 +25,7 @@ bool list_shard(const fs::path& shard, int64_t num_classes, ImageIndex& index, c
   try {
     samples = list_jpeg_shard(shard, num_classes, note_problem);
   } catch (const DataError& error) {
-    if (!whole) throw;  // on_problem's own
+    if (!whole) throw;  // thrown by on_problem
     note_problem(error.what());
   }
   for (const auto& [jpeg, label] : samples) {
@@ -42,7 +42,7 @@ class Shards final : public ImageFiles {
  public:
   Shards(std::vector<fs::path> shards, int64_t num_classes, ImageIndex index)
       : ImageFiles(std::move(index)), shards_(std::move(shards)), num_classes_(num_classes) {
-    // Kept open where they are few. A process may open 1024 files as most systems are set up, and two splits.
+    // Kept open if there are few. Most systems let a process open 1024 files, and there are two splits.
     constexpr size_t kMostOpen = 256;
     if (shards_.size() > kMostOpen) return;
     for (const fs::path& shard : shards_)
@@ -57,7 +57,7 @@ class Shards final : public ImageFiles {
     const size_t shard = index().group(image);
     try {
       return files_.empty() ? read_from(InputFile(shards_[shard]), image) : read_from(files_[shard], image);
-    } catch (const DataError& error) {  // which knows the shard alone
+    } catch (const DataError& error) {  // it names only the shard
       throw DataError(fmt::format("{}: {}", place(image), error.what()));
     }
   }
@@ -71,7 +71,7 @@ class Shards final : public ImageFiles {
   }
 
   std::vector<fs::path> shards_;
-  std::vector<InputFile> files_;  // of the shards, or empty
+  std::vector<InputFile> files_;  // the shards, or empty
   int64_t num_classes_;
 };
 

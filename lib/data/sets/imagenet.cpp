@@ -35,7 +35,7 @@ bool has_folders(const DataSpec& spec) {
          fs::is_directory(fs::path(spec.path) / "val", error);
 }
 
-/// Whether to read shards rather than folders. Throws where it is neither, or both.
+/// Whether to read shards instead of folders. Throws if there are neither, or both.
 bool holds_shards(const DataSpec& spec) {
   std::error_code error;
   if (!fs::is_directory(spec.path, error))
@@ -58,7 +58,7 @@ bool holds_shards(const DataSpec& spec) {
   throw DataError(fmt::format("data.path: {} holds no ImageNet. {}", spec.path, kExpected));
 }
 
-/// In a folder that other data sets may use too, the name tells whose index it is.
+/// In a folder shared with other data sets, the name identifies the data set of an index.
 fs::path index_path(const DataSpec& spec, Split split) {
   const std::string_view name = split == Split::kTrain ? "train" : "test";
   const auto& set = spec.set.as<ImageNetSpec>();
@@ -85,7 +85,7 @@ ImageNet::Options options_of(const DataSpec& spec, const ModelSpec& model) {
           .on_error = set.on_error};
 }
 
-/// By the header, before anything is decoded.
+/// Checks the header before anything is decoded.
 void check_pixels(const JpegImage& image, int64_t most) {
   if (image.width() * image.height() > most)
     throw DataError(fmt::format(
@@ -93,7 +93,7 @@ void check_pixels(const JpegImage& image, int64_t most) {
         image.width(), image.height(), most));
 }
 
-/// Calls `use` with the image; what is wrong with it is thrown with its place.
+/// Calls `use` with the image; adds the image's position to errors.
 template <class Use>
 void with_image(const ImageFiles& files, int64_t index, const ImageNet::Options& options, Use use) {
   const std::vector<uint8_t> file = files.read(index);
@@ -103,7 +103,7 @@ void with_image(const ImageFiles& files, int64_t index, const ImageNet::Options&
     use(image);
   } catch (const DataError& error) {
     const std::string_view advice = options.on_error == OnError::kError
-                                        ? "Replace it, or set data.on_error: skip to go on without it."
+                                        ? "Replace it, or set data.on_error: skip to continue without it."
                                         : "Replace it.";
     throw DamagedImageError(fmt::format("{}: {}. {}", files.place(index), error.what(), advice));
   }

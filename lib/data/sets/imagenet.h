@@ -1,6 +1,6 @@
 #pragma once
 
-// ImageNet-1k (Russakovsky et al. 2015), and every data set laid out like it: JPEG images of many sizes,
+// ImageNet-1k (Russakovsky et al. 2015) and data sets with the same layout: JPEG images of different sizes,
 // which are decoded, cropped and resized (crops.h) when they are read.
 
 #include <cstdint>
@@ -19,14 +19,14 @@ class ImageNet final : public ImageDataset {
   struct Options {
     int64_t image_size;
     int64_t eval_resize;
-    bool scaled_decoding;      ///< in training alone: an evaluation's result is not to depend on it
-    int64_t max_image_pixels;  ///< an image of more counts as damaged, and is not decoded
+    bool scaled_decoding;      ///< in training only: evaluation results must not depend on it
+    int64_t max_image_pixels;  ///< larger images count as damaged and are not decoded
     OnError on_error;
   };
   ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note);
 
   int64_t size() const override { return files_->index().size(); }
-  /// Of the names and labels of the images.
+  /// Identity from the names and labels of the images.
   DataIdentity identity() const override;
   ImageShape shape() const override {
     return {.channels = 3, .height = options_.image_size, .width = options_.image_size};
@@ -38,10 +38,10 @@ class ImageNet final : public ImageDataset {
                          std::span<uint8_t> chw) const override;
   const Normalization& normalization() const override { return ImageNetSpec::normalization(); }
 
-  /// Decodes the whole of an image. Gives the size it has in its file, or nothing where it told of a problem.
+  /// Decodes an image completely. Returns the size in its file, or std::nullopt after reporting a problem.
   std::optional<ImageShape> check_image(int64_t index, const OnProblem& on_problem) const;
 
-  /// Why the list of the images could not be saved; empty where it was.
+  /// Why the list of images could not be saved; empty if it was.
   std::string note() const override { return index_note_; }
 
  private:
@@ -59,10 +59,9 @@ class ImageNet final : public ImageDataset {
 /// - uncompressed tar shards in WebDataset's naming, see tar_shard.h: the files that data.train_files and
 ///   data.test_files match, by default *train*.tar, and *val*.tar and *test*.tar, see split_files.h.
 ///
-/// The list of the images is saved in data.index_dir and made anew where folders or shards have changed, of
-/// which progress is told.
-/// Problems of single classes, shards and samples go to `on_problem`. Throws DataError and UsageError where
-/// nothing can be read at all, see open_dataset().
+/// The list of images is saved in data.index_dir and rebuilt if folders or shards have changed, with progress
+/// reports. Problems of single classes, shards and samples are passed to `on_problem`. Throws DataError and
+/// UsageError if nothing can be read at all; see open_dataset().
 std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& model, Split split,
                                         const OnProblem& on_problem = throw_problem,
                                         const OnProgress& on_progress = ignore_progress);

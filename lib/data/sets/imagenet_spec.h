@@ -1,6 +1,6 @@
 #pragma once
 
-// ImageNet-1k (Russakovsky et al. 2015), and every data set laid out like it: the section `data`. See
+// ImageNet-1k (Russakovsky et al. 2015) and data sets with the same layout: the section `data`. See
 // imagenet.h.
 
 #include "data/sets/set_row.h"
@@ -27,24 +27,22 @@ struct ImageNetSpec {
           "names of the training shards in `path`, with * and ?; unset: *train*.tar", OnResume::kFixed,
           InReport::kNotCompared);
     field("test_files", &ImageNetSpec::test_files,
-          "the same of the shards that are evaluated on; unset: *val*.tar and *test*.tar",
-          OnResume::kRestOfRun, InReport::kCompared);
-    field("index_dir", &ImageNetSpec::index_dir,
-          "folder for the list of the files, which saves reading it anew; unset: `path`", OnResume::kFree,
-          InReport::kNotCompared);
+          "names of the shards for evaluation; unset: *val*.tar and *test*.tar", OnResume::kRestOfRun,
+          InReport::kCompared);
+    field("index_dir", &ImageNetSpec::index_dir, "folder for the saved list of files; unset: `path`",
+          OnResume::kFree, InReport::kNotCompared);
     field("eval_resize", &ImageNetSpec::eval_resize,
           "shorter side before the centre crop in evaluation; unset: 8/7 of model.image_size",
           OnResume::kRestOfRun, InReport::kCompared, in_range(1, 2 * kMostImageSize), "pixels");
     field("scaled_decoding", &ImageNetSpec::scaled_decoding,
-          "decode JPEGs at a fraction of their size where the crop is larger than needed",
-          OnResume::kRestOfRun, InReport::kCompared);
-    field(
-        "max_image_pixels", &ImageNetSpec::max_image_pixels,
-        "an image of more pixels counts as damaged and is not decoded; decoding a progressive JPEG takes up "
-        "to 6 bytes per pixel in each loader thread",
-        OnResume::kRestOfRun, InReport::kCompared, in_range(1, 1 << 28), "pixels");
+          "decode JPEGs at a fraction of their size if the crop is larger than needed", OnResume::kRestOfRun,
+          InReport::kCompared);
+    field("max_image_pixels", &ImageNetSpec::max_image_pixels,
+          "a larger image counts as damaged and is not decoded; decoding a progressive JPEG takes up "
+          "to 6 bytes per pixel in each loader thread",
+          OnResume::kRestOfRun, InReport::kCompared, in_range(1, 1 << 28), "pixels");
     field("on_error", &ImageNetSpec::on_error,
-          "a damaged image is an error, or skipped and counted: in training another takes its place",
+          "a damaged image is an error, or it is skipped and counted; in training another image replaces it",
           OnResume::kRestOfRun, InReport::kCompared);
   }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What data/registry.h asks of every data set. A set's header has a struct with
+// What data/registry.h requires of every data set. A set's header has a struct with
 //
 //   names                  of the set in data.name
 //   kind                   images held in memory, images read while training, or tokens
@@ -10,11 +10,11 @@
 //   resolve(model)         fills what is unset
 //   missing(data, model)   what a missing folder is to hold, how to get it, what to train on instead
 //
-// and declares functions for it, without which it does not compile or link. Of images held in memory:
+// and declares functions for it, without which it does not compile or link. For images held in memory:
 //
 //   ImageArray read_set(const NameSpec&, const DataSpec&, Split, const OnProblem&);
 //
-// Of the others:
+// For the others:
 //
 //   std::unique_ptr<Dataset> open_set(const NameSpec&, const DataSpec&, const ModelSpec&, Split, const
 //   OnProgress&); void check_set(const NameSpec&, const DataSpec&, const ModelSpec&, int64_t threads,
@@ -46,19 +46,19 @@ SDP_ENUM_NAMES(Augmentation, {Augmentation::kCrop, "crop"}, {Augmentation::kResi
                {Augmentation::kFlip, "flip"})
 SDP_ENUM_NAMES(OnError, {OnError::kError, "error"}, {OnError::kSkip, "skip"})
 
-/// What a reader calls for every problem it finds, with a message that names the file, the member and the
-/// offset. It may throw, which ends the reading; where it returns, the reader goes on after what is damaged.
+/// Called by a reader for every problem, with a message that names the file, the member and the offset. It
+/// may throw, which ends the reading; if it returns, the reader continues after the damaged part.
 using OnProblem = std::function<void(const std::string& message)>;
 
 /// The parts of a message, each without a full stop.
 struct MissingData {
   std::string files;           ///< "CIFAR-10's binary version: ..."
-  std::string command;         ///< that makes the folder
+  std::string command;         ///< creates the folder
   std::string other_data;      ///< "on 5,000 images of CIFAR-10"
-  std::string other_commands;  ///< that train on it, lines with two spaces in front
+  std::string other_commands;  ///< train on that data; lines with two leading spaces
 };
 
-/// Of images: the 5,000 of CIFAR-10 that the source tree holds.
+/// For images: the 5,000 of CIFAR-10 in the source tree.
 inline constexpr std::string_view kExampleImages = "examples/data";
 inline constexpr std::string_view kExampleImagesText = "on 5,000 images of CIFAR-10";
 

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What the keys say of a folder.
+/// The values of the keys for a folder.
 struct Selection {
   const fs::path& folder;
   const ShardPatterns& patterns;
@@ -91,7 +91,7 @@ std::vector<fs::path> files_of_split(const fs::path& folder, const ShardPatterns
   std::vector<fs::path> files = matching(selection, split, names);
   if (files.empty() && pattern_of(selection, split)) fail_without_match(selection, split);
   if (files.empty()) fail_without_default(selection, split, names);
-  // With the same pattern for both, training on what is evaluated is meant.
+  // The same pattern in both keys means that evaluation on training data is intended.
   if (selection.patterns.train && selection.patterns.train == selection.patterns.test) return files;
   const Split other = split == Split::kTrain ? Split::kTest : Split::kTrain;
   const std::vector<fs::path> others = matching(selection, other, names);

@@ -15,8 +15,8 @@ namespace sdp {
 /// How a data set names its shards.
 struct ShardNames {
   std::string_view extension;  ///< with its dot
-  bool val_and_test;           ///< whether *test* is evaluated on beside *val*, or only where there is none
-  std::string_view expected;   ///< "Expected ..." for the message that there are none
+  bool val_and_test;  ///< whether *test* is used for evaluation besides *val*, or only if there is no *val*
+  std::string_view expected;  ///< "Expected ..." for the message about missing shards
 };
 
 /// data.train_files and data.test_files.
@@ -25,22 +25,21 @@ struct ShardPatterns {
   std::optional<std::string> test = {};
 };
 
-/// Of a data set that has these keys.
+/// For a data set that has these keys.
 template <class Set>
 ShardPatterns patterns_of(const Set& set) {
   return {.train = set.train_files, .test = set.test_files};
 }
 
-/// *train*EXTENSION, or *val*EXTENSION and *test*EXTENSION (see val_and_test), in order of their names. May
-/// be empty.
+/// *train*EXTENSION, or *val*EXTENSION and *test*EXTENSION (see val_and_test), sorted by name. May be empty.
 std::vector<std::filesystem::path> default_files(const std::filesystem::path& folder, Split split,
                                                  const ShardNames& names);
 
 /// The files in data.path, `folder`, that match data.train_files or data.test_files, by default
-/// default_files(), in order of their names. Throws UsageError that names the key when its pattern matches
-/// nothing or has a folder in it, DataError when there is no file by default. A file that is of the other
-/// split too is a UsageError when one of the keys is set and a DataError when none is; only where both keys
-/// are set to the same pattern it is meant.
+/// default_files(), sorted by name. Throws UsageError naming the key if its pattern matches nothing or
+/// contains a folder, and DataError if no default file exists. A file that belongs to the other split too is
+/// a UsageError if one of the keys is set and a DataError if none is; it is allowed only if both keys have
+/// the same pattern.
 std::vector<std::filesystem::path> files_of_split(const std::filesystem::path& folder,
                                                   const ShardPatterns& patterns, Split split,
                                                   const ShardNames& names);

@@ -28,7 +28,7 @@ constexpr std::string_view kExpected =
     "Expected SVHN's cropped digits: train_32x32.mat, test_32x32.mat and, for data.svhn_extra, "
     "extra_32x32.mat.";
 
-/// What the site's format 1 is downloaded as and unpacks to.
+/// Contents of the site's format 1, as downloaded or unpacked.
 constexpr std::array<std::string_view, 7> kFullNumbers = {
     "digitStruct.mat", "train.tar.gz", "test.tar.gz", "extra.tar.gz", "train", "test", "extra"};
 
@@ -38,7 +38,7 @@ std::vector<std::string> file_names(Split split, bool with_extra) {
   return {"train_32x32.mat"};
 }
 
-/// What is wrong with a folder that lacks a file.
+/// Error message for a folder that lacks a file.
 std::string missing_file(const fs::path& folder, const std::string& name,
                          const std::vector<std::string>& found) {
   for (const std::string_view other : kFullNumbers)
@@ -54,7 +54,7 @@ DataError wrong_sizes(const Mat5Array& array, std::string_view expected) {
                                array.place(), fmt::join(array.dimensions(), " x "), expected));
 }
 
-/// X and y, sizes checked. Arrays of MATLAB have no trailing dimension of 1.
+/// X and y, with checked sizes. MATLAB arrays have no trailing dimension of 1.
 struct Variables {
   Mat5Array pixels;
   Mat5Array labels;

@@ -35,8 +35,8 @@ ImageArray read_set(const SvhnSpec& spec, const DataSpec& data, Split split, con
 
 /// Reads one split; `with_extra` appends the images of `extra` to those of `train`.
 ///
-/// Every problem goes to `on_problem`. Where that returns, the images that could be read are the result:
-/// those in front of damaged data, without those that have a wrong label.
+/// Every problem is passed to `on_problem`. If that returns, the result has the images that could be read:
+/// those before damaged data, without those with an invalid label.
 ImageArray read_svhn(const std::filesystem::path& folder, Split split, bool with_extra,
                      const OnProblem& on_problem);
 

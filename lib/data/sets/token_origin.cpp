@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kEndOfTextOfGpt2 = 50256;
 
-/// A file beside the shard that has the same name up to "_train".
+/// A file beside the shard whose name is the same up to "_train".
 fs::path beside(const fs::path& shard, const std::string& extension) {
   const std::string name = shard.filename().string();
   return shard.parent_path() / (name.substr(0, name.find("_train")) + extension);
@@ -45,7 +45,8 @@ TokenOrigin token_origin(const DataSpec& spec) {
     const auto state = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
     const auto end = nlohmann::json::json_pointer("/settings/end_of_text");
     if (state.is_discarded() || !state.contains(end) || !state[end].is_number_integer())
-      throw DataError(path.string() + ": not what scripts/prepare_tokens.py writes: no settings.end_of_text");
+      throw DataError(path.string() +
+                      ": not written by scripts/prepare_tokens.py: settings.end_of_text is missing");
     origin.end_of_text = state[end].get<int64_t>();
   } else if (begins_with_gpt2s_end_of_text(shard)) {
     origin.end_of_text = kEndOfTextOfGpt2;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What tokens mean: the tokenizer that made them, as far as the shards' folder tells.
+// The tokenizer that made the tokens, as far as the shards' folder records it.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,15 +11,15 @@
 namespace sdp {
 
 struct TokenOrigin {
-  /// Begins every document, and so ends the one before it.
+  /// Begins every document, and so ends the previous one.
   std::optional<int64_t> end_of_text = {};
-  /// A tokenizer.json of Hugging Face's library.
+  /// Content of a tokenizer.json of Hugging Face's library.
   std::optional<std::filesystem::path> tokenizer = {};
 };
 
-/// Of the first training shard NAME_train_*.bin: what scripts/prepare_tokens.py has written beside it
-/// (NAME.state.json, NAME.tokenizer.json). Without these: GPT-2's end of text, 50256, where the shard begins
-/// with it, as those of llm.c's scripts do. Nothing where the shards are not there.
+/// For the first training shard NAME_train_*.bin: read from the files that scripts/prepare_tokens.py writes
+/// beside it (NAME.state.json, NAME.tokenizer.json). Without them: GPT-2's end of text, 50256, if the shard
+/// begins with it, as those of llm.c's scripts do. std::nullopt members if there are no shards.
 TokenOrigin token_origin(const DataSpec& spec);
 
 }  // namespace sdp

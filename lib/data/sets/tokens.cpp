@@ -22,7 +22,7 @@ constexpr ShardNames kShardNames{
     .extension = ".bin",
     .val_and_test = false,
     .expected =
-        "Expected shards of tokens as scripts/prepare_tokens.py or llm.c's scripts write them: "
+        "Expected token shards written by scripts/prepare_tokens.py or llm.c's scripts: "
         "*train*.bin and *val*.bin, or others that data.train_files and data.test_files name."};
 constexpr int64_t kScannedTokens = int64_t{1} << 29;
 constexpr int64_t kScannedAtOnce = int64_t{1} << 22;
@@ -30,11 +30,11 @@ constexpr int64_t kScannedAtOnce = int64_t{1} << 22;
 void check_same_size(const fs::path& shard, int64_t token_bytes, const fs::path& first,
                      int64_t first_token_bytes, const OnProblem& on_problem) {
   if (token_bytes == first_token_bytes) return;
-  on_problem(fmt::format(
-      "{}: tokens of {} bits, but {} has tokens of {} bits, so they are of different vocabularies. "
-      "Write all shards with the same tokenizer, or name those that belong together with "
-      "data.train_files and data.test_files.",
-      shard.string(), 8 * token_bytes, first.string(), 8 * first_token_bytes));
+  on_problem(
+      fmt::format("{}: tokens of {} bits, but {} has tokens of {} bits, so their vocabularies differ. "
+                  "Write all shards with the same tokenizer, or name those that belong together with "
+                  "data.train_files and data.test_files.",
+                  shard.string(), 8 * token_bytes, first.string(), 8 * first_token_bytes));
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ int64_t TokenDataset::samples_in(const TokenShard& shard) const {
 
 void TokenDataset::append_sample(int64_t index, Buffer<int64_t>& tokens) const {
   if (index < 0 || index >= size_) throw std::logic_error(fmt::format("TokenDataset: no sample {}", index));
-  // The last shard that begins at or before the sample: one without samples begins where the next does.
+  // The last shard that begins at or before the sample: one without samples begins where the next one does.
   const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
                                       [](int64_t i, const Shard& shard) { return i < shard.first_sample; });
   const Shard& shard = *std::prev(after);

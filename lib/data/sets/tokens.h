@@ -12,22 +12,21 @@
 
 namespace sdp {
 
-/// Sample i is T + 1 tokens, of which inputs are the first T and targets the last T; sample i + 1 begins with
-/// the last token of sample i. Samples do not cross shards: what is left at a shard's end is not used.
+/// Sample i is T + 1 tokens: inputs are the first T, targets the last T. Sample i + 1 begins with the last
+/// token of sample i. Samples do not cross shards: the remaining tokens at a shard's end are not used.
 ///
-/// Training reads windows in random order out of files that can be larger than memory, so the system is told
-/// to read only the pages that are touched. Otherwise it reads around each of them what it reads ahead of a
-/// sequential reader: for windows of 2 KiB that are not in memory, 1 MiB each instead of 6 KiB, at a
-/// fifteenth of the speed (measured on a local disk).
+/// Training reads windows in random order from files that can be larger than memory, so the system is advised
+/// to read only the requested pages. Otherwise it reads ahead around each window: for windows of 2 KiB that
+/// are not in memory, 1 MiB each instead of 6 KiB, at a fifteenth of the speed (measured on a local disk).
 class TokenDataset final : public Dataset {
  public:
-  /// Of the shards of a split (split_files.h), with data.sequence_length tokens to a sample. Throws DataError
-  /// when a shard is damaged, two have tokens of different sizes, or none holds a sample. Samples that are
-  /// read throw DataError when a token is not below `vocab_size`.
+  /// The shards of a split (split_files.h), with data.sequence_length tokens per sample. Throws DataError if
+  /// a shard is damaged, two have tokens of different sizes, or none contains a sample. Reading a sample
+  /// throws DataError if a token is not below `vocab_size`.
   TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size);
 
   int64_t size() const override { return size_; }
-  /// Of the shards' names and sizes and the samples' length.
+  /// Identity from the shards' names and sizes and the samples' length.
   DataIdentity identity() const override;
 
   /// Appends the T + 1 tokens of a sample to `tokens`.
@@ -38,12 +37,12 @@ class TokenDataset final : public Dataset {
     int64_t position;  ///< in the shard, from 0
     int64_t token;
   };
-  /// The largest token of the first `most` tokens (of the shards in order), at its first place. Progress is
-  /// told in tokens.
+  /// The largest among the first `most` tokens (of the shards in order), at its first position. Progress is
+  /// reported in tokens.
   Place largest_token(int64_t most, const OnProgress& on_progress = ignore_progress) const;
 
-  /// Whether model.vocab_size has all tokens. Reads the first 2^29 tokens (1 or 2 GiB, a second once the file
-  /// is in memory); those after them are looked at when they are read.
+  /// Checks that all tokens are below model.vocab_size. Reads the first 2^29 tokens (1 or 2 GiB, a second
+  /// once the file is in memory); later tokens are checked when they are read.
   void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const override;
 
   Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
@@ -71,8 +70,8 @@ class TokenDataset final : public Dataset {
 /// The shards of a split, as files_of_split() finds them.
 std::vector<std::filesystem::path> token_shards_of(const DataSpec& spec, Split split);
 
-/// scan_shard of all shards of a split, for `data check`; shards whose tokens have different sizes are a
-/// problem too. Progress is told in shards. Throws what files_of_split() throws.
+/// Runs scan_shard on all shards of a split, for `data check`; different token sizes are a problem too.
+/// Progress is reported in shards. Throws the errors of files_of_split().
 std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vocab_size,
                                    const OnProblem& on_problem,
                                    const OnProgress& on_progress = ignore_progress);

@@ -22,8 +22,8 @@ struct TokensSpec {
           "names of the training shards in `path`, with * and ?; unset: *train*.bin", OnResume::kFixed,
           InReport::kNotCompared);
     field("test_files", &TokensSpec::test_files,
-          "the same of the shards that are evaluated on; unset: *val*.bin or *test*.bin",
-          OnResume::kRestOfRun, InReport::kCompared);
+          "names of the shards for evaluation; unset: *val*.bin or *test*.bin", OnResume::kRestOfRun,
+          InReport::kCompared);
     field("sequence_length", &TokensSpec::sequence_length, "length of a training sample", OnResume::kFixed,
           InReport::kCompared, in_range(1, 1 << 20), "tokens");
   }

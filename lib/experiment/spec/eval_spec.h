@@ -49,11 +49,11 @@ struct EvalSpec {
     field("max_samples", &EvalSpec::max_samples,
           "samples that the assembled model is evaluated on, evenly spread over the test set; more than it "
           "has: all; unset: all, of tokens as many as 20 training steps use",
-          OnResume::kFree, InReport::kNotCompared, in_range(1, kMostEvalSamples), "samples");
+          OnResume::kFree, InReport::kFollowsRegime, in_range(1, kMostEvalSamples), "samples");
     field("max_samples_per_subnetwork", &EvalSpec::max_samples_per_subnetwork,
           "samples that each single subnetwork is evaluated on, evenly spread over max_samples; 0: none; "
           "unset: as max_samples, of tokens as many as 5 training steps use",
-          OnResume::kFree, InReport::kNotCompared, in_range(0, kMostEvalSamples), "samples");
+          OnResume::kFree, InReport::kFollowsRegime, in_range(0, kMostEvalSamples), "samples");
   }
 };
 

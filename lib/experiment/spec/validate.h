@@ -1,6 +1,6 @@
 #pragma once
 
-// What one key alone can't tell: checks across keys, settings without effect, values that depend on others.
+// What concerns several keys: checks across keys, settings without effect, values that depend on others.
 
 #include <string>
 #include <vector>

@@ -71,9 +71,13 @@ class Gpt2Format : public LibraryFormat {
   /// GPT2Model's files have names without it.
   std::string_view optional_prefix() const override { return "transformer."; }
 
-  /// The causal mask of every attention, which old versions saved, and the tied head.
+  /// The causal mask of every attention, which old versions saved.
   bool is_redundant(std::string_view name) const override {
-    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+  }
+
+  std::string_view repeated_by(std::string_view name) const override {
+    return name == "lm_head.weight" ? "transformer.wte.weight" : "";
   }
 
  private:

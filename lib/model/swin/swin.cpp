@@ -2,10 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
-
 #include "model/branch.h"
 #include "model/transformer.h"
+#include "model/window_attention.h"
 
 namespace sdp {
 namespace {
@@ -51,49 +50,6 @@ at::Tensor make_shift_mask(const SwinStage& stage, const at::TensorOptions& opti
   return windows.unsqueeze(1).ne(windows.unsqueeze(2)).to(at::kFloat).mul(kApart).to(options);
 }
 
-/// softmax(q k^T / sqrt(D) + bias) v; q, k, v [B W, A, N, D].
-at::Tensor attend_unfused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& bias) {
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  return q.matmul(k.transpose(-2, -1)).mul_(scale).add_(bias).softmax(-1).matmul(v);
-}
-
-struct WindowAttention {
-  at::Tensor bias_table;      // [(2 w - 1)^2, A]
-  at::Tensor position_index;  // [N N]
-  at::Tensor shift_mask;      // [W, N, N]; undefined: windows are not shifted
-
-  /// [B W, A, N, N] or [1, A, N, N], what is added to the scores.
-  at::Tensor score_bias(int64_t all_windows, int64_t positions) const {
-    const int64_t heads = bias_table.size(1);
-    const at::Tensor bias = bias_table.index_select(0, position_index)
-                                .view({positions, positions, heads})
-                                .permute({2, 0, 1})
-                                .unsqueeze(0);
-    if (!shift_mask.defined()) return bias.contiguous();
-    const int64_t windows = shift_mask.size(0);
-    return (bias + shift_mask.unsqueeze(1))
-        .unsqueeze(0)
-        .expand({all_windows / windows, windows, heads, positions, positions})
-        .reshape({all_windows, heads, positions, positions});
-  }
-
-  /// qkv [B W, N, 3 A D] -> [B W, N, A D].
-  at::Tensor operator()(const at::Tensor& qkv) const {
-    const int64_t heads = bias_table.size(1);
-    const at::Tensor split =
-        qkv.view({qkv.size(0), qkv.size(1), 3, heads, -1}).permute({2, 0, 3, 1, 4});  // [3, B W, A, N, D]
-    const at::Tensor &q = split[0], &k = split[1], &v = split[2];
-    const at::Tensor bias = score_bias(qkv.size(0), qkv.size(1));
-    // On a CPU ATen has no fused kernel for a bias that needs a gradient. What it does instead keeps q, k, v
-    // and the probabilities, as this does, but in a bf16 run in fp32.
-    const at::Tensor result = qkv.is_cpu() && bias.requires_grad()
-                                  ? attend_unfused(q, k, v, bias)
-                                  : at::scaled_dot_product_attention(q, k, v, bias);
-    return result.transpose(1, 2).flatten(2);
-  }
-};
-
 /// x [B, S, S, C] -> [B, S / 2, S / 2, 4 C], an odd S filled up with zeros.
 at::Tensor merge_patches(const at::Tensor& x) {
   const int64_t odd = x.size(1) % 2;
@@ -105,16 +61,6 @@ at::Tensor merge_patches(const at::Tensor& x) {
 }
 
 }  // namespace
-
-at::Tensor relative_position_index(int64_t window) {
-  const at::Tensor position = at::arange(window);
-  const at::Tensor row = position.unsqueeze(1).expand({window, window}).flatten();
-  const at::Tensor column = position.unsqueeze(0).expand({window, window}).flatten();
-  const auto distance = [&](const at::Tensor& at_position) {
-    return at_position.unsqueeze(1) - at_position.unsqueeze(0) + (window - 1);
-  };
-  return (distance(row) * (2 * window - 1) + distance(column)).flatten();
-}
 
 SwinT::SwinT(const SwinSpec& spec, const DropRates& drop)
     : spec_(spec), drop_(drop), stages_(swin_stages(spec)) {

@@ -13,12 +13,6 @@ namespace sdp {
 // window, N = w w positions of a window, W windows of a map, D size of a head, A heads of a part, H hidden
 // neurons of a part.
 
-/// Which row of a relative position bias table stands for a pair of positions of a window: int64 [N N], entry
-/// q N + k for query q and key k. Torchvision's state dict has it for every attention as the buffer
-/// `attn.relative_position_index`; it is the same constant for all of them and no parameter, so that the
-/// layout does not have it and whoever writes a file for torchvision must write it.
-at::Tensor relative_position_index(int64_t window);
-
 /// torchvision.models.swin_t (Liu et al. 2021); layouts in model/layouts.h. Every block has two branches:
 /// attention within windows, which are shifted in every second block, and an MLP.
 class SwinT : public Model {

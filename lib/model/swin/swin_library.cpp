@@ -1,7 +1,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/library_format.h"
-#include "model/swin/swin.h"
+#include "model/swin/swin_spec.h"
+#include "model/window_attention.h"
 #include "subnet/layout.h"
 
 namespace sdp {

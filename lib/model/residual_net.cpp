@@ -1,0 +1,75 @@
+#include "model/residual_net.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "model/branch.h"
+#include "model/conv.h"
+
+namespace sdp {
+
+using Statistics = BatchNorm::Statistics;
+
+ResidualNet::ResidualNet(Stem stem, std::vector<ResidualBlock> blocks, BindBranch bind_branch,
+                         const DropRates& drop)
+    : drop_(drop), bind_branch_(std::move(bind_branch)), stem_(stem) {
+  for (ResidualBlock& block : blocks)
+    blocks_.push_back({std::move(block), {}, {}, {}});
+}
+
+void ResidualNet::bind_shared(const TensorSource& source) {
+  stem_.bind(source);
+  fc_weight_ = source.parameter("fc.weight");
+  fc_bias_ = source.parameter("fc.bias");
+  for (Block& block : blocks_) {
+    if (!block.has_projection) continue;
+    block.projection = source.parameter(block.name + ".downsample.0.weight");
+    block.projection_bn = BatchNorm::bind(source, block.name + ".downsample.1");
+  }
+}
+
+void ResidualNet::bind_branch(int branch, const TensorSource& source) {
+  Block& block = blocks_.at(branch);
+  block.branch = bind_branch_(block, branch, source);
+}
+
+void ResidualNet::unbind_branch(int branch) {
+  blocks_.at(branch).branch.reset();
+}
+
+at::Tensor ResidualNet::block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode) const {
+  const Block& block = blocks_[index];
+  const int branch = static_cast<int>(index);
+  if (mode.before_branch) mode.before_branch(branch);
+  at::Tensor out = x;  // P(x)
+  if (block.has_projection)
+    out = block.projection_bn.forward(conv2d(x, block.projection, block.stride, 0), mode);
+  // x comes out of a relu: without a branch and a projection, relu(P(x)) is x.
+  const bool is_identity = !block.branch && !block.has_projection;
+  if (block.branch) {
+    const auto run = [&block, mode](const at::Tensor& input, bool again) {
+      return block.branch->forward(input, mode, again ? Statistics::kLeave : Statistics::kUpdate);
+    };
+    out =
+        out + drop_randomly(run_branch(run, x, mode), drop_, branch, static_cast<int>(blocks_.size()), mode);
+  }
+  if (mode.after_branch) mode.after_branch(branch);
+  if (is_identity) return out;
+  return is_kept(index + 1, mode) ? at::relu(out) : relu_keeping_bits(out);
+}
+
+bool ResidualNet::is_kept(size_t next, const ForwardMode& mode) const {
+  while (next < blocks_.size() && !blocks_[next].branch && !blocks_[next].has_projection)
+    ++next;
+  return next < blocks_.size() && (mode.checkpoint_branches || blocks_[next].trains_on_input());
+}
+
+at::Tensor ResidualNet::features(const at::Tensor& images, const ForwardMode& mode) {
+  at::Tensor x = stem_.forward(images, mode, is_kept(0, mode));  // [B, C_in, S, S] of the first block
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    x = block_forward(i, x, mode);
+  return at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);  // [B, C] of the last block
+}
+
+}  // namespace sdp

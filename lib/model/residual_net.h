@@ -1,0 +1,70 @@
+#pragma once
+
+// The forward pass that the ResNets share: stem, blocks relu(P(x) + branch(x)), average pooling and head.
+// What a branch computes is in the folder of each model.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/batch_norm.h"
+#include "model/conv_stem.h"
+#include "model/model.h"
+
+namespace sdp {
+
+// Letters in the comments: B batch, S height and width, C channels of a block's result, C_in of its input.
+
+/// A block's branch with the tensors that are bound to it.
+class ResidualBranch {
+ public:
+  virtual ~ResidualBranch() = default;
+  /// Whether a gradient of a weight needs the branch's input.
+  virtual bool trains_on_input() const = 0;
+  /// x [B, C_in, S, S] -> [B, C, S / stride, S / stride]. A branch without parts returns what follows from
+  /// their sum, 0.
+  virtual at::Tensor forward(const at::Tensor& x, const ForwardMode& mode,
+                             BatchNorm::Statistics statistics) const = 0;
+};
+
+struct ResidualBlock {
+  std::string name;  ///< torchvision's: "layer1.0"
+  int64_t stride = 1;
+  bool has_projection = false;  ///< P is a 1x1 convolution with BatchNorm; otherwise P(x) is x
+};
+
+class ResidualNet : public Model {
+ public:
+  /// Takes the tensors of branch `branch`, which is that of `block`, out of `source`.
+  using BindBranch = std::function<std::unique_ptr<ResidualBranch>(const ResidualBlock& block, int branch,
+                                                                   const TensorSource& source)>;
+
+  ResidualNet(Stem stem, std::vector<ResidualBlock> blocks, BindBranch bind_branch, const DropRates& drop);
+  void bind_shared(const TensorSource& source) override;
+  void bind_branch(int branch, const TensorSource& source) override;
+  void unbind_branch(int branch) override;
+  at::Tensor features(const at::Tensor& images, const ForwardMode& mode) override;
+  Head head() const override { return {.weight = fc_weight_, .bias = fc_bias_}; }
+
+ private:
+  struct Block : ResidualBlock {
+    at::Tensor projection;  // [C, C_in, 1, 1]
+    BatchNorm projection_bn;
+    std::unique_ptr<ResidualBranch> branch;  ///< none: not bound
+
+    /// Whether a gradient of a weight needs the block's input.
+    bool trains_on_input() const { return has_projection || (branch && branch->trains_on_input()); }
+  };
+  at::Tensor block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode) const;
+  /// Whether somebody keeps the output of the blocks before `next` anyway.
+  bool is_kept(size_t next, const ForwardMode& mode) const;
+
+  const DropRates drop_;
+  const BindBranch bind_branch_;
+  ConvStem stem_;
+  at::Tensor fc_weight_, fc_bias_;  // [num_classes, C of the last block], [num_classes]
+  std::vector<Block> blocks_;
+};
+
+}  // namespace sdp

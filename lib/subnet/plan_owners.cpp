@@ -1,0 +1,125 @@
+#include "subnet/plan_owners.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "spec/error.h"
+#include "subnet/assignment.h"
+#include "subnet/slice_assignment.h"
+
+namespace sdp {
+namespace {
+
+/// Units that get the same owners are a group: under `unit: block` the branches of a block, slice by slice.
+struct Groups {
+  std::vector<int> of_unit;
+  std::vector<int> family;  ///< by group: the branch, or under `unit: block` the block, that it is a slice of
+};
+
+Groups groups_of(const SubnetPlan& plan, UnitKind kind) {
+  Groups groups;
+  std::map<std::pair<int, int>, int> group_of_key;
+  int slice = 0;
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    const int branch = plan.units[u].branch;
+    slice = u > 0 && plan.units[u - 1].branch == branch ? slice + 1 : 0;
+    const int family = kind == UnitKind::kBlock ? plan.layout.branches[branch].block : branch;
+    const auto [entry, is_new] =
+        group_of_key.try_emplace({family, slice}, static_cast<int>(group_of_key.size()));
+    if (is_new) groups.family.push_back(family);
+    groups.of_unit.push_back(entry->second);
+  }
+  return groups;
+}
+
+AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& groups, bool equal_groups,
+                                     uint64_t seed) {
+  const std::vector<int>& group = groups.of_unit;
+  AssignmentProblem problem;
+  problem.workers = plan.workers;
+  problem.owners = plan.owners_per_unit;
+  problem.seed = seed;
+  problem.equal_groups = equal_groups;
+  problem.flops.assign(groups.family.size(), 0);
+  problem.bytes.assign(groups.family.size(), 0);
+  problem.flops_fixed = plan.layout.shared_flops.training();
+  if (plan.construction == Construction::kNeuron)
+    for (const BranchLayout& branch : plan.layout.branches)
+      problem.flops_fixed += branch.unsliced_flops.training();
+  problem.bytes_fixed = static_cast<double>(plan.layout.parameter_count());
+  for (size_t u = 0; u < group.size(); ++u) {
+    const double parameters = static_cast<double>(plan.unit_parameters(static_cast<int>(u)));
+    problem.flops[group[u]] += plan.unit_flops(static_cast<int>(u)).training();
+    problem.bytes[group[u]] += parameters;
+    problem.bytes_fixed -= parameters;
+  }
+  return problem;
+}
+
+/// Owner sets out of a plan.json, matched by branch name and hidden range.
+void assign_from_file(SubnetPlan& plan, const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(fmt::format("subnetwork.assignment_file: {}: {}", path, why));
+  };
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    refuse("is no regular file");
+  std::ifstream file(path);
+  if (!file) refuse("cannot be opened");
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("units") || !json["units"].is_array())
+    refuse("is not a plan.json: expected an object with a list `units`");
+  std::map<std::tuple<std::string, int64_t, int64_t>, OwnerSet> owners;
+  for (const auto& unit : json["units"]) {
+    try {
+      OwnerSet set = unit.at("owners").get<OwnerSet>();
+      std::sort(set.begin(), set.end());
+      owners[{unit.at("branch"), unit.at("begin"), unit.at("end")}] = set;
+    } catch (const nlohmann::json::exception& error) {
+      refuse(fmt::format("a unit needs branch, begin, end and owners ({})", error.what()));
+    }
+  }
+  for (Unit& unit : plan.units) {
+    const std::string& branch = plan.layout.branches[unit.branch].name;
+    const auto found = owners.find({branch, unit.begin, unit.end});
+    if (found == owners.end())
+      refuse(fmt::format("has no unit {}[{}:{}], which this model has", branch, unit.begin, unit.end));
+    const OwnerSet& set = found->second;
+    const bool distinct = std::adjacent_find(set.begin(), set.end()) == set.end();
+    if (static_cast<int>(set.size()) != plan.owners_per_unit || !distinct || set.front() < 0 ||
+        set.back() >= plan.workers)
+      refuse(fmt::format("unit {} has owners [{}]; expected {} different workers out of 0..{}", branch,
+                         fmt::join(set, ", "), plan.owners_per_unit, plan.workers - 1));
+    unit.owners = set;
+  }
+}
+
+}  // namespace
+
+void assign_owners(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed) {
+  if (spec.assignment == Assignment::kFile) {
+    assign_from_file(plan, spec.assignment_file);
+    return;
+  }
+  const Groups groups = groups_of(plan, spec.unit);
+  const AssignmentProblem problem =
+      assignment_problem(plan, groups, spec.assignment == Assignment::kEqualUnits, seed);
+  const auto balanced = [&] {
+    return plan.construction == Construction::kBlock ? assign_balanced(problem)
+                                                     : assign_balanced_slices(problem, groups.family);
+  };
+  const std::vector<OwnerSet> of_group = spec.assignment == Assignment::kWindow   ? assign_window(problem)
+                                         : spec.assignment == Assignment::kRandom ? assign_random(problem)
+                                                                                  : balanced();
+  const std::vector<MemberSet> owners(of_group.begin(), of_group.end());
+  for (size_t u = 0; u < plan.units.size(); ++u)
+    plan.units[u].owners = owners[groups.of_unit[u]];
+}
+
+}  // namespace sdp

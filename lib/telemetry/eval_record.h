@@ -1,0 +1,137 @@
+#pragma once
+
+// The line of metrics.jsonl on an evaluation.
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "telemetry/field_value.h"
+#include "telemetry/fields.h"
+
+namespace sdp {
+
+/// Times of an evaluation and its parts, measured by rank 0.
+struct EvalTimes {
+  double eval_s = 0;  ///< total
+  double assemble_s =
+      0;  ///< gathering the assembled model's parameters; with eval.mode streamed, without the branches
+  double recalibrate_s = 0;  ///< BatchNorm recalibration
+  double evaluate_s = 0;     ///< the assembled model on the test set, with and without corrections
+  double subnetworks_s = 0;  ///< single subnetworks on the test set
+
+  template <class Field>
+  static constexpr void fields(Field& field) {
+    field("eval_s", &EvalTimes::eval_s, {.quantity = Quantity::kSeconds, .is_scalar = true});
+    field("assemble_s", &EvalTimes::assemble_s, {.quantity = Quantity::kSeconds});
+    field("recalibrate_s", &EvalTimes::recalibrate_s, {.quantity = Quantity::kSeconds});
+    field("evaluate_s", &EvalTimes::evaluate_s, {.quantity = Quantity::kSeconds});
+    field("subnetworks_s", &EvalTimes::subnetworks_s, {.quantity = Quantity::kSeconds});
+  }
+};
+static_assert(lists_every_member<EvalTimes>());
+
+/// Losses of the assembled model on training samples with both branch scales; the one with the lower loss is
+/// used (eval.branch_scale: auto).
+struct BranchScaleTrial {
+  int64_t samples = 0;
+  double loss_none = 0;      ///< branch scale 1
+  double loss_survival = 0;  ///< branch scale equal to the coverage
+
+  template <class Field>
+  static constexpr void fields(Field& field) {
+    field("samples", &BranchScaleTrial::samples, {.quantity = Quantity::kWhole});
+    field("loss_none", &BranchScaleTrial::loss_none, {.quantity = Quantity::kLoss});
+    field("loss_survival", &BranchScaleTrial::loss_survival, {.quantity = Quantity::kLoss});
+  }
+};
+static_assert(lists_every_member<BranchScaleTrial>());
+
+/// exp of the loss, which is a mean cross-entropy in nats.
+inline double perplexity_of(double loss) {
+  return std::exp(loss);
+}
+
+/// The assembled full model on samples of the test set, or of the training set without augmentation.
+struct EvalRecord {
+  static constexpr std::string_view kKind = "eval";
+
+  int64_t step = 0;
+  double loss = 0;
+  double accuracy = 0;       ///< share in 0..1
+  int64_t samples = 0;       ///< samples evaluated (eval.max_samples), including skipped ones
+  int64_t test_samples = 0;  ///< size of the whole set
+  bool on_training_data = false;
+  int64_t tokens = 0;       ///< predicted tokens in `samples`; 0 for images, whose lines have neither count
+  int64_t test_tokens = 0;  ///< in the whole set
+  /// Damaged images that were left out (data.on_error: skip); not in the line if 0.
+  int64_t skipped_samples = 0;
+  std::optional<double> loss_uncorrected =
+      {};  ///< without BatchNorm recalibration and branch scale; unset: no correction was applied
+  std::optional<double> accuracy_uncorrected = {};
+  // The corrections. Like the trial, not in the line if there are none.
+  int64_t recalibrated_batches =
+      0;  ///< number of training batches for the BatchNorm statistics; 0: statistics from training
+  double branch_scale = 1;
+  std::optional<BranchScaleTrial> branch_scale_trial = {};
+  /// Single subnetworks, by worker. Empty if not measured; then the line has neither these nor the keys
+  /// below.
+  std::vector<double> subnetwork_loss = {};
+  std::vector<double> subnetwork_accuracy = {};
+  int64_t subnetwork_samples = 0;         ///< number of samples on which each subnetwork was evaluated
+  double loss_on_subnetwork_samples = 0;  ///< the assembled model's loss on the same samples
+  double accuracy_on_subnetwork_samples = 0;
+  EvalTimes times = {};
+
+  /// Whether the model is a language model; its lines also have perplexities.
+  bool is_of_tokens() const { return tokens > 0; }
+  bool is_on_training_data() const { return on_training_data; }
+  bool has_skipped() const { return skipped_samples > 0; }
+  bool is_corrected() const { return loss_uncorrected.has_value(); }
+  bool has_subnetworks() const { return !subnetwork_loss.empty(); }
+  double perplexity() const { return perplexity_of(loss); }
+  std::optional<double> perplexity_uncorrected() const {
+    return loss_uncorrected ? std::optional(perplexity_of(*loss_uncorrected)) : std::nullopt;
+  }
+
+  template <class Field>
+  static constexpr void fields(Field& field) {
+    constexpr FieldOptions kLoss = {.quantity = Quantity::kLoss};
+    constexpr FieldOptions kShownLoss = {.quantity = Quantity::kLoss, .is_scalar = true};
+    constexpr FieldOptions kShownPerplexity = {.quantity = Quantity::kPerplexity, .is_scalar = true};
+    constexpr FieldOptions kShare = {.quantity = Quantity::kShare};
+    constexpr FieldOptions kShownShare = {.quantity = Quantity::kShare, .is_scalar = true};
+    constexpr FieldOptions kWhole = {.quantity = Quantity::kWhole};
+    constexpr auto kOfTokens = &EvalRecord::is_of_tokens;
+    constexpr auto kCorrected = &EvalRecord::is_corrected;
+    constexpr auto kSubnetworks = &EvalRecord::has_subnetworks;
+    field("step", &EvalRecord::step, kStepField);
+    field("loss", &EvalRecord::loss, kShownLoss);
+    field("perplexity", &EvalRecord::perplexity, kShownPerplexity, kOfTokens);
+    field("accuracy", &EvalRecord::accuracy, kShownShare);
+    field("samples", &EvalRecord::samples, kWhole);
+    field("test_samples", &EvalRecord::test_samples, kWhole);
+    field("on_training_data", &EvalRecord::on_training_data, {}, &EvalRecord::is_on_training_data);
+    field("tokens", &EvalRecord::tokens, kWhole, kOfTokens);
+    field("test_tokens", &EvalRecord::test_tokens, kWhole, kOfTokens);
+    field("skipped_samples", &EvalRecord::skipped_samples, kWhole, &EvalRecord::has_skipped);
+    field("loss_uncorrected", &EvalRecord::loss_uncorrected, kShownLoss);
+    field("perplexity_uncorrected", &EvalRecord::perplexity_uncorrected, kShownPerplexity, kOfTokens);
+    field("accuracy_uncorrected", &EvalRecord::accuracy_uncorrected, kShownShare);
+    field("recalibrated_batches", &EvalRecord::recalibrated_batches, kWhole, kCorrected);
+    field("branch_scale", &EvalRecord::branch_scale, {.if_missing = 1}, kCorrected);
+    field("branch_scale_trial", &EvalRecord::branch_scale_trial);
+    field("subnetwork_loss", &EvalRecord::subnetwork_loss, kShownLoss, kSubnetworks);
+    field("subnetwork_accuracy", &EvalRecord::subnetwork_accuracy, kShownShare, kSubnetworks);
+    field("subnetwork_samples", &EvalRecord::subnetwork_samples, kWhole, kSubnetworks);
+    field("loss_on_subnetwork_samples", &EvalRecord::loss_on_subnetwork_samples, kLoss, kSubnetworks);
+    field("accuracy_on_subnetwork_samples", &EvalRecord::accuracy_on_subnetwork_samples, kShare,
+          kSubnetworks);
+    field(kInline, &EvalRecord::times);
+  }
+};
+static_assert(lists_every_member<EvalRecord>());
+
+}  // namespace sdp

@@ -1,0 +1,124 @@
+#include "train/run_start.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "checkpoint/resumed_run.h"
+#include "experiment/spec/resume.h"
+#include "telemetry/metrics.h"
+#include "telemetry/work.h"
+
+namespace sdp {
+namespace {
+
+/// Step of the checkpoint to resume from, which rank 0 finds and verifies. Collective.
+std::optional<int64_t> step_to_resume_from(Resume resume, const CheckpointStore& store, Communicator& comm,
+                                           RunConsole& console) {
+  check_same_everywhere(comm, "The checkpoint to start from (--resume)",
+                        std::to_string(static_cast<int>(resume)));
+  if (resume == Resume::kNo) return std::nullopt;
+  std::string found;
+  if (comm.rank() == 0) {
+    Work work(console.line(), "verifying the checkpoint");
+    std::optional<int64_t> step;
+    if (resume == Resume::kLatestGood) {
+      step = store.latest_good_step(
+          /*verify_hashes=*/true,
+          [&](const std::string& what) { console.warn("skipped the checkpoint " + what); },
+          work.on_progress());
+    } else {
+      step = store.latest_step();
+      if (step) store.read(*step, /*verify_hashes=*/true, work.on_progress());
+    }
+    if (step) found = std::to_string(*step);
+  }
+  found = comm.all_gather_strings(found).front();
+  return found.empty() ? std::nullopt : std::optional<int64_t>(std::stoll(found));
+}
+
+/// Whether a resumed run has still to evaluate the step of its checkpoint, because it was stopped before.
+/// Read from rank 0's metrics; collective.
+bool owes_evaluation(const RunContext& run, int64_t step, Communicator& comm) {
+  if (step == 0 || !evaluation_is_due(run.steps, step)) return false;
+  const bool owes = comm.rank() == 0 && !find_evaluation(run.folder.metrics(), step);
+  return !comm.all_gather_strings(owes ? "owes" : "").front().empty();
+}
+
+void tell_resumed(const RunContext& run, const Manifest& manifest, int processes, RunConsole& console) {
+  if (manifest.step < run.steps.length.total_steps)
+    console.tell(fmt::format("resuming at step {} of {}", manifest.step, run.steps.length.total_steps));
+  const bool differs = manifest.processes != processes || manifest.threads != run.threads;
+  if (manifest.step > 0 && differs)
+    console.warn(
+        fmt::format("the checkpoint was made by {} processes with {} threads each, this run has {} with {}; "
+                    "results agree up to rounding, not bit for bit",
+                    manifest.processes, manifest.threads, processes, run.threads));
+}
+
+/// Continues the checkpoint's history or begins a new one. Warns of changes of the spec.
+RunHistory history_of(const RunContext& run, const CheckpointStore& store, std::optional<int64_t> step,
+                      RunConsole& console) {
+  std::vector<SpecChange> changes;
+  RunHistory history = new_history();
+  if (step) {
+    SavedRun saved = read_saved_run(store, *step);
+    for (const std::string& warning : check_resumable(saved.spec, run.experiment.spec))
+      console.warn(warning);
+    changes = changes_between(saved.spec, run.experiment.spec);
+    history = std::move(saved.history);
+  }
+  continue_history(history, step.value_or(0), changes, {run.data.train.samples, run.data.train.hash},
+                   {run.data.test.samples, run.data.test.hash});
+  return history;
+}
+
+/// Removes lines recorded after the checkpoint, and warns if earlier lines are missing. Returns the number of
+/// metrics lines kept.
+int64_t cut_back_metrics(const RunFolder& folder, const Manifest* saved, RunConsole& console) {
+  const int64_t last_step = saved ? saved->step : -1;
+  const int64_t kept_lines = cut_back(folder.metrics(), last_step);
+  cut_back(folder.trace(), last_step);
+  if (saved && kept_lines < saved->metrics_lines)
+    console.warn(
+        fmt::format("{} has {} lines up to step {}, but had {} when that checkpoint was saved: the missing "
+                    "lines are not in reports and in the summary's times",
+                    folder.metrics().string(), kept_lines, saved->step, saved->metrics_lines));
+  return kept_lines;
+}
+
+}  // namespace
+
+RunStart start_run(const RunContext& run, Engine& engine, Communicator& comm, RunConsole& console,
+                   Resume resume) {
+  const CheckpointStore store(run.folder.dir);
+  const std::optional<int64_t> step = step_to_resume_from(resume, store, comm, console);
+  std::optional<CheckpointReader> reader;
+  if (step) reader.emplace(run.folder.dir, step, /*verify_hashes=*/false);
+  check_same_everywhere(comm, "The checkpoint to start from", reader ? reader->identity() : "none");
+  RunStart start;
+  if (reader) {
+    const Manifest& manifest = reader->manifest();
+    for (const std::string& warning : check_data(manifest, run.data.train, run.data.test))
+      if (comm.rank() == 0) console.warn(warning);
+    restore(*reader, run.experiment, engine);
+    start = {.step = manifest.step,
+             .is_resumed = true,
+             .owes_evaluation = owes_evaluation(run, manifest.step, comm),
+             .skipped_steps = manifest.skipped_steps,
+             .imported_batch_norm_updates = manifest.imported_batch_norm_updates};
+    if (comm.rank() == 0) tell_resumed(run, manifest, comm.size(), console);
+  } else {
+    engine.initialize(static_cast<uint64_t>(run.experiment.spec.seed));
+  }
+  const bool has_steps = start.step < run.steps.length.total_steps;
+  if (comm.rank() > 0 || (!has_steps && !start.owes_evaluation)) return start;
+  start.history = history_of(run, store, step, console);
+  if (step) start.checkpoint = store.folder(*step).filename().string();
+  start.kept_metrics_lines = cut_back_metrics(run.folder, reader ? &reader->manifest() : nullptr, console);
+  if (has_steps) std::filesystem::remove(run.folder.summary());
+  return start;
+}
+
+}  // namespace sdp
