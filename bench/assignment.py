@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How even plans are, how well workers mix, and what is sent: the tables of docs/results/assignment.md.
+"""Balance of plans, mixing of workers and bytes sent: the tables of docs/results/assignment.md.
 
     bench/assignment.py [--program build/sdp-train] [--out docs/results/assignment.md]
 
-Calls `sdp-train plan --json` for eight workers and every coverage below 1 that is of interest; needs no data and no
-GPU, and takes a few minutes. The same plans come out on every machine.
+Calls `sdp-train plan --json` for eight workers and several coverages below 1. Needs no data and no GPU, and takes a
+few minutes. The plans are the same on every machine.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ MODELS = {  # name: configuration, constructions
     "LLaMA 134M": ("llama_134m_fineweb", ("block", "neuron")),
     "LLaMA 1B": ("llama_1b_fineweb", ("block", "neuron")),
 }
-# ResNet-18's eight blocks alone, found by long searches: FLOPs max/mean, parameters max/mean, lambda2 by unit.
+# Only ResNet-18's eight blocks, found by long searches: FLOPs max/mean, parameters max/mean, lambda2 by unit.
 REFERENCE = {
     7: (1.025, 1.135, 0.020),
     6: (1.011, 1.217, 0.095),
@@ -76,7 +76,7 @@ def of_blocks_alone(plan):
 
 
 def compare(found, reference):
-    """In order: FLOPs within 5 %, then parameters, then lambda2."""
+    """Sort key: FLOPs within 5 %, then parameters, then lambda2."""
     if found[0] > EVEN_FLOPS * reference[0]:
         return "behind in FLOPs"
     for what, ours, theirs in zip(("parameters", "lambda2"), found[1:], reference[1:]):
@@ -95,7 +95,7 @@ def reference_rows(planner):
 
 
 def sent_for_units(plan):
-    """Bytes of the units' part that each worker sends a step, over data parallelism's for the same part."""
+    """Bytes that each worker sends per step for the units' parameters, divided by those of data parallelism."""
     n = plan["workers"]
     units = 4 * sum(unit["parameters"] for unit in plan["units"])
     shared = 4 * plan["dense"]["parameters"] - units
@@ -174,54 +174,54 @@ def cost_rows(program):
 TEXT = """# Assignment: balance, mixing, traffic
 
 Made by `bench/assignment.py --out docs/results/assignment.md` from `sdp-train plan --json`, commit {commit}. Plans are computed,
-not measured, and the same on every machine. n = 8 where nothing else is said, `assignment: balanced`, fp32, models as in
+not measured, and the same on every machine. n = 8 unless stated otherwise, `assignment: balanced`, fp32, models as in
 `configs/` (Swin-T and its ImageNet windows, LLaMA with a vocabulary of 50,304), seed 0.
 
 ## Balance and mixing
 
-Largest worker over the mean: FLOPs, parameters, state (values, gradients, optimizer). λ2: second eigenvalue of the co-ownership
+Largest worker over the mean: FLOPs, parameters, state (parameters, gradients, optimizer). λ2: second eigenvalue of the co-ownership
 matrix, with units weighted by 1, by parameters and by FLOPs; in brackets its general bound (tr K - λ1) / ((n-1) λ1).
 
 {balance}
 What it says:
 
-- Slices (neuron construction) are even: parameters within 1.1 %, FLOPs within 1 % but for Swin-T at 2/8, whose first stages have
-  fewer heads than there are workers. λ2 is at most 1.15 times its bound by unit.
-- Whole blocks are even where p times their number can be divided by n, as in LLaMA 134M's 12 at 2/8, 4/8 and 6/8. Elsewhere some
-  workers have a block more than others.
-- ResNet-18's last two blocks hold three quarters of what the blocks hold, so that somebody has far more than the mean at low
+- Slices (neuron construction) are even: parameters within 1.1 %, FLOPs within 1 % except for Swin-T at 2/8, whose first stages
+  have fewer heads than there are workers. λ2 is at most 1.15 times its bound by unit.
+- Whole blocks are even if n divides p times their number, as for LLaMA 134M's 12 at 2/8, 4/8 and 6/8. Otherwise some workers
+  have one block more than others.
+- ResNet-18's last two blocks have three quarters of the blocks' parameters, so some worker has far more than the mean at low
   coverage. There, and in Swin-T at 2/8, λ2 by parameters is far above λ2 by unit: the few heavy blocks decide it, and the search
   lowers λ2 by unit only.
 
 ## ResNet-18's eight blocks against long searches
 
-Blocks alone, without what all workers share; in brackets the best that long searches found. Compared in order: FLOPs within 5 %,
+Only the blocks, without the shared parameters; in brackets the best result of long searches. Compared in order: FLOPs within 5 %,
 then parameters, then λ2.
 
 {reference}
-What it says: nowhere behind. At p = 6 the search takes the room of 5 % in FLOPs for fewer parameters.
+What it says: the plans are never worse. At p = 6 the search uses the tolerance of 5 % in FLOPs to reduce parameters.
 
 ## Bytes sent for the units' part, against data parallelism
 
-Gradients and new values per step, over what data parallelism sends for the same parameters: mean over workers, its formula, and
-the largest worker. Forward masking: (p-1)/(n-1). Backward masking publishes to all: half of that and a half.
+Gradients and updated parameters per step, divided by what data parallelism sends for the same parameters: mean over workers, its
+formula, and the largest worker. Forward masking: (p-1)/(n-1). Under backward masking, every worker gathers all updated parameters: half of that plus one half.
 
 {sent}
 What it says: the means are the formulas to every digit, whatever the owner sets (3/7 at 4/8; under backward masking 5/7). A worker
-that holds more sends more. Under backward masking it also publishes more, to all others: in ResNet-18 at 6/8 and 7/8 the
+that holds more sends more. Under backward masking it also sends more updated parameters to all others: in ResNet-18 at 6/8 and 7/8 the
 largest worker sends more than it would in data parallelism.
 
 ## Bytes between nodes
 
-All processes together, a process a worker, GB a step. `subnetwork.placement` puts processes on nodes; results are the same. Data
+All processes together, one process per worker, GB per step. `subnetwork.placement` assigns processes to nodes; results are the same. Data
 parallelism on as many processes: by the same exchange, and by a ring all-reduce, which passes about two full models out of each
 node.
 
 {nodes}
-What it says: few unequal units are where placement pays: `pack` takes ResNet-18 at 4/8 to a third of the bytes. A balanced
-assignment of many units has mixed all workers evenly, and then no placement keeps much inside nodes. Shared parameters
+What it says: placement pays for few unequal units: `pack` reduces ResNet-18 at 4/8 to a third of the bytes. A balanced
+assignment of many units mixes all workers evenly, and then no placement keeps much traffic inside nodes. Shared parameters
 (embeddings) cannot be placed at all. Eight processes per node send several times what a ring of them would: SDP's gain in traffic is
-per process, and where many processes share a node's link a ring wins.
+per process, and if many processes share a node's link, a ring sends less.
 
 ## What a large plan costs
 

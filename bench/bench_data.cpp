@@ -1,7 +1,7 @@
 // Speed of lib/data on one thread:
 //   bench_data jpeg FOLDER [SECONDS]   decoding, cropping and resizing of the JPEGs below a folder
 //   bench_data cifar [SECONDS]         augmentation of 32 x 32 images
-// Each line of the output: what, images a second of processor time, images a second of wall-clock time.
+// Each output line: name, images per second of processor time, images per second of wall-clock time.
 #include "bench_data.h"
 
 #include <cstdio>

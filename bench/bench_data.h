@@ -1,6 +1,6 @@
 #pragma once
 
-// One function a subcommand of bench_data.
+// One function per subcommand of bench_data.
 
 #include <filesystem>
 

@@ -34,7 +34,7 @@ std::vector<fs::path> jpegs_below(const fs::path& folder) {
   return paths;
 }
 
-/// What training does to one file.
+/// Processing of one file in training.
 class TrainingPath {
  public:
   explicit TrainingPath(bool scaled) : scaled_(scaled) {}
@@ -56,7 +56,7 @@ class TrainingPath {
   std::vector<float> out_ = std::vector<float>(static_cast<size_t>(kShape.numel()));
 };
 
-/// libjpeg-turbo alone, as its example has it, to one buffer of RGB.
+/// Only libjpeg-turbo, as in its example, into one buffer of RGB.
 void bare_decode(std::span<const uint8_t> jpeg, std::vector<uint8_t>& rgb) {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};

@@ -1,11 +1,11 @@
-// Tokens per second of TokenDataset::training_batch beside a plain widening loop over the same windows of the
-// same file, which is all that has to be done:
+// Tokens per second of TokenDataset::training_batch, compared with a plain widening loop over the same
+// windows of the same file, which is the minimum work:
 //
 //   bench_tokens [SIZE_MIB [SEQUENCE_LENGTH [BATCH_SIZE]]]
 //
 // A shard of SIZE_MIB is written to the folder for temporary files and stays in the system's cache. Both
-// sides take all windows once a round, in turns; what is printed are medians of CPU time (user and system),
-// which a busy machine changes less than wall time.
+// sides process all windows once per round, alternating. Printed are medians of CPU time (user and system),
+// which depends less on other load than wall time.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -60,7 +60,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Medians of the CPU time of one round of each side, in turns, after a round that is not counted.
+/// Median CPU time per round for each side; the sides alternate, after a warm-up round.
 std::vector<double> alternating_medians(const std::vector<std::function<void()>>& sides) {
   std::vector<std::vector<double>> seconds(sides.size());
   for (int round = 0; round <= kRounds; ++round)
@@ -74,7 +74,7 @@ std::vector<double> alternating_medians(const std::vector<std::function<void()>>
   return medians;
 }
 
-/// Keeps the compiler from leaving out what nobody looks at.
+/// Keeps the compiler from removing unused results.
 volatile int64_t g_sum = 0;
 
 template <class Token>
@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
   }
   std::string folder = (std::filesystem::temp_directory_path() / "bench-tokens-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {
-    fmt::print(stderr, "{} cannot be made\n", folder);
+    fmt::print(stderr, "cannot create {}\n", folder);
     return 1;
   }
   fmt::print("{} MiB, samples of {} tokens, batches of {}; medians of {} rounds of CPU time\n",

@@ -4,9 +4,10 @@
     bench/data.py [--folder FOLDER] [--rounds N] [--seconds S] [--bench build/bench/bench_data]
 
 torchvision: ImageFolder, Pillow, RandomResizedCrop, RandomHorizontalFlip, ToTensor and Normalize, in a DataLoader
-with one worker process and without any. Programs take turns, so that what else the machine does falls on both; the
-table has the medians of the rounds. Images per second of processor time (in all processes that take part) are the
-figures to compare on a busy machine. Without --folder, 256 images of 500 x 375 pixels are made, quality 90 and 4:2:0.
+with one worker process and without any. Programs take turns, so that other load on the machine affects both; the
+table has the medians of the rounds. On a busy machine, compare
+images per second of processor time (of all processes). Without --folder, 256 images of 500 x 375 pixels are generated,
+quality 90 and 4:2:0.
 """
 import argparse
 import pathlib
@@ -28,7 +29,7 @@ BATCH = 64
 
 
 def make_images(folder, count=256):
-    """Noise of several scales on top of each other, of which each has as much contrast as in photographs."""
+    """Noise of several scales on top of each other, each with the contrast of photographs."""
     random = np.random.default_rng(0)
     (folder / "class").mkdir()
     for number in range(count):
@@ -54,7 +55,7 @@ def run_torchvision(dataset, workers):
     start, processor_start = time.perf_counter(), processor_s()
     for _ in loader:
         pass
-    del loader  # waits for the worker, whose time counts from then on
+    del loader  # waits for the worker, whose processor time is known only then
     return len(dataset) / (processor_s() - processor_start), len(dataset) / (time.perf_counter() - start)
 
 
@@ -73,7 +74,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=pathlib.Path, help="folder of class folders of JPEGs")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2, help="of each measurement of bench_data")
+    parser.add_argument("--seconds", type=float, default=2, help="duration of each measurement of bench_data")
     parser.add_argument("--bench", type=pathlib.Path, default=ROOT / "build" / "bench" / "bench_data")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -5,11 +5,11 @@
 
 Same model (ResNet-18 of torchvision's blocks with a 3x3 stem and 16 channels; LLaMA of transformers), batch, fp32, SGD
 with momentum (PyTorch's foreach form and its fused one) and threads per process: cores / processes, at least 1. Programs
-take turns, so that what else the machine does falls on all of them; figures are medians over rounds, a round's figure
-is the median of its intervals of 10 steps without the first. sdp-train reads its samples in a thread of its own;
+take turns, so that other load on the machine affects all of them. Figures are medians over rounds; a round's figure
+is the median over its intervals of 10 steps, without the first. sdp-train reads its samples in a separate thread;
 PyTorch's tensors are in memory before the first step. --out: results.json and results.md.
 
-sdp-train's three: DDP (coverage 1, optimizer.shard false), sharded (coverage 1, optimizer.shard true, as ZeRO-1), and
+sdp-train's variants: DDP (coverage 1, optimizer.shard false), sharded (coverage 1, optimizer.shard true, as ZeRO-1), and
 subnetworks (coverage 1/2, forward masking, blocks).
 """
 import argparse
@@ -52,7 +52,7 @@ def threads_of(processes):
     return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
-# --- PyTorch's side: a process a rank ----------------------------------------------------------------------
+# --- PyTorch's side: one process per rank -------------------------------------------------------------------
 
 
 def make_resnet18(width):
@@ -98,7 +98,7 @@ def model_and_batches(name):
 
 
 def pytorch_rank(name, optimizer_form, steps):
-    """One rank, by torchrun's variables. Rank 0 prints the milliseconds of a step, one for each interval."""
+    """One rank, from torchrun's variables. Rank 0 prints the milliseconds per step of each interval."""
     import torch
     import torch.distributed as dist
 
@@ -120,13 +120,13 @@ def pytorch_rank(name, optimizer_form, steps):
         optimizer.step()
         if (step + 1) % INTERVAL == 0:
             losses = [torch.zeros(1) for _ in range(dist.get_world_size())]
-            dist.all_gather(losses, loss.detach().view(1))  # as sdp-train does for a line of its metrics
+            dist.all_gather(losses, loss.detach().view(1))  # as sdp-train does for each line of its metrics
             times.append((time.perf_counter() - began) * 1000 / INTERVAL)
             began = time.perf_counter()
     if dist.get_rank() == 0:
         print(json.dumps(times), flush=True)
     dist.barrier()
-    os._exit(0)  # gloo's threads are not always gone when the interpreter ends, which then aborts
+    os._exit(0)  # avoids an abort if Gloo's threads still run when the interpreter ends
 
 
 def run_pytorch(name, processes, optimizer_form, steps):
@@ -179,7 +179,7 @@ def run_ours(binary, name, processes, variant, steps, folder, data):
 
 
 def measure(arguments, name, processes, folder, data):
-    """Variant -> milliseconds of a step, one for each round."""
+    """Variant -> milliseconds per step, one for each round."""
     result = {"model": name, "processes": processes, "threads": threads_of(processes), "load": [], "bytes_sent": {}}
     step_ms = {variant: [] for variant in [*PYTORCH, *OURS]}
     for _ in range(arguments.rounds):
@@ -228,7 +228,7 @@ def main():
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--processes", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=110, help=f"of each run, at least {2 * INTERVAL}")
+    parser.add_argument("--steps", type=int, default=110, help=f"steps per run, at least {2 * INTERVAL}")
     parser.add_argument("--binary", type=pathlib.Path, default=runs.BINARY)
     parser.add_argument("--out", type=pathlib.Path, help="folder for results.json and results.md")
     parser.add_argument("--pytorch-rank", nargs=2, help=argparse.SUPPRESS)

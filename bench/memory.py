@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures what a parameter costs in memory under data parallelism, ZeRO-1, ZeRO-2 and subnetworks: one engine, one table.
+"""Measures the memory per parameter under data parallelism, ZeRO-1, ZeRO-2 and subnetworks, with the same engine.
 
     bench/memory.py [--workers N] [--coverage P/N] [--width W] [--depth D] [--steps N] [--out FILE]
 
-A LLaMA whose parameters are nearly all in units, one process a worker on the CPU, bf16 with AdamW, one short sequence a
-step. State is weights, gradients, master values and moments when the most memory of a step stood, as the allocator
-counted it on every process; activations and the buckets under way are stated beside it. Bytes a parameter of the units:
-state without that of the shared parameters (embedding, head, last norm), for which the formula is taken, by the units'
-parameters of the full model.
+A LLaMA whose parameters are nearly all in units, one process per worker on the CPU, bf16 with AdamW, one short sequence
+per step. State is weights, gradients, master weights and optimizer moments at the memory peak of a step, counted by the
+allocator of every process; activations and buckets are listed separately. Bytes per parameter of the units: state minus
+that of the shared parameters (embedding, head, last norm, by the formula), divided by the number of the full model's
+parameters in units.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ KINDS = ("weights", "gradients", "optimizer", "activations", "buckets")
 
 
 def schemes(n, coverage):
-    """Name, settings, and by formula: bytes per parameter of the units, and a shared one."""
+    """Name, settings, and by the formula: bytes per parameter of the units, and per shared parameter."""
     p = int(coverage.split("/")[0])
     whole = {"workers": n, "coverage": "1"}
     part = {"workers": n, "coverage": coverage}
@@ -74,7 +74,7 @@ def main():
     parser.add_argument("--depth", type=int, default=8)
     parser.add_argument("--bucket-megabytes", type=float, default=1)
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--out", type=pathlib.Path, help="write the table there too")
+    parser.add_argument("--out", type=pathlib.Path, help="also write the table to this file")
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as temporary:

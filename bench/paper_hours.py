@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Hours that the sweeps of configs/paper take on one and on eight H100s, by `sdp-train plan`.
+"""Estimates the hours that the sweeps of configs/paper take on one and on eight H100s, with `sdp-train plan`.
 
     bench/paper_hours.py build/sdp-train
 
 Prints a Markdown table: for every experiment of images.yaml, imagenet.yaml and fineweb.yaml the hours of one run of DDP, of
-the shortest and longest run of SDP, and of all its runs (regimes, coverages, both budgets, seeds). Eight GPUs have a worker
-each; one GPU has all eight workers, one after another. Step times are the plan's, an estimate; evaluation, saving and
-reading are not in them. Needs PyYAML.
+the shortest and longest run of SDP, and of all its runs (regimes, coverages, both budgets, seeds). Eight GPUs have one
+worker each; one GPU runs all eight workers, one after another. Step times are the plan's estimates, without evaluation,
+saving and reading. Needs PyYAML.
 """
 
 import itertools
@@ -19,7 +19,7 @@ import yaml
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 REGIMES = ["bsdp", "nsdp", "bbsdp", "nbsdp"]
-# Training samples: of images the data sets', of FineWeb's sample of 10 G tokens sequences of 1024.
+# Training samples: images of the data sets, and sequences of 1024 in FineWeb's sample of 10 G tokens.
 SAMPLES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257, "imagenet": 1_281_167, "tokens": 10_000_000_000 // 1024}
 
 
@@ -52,7 +52,7 @@ def plan(program, config, regime, settings, processes):
 
 
 def hours_of(program, config, settings, coverages, seeds, processes):
-    """DDP's hours, those of every kind of SDP run, and the sum over all runs."""
+    """Hours of DDP, of every kind of SDP run, and of all runs together."""
     spec = merged(config)
     epochs = settings.get("train.epochs", spec["train"].get("epochs"))
     train = {**spec["train"], **{key.removeprefix("train."): value for key, value in settings.items()}}

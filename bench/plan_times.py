@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares the step times that `plan --device measure` plans with those of the real step: one table in Markdown.
+"""Compares the step times predicted by `plan --device measure` with measured ones; prints a Markdown table.
 
     bench/plan_times.py [--rounds N] [--device cpu|cuda]
 
-Every case is a process of a run on 8 workers, alone (`plan --measure`: what the others would send is zeros), with one
-worker and with four. Cases take turns, round by round; the figures are the least of the rounds, as whatever else the
-machine does only makes them larger. The last two columns compare with the same model at coverage 1 on as many processes.
+Every case is a process of a run on 8 workers, without the others (`plan --measure`, which replaces their data by zeros),
+with one worker and with four. Cases take turns, round by round; the figures are the minimum over rounds, as other load
+on the machine only makes them larger. The last two columns compare with the same model at coverage 1 on the same number of processes.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ PROCESSES = (8, 2)
 
 
 def measure(config, overrides, coverage, processes, device):
-    """Planned and measured milliseconds of a step."""
+    """Predicted and measured milliseconds per step."""
     settings = [*overrides, "data.path=/none", f"train.device={device}", "subnetwork.workers=8",
                 f"subnetwork.coverage={coverage}"]
     command = [runs.BINARY, "plan", "--measure", "--json", "--worker", "0", "--nproc", str(processes)]

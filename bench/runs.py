@@ -1,4 +1,4 @@
-"""What the benchmarks of whole runs share: small data sets, runs of sdp-train and their step times, tables."""
+"""Shared by the benchmarks of whole runs: small data sets, runs of sdp-train and their step times, tables."""
 
 import json
 import os
@@ -17,12 +17,12 @@ RANK_VARIABLE = re.compile(
 
 
 def environment(**more):
-    """This process's without what a launcher of ranks has left in it, and `more`."""
+    """This process's environment without a launcher's variables, with `more` added."""
     return {k: v for k, v in os.environ.items() if not RANK_VARIABLE.fullmatch(k)} | more
 
 
 def write_cifar10(folder, per_file=200):
-    """Noise in CIFAR-10's layout: step times do not depend on what is in the images."""
+    """Noise in CIFAR-10's layout: step times do not depend on image content."""
     random = np.random.default_rng(0)
     folder.mkdir(parents=True)
     for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
@@ -70,7 +70,7 @@ def train_lines(run_dir):
 
 
 def write_results(folder, results, text):
-    """results.json and results.md"""
+    """Writes results.json and results.md."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     (folder / "results.md").write_text(text + "\n")
@@ -81,12 +81,12 @@ def load():
 
 
 def median_ratio(of, to):
-    """Of two lists of measurements that took turns."""
+    """Median ratio of two lists of measurements that took turns."""
     return statistics.median(a / b for a, b in zip(of, to, strict=True))
 
 
 def table(header, rows):
-    """Markdown that can be read as text: the first column to the left, the others to the right."""
+    """A Markdown table aligned as text: the first column to the left, the others to the right."""
     cells = [header, *[[str(cell) for cell in row] for row in rows]]
     widths = [max(map(len, column)) for column in zip(*cells)]
     line = lambda row: "| " + " | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) + " |"

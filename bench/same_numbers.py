@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the numbers of two builds of sdp-train bit by bit: what a change of structure must not touch.
+"""Compares the numbers of two builds of sdp-train bit by bit, which a refactoring must not change.
 
     bench/same_numbers.py OLD NEW [--plans PART] [--tolerance KEY=X ...] [--jobs N]
 
-OLD, NEW: the programs. Plans of every configuration in configs/ (`plan --json`; --plans: only files whose name holds
+OLD, NEW: the programs. Plans of every configuration in configs/ (`plan --json`; --plans: only files whose name contains
 PART), then small runs of every model, regime, optimizer and number of processes: losses and memory of every step, the
-evaluations, the checkpoint's files, and the exported model. Prints every difference; exit code 1 where there is one.
---tolerance lambda2=1e-12 allows the values of that key in plans to differ by as much, relatively.
+evaluations, the checkpoint's files, and the exported model. Prints every difference; exit code 1 if there is one.
+--tolerance lambda2=1e-12 allows this relative difference for that key in plans.
 """
 import argparse
 import concurrent.futures
@@ -38,8 +38,8 @@ MODELS = {
     "mlp": {"model": {"name": "mlp", "width": 32, "depth": 4, "hidden_width": 64},
             "train": {"precision": "fp64", "on_nonfinite": "skip"}, "optimizer": {"shard": False, "nesterov": True}},
 }
-TIMES = ("_ms", "_s", "_per_s", "overlap")  # ends of keys that no two runs share
-# Buckets of several processes stand at the same time or not, by what process is first.
+TIMES = ("_ms", "_s", "_per_s", "overlap")  # suffixes of keys that differ between any two runs
+# Whether buckets of several processes exist at the same time depends on which process is first.
 VOLATILE = {"time", "slowest_rank", "peak_process_memory_bytes", "peak_tensor_memory_bytes", "memory"}
 
 
@@ -50,7 +50,7 @@ def call(program, *arguments, cwd=runs.ROOT):
 
 
 def plans(arguments):
-    """Differences of every configuration's plan."""
+    """Differences between the plans of every configuration."""
     files = [file for file in sorted(CONFIGS.rglob("*.yaml")) if arguments.plans in str(file)]
 
     def difference(file):
@@ -79,7 +79,7 @@ def compare(old, new, where, tolerance, key=""):
 
 
 def records(file):
-    """Lines of a metrics file without times and what else differs from run to run."""
+    """Lines of a metrics file without times and other values that differ between runs."""
     def kept(value):
         if not isinstance(value, dict):
             return value
@@ -93,7 +93,7 @@ def digest(file):
 
 
 def trained(program, folder, name, model, regime, processes):
-    """What a run leaves, by a name of its own; the data sets stand in folder's parent."""
+    """Results of a run, by name; the data sets are in the folder's parent."""
     data = folder.parent / ("tokens" if "data" in model and model["data"].get("name") == "tokens" else "cifar10")
     spec = runs.write_spec(folder, name, {
         "data": {"name": "cifar10", "path": str(data)},

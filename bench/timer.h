@@ -1,6 +1,6 @@
 #pragma once
 
-// Repeats a piece of work and prints how fast it went.
+// Repeats a piece of work and prints its rate.
 
 #include <cstdint>
 #include <functional>
@@ -8,9 +8,10 @@
 
 namespace sdp::bench {
 
-/// Runs `round`, which does `count` things, once to warm up and then for `seconds` at least. Prints a line
-///   NAME  things a second of processor time  things a second of wall-clock time
-/// Processor time is this thread's: it says the same on a busy machine.
+/// Runs `round`, which processes `count` items, once to warm up and then for at least `seconds`. Prints a
+/// line
+///   NAME  items per second of processor time  items per second of wall-clock time
+/// Processor time is this thread's, which depends little on other load.
 void measure(const std::string& name, int64_t count, double seconds, const std::function<void()>& round);
 
 }  // namespace sdp::bench

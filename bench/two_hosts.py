@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Step time of subnetworks against plain data parallelism over a slow wire between two hosts. Needs root and iproute2.
+"""Compares step times of subnetworks and plain data parallelism over a slow link between two hosts. Needs root and iproute2.
 
     bench/two_hosts.py [--mbit RATE] [--rounds N] [--steps N] [--variant 'NAME=key=value,key=value'] [--out FOLDER]
 
-The hosts are two network namespaces, joined by a veth pair; both of its ends send at a limited rate (tc's token bucket
-filter). Four ranks, two a host, with torchrun's variables: ranks 0 and 1 on the first host. The model, a wide MLP with
-batches of one image, is bound by the wire.
+The hosts are two network namespaces, joined by a veth pair whose ends send at a limited rate (tc's token bucket
+filter). Four ranks, two per host, with torchrun's variables: ranks 0 and 1 on the first host. The model, a wide MLP with
+batches of one image, is limited by the link.
 
 Variants: plain data parallelism (coverage 1, optimizer.shard false), and coverage 1/2 with forward masking, its owner
-sets by `balanced`, by `window`, and by a plan file in which every branch belongs to the two ranks of one host. More of
-coverage 1/2 with --variant, whose keys are set as by --set: 'pack=subnetwork.placement=pack'. Variants take turns.
-Bytes over the wire are the veth interfaces' own counters over the measured steps, with all headers, both hosts added;
-beside them the metrics' bytes of a process, of which some stay within a host. The first interval of a run is dropped.
+sets by `balanced`, by `window`, and by a plan file in which every branch belongs to the two ranks of one host. --variant
+adds variants of coverage 1/2, with keys as in --set: 'pack=subnetwork.placement=pack'. Variants take turns. Bytes over
+the link are the sum of both veth interfaces' counters over the measured steps, with all headers; the metrics' bytes
+per process include those that stay within a host. The first interval of a run is dropped.
 """
 import argparse
 import contextlib
@@ -46,7 +46,7 @@ def ip(*words):
 
 
 class TwoHosts:
-    """Two namespaces and the wire between them; all of it goes when this does."""
+    """Two namespaces and the link between them; removed with this object."""
 
     def __init__(self, mbit):
         self.names = [f"sdp-{os.getpid()}-{host}" for host in range(HOSTS)]
@@ -56,7 +56,7 @@ class TwoHosts:
         try:
             for name in self.names:
                 ip("netns", "add", name)
-            # Made inside, so that nothing of it is ever seen by the machine's own network.
+            # Created inside, so that the machine's own network never sees it.
             ends = f"wire type veth peer name wire netns {self.names[1]}".split()
             ip("-n", self.names[0], "link", "add", *ends)
             for name, address in zip(self.names, ADDRESSES):
@@ -78,7 +78,7 @@ class TwoHosts:
         return ["ip", "netns", "exec", self.names[host]]
 
     def sent_bytes(self):
-        """By the wire's ends since they were made."""
+        """Bytes sent by both ends of the link since their creation."""
         count = ["cat", "/sys/class/net/wire/statistics/tx_bytes"]
         return sum(int(subprocess.check_output(self.inside(host) + count)) for host in range(HOSTS))
 
@@ -110,11 +110,11 @@ def ranks_running(hosts, command, logs):
 
 
 def run(hosts, binary, config, overrides, run_dir, steps):
-    """Median step in ms, its bytes over the wire, and those that a process reports."""
+    """Median step time in ms, bytes per step over the link, and bytes that a process reports."""
     command = [str(binary), "--config", str(config)]
     for override in overrides:
         command += ["--set", override]
-    seen = []  # (step, bytes over the wire) when a line of the metrics came
+    seen = []  # (step, bytes over the link) at each line of the metrics
     with ranks_running(hosts, command, run_dir.parent.parent) as ranks:
         while any(rank.poll() is None for rank in ranks) and not (seen and seen[-1][0] == steps):
             lines = runs.train_lines(run_dir)
@@ -134,7 +134,7 @@ def run(hosts, binary, config, overrides, run_dir, steps):
 
 
 def plan_by_host(binary, config, folder):
-    """A plan of which every unit belongs to the ranks of one host, in turns."""
+    """A plan in which every unit belongs to the ranks of one host, alternating."""
     command = [str(binary), "plan", "--config", str(config), "--set", "subnetwork.coverage=1/2", "--json"]
     plan = json.loads(subprocess.check_output(command, env=runs.environment()))
     for number, unit in enumerate(plan["units"]):
@@ -145,7 +145,7 @@ def plan_by_host(binary, config, folder):
 
 
 def overrides_of(binary, config, folder, more):
-    """Variant -> what is set for it."""
+    """Variant -> its settings."""
     half = [f"subnetwork.{key}={value}" for key, value in HALF.items()]
     by_host = plan_by_host(binary, config, folder)
     variants = {
@@ -216,9 +216,9 @@ def report(result):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mbit", type=int, default=200, help="rate of the wire, each way, in Mbit/s")
+    parser.add_argument("--mbit", type=int, default=200, help="rate of the link in each direction, in Mbit/s")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=12, help="of each run, even and at least 6")
+    parser.add_argument("--steps", type=int, default=12, help="steps per run, even and at least 6")
     parser.add_argument("--variant", action="append", default=[], help="NAME=key=value,key=value")
     parser.add_argument("--binary", type=pathlib.Path, default=runs.BINARY)
     parser.add_argument("--out", type=pathlib.Path, help="folder for results.json and results.md")

@@ -3,13 +3,13 @@
 
     cut_vocabulary.py SRC DST --keep 8191
 
-SRC holds *train*.bin and *val*.bin as scripts/prepare_tokens.py or llm.c writes them. DST gets files of the same names,
-with 16 bits a token. Token ids in DST are ranks by frequency in the training shards, 0 the most frequent (equal ones in
+SRC contains *train*.bin and *val*.bin, written by scripts/prepare_tokens.py or llm.c. DST gets files of the same names,
+with 16 bits per token. Token ids in DST are ranks by frequency in the training shards, 0 the most frequent (equal ones in
 the order of their ids in SRC); id KEEP stands for every other token, so that the vocabulary has KEEP + 1. DST/vocabulary.json
 lists the ids in SRC by rank.
 
-For small experiments: a head over 50,257 tokens costs more than a small model before it. Losses are comparable only among
-runs on the same cut.
+For small experiments: a head over 50,257 tokens costs more than the rest of a small model. Losses are comparable only
+between runs with the same vocabulary.
 
 Exit status: 0 all is written, 2 the call is wrong, 3 a file cannot be read.
 """
@@ -35,10 +35,10 @@ def read_tokens(path):
     header = array.array("i", content[:HEADER_BYTES])
     codes = {FORMATS[2]: "H", FORMATS[4]: "I"}
     if len(content) < HEADER_BYTES or tuple(header[:2]) not in codes:
-        raise InputError(f"{path}: no token shard (its first numbers are not those of a format that llm.c writes)")
+        raise InputError(f"{path}: not a token shard (unknown magic number or version)")
     tokens = array.array(codes[tuple(header[:2])], content[HEADER_BYTES:])
     if len(tokens) != header[2]:
-        raise InputError(f"{path}: has {len(tokens)} tokens, its header says {header[2]}")
+        raise InputError(f"{path}: has {len(tokens)} tokens, but its header states {header[2]}")
     return tokens
 
 
@@ -58,7 +58,7 @@ def parse(arguments):
     if not options.shards["train"]:
         parser.error(f"{options.src}: has no *train*.bin; scripts/prepare_tokens.py writes them")
     if options.dst.resolve() == options.src.resolve():
-        parser.error("DST is SRC, whose files would be lost")
+        parser.error("DST must differ from SRC, whose files would be overwritten")
     return options
 
 
@@ -74,7 +74,7 @@ def main(arguments):
         for path in options.shards["train"] + options.shards["val"]:
             tokens = array.array("H", (rank.get(token, options.keep) for token in read_tokens(path)))
             write_tokens(options.dst / path.name, tokens)
-            print(f"{path.name}: {len(tokens)} tokens, {tokens.count(options.keep) / max(1, len(tokens)):.2%} of them id {options.keep}")
+            print(f"{path.name}: {len(tokens)} tokens, {tokens.count(options.keep) / max(1, len(tokens)):.2%} of them with id {options.keep}")
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3

@@ -1,7 +1,7 @@
 """ImageNet's official archives as folders train/WNID/*.JPEG and val/WNID/*.JPEG, for scripts/fetch_data.
 
-ILSVRC2012_img_train.tar holds one tar file a class, WNID.tar. ILSVRC2012_img_val.tar holds the images without their
-classes: those are lines of ILSVRC2012_validation_ground_truth.txt in the development kit, as numbers (ILSVRC2012_ID)
+ILSVRC2012_img_train.tar contains one tar file per class, WNID.tar. ILSVRC2012_img_val.tar holds the images without their
+classes. The classes are the lines of ILSVRC2012_validation_ground_truth.txt in the development kit, as numbers (ILSVRC2012_ID)
 that the kit's meta.mat gives the WNIDs of. Standard library only.
 """
 
@@ -18,7 +18,7 @@ META = f"{KIT}/meta.mat"
 
 
 class ArchiveError(Exception):
-    """What is wrong with an archive, with its name."""
+    """An error in an archive, with its name."""
 
 
 # --- MATLAB's MAT-file, version 5 ---------------------------------------------------------------------------
@@ -30,7 +30,7 @@ CELL_CLASS, STRUCT_CLASS, CHAR_CLASS = 1, 2, 4
 
 
 def elements(data):
-    """(type, data) of the elements that follow each other."""
+    """(type, data) of consecutive elements."""
     at = 0
     while at < len(data):
         kind, size = struct.unpack_from("<II", data, at)
@@ -51,7 +51,7 @@ def numbers(kind, data):
 
 def matrix(data):
     """(name, value): a str, a list of numbers, a list of dicts for a struct array; None for a cell array, which is
-    not needed here."""
+    not needed."""
     if not data:
         return "", []
     parts = elements(data)
@@ -96,7 +96,7 @@ def wnids_of(meta):
 
 
 def read_kit(kit):
-    """WNIDs of the validation images, in the order of their numbers."""
+    """WNIDs of the validation images in numerical order."""
     try:
         with tarfile.open(kit) as tar:
             truth = tar.extractfile(GROUND_TRUTH).read().decode().split()
@@ -127,7 +127,7 @@ def unpack_class(tar, folder):
 
 
 def unpack_train(archive, dest, say):
-    """train/WNID/*.JPEG. Classes that are there are left alone."""
+    """train/WNID/*.JPEG. Existing classes are kept."""
     classes = 0
     with tarfile.open(archive) as tar:
         for member in tar:
@@ -171,7 +171,7 @@ def unpack_val(archive, wnids, dest):
 
 
 def unpack(train, val, kit, dest: pathlib.Path, say):
-    """train/ and val/ below `dest`. What an earlier call completed is left alone. Throws ArchiveError."""
+    """train/ and val/ below `dest`. Keeps what an earlier call completed. Raises ArchiveError."""
     wnids = read_kit(kit)
     try:
         unpack_val(val, wnids, dest)

@@ -9,7 +9,7 @@ VENV=$ROOT/.venv
 
 say() { printf '%s\n' "$*"; }
 
-# die CODE MESSAGE...: 1 something failed, 2 the machine or the call lacks something that the user has to supply.
+# die CODE MESSAGE...: 1 something failed, 2 the user has to supply something that the machine or the call lacks.
 die() {
   local code=$1
   shift
@@ -17,8 +17,8 @@ die() {
   exit "$code"
 }
 
-# phase TITLE COMMAND...: runs the command and says how long it took. The command runs in this shell; a phase
-# that fails ends the script.
+# phase TITLE COMMAND...: runs the command in this shell and prints how long it took. A phase that fails ends the
+# script.
 phase() {
   local title=$1 start=$SECONDS
   shift
@@ -27,10 +27,10 @@ phase() {
   say "== $title: $((SECONDS - start)) s"
 }
 
-# --- packages of the system -------------------------------------------------------------------------------
+# --- system packages ---------------------------------------------------------------------------------------
 
-# package | what shows that it, or the same thing from elsewhere, is there: a command, a header or a library; several are
-# all needed, of names with | between them one is enough.
+# package | probes that show that it is installed, from the package or elsewhere: a command, a header or a library. All
+# probes must succeed; of names separated by |, one is enough.
 # shellcheck disable=SC2034  # used by scripts/setup
 BUILD_PACKAGES='
 g++                 | command:g++
@@ -57,13 +57,13 @@ clang-format        | command:clang-format
 clang-tidy          | command:clang-tidy
 '
 
-# Folders under which CMake will look, one a line.
+# Folders that CMake searches, one per line.
 prefixes() {
   tr ':;' '\n' <<<"${CMAKE_PREFIX_PATH:-}" | sed '/^$/d'
   printf '%s\n' /usr /usr/local
 }
 
-# exists_under SUBFOLDER NAME: in one of the prefixes, or in the folder of this machine's architecture below it.
+# exists_under SUBFOLDER NAME: whether it exists in one of the prefixes, or in the architecture's folder below it.
 exists_under() {
   local prefix
   while read -r prefix; do
@@ -86,7 +86,7 @@ is_there() {
   return 1
 }
 
-# missing_packages TABLE...: names of the packages of which something is missing.
+# missing_packages TABLE...: names of the packages with a failing probe.
 missing_packages() {
   local package probes probe
   while read -r package _ probes; do
@@ -101,18 +101,18 @@ install_packages() {
   local missing
   mapfile -t missing < <(missing_packages "$@")
   if [[ ${#missing[@]} -eq 0 ]]; then
-    say "everything that is needed of the system is there"
+    say "all system packages are installed"
     return
   fi
   say "missing: ${missing[*]}"
   command -v apt-get >/dev/null ||
-    die 2 "this system has no apt-get. Install what these Debian packages hold, then run this again: ${missing[*]}"
+    die 2 "this system has no apt-get. Install the equivalents of these Debian packages, then run this again: ${missing[*]}"
   local as_root=()
   if [[ $(id -u) -ne 0 ]]; then
     if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
       as_root=(sudo)
     else
-      die 2 "packages are missing and neither root nor sudo is available. Have an administrator run
+      die 2 "packages are missing, and neither root nor sudo is available. Ask an administrator to run
   apt-get update && apt-get install -y --no-install-recommends ${missing[*]}
 and then run this again."
     fi
@@ -126,8 +126,8 @@ and then run this again."
 
 # --- Python and LibTorch ----------------------------------------------------------------------------------
 
-# Prints the Python to make the virtual environment with: one that has venv and that LibTorch's wheels are made
-# for. PYTHON, where it is set, is the only candidate.
+# Prints the Python for the virtual environment: one with venv and of a version that LibTorch's wheels support.
+# If PYTHON is set, it is the only candidate.
 find_python() {
   local candidate candidates=(python3 /usr/bin/python3 python3.11 python3.12 python3.13 python3.14)
   [[ -z ${PYTHON:-} ]] || candidates=("$PYTHON")
@@ -141,7 +141,7 @@ find_python() {
   return 1
 }
 
-# Prints the LibTorch that CMAKE_PREFIX_PATH names, if it names one: the folder of TorchConfig.cmake.
+# Prints the folder of TorchConfig.cmake if CMAKE_PREFIX_PATH contains a LibTorch.
 own_libtorch() {
   local prefix below
   while read -r prefix; do
@@ -155,8 +155,8 @@ own_libtorch() {
   return 1
 }
 
-# The Python that CMake and the tests use. With a LibTorch of the user's: PYTHON, else that of the environment the
-# LibTorch is in, else python3. Without: the virtual environment's.
+# The Python that CMake and the tests use. With the user's own LibTorch: PYTHON, else that of
+# LibTorch's environment, else python3. Otherwise: the virtual environment's.
 project_python() {
   local torch_dir
   if torch_dir=$(own_libtorch); then
@@ -168,17 +168,17 @@ project_python() {
   fi
 }
 
-# A virtual environment works only where it was made and with the Python it was made for.
+# A virtual environment works only in its original place and with its original Python.
 venv_is_sound() {
   grep -qF "$VENV" "$VENV/bin/activate" 2>/dev/null &&
     "$VENV/bin/python" -c 'import os, sysconfig; os.listdir(sysconfig.get_paths()["purelib"] + "/pip")' 2>/dev/null
 }
 
-# install_requirements FILE...: into the virtual environment, which is made where it is missing. The stamp holds
-# the content of the files, so that an environment that is complete is left alone, without a network.
+# install_requirements FILE...: installs into the virtual environment, which is created if it is missing. The stamp's
+# name is a hash of the files, so that nothing is done, and no network is needed, if the environment is complete.
 install_requirements() {
   if [[ -e $VENV ]] && ! venv_is_sound; then
-    say "$VENV was made elsewhere or for another Python: it is made again"
+    say "$VENV was made elsewhere or for another Python: creating it again"
     rm -rf "$VENV"
   fi
   local python stamp
@@ -188,8 +188,8 @@ install_requirements() {
     return
   fi
   if [[ ! -e $VENV ]]; then
-    python=$(find_python) || die 2 "no Python 3.11 to 3.14 with its venv module was found; PYTHON can name one"
-    say "making $VENV with $python (with LibTorch and CUDA: about 5 GB)"
+    python=$(find_python) || die 2 "no Python 3.11 to 3.14 with the venv module was found; set PYTHON to one"
+    say "creating $VENV with $python (with LibTorch and CUDA: about 5 GB)"
     "$python" -m venv "$VENV"
   fi
   say "installing $(basename -a "$@" | paste -sd ' ')"
@@ -197,10 +197,10 @@ install_requirements() {
   touch "$stamp"
 }
 
-# A LibTorch of the user's comes with a Python of the user's, of which the tests need packages.
+# The user's own LibTorch comes with the user's own Python, which needs the tests' packages.
 check_test_python() {
   local python missing
-  python=$(project_python) || die 2 "the tests need Python; PYTHON can name one"
+  python=$(project_python) || die 2 "the tests need Python; set PYTHON to one"
   missing=$("$python" - <<'END'
 import importlib.util
 names = ["torch", "torchvision", "transformers", "numpy", "scipy", "PIL", "safetensors", "tokenizers", "pyarrow", "tiktoken",
@@ -208,14 +208,14 @@ names = ["torch", "torchvision", "transformers", "numpy", "scipy", "PIL", "safet
 print(" ".join(name for name in names if importlib.util.find_spec(name) is None))
 END
   )
-  [[ -z $missing ]] || die 2 "CMAKE_PREFIX_PATH names a LibTorch, so the tests use the Python of that environment.
+  [[ -z $missing ]] || die 2 "CMAKE_PREFIX_PATH contains a LibTorch, so the tests use the Python of its environment.
 $python lacks: $missing. Install them there (versions: scripts/requirements-test.txt), or set PYTHON to the
 Python that has them, or unset CMAKE_PREFIX_PATH to let scripts/setup install everything."
 }
 
 # --- build ------------------------------------------------------------------------------------------------
 
-# Compile jobs: the cores, as far as memory allows 2 GB for each.
+# Number of compile jobs: one per core, if memory allows 2 GB for each.
 build_jobs() {
   local cores memory_kib limit
   cores=$(nproc)
@@ -228,22 +228,22 @@ build_jobs() {
   echo "$jobs"
 }
 
-# cached NAME: the value in the build folder's CMake cache; empty where there is none.
+# cached NAME: the value in the build folder's CMake cache; empty if there is none.
 cached() { sed -n "s/^$1:[A-Z]*=//p" build/CMakeCache.txt 2>/dev/null || true; }
 
 # configure [CMAKE ARGUMENT...]
 configure() {
   local torch_dir arguments=("-DPython3_EXECUTABLE=$(project_python)")
   if torch_dir=$(own_libtorch); then
-    # CMake looks into its own variable before the environment's.
+    # CMake searches its own variable before the environment's.
     arguments+=("-DCMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH//:/;}")
   else
-    arguments+=(--log-level=ERROR)  # the wheel's CMake files always warn of the same trifles
+    arguments+=(--log-level=ERROR)  # the wheel's CMake files always print harmless warnings
     torch_dir=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch/share/cmake/Torch
   fi
-  # What CMake remembers of another tree or another LibTorch does not fit this one.
+  # A cache for another source tree or another LibTorch is unusable.
   if [[ -e build/CMakeCache.txt && ($(cached CMAKE_HOME_DIRECTORY) != "$ROOT" || $(cached Torch_DIR) != "$torch_dir") ]]; then
-    say "the build folder was configured for something else: configuring anew"
+    say "the build folder was configured for another tree or LibTorch: configuring again"
     rm -rf build/CMakeCache.txt build/CMakeFiles
   fi
   cmake --preset release "${arguments[@]}" "$@" >/dev/null

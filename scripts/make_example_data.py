@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a small sample of CIFAR-10 from the official binary version; without options that of examples/data.
+"""Makes a small sample of CIFAR-10 from the official binary version; without options, the one in examples/data.
 
     make_example_data.py CIFAR_DIR DEST [--train-per-class N] [--test-per-class N] [--quality Q]
 
@@ -22,7 +22,7 @@ IMAGES_PER_SHARD = 2500
 
 
 def read_batches(folder, names):
-    """labels [N] and images [N, 32, 32, 3] of batch files in the official order."""
+    """Labels [N] and images [N, 32, 32, 3] of batch files in the official order."""
     records = np.concatenate([np.fromfile(folder / name, np.uint8).reshape(-1, 3073) for name in names])
     return records[:, 0], records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
@@ -31,7 +31,7 @@ def first_of_each_class(labels, per_class):
     """Indices of the first `per_class` images of every class, ascending."""
     chosen = [np.flatnonzero(labels == label)[:per_class] for label in range(CLASSES)]
     if any(len(indices) < per_class for indices in chosen):
-        raise SystemExit(f"the data set has fewer than {per_class} images of some class")
+        raise SystemExit(f"the data set has fewer than {per_class} images for some class")
     return np.sort(np.concatenate(chosen))
 
 
@@ -57,10 +57,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cifar_dir", type=pathlib.Path, help="folder of CIFAR-10's binary version")
     parser.add_argument("dest", type=pathlib.Path, help="folder for the shards")
-    parser.add_argument("--train-per-class", type=int, default=500, metavar="N", help="training images of every class (500)")
-    parser.add_argument("--test-per-class", type=int, default=100, metavar="N", help="test images of every class (100)")
-    # At 40 nine images in ten fit into one block of 512 bytes, the unit in which tar stores.
-    parser.add_argument("--quality", type=int, default=40, metavar="Q", help="of the JPEG images, 1 to 95 (40)")
+    parser.add_argument("--train-per-class", type=int, default=500, metavar="N", help="training images per class (500)")
+    parser.add_argument("--test-per-class", type=int, default=100, metavar="N", help="test images per class (100)")
+    # At quality 40, nine images in ten fit into 512 bytes, tar's block size.
+    parser.add_argument("--quality", type=int, default=40, metavar="Q", help="JPEG quality, 1 to 95 (40)")
     arguments = parser.parse_args()
     arguments.dest.mkdir(parents=True, exist_ok=True)
     per_class = {"train": arguments.train_per_class, "test": arguments.test_per_class}

@@ -4,14 +4,14 @@
     prepare_tokens.py INPUT... --out DIR --name NAME [--val-tokens N] ...
     prepare_tokens.py --dataset HuggingFaceFW/fineweb --subset sample-10BT --out DIR --name fineweb
 
-An INPUT is a file, a folder or - (standard input). *.jsonl has a document a line, *.parquet one a row; any other file
-is plain text, one document as a whole (--document divides it). *.gz of text and JSON is unpacked.
+An INPUT is a file, a folder or - (standard input). *.jsonl has one document per line, *.parquet one per row; any other
+file is plain text, a single document (--document divides it). *.gz files of text and JSON are unpacked.
 
-DIR gets NAME_val_000000.bin with the first tokens and NAME_train_000001.bin, .._000002.bin, .. with the others. In
-front of every document is the end-of-text token. Tokens have 16 bits if the vocabulary fits and 32 if not. A shard gets
-its name when it is complete, and NAME.state.json says where the next one begins: --resume goes on there. The same input
+DIR gets NAME_val_000000.bin with the first tokens and NAME_train_000001.bin, .._000002.bin, .. with the others. The
+end-of-text token precedes every document. Tokens have 16 bits if the vocabulary fits and 32 if not. A shard gets
+its name when it is complete, and NAME.state.json says where the next one begins: --resume continues there. The same input
 and options give the same bytes, with any number of processes. A tokenizer.json is copied to NAME.tokenizer.json, so that
-a model that is trained on the shards is exported with it.
+models trained on the shards are exported with it.
 
 Exit status: 0 all is written, 2 the call is wrong or a package is missing, 3 the input cannot be read.
 """
@@ -32,8 +32,8 @@ import text_documents
 from text_documents import InputError, MissingPackage, need
 from token_shards import Output, State, UsageError, read_state, write_state
 
-BATCH_CHARACTERS = 1 << 20  # of documents that a process tokenises at a time
-BATCHES_AHEAD = 4  # for each process: what bounds the memory
+BATCH_CHARACTERS = 1 << 20  # of documents that a process tokenizes at a time
+BATCHES_AHEAD = 4  # per process; limits the memory
 END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"]
 
 
@@ -47,10 +47,10 @@ class Tiktoken:
             self.encoding = tiktoken.get_encoding(name)
         except ValueError as error:
             raise UsageError(f"--tokenizer {name}: neither a file nor one of tiktoken's encodings ({error})") from error
-        except OSError as error:  # what requests throws
+        except OSError as error:  # raised by requests
             raise UsageError(
                 f"--tokenizer {name}: tiktoken cannot download its files ({error}). Download them where there is a "
-                "network and name their folder in TIKTOKEN_CACHE_DIR, or give a tokenizer.json."
+                "network and set TIKTOKEN_CACHE_DIR to their folder, or give a tokenizer.json."
             ) from error
         self.vocab_size = self.encoding.n_vocab
         self.fingerprint = f"tiktoken {name}"
@@ -63,14 +63,14 @@ class Tiktoken:
 
 
 class TokenizersFile:
-    """A tokenizer.json of Hugging Face's library. Special tokens that stand in a text are text."""
+    """A tokenizer.json of Hugging Face's library. Special tokens that occur in a text are encoded as text."""
 
     def __init__(self, path):
         tokenizers = need("tokenizers", f"--tokenizer {path}")
         content = pathlib.Path(path).read_text()
         try:
             self.tokenizer = tokenizers.Tokenizer.from_str(content)
-        except Exception as error:  # the library throws nothing more special
+        except Exception as error:  # the library raises nothing more specific
             raise UsageError(f"--tokenizer {path}: not a tokenizer.json ({error})") from error
         self.tokenizer.encode_special_tokens = True
         self.tokenizer.no_truncation()
@@ -87,7 +87,7 @@ class TokenizersFile:
 
 
 class Bytes:
-    """The bytes of the text as UTF-8; 256 is the end of a text. Needs no package."""
+    """The bytes of the text in UTF-8; 256 is the end-of-text token. Needs no package."""
 
     vocab_size = 257
     fingerprint = "bytes"
@@ -106,7 +106,7 @@ def open_tokenizer(name):
 
 
 def end_of_text(tokenizer, wanted):
-    """Its id."""
+    """Id of the end-of-text token."""
     names = [wanted] if wanted else [name for name in END_OF_TEXT if tokenizer.id_of(name) is not None]
     if len(names) != 1 or tokenizer.id_of(names[0]) is None:
         found = f"has {', '.join(names)}" if len(names) > 1 else f"has no {wanted or ', '.join(END_OF_TEXT)}"
@@ -114,9 +114,9 @@ def end_of_text(tokenizer, wanted):
     return tokenizer.id_of(names[0])
 
 
-# --- tokenising, in this process or several -----------------------------------------------------------------------
+# --- tokenizing, in this process or several -----------------------------------------------------------------------
 
-worker = None  # of a process of the pool: what makes batches of documents into tokens
+worker = None  # in a process of the pool: its tokenizer
 
 
 class Worker:
@@ -127,7 +127,7 @@ class Worker:
         self.token_bytes = array.array(self.typecode).itemsize
 
     def tokens_of(self, texts):
-        """All tokens, each document's after an end-of-text token, and the number of every document's."""
+        """All tokens, with an end-of-text token before each document, and the number of tokens of every document."""
         documents = [[self.end, *ids] for ids in self.tokenizer.encode(texts)]
         flat = array.array(self.typecode, itertools.chain.from_iterable(documents))
         if sys.byteorder == "big":  # shards are little-endian
@@ -137,7 +137,7 @@ class Worker:
 
 def start_worker(*arguments):
     global worker
-    # A process of the pool would outlive a parent that was killed.
+    # Otherwise a process of the pool would outlive a killed parent.
     threading.Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()
     worker = Worker(*arguments)
 
@@ -159,7 +159,7 @@ def batches_of(documents):
 
 
 def tokenised(documents, own_worker, processes, arguments):
-    """Worker.tokens_of batches, in the order of the documents, never more than a few ahead."""
+    """Results of Worker.tokens_of in the order of the documents, computed at most a few batches ahead."""
     if processes == 1:
         yield from map(own_worker.tokens_of, batches_of(documents))
         return
@@ -178,11 +178,11 @@ def tokenised(documents, own_worker, processes, arguments):
                 future.cancel()
 
 
-# --- going on after an interruption ---------------------------------------------------------------------------------
+# --- resuming after an interruption ---------------------------------------------------------------------------------
 
 
 def of_file(path):
-    """Path, size and time of change of a file; of standard input, which has none, its name."""
+    """Path, size and modification time of a file; for standard input, its name."""
     if path is None:
         return ["-"]
     status = path.stat()
@@ -190,7 +190,7 @@ def of_file(path):
 
 
 def settings_of(options, worker):
-    """What another call has to have in common to go on with the shards."""
+    """Settings that a later call must share to resume with the shards."""
     source = {"dataset": [options.dataset, options.subset, options.split]}
     if not options.dataset:
         files = text_documents.files_of(options.inputs)
@@ -206,7 +206,7 @@ def settings_of(options, worker):
 
 
 def begin(options, settings, worker):
-    """The state of a call that goes on with nothing."""
+    """The state of a call that does not resume."""
     revision = text_documents.dataset_revision(options.dataset) if options.dataset else None
     state = State(settings, revision)
     if isinstance(worker.tokenizer, TokenizersFile):
@@ -221,36 +221,36 @@ def begin(options, settings, worker):
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files, folders or -")
-    parser.add_argument("--dataset", metavar="REPO", help="a data set of the Hugging Face hub, as a stream")
+    parser.add_argument("--dataset", metavar="REPO", help="a data set of the Hugging Face hub, streamed")
     parser.add_argument("--subset", metavar="NAME", help="with --dataset: its configuration")
     parser.add_argument("--split", metavar="NAME", default="train", help="with --dataset (train)")
     parser.add_argument("--out", metavar="DIR", type=pathlib.Path, required=True, help="folder for the shards")
-    parser.add_argument("--name", default="tokens", help="what the names of the shards begin with (tokens)")
+    parser.add_argument("--name", default="tokens", help="prefix of the shards' names (tokens)")
     parser.add_argument(
         "--tokenizer", default="gpt2", metavar="NAME|FILE", help="an encoding of tiktoken, a tokenizer.json, or bytes (gpt2)"
     )
-    parser.add_argument("--end-of-text", metavar="TOKEN", help=f"begins a document (the one there is of {END_OF_TEXT})")
+    parser.add_argument("--end-of-text", metavar="TOKEN", help=f"token before each document (default: the one of {END_OF_TEXT} in the vocabulary)")
     parser.add_argument(
-        "--document", choices=["file", "paragraph", "line"], default="file", help="plain text: what one is"
+        "--document", choices=["file", "paragraph", "line"], default="file", help="plain text: the unit of a document (file)"
     )
-    parser.add_argument("--text-key", default="text", metavar="KEY", help="JSON, Parquet and --dataset (text)")
-    parser.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="(100000000)")
+    parser.add_argument("--text-key", default="text", metavar="KEY", help="key of the text in JSON, Parquet and --dataset (text)")
+    parser.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="tokens per shard (100000000)")
     parser.add_argument(
-        "--val-tokens", type=int, metavar="N", help="of the validation shard, 0: none (as --shard-tokens)"
+        "--val-tokens", type=int, metavar="N", help="tokens in the validation shard, 0: none (default: as --shard-tokens)"
     )
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="(all cores)")
-    parser.add_argument("--resume", action="store_true", help="go on after the shards that are complete")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="processes that tokenize (default: all cores)")
+    parser.add_argument("--resume", action="store_true", help="continue after the complete shards")
     options = parser.parse_args(arguments)
     if options.val_tokens is None:
         options.val_tokens = options.shard_tokens
     if bool(options.inputs) == bool(options.dataset):
         parser.error("either INPUT or --dataset is needed")
     if options.shard_tokens < 1 or options.val_tokens < 0 or options.processes < 1:
-        parser.error("--shard-tokens and --processes are at least 1, --val-tokens at least 0")
+        parser.error("--shard-tokens and --processes must be at least 1, --val-tokens at least 0")
     if options.resume and "-" in options.inputs:
-        parser.error("--resume cannot go on with standard input, of which what was read is gone")
+        parser.error("--resume cannot continue with standard input, which cannot be read again")
     if any(part in options.name for part in ("/", "train", "val")):
-        parser.error("--name is the beginning of file names, to which _train and _val are added")
+        parser.error("--name is a prefix of file names, to which _train and _val are added; it must not contain them or a slash")
     return options
 
 
@@ -274,8 +274,8 @@ def prepare(options):
         return
     if options.dataset and state.revision is None:
         print(
-            f"warning: the revision of --dataset {options.dataset} is unknown, so --resume does not notice when the "
-            "data set changes",
+            f"warning: the revision of --dataset {options.dataset} is unknown, so --resume cannot detect whether the "
+            "data set has changed",
             file=sys.stderr,
         )
     output = Output(options, state, own_worker.token_bytes)
@@ -296,7 +296,7 @@ def prepare(options):
 
 def main(arguments=None):
     options = parse(arguments)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes already run in parallel
     try:
         prepare(options)
     except (UsageError, MissingPackage) as error:

@@ -1,4 +1,4 @@
-"""Documents of text out of files, standard input or a Hugging Face data set, for scripts/prepare_tokens.py.
+"""Text documents from files, standard input or a Hugging Face data set, for scripts/prepare_tokens.py.
 
 A source is an iterator of (text, place); the place is for messages. The order is always the same: files as they are
 named, those of a folder sorted by path, and within a file from the front.
@@ -13,15 +13,15 @@ KINDS = {".txt": "text", ".md": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", "
 
 
 class InputError(Exception):
-    """What is wrong with the input, with its file and place."""
+    """An error in the input, with its file and position."""
 
 
 class MissingPackage(Exception):
-    """Which package is needed for what, and how to get it."""
+    """A missing package, its purpose, and how to install it."""
 
 
 def need(package, purpose):
-    """Imports a package that not everybody needs."""
+    """Imports an optional package."""
     try:
         return __import__(package)
     except ImportError as error:
@@ -32,13 +32,13 @@ def need(package, purpose):
 
 
 def kind_of(path):
-    """text, jsonl, parquet, or None for a name that says nothing."""
+    """text, jsonl, parquet, or None for an unknown extension."""
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     return KINDS.get(suffixes[-1]) if suffixes else None
 
 
 def files_of(inputs):
-    """(path, kind) of files and of those below folders; "-" is standard input."""
+    """(path, kind) of each file, also of files below folders; "-" is standard input."""
     for name in inputs:
         path = pathlib.Path(name)
         if name == "-":
@@ -83,7 +83,7 @@ def lines(file, place):
 
 
 def text_documents(path, division):
-    """The whole file, its paragraphs (between blank lines) or its lines; what is blank is no document."""
+    """The whole file, its paragraphs (between blank lines) or its lines; blank ones are skipped."""
     place = str(path or "standard input")
     with open_bytes(path) as file:
         if division == "file":
@@ -113,7 +113,7 @@ def checked_text(text, key, place):
         text.isascii() or text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{place}: {key!r} has half a surrogate pair at character {error.start}, which is no text"
+            f"{place}: {key!r} has half a surrogate pair at character {error.start}, which is not valid text"
         ) from error
     return text
 
@@ -169,19 +169,19 @@ def file_documents(inputs, division, key):
 
 
 def dataset_revision(name):
-    """The commit that a data set of the Hugging Face hub is at, or None, with why on standard error."""
+    """The current commit of a data set on the Hugging Face hub, or None with a warning on standard error."""
     need("datasets", "--dataset")
     hub = need("huggingface_hub", "--dataset")
     try:
         return hub.HfApi().dataset_info(name).sha
     except Exception as error:  # of requests or httpx, by the version, or what it says of a name that is not the hub's
-        print(f"warning: --dataset {name}: the hub does not tell its revision ({error})", file=sys.stderr)
+        print(f"warning: --dataset {name}: the hub does not report its revision ({error})", file=sys.stderr)
         return None
 
 
 def dataset_documents(name, subset, split, key, revision, skip):
-    """A data set of the Hugging Face hub as a stream; `revision` is a commit or None, and `skip` documents are left
-    out."""
+    """A data set of the Hugging Face hub as a stream; `revision` is a commit or None, and the first `skip` documents are
+    left out."""
     datasets = need("datasets", "--dataset")
     stream = datasets.load_dataset(name, name=subset, split=split, revision=revision, streaming=True)
     for number, record in enumerate(stream.skip(skip) if skip else stream, skip):

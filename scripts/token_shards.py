@@ -1,4 +1,4 @@
-"""Shards of tokens on the disk and the state from which a call goes on, for scripts/prepare_tokens.py."""
+"""Token shards on disk and the state from which a call resumes, for scripts/prepare_tokens.py."""
 
 import dataclasses
 import json
@@ -9,11 +9,11 @@ import time
 from text_documents import InputError
 
 HEADER_BYTES = 1024
-FORMATS = {2: (20240520, 1), 4: (20240801, 7)}  # bytes of a token: magic number, version (lib/data/formats/token_shard.h)
+FORMATS = {2: (20240520, 1), 4: (20240801, 7)}  # bytes per token: magic number, version (lib/data/formats/token_shard.h)
 
 
 def header_words(token_bytes, tokens):
-    """The bytes that a shard begins with; the rest of its header is zeros."""
+    """The first bytes of a shard; the rest of its header is zeros."""
     return b"".join(word.to_bytes(4, "little") for word in (*FORMATS[token_bytes], tokens % 2**32))
 
 
@@ -23,13 +23,13 @@ class UsageError(Exception):
 
 @dataclasses.dataclass
 class State:
-    """Where the next shard begins. In NAME.state.json, written before the first shard and after every one."""
+    """Where the next shard begins. Saved in NAME.state.json before the first shard and after each."""
 
-    settings: dict  # on which the bytes of the shards depend
-    revision: str | None = None  # of the data set on the hub, which the shards were begun with
-    shard_tokens: list = dataclasses.field(default_factory=list)  # of the shards that are complete
-    documents: int = 0  # before the one in which the next shard begins
-    tokens_of_document: int = 0  # of that one, in shards that are complete
+    settings: dict  # that determine the bytes of the shards
+    revision: str | None = None  # of the data set on the hub when the shards were begun
+    shard_tokens: list = dataclasses.field(default_factory=list)  # of each complete shard
+    documents: int = 0  # number of documents before the one in which the next shard begins
+    tokens_of_document: int = 0  # tokens of that document in complete shards
     complete: bool = False
 
 
@@ -43,7 +43,7 @@ def first_number(options):
 
 
 def sync(path):
-    """Makes what was written to a file, or the names in a folder, durable."""
+    """Flushes a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -64,14 +64,14 @@ class Output:
         self.started, self.tokens = time.monotonic(), 0
 
     def number(self):
-        """Of the shard that is next or being written. 0 is the validation shard."""
+        """Size of the next or current shard. 0 is the validation shard."""
         return first_number(self.options) + len(self.state.shard_tokens)
 
     def room(self):
         return (self.options.shard_tokens if self.number() else self.options.val_tokens) - self.written
 
     def add(self, tokens):
-        """All tokens of the next document."""
+        """Adds all tokens of the next document."""
         done, self.skipped = self.skipped, 0
         while done < len(tokens):
             part = tokens[done : done + self.room()]
@@ -126,7 +126,7 @@ def state_path(options):
 
 
 def write_state(options, state):
-    """Whole or not at all, whenever the machine stops; the shards before it too."""
+    """Saves the state atomically, after flushing the shards before it."""
     path = state_path(options)
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(dataclasses.asdict(state), indent=1) + "\n")
@@ -135,11 +135,11 @@ def write_state(options, state):
     sync(options.out)
 
 
-# --- going on after an interruption -----------------------------------------------------------------------------
+# --- resuming after an interruption -----------------------------------------------------------------------------
 
 
 def parse_state(text):
-    """Throws ValueError where it is none."""
+    """Raises ValueError if it is not a valid state."""
     fields = json.loads(text)
     known = {field.name for field in dataclasses.fields(State)}
     if not isinstance(fields, dict) or not {"settings"} <= set(fields) <= known:
@@ -154,52 +154,52 @@ def parse_state(text):
 
 
 def load_state(options, settings):
-    """That of an earlier call, for the same input and options."""
+    """The state of an earlier call for the same input and options."""
     path = state_path(options)
     try:
         state = parse_state(path.read_text())
     except ValueError as error:
         raise UsageError(
-            f"--resume: {path} is damaged ({error}). Remove it and the shards of this --name to begin anew."
+            f"--resume: {path} is damaged ({error}). Remove it and the shards of this --name to start over."
         ) from error
     for key in {**state.settings, **settings}:
         if state.settings.get(key) != settings.get(key):
             raise UsageError(
-                f"--resume: {key} is another than in {path}. Give the same input and options, or remove the shards "
-                "and the state to begin anew."
+                f"--resume: {key} differs from that in {path}. Give the same input and options, or remove the shards "
+                "and the state to start over."
             )
     return state
 
 
 def check_shards(options, state, token_bytes):
-    """Whether the shards of a state are there as it says, and no others but one: of a call that was stopped between
-    a shard and its state."""
+    """Checks that the shards of a state exist with their sizes, and no others except one: a call may have been stopped
+    between writing a shard and its state."""
     path, first = state_path(options), first_number(options)
     for number, tokens in enumerate(state.shard_tokens, first):
         shard = shard_path(options, number)
         if not shard.exists() or shard.stat().st_size != HEADER_BYTES + tokens * token_bytes:
             raise UsageError(
-                f"--resume: {shard} is missing or has another size than {path} says. Remove the shards and the state "
-                "to begin anew."
+                f"--resume: {shard} is missing or does not have the size in {path}. Remove the shards and the state "
+                "to start over."
             )
     end = first + len(state.shard_tokens) + (not state.complete)
     known = {shard_path(options, number) for number in range(first, end)}
     for shard in shards_there(options):
         if shard not in known:
             raise UsageError(
-                f"--resume: {shard} is none of the shards of {path}, and would be trained on with them. Remove it, or "
+                f"--resume: {shard} is not one of the shards of {path}, but training would read it. Remove it, or "
                 "choose another --name."
             )
 
 
 def shards_there(options):
-    """Files that are named as the shards of this call are."""
+    """Files with the names of this call's shards."""
     name = re.compile(re.escape(options.name) + r"_(train|val)_\d+\.bin")
     return sorted(path for path in options.out.iterdir() if name.fullmatch(path.name))
 
 
 def read_state(options, settings, token_bytes):
-    """That of an earlier call, whose shards are checked, or None where there is none to go on with."""
+    """The state of an earlier call, after checking its shards; None if there is none to resume."""
     if options.resume and state_path(options).exists():
         state = load_state(options, settings)
         check_shards(options, state, token_bytes)
@@ -208,8 +208,8 @@ def read_state(options, settings, token_bytes):
         advice = "remove it, or choose another --name"
         if options.resume:
             raise UsageError(
-                f"--resume: {others[0]} is there, but {state_path(options)} is not, so it is unknown what the shards "
-                f"were made of. To begin anew, {advice}."
+                f"--resume: {others[0]} exists, but {state_path(options)} does not, so it is unknown what the shards "
+                f"were made from. To start over, {advice}."
             )
-        raise UsageError(f"--out: {others[0]} is there already. --resume goes on with it; or {advice}.")
+        raise UsageError(f"--out: {others[0]} exists. Continue with --resume, or {advice}.")
     return None

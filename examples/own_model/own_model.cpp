@@ -1,5 +1,5 @@
-// Trains a network of your own with Subnetwork Data Parallelism, without YAML and without a model or a data
-// set of this program: x <- x + down relu(up x), six times, on four workers of which two own each branch.
+// Trains a custom network with Subnetwork Data Parallelism, without YAML and without this program's models
+// and data sets: x <- x + down relu(up x), six times, on four workers; each branch has two owners.
 //     cmake --build build --target own_model && build/own_model
 
 #include <torch/torch.h>
@@ -15,7 +15,7 @@ std::string name_of(int branch, const char* layer) {
   return "branch" + std::to_string(branch) + "." + layer;
 }
 
-/// What is divided over the workers.
+/// The parameters to divide among the workers.
 sdp::ModelLayout own_layout() {
   sdp::ModelLayout layout;
   for (int b = 0; b < kBranches; ++b) {
@@ -33,7 +33,7 @@ sdp::ModelLayout own_layout() {
   return layout;
 }
 
-/// A worker's subnetwork on x, [B, kWidth]: of each branch the parts that it holds, perhaps none.
+/// A worker's subnetwork applied to x, [B, kWidth]: the parts of each branch that the worker holds, if any.
 torch::Tensor forward(const sdp::TensorSource& worker, torch::Tensor x) {
   for (int b = 0; b < kBranches; ++b) {
     torch::Tensor sum = x;
@@ -54,7 +54,7 @@ int main() {
   const sdp::SubnetPlan plan = sdp::make_plan(own_layout(), subnetwork, /*seed=*/0);
   const sdp::Placement placement = sdp::make_placement(subnetwork.workers, /*replicas=*/1, /*processes=*/1);
   const sdp::Schedule schedule = sdp::make_schedule(plan, placement, {});
-  const auto comm = sdp::connect(sdp::Ranks{}, torch::kCPU, {});  // or ranks_from_environment() of several
+  const auto comm = sdp::connect(sdp::Ranks{}, torch::kCPU, {});  // or ranks_from_environment() for several
   sdp::Engine engine(plan, schedule, optimizer, *comm);
   engine.initialize(/*seed=*/0);
 

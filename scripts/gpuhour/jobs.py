@@ -1,4 +1,4 @@
-"""Jobs inside a budget of seconds: what is done is remembered, so that the next call goes on with the rest."""
+"""Jobs within a budget of seconds. Finished jobs are recorded, so that the next call continues with the rest."""
 
 import dataclasses
 import json
@@ -182,7 +182,7 @@ def run_job(job: Job, context: Context, ledger: Ledger, budget_end: float) -> st
     except OutOfTime as late:
         status = "unfinished" if is_cut_by_budget else "too slow"
         rows = [Row(job.name, str(late), "" if is_cut_by_budget else "FAIL")]
-    except Exception as error:  # one job that breaks must not take the others along
+    except Exception as error:  # a failing job must not stop the others
         (context.log / "error.txt").write_text(traceback.format_exc())
         status = "failed"
         rows = [Row(job.name, f"{type(error).__name__}: {error}", "FAIL")]
@@ -193,7 +193,7 @@ def run_job(job: Job, context: Context, ledger: Ledger, budget_end: float) -> st
 
 
 def run_jobs(jobs: list[Job], context: Context, ledger: Ledger, budget_end: float, say=print) -> None:
-    """In order; a job whose estimate is more than what is left waits for the next call, and shorter ones go on."""
+    """Runs jobs in order. A job whose estimate exceeds the remaining time waits for the next call; shorter ones still run."""
     for job in jobs:
         left_s = budget_end - time.monotonic()
         if not ledger.is_open(job):

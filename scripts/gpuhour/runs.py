@@ -1,4 +1,4 @@
-"""Runs of sdp-train: started as a user or a launcher would, and read from what they leave."""
+"""Starts runs of sdp-train like a user or a launcher, and reads their results."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def losses_of(run_dir: pathlib.Path) -> list[float]:
 
 
 def largest_difference(losses: list[float], reference: list[float]) -> float:
-    """Relative. Another number of losses is an error."""
+    """Relative difference. A different number of losses is an error."""
     if len(losses) != len(reference):
         raise RuntimeError(f"{len(losses)} losses, the recorded run has {len(reference)}")
     return max(abs(a - b) / max(abs(b), 1e-300) for a, b in zip(losses, reference))
@@ -73,7 +73,7 @@ class Ranks:
             self.processes.append(context.start(command, log=self.logs[rank], env=env, limits=limits))
 
     def wait(self, limit_s: float = float("inf")) -> list[int]:
-        """Exit codes, by rank. Whoever does not end is ended, and OutOfTime raised."""
+        """Exit codes by rank. Processes that do not end are killed, and OutOfTime is raised."""
         try:
             return [self.context.wait(process, limit_s) for process in self.processes]
         except OutOfTime:
@@ -89,7 +89,7 @@ class Ranks:
         return self.logs[rank].read_text(errors="replace")
 
     def wait_until_trained(self, run_dir: pathlib.Path, lines: int) -> None:
-        """Until so many training lines are logged. An end before that is an error."""
+        """Waits until this many training lines are logged. It is an error if the run ends earlier."""
         while len(lines_of(run_dir, "train")) < lines:
             for rank, process in enumerate(self.processes):
                 if process.poll() is not None:
