@@ -31,13 +31,13 @@ namespace {
 struct Subject {
   ExperimentSpec spec;
   std::optional<std::filesystem::path> saved_plan;
-  std::unique_ptr<Experiment> experiment;  ///< the run's; none at initialisation, as what follows
+  std::unique_ptr<Experiment> experiment;  ///< the run's; none at initialization, as what follows
   std::unique_ptr<CheckpointReader> reader;
   std::unique_ptr<SavedFullModel> saved;
   int64_t step = 0;
 };
 
-Subject at_initialisation(const SpecArguments& arguments) {
+Subject at_initialization(const SpecArguments& arguments) {
   Subject subject;
   subject.spec = load_spec(arguments.configs, arguments.overrides).spec;
   return subject;
@@ -60,13 +60,13 @@ void check_subject(const AnalyzeArguments& arguments) {
   const bool has_config = !arguments.spec.configs.empty();
   if (has_config != arguments.run_dir.empty())
     throw UsageError(
-        "analyze: expected either --config, for a model at initialisation, or --run, for a run's newest "
+        "analyze: expected either --config, for a model at initialization, or --run, for a run's newest "
         "checkpoint.");
   if (has_config && arguments.all_checkpoints)
-    throw UsageError("--all-checkpoints: a model at initialisation has none. Expected --run.");
+    throw UsageError("--all-checkpoints: a model at initialization has none. Expected --run.");
 }
 
-/// Steps of the run's checkpoints that are analyzed, ascending; 0 at initialisation.
+/// Steps of the run's checkpoints that are analyzed, ascending; 0 at initialization.
 std::vector<int64_t> steps_to_analyze(const AnalyzeArguments& arguments) {
   if (arguments.run_dir.empty()) return {0};
   const RunArguments run{.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides};
@@ -77,19 +77,19 @@ std::vector<int64_t> steps_to_analyze(const AnalyzeArguments& arguments) {
 }
 
 Subject subject_of(const AnalyzeArguments& arguments, int64_t step) {
-  if (arguments.run_dir.empty()) return at_initialisation(arguments.spec);
+  if (arguments.run_dir.empty()) return at_initialization(arguments.spec);
   return of_run({.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides}, step);
 }
 
 std::string words_of(const AnalyzeArguments& arguments, const ExperimentSpec& spec,
                      const std::vector<int64_t>& steps) {
-  if (arguments.run_dir.empty()) return fmt::format("at initialisation (seed {})", spec.seed);
+  if (arguments.run_dir.empty()) return fmt::format("at initialization (seed {})", spec.seed);
   return fmt::format("of {} at step{} {}", arguments.run_dir.string(), steps.size() == 1 ? "" : "s",
                      fmt::join(steps, ", "));
 }
 
-/// At initialisation all regimes (with owner sets out of a file, those of their construction); of a run its
-/// own.
+/// At initialization all regimes (with owner sets from a file, those of the file's construction); for a run
+/// its own regime.
 std::vector<Regime> regimes_to_analyze(const AnalyzeArguments& arguments, const ExperimentSpec& spec) {
   if (arguments.regimes) return parse_regimes(*arguments.regimes, "--regimes");
   if (!arguments.run_dir.empty()) return {regime_of(spec.subnetwork)};
@@ -101,7 +101,7 @@ std::vector<Regime> regimes_to_analyze(const AnalyzeArguments& arguments, const 
   return regimes;
 }
 
-/// Batches of the run's training order, none of which it has trained on.
+/// Batches in the run's training order that it has not trained on.
 AnalysisOptions options_of(const AnalyzeArguments& arguments, const Subject& subject) {
   const auto check = [](const char* option, int64_t value) {
     if (value < 1) throw UsageError(fmt::format("{} {}: expected at least 1", option, value));
@@ -122,7 +122,7 @@ void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error || !std::filesystem::is_directory(folder))
-    throw UsageError(fmt::format("--out {}: cannot be made ({}). Expected a folder, new or old.",
+    throw UsageError(fmt::format("--out {}: cannot be created ({}). Expected a folder, existing or new.",
                                  folder.string(), error ? error.message() : "it is a file"));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The subcommands of sdp-train. Each returns the program's exit code and throws sdp::Error for what a user
-// can mend.
+// The subcommands of sdp-train. Each returns the program's exit code and throws sdp::Error for errors that a
+// user can correct.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,7 +16,7 @@
 
 namespace sdp {
 
-/// --config and --set, which several commands take.
+/// --config and --set, which several commands have.
 struct SpecArguments {
   std::vector<std::filesystem::path> configs;
   std::vector<std::string> overrides;
@@ -30,7 +30,8 @@ struct TrainArguments {
 };
 int train_command(const TrainArguments& arguments);
 
-/// Processes that this program starts for a run: those asked for, or one for each GPU or what fits the cores.
+/// Number of processes that this program starts for a run: `asked_for`, or one per GPU; on a CPU as many as
+/// the cores allow.
 int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_for);
 
 struct SweepArguments {
@@ -40,7 +41,7 @@ struct SweepArguments {
   bool dry_run = false;
   std::string program;  ///< argv[0]
 };
-/// Trains what is not done of a sweep, one run after another.
+/// Trains the unfinished runs of a sweep one after another.
 int sweep_command(const SweepArguments& arguments);
 
 struct PlanArguments {
@@ -48,12 +49,12 @@ struct PlanArguments {
   std::optional<int64_t> processes;
   std::optional<int64_t> processes_per_node;
   bool json = false;
-  /// Machine to forecast for; "measure": this one; *.json: a saved profile. Unset: an h100, with --measure
-  /// this one.
+  /// Device to forecast for; "measure": this machine; *.json: a saved profile. Unset: an h100, or with
+  /// --measure this machine.
   std::optional<std::string> device;
   std::optional<double> memory_gigabytes;  ///< instead of the device's
-  bool measure = false;                    ///< run the step of the process that has `worker`
-  std::optional<int> worker;               ///< none: of the largest predicted peak
+  bool measure = false;                    ///< run the real step of the process of `worker`
+  std::optional<int> worker;               ///< unset: the one with the largest predicted peak
 };
 int plan_command(const PlanArguments& arguments);
 
@@ -61,7 +62,7 @@ struct DataCheckArguments {
   SpecArguments spec;
   bool json = false;
 };
-/// Throws DataError where the data set has a problem, after what was found is printed.
+/// Throws DataError if the data set has a problem, after the results are printed.
 int data_check_command(const DataCheckArguments& arguments);
 
 struct ImportArguments {
@@ -94,7 +95,7 @@ int export_command(const ExportArguments& arguments);
 enum class ReportFormat { kText, kMarkdown, kLatex, kCsv };
 
 struct ReportArguments {
-  std::vector<std::filesystem::path> paths;  ///< run folders, or folders that hold some
+  std::vector<std::filesystem::path> paths;  ///< run folders, or folders that contain run folders
   std::filesystem::path out;                 ///< folder for tables and figures; empty: none
   std::optional<ReportFormat> format;  ///< of the table on standard output; unset: text, none with `out`
   std::string baseline;                ///< label of a row; empty: none
@@ -103,9 +104,9 @@ struct ReportArguments {
 int report_command(const ReportArguments& arguments);
 
 struct AnalyzeArguments {
-  SpecArguments spec;             ///< a model at initialisation; or
+  SpecArguments spec;             ///< a model at initialization; or
   std::filesystem::path run_dir;  ///< a run's newest checkpoint, with --set as for the commands above
-  bool all_checkpoints = false;   ///< of the run, each at its step
+  bool all_checkpoints = false;   ///< every checkpoint of the run
   std::optional<std::string> regimes;
   std::optional<int64_t> batch_size;
   int64_t batches = 1;
@@ -119,7 +120,7 @@ struct DoctorArguments {
   bool json = false;
   std::vector<std::string> command_line;  ///< passed on to the processes the launcher starts
 };
-/// Returns 1 where a check failed.
+/// Returns 1 if a check failed.
 int doctor_command(const DoctorArguments& arguments);
 
 int spec_command(bool schema, const ChosenNames& chosen);

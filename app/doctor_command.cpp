@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kProcessesOnCpu = 2;
 
-/// For what ranks above 0 write to the console; gone in the end.
+/// Temporary folder for the console output of ranks above 0; removed at the end.
 class LogFolder {
  public:
   LogFolder() : path_(std::filesystem::temp_directory_path() / ("sdp-train-doctor-" + random_id())) {
@@ -35,7 +35,7 @@ class LogFolder {
   std::filesystem::path path_;
 };
 
-/// What is being checked, on a terminal.
+/// Shows the current check on a terminal.
 class CurrentCheck {
  public:
   explicit CurrentCheck(bool first) : shows_(first && isatty(STDERR_FILENO) == 1) {}
@@ -56,7 +56,7 @@ int diagnose(const Ranks& ranks, const DoctorArguments& arguments) {
   Diagnosis diagnosis;
   std::string lost;
   try {
-    current.show("that all processes meet");
+    current.show("that all processes connect");
     const std::unique_ptr<Communicator> control = connect(
         ranks, at::kCPU,
         {.timeout = kAgreeTimeout, .job = fmt::format("of {} processes of sdp-train doctor", ranks.world)});
@@ -92,9 +92,9 @@ int doctor_command(const DoctorArguments& arguments) {
   ignore_sigpipe();
   const std::filesystem::path& save = arguments.options.save;
   if (!save.empty() && save.extension() != ".json")
-    throw UsageError(
-        fmt::format("--save {}: expected a name that ends in .json, by which plan --device recognises a file",
-                    save.string()));
+    throw UsageError(fmt::format(
+        "--save {}: expected a name that ends in .json, so that plan --device recognizes it as a file",
+        save.string()));
   const std::optional<Ranks> ranks = ranks_from_environment(current_environment());
   if (ranks && ranks->rendezvous_file.empty() && arguments.processes)
     throw UsageError(fmt::format("--nproc {}: the processes were already started by {}. Leave --nproc out.",

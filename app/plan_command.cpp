@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kMeasuredSteps = 3;
 
-/// A machine, and what operations take on it.
+/// A machine, and the time of operations on it.
 struct Machine {
   DeviceProfile device;
   OperationTimes times;
@@ -43,7 +43,7 @@ Machine machine_of(const PlanArguments& arguments, const TrainSpec& train) {
   return {device, estimated_times(device, train.precision)};
 }
 
-/// With the memory that the user says it has.
+/// The device with the memory given by the user.
 DeviceProfile with_memory(DeviceProfile device, const std::optional<double>& gigabytes) {
   constexpr double kMostGigabytes = 1e6;
   if (!gigabytes) return device;
@@ -54,7 +54,7 @@ DeviceProfile with_memory(DeviceProfile device, const std::optional<double>& gig
   return device;
 }
 
-/// The process that has the asked worker (its first replica), or else the one with the largest peak.
+/// The process of the given worker (its first replica), or the one with the largest peak.
 int process_to_measure(const Experiment& experiment, const StepMemory& memory,
                        const std::optional<int>& worker) {
   const Placement& placement = experiment.schedule.placement;
@@ -101,7 +101,7 @@ std::string plan_text(const Experiment& experiment, const PlanArguments& argumen
 
 int plan_command(const PlanArguments& arguments) {
   if (arguments.worker && !arguments.measure)
-    throw UsageError("--worker says whose step is measured. Add --measure, or leave --worker out.");
+    throw UsageError("--worker selects the step to measure. Add --measure, or leave --worker out.");
   const LoadedSpec loaded =
       load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kNotNeeded);
   const SubnetworkSpec& subnetwork = loaded.spec.subnetwork;

@@ -7,7 +7,7 @@
 
 namespace sdp {
 
-/// Tells of a damaged image, while a line of progress may be drawn.
+/// Prints a warning about a damaged image, even while a progress line is drawn.
 inline void print_skipped(ProgressLine& line, const std::string& message) {
   line.clear();
   std::fprintf(stderr, "warning: skipped: %s\n", message.c_str());

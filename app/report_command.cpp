@@ -20,7 +20,7 @@ namespace {
 
 constexpr time_t kRedrawSeconds = 2;
 
-/// Throws DataError where there is nothing to report.
+/// Throws DataError if there is nothing to report.
 FoundRuns readable_runs(const std::vector<std::filesystem::path>& paths) {
   FoundRuns found = find_runs(paths);
   std::string reasons;
@@ -55,7 +55,7 @@ class Screen {
     winsize size = {};
     const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
     std::string shown = text;
-    // What scrolled out of the terminal cannot be drawn over.
+    // Lines that scrolled out of the terminal cannot be redrawn.
     if (is_known) cut_rows(shown, size.ws_row - 1);
     if (rows_ > 0) std::printf("\x1b[%dA", rows_);
     std::printf("\r\x1b[J%s", shown.c_str());
@@ -80,7 +80,7 @@ class Screen {
   int rows_ = 0;
 };
 
-/// Until all runs are finished or SIGINT or SIGTERM comes.
+/// Runs until all runs are finished or SIGINT or SIGTERM arrives.
 void watch(const std::vector<std::filesystem::path>& paths) {
   sigset_t ends;
   sigemptyset(&ends);

@@ -53,8 +53,8 @@ CheckpointReader open_checkpoint(const RunArguments& run, ProgressLine& line) {
   return {run.run_dir, std::nullopt, /*verify_hashes=*/true, work.on_progress()};
 }
 
-/// As the spec says; where that is to be tried out, as the run's own evaluation has found; nothing where
-/// there was none.
+/// The branch scale of the spec; for `auto` the one chosen by the run's last evaluation, or nothing if there
+/// was none.
 std::optional<double> branch_scale_to_export(const Experiment& experiment, const RunArguments& run,
                                              const Manifest& manifest) {
   if (const std::optional<double> fixed = fixed_branch_scale(experiment)) return fixed;
@@ -62,12 +62,12 @@ std::optional<double> branch_scale_to_export(const Experiment& experiment, const
       find_evaluation(RunFolder{run.run_dir}.metrics(), manifest.step);
   if (!evaluation) return std::nullopt;
   std::printf(
-      "branch scale %g, as the evaluation after step %lld has found better (eval.branch_scale: auto)\n",
+      "branch scale %g, which the evaluation after step %lld found better (eval.branch_scale: auto)\n",
       evaluation->branch_scale, static_cast<long long>(manifest.step));
   return evaluation->branch_scale;
 }
 
-/// Reads training data only where a correction needs them.
+/// Reads training data only if a correction needs them.
 void correct(FullModel& model, const Experiment& experiment, std::optional<double> branch_scale,
              ProgressLine& line) {
   const ExperimentSpec& spec = experiment.spec;
@@ -93,7 +93,7 @@ int eval_command(const EvalArguments& arguments) {
   const Experiment experiment = experiment_of(spec_of(arguments.run), arguments.run);
   if (!arguments.logits.empty() && experiment.spec.data.is_of_tokens())
     throw UsageError(
-        "--logits: one row for each image; a language model has one for each token. Leave --logits out.");
+        "--logits writes one row per image; a language model has a row per token. Leave --logits out.");
   const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
   prepare_device(device);
   use_own_cores();
@@ -120,7 +120,7 @@ int eval_command(const EvalArguments& arguments) {
 
 int export_command(const ExportArguments& arguments) {
   ExperimentSpec spec = spec_of(arguments.run);
-  // Master values, whatever type the run computed in.
+  // Exports the master values, whatever the precision of the run.
   if (spec.train.precision == Precision::kBf16) spec.train.precision = Precision::kFp32;
   const Experiment experiment = experiment_of(spec, arguments.run);
   use_own_cores();

@@ -39,7 +39,7 @@ ExperimentSpec spec_of(const RunArguments& run) {
     if (std::none_of(kFree.begin(), kFree.end(),
                      [&](std::string_view key) { return assignment.starts_with(key); }))
       throw UsageError(
-          fmt::format("--set {}: a finished run is what it is; expected a key of eval, data.path, "
+          fmt::format("--set {}: cannot change in an existing run; expected a key of eval, data.path, "
                       "data.index_dir, data.loader_threads, data.location, data.on_error or train.device",
                       assignment));
   return load_saved_spec(saved, run.overrides);

@@ -1,21 +1,21 @@
 #pragma once
 
-// The spec of a run's folder, for the commands that look at a finished or interrupted run.
+// The spec in a run folder, for the commands that work on a finished or interrupted run.
 
 #include "commands.h"
 #include "experiment/experiment.h"
 
 namespace sdp {
 
-/// The spec that the run's newest checkpoint was made with, and the overrides, which may only change how it
-/// is evaluated. UsageError for others, and where the folder is not that of a run; DataError where it has no
+/// The spec of the run's newest checkpoint with the overrides, which may only change how it is evaluated.
+/// Throws UsageError for other overrides and if the folder is not a run folder; DataError if it has no
 /// checkpoint, or a damaged one.
 ExperimentSpec spec_of(const RunArguments& run);
 
-/// plan.json of the run's newest checkpoint, which has its owner sets.
+/// plan.json of the run's newest checkpoint, which contains its owner sets.
 std::filesystem::path plan_of(const RunArguments& run);
 
-/// In one process, with the run's own owners.
+/// The experiment in a single process, with the run's owner sets.
 Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run);
 
 }  // namespace sdp

@@ -1,4 +1,4 @@
-// sdp-train: subcommands and exit codes, nothing else.
+// Command line of sdp-train: subcommands and exit codes.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -18,16 +18,16 @@
 namespace {
 
 void add_spec_options(CLI::App& app, sdp::SpecArguments& arguments, bool required) {
-  auto* config =
-      app.add_option("--config", arguments.configs, "experiment in YAML; of several, later ones win");
+  auto* config = app.add_option("--config", arguments.configs,
+                                "experiment in YAML; if several are given, later ones win");
   if (required) config->required();
-  app.add_option("--set", arguments.overrides, "override of one key: a.b=v (repeatable)");
+  app.add_option("--set", arguments.overrides, "override one key: a.b=v (repeatable)");
 }
 
 void add_run_options(CLI::App& app, sdp::RunArguments& arguments) {
   app.add_option("--run", arguments.run_dir, "run folder")->required();
   app.add_option("--set", arguments.overrides,
-                 "override of one key, e.g. eval.branch_scale=survival (repeatable)");
+                 "override one key, e.g. eval.branch_scale=survival (repeatable)");
 }
 
 void add_report_options(CLI::App& app, sdp::ReportArguments& arguments) {
@@ -35,14 +35,14 @@ void add_report_options(CLI::App& app, sdp::ReportArguments& arguments) {
                                                             {"markdown", sdp::ReportFormat::kMarkdown},
                                                             {"latex", sdp::ReportFormat::kLatex},
                                                             {"csv", sdp::ReportFormat::kCsv}};
-  app.add_option("PATH", arguments.paths, "run folders, or folders in which runs are searched")->required();
-  auto* out = app.add_option("--out", arguments.out, "folder to write tables, figures and report.md to");
+  app.add_option("PATH", arguments.paths, "run folders, or folders to search for runs")->required();
+  auto* out = app.add_option("--out", arguments.out, "folder for tables, figures and report.md");
   app.add_option_function<std::string>(
          "--format", [&arguments, formats](const std::string& name) { arguments.format = formats.at(name); },
-         "table to print: text (default), markdown, latex or csv")
+         "format of the printed table: text (default), markdown, latex or csv")
       ->check(CLI::IsMember(formats));
-  app.add_option("--baseline", arguments.baseline, "row with which the others are compared, by its label");
-  app.add_flag("--watch", arguments.watch, "show how far runs are, until all are finished or Ctrl-C")
+  app.add_option("--baseline", arguments.baseline, "label of the row to compare the others with");
+  app.add_flag("--watch", arguments.watch, "show the progress of the runs until all are finished or Ctrl-C")
       ->excludes(out);
 }
 
@@ -57,12 +57,12 @@ void add_doctor_options(CLI::App& app, sdp::DoctorArguments& arguments) {
   app.add_option("--nproc", arguments.processes,
                  "processes to start here (default: one per GPU, or two on a CPU)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--data", options.data, "folder to read from, as data.path of a run");
+  app.add_option("--data", options.data, "folder to test reading from, as data.path of a run");
   app.add_option("--output", options.output,
-                 "folder to write to, as output.dir of a run (default: this one)");
-  app.add_option("--save", options.save, "file (.json) for the measured rates, which plan --device reads");
-  app.add_flag("--json", arguments.json, "print what was found as JSON");
-  app.footer("Exit code 0: nothing failed; 1: something did, with its reason.");
+                 "folder to test writing to, as output.dir of a run (default: the current folder)");
+  app.add_option("--save", options.save, "file (.json) for the measured rates, for plan --device");
+  app.add_flag("--json", arguments.json, "print the results as JSON");
+  app.footer("Exit code 0: no check failed; 1: a check failed; its reason is printed.");
 }
 
 sdp::Resume resume_of(const std::string& value) {
@@ -78,51 +78,54 @@ int run(int argc, char** argv) {
       "Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
   app.set_version_flag("--version", std::string("sdp-train ") + sdp::kProgramVersion);
   app.footer(
-      "Exit codes: 0 done, 1 internal error, out of memory or training that diverged,\n"
+      "Exit codes: 0 success, 1 internal error, out of memory or diverged training,\n"
       "2 spec, usage or run folder,\n"
       "3 data, checkpoint or output,\n"
-      "4 a process was lost, 75 stopped by a signal; what was trained is saved.");
+      "4 a process was lost, 75 stopped by a signal after saving a checkpoint.");
 
   sdp::TrainArguments train;
   train.command_line.assign(argv, argv + argc);
   add_spec_options(app, train.spec, /*required=*/false);
   app.add_option("--nproc", train.processes,
-                 "processes to start here (default: one per GPU, or what fits the cores)");
+                 "processes to start here (default: one per GPU; on a CPU as many as the cores allow)");
   std::string resume;
-  app.add_flag("--resume{latest}", resume,
-               "continue from the run folder's newest checkpoint; --resume=latest-good: from the newest that "
-               "verifies, "
-               "passing over damaged ones; --resume=if-any: from the newest, or start where there is none");
+  app.add_flag(
+      "--resume{latest}", resume,
+      "continue from the run folder's newest checkpoint; --resume=latest-good: from the newest intact "
+      "checkpoint, skipping damaged ones; --resume=if-any: from the newest, or from the beginning if "
+      "there is none");
   app.require_subcommand(0, 1);
 
   sdp::SweepArguments sweep;
   sweep.program = argv[0];
-  CLI::App* sweep_app = app.add_subcommand(
-      "sweep", "train a grid of experiments one after another; continues where it was stopped");
+  CLI::App* sweep_app =
+      app.add_subcommand("sweep", "train a grid of experiments one after another; continues a stopped sweep");
   sweep_app->add_option("--config", sweep.config, "the sweep in YAML")->required();
-  sweep_app->add_option("--set", sweep.overrides, "override of one key of every run: a.b=v (repeatable)");
+  sweep_app->add_option("--set", sweep.overrides, "override one key of every run: a.b=v (repeatable)");
   sweep_app->add_option("--nproc", sweep.processes, "processes of each run");
-  sweep_app->add_flag("--dry-run", sweep.dry_run, "list the runs and how far they are; needs no data");
+  sweep_app->add_flag("--dry-run", sweep.dry_run, "list the runs and their progress; needs no data");
 
   sdp::PlanArguments plan;
   CLI::App* plan_app =
-      app.add_subcommand("plan", "units, memory, FLOPs, balance and traffic, without running");
+      app.add_subcommand("plan", "show units, memory, FLOPs, balance and traffic without running");
   add_spec_options(*plan_app, plan.spec, /*required=*/true);
-  plan_app->add_option("--nproc", plan.processes, "processes to place the workers on (default: one each)");
+  plan_app->add_option("--nproc", plan.processes, "processes that run the workers (default: one per worker)");
   plan_app->add_option("--processes-per-node", plan.processes_per_node,
-                       "processes of one node (default: all), to compute the traffic between nodes");
+                       "processes per node (default: all), for the traffic between nodes");
   plan_app->add_flag("--json", plan.json, "print plan.json");
-  plan_app->add_option("--device", plan.device,
-                       "machine to forecast memory and time for: a100, h100 (default), h200, b200, measure "
-                       "this one, or a .json file that "
-                       "doctor --save wrote");
-  plan_app->add_option("--memory", plan.memory_gigabytes, "gigabytes of the device, instead of what it has");
+  plan_app->add_option(
+      "--device", plan.device,
+      "device to forecast memory and time for: a100, h100 (default), h200, b200, measure (this "
+      "machine), or a .json file written by doctor --save");
+  plan_app->add_option("--memory", plan.memory_gigabytes,
+                       "memory of the device in gigabytes, instead of its actual memory");
   plan_app->add_flag("--measure", plan.measure,
-                     "run one worker's real step, alone, and compare it with the plan");
+                     "run the real step of a single worker and compare it with the plan");
   plan_app->add_option("--worker", plan.worker, "the worker to measure (default: the largest)");
 
   sdp::EvalArguments eval;
-  CLI::App* eval_app = app.add_subcommand("eval", "evaluate a run's newest checkpoint, assembled");
+  CLI::App* eval_app =
+      app.add_subcommand("eval", "evaluate the assembled model of a run's newest checkpoint");
   add_run_options(*eval_app, eval.run);
   eval_app->add_flag("--json", eval.json, "print the record as JSON");
   eval_app->add_flag("--train-data", eval.train_data,
@@ -130,51 +133,52 @@ int run(int argc, char** argv) {
   eval_app->add_option("--logits", eval.logits,
                        "write logits, labels and indices of the evaluated images as safetensors");
   eval_app->footer(
-      "--set eval.max_samples=N evaluates N samples, evenly spread over the test set; more than there are: "
-      "all.\n"
-      "--set eval.max_samples_per_subnetwork=N does so with single subnetworks; 0: none.");
+      "--set eval.max_samples=N evaluates at most N samples, evenly spread over the test set.\n"
+      "--set eval.max_samples_per_subnetwork=N does the same for single subnetworks; 0: none.");
 
   sdp::ExportArguments exported;
   CLI::App* export_app =
       app.add_subcommand("export", "write the assembled model, or one subnetwork, as safetensors");
   add_run_options(*export_app, exported.run);
-  export_app->add_option("--out", exported.out, "file to write; config.json is written beside it")
+  export_app->add_option("--out", exported.out, "file to write; config.json is written next to it")
       ->required();
-  export_app->add_option("--worker", exported.worker, "write this worker's subnetwork as a model of its own");
+  export_app->add_option("--worker", exported.worker, "write the subnetwork of this worker instead");
 
   sdp::ImportArguments imported;
   CLI::App* import_app = app.add_subcommand(
       "import", "make a run folder that starts from weights of torchvision or transformers");
   add_spec_options(*import_app, imported.spec, /*required=*/true);
   import_app
-      ->add_option("--from", imported.from,
-                   "safetensors file with the library's names, or a folder of the Hugging Face hub")
+      ->add_option(
+          "--from", imported.from,
+          "safetensors file with the library's names, or a folder downloaded from the Hugging Face hub")
       ->required();
 
   sdp::AnalyzeArguments analyze;
-  CLI::App* analyze_app = app.add_subcommand(
-      "analyze",
-      "gradients of subnetworks beside the full model's: cosine similarity and norms of every layer, and the "
-      "averaged gradient's deviation against its bound");
+  CLI::App* analyze_app = app.add_subcommand("analyze",
+                                             "compare gradients of the subnetworks with the full model's: "
+                                             "cosine similarity and norms per layer, and "
+                                             "the deviation of the averaged gradient against its bound");
   add_spec_options(*analyze_app, analyze.spec, /*required=*/false);
-  analyze_app->add_option("--run", analyze.run_dir, "newest checkpoint of a run, instead of --config");
+  analyze_app->add_option("--run", analyze.run_dir,
+                          "run whose newest checkpoint is analyzed, instead of --config");
   analyze_app->add_flag("--all-checkpoints", analyze.all_checkpoints,
-                        "every checkpoint of the run (checkpoint.keep_last says how many there are)");
+                        "analyze every checkpoint of the run (checkpoint.keep_last sets how many are kept)");
   analyze_app->add_option("--regimes", analyze.regimes,
-                          "of nsdp, bsdp, bbsdp, nbsdp (default: all; with --run: the run's)");
+                          "comma-separated: nsdp, bsdp, bbsdp, nbsdp (default: all; with --run: the run's)");
   analyze_app->add_option("--batch-size", analyze.batch_size,
-                          "samples of a worker's batch (default: train.batch_size_per_worker)");
+                          "samples per batch of a worker (default: train.batch_size_per_worker)");
   analyze_app->add_option("--batches", analyze.batches,
-                          "batches of each worker: means, and in the tables spreads (default: 1)");
-  analyze_app->add_option("--out", analyze.out, "folder to write tables (CSV) and figures (SVG) to");
+                          "batches per worker, to average over; tables show the spread (default: 1)");
+  analyze_app->add_option("--out", analyze.out, "folder for tables (CSV) and figures (SVG)");
 
   sdp::DataCheckArguments data_check;
-  CLI::App* data_app = app.add_subcommand("data", "the data set of an experiment");
+  CLI::App* data_app = app.add_subcommand("data", "check the data set of an experiment");
   data_app->require_subcommand(1);
   CLI::App* data_check_app = data_app->add_subcommand(
-      "check", "read all of it: counts, classes, sizes, token range, and every damaged member");
+      "check", "read the whole data set: counts, classes, sizes, token range, and every damaged sample");
   add_spec_options(*data_check_app, data_check.spec, /*required=*/true);
-  data_check_app->add_flag("--json", data_check.json, "print what was found as JSON");
+  data_check_app->add_flag("--json", data_check.json, "print the results as JSON");
 
   sdp::ReportArguments report;
   CLI::App* report_app =
@@ -184,20 +188,22 @@ int run(int argc, char** argv) {
   sdp::DoctorArguments doctor;
   doctor.command_line.assign(argv, argv + argc);
   CLI::App* doctor_app = app.add_subcommand(
-      "doctor", "whether this machine can train: versions, devices, results, rates and folders");
+      "doctor", "check whether this machine can train: versions, devices, results, rates and folders");
   add_doctor_options(*doctor_app, doctor);
 
   bool schema = false;
-  CLI::App* spec_app = app.add_subcommand("spec", "every option with type, default and unit");
+  CLI::App* spec_app = app.add_subcommand("spec", "list every option with type, default and unit");
   spec_app->add_flag("--schema", schema, "print a JSON Schema");
   sdp::ChosenNames chosen;
   spec_app->add_option_function<std::string>(
       "--model", [&](const std::string& name) { chosen["model"] = name; },
-      "of the keys of models only those that this one has");
+      "list only the keys of this model");
   spec_app->add_option_function<std::string>(
-      "--data", [&](const std::string& name) { chosen["data"] = name; }, "likewise of data sets");
+      "--data", [&](const std::string& name) { chosen["data"] = name; },
+      "list only the keys of this data set");
   spec_app->add_option_function<std::string>(
-      "--optimizer", [&](const std::string& name) { chosen["optimizer"] = name; }, "likewise of optimizers");
+      "--optimizer", [&](const std::string& name) { chosen["optimizer"] = name; },
+      "list only the keys of this optimizer");
 
   try {
     app.parse(argc, argv);
@@ -220,14 +226,14 @@ int run(int argc, char** argv) {
   return sdp::train_command(train);
 }
 
-/// A file that is opened where standard output was closed would get its descriptor, and what is printed. What
-/// stands there instead refuses to be written to.
+/// If standard output is closed, the next file that is opened would get its descriptor, and everything
+/// printed would be written into that file. A read-only placeholder takes the descriptor instead.
 void keep_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(descriptor, F_GETFD) < 0 && errno == EBADF) open("/dev/null", O_RDONLY);
 }
 
-/// The exit code, after all that was printed is out.
+/// Flushes standard output. Returns `code`, or an error code if the output could not be written.
 int after_output(int code) {
   errno = 0;
   const bool is_out = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;

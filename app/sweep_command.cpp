@@ -15,11 +15,11 @@ namespace sdp {
 int sweep_command(const SweepArguments& arguments) {
   if (const auto ranks = ranks_from_environment(current_environment()))
     throw UsageError(fmt::format(
-        "sweep starts the processes of each run itself, but is one of those that {} started. Call it alone, "
-        "outside of srun, mpirun and torchrun.",
+        "sweep starts the processes of each run itself, but was started by {} as one of several. Start it "
+        "without srun, mpirun or torchrun.",
         ranks->source));
   const CheckRun check = [&](ExperimentSpec spec, const auto& saved_plan) {
-    // What is refused does not depend on who owns what, and the search would take minutes for a large sweep.
+    // Checks do not depend on the owner sets, whose search would take minutes for a large sweep.
     Assignment& assignment = spec.subnetwork.assignment;
     if (assignment == Assignment::kBalanced || assignment == Assignment::kEqualUnits)
       assignment = Assignment::kWindow;

@@ -32,9 +32,8 @@
 namespace sdp {
 namespace {
 
-/// What the checkpoint says of a run that is to go on: `spec` must fit it, and its owner sets, which are
-/// those of all checkpoints of a run, are kept. With kLatestGood the processes' files are left to the
-/// trainer.
+/// The checkpoint of a run to be resumed: checks that `spec` fits it, and keeps its owner sets, which are the
+/// same in all checkpoints of a run. With kLatestGood the trainer verifies the processes' files.
 std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const ExperimentSpec& spec,
                                                 Resume resume) {
   if (!finds_checkpoint(folder.dir, resume)) return std::nullopt;
@@ -74,19 +73,20 @@ int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, 
   return static_cast<int>(trainer.run());
 }
 
-/// What distinguishes a job from others that may meet at the same host and port. The spec is compared later,
-/// with a message of its own.
+/// Distinguishes a job from others that may use the same host and port. The spec is compared later, with a
+/// separate message.
 std::string job_of(const ExperimentSpec& spec, const Ranks& ranks) {
   return fmt::format("of {} processes with run folder {}", ranks.world,
                      (std::filesystem::absolute(spec.output.dir) / spec.name).lexically_normal().string());
 }
 
-/// This process's share of the job. `warnings` are for rank 0 to print. `parent`: who started this process.
+/// Runs this process's part of the job. Rank 0 prints `warnings`. `parent`: the process that started this
+/// one.
 int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
              std::vector<std::string> warnings, StopSignals& signals, pid_t parent) {
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
   check_run_files(folder, /*to_write=*/false);
-  const bool launched_here = !started.rendezvous_file.empty();  // and then the launcher has made the folder
+  const bool launched_here = !started.rendezvous_file.empty();  // the launcher has then created the folder
   std::unique_ptr<RunLock> inherited;
   if (launched_here && started.rank == 0) inherited = RunLock::inherit(folder.dir);
   const auto plan = saved_plan(folder, spec, resume);
@@ -123,9 +123,9 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
   if (const auto [fewest, most] = std::minmax_element(threads.begin(), threads.end());
       first && *fewest < *most)
     log.warn(
-        fmt::format("processes compute with {} to {} threads, as their hosts have or give them different "
-                    "numbers of cores. Started with other numbers of threads, the run agrees up to rounding "
-                    "only; OMP_NUM_THREADS sets one for all",
+        fmt::format("processes compute with {} to {} threads, because their hosts have different numbers of "
+                    "cores available. With other numbers of threads results agree only up to rounding; "
+                    "OMP_NUM_THREADS sets the same number for all",
                     *fewest, *most));
   try {
     const int code = train(experiment, ranks, *comm, run, log, resume);
@@ -145,7 +145,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
   }
 }
 
-/// Of several files the hash is that of their hashes, a line each.
+/// For several files, the hash of their hashes, one per line.
 ImportSource import_source(const std::filesystem::path& path, ProgressLine& line) {
   Work work(line, "hashing the weights");
   ImportSource source{.path = std::filesystem::absolute(path).lexically_normal().string()};
@@ -216,7 +216,7 @@ int train_command(const TrainArguments& arguments) {
     alone.source = "a single process";
     return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings, signals, parent);
   }
-  // What cannot run is refused before anything starts.
+  // Invalid experiments are refused before anything starts.
   check_processes(spec.train.device, spec.train.backend, processes);
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
   check_run_files(folder, /*to_write=*/false);
@@ -226,7 +226,7 @@ int train_command(const TrainArguments& arguments) {
       spec.output.dir, spec.name, /*resume=*/arguments.resume != Resume::kNo,
       [](const std::filesystem::path& dir) { return RunLock::acquire_for_child(dir, print_notice); });
   if (goes_on) make_experiment(spec, processes, saved_plan(folder, spec, arguments.resume));
-  signals.block();  // for the launcher, and for its processes until they can heed them
+  signals.block();  // for the launcher, and for its processes until they handle signals
   return launch(processes, arguments.command_line, locked.folder.dir);
 }
 

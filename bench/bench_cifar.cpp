@@ -19,7 +19,7 @@ void bench_cifar(double seconds) {
   const ImageTransform transform(kShape, {.mean = {0.5F, 0.5F, 0.5F}, .stddev = {0.25F, 0.25F, 0.25F}});
   std::vector<float> out(numel);
   int64_t position = 0;
-  measure("crop, flip, normalise", kImages, seconds, [&] {
+  measure("crop, flip, normalize", kImages, seconds, [&] {
     for (size_t i = 0; i < kImages; ++i)
       transform.augment(std::span(pixels).subspan(i * numel, numel), kSteps, 1, position++, out);
   });

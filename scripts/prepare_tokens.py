@@ -158,7 +158,7 @@ def batches_of(documents):
         yield texts
 
 
-def tokenised(documents, own_worker, processes, arguments):
+def tokenized(documents, own_worker, processes, arguments):
     """Results of Worker.tokens_of in the order of the documents, computed at most a few batches ahead."""
     if processes == 1:
         yield from map(own_worker.tokens_of, batches_of(documents))
@@ -279,7 +279,7 @@ def prepare(options):
             file=sys.stderr,
         )
     output = Output(options, state, own_worker.token_bytes)
-    batches = tokenised(
+    batches = tokenized(
         documents_from(options, state),
         own_worker,
         options.processes,

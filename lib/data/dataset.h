@@ -35,7 +35,7 @@ struct Batch {
   std::vector<int64_t> samples = {};  ///< [B], indices in the data set
 
   ImageShape image_shape = {};
-  Buffer<float> images = {};         ///< [B, C, H, W], normalised
+  Buffer<float> images = {};         ///< [B, C, H, W], normalized
   std::vector<int64_t> labels = {};  ///< [B]
   /// [B], empty if nothing was mixed (mixing.h): sample b has the label labels[b] with weight `mix` and
   /// mixed_labels[b] with weight 1 - mix.

@@ -33,7 +33,7 @@ class ResidentImages {
   at::Device device_;
   at::Tensor pixels_;  ///< [N, C, H, W] uint8
   at::Tensor labels_;  ///< [N] int64
-  at::Tensor values_;  ///< [C * 256] fp32: the normalised value of every pixel value
+  at::Tensor values_;  ///< [C * 256] fp32: the normalized value of every pixel value
 };
 
 }  // namespace sdp

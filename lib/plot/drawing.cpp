@@ -29,10 +29,10 @@ constexpr double kMiddle = 0.36;  // of a text's size: from its baseline to its 
 constexpr double kXTickRoom = 52;
 constexpr double kYTickRoom = 48;
 
-constexpr Colour kInk = {0x22, 0x22, 0x22};
-constexpr Colour kFrame = {0x55, 0x55, 0x55};
-constexpr Colour kGrid = {0xE2, 0xE2, 0xE2};
-constexpr Colour kMinorGrid = {0xF2, 0xF2, 0xF2};
+constexpr Color kInk = {0x22, 0x22, 0x22};
+constexpr Color kFrame = {0x55, 0x55, 0x55};
+constexpr Color kGrid = {0xE2, 0xE2, 0xE2};
+constexpr Color kMinorGrid = {0xF2, 0xF2, 0xF2};
 
 struct Box {
   double left = 0;
@@ -148,21 +148,21 @@ class Drawing {
   double x_of(double value) const { return box_.left + x_.share(value) * box_.width(); }
   double y_of(double value) const { return box_.bottom - y_.share(value) * kPlotHeight; }
 
-  void add_line(Point from, Point to, Colour colour, double width) {
-    scene_.items.emplace_back(Polyline{.points = {from, to}, .colour = colour, .width = width});
+  void add_line(Point from, Point to, Color color, double width) {
+    scene_.items.emplace_back(Polyline{.points = {from, to}, .color = color, .width = width});
   }
 
   void add_text(Point at, const std::string& text, double size, Anchor anchor, bool upright = false) {
     if (text.empty()) return;
     scene_.items.emplace_back(
-        Text{.at = at, .text = text, .size = size, .anchor = anchor, .colour = kInk, .upright = upright});
+        Text{.at = at, .text = text, .size = size, .anchor = anchor, .color = kInk, .upright = upright});
   }
 
-  void add_vertical(double value, Colour colour) {
-    add_line({x_of(value), box_.top}, {x_of(value), box_.bottom}, colour, 1);
+  void add_vertical(double value, Color color) {
+    add_line({x_of(value), box_.top}, {x_of(value), box_.bottom}, color, 1);
   }
-  void add_horizontal(double value, Colour colour) {
-    add_line({box_.left, y_of(value)}, {box_.right, y_of(value)}, colour, 1);
+  void add_horizontal(double value, Color color) {
+    add_line({box_.left, y_of(value)}, {box_.right, y_of(value)}, color, 1);
   }
 
   void draw_frame() {
@@ -241,7 +241,7 @@ class Drawing {
     if (series.y_error.empty() || !series.has_line) return;
     for (const Stretch& stretch : stretches_of(series)) {
       if (stretch.size() < 2) continue;
-      Polygon band{.points = {}, .colour = style.colour, .opacity = kBandOpacity};
+      Polygon band{.points = {}, .color = style.color, .opacity = kBandOpacity};
       for (const Placed& point : stretch)
         band.points.push_back({point.at.x, point.above});
       for (auto point = stretch.rbegin(); point != stretch.rend(); ++point)
@@ -257,23 +257,23 @@ class Drawing {
         std::vector<Point> points;
         for (const Placed& placed : stretch)
           points.push_back(placed.at);
-        scene_.items.emplace_back(Polyline{thinned(points), style.colour, kLineWidth, style.dashes});
+        scene_.items.emplace_back(Polyline{thinned(points), style.color, kLineWidth, style.dashes});
       }
       // A line with a single point would be invisible.
       if (is_line && !series.has_markers) continue;
       for (const Placed& placed : stretch) {
-        if (!is_line && placed.below - placed.above > 0.5) draw_error_bar(placed, style.colour);
-        scene_.items.emplace_back(marker_shape(style.marker, placed.at, kMarkerSize, style.colour));
+        if (!is_line && placed.below - placed.above > 0.5) draw_error_bar(placed, style.color);
+        scene_.items.emplace_back(marker_shape(style.marker, placed.at, kMarkerSize, style.color));
       }
     }
   }
 
-  void draw_error_bar(const Placed& placed, Colour colour) {
+  void draw_error_bar(const Placed& placed, Color color) {
     constexpr double kHalfCap = 4;
     const double x = placed.at.x;
-    add_line({x, placed.above}, {x, placed.below}, colour, 1.2);
+    add_line({x, placed.above}, {x, placed.below}, color, 1.2);
     for (const double y : {placed.above, placed.below})
-      add_line({x - kHalfCap, y}, {x + kHalfCap, y}, colour, 1.2);
+      add_line({x - kHalfCap, y}, {x + kHalfCap, y}, color, 1.2);
   }
 
   void draw_legend() {

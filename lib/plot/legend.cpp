@@ -13,7 +13,7 @@ constexpr double kSampleWidth = 34;
 constexpr double kGap = 7;  // between a sample and its name
 constexpr double kColumnGap = 18;
 constexpr double kWidestBeside = 190;  // a legend with wider names goes below the plot
-constexpr Colour kTextColour = {0x22, 0x22, 0x22};
+constexpr Color kTextColor = {0x22, 0x22, 0x22};
 
 }  // namespace
 
@@ -51,17 +51,17 @@ void Legend::draw(Scene& scene, Point top_left) const {
     const double end = x + kSampleWidth;
     if (entry.has_band)
       scene.items.emplace_back(
-          Polygon{{{x, y - 6}, {end, y - 6}, {end, y + 6}, {x, y + 6}}, entry.style.colour, kBandOpacity});
+          Polygon{{{x, y - 6}, {end, y - 6}, {end, y + 6}, {x, y + 6}}, entry.style.color, kBandOpacity});
     if (entry.has_line)
       scene.items.emplace_back(
-          Polyline{{{x, y}, {end, y}}, entry.style.colour, kLineWidth, entry.style.dashes});
+          Polyline{{{x, y}, {end, y}}, entry.style.color, kLineWidth, entry.style.dashes});
     if (entry.has_markers)
       scene.items.emplace_back(
-          marker_shape(entry.style.marker, {(x + end) / 2, y}, kMarkerSize, entry.style.colour));
+          marker_shape(entry.style.marker, {(x + end) / 2, y}, kMarkerSize, entry.style.color));
     scene.items.emplace_back(Text{.at = {end + kGap, y + 0.36 * kTextSize},
                                   .text = entry.name,
                                   .size = kTextSize,
-                                  .colour = kTextColour});
+                                  .color = kTextColor});
   }
 }
 

@@ -15,18 +15,18 @@ struct Point {
   double y = 0;
 };
 
-struct Colour {
+struct Color {
   uint8_t red = 0;
   uint8_t green = 0;
   uint8_t blue = 0;
 
-  bool operator==(const Colour&) const = default;
+  bool operator==(const Color&) const = default;
 };
 
 /// A polyline with round joins and butt ends.
 struct Polyline {
   std::vector<Point> points;
-  Colour colour;
+  Color color;
   double width = 1;
   std::vector<double> dashes = {};  ///< lengths of dashes and gaps in turn; empty: solid
 };
@@ -34,7 +34,7 @@ struct Polyline {
 /// Closed and filled.
 struct Polygon {
   std::vector<Point> points;
-  Colour colour;
+  Color color;
   double opacity = 1;
 };
 
@@ -45,7 +45,7 @@ struct Text {
   std::string text;
   double size = 12;  ///< of the em square
   Anchor anchor = Anchor::kStart;
-  Colour colour = {};
+  Color color = {};
   bool upright = false;  ///< turned by 90 degrees, read from bottom to top
 };
 

@@ -7,24 +7,24 @@
 namespace sdp {
 namespace {
 
-constexpr std::array<Colour, 7> kColours = {{{0x00, 0x72, 0xB2},    // blue
-                                             {0xD5, 0x5E, 0x00},    // vermillion
-                                             {0x00, 0x9E, 0x73},    // bluish green
-                                             {0xCC, 0x79, 0xA7},    // reddish purple
-                                             {0xE6, 0x9F, 0x00},    // orange
-                                             {0x56, 0xB4, 0xE9},    // sky blue
-                                             {0x00, 0x00, 0x00}}};  // black
+constexpr std::array<Color, 7> kColors = {{{0x00, 0x72, 0xB2},    // blue
+                                           {0xD5, 0x5E, 0x00},    // vermillion
+                                           {0x00, 0x9E, 0x73},    // bluish green
+                                           {0xCC, 0x79, 0xA7},    // reddish purple
+                                           {0xE6, 0x9F, 0x00},    // orange
+                                           {0x56, 0xB4, 0xE9},    // sky blue
+                                           {0x00, 0x00, 0x00}}};  // black
 
-constexpr size_t kMarkers = 7;  // shifted by one in each round of the colours
+constexpr size_t kMarkers = 7;  // shifted by one in each round of the colors
 
-/// Corners at equal angles around the centre, the first one straight up or down. The second radius is used
+/// Corners at equal angles around the center, the first one straight up or down. The second radius is used
 /// for every other corner.
-Polygon around(Point centre, int corners, double radius, double second_radius, bool upside_down = false) {
+Polygon around(Point center, int corners, double radius, double second_radius, bool upside_down = false) {
   Polygon shape;
   for (int i = 0; i < corners; ++i) {
     const double angle = 2 * std::numbers::pi * i / corners + (upside_down ? std::numbers::pi : 0);
     const double r = i % 2 == 0 ? radius : second_radius;
-    shape.points.push_back({centre.x + r * std::sin(angle), centre.y - r * std::cos(angle)});
+    shape.points.push_back({center.x + r * std::sin(angle), center.y - r * std::cos(angle)});
   }
   return shape;
 }
@@ -53,17 +53,17 @@ Polygon outline(Marker marker, Point at, double size) {
 }  // namespace
 
 SeriesStyle style_of(size_t index) {
-  // The number of dash patterns is coprime to that of colours, so a pair repeats only after all combinations.
+  // The number of dash patterns is coprime to that of colors, so a pair repeats only after all combinations.
   static const std::vector<std::vector<double>> kDashes = {{},           {8, 4},  {2, 3},
                                                            {9, 3, 2, 3}, {16, 4}, {5, 2, 2, 2, 2, 2}};
-  return {.colour = kColours[index % kColours.size()],
+  return {.color = kColors[index % kColors.size()],
           .dashes = kDashes[index % kDashes.size()],
-          .marker = static_cast<Marker>((index + index / kColours.size()) % kMarkers)};
+          .marker = static_cast<Marker>((index + index / kColors.size()) % kMarkers)};
 }
 
-Polygon marker_shape(Marker marker, Point centre, double size, Colour colour) {
-  Polygon shape = outline(marker, centre, size);
-  shape.colour = colour;
+Polygon marker_shape(Marker marker, Point center, double size, Color color) {
+  Polygon shape = outline(marker, center, size);
+  shape.color = color;
   return shape;
 }
 

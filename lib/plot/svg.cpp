@@ -31,8 +31,8 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-std::string hex(Colour colour) {
-  return fmt::format("#{:02x}{:02x}{:02x}", colour.red, colour.green, colour.blue);
+std::string hex(Color color) {
+  return fmt::format("#{:02x}{:02x}{:02x}", color.red, color.green, color.blue);
 }
 
 /// At most two decimals, without trailing zeros.
@@ -57,14 +57,14 @@ std::string element(const Polyline& line) {
   if (!dashes.empty()) dashes = fmt::format(R"( stroke-dasharray="{}")", dashes);
   return fmt::format(
       R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="{}" stroke-linejoin="round"{}/>)",
-      points_text(line.points), hex(line.colour), number(line.width), dashes);
+      points_text(line.points), hex(line.color), number(line.width), dashes);
 }
 
 std::string element(const Polygon& polygon) {
   const std::string opacity =
       polygon.opacity < 1 ? fmt::format(R"( fill-opacity="{}")", number(polygon.opacity)) : "";
-  return fmt::format(R"(<polygon points="{}" fill="{}"{}/>)", points_text(polygon.points),
-                     hex(polygon.colour), opacity);
+  return fmt::format(R"(<polygon points="{}" fill="{}"{}/>)", points_text(polygon.points), hex(polygon.color),
+                     opacity);
 }
 
 std::string element(const Text& text) {
@@ -73,7 +73,7 @@ std::string element(const Text& text) {
   const std::string y = number(text.at.y);
   const std::string turned = text.upright ? fmt::format(R"X( transform="rotate(-90 {} {})")X", x, y) : "";
   return fmt::format(R"(<text x="{}" y="{}" font-size="{}" text-anchor="{}" fill="{}"{}>{}</text>)", x, y,
-                     number(text.size), kAnchors[static_cast<int>(text.anchor)], hex(text.colour), turned,
+                     number(text.size), kAnchors[static_cast<int>(text.anchor)], hex(text.color), turned,
                      escaped(text.text));
 }
 

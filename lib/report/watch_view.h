@@ -9,7 +9,7 @@
 
 namespace sdp {
 
-/// A line of at most `cells` block characters, low to high. If there are more values, neighbours are
+/// A line of at most `cells` block characters, low to high. If there are more values, neighbors are
 /// averaged; values that are not finite are shown as spaces.
 std::string sparkline(const std::vector<double>& values, size_t cells);
 

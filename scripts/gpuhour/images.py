@@ -1,5 +1,5 @@
 """CIFAR-10 in a file that can be carried: its images in one order, 8 x 25 of them to a JPEG, and their labels. 32 is a
-multiple of JPEG's blocks of 16, so that no image leaves a trace in its neighbour. Needs Pillow."""
+multiple of JPEG's blocks of 16, so that no image leaves a trace in its neighbor. Needs Pillow."""
 
 import io
 import pathlib

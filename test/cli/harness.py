@@ -26,20 +26,20 @@ STD = np.array([0.2470, 0.2435, 0.2616], dtype=np.float32).reshape(3, 1, 1)
 
 
 def write_cifar10(folder: Path, per_file: int = 40) -> Path:
-    """A small data set in CIFAR-10's official binary layout: noise around a colour of each class."""
+    """A small data set in CIFAR-10's official binary layout: noise around a color of each class."""
     rng = np.random.default_rng(7)
-    colours = rng.integers(60, 196, size=(10, 3, 1, 1))
+    colors = rng.integers(60, 196, size=(10, 3, 1, 1))
     folder.mkdir(parents=True, exist_ok=True)
     for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
         labels = rng.integers(0, 10, size=per_file)
-        pixels = np.clip(colours[labels] + rng.normal(0, 40, size=(per_file, 3, 32, 32)), 0, 255).astype(np.uint8)
+        pixels = np.clip(colors[labels] + rng.normal(0, 40, size=(per_file, 3, 32, 32)), 0, 255).astype(np.uint8)
         records = np.concatenate([labels.astype(np.uint8)[:, None], pixels.reshape(per_file, -1)], axis=1)
         (folder / name).write_bytes(records.tobytes())
     return folder
 
 
 def read_cifar10(folder: Path, split: str):
-    """Images (float32, normalised as (x / 255 - mean) / std in float32) and labels in file order."""
+    """Images (float32, normalized as (x / 255 - mean) / std in float32) and labels in file order."""
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] if split == "train" else ["test_batch.bin"]
     records = np.concatenate([np.fromfile(folder / name, dtype=np.uint8).reshape(-1, 3073) for name in names])
     images = records[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / np.float32(255)

@@ -209,7 +209,7 @@ def resnet(experiments):
 
 
 @pytest.mark.parametrize("model,batches", [("resnet", 2), ("mlp", 2), ("swin", 1)])
-def test_every_regime_at_initialisation(tmp_path, experiments, model, batches):
+def test_every_regime_at_initialization(tmp_path, experiments, model, batches):
     experiment = experiments(model)
     similarity, deviation, printed = analyze(tmp_path, "--config", experiment.config, "--batches", batches)
     assert {row["regime"] for row in similarity} == {row["regime"] for row in deviation} == set(REGIMES)

@@ -147,7 +147,7 @@ def test_other_data_is_refused_or_told_of_at_a_resume(tmp_path, data):
 
 
 def write_imagenet(folder, per_class, size=(60, 50)):
-    """Class folders of noisy JPEGs around a colour of each class."""
+    """Class folders of noisy JPEGs around a color of each class."""
     rng = np.random.default_rng(5)
     for split in ("train", "val"):
         for label, name in enumerate(["n01440764", "n01443537", "n02102040"]):
@@ -212,7 +212,7 @@ def test_a_damaged_image_ends_training_with_its_name_or_is_skipped_and_counted(t
     message = harness.run("--config", imagenet_run(tmp_path, "error", folder), "--nproc", 1, expect=3).stderr
     assert str(broken) in message
 
-    # 15 images, 8 a step: the damaged one comes up at least 4 times in 9 steps, and its neighbour stands in.
+    # 15 images, 8 a step: the damaged one comes up at least 4 times in 9 steps, and its neighbor stands in.
     skipping = imagenet_run(tmp_path, "skip", folder, data={"on_error": "skip"}, train={"log_every_steps": 3})
     result = harness.run("--config", skipping, "--nproc", 2)
     assert result.stderr.count(str(broken)) >= 1

@@ -320,14 +320,14 @@ def test_config_of_an_image_model_is_enough_to_build_it(tmp_path, data):
         num_classes=model["num_classes"],
     ).eval()
     built.load_state_dict(load_file(out), strict=True)
-    # What training made of an image is what the normalisation makes of its pixels.
-    normalised, _ = harness.read_cifar10(data, "test")
+    # What training made of an image is what the normalization makes of its pixels.
+    normalized, _ = harness.read_cifar10(data, "test")
     shape = (1, 3, 1, 1)
     mean, std = (torch.tensor(config["normalization"][key]).view(shape) for key in ("mean", "std"))
-    pixels = (normalised * std + mean) * 255
+    pixels = (normalized * std + mean) * 255
     assert (pixels - pixels.round()).abs().max() < 1e-3 and pixels.min() >= -1e-3
     with torch.no_grad():
-        assert torch.equal(built(normalised[:2]), net.eval()(normalised[:2]))
+        assert torch.equal(built(normalized[:2]), net.eval()(normalized[:2]))
     # It goes in again; the wrong sizes are told from the file.
     spec = write_spec(tmp_path, data, MODELS["swin"][1] | {"window_size": 2, "num_classes": 12}, {}, name="again")
     refused = import_from(tmp_path, spec, out, expect=3).stderr

@@ -40,7 +40,7 @@ def run_ranks(arguments_of, expect):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """Owner sets by workers: their neighbours by number are never those that own the same units."""
+    """Owner sets by workers: their neighbors by number are never those that own the same units."""
 
     def make(workers, sets):
         folder = tmp_path_factory.mktemp("plan")

@@ -122,7 +122,7 @@ def number(text):
 
 
 def data_points(svg, wanted):
-    """Points of the first line with this colour in values of the axes, by the numbers beside them."""
+    """Points of the first line with this color in values of the axes, by the numbers beside them."""
     root = ElementTree.fromstring(svg.read_text())
     texts = [(text.get("text-anchor"), float(text.get("x")), float(text.get("y")), text.text) for text in root.iter(f"{SVG}text")]
     is_number = lambda text: text.replace("−", "").replace(".", "").isdigit()

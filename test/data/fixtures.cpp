@@ -113,10 +113,10 @@ std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixel
   return result;
 }
 
-std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour) {
+std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& color) {
   std::vector<uint8_t> pixels;
   for (int i = 0; i < width * height; ++i)
-    pixels.insert(pixels.end(), colour.begin(), colour.end());
+    pixels.insert(pixels.end(), color.begin(), color.end());
   return encode_jpeg(width, height, pixels);
 }
 

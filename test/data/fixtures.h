@@ -51,7 +51,7 @@ class TarWriter {
 };
 
 struct JpegOptions {
-  int across = 1;  ///< pixels of a colour sample: 2 and 2 for 4:2:0, 2 and 1 for 4:2:2
+  int across = 1;  ///< pixels of a color sample: 2 and 2 for 4:2:0, 2 and 1 for 4:2:2
   int down = 1;
   bool odd_sampling = false;  ///< of 3 components: 2x1, 1x4 and 1x1 samples in 2x4 pixels
   bool progressive = false;
@@ -59,12 +59,12 @@ struct JpegOptions {
   int quality = 100;
 };
 
-/// A JPEG of pixels [height, width, components] with 1 (grey), 3 (RGB) or 4 (CMYK) components.
+/// A JPEG of pixels [height, width, components] with 1 (gray), 3 (RGB) or 4 (CMYK) components.
 std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixels,
                         const JpegOptions& options = {});
 
-/// A JPEG whose pixels all have `colour`.
-std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& colour);
+/// A JPEG whose pixels all have `color`.
+std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& color);
 
 /// A shard of tokens as llm.c writes it; `stated` is the number of tokens in the header.
 std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic = 20240520,

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kPad = 4;
 
-/// Pads, cuts out at (top, left), mirrors and normalises, one obvious step after another, in double.
+/// Pads, cuts out at (top, left), mirrors and normalizes, one obvious step after another, in double.
 std::vector<double> reference(const std::vector<uint8_t>& chw, const PatternDataset& dataset, int64_t top,
                               int64_t left, bool flip) {
   const auto [channels, height, width] = dataset.shape();

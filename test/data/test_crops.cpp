@@ -53,7 +53,7 @@ TEST_CASE("a box is a function of seed, position and size", "[data]") {
   CHECK(!(random_resized_crop(500, 375, 1, 7) == random_resized_crop(500, 375, 2, 7)));
 }
 
-TEST_CASE("where no box fits, the largest centred one of an allowed ratio is taken", "[data]") {
+TEST_CASE("where no box fits, the largest centered one of an allowed ratio is taken", "[data]") {
   // At 1 : 100 a box of 8% of the area is at least 2.45 pixels per pixel of width.
   CHECK(random_resized_crop(1000, 10, 1, 0) == Box{.left = 493, .top = 0, .right = 506, .bottom = 10});
   CHECK(random_resized_crop(12, 1200, 1, 0) == Box{.left = 0, .top = 592, .right = 12, .bottom = 608});
@@ -73,7 +73,7 @@ TEST_CASE("the smallest scale is chosen at which the crop still has the wanted s
   CHECK(eighths(1792, 1792) == 1);
 }
 
-TEST_CASE("a crop of one colour has that colour, at every scale", "[data]") {
+TEST_CASE("a crop of one color has that color, at every scale", "[data]") {
   const std::string jpeg = flat_jpeg(900, 1000, {200, 100, 50});
   for (const int eighths : {8, 4, 2, 1}) {
     std::vector<uint8_t> chw(3 * 20 * 20);

@@ -39,7 +39,7 @@ std::vector<std::string> problems_of(const DataSpec& spec, Split split, int64_t 
   return problems;
 }
 
-/// One colour, by which an image is known again.
+/// One color, by which an image is known again.
 std::string jpeg_of(int level, int width = 12, int height = 10) {
   return flat_jpeg(width, height, {static_cast<uint8_t>(level)});
 }

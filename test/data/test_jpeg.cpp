@@ -133,7 +133,7 @@ TEST_CASE("what is no JPEG is named, and what to do about it", "[data]") {
   // Length 14, 8 bits, 8 x 8, 2 components of which the second is the first again under another name.
   two_components.replace(
       frame + 2, 11, std::string("\0\x0e\x08\0\x08\0\x08\x02\x01\x11\0", 11) + std::string("\x02\x11\0", 3));
-  CHECK(lacks(error_of(two_components), {"2 colour components"}) == "");
+  CHECK(lacks(error_of(two_components), {"2 color components"}) == "");
   std::string huge = flat_jpeg(8, 8, {77});
   huge.replace(huge.find("\xff\xc0") + 5, 4, "\xff\xdc\xff\xdc");
   CHECK(lacks(error_of(huge), {"65500 x 65500 pixels"}) == "");

@@ -219,7 +219,7 @@ TEST_CASE("samples are evenly spread over a data set", "[data]") {
         std::vector<int64_t>{0, 1537228672809129301, 3074457345618258603});
 }
 
-TEST_CASE("eval_batch gives the samples in the order asked for, normalised only", "[data]") {
+TEST_CASE("eval_batch gives the samples in the order asked for, normalized only", "[data]") {
   const PatternDataset dataset(50);
   const Batch batch = dataset.eval_batch(std::vector<int64_t>{17, 18, 4});
   CHECK(batch.samples == std::vector<int64_t>{17, 18, 4});

@@ -72,13 +72,13 @@ TEST_CASE("which index follows which is chance, too", "[data]") {
   for (int64_t epoch = 0; epoch < kEpochs; ++epoch)
     for (int64_t place = 1; place < kSize; ++place)
       ++count[sampler.index(epoch * kSize + place - 1)][sampler.index(epoch * kSize + place)];
-  // Each of the 6 x 7 ordered pairs, 6 neighbours an epoch.
+  // Each of the 6 x 7 ordered pairs, 6 neighbors an epoch.
   for (int64_t first = 0; first < kSize; ++first)
     for (int64_t second = 0; second < kSize; ++second)
       CHECK(std::abs(count[first][second] - (first == second ? 0 : kEpochs / kSize)) < 320);
 }
 
-TEST_CASE("neighbours of a large set are far apart", "[data]") {
+TEST_CASE("neighbors of a large set are far apart", "[data]") {
   // Of uniform pairs the mean distance is a third of the set, the deviation of the mean of 10,000 0.24 % of
   // it.
   constexpr int64_t kSize = 1'281'167;

@@ -139,15 +139,15 @@ TEST_CASE("a broken tar is refused with its offset wherever it breaks", "[data]"
   }
 }
 
-TEST_CASE("decode_jpeg gives planes of RGB, and converts grey", "[data]") {
-  const auto near_colour = [](const std::vector<uint8_t>& chw, const std::array<int, 3>& colour) {
+TEST_CASE("decode_jpeg gives planes of RGB, and converts gray", "[data]") {
+  const auto near_color = [](const std::vector<uint8_t>& chw, const std::array<int, 3>& color) {
     REQUIRE(chw.size() == 3 * 8 * 16);
     for (size_t i = 0; i < chw.size(); ++i)
-      if (std::abs(chw[i] - colour[i / (8 * 16)]) > 2) return false;
+      if (std::abs(chw[i] - color[i / (8 * 16)]) > 2) return false;
     return true;
   };
-  CHECK(near_colour(decode_jpeg(bytes_of(flat_jpeg(16, 8, {200, 100, 50})), 8, 16), {200, 100, 50}));
-  CHECK(near_colour(decode_jpeg(bytes_of(flat_jpeg(16, 8, {77})), 8, 16), {77, 77, 77}));
+  CHECK(near_color(decode_jpeg(bytes_of(flat_jpeg(16, 8, {200, 100, 50})), 8, 16), {200, 100, 50}));
+  CHECK(near_color(decode_jpeg(bytes_of(flat_jpeg(16, 8, {77})), 8, 16), {77, 77, 77}));
 }
 
 TEST_CASE("decode_jpeg refuses what is not the image it expects", "[data]") {

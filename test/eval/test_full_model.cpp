@@ -14,10 +14,10 @@
 namespace sdp {
 namespace {
 
-/// A few images of one colour each.
-class Colours : public ImageDataset {
+/// A few images of one color each.
+class Colors : public ImageDataset {
  public:
-  explicit Colours(std::set<int64_t> damaged = {})
+  explicit Colors(std::set<int64_t> damaged = {})
       : ImageDataset(OnError::kSkip), damaged_(std::move(damaged)) {}
 
   int64_t size() const override { return 6; }
@@ -50,7 +50,7 @@ ExperimentSpec small_experiment(EvalMode mode) {
 }
 
 /// Runs `check` on both ranks with the evaluation's record and the full model.
-void evaluate(const ExperimentSpec& spec, const Colours& data,
+void evaluate(const ExperimentSpec& spec, const Colors& data,
               const std::function<void(const EvalRecord&, LiveFullModel&)>& check) {
   poison_freed_memory();
   const Experiment experiment = make_experiment(spec, 2);
@@ -73,7 +73,7 @@ void evaluate(const ExperimentSpec& spec, const Colours& data,
 
 TEST_CASE("streamed evaluation holds no branch afterwards, full evaluation all") {
   for (const EvalMode mode : {EvalMode::kFull, EvalMode::kStreamed})
-    evaluate(small_experiment(mode), Colours(), [&](const EvalRecord&, LiveFullModel& full) {
+    evaluate(small_experiment(mode), Colors(), [&](const EvalRecord&, LiveFullModel& full) {
       bool held = true;
       try {
         full.parameter("blocks.0.mlp.0.weight");
@@ -91,7 +91,7 @@ TEST_CASE("a damaged image is no part of the mean, also where a batch has nothin
       spec.eval.batch_size = batch_size;
       const auto loss_without = [&](const std::set<int64_t>& damaged) {
         std::atomic<double> loss = 0;
-        evaluate(spec, Colours(damaged), [&](const EvalRecord& record, LiveFullModel&) {
+        evaluate(spec, Colors(damaged), [&](const EvalRecord& record, LiveFullModel&) {
           if (record.skipped_samples != static_cast<int64_t>(damaged.size()))
             throw std::runtime_error("how many were skipped");
           loss = record.loss;

@@ -88,14 +88,14 @@ void read_svhn_test(const fs::path& file) {
 
 std::vector<std::string> tar_seeds() {
   const std::string jpeg = flat_jpeg(32, 32, {200, 100, 50});
-  const std::string grey = flat_jpeg(32, 32, {77});
-  return {TarWriter().add("a.jpg", jpeg).add("a.cls", "7\n").add("b.cls", "0").add("b.jpg", grey).finish(),
-          TarWriter().add("dir/", "", '5').add("3/a.jpg", grey).add("9/b.jpeg", jpeg).finish(),
+  const std::string gray = flat_jpeg(32, 32, {77});
+  return {TarWriter().add("a.jpg", jpeg).add("a.cls", "7\n").add("b.cls", "0").add("b.jpg", gray).finish(),
+          TarWriter().add("dir/", "", '5').add("3/a.jpg", gray).add("9/b.jpeg", jpeg).finish(),
           TarWriter()
               .add("PaxHeader", "19 path=5/long.jpg\n", 'x')
               .add("short", jpeg)
               .add("././@LongLink", std::string("4/") + std::string(120, 'n') + ".jpg", 'L')
-              .add("cut", grey)
+              .add("cut", gray)
               .finish()};
 }
 

@@ -135,16 +135,16 @@ void read_jpeg(const fs::path& path) {
 constexpr int64_t kClasses = 10;
 
 std::vector<std::string> shard_seeds() {
-  const std::string colour = smooth_jpeg(12, 10, 3, {.across = 2, .down = 2});
-  const std::string grey = smooth_jpeg(9, 30, 1);
+  const std::string color = smooth_jpeg(12, 10, 3, {.across = 2, .down = 2});
+  const std::string gray = smooth_jpeg(9, 30, 1);
   const std::string progressive = smooth_jpeg(20, 11, 3, {.progressive = true});
-  return {TarWriter().add("a.jpg", colour).add("a.cls", "7\n").add("b.cls", "0").add("b.jpg", grey).finish(),
-          TarWriter().add("dir/", "", '5').add("3/a.jpg", progressive).add("9/b.JPEG", colour).finish(),
+  return {TarWriter().add("a.jpg", color).add("a.cls", "7\n").add("b.cls", "0").add("b.jpg", gray).finish(),
+          TarWriter().add("dir/", "", '5').add("3/a.jpg", progressive).add("9/b.JPEG", color).finish(),
           TarWriter()
               .add("PaxHeader", "19 path=5/long.jpg\n", 'x')
-              .add("short", grey)
+              .add("short", gray)
               .add("././@LongLink", std::string("4/") + std::string(120, 'n') + ".jpg", 'L')
-              .add("cut", colour)
+              .add("cut", color)
               .finish()};
 }
 

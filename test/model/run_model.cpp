@@ -70,7 +70,7 @@ class CutTensors : public TensorSource {
       const at::ScalarType type = scalar_type(element_type(parameter, precision));
       add(parameter, read(file, parameter.name).to(type), /*is_trained=*/true);
     }
-    // Statistics have the type of the normalisation's parameters and divide as they do.
+    // Statistics have the type of the normalization's parameters and divide as they do.
     for (const BufferLayout& buffer : plan.layout.buffers) {
       const ParameterLayout alike{.name = buffer.name,
                                   .shape = buffer.shape,

@@ -1,4 +1,4 @@
-// Initialisation and the models' states. Their forward and backward passes are compared with PyTorch's in
+// Initialization and the models' states. Their forward and backward passes are compared with PyTorch's in
 // test/cli.
 
 #include <torch/torch.h>
@@ -56,7 +56,7 @@ std::unique_ptr<Model> bound_model(const ModelSpec& spec, const ModelLayout& lay
   return model;
 }
 
-TEST_CASE("parameters are drawn as torchvision initialises them") {
+TEST_CASE("parameters are drawn as torchvision initializes them") {
   ModelSpec spec{.kind = ResNetSpec{.width = 32}};
   resolve_model(spec);
   const ModelLayout layout = layout_of(spec, kTokens);

@@ -17,7 +17,7 @@ struct SvgPoint {
 
 struct SvgShape {
   std::vector<SvgPoint> points;
-  std::string colour;
+  std::string color;
   std::string dashes = {};
 };
 

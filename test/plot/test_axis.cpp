@@ -91,12 +91,12 @@ TEST_CASE("extents leave out what an axis cannot show", "[plot]") {
   CHECK(extent_of({3, NAN, -1, infinity}, true)->low == 3);
 }
 
-TEST_CASE("42 series differ by colour and dashes", "[plot]") {
+TEST_CASE("42 series differ by color and dashes", "[plot]") {
   for (size_t a = 0; a < 42; ++a)
     for (size_t b = 0; b < a; ++b) {
       const SeriesStyle one = style_of(a), other = style_of(b);
-      CHECK_FALSE((one.colour == other.colour && one.dashes == other.dashes));
-      CHECK_FALSE((one.colour == other.colour && one.marker == other.marker));
+      CHECK_FALSE((one.color == other.color && one.dashes == other.dashes));
+      CHECK_FALSE((one.color == other.color && one.marker == other.marker));
     }
 }
 

@@ -15,11 +15,11 @@ using namespace sdp;
 
 namespace {
 
-const std::string kFirstColour = "#0072b2";
-const std::string kSecondColour = "#d55e00";
+const std::string kFirstColor = "#0072b2";
+const std::string kSecondColor = "#d55e00";
 
-std::vector<SvgShape> of_colour(std::vector<SvgShape> shapes, const std::string& colour) {
-  std::erase_if(shapes, [&](const SvgShape& shape) { return shape.colour != colour; });
+std::vector<SvgShape> of_color(std::vector<SvgShape> shapes, const std::string& color) {
+  std::erase_if(shapes, [&](const SvgShape& shape) { return shape.color != color; });
   return shapes;
 }
 
@@ -39,7 +39,7 @@ class Mapping {
   Mapping(const std::string& svg, bool is_x, bool is_log) : is_log_(is_log) {
     for (const SvgText& text : svg_texts(svg)) {
       const std::optional<double> value = number_of(text.text);
-      // Numbers of the x axis are centred, those of the y axis end at it.
+      // Numbers of the x axis are centered, those of the y axis end at it.
       if (!value || text.anchor != (is_x ? "middle" : "end")) continue;
       ticks_.push_back({is_log ? std::log(*value) : *value, is_x ? text.at.x : text.at.y - 0.36 * 12});
     }
@@ -88,10 +88,10 @@ TEST_CASE("values lie where the labels of the axes say", "[plot]") {
   }
   const std::string svg = to_svg(figure);
   const Mapping x_of(svg, true, is_log), y_of(svg, false, is_log);
-  const std::vector<std::string> colours = {kFirstColour, kSecondColour};
+  const std::vector<std::string> colors = {kFirstColor, kSecondColor};
   for (size_t s = 0; s < 2; ++s) {
     const Series& series = figure.series[s];
-    const std::vector<SvgShape> lines = of_colour(svg_lines(svg), colours[s]);
+    const std::vector<SvgShape> lines = of_color(svg_lines(svg), colors[s]);
     REQUIRE(lines.size() == 2);  // and the sample in the legend
     REQUIRE(lines[0].points.size() == series.x.size());
     CHECK(lines[0].dashes.empty() == (s == 0));
@@ -110,7 +110,7 @@ TEST_CASE("the legend is beside or below the plot, never on it", "[plot]") {
   const std::string svg = to_svg(figure);
   double right = 0, bottom = 0;
   for (const SvgShape& line : svg_lines(svg)) {
-    if (line.colour != "#e2e2e2") continue;
+    if (line.color != "#e2e2e2") continue;
     for (const SvgPoint& point : line.points) {
       right = std::max(right, point.x);
       bottom = std::max(bottom, point.y);
@@ -129,11 +129,11 @@ TEST_CASE("gaps, single points and values that cannot be shown", "[plot]") {
   figure.series = {{.name = "", .x = {1, 2, 3, 4, 5, 6, 7, 8}, .y = {1, 2, NAN, 3, HUGE_VAL, 4, 5, -1}}};
   figure.log_y = true;
   const std::string svg = to_svg(figure);
-  const std::vector<SvgShape> lines = of_colour(svg_lines(svg), kFirstColour);
+  const std::vector<SvgShape> lines = of_color(svg_lines(svg), kFirstColor);
   REQUIRE(lines.size() == 2);
   CHECK(lines[0].points.size() == 2);
   CHECK(lines[1].points.size() == 2);
-  CHECK(of_colour(svg_polygons(svg), kFirstColour).size() == 1);  // the point at x = 4
+  CHECK(of_color(svg_polygons(svg), kFirstColor).size() == 1);  // the point at x = 4
   CHECK(svg.find("nan") == std::string::npos);
   CHECK(svg.find("inf") == std::string::npos);
 }
@@ -143,7 +143,7 @@ TEST_CASE("constant values and a single point are drawn in the middle", "[plot]"
   Figure figure;
   figure.series = {{.name = "", .x = {10, 20}, .y = {y, y}}};
   const std::string line_svg = to_svg(figure);
-  const std::vector<SvgShape> lines = of_colour(svg_lines(line_svg), kFirstColour);
+  const std::vector<SvgShape> lines = of_color(svg_lines(line_svg), kFirstColor);
   REQUIRE(lines.size() == 1);
   CHECK(lines[0].points[0].y == lines[0].points[1].y);
   CHECK(lines[0].points[0].y == Approx(16 + 370 / 2.0));
@@ -167,13 +167,13 @@ TEST_CASE("bands and error bars are a standard deviation high on both sides", "[
                    {.name = "", .x = {5}, .y = {3}, .y_error = {1}, .has_line = false}};
   const std::string svg = to_svg(figure);
   const Mapping y_of(svg, false, false);
-  const std::vector<SvgShape> bands = of_colour(svg_polygons(svg), kFirstColour);
+  const std::vector<SvgShape> bands = of_color(svg_polygons(svg), kFirstColor);
   REQUIRE(bands.size() == 1);
   REQUIRE(bands[0].points.size() == 4);
   const std::vector<double> corners = {2.5, 4, 4, 1.5};
   for (size_t i = 0; i < 4; ++i)
     CHECK(bands[0].points[i].y == Approx(y_of(corners[i])).margin(0.02));
-  const std::vector<SvgShape> bar = of_colour(svg_lines(svg), kSecondColour);
+  const std::vector<SvgShape> bar = of_color(svg_lines(svg), kSecondColor);
   REQUIRE(bar.size() == 3);  // and its caps
   CHECK(bar[0].points[0].y == Approx(y_of(4)).margin(0.02));
   CHECK(bar[0].points[1].y == Approx(y_of(2)).margin(0.02));
@@ -191,7 +191,7 @@ TEST_CASE("names on the x axis are upright, and what is special in XML is escape
     if (text.upright && text.text != "cosine") names.push_back(text);
   REQUIRE(names.size() == 3);
   CHECK(names[2].text == "fc &amp; more");
-  const std::vector<SvgShape> lines = of_colour(svg_lines(svg), kFirstColour);
+  const std::vector<SvgShape> lines = of_color(svg_lines(svg), kFirstColor);
   for (size_t i = 0; i < 3; ++i)
     CHECK(names[i].at.x - 0.36 * 12 == Approx(lines[0].points[i].x).margin(0.02));
 }

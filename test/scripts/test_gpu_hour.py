@@ -122,14 +122,14 @@ def test_losses_are_compared_by_the_largest_relative_difference():
 
 
 def test_images_come_back_in_order_with_their_labels(tmp_path):
-    """Of one colour each, which JPEG keeps but for rounding; the last sheet is not full."""
+    """Of one color each, which JPEG keeps but for rounding; the last sheet is not full."""
     rng = np.random.default_rng(0)
     written = {}
     for name in images.FILES:
         count = 230
         labels = rng.integers(0, 10, (count, 1), dtype=np.uint8)
-        colours = np.repeat(rng.integers(0, 256, (count, 1), dtype=np.uint8), 3072, axis=1)
-        written[name] = np.concatenate([labels, colours], axis=1)
+        colors = np.repeat(rng.integers(0, 256, (count, 1), dtype=np.uint8), 3072, axis=1)
+        written[name] = np.concatenate([labels, colors], axis=1)
         (tmp_path / name).write_bytes(written[name].tobytes())
     images.pack_images(tmp_path, tmp_path / "images.zip", quality=95)
     folder = images.unpack_images(tmp_path / "images.zip", tmp_path / "back")

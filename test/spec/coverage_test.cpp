@@ -41,7 +41,7 @@ TEST_CASE("a decimal may be 1e-6 off") {
   CHECK(contains(owners_error("0.667", 3), "2/3"));
 }
 
-TEST_CASE("a coverage without a whole number of owners names its neighbours") {
+TEST_CASE("a coverage without a whole number of owners names its neighbors") {
   CHECK(contains(owners_error("0.4", 8), "the nearest with 8 workers: 3/8, 4/8"));
   CHECK(contains(owners_error("4/8", 5), "the nearest with 5 workers: 2/5, 3/5"));
   CHECK(contains(owners_error("1/9", 8), "workers: 1/8"));

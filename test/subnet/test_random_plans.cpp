@@ -263,7 +263,7 @@ double largest_eigenvalue(const std::vector<double>& matrix, int size) {
   return quotient;
 }
 
-/// lambda2 >= (tr K - l1) / ((n - 1) l1) and, normalised by degree, >= (n - p) / (p (n - 1)) over the workers
+/// lambda2 >= (tr K - l1) / ((n - 1) l1) and, normalized by degree, >= (n - p) / (p (n - 1)) over the workers
 /// that own something.
 bool respects_bounds(const SubnetPlan& plan) {
   const int n = plan.workers;

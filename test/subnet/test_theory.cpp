@@ -162,16 +162,16 @@ TEST_CASE("the deviation over all units is bounded by the spectral gap, and the 
   }
 }
 
-/// Minimises sum_u h_u/2 mean_k (x_u - c_ku)^2 by steps along ghat with noisy gradients.
+/// Minimizes sum_u h_u/2 mean_k (x_u - c_ku)^2 by steps along ghat with noisy gradients.
 struct ConvexProblem {
   std::vector<double> curvatures;            ///< h, by group
-  std::vector<std::vector<double>> centres;  ///< c, by group and worker
+  std::vector<std::vector<double>> centers;  ///< c, by group and worker
   double noise = 0;                          ///< standard deviation of a worker's gradient
 
   /// (x_u - x*_u)^2 summed over groups after each step, from x* + 1.
   std::vector<double> run(int owners, double lr, int steps, bool new_masks, std::mt19937& random) const {
-    const auto workers = static_cast<int>(centres.front().size());
-    const auto groups = static_cast<int>(centres.size());
+    const auto workers = static_cast<int>(centers.front().size());
+    const auto groups = static_cast<int>(centers.size());
     std::vector<double> errors(groups, 1);
     std::vector<double> squares;
     std::vector<OwnerSet> sets = assign_random(equal_groups_problem(workers, owners, groups, random()));
@@ -182,7 +182,7 @@ struct ConvexProblem {
         std::vector<double> gradients = draw_normal(random, workers);
         for (int k = 0; k < workers; ++k)
           gradients[k] =
-              noise * gradients[k] + curvatures[u] * (errors[u] + mean_of(centres[u]) - centres[u][k]);
+              noise * gradients[k] + curvatures[u] * (errors[u] + mean_of(centers[u]) - centers[u][k]);
         errors[u] -= lr * mean_over(sets[u], gradients);
         square += errors[u] * errors[u];
       }
@@ -196,9 +196,9 @@ struct ConvexProblem {
   /// in proportion to lr and to the estimate's variance (Bottou, Curtis and Nocedal 2018, theorem 4.6).
   std::vector<double> expected(int owners, double lr, int steps, bool new_masks) const {
     std::vector<double> squares(steps, 0);
-    for (size_t u = 0; u < centres.size(); ++u) {
+    for (size_t u = 0; u < centers.size(); ++u) {
       double variance = noise * noise / owners;
-      if (new_masks) variance += curvatures[u] * curvatures[u] * variance_of_estimate(centres[u], owners);
+      if (new_masks) variance += curvatures[u] * curvatures[u] * variance_of_estimate(centers[u], owners);
       double square = 1;
       for (int step = 0; step < steps; ++step) {
         square = std::pow(1 - lr * curvatures[u], 2) * square + lr * lr * variance;
@@ -219,9 +219,9 @@ TEST_CASE("on a convex problem SGD converges at the rate that the estimate's var
   const bool new_masks = GENERATE(false, true);
   const int owners = GENERATE(2, 4, 8);
   std::mt19937 random(3);
-  ConvexProblem problem{.curvatures = {0.1, 0.5, 1, 2}, .centres = {}, .noise = 0.5};
+  ConvexProblem problem{.curvatures = {0.1, 0.5, 1, 2}, .centers = {}, .noise = 0.5};
   for (size_t u = 0; u < problem.curvatures.size(); ++u)
-    problem.centres.push_back(new_masks ? draw_normal(random, kWorkers) : std::vector<double>(kWorkers, 0));
+    problem.centers.push_back(new_masks ? draw_normal(random, kWorkers) : std::vector<double>(kWorkers, 0));
 
   std::vector<double> sums(kSteps);
   std::vector<double> sums_of_squares(kSteps);

@@ -20,7 +20,7 @@ struct Crop {
 };
 
 /// torchvision.transforms.RandomResizedCrop: area 0.08..1 of the image, ratio of width to height 3/4..4/3,
-/// uniform in its logarithm. If ten tries do not fit into the image, the largest centred box with an allowed
+/// uniform in its logarithm. If ten tries do not fit into the image, the largest centered box with an allowed
 /// ratio. A function of (seed, position) and the image's size only; `position` is the sample's position in
 /// the training order (sampler.h).
 Box random_resized_crop(int64_t width, int64_t height, uint64_t seed, int64_t position);

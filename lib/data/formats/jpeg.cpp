@@ -20,13 +20,13 @@ namespace sdp {
 
 namespace {
 
-// Columns beside the box that the upsampling of colours reads, and one more.
+// Columns beside the box that the upsampling of colors reads, and one more.
 constexpr int64_t kMargin = 4;
 // Several times the size of camera images. Protects against a damaged header that requests all memory.
 constexpr int64_t kMostPixels = int64_t{1} << 28;
 
 /// libjpeg's default handlers call exit() and print to stderr. These handlers jump back, and treat a warning
-/// as an error, because libjpeg fills missing data with grey and only warns.
+/// as an error, because libjpeg fills missing data with gray and only warns.
 struct ErrorManager {
   jpeg_error_mgr base;  // first member, so that it has the address of the whole object
   std::jmp_buf on_error;
@@ -107,15 +107,15 @@ struct JpegImage::Decoder {
 
   bool is_cmyk() const { return info.num_components == 4; }
 
-  /// 4:4:4, 4:2:2, 4:4:0 or 4:2:0: one colour sample per block of luma (and black) samples. For other
+  /// 4:4:4, 4:2:2, 4:4:0 or 4:2:0: one color sample per block of luma (and black) samples. For other
   /// samplings, libjpeg-turbo 2.1 gives wrong pixels when it crops and scales at once.
   bool has_usual_sampling() const {
     if (info.max_h_samp_factor > 2 || info.max_v_samp_factor > 2) return false;
     const std::span components(info.comp_info, static_cast<size_t>(info.num_components));
     return std::all_of(components.begin(), components.end(), [&](const jpeg_component_info& component) {
-      const bool is_colour = component.component_index == 1 || component.component_index == 2;
-      return component.h_samp_factor == (is_colour ? 1 : info.max_h_samp_factor) &&
-             component.v_samp_factor == (is_colour ? 1 : info.max_v_samp_factor);
+      const bool is_color = component.component_index == 1 || component.component_index == 2;
+      return component.h_samp_factor == (is_color ? 1 : info.max_h_samp_factor) &&
+             component.v_samp_factor == (is_color ? 1 : info.max_v_samp_factor);
     });
   }
 
@@ -182,8 +182,8 @@ JpegImage::JpegImage(std::span<const uint8_t> file) : decoder_(std::make_unique<
   decoder_->require(decoder_->read_header(file));
   const int components = decoder_->info.num_components;
   if (components != 1 && components != 3 && components != 4)
-    throw DataError(fmt::format("the image has {} colour components, expected grey (1), RGB (3) or CMYK (4)",
-                                components));
+    throw DataError(
+        fmt::format("the image has {} color components, expected gray (1), RGB (3) or CMYK (4)", components));
   if (width() * height() > kMostPixels)
     throw DataError(
         fmt::format("the image is {} x {} pixels, expected at most {} in all. Scale it down or remove it",

@@ -1,12 +1,12 @@
 #pragma once
 
-// Decodes JPEG files to RGB pixels with libjpeg-turbo. Grey is repeated in all channels; CMYK and YCCK are
+// Decodes JPEG files to RGB pixels with libjpeg-turbo. Gray is repeated in all channels; CMYK and YCCK are
 // converted like Pillow's convert("RGB") (values stored inverted, Adobe's convention). The EXIF orientation
 // is ignored, as in torchvision.
 //
 // Errors are DataErrors with only the reason: the caller adds the file. A warning of libjpeg is an error if
 // pixels are missing or damaged. It is accepted if the pixels are intact (bytes between two markers, an
-// unknown revision of JFIF or of Adobe's marker, a damaged colour profile).
+// unknown revision of JFIF or of Adobe's marker, a damaged color profile).
 
 #include <cstddef>
 #include <cstdint>

@@ -33,7 +33,7 @@ CropFlip draw_crop_flip(std::span<const Augmentation> steps, uint64_t seed, int6
 ImageTransform::ImageTransform(ImageShape shape, const Normalization& normalization) : shape_(shape) {
   const auto channels = static_cast<size_t>(shape.channels);
   if (normalization.mean.size() != channels || normalization.stddev.size() != channels)
-    throw std::logic_error("ImageTransform: normalisation and image differ in channels");
+    throw std::logic_error("ImageTransform: normalization and image differ in channels");
   value_of_.resize(channels);
   for (size_t channel = 0; channel < channels; ++channel)
     for (size_t pixel = 0; pixel < 256; ++pixel)

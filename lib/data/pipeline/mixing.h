@@ -26,7 +26,7 @@ struct Mixing {
 
 /// The choices for the batch whose first sample is at `position` of the training order, a function of (seed,
 /// position) only; std::nullopt if both are off. The share is drawn from Beta(alpha, alpha). In CutMix, the
-/// box has the share 1 - lambda of the image's area around a uniformly drawn centre and is cropped at the
+/// box has the share 1 - lambda of the image's area around a uniformly drawn center and is cropped at the
 /// border; the share is the area outside of the box.
 std::optional<Mixing> draw_mixing(const ImageAugmentation& augmentation, ImageShape shape, uint64_t seed,
                                   int64_t position);

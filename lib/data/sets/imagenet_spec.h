@@ -32,7 +32,7 @@ struct ImageNetSpec {
     field("index_dir", &ImageNetSpec::index_dir, "folder for the saved list of files; unset: `path`",
           OnResume::kFree, InReport::kNotCompared);
     field("eval_resize", &ImageNetSpec::eval_resize,
-          "shorter side before the centre crop in evaluation; unset: 8/7 of model.image_size",
+          "shorter side before the center crop in evaluation; unset: 8/7 of model.image_size",
           OnResume::kRestOfRun, InReport::kCompared, in_range(1, 2 * kMostImageSize), "pixels");
     field("scaled_decoding", &ImageNetSpec::scaled_decoding,
           "decode JPEGs at a fraction of their size if the crop is larger than needed", OnResume::kRestOfRun,
