@@ -321,7 +321,7 @@ REFUSALS = {
     "no batch": (["--config", "CONFIG", "--batches", "0"], 2, "--batches 0: expected at least 1"),
     "empty batch": (["--config", "CONFIG", "--batch-size", "0"], 2, "--batch-size 0: expected at least 1"),
     "no run": (["--run", "EMPTY"], 2, "expected the folder of a run"),
-    "another run": (["--run", "RUN", "--set", "subnetwork.coverage=1"], 2, "a finished run is what it is"),
+    "another run": (["--run", "RUN", "--set", "subnetwork.coverage=1"], 2, "subnetwork.coverage=1: .*expected a key of eval"),
     "a file for a folder": (["--config", "CONFIG", "--out", "CONFIG"], 2, "--out .*Expected a folder"),
 }
 

@@ -229,4 +229,4 @@ def test_ranks_of_a_launcher_are_refused(tmp_path, data):
     config = write_sweep(tmp_path, data, **SEEDS)
     env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     message = harness.run("sweep", "--config", config, env=env, expect=2).stderr
-    assert "torchrun" in message and "Call it alone" in message
+    assert "torchrun" in message and "without srun, mpirun or torchrun" in message
