@@ -1,4 +1,4 @@
-"""sdp-train doctor, whose findings become rows and whose rates become the profile that plans read."""
+"""Runs sdp-train doctor. Its checks become rows, its rates the profile that plans read."""
 
 import json
 
@@ -13,7 +13,7 @@ def examine(context: Context) -> list[Row]:
     text = log.read_text(errors="replace")
     if "\n{" not in text:
         raise RuntimeError(f"exit code {code}: {last_line(text)}")
-    # SKIP is no verdict, and its reason is told.
+    # SKIP is not a verdict; the row shows its reason.
     rows = [Row(check["check"], " ".join((check["detail"], check["advice"])).strip(), check["status"].replace("SKIP", ""))
             for check in json.loads(text[text.index("\n{"):])["checks"]]
     return rows + ([Row("exit code", str(code), "FAIL")] if code not in (0, 1) else [])

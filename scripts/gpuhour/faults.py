@@ -1,4 +1,4 @@
-"""Stops and faults of a run of two processes: exit codes, who is blamed, and seconds until the others know."""
+"""Stops and faults in a run of two processes: exit codes, which rank is named, and the time until the other rank ends."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from gpuhour.runs import Ranks, lines_of, write_spec
 
 PEER_LOST, PREEMPTED = 4, 75
 LONG, SHORT = 1_000_000, 40
-TIMEOUT_S = 10  # of an exchange, where a process hangs
+TIMEOUT_S = 10  # of an exchange when a process hangs
 WITHIN_S = 30
 
 
@@ -45,7 +45,7 @@ def blamed(ranks: Ranks, reporter: int, lost: int) -> bool:
 
 
 def outcome(name: str, ranks: Ranks, backend: str, act) -> Row:
-    """`act` harms rank 1; rank 0 must end with 4 and name it."""
+    """`act` disturbs rank 1; rank 0 must exit with 4 and name it."""
     began = time.monotonic()
     act()
     try:
@@ -78,10 +78,10 @@ def hanging(context: Context) -> list[Row]:
 
 
 def out_of_memory(context: Context) -> list[Row]:
-    """Rank 1 may take little memory: it says so itself, and rank 0 blames it."""
+    """Rank 1 may use little memory: it must report the cause, and rank 0 must name rank 1."""
     rows = []
     for backend in backends(context):
-        def limited():  # enough to load the libraries and to start threads, not to train
+        def limited():  # enough to load the libraries and start threads, but not to train
             resource.setrlimit(resource.RLIMIT_DATA, (1200 << 20, 1200 << 20))
 
         environment = lambda rank: {"PYTORCH_ALLOC_CONF": "per_process_memory_fraction:0.0001"} if rank == 1 else {}
@@ -96,13 +96,13 @@ def out_of_memory(context: Context) -> list[Row]:
         own = "memory" in ranks.text(1).lower() or "alloc" in ranks.text(1).lower()
         good = codes[0] == PEER_LOST and codes[1] not in (0, PEER_LOST) and own and blamed(ranks, 0, 1)
         rows.append(judged(f"out of memory on rank 1, {backend}",
-                           f"exit codes {codes} after {time.monotonic() - began:.1f} s, its cause {'' if own else 'not '}told",
+                           f"exit codes {codes} after {time.monotonic() - began:.1f} s, cause {'' if own else 'not '}reported",
                            good))
     return rows
 
 
 def weights_of(run_dir: pathlib.Path) -> str:
-    """One hash of the newest checkpoint's weights and optimizer state."""
+    """A single hash of the newest checkpoint's weights and optimizer state."""
     folder = run_dir / "checkpoints" / (run_dir / "latest").read_text().strip()
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):
@@ -111,7 +111,7 @@ def weights_of(run_dir: pathlib.Path) -> str:
 
 
 def resumed(context: Context) -> list[Row]:
-    """SIGTERM in training, then --resume: the bits of a run that nobody stopped, with train.deterministic."""
+    """SIGTERM in training, then --resume: the same bits as an uninterrupted run, with train.deterministic."""
     rows = []
     for backend in backends(context):
         straight, straight_dir = started(context, "straight", backend, SHORT)
@@ -129,12 +129,12 @@ def resumed(context: Context) -> list[Row]:
         codes += again.wait()
         same = codes == [0] * 4 and weights_of(straight_dir) == weights_of(run_dir)
         rows.append(judged(f"resumed from step {step} of {SHORT}, {backend}",
-                           "the same bits" if same else f"exit codes {codes}, other weights", same))
+                           "the same bits" if same else f"exit codes {codes}, different weights", same))
     return rows
 
 
 def streamed(context: Context) -> list[Row]:
-    """The assembled model evaluated whole and branch by branch; the run is the one that was resumed."""
+    """Evaluates the assembled model as a whole and branch by branch, from the run of `resumed`."""
     run_dir = context.scratch("faults") / f"straight-{backends(context)[0]}"
     losses = []
     for mode in ("full", "streamed"):

@@ -1,5 +1,5 @@
-"""CIFAR-10 in a file that can be carried: its images in one order, 8 x 25 of them to a JPEG, and their labels. 32 is a
-multiple of JPEG's blocks of 16, so that no image leaves a trace in its neighbor. Needs Pillow."""
+"""CIFAR-10 in a small file: the images in order, 8 x 25 in each JPEG, and their labels. 32 is a
+multiple of JPEG's blocks of 16 pixels, so images do not affect their neighbors. Needs Pillow."""
 
 import io
 import pathlib
@@ -29,7 +29,7 @@ def pack_images(folder: pathlib.Path, target: pathlib.Path, quality: int) -> Non
 
 
 def unpack_images(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """The official binary layout. A folder that is complete is left as it is."""
+    """Writes the official binary layout. A complete folder is left unchanged."""
     from PIL import Image
 
     if (folder / "complete").exists():

@@ -11,20 +11,20 @@ import time
 import traceback
 from collections.abc import Callable
 
-GRACE_S = 15  # from SIGTERM to SIGKILL: a run saves a checkpoint and ends
+GRACE_S = 15  # from SIGTERM to SIGKILL, for a run to save a checkpoint and end
 
 
 class OutOfTime(Exception):
-    """The job's limit, or what is left of the budget, is over."""
+    """The job's time limit, or the rest of the budget, is used up."""
 
 
 class Unfinished(Exception):
-    """The job stopped in good order and goes on at the next call."""
+    """The job stopped cleanly and continues at the next call."""
 
 
 @dataclasses.dataclass
 class Row:
-    """A line of the table. Verdict: "PASS", "FAIL", or "" of a number that nothing is asked of."""
+    """A line of the table. Verdict: "PASS", "FAIL", or "" for a number without a limit."""
 
     what: str
     value: str
@@ -42,7 +42,7 @@ class Job:
     estimate_s: float
     limit_s: float
     work: Callable[["Context"], list[Row]]
-    takes_what_is_left: bool = False  # begins with less than its estimate, and goes on at the next call
+    takes_what_is_left: bool = False  # starts even if less time than its estimate is left, and continues at the next call
 
     @property
     def key(self) -> str:
@@ -50,7 +50,7 @@ class Job:
 
 
 class Context:
-    """What a job needs: where things are, the device, and programs that end with the job."""
+    """Everything a job needs: folders, the device, and programs that end with the job."""
 
     def __init__(self, home: pathlib.Path, state: pathlib.Path, device: str, environment: dict[str, str]):
         self.home = home
@@ -68,7 +68,7 @@ class Context:
 
     @property
     def parallel_runs(self) -> int:
-        """Small runs at the same time where only their results matter."""
+        """Number of small runs at the same time when only their results matter."""
         return 6 if self.on_gpu else 1
 
     def scratch(self, name: str) -> pathlib.Path:
@@ -77,7 +77,7 @@ class Context:
         return folder
 
     def fresh(self, name: str) -> pathlib.Path:
-        """The same, empty: a job that was cut begins anew."""
+        """The same folder, emptied: an interrupted job starts over."""
         shutil.rmtree(self.state / "scratch" / name, ignore_errors=True)
         return self.scratch(name)
 
@@ -85,7 +85,7 @@ class Context:
         return self.deadline - time.monotonic()
 
     def start(self, command, *, log: pathlib.Path, env=None, limits=None) -> subprocess.Popen:
-        """Starts a program in a process group of its own; both outputs go to the log."""
+        """Starts a program in its own process group; both outputs go to the log."""
         with log.open("ab") as out:
             out.write(("$ " + " ".join(map(str, command)) + "\n").encode())
             out.flush()
@@ -97,14 +97,14 @@ class Context:
         return process
 
     def end_all(self) -> None:
-        """Nothing that was started outlives this."""
+        """Ends every program that was started."""
         for process in self.started:
             if process.poll() is None:
                 end_group(process)
         self.started.clear()
 
     def wait(self, process: subprocess.Popen, limit_s: float = float("inf")) -> int:
-        """Its exit code. At the job's deadline or the limit its whole group is ended and OutOfTime raised."""
+        """Returns its exit code. At the job's deadline or the limit, ends the whole group and raises OutOfTime."""
         try:
             return process.wait(max(0.1, min(limit_s, self.left_s() - GRACE_S)))
         except subprocess.TimeoutExpired:
@@ -112,7 +112,7 @@ class Context:
             raise OutOfTime(f"{process.args[0]} did not end in time") from None
 
     def run(self, command, *, log_name: str = "job", env=None, limits=None) -> str:
-        """Runs a program to its end and returns its output; another exit code than 0 is an error."""
+        """Runs a program to its end and returns its output; an exit code other than 0 is an error."""
         log = self.log / f"{log_name}.txt"
         begin = log.stat().st_size if log.exists() else 0
         code = self.wait(self.start(command, log=log, env=env, limits=limits))
@@ -143,7 +143,7 @@ def end_group(process: subprocess.Popen) -> None:
 
 
 class Ledger:
-    """What is known of each job, in a file that every change is written to."""
+    """The state of each job, in a file that is updated at every change."""
 
     def __init__(self, file: pathlib.Path):
         self.file = file
@@ -166,7 +166,7 @@ class Ledger:
 
 
 def run_job(job: Job, context: Context, ledger: Ledger, budget_end: float) -> str:
-    """The job's status after it: done, failed, too slow, or unfinished, which the budget's end leaves it."""
+    """Runs the job and returns its status: done, failed, too slow, or unfinished when the budget is used up."""
     began = time.monotonic()
     context.deadline = min(began + job.limit_s, budget_end)
     is_cut_by_budget = context.deadline == budget_end

@@ -1,5 +1,5 @@
-"""ResNet-18 of full width on all of CIFAR-10: eight workers on one device, DDP and B-SDP 4/8 at equal FLOPs. Longer than
-a call: a run that the budget stops saves a checkpoint, and the next call goes on from it."""
+"""ResNet-18 of full width on all of CIFAR-10: eight workers on one device, DDP and B-SDP 4/8 at equal FLOPs. The runs take longer than
+one call: a run that the budget stops saves a checkpoint, and the next call continues from it."""
 
 import json
 import pathlib
@@ -40,7 +40,7 @@ def train(context: Context, method: str, epochs: int) -> list[Row]:
     lines = lines_of(run_dir, "train")
     reached = f"step {lines[-1]['step']}, epoch {lines[-1]['epoch']:.2f}, loss {lines[-1]['loss']:.4f}" if lines else "no step"
     if code == PREEMPTED:
-        raise Unfinished(f"{method}: stopped at {reached}; goes on from its checkpoint")
+        raise Unfinished(f"{method}: stopped at {reached}; continues from its checkpoint at the next call")
     if code != 0:
         raise RuntimeError(f"{method}: exit code {code} at {reached}")
     evaluation = lines_of(run_dir, "eval")[-1]

@@ -1,4 +1,4 @@
-"""A folder that holds what a GPU machine needs and no more, laid out as the repository is."""
+"""Packs a folder with only what a GPU machine needs, in the layout of the repository."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def write_noise(folder: pathlib.Path) -> None:
         (images / name).write_bytes(b"".join(records))
     for name, count in (("noise_train_000000.bin", 1 << 18), ("noise_val_000000.bin", 1 << 14)):
         header = b"".join(n.to_bytes(4, "little") for n in (20240520, 1, count)).ljust(1024, b"\0")
-        # A pattern that a few steps learn something of, so that losses depend on the steps.
+        # A pattern that can be learned in a few steps, so that the losses depend on the steps.
         values = (noise.randrange(512) if noise.random() < 0.1 else i * 37 % 97 for i in range(count))
         (tokens / name).write_bytes(header + b"".join(value.to_bytes(2, "little") for value in values))
 

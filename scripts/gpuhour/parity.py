@@ -1,7 +1,7 @@
 """Small models in every regime on the device: losses against those recorded on a CPU.
 
 fp64 within 1e-9 after six steps and an evaluation, on one process and on two. bf16, whose rounding grows with every step,
-in the first four steps: within four times what the CPU's own bf16 differs from the fp64 losses, and at least 0.1 %."""
+in the first four steps: within four times the difference between the CPU's bf16 and fp64 losses, and at least 0.1 %."""
 
 import concurrent.futures
 import json
@@ -12,7 +12,7 @@ from gpuhour.runs import Ranks, largest_difference, losses_of, write_spec
 
 STEPS = 6
 FP64_TOLERANCE = 1e-9
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # of each of several small runs at a time
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # for small runs at the same time
 BF16_STEPS = 4
 BF16_LEAST_TOLERANCE = 1e-3
 
@@ -112,5 +112,5 @@ def jobs(device: str) -> list[Job]:
             name = f"{model} {precision} {processes} {backend}".strip()
             result.append(Job("parity", name, 25 if gpu else 30, 120 if gpu else 240,
                               lambda context, case=(model, precision, backend, processes): compare(context, *case)))
-    # One process first, of all models.
+    # All models with one process first.
     return sorted(result, key=lambda job: (" 2 " in job.name, "bf16" in job.name))

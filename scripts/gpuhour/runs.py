@@ -1,4 +1,4 @@
-"""Starts runs of sdp-train like a user or a launcher, and reads their results."""
+"""Starts runs of sdp-train as a user or a launcher does, and reads their results."""
 
 import json
 import os
@@ -12,7 +12,7 @@ RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTE
 
 
 def write_spec(folder: pathlib.Path, spec: dict) -> pathlib.Path:
-    """A spec as JSON, which is YAML."""
+    """Writes a spec as JSON, which is valid YAML."""
     path = folder / f"{spec['name']}.yaml"
     path.write_text(json.dumps(spec, indent=1) + "\n")
     return path
@@ -27,14 +27,14 @@ def lines_of(run_dir: pathlib.Path, kind: str) -> list[dict]:
         try:
             record = json.loads(line)
         except json.JSONDecodeError:
-            continue  # the line that is being written
+            continue  # a line that is still being written
         if record["kind"] == kind:
             records.append(record)
     return records
 
 
 def losses_of(run_dir: pathlib.Path) -> list[float]:
-    """Of every training step that was logged, then of the assembled model at the end."""
+    """Losses of the logged training steps, then of the assembled model at the end."""
     evaluations = lines_of(run_dir, "eval")
     return [line["loss"] for line in lines_of(run_dir, "train")] + [line["loss"] for line in evaluations[-1:]]
 
@@ -53,11 +53,11 @@ def free_port() -> int:
 
 
 class Ranks:
-    """Processes of one run, numbered as torchrun numbers them, each with a log of its own."""
+    """Processes of one run, numbered as by torchrun, each with its own log."""
 
     def __init__(self, context: Context, arguments, size: int, *, backend: str, label: str = "run",
                  env_of=None, limits_of=None):
-        """With NCCL on one device each process says that it is a host of its own, without which NCCL refuses."""
+        """With NCCL on one device each process claims to be a different host; otherwise NCCL refuses."""
         self.context = context
         self.logs = [context.log / f"{label}-rank-{rank}.txt" for rank in range(size)]
         port = str(free_port())
@@ -97,11 +97,11 @@ class Ranks:
                     raise RuntimeError(f"rank {rank} ended with {process.returncode} before it trained; see its log")
             if self.context.left_s() < 20:
                 self.end()
-                raise OutOfTime("the run did not get to training")
+                raise OutOfTime("the run did not start training in time")
             time.sleep(0.05)
 
 
 def without_rank_variables() -> dict[str, str]:
-    """This process's environment without what a launcher may have left in it."""
+    """This process's environment without the variables of launchers."""
     families = ("OMPI_", "PMI_", "PMIX_", "MPI_", "SLURM_", "TORCHELASTIC_")
     return {k: v for k, v in os.environ.items() if k not in RANK_VARIABLES and not k.startswith(families)}

@@ -1,4 +1,4 @@
-"""Steps of large models: memory and time against the plan's forecast, beside PyTorch's, and where a step's time goes."""
+"""Steps of large models: memory and time compared with the plan's forecast and with PyTorch, and where the time of a step is spent."""
 
 import collections
 import contextlib
@@ -13,9 +13,9 @@ from gpuhour.jobs import Context, Job, Row, judged
 
 MEMORY_WITHIN = (0.95, 1.05)
 GIB = 2**30
-WAYS = ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp", "zero1", "zero2")
+METHODS = ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp", "zero1", "zero2")
 
-# Of each model the files that name it, and the settings of a CPU, which is small.
+# For each model its configuration and settings; below, the small sizes for a CPU.
 MODELS = {
     "llama_1b": ("llama_1b_fineweb", ["train.accumulate_steps=1"]),
     "llama_134m": ("llama_134m_fineweb", ["train.accumulate_steps=1"]),
@@ -37,26 +37,26 @@ def settings_of(context: Context, model: str) -> list[str]:
     return [part for setting in [*settings, f"data.path={data}"] for part in ("--set", setting)]
 
 
-def config_of(context: Context, model: str, way: str) -> list:
+def config_of(context: Context, model: str, method: str) -> list:
     folder = context.home / "configs"
-    return ["--config", folder / f"{MODELS[model][0]}.yaml", folder / "regime" / f"{way}.yaml"]
+    return ["--config", folder / f"{MODELS[model][0]}.yaml", folder / "regime" / f"{method}.yaml"]
 
 
-def measured_step(context: Context, model: str, way: str) -> dict:
-    text = context.sdp("plan", *config_of(context, model, way), *settings_of(context, model), "--measure", "--json",
-                       log_name=f"{model}-{way}")
+def measured_step(context: Context, model: str, method: str) -> dict:
+    text = context.sdp("plan", *config_of(context, model, method), *settings_of(context, model), "--measure", "--json",
+                       log_name=f"{model}-{method}")
     return json.loads(text[text.index("{"):])
 
 
-def measure(context: Context, model: str, way: str) -> list[Row]:
-    measured = measured_step(context, model, way)
+def measure(context: Context, model: str, method: str) -> list[Row]:
+    measured = measured_step(context, model, method)
     have, planned = measured["measured_bytes"]["peak"], measured["predicted_bytes"]["peak"]
     ratio = planned / have
-    context.scratch("steps").joinpath(f"{model}-{way}.json").write_text(json.dumps(measured))
+    context.scratch("steps").joinpath(f"{model}-{method}.json").write_text(json.dumps(measured))
     return [
-        judged(f"{model} {way}: peak of one worker of 8", f"{have / GIB:.3f} GiB, planned {ratio:.3f} of it",
+        judged(f"{model} {method}: peak of one worker of 8", f"{have / GIB:.3f} GiB, planned {ratio:.3f} of it",
                MEMORY_WITHIN[0] <= ratio <= MEMORY_WITHIN[1]),
-        Row(f"{model} {way}: step of one worker",
+        Row(f"{model} {method}: step of one worker",
             f"{measured['step_ms']:.1f} ms, planned {measured['predicted_step_ms'] / measured['step_ms']:.2f} of it"),
     ]
 
@@ -87,7 +87,7 @@ def against_pytorch(context: Context, model: str, how: str) -> list[Row]:
 
 
 def union_us(intervals: list[tuple[float, float]]) -> float:
-    """The time that intervals (begin, end) cover together."""
+    """The length of the union of intervals (begin, end)."""
     covered, reached = 0.0, float("-inf")
     for begin, end in sorted(intervals):
         covered += max(0.0, end - max(begin, reached))
@@ -96,8 +96,8 @@ def union_us(intervals: list[tuple[float, float]]) -> float:
 
 
 def kernels_of(trace: pathlib.Path, on_gpu: bool) -> tuple[float, float, list[tuple[str, float]]]:
-    """Of a Chrome trace: its span and the time something ran, in us, and the largest kernels by time. On a CPU the
-    outermost operations are taken in the place of kernels."""
+    """From a Chrome trace: its span and busy time, in us, and the kernels with the most time. On a CPU the
+    outermost operations count as kernels."""
     wanted = {"kernel", "gpu_memcpy", "gpu_memset"} if on_gpu else {"cpu_op"}
     events = [event for event in json.loads(trace.read_text())["traceEvents"]
               if event.get("ph") == "X" and event.get("cat") in wanted]
@@ -116,7 +116,7 @@ def kernels_of(trace: pathlib.Path, on_gpu: bool) -> tuple[float, float, list[tu
 
 
 def wait_for_trace(context: Context, process: subprocess.Popen, trace: pathlib.Path) -> None:
-    """Until it is written; then the run is killed, as saving a large model would take longer than all before."""
+    """Waits until the trace is written, then kills the run: saving a large model would take longer than everything before."""
     while process.poll() is None and context.left_s() > 10:
         try:
             json.loads(trace.read_text())
@@ -132,7 +132,7 @@ def wait_for_trace(context: Context, process: subprocess.Popen, trace: pathlib.P
 
 
 def profile(context: Context, model: str) -> list[Row]:
-    """Two steps of two half-sized workers on one process, kernel by kernel."""
+    """Profiles two steps of two half-sized workers in one process by kernel."""
     folder = context.fresh(f"profile-{model}")
     settings = ["subnetwork.workers=2", "subnetwork.coverage=1/2", "train.max_steps=1000", "train.profile_steps=2",
                 "train.log_every_steps=1", "schedule.warmup_steps=0", "checkpoint.every_epochs=0", "eval.max_samples=4",
@@ -154,9 +154,9 @@ def jobs(device: str) -> list[Job]:
     result = []
     for model in MODELS:
         seconds = 30 if gpu and model == "llama_1b" else 14 if gpu else 12
-        for way in WAYS:
-            result.append(Job("steps", f"{model} {way}", seconds, 8 * seconds,
-                              lambda context, case=(model, way): measure(context, *case)))
+        for method in METHODS:
+            result.append(Job("steps", f"{model} {method}", seconds, 8 * seconds,
+                              lambda context, case=(model, method): measure(context, *case)))
         for how in ("eager", "compiled"):
             seconds = 60 if how == "compiled" else 25
             result.append(Job("steps", f"{model} pytorch {how}", seconds, (3 if gpu else 8) * seconds,

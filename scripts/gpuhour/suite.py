@@ -1,4 +1,4 @@
-"""The suite's tests that honour SDP_TEST_DEVICE, on the device. pack.py wrote down how ctest calls them."""
+"""Runs the tests that use SDP_TEST_DEVICE on the device. pack.py recorded how ctest calls them."""
 
 import importlib.util
 import json
@@ -13,7 +13,7 @@ def folder_of(context: Context) -> pathlib.Path:
 
 
 def tests_of(context: Context) -> list[dict]:
-    """Unpacked the first time."""
+    """Unpacks the tests at the first call."""
     listing = folder_of(context) / "tests.json"
     if not listing.exists():
         with tarfile.open(context.home / "pack" / "tests.tar.xz") as archive:
