@@ -4,7 +4,7 @@
 
 namespace sdp {
 
-/// Of the collectives.
+/// Backend of the collectives.
 enum class BackendKind { kAuto, kNccl, kGloo };
 SDP_ENUM_NAMES(BackendKind, {BackendKind::kAuto, "auto"}, {BackendKind::kNccl, "nccl"},
                {BackendKind::kGloo, "gloo"})

@@ -20,11 +20,11 @@ namespace {
 constexpr std::chrono::seconds kLeaveTimeout{10};
 constexpr std::chrono::milliseconds kLeaveTimeoutAfterError{500};
 constexpr std::chrono::milliseconds kLeavePoll{5};
-/// NCCL's abort may wait for a device that does not answer.
+/// Limits NCCL's abort, which may wait for a device that does not answer.
 constexpr std::chrono::seconds kAbortTimeout{10};
-/// For the watch to see who is lost, after a collective has failed.
+/// How long the watch may take to see which ranks are lost after a collective has failed.
 constexpr std::chrono::seconds kBlameTimeout{1};
-/// For the others to say where they are.
+/// How long the others may take to report where they are.
 constexpr std::chrono::seconds kWhereTimeout{2};
 
 /// The elements of a contiguous tensor as bytes, [bytes]: one path for every type.
@@ -58,21 +58,21 @@ void wait_for_all(c10d::Store& store, const std::string& counter, int size,
     std::this_thread::sleep_for(kLeavePoll);
 }
 
-/// Gives up at the time-out: this process ends, and what still runs with it.
+/// Gives up at the time-out: this process is about to end, which also ends the abort.
 void abort_within(const c10::intrusive_ptr<c10d::Backend>& backend, std::chrono::seconds timeout) {
   const auto aborted = std::make_shared<std::promise<void>>();
   std::thread([backend, aborted] {
     try {
       backend->abort();
     } catch (const std::exception&) {
-      // It has failed before, which is why it is aborted.
+      // The backend is aborted because it has failed; another error adds nothing.
     }
     aborted->set_value();
   }).detach();
   aborted->get_future().wait_for(timeout);
 }
 
-/// Holds a name while it exists.
+/// Sets `place` to a name during the scope.
 class Named {
  public:
   Named(std::atomic<const char*>& place, const char* name) : place_(place), outer_(place.exchange(name)) {}
@@ -101,7 +101,7 @@ Communicator::~Communicator() {
   try {
     leave();
   } catch (const std::exception&) {
-    // Nobody is left to tell: the work is done, or another error is already on its way.
+    // Nothing to report: the work is done, or another error is already being reported.
   }
 }
 
@@ -111,16 +111,16 @@ void Communicator::leave() {
   std::unique_ptr<PeerWatch>& watch = connection_->watch;
   const bool own_error = abandoned_ || std::uncaught_exceptions() > exceptions_at_start_;
   const bool clean = !failed_ && !own_error;
-  if (watch && !clean) watch->leave(Departure::kError);  // unless it has said that it lost a peer
-  // A connection that is closed while its peer still reads from it would be an error there.
+  if (watch && !clean) watch->leave(Departure::kError);  // no effect if it has reported a lost peer
+  // Closing a connection while its peer still reads from it would be an error on that peer.
   if (!failed_ && size() > 1) {
     store.add("finished", 1);
     wait_for_all(store, "finished", size(), clean ? kLeaveTimeout : kLeaveTimeoutAfterError);
   }
   if (watch && clean) watch->leave(Departure::kFinished);
   if (backend && is_stream_ordered()) clean ? backend->shutdown() : abort_within(backend, kAbortTimeout);
-  // ~ProcessGroupGloo waits for the exchanges under way, and gloo does not always notice that their peers are
-  // gone. This process ends soon, and its connections with it.
+  // ~ProcessGroupGloo waits for the exchanges in flight, and Gloo does not always notice that their peers are
+  // gone. Leak the backend instead: this process ends soon, which closes its connections.
   if (backend && !clean && connection_->is_process) backend.release();
   backend.reset();
   watch.reset();
@@ -212,14 +212,16 @@ Pending Communicator::all_to_all(const at::Tensor& recv, const at::Tensor& send,
   check_tensor(kName, send);
   check(recv.scalar_type() == send.scalar_type(), kName, "tensors of one type");
   const auto world = static_cast<size_t>(size());
-  check(recv_splits.size() == world && send_splits.size() == world, kName, "one split for each rank");
-  check(recv.dim() == 1 && recv.numel() == sum(recv_splits), kName, "recv of the sum of its splits");
-  check(send.dim() == 1 && send.numel() == sum(send_splits), kName, "send of the sum of its splits");
+  check(recv_splits.size() == world && send_splits.size() == world, kName, "one split per rank");
+  check(recv.dim() == 1 && recv.numel() == sum(recv_splits), kName,
+        "recv with the sum of its splits as size");
+  check(send.dim() == 1 && send.numel() == sum(send_splits), kName,
+        "send with the sum of its splits as size");
   const auto own = static_cast<size_t>(rank());
-  check(recv_splits[own] == send_splits[own], kName, "equal splits to and from the own rank");
+  check(recv_splits[own] == send_splits[own], kName, "equal send and receive splits for the own rank");
   const auto negative = [](int64_t count) { return count < 0; };
-  check(std::none_of(recv_splits.begin(), recv_splits.end(), negative), kName, "no negative split");
-  check(std::none_of(send_splits.begin(), send_splits.end(), negative), kName, "no negative split");
+  check(std::none_of(recv_splits.begin(), recv_splits.end(), negative), kName, "no negative splits");
+  check(std::none_of(send_splits.begin(), send_splits.end(), negative), kName, "no negative splits");
 
   const int64_t element_bytes = send.element_size();
   traffic_.all_to_all_bytes += (send.numel() - send_splits[own]) * element_bytes;
@@ -261,7 +263,7 @@ void Communicator::all_reduce_sum(const at::Tensor& tensor) {
 void Communicator::broadcast(const at::Tensor& tensor, int root) {
   constexpr const char* kName = "broadcast";
   check_tensor(kName, tensor);
-  check(root >= 0 && root < size(), kName, "a root in the world");
+  check(root >= 0 && root < size(), kName, "a root in 0..W-1");
   if (rank() == root) traffic_.broadcast_bytes += static_cast<int64_t>(tensor.nbytes()) * (size() - 1);
   if (!connection_->backend || tensor.numel() == 0) return;
   std::vector<at::Tensor> tensors = {bytes_of(tensor)};
@@ -276,7 +278,7 @@ void Communicator::all_gather(const at::Tensor& out, const at::Tensor& in) {
   check_tensor(kName, out);
   check_tensor(kName, in);
   check(out.scalar_type() == in.scalar_type(), kName, "tensors of one type");
-  check(out.dim() == 1 && in.dim() == 1 && out.numel() == size() * in.numel(), kName, "out [W k] and in [k]");
+  check(out.dim() == 1 && in.dim() == 1 && out.numel() == size() * in.numel(), kName, "out: [W k], in: [k]");
   traffic_.all_gather_bytes += static_cast<int64_t>(in.nbytes()) * (size() - 1);
   if (!connection_->backend) {
     out.copy_(in);
@@ -301,7 +303,7 @@ void Communicator::barrier() {
 
 at::Tensor Communicator::to_host(const at::Tensor& tensor) const {
   at::Tensor host = guarded("reading results", [&] { return tensor.cpu(); });
-  // What went wrong while the host waited.
+  // Reports failures that occurred while the host waited.
   guarded("reading results", [] {});
   return host;
 }

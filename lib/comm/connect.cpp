@@ -33,9 +33,9 @@ namespace {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 constexpr const char* kLoopback = "127.0.0.1";
-/// No longer than SLURM waits between the signal and the kill, and than others would wait anyway.
+/// At most the time that SLURM leaves between the signal and the kill, and that others would wait anyway.
 constexpr std::chrono::milliseconds kAnswerTimeout{10'000};
-/// c10d's own waits end first where they end at all, and say more.
+/// Lets c10d's time-outs, where it has any, expire first: their messages say more.
 constexpr std::chrono::seconds kSlack{2};
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const Store& store, int rank, int size,
@@ -55,11 +55,11 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const Store& store, int rank, int si
 c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int size, at::Device device,
                                             std::chrono::milliseconds timeout) {
   // "Clean up only": a failed communicator is aborted and the next call throws, instead of c10d's watchdog
-  // ending the process with SIGABRT. c10d offers no other way to say so than its environment variable.
+  // ending the process with SIGABRT. c10d offers this choice only through its environment variable.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", std::to_string(c10d::CleanUpOnly).c_str(), /*overwrite=*/0);
-  // A fault of the device is this process's own error, with its exit code, and not the watchdog's to rethrow.
+  // A device fault is an error of this process with its own exit code; the watchdog must not rethrow it.
   setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
-  // How long collectives take (Pending::duration_ms).
+  // Measures how long collectives take (Pending::duration_ms).
   setenv("TORCH_NCCL_ENABLE_TIMING", "1", /*overwrite=*/0);
   const c10::cuda::CUDAGuard guard(device);
   const auto options = c10d::ProcessGroupNCCL::Options::create();
@@ -80,25 +80,26 @@ DevicePlace place_of_device(at::Device device) {
 }
 #endif
 
-/// Ends this process, which has not noticed by itself that others were lost: it computes, writes, waits for a
-/// device that waits for them, or is in an exchange of Gloo's that does not see that its connection broke.
+/// Ends this process because it has not noticed that others were lost: it computes, writes, waits for a
+/// device that waits for the lost processes, or is in a Gloo exchange that does not notice its broken
+/// connection.
 [[noreturn]] void end_process(const Communicator::Connection& connection,
                               const std::vector<Departure>& departures) {
   if (connection.threw_loss) _exit(static_cast<int>(ExitCode::kPeerLost));
   const Loss loss = describe_loss(departures);
   write_line(
-      fmt::format("error: Rank {} lost {}{}. {} Nothing else noticed within {} s; this process ends now.",
+      fmt::format("error: Rank {} lost {}{}. {} No collective reported this within {} s; this process ends.",
                   connection.rank, loss.who, during(connection.phase, connection.operation), loss.why,
                   PeerWatch::kPatience.count()));
   _exit(static_cast<int>(ExitCode::kPeerLost));
 }
 
-/// Ends this process, which was asked to stop and cannot: others do not say how far they are.
+/// Ends this process, which was asked to stop but cannot, because others do not report how far they are.
 [[noreturn]] void end_unanswered(const Communicator::Connection& connection, const std::vector<int>& missing,
                                  std::chrono::milliseconds limit) {
   write_line(
-      fmt::format("error: Rank {} was asked to stop{}, but {} did not answer within {} s: stopped, or on a "
-                  "host that hangs. This process ends without a checkpoint; the last one stays.",
+      fmt::format("error: Rank {} was asked to stop{}, but {} did not answer within {} s (suspended, or the "
+                  "host hangs). This process ends without saving a checkpoint; the previous one is kept.",
                   connection.rank, during(connection.phase, connection.operation), list_ranks(missing),
                   limit.count() / 1000));
   _exit(static_cast<int>(ExitCode::kPeerLost));
@@ -115,8 +116,8 @@ PeerWatch::Events events_of_process(Communicator::Connection& connection, std::c
       .orphaned =
           [&connection] {
             write_line(
-                fmt::format("warning: Rank {}: the process that started this one has ended; all stop as "
-                            "after a signal",
+                fmt::format("warning: Rank {}: the process that started this one has ended; all ranks stop "
+                            "as if they had received a signal",
                             connection.rank));
           }};
 }
@@ -136,12 +137,12 @@ std::unique_ptr<PeerWatch> make_watch(Communicator::Connection& connection, cons
   return std::make_unique<PeerWatch>(*connection.store, std::move(options));
 }
 
-/// A connection that is being made by a thread of its own, as not all of c10d's waits end: one for an answer
-/// of who accepts a connection and stays silent does not.
+/// An attempt to connect in a separate thread. Not all waits of c10d end: if a program accepts the connection
+/// and never answers, c10d waits forever.
 struct Attempt {
   ConnectProgress progress;
   Socket done = Socket(eventfd(0, EFD_CLOEXEC));
-  std::mutex mutex;  ///< of what follows
+  std::mutex mutex;  ///< protects the following members
   std::unique_ptr<Communicator::Connection> connection;
   std::exception_ptr error;
 };
@@ -183,7 +184,7 @@ std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::De
   }
 }
 
-/// All ranks throw where they must not go on, and leave together: nobody counts as lost.
+/// If the processes must not continue, all ranks throw and leave together, so that none counts as lost.
 std::unique_ptr<Communicator> joined(std::unique_ptr<Communicator::Connection> connection) {
   const std::string refusal = connection->refusal;
   auto comm = std::make_unique<Communicator>(std::move(connection));
@@ -201,7 +202,7 @@ void wait_for(const Attempt& attempt, int stop_descriptor, Deadline deadline) {
     poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 60'000)));
     if (polled[0].revents != 0 || left <= 0) return;
     if (polled[1].revents == 0) continue;
-    // The watch tells the others; before there is one, nobody has met this process.
+    // The watch informs the others. Before the watch exists, no process has met this one.
     if (!attempt.progress.is_watched)
       end_before_training(static_cast<int>(ExitCode::kPreempted), /*says=*/true);
     polled[1].fd = -1;
@@ -245,8 +246,8 @@ std::unique_ptr<Communicator::Connection> connect_over(const Store& store, const
   connection->device = member.device;
   connection->is_process = member.is_process;
   connection->store = c10::make_intrusive<c10d::PrefixStore>("sdp", store);
-  // Before the backend: a process that is killed closes its descriptors in order, and is seen to end before
-  // the others' collectives fail.
+  // Create the watch before the backend: a killed process closes its descriptors in ascending order, so the
+  // others see that it has ended before their collectives fail.
   wait_for_next("the other processes' addresses and connections");
   if (member.size > 1 || member.stop_descriptor >= 0) connection->watch = make_watch(*connection, member);
   if (member.progress) member.progress->is_watched = connection->watch != nullptr;
@@ -257,7 +258,7 @@ std::unique_ptr<Communicator::Connection> connect_over(const Store& store, const
     wait_for_next("the other processes' devices");
     connection->refusal = refuse_shared_devices(
         gather_places(*connection->store, member.rank, member.size, place_of_device(member.device)));
-    wait_for_next("the connections of the collectives' backend");
+    wait_for_next("the connections of the NCCL backend");
     connection->backend = make_nccl(backend_store, member.rank, member.size, member.device, member.timeout);
 #else
     throw UsageError(
@@ -265,7 +266,7 @@ std::unique_ptr<Communicator::Connection> connect_over(const Store& store, const
         "train.backend to gloo.");
 #endif
   } else if (member.size > 1) {
-    wait_for_next("the connections of the collectives' backend");
+    wait_for_next("the connections of the Gloo backend");
     connection->backend =
         make_gloo(backend_store, member.rank, member.size, member.timeout, member.single_host);
   }
@@ -276,9 +277,8 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
   if (ranks.rank < 0 || ranks.rank >= ranks.world) throw std::logic_error("connect: rank outside the world");
   if (options.backend == BackendKind::kNccl && !device.is_cuda())
     throw UsageError(
-        "train.backend: nccl, but no CUDA device is visible, so that this process computes on the CPU. Make "
-        "a "
-        "GPU visible, or set gloo or auto.");
+        "train.backend is nccl, but no CUDA device is visible, so this process computes on the CPU. Make a "
+        "GPU visible, or set train.backend to gloo or auto.");
   ignore_sigpipe();
   if (ranks.world == 1) return joined(connect_now(ranks, device, options, /*progress=*/nullptr));
   const auto attempt = std::make_shared<Attempt>();
@@ -300,8 +300,8 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
   if (attempt->error) std::rethrow_exception(attempt->error);
   if (attempt->connection) return joined(std::move(attempt->connection));
   const Rendezvous rendezvous = {.ranks = ranks, .job = options.job, .timeout = options.timeout};
-  cannot_connect(rendezvous, fmt::format("it waits for {}. Where another program listens there, set "
-                                         "MASTER_PORT to a free port on every process",
+  cannot_connect(rendezvous, fmt::format("it was waiting for {}. If another program listens at this address, "
+                                         "set MASTER_PORT to a free port on every process",
                                          attempt->progress.waits_for.load()));
 }
 

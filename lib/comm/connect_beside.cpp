@@ -24,8 +24,8 @@ std::unique_ptr<Communicator> connect_beside(const Communicator& met, const Rank
     throw;
   } catch (const std::exception& error) {
     if (!may_come_from_peers(error, met.size())) throw;
-    throw PeerLostError(fmt::format("Rank {} could not connect its device to the others': {}", met.rank(),
-                                    readable_part(error)));
+    throw PeerLostError(fmt::format("Rank {} could not connect its device to the other ranks' devices: {}",
+                                    met.rank(), readable_part(error)));
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A second communicator of processes that have met already.
+// A second communicator for processes that are already connected.
 
 #include <chrono>
 #include <memory>
@@ -9,10 +9,11 @@
 
 namespace sdp {
 
-/// Joins the same ranks once more, on `device`, over the rendezvous of `met`, which must outlive the result.
-/// What fails in one of the two leaves the other as it is, so that the processes can still tell each other.
-/// Collective, at most once for each `met`. `ranks`: those that `met` was connected with. A rank whose others
-/// fail or leave gets a PeerLostError, as ever, but is not ended by the watch.
+/// Connects the same ranks a second time, on `device`, through the rendezvous of `met`, which must outlive
+/// the result. A failure in one of the two communicators does not affect the other, so the processes can
+/// still report failures to each other. Collective; call it at most once for each `met`, with the `ranks`
+/// that `met` was connected with. If other ranks fail or leave, this rank gets a PeerLostError as usual, but
+/// the watch does not end it.
 std::unique_ptr<Communicator> connect_beside(const Communicator& met, const Ranks& ranks, at::Device device,
                                              std::chrono::milliseconds timeout);
 

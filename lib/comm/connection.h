@@ -1,6 +1,6 @@
 #pragma once
 
-// How a Communicator comes to be. Internal to comm/.
+// The state behind a Communicator, and how it is created. Internal to comm/.
 
 #include <sys/types.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -20,34 +20,34 @@ struct Communicator::Connection {
   int rank = 0;
   int size = 1;
   at::Device device = at::kCPU;
-  c10::intrusive_ptr<c10d::Store> store;      ///< rendezvous; within the process for a world of one
+  c10::intrusive_ptr<c10d::Store> store;      ///< rendezvous; local to the process in a world of one
   c10::intrusive_ptr<c10d::Backend> backend;  ///< null for a world of one without NCCL
   bool is_stream_ordered = false;             ///< see Communicator
-  std::string refusal;                        ///< why the processes must not go on; all have the same
+  std::string refusal;                        ///< why the processes must not continue; the same on all ranks
   bool serves_store = false;                  ///< the store ends with this process
-  bool is_process = false;                    ///< ends with this process; a thread's does not
-  /// Read by the watch's thread too:
+  bool is_process = false;                    ///< the rank is a process, not a thread of a test
+  /// The watch's thread reads these too:
   std::atomic<const char*> phase = nullptr;      ///< see PhaseScope
-  std::atomic<const char*> operation = nullptr;  ///< of a collective that the host is in
-  std::atomic<int64_t> collectives = 0;          ///< begun
+  std::atomic<const char*> operation = nullptr;  ///< name of the collective that the host is in
+  std::atomic<int64_t> collectives = 0;          ///< number of collectives begun
   std::atomic<bool> threw_loss = false;          ///< a PeerLostError reports the loss
-  std::unique_ptr<PeerWatch> watch;              ///< null for a world of one that nobody asks to stop
+  std::unique_ptr<PeerWatch> watch;              ///< null for a world of one without a stop descriptor
 };
 
-/// "evaluation, all-reduce", of which either may be missing.
+/// "evaluation, all-reduce"; either part may be missing.
 std::string place_of(const char* phase, const char* operation);
 
-/// " during evaluation, all-reduce", of which either may be missing, and all is then "".
+/// " during evaluation, all-reduce"; either part may be missing, and the result is "" if both are.
 std::string during(const char* phase, const char* operation);
 
-/// How far connect() is, for a thread that waits for it.
+/// The state of a running connect(), for the thread that waits for it.
 struct ConnectProgress {
-  std::atomic<const char*> waits_for = "an answer of rank 0's store";
+  std::atomic<const char*> waits_for = "an answer from rank 0's store";
   std::atomic<bool> is_watched =
-      false;  ///< the others know this process, and its watch informs them when it stops
+      false;  ///< the others are connected to this process; its watch informs them if it is asked to stop
 };
 
-/// One rank's place among processes, or threads, that share a store.
+/// One rank among the processes, or threads, that share a store.
 struct Membership {
   int rank = 0;
   int size = 1;
@@ -56,20 +56,20 @@ struct Membership {
   std::chrono::milliseconds timeout = {};
   bool single_host = true;
   std::string master_address = {};  ///< rank 0's host; used on several hosts only
-  bool is_process = true;    ///< not a thread: it ends itself when others are lost and it does not return
-  int stop_descriptor = -1;  ///< see ConnectOptions
-  pid_t parent = 0;          ///< likewise
+  bool is_process = true;           ///< not a thread: its watch may end the process if others are lost
+  int stop_descriptor = -1;         ///< see ConnectOptions
+  pid_t parent = 0;                 ///< see ConnectOptions
   ConnectProgress* progress = nullptr;
 };
 std::unique_ptr<Communicator::Connection> connect_over(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const Membership& member);
 
-/// Whether c10d's error may have its reason in another process: not in a world of one, and never where the
-/// device failed or memory is short.
+/// Whether another process may have caused c10d's error: not in a world of one, and never if the device
+/// failed or memory ran out.
 bool may_come_from_peers(const std::exception& error, int size);
 
-/// The part of c10d's message that a user can read: its first line, without the call stack, and before it the
-/// cause that NCCL names below ("Duplicate GPU detected : ..").
+/// The readable part of c10d's message: its first line, without the call stack. If NCCL names a cause further
+/// down ("Duplicate GPU detected : .."), that cause comes first.
 std::string readable_part(const std::exception& error);
 
 }  // namespace sdp

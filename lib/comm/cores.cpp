@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMostCpus = 1 << 20;
 
-/// The affinity mask of the calling thread. The kernel refuses a set that is smaller than its own.
+/// The affinity mask of the calling thread. The kernel rejects a set that is smaller than its own mask.
 std::vector<int> affinity() {
   const auto release = [](cpu_set_t* set) { CPU_FREE(set); };
   for (int cpus = CPU_SETSIZE; cpus <= kMostCpus; cpus *= 2) {
@@ -51,7 +51,7 @@ int omp_num_threads() {
   return value == nullptr ? 0 : std::clamp(std::atoi(value), 0, kMostCpus);
 }
 
-/// Path of this process's cgroup of version 2, or "".
+/// Path of this process's version 2 cgroup, or "".
 std::string own_cgroup() {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);)
@@ -65,7 +65,7 @@ std::optional<CoreQuota> quota_cores(const std::filesystem::path& mount, const s
   std::optional<CoreQuota> least;
   const auto limit_by = [&](const std::filesystem::path& folder) {
     std::ifstream file(folder / "cpu.max");
-    int64_t quota = 0;  // the word "max", which is no number, where there is none
+    int64_t quota = 0;  // the file has the word "max" instead of a number if there is no quota
     int64_t period = 0;
     if (!(file >> quota >> period) || quota <= 0 || period <= 0) return;
     const auto cores = static_cast<int>(std::min<int64_t>((quota - 1) / period + 1, kMostCpus));
@@ -74,7 +74,7 @@ std::optional<CoreQuota> quota_cores(const std::filesystem::path& mount, const s
   std::filesystem::path folder = mount;
   limit_by(folder);
   for (const std::filesystem::path& name : std::filesystem::path(group).relative_path()) {
-    if (name == "..") break;  // outside what a container sees
+    if (name == "..") break;  // outside the container's view
     folder /= name;
     limit_by(folder);
   }
@@ -88,7 +88,7 @@ int available_cores() {
 }
 
 CoreClaim own_claim() {
-  // The kernel's, as containers of one host have names of their own.
+  // The kernel's boot id identifies the host; containers on one host have different host names.
   return {.host = first_line_of("/proc/sys/kernel/random/boot_id"),
           .cpus = affinity(),
           .quota = quota_cores("/sys/fs/cgroup", own_cgroup()),
@@ -133,7 +133,7 @@ std::vector<int> threads_of(const std::vector<CoreClaim>& claims) {
     if (claim.quota)
       cores = std::min(
           cores, static_cast<double>(claim.quota->cores) / users_of_quota[{claim.host, claim.quota->group}]);
-    constexpr double kRounding = 1e-6;  // thirds add up to less than a whole
+    constexpr double kRounding = 1e-6;  // three times 1/3 may add up to less than 1
     threads.push_back(claim.omp_num_threads > 0 ? claim.omp_num_threads
                                                 : std::max(1, static_cast<int>(cores + kRounding)));
   }

@@ -20,7 +20,7 @@ class Done : public c10d::Work {
   }
 };
 
-/// c10d has a fake process group too, whose header needs Python's.
+/// c10d also has a fake process group, but its header needs Python's headers.
 class NobodyElse : public c10d::Backend {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -29,7 +29,7 @@ class NobodyElse : public c10d::Backend {
   const std::string getBackendName() const override { return "nobody else"; }
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
 
-  // Left as they are, the received values could be anything: numbers that slow the arithmetic down, too.
+  // Zero the received values: otherwise they could be any numbers, including some that slow down arithmetic.
   Work alltoall_base(at::Tensor& recv, at::Tensor& /*send*/, std::vector<int64_t>& /*recv_splits*/,
                      std::vector<int64_t>& /*send_splits*/,
                      const c10d::AllToAllOptions& /*options*/) override {
@@ -57,9 +57,9 @@ std::unique_ptr<Communicator> fake_communicator(int rank, int size, at::Device d
   connection->rank = rank;
   connection->size = size;
   connection->device = device;
-  connection->is_stream_ordered = device.is_cuda();  // as the world's would be
+  connection->is_stream_ordered = device.is_cuda();  // as in a real world of processes
   connection->store = c10::make_intrusive<c10d::HashStore>();
-  connection->store->add("finished", size - 1);  // nobody has to be waited for
+  connection->store->add("finished", size - 1);  // so that the destructor does not wait
   if (size > 1) connection->backend = c10::make_intrusive<NobodyElse>(rank, size);
   return std::make_unique<Communicator>(std::move(connection));
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// One process of a group whose others do not exist, as PyTorch's FakeProcessGroup: to measure what one of
-// many needs.
+// One process of a group whose other processes do not exist, like PyTorch's FakeProcessGroup. It is used to
+// measure the memory and time of one of many processes.
 
 #include <memory>
 
@@ -9,8 +9,8 @@
 
 namespace sdp {
 
-/// Rank `rank` of `size`: every collective returns at once, reductions with the own values. What the others
-/// would send to an all-to-all is zeros, and traffic is counted as if it were sent.
+/// Rank `rank` of `size`. Every collective returns at once. Reductions return this rank's values, an
+/// all-to-all receives zeros, and traffic is counted as if it had been sent.
 std::unique_ptr<Communicator> fake_communicator(int rank, int size, at::Device device);
 
 }  // namespace sdp

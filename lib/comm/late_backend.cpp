@@ -12,8 +12,8 @@ namespace {
 
 class LateBackend;
 
-/// An all-to-all that was asked for. It does not keep its buffers alive by more than whoever asked does:
-/// their memory is looked at only if it is still there.
+/// A requested all-to-all. It holds only weak references to its buffers, so that it detects buffers that the
+/// caller has freed.
 class LateWork : public c10d::Work {
  public:
   LateWork(LateBackend& backend, const at::Tensor& recv, const at::Tensor& send,
@@ -34,7 +34,7 @@ class LateWork : public c10d::Work {
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   static at::Tensor alive(const WeakTensor& tensor) {
     auto implementation = tensor.lock();
-    TORCH_CHECK(implementation, "a buffer was given back while its exchange was under way");
+    TORCH_CHECK(implementation, "a buffer was freed while its exchange was in flight");
     return at::Tensor(std::move(implementation));
   }
 
@@ -72,8 +72,8 @@ class LateBackend : public c10d::Backend {
     return inner_->_allgather_base(out, in, options);
   }
 
-  /// All that was asked for before `work`, and that: every process asks for the same in the same order, but
-  /// may wait in another one.
+  /// Carries out all exchanges up to and including `work`. Every process requests the same exchanges in the
+  /// same order, but may wait for them in a different order.
   void exchange_up_to(LateWork& work) {
     while (!work.isCompleted()) {
       const c10::intrusive_ptr<LateWork> next = std::move(queue_.front());

@@ -32,18 +32,18 @@ constexpr std::chrono::seconds kGrace{5};
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-/// The file over which the ranks meet: memory that they inherit, so that it needs no folder, and is gone with
-/// the last process however all of them end.
+/// The file through which the ranks meet. It is a file in memory that they inherit, so it needs no folder and
+/// disappears with the last process, however the processes end.
 class RendezvousFile {
  public:
   RendezvousFile() : descriptor_(memfd_create("sdp-train rendezvous", /*flags=*/0)) {
-    if (descriptor_ < 0) throw_errno("cannot make a file in memory (memfd_create)");
+    if (descriptor_ < 0) throw_errno("cannot create a file in memory (memfd_create)");
   }
   ~RendezvousFile() { close(descriptor_); }
   RendezvousFile(const RendezvousFile&) = delete;
   RendezvousFile& operator=(const RendezvousFile&) = delete;
 
-  /// For the processes that this one starts.
+  /// The path under which the processes that this one starts can open the file.
   std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
 
  private:
@@ -53,7 +53,7 @@ class RendezvousFile {
 /// A rank's output file; rank 0 has none.
 struct Log {
   std::filesystem::path path;
-  std::uintmax_t begin = 0;  ///< bytes that an earlier run has left in it
+  std::uintmax_t begin = 0;  ///< size of the file before this run
   int descriptor = -1;
 };
 
@@ -61,15 +61,15 @@ struct Child {
   int rank = 0;
   pid_t pid = -1;
   bool running = false;
-  bool told_to_end = false;  ///< by the launcher, after another one ended
-  int status = 0;            ///< waitpid's
+  bool told_to_end = false;  ///< the launcher sent SIGTERM after another process ended
+  int status = 0;            ///< from waitpid
   Log log;
 
   bool killed() const { return WIFSIGNALED(status); }
   int exit_code() const { return killed() ? static_cast<int>(ExitCode::kPeerLost) : WEXITSTATUS(status); }
   bool stopped() const { return exit_code() == static_cast<int>(ExitCode::kPreempted); }
   bool failed() const { return exit_code() != static_cast<int>(ExitCode::kOk) && !stopped(); }
-  /// Failed for a reason of its own, not because another one was lost.
+  /// Whether it failed for a reason of its own, not because another process was lost.
   bool is_cause() const {
     return failed() && !told_to_end && (killed() || exit_code() != static_cast<int>(ExitCode::kPeerLost));
   }
@@ -92,12 +92,12 @@ Log open_log(const std::filesystem::path& folder, int rank) {
   log.descriptor = open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (log.descriptor < 0)
     throw UsageError("Cannot write the log of rank " + std::to_string(rank) + ", " + log.path.string() +
-                     ": " + std::strerror(errno) + ". Choose a folder that exists and can be written.");
+                     ": " + std::strerror(errno) + ". Choose a folder that exists and is writable.");
   log.begin = std::filesystem::file_size(log.path);
   return log;
 }
 
-/// The processes of one launch. Kills what still runs when it goes.
+/// The processes of one launch. The destructor kills those that are still running.
 class Group {
  public:
   Group(int processes, const std::filesystem::path& log_folder, const AwaitedSignals& signals)
@@ -152,7 +152,7 @@ class Group {
     return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
   }
 
-  /// Passes a signal on. Sets no deadline: the processes may be saving a checkpoint.
+  /// Passes a signal on. Does not set a deadline, because the processes may be saving a checkpoint.
   void send(int signal) {
     passed_on_ = true;
     for (const Child& child : children_)
@@ -164,18 +164,18 @@ class Group {
       if (!child.running || waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
       child.running = false;
       if (child.failed()) failed_.push_back(&child);
-      // By a signal that came to it alone; where it had not met the others, they wait for it.
+      // The process alone received a signal. If it had not yet met the others, they still wait for it.
       const bool stopped_alone = child.stopped() && !passed_on_;
       if ((child.failed() || stopped_alone) && !deadline_) deadline_ = Clock::now() + kGrace;
     }
   }
 
-  /// The grace is over: SIGTERM, the next time SIGKILL.
+  /// The grace period is over: sends SIGTERM, the next time SIGKILL.
   void press() {
     for (Child& child : children_) {
       if (!child.running) continue;
       if (!child.told_to_end)
-        std::fprintf(stderr, "sdp-train: rank %d still runs %d s after another one ended; ending it\n",
+        std::fprintf(stderr, "sdp-train: rank %d still runs %d s after another rank ended; terminating it\n",
                      child.rank, static_cast<int>(kGrace.count()));
       kill(child.pid, child.told_to_end ? SIGKILL : SIGTERM);
       child.told_to_end = true;
@@ -221,7 +221,7 @@ class Group {
   std::vector<Child> children_;
   std::vector<const Child*> failed_;  ///< in the order in which they failed
   std::optional<Clock::time_point> deadline_;
-  bool passed_on_ = false;  ///< a signal, to all
+  bool passed_on_ = false;  ///< whether a signal was passed on to all
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
-// sdp-train's own launcher: W copies of this program on this host, for users without torchrun, mpirun or
-// srun. Free of LibTorch.
+// sdp-train's built-in launcher: starts W copies of this program on this host, for users without torchrun,
+// mpirun or srun. Does not depend on LibTorch.
 
 #include <cstdint>
 #include <filesystem>
@@ -10,38 +10,40 @@
 
 namespace sdp {
 
-/// Starts `processes` copies of the running executable with `arguments` (argv, its first entry the program's
-/// name) and waits for all of them. Each finds its rank in torchrun's variables and meets the others over a
-/// FileStore in memory (SDP_RENDEZVOUS_FILE, see comm/ranks.h), so that no port and no folder is needed.
+/// Starts `processes` copies of the running executable with `arguments` (argv; the first entry is the
+/// program's name) and waits for all of them. Each process finds its rank in torchrun's variables and meets
+/// the others through a FileStore in memory (SDP_RENDEZVOUS_FILE, see comm/ranks.h), so neither a port nor a
+/// folder is needed.
 ///
-/// Output: rank 0 writes to the console. The others append stdout and stderr to log_folder/rank-N.txt,
-/// removed again where they wrote nothing. The rank that is to
-/// blame for a failure is named and its last lines are shown; others that were killed are named too. The log
-/// folder must exist.
+/// Output: rank 0 writes to the console. The other ranks append stdout and stderr to log_folder/rank-N.txt;
+/// the file is removed if it is empty at the end. After a failure the launcher names the rank that caused it
+/// and shows that rank's last lines; it also names other ranks that were killed. The log folder must exist.
 ///
 /// Signals: every SIGINT, SIGTERM, SIGUSR1 and SIGHUP (unless ignored, as under nohup) is passed on once to
-/// each process that still runs; every process is in a process group of its own, so that a terminal's Ctrl-C
-/// does not reach it twice. What a signal means is the processes' business: after the first one they may take
-/// as long as they need to save a checkpoint and end with 75, as no deadline begins with a signal; a second
-/// one is passed on as well and ends them at once. When this process is killed, the kernel kills the others.
+/// each process that is still running. Every process has its own process group, so that a terminal's Ctrl-C
+/// does not reach it twice. A signal sets no deadline: after the first one the processes may take as long as
+/// they need to save a checkpoint and end with 75. A second signal is passed on as well and ends them at
+/// once. If the launcher is killed, the kernel kills the processes.
 ///
-/// After one process has failed, before or after a signal, the others get 5 s to end by themselves, then
-/// SIGTERM, 5 s later SIGKILL. A process that ended with 0 or 75 (preempted) has not failed; but 75 without a
-/// signal that was passed on means that one came to it alone, and the others are then treated alike.
+/// After one process has failed, before or after a signal, the others have 5 s to end by themselves; then
+/// they receive SIGTERM, and 5 s later SIGKILL. A process that ended with 0 or 75 (preempted) has not failed.
+/// But if a process ends with 75 although no signal was passed on, that process alone received a signal, and
+/// the others are ended in the same way.
 ///
-/// Returns the program's exit code: that of the first process that failed for a reason of its own; 4 for one
-/// killed by a signal; 4 when all failed ones only lost a peer; 75 when some were preempted and none failed.
+/// Returns the program's exit code: the exit code of the first process that failed for a reason of its own (4
+/// if a signal killed it); 4 if all failed processes only lost a peer; 75 if some were preempted and none
+/// failed.
 ///
 /// Call it before other threads exist: it blocks the signals that it waits for in the calling thread only.
-/// Throws UsageError when a log file cannot be made, std::system_error when a process cannot be started.
+/// Throws UsageError if a log file cannot be created, and std::system_error if a process cannot be started.
 int launch(int processes, const std::vector<std::string>& arguments, const std::filesystem::path& log_folder);
 
-/// W where the user did not say: R n when that fits `available` (devices, or cores), else the largest divisor
-/// of n that fits, at least 1. n: workers, R: replicas.
+/// The number of processes W if the user did not set it: R n if at most `available` (devices or cores), else
+/// the largest divisor of n that is, at least 1. n: workers, R: replicas.
 int default_processes(int64_t workers, int64_t replicas, int available);
 
-/// Writing to a lost peer's socket must be an error, not the end of the process: gloo does not guard its
-/// sockets. Every process that communicates calls this first.
+/// Makes writing to a lost peer's socket an error instead of ending the process: Gloo does not protect its
+/// sockets against SIGPIPE. Every process that communicates must call this first.
 void ignore_sigpipe();
 
 }  // namespace sdp

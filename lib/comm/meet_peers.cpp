@@ -20,7 +20,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr std::chrono::seconds kHelloTimeout{5};
-/// Who knows the token says it at once, so of more than these the first have nothing to say.
+/// A process that knows the token sends it at once. If there are more guests than this, the oldest ones are
+/// not ranks and are dropped.
 constexpr size_t kMostGuests = 512;
 
 std::string random_token() {
@@ -28,12 +29,12 @@ std::string random_token() {
   return fmt::format("{:08x}{:08x}", source(), source());
 }
 
-/// How a process introduces itself: it knows the listener's token, and says its rank.
+/// The message with which a process introduces itself: the listener's token and its own rank.
 std::string hello(const std::string& token, int rank) {
   return fmt::format("{} {:08}", token, rank);
 }
 
-/// The rank in a complete hello; nothing for strangers.
+/// The rank in a complete hello; nullopt if the token is wrong.
 std::optional<int> rank_of(const std::string& text, const std::string& token) {
   int rank = -1;
   std::from_chars(text.data() + token.size() + 1, text.data() + text.size(), rank);
@@ -54,19 +55,19 @@ Address read_address(c10d::Store& store, int rank, const std::string& master) {
   std::istringstream words(store.get_to_str(address_key(rank)));
   Address address;
   if (!(words >> address.host >> address.port >> address.token))
-    throw std::runtime_error(fmt::format("no address of rank {} in the store", rank));
+    throw std::runtime_error(fmt::format("no address for rank {} in the store", rank));
   if (address.host == "master") address.host = master;
   return address;
 }
 
-/// Who has connected and not yet said who it is.
+/// A client that has connected and not yet identified itself.
 struct Guest {
   Socket socket;
-  std::string text;  ///< what it has said so far
+  std::string text;  ///< received so far
   Deadline deadline;
 };
 
-/// Reads what a guest has sent; false when the connection has ended.
+/// Reads the data that a guest has sent. Returns false if the connection has ended.
 bool listen_to(Guest& guest, size_t bytes) {
   std::string text(bytes - guest.text.size(), '\0');
   const ssize_t received = recv(guest.socket.descriptor(), text.data(), text.size(), MSG_DONTWAIT);
@@ -76,7 +77,7 @@ bool listen_to(Guest& guest, size_t bytes) {
   return true;
 }
 
-/// Waits until something comes, a guest's time is over or the deadline is there.
+/// Waits until data or a connection arrives, a guest's time is over or the deadline passes.
 std::vector<pollfd> poll_all(const Socket& listener, const std::list<Guest>& guests, Deadline deadline) {
   std::vector<pollfd> polled = {{.fd = listener.descriptor(), .events = POLLIN, .revents = 0}};
   for (const Guest& guest : guests) {
@@ -95,7 +96,7 @@ std::vector<int> missing_above(int rank, const std::vector<Socket>& peers) {
   return missing;
 }
 
-/// Lets the processes with higher ranks in.
+/// Accepts the connections of the processes with higher ranks.
 void receive_peers(const Socket& listener, const std::string& token, const Meeting& meeting,
                    std::vector<Socket>& peers) {
   const size_t bytes = hello(token, 0).size();

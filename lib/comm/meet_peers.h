@@ -1,6 +1,6 @@
 #pragma once
 
-// How processes that know a store come to have a TCP connection between every two of them. Internal to comm/.
+// Opens a TCP connection between every two processes that share a store. Internal to comm/.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -14,15 +14,17 @@ namespace sdp {
 struct Meeting {
   int rank = 0;
   int size = 1;
-  /// Rank 0's host, from which the address of this one follows; empty when all are on this host.
+  /// Rank 0's host, which determines the address that this host announces; empty if all ranks are on this
+  /// host.
   std::string master = {};
   Deadline deadline = {};
 };
 
-/// A connection with every other process, [W], not open at the own rank: with lower ranks made here, with
-/// higher ones by them. Whoever else connects is turned away: it does not know the listener's token, which is
-/// in the store, or says nothing for 5 s. Many may do so at a time, and keep nobody waiting.
-/// Throws std::runtime_error, which names the ranks that did not come, or the store's errors.
+/// Returns a connection to every other process, [W], with a closed socket for this rank. Each process
+/// connects to the lower ranks and accepts connections from the higher ranks. Any other client is turned away
+/// if it does not send the listener's token, which is in the store, within 5 s. Many such clients may connect
+/// at a time without delaying the ranks. Throws std::runtime_error, which names the missing ranks, or the
+/// store's errors.
 std::vector<Socket> meet_peers(c10d::Store& store, const Meeting& meeting);
 
 }  // namespace sdp

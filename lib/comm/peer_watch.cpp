@@ -20,10 +20,10 @@ namespace sdp {
 namespace {
 
 constexpr std::chrono::milliseconds kSameTime{100};
-/// How often a process looks whether the program that started it is still there.
+/// How often a process checks whether the program that started it still runs.
 constexpr std::chrono::seconds kParentInterval{1};
 
-/// It is to blame, not only another one's victim.
+/// Whether the process caused the loss, and did not end because of another loss.
 bool is_cause(Departure departure) {
   return departure == Departure::kSilent || departure == Departure::kError;
 }
@@ -51,14 +51,14 @@ Loss describe_loss(const std::vector<Departure>& departures) {
   }
   if (causes.empty())
     return {"the other processes",
-            "None of them was seen to end: one hangs, or the network between them failed."};
+            "None of them was seen to end: one of them hangs, or the network between them failed."};
   Loss loss;
   loss.who = list_ranks(causes);
   if (!silent.empty())
     loss.why =
-        fmt::format("{} ended without a word, as after a kill or a crash.", capitalized(list_ranks(silent)));
+        fmt::format("{} ended without notice, as if killed or crashed.", capitalized(list_ranks(silent)));
   if (!failed.empty())
-    loss.why += fmt::format("{}{} ended with an error, which is in {} log.", loss.why.empty() ? "" : " ",
+    loss.why += fmt::format("{}{} ended with an error; see {} log.", loss.why.empty() ? "" : " ",
                             capitalized(list_ranks(failed)), failed.size() == 1 ? "its" : "their");
   return loss;
 }
@@ -72,16 +72,16 @@ Loss describe_delay(const std::vector<std::optional<Whereabouts>>& whereabouts, 
     if (!where) silent.push_back(other);
     if (!where || where->collectives >= own) continue;
     behind.push_back(other);
-    places += fmt::format(" Rank {} answers, but has not come to it{}.", other,
-                          where->place.empty() ? "" : fmt::format(": it is in {}", where->place));
+    places += fmt::format(" Rank {} answers, but has not reached this collective{}.", other,
+                          where->place.empty() ? "" : fmt::format("; it is now in: {}", where->place));
   }
   if (silent.empty() && behind.empty()) return describe_loss({});
   Loss loss;
   if (!silent.empty())
     loss.why =
-        fmt::format(" {} {} not answer, as {} stopped or the host hangs.", capitalized(list_ranks(silent)),
+        fmt::format(" {} {} not answer: {} suspended, or the host hangs.", capitalized(list_ranks(silent)),
                     silent.size() == 1 ? "does" : "do", silent.size() == 1 ? "it is" : "they are");
-  // Who is behind may only wait for those that are silent.
+  // Ranks that are behind may be waiting for the silent ones, so name only the latter.
   if (silent.empty()) loss.why = places;
   loss.who = list_ranks(silent.empty() ? behind : silent);
   loss.why.erase(0, 1);
@@ -100,8 +100,8 @@ PeerWatch::PeerWatch(c10d::Store& store, Options options)
       closed_(peers_.size(), false),
       departures_(peers_.size(), Departure::kNone),
       whereabouts_(peers_.size()) {
-  if (!end_.is_open()) throw std::runtime_error("no event descriptor");
-  // Signals are for the threads that were there before.
+  if (!end_.is_open()) throw std::runtime_error("cannot create an event descriptor");
+  // Signals must be handled by the threads that already exist, so block them in the new one.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -200,7 +200,7 @@ void PeerWatch::watch() {
       if (closed_[peer]) polled[peer].fd = -1;
     }
     if (ready > 0 && stop.revents != 0) {
-      stop.fd = -1;  // it stays readable
+      stop.fd = -1;  // the descriptor stays readable
       begin_stop();
     }
     check_deadlines();
@@ -236,7 +236,7 @@ void PeerWatch::check_deadlines() {
   }
   if (called_unnoticed_ || !first_loss_ || Clock::now() < *first_loss_ + kPatience) return;
   called_unnoticed_ = true;
-  // A process that ends because of its own error reports that error, and not what followed from it elsewhere.
+  // A process that ends because of its own error reports that error, not the losses it caused elsewhere.
   if (!options_.events.unnoticed || has_left_with_error()) return;
   leave(Departure::kPeerLost);
   options_.events.unnoticed(after_failure(std::chrono::milliseconds(0)));
@@ -299,8 +299,8 @@ void PeerWatch::begin_stop() {
   if (agreement_.is_before_training()) end_before_training();
 }
 
-/// Tells it to those, too, who do not hear it from the process whose training has not begun, as that one
-/// ends.
+/// Also informs processes that have not yet met the process whose training has not begun: that process ends
+/// and may not inform them itself.
 void PeerWatch::end_before_training() {
   if (ended_before_training_) return;
   ended_before_training_ = true;

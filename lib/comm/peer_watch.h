@@ -1,7 +1,7 @@
 #pragma once
 
-// What the processes send each other beside their collectives: that they end, and how; that they are to stop;
-// where they are. Internal to comm/.
+// Messages that processes send each other in addition to their collectives: that they end and how, that all
+// are to stop, and where they are. Internal to comm/.
 
 #include <sys/types.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -22,51 +22,52 @@
 
 namespace sdp {
 
-/// How a process has left the others. The values are what it sends to them.
+/// How a process has left the others. The values are sent to the other processes.
 enum class Departure : char {
-  kNone = 0,        ///< it is still there
-  kFinished = 'f',  ///< its work was done
-  kError = 'e',     ///< an error of its own
+  kNone = 0,        ///< it is still connected
+  kFinished = 'f',  ///< it finished its work
+  kError = 'e',     ///< it had an error of its own
   kPeerLost = 'p',  ///< it lost another process
-  kSilent = 's'     ///< its connection broke without a word: killed, crashed, or its host is gone; never sent
+  kSilent = 's'     ///< connection broke without notice (killed, crashed, or its host is gone); never sent
 };
 
-/// "Rank 0 lost rank 1", and why that may be. departures: [W], of every rank.
+/// Which ranks were lost, and the likely reason. departures: [W], of every rank.
 struct Loss {
-  std::string who;  ///< "rank 1", "ranks 1 and 3", or "the other processes" where nobody is to blame
+  std::string who;  ///< "rank 1", "ranks 1 and 3", or "the other processes" if the cause is unknown
   std::string why;  ///< one or two sentences
 };
 Loss describe_loss(const std::vector<Departure>& departures);
 
-/// Where a process is.
+/// Where a process is in its program.
 struct Whereabouts {
   int64_t collectives = 0;  ///< collectives it has begun; all processes begin the same ones in the same order
-  std::string place = {};   ///< "evaluation, all-reduce"; may be empty; at most 47 characters are sent
+  std::string place = {};   ///< "evaluation, all-reduce"; may be empty; at most 46 characters are sent
 };
 
-/// Whom a collective waited for until its time-out though nobody has left. [W]; nothing for ranks that do not
-/// answer. `rank`: the own one, which is in that collective.
+/// Which ranks a collective waited for until its time-out although none has left. whereabouts: [W]; nullopt
+/// for ranks that do not answer. `rank`: this rank, which is in that collective.
 Loss describe_delay(const std::vector<std::optional<Whereabouts>>& whereabouts, int rank);
 
 /// "rank 1" or "ranks 1, 2 and 3".
 std::string list_ranks(const std::vector<int>& ranks);
 
-/// Sees other processes end, at once and whatever this process is doing. Collectives alone do not show which
-/// process was lost: one that ends because of it breaks the connections of others in turn, NCCL may not
-/// notice at all, and a process that computes or writes notices late. It also carries requests to stop
-/// (StopAgreement), which must not wait for a collective, and asks where a process is that does not come.
+/// Notices at once that other processes have ended, whatever this process is doing. Collectives do not show
+/// which process was lost first: a process that ends because of the loss breaks the connections of others in
+/// turn, NCCL may not notice at all, and a process that computes or writes notices late. The watch also
+/// carries requests to stop (StopAgreement), which must not wait for a collective, and asks processes that
+/// are late where they are.
 ///
-/// Every two processes keep a TCP connection of their own. In a run that is left alone nothing is sent over
-/// it; the kernel closes it however a process ends. A thread waits on all of them.
-/// A host that is gone without closing them is noticed after about 30 s.
+/// The watch keeps a separate TCP connection between every two processes. Nothing is sent over it during an
+/// undisturbed run; the kernel closes it however a process ends. A thread waits on all connections.
+/// A host that disappears without closing its connections is noticed after about 30 s.
 class PeerWatch {
  public:
-  /// What the watch's thread calls; each may end the process. Empty: nothing is called.
+  /// Callbacks of the watch's thread; each may end the process. Empty: nothing is called.
   struct Events {
-    /// Others were lost and this object still exists kPatience later, after leave(kPeerLost). Not after
-    /// leave(kError): what is lost then is lost because of it.
+    /// Others were lost and this object still exists kPatience later; leave(kPeerLost) was called before. Not
+    /// called after leave(kError), because the others are then lost because of this process.
     std::function<void(const std::vector<Departure>&)> unnoticed = {};
-    /// A stop was asked for, of this process or another one, before the training of all had begun.
+    /// This process or another one was asked to stop before all processes had begun training.
     std::function<void()> stopped_before_training = {};
     /// A stop was asked for, and these ranks have not answered within answer_timeout.
     std::function<void(const std::vector<int>&)> unanswered = {};
@@ -77,30 +78,33 @@ class PeerWatch {
   struct Options {
     int rank = 0;
     int size = 1;
-    /// Rank 0's host, from which the address of this one follows; empty when all are on this host.
+    /// Rank 0's host, which determines the address that this host announces; empty if all ranks are on this
+    /// host.
     std::string master = {};
     std::chrono::milliseconds timeout = {};  ///< for meeting the others
     int stop_descriptor = -1;                ///< readable once this process is asked to stop; -1: never
-    pid_t parent = 0;  ///< where it is no longer this process's parent, that asks for a stop; 0: any may be
+    pid_t parent = 0;  ///< this process is asked to stop when this parent ends; 0: no parent is watched
     std::chrono::milliseconds answer_timeout = std::chrono::seconds(10);
     Events events = {};
   };
   static constexpr std::chrono::seconds kPatience{2};
 
-  /// Meets all others, who find each other through the store. Throws std::runtime_error or c10d's errors.
+  /// Connects to all other processes, which find each other through the store. Throws std::runtime_error or
+  /// c10d's errors.
   PeerWatch(c10d::Store& store, Options options);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  /// Tells all others. Only the first word counts.
+  /// Informs all others how this process leaves. Only the first call counts.
   void leave(Departure how);
 
-  /// Who has left, [W], after an operation has failed: waits up to `limit` until somebody left without a word
-  /// or with an error of its own, and then a moment for others that did so at the same time.
+  /// Which processes have left, [W]. Call it after an operation has failed: it waits up to `limit` until a
+  /// process has left without notice or with an error of its own, and then a moment for other processes that
+  /// do so at the same time.
   std::vector<Departure> after_failure(std::chrono::milliseconds limit);
 
-  /// Where all processes are, [W]; nothing for those that have not answered within `limit`.
+  /// Where all processes are, [W]; nullopt for those that have not answered within `limit`.
   std::vector<std::optional<Whereabouts>> ask_where(std::chrono::milliseconds limit);
 
   /// See StopAgreement.
@@ -109,21 +113,21 @@ class PeerWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// What is sent: of one size, so that an incomplete one is recognised.
+  /// All messages have the same size, so that an incomplete one is recognized.
   struct Message {
     enum class Kind : char { kLeaves = 'l', kStops = 's', kWhere = '?', kHere = '!' };
     int64_t number = 0;  ///< kLeaves: the Departure, kStops: stop points passed, kHere: collectives begun
     Kind kind = Kind::kLeaves;
-    std::array<char, 47> text = {};  ///< kHere: the place, ended by zeros
+    std::array<char, 47> text = {};  ///< kHere: the place, terminated by zeros
   };
-  /// What has come from a process and is not yet a whole message.
+  /// Bytes received from a process that are not yet a whole message.
   struct Inbox {
     std::array<char, sizeof(Message)> bytes = {};
     size_t size = 0;
   };
 
   void watch();
-  /// Until when the thread may sleep; nothing: until something comes.
+  /// When the thread must wake up at the latest; nullopt: only when a message arrives.
   std::optional<Clock::time_point> next_deadline() const;
   void check_deadlines();
   void hear(size_t peer);
@@ -137,24 +141,24 @@ class PeerWatch {
   bool has_left_with_error();
 
   Options options_;
-  std::vector<Socket> peers_;  ///< [W]; empty at the own rank
+  std::vector<Socket> peers_;  ///< [W]; closed for this rank
   Socket end_;                 ///< readable when the thread is to end
   StopAgreement agreement_;
 
-  // Of the thread alone.
+  // Used by the thread only.
   std::vector<Inbox> inboxes_;                      ///< [W]
-  std::optional<Clock::time_point> stop_asked_at_;  ///< until all have answered
+  std::optional<Clock::time_point> stop_asked_at_;  ///< set until all have answered
   std::vector<bool> closed_;                        ///< [W]
   bool called_unnoticed_ = false;
   bool ended_before_training_ = false;
   bool is_orphan_ = false;
 
-  std::mutex mutex_;  ///< of what follows
+  std::mutex mutex_;  ///< protects the following members
   std::condition_variable changed_;
   std::vector<Departure> departures_;                    ///< [W]
   std::vector<std::optional<Whereabouts>> whereabouts_;  ///< [W]
   std::optional<Clock::time_point> first_loss_;
-  Departure said_ = Departure::kNone;  ///< by leave()
+  Departure said_ = Departure::kNone;  ///< set by leave()
   std::thread thread_;
 };
 

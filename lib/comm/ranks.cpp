@@ -18,7 +18,7 @@ constexpr int kLargestWorld = 65536;
 constexpr int kDefaultPort = 29500;
 constexpr int kFirstJobPort = 20000;
 constexpr int kJobPorts = 10000;
-/// SLURM numbers the steps of users from 0; the batch shell, interactive shells and the like lie above this.
+/// SLURM numbers users' steps from 0; batch shells, interactive shells and similar steps have larger numbers.
 constexpr int64_t kLastUserStep = 0xfffffff0;
 
 /// Typed look-ups; an empty variable counts as unset.
@@ -41,8 +41,8 @@ class Variables {
       throw UsageError("Environment variable " + name + " is \"" + value +
                        "\"; expected a whole number from " + std::to_string(min) + " to " +
                        std::to_string(max) +
-                       ". The program that starts the processes sets it; correct it, or unset it and its "
-                       "companions to let sdp-train start its own processes.");
+                       ". The program that starts the processes sets this variable. Correct it, or unset it "
+                       "and the related variables to let sdp-train start the processes itself.");
     return parsed;
   }
 
@@ -57,7 +57,8 @@ class Variables {
   const Environment& environment_;
 };
 
-/// The variables of one launcher. Of local_rank and local_world the first that is set counts.
+/// The variables of one launcher. The first variable in local_rank that is set counts; likewise for
+/// local_world.
 struct Family {
   std::string name;
   std::string rank;
@@ -68,12 +69,12 @@ struct Family {
   std::vector<std::string> job;  ///< variables that distinguish this job from others
 };
 
-/// A family of which some variables are set and others missing.
+/// Some variables of a family are set and others are missing.
 class Incomplete : public UsageError {
  public:
   Incomplete(const std::string& family, const std::string& found, const std::string& message)
       : UsageError(message), note_(found + " of " + family) {}
-  /// What is set, and whose it is.
+  /// The variables that are set, and the launcher they belong to.
   const std::string& note() const { return note_; }
 
  private:
@@ -102,9 +103,9 @@ void check_complete(const Variables& variables, const Family& family) {
   if (missing.empty()) return;
   throw Incomplete(family.name, join(found, ", "),
                    "The variables of " + family.name + " are incomplete: " + join(found, ", ") +
-                       (found.size() == 1 ? " is" : " are") + " set, " + missing + " is not. Set " + missing +
-                       " too, or unset " + join(found, " and ") +
-                       " to let sdp-train start its own processes.");
+                       (found.size() == 1 ? " is" : " are") + " set, but " + missing + " is not. Set " +
+                       missing + " too, or unset " + join(found, " and ") +
+                       " to let sdp-train start the processes itself.");
 }
 
 bool is_loopback(const std::string& address) {
@@ -126,9 +127,9 @@ Ranks read_numbers(const Variables& variables, const Family& family) {
   else if (one_host)
     ranks.local_rank = ranks.rank;
   else if (variables.has("MASTER_ADDR"))
-    throw UsageError(family.name + " set " + family.rank + " and " + family.world + ", but no " +
+    throw UsageError(family.name + " set " + family.rank + " and " + family.world + ", but not " +
                      family.local_rank.front() + ", which distinguishes the processes of one host. Set " +
-                     family.local_rank.front() + " (0 where a host runs one process).");
+                     family.local_rank.front() + " (to 0 if a host runs only one process).");
   const bool local_known = !local_rank.empty() && !local_world.empty();
   ranks.single_host = local_known ? ranks.local_world == ranks.world : one_host;
   return ranks;
@@ -150,7 +151,7 @@ int master_port(const Variables& variables, const std::vector<std::string>& job)
   return id.empty() ? kDefaultPort : kFirstJobPort + static_cast<int>(hash(id) % kJobPorts);
 }
 
-/// `first_host`: host of rank 0 as far as the launcher says, or "".
+/// `first_host`: host of rank 0 if the launcher reports it, else "".
 void set_master(Ranks& ranks, const Variables& variables, const std::vector<std::string>& job,
                 const std::string& first_host) {
   ranks.master_port = master_port(variables, job);
@@ -163,7 +164,7 @@ void set_master(Ranks& ranks, const Variables& variables, const std::vector<std:
   else
     throw UsageError("The processes started by " + ranks.source +
                      " do not know where to meet: MASTER_ADDR is not set. Set MASTER_ADDR to the host of "
-                     "rank 0 on every process (127.0.0.1 when all run on one host).");
+                     "rank 0 on every process (127.0.0.1 if all run on one host).");
 }
 
 std::optional<Ranks> from_family(const Variables& variables, const Family& family) {
@@ -174,7 +175,7 @@ std::optional<Ranks> from_family(const Variables& variables, const Family& famil
   return ranks;
 }
 
-/// The names that torchrun and our own launcher share.
+/// The names that torchrun and the built-in launcher share.
 Family torchrun_names(const std::string& name, bool local_required) {
   return {.name = name,
           .rank = "RANK",
@@ -231,13 +232,13 @@ std::optional<Ranks> from_pmi(const Variables& variables) {
                          .local_world = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
                          .local_required = false,
                          .job = {"PMI_JOBID", "SLURM_JOB_ID"}};
-  // srun --mpi=pmi2 sets PMI's pair without the local one; SLURM's own variables then say more.
+  // srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE without the local pair. SLURM's variables are then complete.
   if (variables.has("SLURM_PROCID") && variables.first_set(family.local_rank).empty()) return std::nullopt;
   return from_family(variables, family);
 }
 
-/// Whether srun started this process, rather than a batch script's or an interactive allocation's shell,
-/// whose SLURM_STEP_ID is unset, a word or one of SLURM's reserved numbers.
+/// Whether srun started this process, and not the shell of a batch script or an interactive allocation. In
+/// such a shell SLURM_STEP_ID is unset, a word or one of SLURM's reserved numbers.
 bool in_user_step(const Variables& variables) {
   const std::string step = variables.text(variables.first_set({"SLURM_STEP_ID", "SLURM_STEPID"}));
   int64_t id = 0;
@@ -246,7 +247,7 @@ bool in_user_step(const Variables& variables) {
          id <= kLastUserStep;
 }
 
-/// Tasks on this node. `hosts`: of the step or, where SLURM gives only those, of the job.
+/// Tasks on this node. `hosts`: the hosts of the step, or of the job if SLURM reports only those.
 int slurm_local_world(const Variables& variables, int world, const std::vector<std::string>& hosts) {
   if (hosts.size() == 1 || world == 1) return world;
   const std::string list = variables.first_set({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
@@ -259,18 +260,17 @@ int slurm_local_world(const Variables& variables, int world, const std::vector<s
     return std::min(world, variables.number("SLURM_NTASKS_PER_NODE", 1, kLargestWorld));
   throw UsageError(
       "SLURM does not say how many tasks run on this node: neither SLURM_STEP_TASKS_PER_NODE with "
-      "SLURM_NODEID "
-      "nor SLURM_NTASKS_PER_NODE is set. Start with srun --ntasks-per-node=N.");
+      "SLURM_NODEID nor SLURM_NTASKS_PER_NODE is set. Start with srun --ntasks-per-node=N.");
 }
 
 void check_slurm_complete(const Variables& variables, const std::string& world) {
   for (const std::string& name : {world, std::string("SLURM_LOCALID")})
     if (!variables.has(name))
       throw Incomplete("SLURM", "SLURM_PROCID",
-                       "The variables of SLURM are incomplete: SLURM_PROCID and SLURM_STEP_ID are set, " +
+                       "The variables of SLURM are incomplete: SLURM_PROCID and SLURM_STEP_ID are set, but " +
                            name +
-                           " is not. Start through srun, which sets all, or unset SLURM_PROCID to let "
-                           "sdp-train start its own processes.");
+                           " is not. Start with srun, which sets all of them, or unset SLURM_PROCID to let "
+                           "sdp-train start the processes itself.");
 }
 
 std::optional<Ranks> from_slurm(const Variables& variables) {
@@ -280,7 +280,7 @@ std::optional<Ranks> from_slurm(const Variables& variables) {
   Ranks ranks;
   ranks.source = "SLURM (SLURM_PROCID, " + world + ")";
   ranks.world = variables.number(world, 1, kLargestWorld);
-  if (ranks.world == 1) return Ranks{};  // its task is to start processes
+  if (ranks.world == 1) return Ranks{};  // a single task: sdp-train starts the processes itself
   ranks.rank = variables.number("SLURM_PROCID", 0, ranks.world - 1);
 
   const std::string list =
@@ -316,7 +316,7 @@ std::optional<Ranks> ranks_from_environment(const Environment& environment) {
       std::optional<Ranks> ranks = family(variables);
       if (!ranks) continue;
       if (ranks->source.empty()) return std::nullopt;
-      if (incomplete) ranks->source += "; not from " + incomplete->note() + ", which is incomplete";
+      if (incomplete) ranks->source += "; ignored " + incomplete->note() + " (incomplete)";
       return ranks;
     } catch (const Incomplete& error) {
       if (!incomplete) incomplete = error;

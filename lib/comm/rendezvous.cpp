@@ -18,26 +18,26 @@ namespace {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-/// The host at which rank 0 serves the store. On a single host that is loopback whatever MASTER_ADDR says,
-/// as nothing else is listened on, except where the launcher serves it.
+/// The host at which rank 0 serves the store. On a single host this is loopback whatever MASTER_ADDR says,
+/// because rank 0 listens on loopback only, unless the launcher serves the store.
 std::string store_host(const Ranks& ranks) {
   return ranks.single_host && !ranks.external_store ? "127.0.0.1" : ranks.master_address;
 }
 
 [[noreturn]] void port_is_taken(const Rendezvous& rendezvous, const std::string& reason) {
   throw UsageError("Rank 0 cannot listen on " + rendezvous.place() +
-                   ": another program uses this port. Set MASTER_PORT to a free one on every process. (" +
+                   ": another program uses this port. Set MASTER_PORT to a free port on every process. (" +
                    reason + ")");
 }
 
-/// A socket that listens on rank 0's port for this host only. c10d itself listens on all interfaces.
+/// A socket that listens on rank 0's port, on loopback only. c10d would listen on all interfaces.
 int listen_on_loopback(const Rendezvous& rendezvous) {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(rendezvous.ranks.master_port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int reuse = 1;  // a port that an earlier run has just left
+  const int reuse = 1;  // allows a port that an earlier run has just released
   if (descriptor >= 0 && setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)) == 0 &&
       bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
       listen(descriptor, SOMAXCONN) == 0)
@@ -46,7 +46,7 @@ int listen_on_loopback(const Rendezvous& rendezvous) {
   if (descriptor >= 0) close(descriptor);
   if (error == EADDRINUSE) port_is_taken(rendezvous, std::strerror(error));
   throw UsageError("Rank 0 cannot listen on " + rendezvous.place() + ": " + std::strerror(error) +
-                   ". Set MASTER_PORT to a port that this user may listen on, on every process.");
+                   ". On every process, set MASTER_PORT to a port that this user may listen on.");
 }
 
 Store open_store(const Rendezvous& rendezvous) {
@@ -60,7 +60,7 @@ Store open_store(const Rendezvous& rendezvous) {
   options.port = static_cast<uint16_t>(ranks.master_port);
   options.isServer = rendezvous.serves();
   options.numWorkers = static_cast<size_t>(ranks.world);
-  options.waitWorkers = false;  // it would count those of another job, too
+  options.waitWorkers = false;  // c10d would also count processes of another job
   options.timeout = rendezvous.timeout;
   if (options.isServer && ranks.single_host)
     options.masterListenFd = listen_on_loopback(rendezvous);  // c10d closes it
@@ -69,7 +69,7 @@ Store open_store(const Rendezvous& rendezvous) {
   return c10::make_intrusive<c10d::PrefixStore>(ranks.store_prefix, store);
 }
 
-/// Two jobs that are given the same port have one store: that of the one that came first.
+/// Two jobs with the same port share one store, which the first job serves.
 void check_job(c10d::Store& store, const Rendezvous& rendezvous) {
   if (rendezvous.ranks.rank == 0) {
     store.set("job", std::vector<uint8_t>(rendezvous.job.begin(), rendezvous.job.end()));
@@ -79,21 +79,21 @@ void check_job(c10d::Store& store, const Rendezvous& rendezvous) {
   const std::string job(found.begin(), found.end());
   if (job == rendezvous.job) return;
   throw UsageError(
-      fmt::format("Rank {} has met another job at {}: that one is {}, this one {}. Set MASTER_PORT to a port "
-                  "of its own for each job, on every process.",
+      fmt::format("Rank {} has met another job at {}: that job is {}, this job is {}. Set MASTER_PORT to a "
+                  "different port for each job, on every process.",
                   rendezvous.ranks.rank, rendezvous.place(), job, rendezvous.job));
 }
 
 void check_rank(c10d::Store& store, const Rendezvous& rendezvous) {
   if (store.add(fmt::format("rank {}", rendezvous.ranks.rank), 1) == 1) return;
   throw UsageError(
-      fmt::format("Two processes are rank {} of those that meet at {} (ranks from {}). Where two jobs meet "
-                  "there, set MASTER_PORT to a port of its own for each.",
+      fmt::format("Two processes have rank {} among those that meet at {} (ranks from {}). If two jobs meet "
+                  "there, set MASTER_PORT to a different port for each job.",
                   rendezvous.ranks.rank, rendezvous.place(), rendezvous.ranks.source));
 }
 
-/// Throws UsageError on all processes where hosts have different numbers of them. Before anything that goes
-/// by rank: processes that count on different numbers may both take the same one.
+/// Throws UsageError on all processes if hosts have different numbers of processes. Call it before
+/// check_rank: processes that assume different numbers per host may take the same rank.
 void check_equal_hosts(c10d::Store& store, const Ranks& ranks, bool serves) {
   const auto count = [&](const std::string& name, bool wait) {
     const std::string all = "all " + name;
@@ -107,8 +107,9 @@ void check_equal_hosts(c10d::Store& store, const Ranks& ranks, bool serves) {
   if (like_this == ranks.world) return;
   count("refused", /*wait=*/serves);  // the store ends with the process that serves it
   throw UsageError(fmt::format(
-      "subnetwork.placement: {} of {} processes are on hosts of {}, as this one, the others are not ({}). "
-      "Expected as many on every host: start them so, or set in_order.",
+      "subnetwork.placement: {} of {} processes are on hosts with a local world size of {}, like this "
+      "process; the others are not (ranks from {}). Expected the same number of processes on every host: "
+      "start the processes that way, or set subnetwork.placement to in_order.",
       like_this, ranks.world, ranks.local_world, ranks.source));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the processes of a job exchange their addresses. Internal to comm/.
+// The rendezvous: where the processes of a job exchange their addresses. Internal to comm/.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -18,16 +18,16 @@ struct Rendezvous {
 
   /// Whether this process serves the store, which ends with it.
   bool serves() const;
-  /// Where that is: a file, or rank 0's host and port.
+  /// Where the processes meet: a file, or rank 0's host and port.
   std::string place() const;
 };
 
-/// The store in which all processes of the job have found each other. Throws UsageError when rank 0's port is
-/// taken, when another job has its store there, when two processes have the same rank, or when hosts were to
-/// have as many processes each (Ranks::equal_hosts) and have not; else c10d's errors.
+/// Returns the store through which the processes of the job find each other. Throws UsageError if rank 0's
+/// port is taken, if another job has its store there, if two processes have the same rank, or if hosts have
+/// different numbers of processes although Ranks::equal_hosts is set. Other errors are c10d's.
 c10::intrusive_ptr<c10d::Store> meet(const Rendezvous& rendezvous);
 
-/// Throws UsageError where c10d's message says that rank 0's port is taken.
+/// Throws UsageError if c10d's message says that rank 0's port is taken.
 void check_port(const Rendezvous& rendezvous, const std::string& reason);
 
 }  // namespace sdp

@@ -13,7 +13,7 @@
 namespace sdp {
 namespace {
 
-/// Of so many devices a message names the ranks.
+/// The number of devices for which a message names the ranks.
 constexpr size_t kMostNamed = 4;
 
 std::string place_key(int rank) {
@@ -54,11 +54,11 @@ std::string refuse_shared_devices(const std::vector<DevicePlace>& places) {
                           place.first.substr(0, place.first.find(' ')));
   }
   if (count == 0) return "";
-  if (count > kMostNamed) shared += fmt::format("; and others on {} more GPUs", count - kMostNamed);
+  if (count > kMostNamed) shared += fmt::format("; and other ranks on {} more GPUs", count - kMostNamed);
   return fmt::format(
-      "NCCL takes one process per GPU, but these share one: {}. Start one process per GPU: fewer processes, "
-      "with several workers each, give the same result. Or set train.backend to gloo, which lets processes "
-      "share a GPU and exchanges through host memory.",
+      "NCCL requires one process per GPU, but these ranks share a GPU: {}. Start one process per GPU; fewer "
+      "processes with several workers each give the same result. Or set train.backend to gloo, which lets "
+      "processes share a GPU and exchanges data through host memory.",
       shared);
 }
 

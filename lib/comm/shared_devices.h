@@ -1,7 +1,7 @@
 #pragma once
 
-// Which processes compute on the same GPU. NCCL refuses that in its first collective, in words of its own;
-// here it is found when the processes meet.
+// Detects processes that compute on the same GPU. NCCL would refuse them only in its first collective, with
+// its own message; here they are detected when the processes meet.
 
 #include <string>
 #include <vector>
@@ -10,23 +10,23 @@
 
 namespace sdp {
 
-/// Where a process computes, as NCCL distinguishes devices: two processes are on one device where both are
+/// Where a process computes, as NCCL distinguishes devices: two processes share a device if both fields are
 /// equal.
 struct DevicePlace {
-  std::string host;    ///< NCCL_HOSTID where it is set, else host name and boot id
+  std::string host;    ///< NCCL_HOSTID if it is set, else host name and boot id
   std::string device;  ///< PCI bus id of the GPU
 
   bool operator==(const DevicePlace&) const = default;
 };
 
-/// This process's host, for DevicePlace.
+/// The value of DevicePlace::host for this process.
 std::string nccl_host();
 
-/// Collective over the store: the places of all ranks, in order of rank.
+/// The places of all ranks, in order of rank. Collective, through the store.
 std::vector<DevicePlace> gather_places(c10d::Store& store, int rank, int size, const DevicePlace& mine);
 
-/// The message for the user where NCCL would find two of the ranks on one device: which ranks share one, and
-/// what to do. Empty where every rank has a device of its own. `places`: by rank.
+/// If NCCL would find two ranks on one device, a message for the user that says which ranks share a device
+/// and what to do. Empty if every rank has its own device. `places`: by rank.
 std::string refuse_shared_devices(const std::vector<DevicePlace>& places);
 
 }  // namespace sdp

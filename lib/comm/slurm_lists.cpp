@@ -13,8 +13,9 @@ constexpr size_t kLargestList = 65536;
 
 [[noreturn]] void malformed(const std::string& variable, const std::string& list,
                             const std::string& expected) {
-  throw UsageError(variable + " is \"" + list + "\"; expected " + expected +
-                   ". srun sets it; leave it as it is, or set MASTER_ADDR and start through torchrun.");
+  throw UsageError(
+      variable + " is \"" + list + "\"; expected " + expected +
+      ". srun sets this variable; do not change it, or set MASTER_ADDR and start with torchrun.");
 }
 
 std::optional<int> number(std::string_view text) {
@@ -24,7 +25,7 @@ std::optional<int> number(std::string_view text) {
   return value;
 }
 
-/// Splits at the commas outside brackets. Nothing when brackets do not match.
+/// Splits at the commas outside brackets. Returns nullopt if brackets do not match.
 std::optional<std::vector<std::string_view>> split_outside_brackets(std::string_view list) {
   std::vector<std::string_view> parts;
   bool inside = false;
@@ -48,7 +49,7 @@ std::string padded(int value, size_t digits) {
   return text.size() < digits ? std::string(digits - text.size(), '0') + text : text;
 }
 
-/// The inside of brackets: "03-05,9" -> 03, 04, 05, 9.
+/// Expands the text between brackets: "03-05,9" -> 03, 04, 05, 9.
 std::optional<std::vector<std::string>> expand_ranges(std::string_view ranges) {
   std::vector<std::string> numbers;
   while (true) {
@@ -67,7 +68,7 @@ std::optional<std::vector<std::string>> expand_ranges(std::string_view ranges) {
   }
 }
 
-/// One name with any number of brackets.
+/// Expands one name with any number of brackets.
 std::optional<std::vector<std::string>> expand_name(std::string_view name) {
   if (name.empty()) return std::nullopt;
   std::vector<std::string> hosts = {""};
@@ -105,7 +106,7 @@ std::vector<std::string> expand_node_list(const std::string& variable, const std
 }
 
 std::vector<int> expand_tasks_per_node(const std::string& variable, const std::string& list) {
-  const std::string expected = "tasks of each node such as 4(x2),3";
+  const std::string expected = "a list of tasks per node such as 4(x2),3";
   std::vector<int> tasks;
   std::string_view rest = list;
   while (true) {

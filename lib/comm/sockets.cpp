@@ -30,7 +30,7 @@ Addresses resolve(const std::string& host, int port, int type) {
   hints.ai_socktype = type;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0) throw std::runtime_error(fmt::format("no address of {}: {}", host, gai_strerror(error)));
+  if (error != 0) throw std::runtime_error(fmt::format("cannot resolve {}: {}", host, gai_strerror(error)));
   return {found, &freeaddrinfo};
 }
 
@@ -45,7 +45,7 @@ sockaddr_storage local_address_towards(const std::string& host) {
         getsockname(probe.descriptor(), reinterpret_cast<sockaddr*>(&local), &length) == 0)
       return local;
   }
-  fail(fmt::format("no way to {}", host));
+  fail(fmt::format("no route to {}", host));
 }
 
 bool is_loopback(const sockaddr_storage& address) {
@@ -67,7 +67,7 @@ bool poll_before(int descriptor, short events, Deadline deadline) {
   }
 }
 
-/// Not open when that does not work; errno says why.
+/// The result is not open if connecting fails; errno then has the reason.
 Socket try_connect(const addrinfo& address, Deadline deadline) {
   Socket made(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made.is_open()) return {};
@@ -103,7 +103,7 @@ std::string address_towards(const std::string& host) {
   char text[NI_MAXHOST];
   const auto* address = reinterpret_cast<const sockaddr*>(&local);
   if (const int error = getnameinfo(address, sizeof(local), text, sizeof(text), nullptr, 0, NI_NUMERICHOST))
-    throw std::runtime_error(fmt::format("no text of the own address: {}", gai_strerror(error)));
+    throw std::runtime_error(fmt::format("cannot format this host's address: {}", gai_strerror(error)));
   return text;
 }
 
@@ -124,7 +124,7 @@ int port_of(const Socket& listener) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
   if (getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    fail("no port");
+    fail("cannot read the port of the listening socket");
   return ntohs(address.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in&>(address).sin_port
                                             : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
 }
@@ -146,7 +146,7 @@ Socket connect_before(const std::string& host, int port, Deadline deadline) {
 }
 
 void send_all(const Socket& socket, const std::string& text) {
-  // So little that it fits the kernel's buffer.
+  // The text is short enough for the kernel's buffer.
   if (send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size()))
     fail("cannot send");
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// TCP connections between processes. Internal to comm/, free of LibTorch. Errors are std::runtime_error.
+// TCP connections between processes. Internal to comm/; does not depend on LibTorch. Errors are
+// std::runtime_error.
 
 #include <chrono>
 #include <string>
@@ -9,7 +10,7 @@ namespace sdp {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// A file descriptor that is closed with it.
+/// Owns a file descriptor and closes it when destroyed.
 class Socket {
  public:
   Socket() = default;
@@ -24,21 +25,21 @@ class Socket {
   int descriptor_ = -1;
 };
 
-/// The address of this host on the way to another one, by its name or address; "" where that is this host.
+/// The address from which this host reaches `host` (a name or an address); "" if `host` is this host.
 std::string address_towards(const std::string& host);
 
-/// Listens on a free port: of the loopback interface, or of all interfaces with the family of that host's
-/// address.
+/// Listens on a free port, either of the loopback interface or of all interfaces. In the latter case the
+/// address family is the one used to reach the host `towards`.
 Socket listen_on_free_port(const std::string& towards, bool loopback_only);
 int port_of(const Socket& listener);
 
-/// Accepts a connection; not open at the deadline.
+/// Accepts a connection. The result is not open if the deadline passes first.
 Socket accept_before(const Socket& listener, Deadline deadline);
 Socket connect_before(const std::string& host, int port, Deadline deadline);
 
 void send_all(const Socket& socket, const std::string& text);
 
-/// The kernel closes the connection about 30 s after the other host has stopped answering.
+/// Makes the kernel close the connection about 30 s after the other host has stopped answering.
 void notice_lost_host(const Socket& socket);
 
 }  // namespace sdp

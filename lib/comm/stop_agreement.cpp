@@ -8,7 +8,7 @@ bool StopAgreement::is_agreed() const {
   return std::all_of(said_.begin(), said_.end(), [](const auto& passed) { return passed.has_value(); });
 }
 
-/// Whether all stop at the number of points that this process has passed.
+/// Whether all processes stop at the point that this process has reached.
 bool StopAgreement::is_reached(std::unique_lock<std::mutex>& lock) {
   if (!is_asked()) return false;
   changed_.wait(lock, [&] { return is_agreed() || abandoned_; });

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where all processes stop. Internal to comm/.
+// The agreement of all processes on where to stop. Internal to comm/.
 
 #include <condition_variable>
 #include <cstdint>
@@ -10,40 +10,42 @@
 
 namespace sdp {
 
-/// The place at which all processes stop, once one of them was asked to. All pass the same stop points in the
-/// same order: one before every training step, others within an evaluation. Between two collectives a process
-/// may be ahead of another one by any number of points, so none can choose the point alone. Each sends all
-/// others how many points it has passed, at once and whatever it is computing, and then passes no further one
-/// before it has heard the same from all. The largest number is the point: nobody has passed more, and
-/// everybody can reach it.
+/// Determines the point at which all processes stop once one of them was asked to. All processes pass the
+/// same stop points in the same order: one before every training step, others within an evaluation. Between
+/// two collectives a process may be any number of points ahead of another, so no process can choose the point
+/// by itself. Instead, each process sends the number of points it has passed to all others, at once and
+/// whatever it is computing, and passes no further point before it has received the numbers of all others.
+/// All stop at the largest number: no process has passed more points, and every process can reach it.
 ///
-/// A process whose training has not begun says so, and then nobody trains on: there is nothing to save yet.
+/// If training has not begun on some process, that process says so, and all processes end without training
+/// further: there is nothing to save yet.
 ///
-/// Functions of the training loop and of the thread that hears the others may be called at the same time.
+/// The training loop and the thread that listens to the other processes may call functions at the same time.
 class StopAgreement {
  public:
   static constexpr int64_t kNotBegun = 0;  ///< points passed
 
   StopAgreement(int rank, int size) : rank_(static_cast<size_t>(rank)), said_(static_cast<size_t>(size)) {}
 
-  /// A stop point: whether this process stops here. If not, it has passed the point. Waits only where this
-  /// process has sent its number and not received all others'.
+  /// A stop point. Returns whether this process stops here; if not, it has passed the point. Waits only if
+  /// this process has sent its number and not yet received all others.
   bool stops_here();
-  /// Between two stop points, as often as a process likes: whether it leaves what it does there, as do all
-  /// that have passed as many points, nobody having passed more. From the first call to the next stop point
-  /// there must be no collective. Waits as stops_here does.
+  /// May be called between two stop points any number of times. Returns whether this process aborts its work
+  /// between them: true if a stop was agreed on and no process has passed more points than this one. From the
+  /// first call to the next stop point there must be no collective. Waits like stops_here().
   bool stops_within();
 
-  /// A stop is asked for: what this process has to send to all others; nothing if it has done so.
+  /// Call this when a stop is asked for. Returns the number that this process must send to all others;
+  /// nullopt if it has already been sent.
   std::optional<int64_t> ask();
-  /// What another process sends.
+  /// Call this when another process sends its number.
   void hear(int rank, int64_t passed);
-  /// A process was lost: nothing more is agreed on, and nobody waits.
+  /// Call this when a process was lost: the agreement is abandoned, and calls no longer wait.
   void abandon();
 
-  /// Whether somebody's training had not begun.
+  /// Whether training had not begun on some process.
   bool is_before_training() const;
-  /// Ranks that have sent nothing since a stop was asked for; empty where none was.
+  /// Ranks that have sent nothing since a stop was asked for; empty if none was.
   std::vector<int> missing() const;
 
  private:
@@ -52,7 +54,7 @@ class StopAgreement {
   bool is_reached(std::unique_lock<std::mutex>& lock);
 
   const size_t rank_;
-  mutable std::mutex mutex_;  ///< of what follows
+  mutable std::mutex mutex_;  ///< protects the following members
   std::condition_variable changed_;
   int64_t passed_ = kNotBegun;
   std::vector<std::optional<int64_t>> said_;  ///< [W] points passed

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{60};
 
-/// The exception to report of several threads'.
+/// Selects the exception to report if several threads have thrown one.
 class FirstException {
  public:
   /// Call inside a handler.
@@ -44,7 +44,7 @@ class FirstException {
 void run_thread_ranks(int world, const std::function<void(Communicator&)>& body, Exchanges exchanges,
                       at::Device device) {
   ignore_sigpipe();
-  // c10d's flight recorder is one for the whole process and not made for several backends in it.
+  // c10d has one flight recorder for the whole process, which does not support several backends.
   ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   FirstException first;
@@ -53,8 +53,8 @@ void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
     threads.emplace_back([&, rank] {
       try {
         at::set_num_threads(1);
-        // A backward pass in this thread: the ranks share a device, and so autograd's thread for it, where
-        // one rank's hooks would wait for others' that come after it.
+        // Run backward passes in this thread. The ranks share a device, and therefore autograd's thread for
+        // that device, in which one rank's hooks would wait for hooks of other ranks that run later.
         c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
         auto connection = connect_over(store, {.rank = rank,
                                                .size = world,

@@ -1,5 +1,5 @@
-// Gradients as autograd produces them: added up, and exchanged bucket by bucket while the backward pass goes
-// on.
+// Accumulates gradients as autograd produces them, and exchanges them bucket by bucket while the backward
+// pass continues.
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -14,8 +14,8 @@
 
 namespace sdp {
 
-/// Called by autograd when a leaf's gradient is complete; on CUDA in a thread of autograd's own, while the
-/// one that began the pass waits.
+/// Called by autograd when a leaf's gradient is complete. On CUDA the call comes from one of autograd's
+/// threads, while the thread that started the pass waits.
 class Engine::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(Engine& engine, int slot, int parameter) : engine_(engine), slot_(slot), parameter_(parameter) {}
@@ -37,14 +37,14 @@ void Engine::add_hooks() {
 }
 
 void Engine::begin_backward(int local_slot, bool last) {
-  if (slot_ >= 0) throw std::logic_error("a backward pass is under way");
-  if (order_.is_reducing()) run(order_.finish_reducing());  // of the micro-batch before
+  if (slot_ >= 0) throw std::logic_error("begin_backward during another backward pass");
+  if (order_.is_reducing()) run(order_.finish_reducing());  // of the previous micro-batch
   slot_ = local_slot;
   order_.begin_backward(store_.owned_parameters(local_slot), last);
 }
 
-/// A pass may leave a leaf's gradient in several instalments, where it runs parts of the graph by themselves;
-/// but not after what there was has been sent.
+/// A pass that runs parts of the graph separately may add to a leaf's gradient several times, but not after
+/// the gradient has been sent.
 void Engine::on_gradient(int local_slot, int parameter) {
   if (!schedule_.options.release_gradients || local_slot != slot_) return;
   const ExchangeEvents events = order_.gradient_came(parameter);
@@ -52,7 +52,7 @@ void Engine::on_gradient(int local_slot, int parameter) {
   run(events);
 }
 
-/// Adds the slot's gradient of the parameter to the buffers of the sum type, and gives it back.
+/// Adds the slot's gradient of the parameter to the buffers of the sum type, and frees it.
 void Engine::accumulate(int parameter) {
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryKind::kGradients);

@@ -26,7 +26,7 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
       reduce_clock_(comm),
       gather_clock_(comm) {
   if (comm.size() != schedule.placement.processes)
-    throw std::logic_error("the schedule is made for another number of processes");
+    throw std::logic_error("the schedule was made for a different number of processes");
   const at::TensorOptions options =
       at::TensorOptions(scalar_type(sum_type(schedule.options.precision))).device(comm.device());
   const int moments = static_cast<int>(optimizer.state_names().size());
@@ -43,7 +43,7 @@ void Engine::set_values(const std::function<at::Tensor(int parameter)>& full) {
     const ParameterLayout& parameter = plan_.layout.parameters[p];
     const at::Tensor values = full(p);
     store_.write_parameter(p, values);
-    // Master values start as given, not as the rounded values they were cast to.
+    // Master values start from the given values, not from those rounded to the parameter's type.
     const std::vector<int> units = plan_.units_of(parameter);
     for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
       if (!states_[b].master.defined()) continue;

@@ -1,13 +1,13 @@
 #pragma once
 
-// The engine turns the gradients of subnetworks into new values, bucket by bucket, over a Schedule. It knows
-// nothing of models. With every unit owned by every worker it is data parallelism: ZeRO-1 with `shard`,
-// ZeRO-2 with released gradients too, plain DDP without.
+// The engine turns the gradients of subnetworks into new parameter values, bucket by bucket, as a Schedule
+// prescribes. It does not depend on the model. If every worker owns every unit, the result is data
+// parallelism: ZeRO-1 with `shard`, ZeRO-2 if gradients are released too, plain DDP without `shard`.
 //
-// A step: around each backward pass `begin_backward` and `end_backward`; then `reduce`, `step`,
-// `gather_values`; in the next forward pass `await_values` before each branch. Every process of the world
-// calls them in the same order; they exchange in the schedule's order whatever this process holds and
-// whatever order its gradients come in.
+// A step consists of `begin_backward` and `end_backward` around each backward pass, then `reduce`, `step` and
+// `gather_values`; the next forward pass calls `await_values` before each branch. Every process calls these
+// functions in the same order. Buckets are exchanged in the schedule's order, whatever this process holds and
+// in whatever order its gradients become ready.
 
 #include <deque>
 #include <functional>
@@ -27,7 +27,7 @@ namespace sdp {
 /// A range of a parameter's state, for checkpoints: elements [begin, end) of a unit's piece of the
 /// parameter.
 struct StateRange {
-  std::string kind;  ///< "value" (master value) or a name out of OptimizerSpec::state_names()
+  std::string kind;  ///< "value" (master value) or a name from OptimizerSpec::state_names()
   int parameter = 0;
   int unit = kSharedUnit;
   int64_t begin = 0;
@@ -45,56 +45,63 @@ class Engine {
 
   ParameterStore& store() { return store_; }
   const ParameterStore& store() const { return store_; }
-  /// Sets every value. `full(i)` gives parameter i in the full model's shape; it is asked for one at a time.
+  /// Sets all parameter values. `full(i)` returns parameter i in the full model's shape; it is called for one
+  /// parameter at a time.
   void set_values(const std::function<at::Tensor(int parameter)>& full);
-  /// Every parameter as drawn from its own seed (model/tensor_source.h).
+  /// Initializes every parameter with random numbers from a seed of its own (model/tensor_source.h).
   void initialize(uint64_t seed);
 
-  /// Stand around a slot's backward pass of one micro-batch; `last`: no other pass follows on this process
-  /// before gradients are reduced, once per step or after each micro-batch (schedule options). Where each
-  /// pass is the last one, gradients stay where autograd puts them until they are sent; otherwise they are
-  /// added to buffers of the sum type. What is reduced after a micro-batch is added up in the own share. With
-  /// `release_gradients` (schedule options) each gradient is taken when autograd has it: added up at once,
-  /// and in the last pass a bucket whose gradients are all there is exchanged while the backward pass goes
-  /// on, and its gradients' memory given back. Otherwise all of that happens after the pass.
+  /// Call these before and after a slot's backward pass over one micro-batch. `last`: no other backward pass
+  /// follows on this process before gradients are reduced, which happens once per step or after each
+  /// micro-batch (schedule options).
+  ///
+  /// If every pass is the last one, gradients stay where autograd stores them until they are sent; otherwise
+  /// they are added to buffers of the sum type. If gradients are reduced after each micro-batch, the results
+  /// are added up in this process's share.
+  ///
+  /// With `release_gradients` (schedule options) the engine takes each gradient as soon as autograd has
+  /// computed it: if gradients are accumulated, it adds the gradient to the buffers at once. In the last pass
+  /// it exchanges each bucket as soon as all of the bucket's gradients are ready, while the backward pass
+  /// continues, and frees their memory. Without `release_gradients`, all of this happens after the pass.
   void begin_backward(int local_slot, bool last);
   void end_backward();
-  /// Sums gradients over micro-batches, slots and processes in worker order and divides by the number of
-  /// summands, in all buckets that were not exchanged during the backward pass; gradients that did not come
-  /// count as zeros. Clips by the global norm, in which every parameter counts once. Without `shard`, every
-  /// holder then gets the whole averaged gradient.
+  /// Reduces all buckets that were not exchanged during the backward pass: sums gradients over micro-batches,
+  /// slots and processes in worker order and divides by the number of summands. Missing gradients count as
+  /// zeros. Then clips by the global norm, in which every parameter counts once. Without `shard`, every
+  /// holder then receives the whole averaged gradient.
   void reduce();
-  /// Whether every averaged gradient that this process applies is finite. The host waits for the device.
-  /// Between reduce() and step().
+  /// Whether every averaged gradient that this process applies is finite. The host waits for the device. Call
+  /// it between reduce() and step().
   bool gradients_are_finite() const;
-  /// Forgets the averaged gradients, instead of step() and gather_values(): as if the step had never been.
+  /// Discards the averaged gradients. Call it instead of step() and gather_values() to skip the step.
   void discard_gradients();
-  /// Updates this process's share (without `shard`: all it holds) at learning rate `lr`.
+  /// Updates this process's share (without `shard`: everything it holds) with learning rate `lr`.
   void step(double lr);
-  /// Begins the all-gathers of the updated values, to all other processes that have them: the holders and,
-  /// under backward masking, all. They go on during the next forward pass.
+  /// Begins the all-gathers that send the updated values to all other processes that store them: the holders
+  /// or, with backward masking, all processes. They continue during the next forward pass.
   void gather_values();
-  /// Returns when everything that the forward pass reads up to this branch, it included, has its new values;
-  /// -1: what stands before the first branch. On CUDA the current stream waits.
+  /// Returns when everything that the forward pass reads up to and including this branch has its new values.
+  /// -1 stands for the layers before the first branch. On CUDA the current stream waits.
   void await_values(int branch);
-  /// The same for everything. What reads values outside of the forward pass has to call it.
+  /// Awaits all values. Code that reads values outside the forward pass must call it first.
   void await_all_values();
 
-  /// Global gradient norm of the last reduce (one element, sum type); defined when clipping is on.
+  /// Global gradient norm of the last reduce() (one element, sum type); defined if clipping is on.
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
   int64_t optimizer_bytes() const;
-  /// Gradients, accumulated and averaged ones too, standing now.
+  /// Bytes of all gradients that exist now, including accumulated and averaged ones.
   int64_t gradient_bytes() const;
-  /// Updates done, which AdamW's bias correction depends on.
+  /// Number of updates so far, which AdamW's bias correction depends on.
   int64_t step_count() const { return steps_; }
-  /// Since the engine was made; the all-gather of a bucket's values is booked when they are awaited.
+  /// Totals since the engine was created. The all-gather of a bucket's values is counted when the values are
+  /// awaited.
   const ExchangeTotals& reduce_totals() { return reduce_clock_.totals(); }
   const ExchangeTotals& gather_totals() { return gather_clock_.totals(); }
 
-  /// What this process saves: every element of every parameter once over the world.
+  /// The state that this process saves. Over all processes, every element of every parameter occurs once.
   std::vector<StateRange> owned_state();
-  /// Fills everything this process needs to continue from a checkpoint. `read` is called with ranges whose
-  /// `values` it has to fill; a "value" is a saved master value, rounded to its type where that is narrower.
+  /// Loads everything this process needs to continue from a checkpoint. `read` must fill the `values` of each
+  /// range it is called with; a "value" is a saved master value, rounded if the type of `values` is narrower.
   void load_state(const std::function<void(const StateRange& range)>& read);
   void set_step_count(int64_t step_count);
 
@@ -110,7 +117,7 @@ class Engine {
 
   // exchanges.cpp
   void run(const ExchangeEvents& events);
-  /// An exchange with empty buffers.
+  /// An exchange with allocated, unset buffers.
   InFlight prepare(int bucket, ExchangeKind kind) const;
   void send_off(InFlight& flight);
   ExchangeClock& clock_of(ExchangeKind kind);
@@ -131,10 +138,10 @@ class Engine {
   /// Flat gradients of the segment's pieces on this process, by parameter.
   std::map<int, at::Tensor> flat_gradients(int bucket, int segment);
   void release_packed(int bucket);
-  /// Copy of the values that the optimizer updates here, in the order of the state's segments.
+  /// Copy of the values that this process updates, in the order of BucketState::segments.
   at::Tensor read_updated(int bucket) const;
-  /// Calls `visit(range without values, where it stands in the state's tensors)` for each piece of what the
-  /// optimizer updates here, or of this process's own share.
+  /// Calls `visit(range without values, its offset in the state tensors)` for each piece that this process
+  /// updates, or for each piece of its share only.
   template <class Visit>
   void for_each_state_range(int bucket, bool only_own_share, Visit visit) const;
 
@@ -147,7 +154,7 @@ class Engine {
   std::vector<BucketState> states_;
   ExchangeOrder order_;
   std::deque<InFlight> in_flight_;
-  int slot_ = -1;  ///< whose backward pass is under way; -1: none is
+  int slot_ = -1;  ///< slot whose backward pass is running; -1: none
 
   at::Tensor step_tensor_;  ///< steps_ on the device, fp32
   at::Tensor gradient_norm_;

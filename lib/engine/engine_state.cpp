@@ -1,4 +1,4 @@
-// The engine's state as checkpoints see it: ranges keyed by parameter, unit and elements.
+// The engine's state in the form that checkpoints store: ranges identified by parameter, unit and elements.
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

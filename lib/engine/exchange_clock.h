@@ -1,7 +1,7 @@
 #pragma once
 
-// How long exchanges are under way, and how long the process, or with NCCL its stream, waits for them: what
-// is left of an exchange when as much computing as possible overlaps it.
+// Measures how long exchanges are in flight, and how long the process (with NCCL: its stream) waits for them,
+// which is the part of an exchange that no computation overlaps.
 
 #include <c10/core/Event.h>
 
@@ -16,8 +16,8 @@ namespace sdp {
 /// Sums over exchanges.
 struct ExchangeTotals {
   int64_t bytes_sent = 0;
-  double in_flight_ms = 0;  ///< some exchange was under way; with NCCL what its collectives took
-  double waited_ms = 0;     ///< nothing but waiting was done
+  double in_flight_ms = 0;  ///< time with an exchange in flight; with NCCL the duration of its collectives
+  double waited_ms = 0;     ///< time spent waiting only
 
   ExchangeTotals operator-(const ExchangeTotals& earlier) const {
     return {.bytes_sent = bytes_sent - earlier.bytes_sent,
@@ -37,20 +37,23 @@ class ExchangeClock {
   explicit ExchangeClock(const Communicator& comm)
       : device_(comm.device()), is_stream_ordered_(comm.is_stream_ordered()) {}
 
-  /// An exchange that sends so much to other processes begins.
+  /// Records the beginning of an exchange that sends `bytes_sent` bytes to other processes.
   Start start(int64_t bytes_sent);
-  /// Waits for the exchange and books it. Exchanges of a clock are waited for in the order they began in.
-  /// With NCCL an exchange counts as under way for as long as NCCL says that it took. Its collectives run one
-  /// after another, so that these times add up. Where the backend does not report it, until its wait is over
-  /// on the stream. With Gloo on CUDA the host waits for what the device computes before an exchange, too.
+  /// Waits for the exchange and adds it to the totals. Wait for the exchanges of a clock in the order in
+  /// which they began.
+  ///
+  /// With NCCL, an exchange counts as in flight for the duration that NCCL reports; these durations add up
+  /// because NCCL runs its collectives one after another. If the backend reports no duration, the exchange
+  /// counts until the stream has finished waiting for it. With Gloo on CUDA, the waiting time of the host
+  /// includes device work queued before the exchange.
   void wait(Start start, Pending& pending);
-  /// Since the clock was made; with NCCL what the device is done with.
+  /// Totals since the clock was created; with NCCL only of exchanges that the device has completed.
   const ExchangeTotals& totals();
 
  private:
   struct OnDevice {
     c10::Event began, before, after;
-    Pending exchange;  ///< waited for
+    Pending exchange;  ///< has been waited for
   };
   c10::Event record() const;
 

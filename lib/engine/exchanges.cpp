@@ -1,4 +1,4 @@
-// Exchanges begun and ended in the order of subnet/exchange_order.h.
+// Begins and ends exchanges in the order that subnet/exchange_order.h determines.
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

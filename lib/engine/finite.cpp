@@ -7,9 +7,9 @@ namespace sdp {
 
 std::optional<size_t> first_not_finite(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
-  // NaN is the least and the largest value of a tensor that has one.
+  // aminmax returns NaN for both extremes if the tensor contains a NaN.
   std::vector<at::Tensor> extremes;
-  std::vector<size_t> indices;  // of the tensors that they are of
+  std::vector<size_t> indices;  // of the tensors that the extremes belong to
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].numel() == 0) continue;
     const auto [least, largest] = at::aminmax(tensors[i]);

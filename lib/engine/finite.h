@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether values are finite: one reduction per tensor, without a temporary of its size.
+// Checks whether values are finite: one reduction per tensor, without a temporary of the tensor's size.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,11 +9,11 @@
 
 namespace sdp {
 
-/// Index of the first tensor with a NaN or an infinity. Any shapes and floating-point types, on one device;
-/// the host waits for it once.
+/// Index of the first tensor that contains a NaN or an infinity, or nullopt if there is none. The tensors may
+/// have any shapes and floating-point types, and are on one device, for which the host waits once.
 std::optional<size_t> first_not_finite(const std::vector<at::Tensor>& tensors);
 
-/// The same of one.
+/// Whether a single tensor is finite.
 bool is_finite(const at::Tensor& tensor);
 
 }  // namespace sdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies between flat ranges, one multi-tensor launch for many of them. Internal to engine/.
+// Copies between flat ranges, with one multi-tensor launch for many copies. Internal to engine/.
 
 #include <ATen/ATen.h>
 
@@ -10,7 +10,7 @@
 
 namespace sdp {
 
-/// Walks a flat buffer in consecutive ranges.
+/// Divides a flat buffer into consecutive ranges.
 class Cursor {
  public:
   explicit Cursor(at::Tensor buffer) : buffer_(std::move(buffer)) {}
@@ -25,11 +25,12 @@ class Cursor {
   int64_t at_ = 0;
 };
 
-/// A launch takes copies between the same two types only: given several, LibTorch copies piece by piece on
-/// CUDA, and before 2.11 wrongly (https://github.com/pytorch/pytorch/pull/173531).
+/// Collects copies and runs them with one launch per pair of types. If a launch mixed types, LibTorch would
+/// copy tensor by tensor on CUDA, and before version 2.11 copy wrong values
+/// (https://github.com/pytorch/pytorch/pull/173531).
 class FlatCopies {
  public:
-  /// Of one shape; types are converted.
+  /// The tensors have one shape; types are converted.
   void add(at::Tensor to, at::Tensor from) {
     Launch& launch = launches_[{to.scalar_type(), from.scalar_type()}];
     launch.to.push_back(std::move(to));

@@ -42,7 +42,7 @@ void FullModel::drop_branch(int branch) {
 
 at::Tensor FullModel::find_parameter(const std::string& name, int) const {
   const auto found = parameters_.find(name);
-  if (found == parameters_.end()) throw std::logic_error(name + " was not fetched");
+  if (found == parameters_.end()) throw std::logic_error(name + " has not been fetched");
   return found->second;
 }
 

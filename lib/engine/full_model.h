@@ -1,8 +1,8 @@
 #pragma once
 
-// The assembled full model: every unit's values from its owners, BatchNorm statistics averaged over the
-// owners. Tensors are fetched branch by branch, so that a process can hold all of it (eval.mode full) or one
-// branch at a time (streamed).
+// The assembled full model: every unit's values come from its owners, and BatchNorm statistics are averaged
+// over the owners. Tensors are fetched branch by branch, so that a process can hold the whole model
+// (eval.mode full) or one branch at a time (eval.mode streamed).
 
 #include <map>
 #include <string>
@@ -12,31 +12,33 @@
 
 namespace sdp {
 
-/// Whether a factor on a branch's output is folded into this parameter. What acts on the sum of slices, an
-/// output bias say, is shared in neuron construction: it was never missing.
+/// Whether a factor on a branch's output is folded into this parameter. In neuron construction, parameters
+/// that act on the sum of slices, such as an output bias, are shared by all workers. No worker lacked them,
+/// so they are not scaled.
 bool takes_branch_scale(const SubnetPlan& plan, const ParameterLayout& parameter);
 
 class FullModel : public TensorSource {
  public:
   explicit FullModel(const SubnetPlan& plan) : plan_(plan) {}
 
-  /// Factor on the units of every branch fetched from now on, folded into the parameters the layout names.
+  /// Factor on the units of every branch fetched from now on, folded into the parameters that the layout
+  /// marks (ParameterLayout::scales_branch_output).
   void set_branch_scale(double scale) { branch_scale_ = scale; }
   double branch_scale() const { return branch_scale_; }
   void fetch_shared();
   void fetch_branch(int branch);
   void drop_branch(int branch);
-  /// One parameter with the branch scale folded in, not kept.
+  /// Returns one parameter with the branch scale folded in, without keeping it.
   at::Tensor read_one(int index);
 
   int parts(int) const override { return 1; }
-  /// They belong to this object: recalibration writes into them and disturbs no worker.
+  /// These are copies: recalibration can write to them without changing any worker's buffers.
   std::map<std::string, at::Tensor>& buffers() { return buffers_; }
   const SubnetPlan& plan() const { return plan_; }
 
  protected:
-  /// The whole parameter in the full model's shape, in the type of the forward pass. Collective where values
-  /// are on other processes: all of them fetch the same parameters in the same order.
+  /// The whole parameter in the full model's shape, in the type of the forward pass. Collective if other
+  /// processes hold values: all processes then fetch the same parameters in the same order.
   virtual at::Tensor read_parameter(int index) = 0;
 
   const SubnetPlan& plan_;
@@ -51,7 +53,7 @@ class FullModel : public TensorSource {
   std::map<std::string, at::Tensor> parameters_;
 };
 
-/// Assembled from the processes of a running engine. Everything is collective, the constructor too.
+/// Assembled from the processes of a running engine. All functions are collective, including the constructor.
 class LiveFullModel : public FullModel {
  public:
   LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine, Communicator& comm);

@@ -1,4 +1,4 @@
-// All-gathers: what was averaged or updated, to all who need it.
+// All-gathers: send averaged gradients or updated values to all processes that need them.
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -43,7 +43,7 @@ void Engine::for_each_received(const InFlight& flight, Use use) const {
     });
 }
 
-/// Puts the averaged gradient of all that is held together, from the own share and from what came.
+/// Assembles the averaged gradient of all held segments from this process's share and the received shares.
 void Engine::finish_gradients(InFlight& flight) {
   const MemoryScope scope(MemoryKind::kGradients);
   const Bucket& bucket = schedule_.buckets[flight.bucket];
@@ -53,7 +53,8 @@ void Engine::finish_gradients(InFlight& flight) {
     return state.gradient_full.narrow(0, state.held_offsets[segment] + begin, elements);
   };
   FlatCopies copies;
-  // Rounded as the other holders receive it, so that all of them apply the same bits.
+  // Round this process's share to the wire type, in which the other holders receive it, so that all of them
+  // apply the same bits.
   for (const SegmentView& share : state.shares)
     copies.add(part(share.segment, share.begin, share.elements),
                state.gradient_share.narrow(0, share.offset, share.elements)
@@ -77,8 +78,8 @@ void Engine::await_all_values() {
   await_values(static_cast<int>(plan_.layout.branches.size()));
 }
 
-/// Sets every segment that this process reads, from what it updated and what it received. A segment that is
-/// not stored in one stretch is put together first.
+/// Sets every segment that this process reads from the values it updated and the values it received. A
+/// segment that is not stored contiguously is assembled first.
 void Engine::finish_values(InFlight& flight) {
   const MemoryScope scope(MemoryKind::kBuckets);
   const Bucket& bucket = schedule_.buckets[flight.bucket];

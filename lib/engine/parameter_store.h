@@ -1,12 +1,12 @@
 #pragma once
 
 // The tensors of one process: one for every part of a parameter that its slots hold (subnet/storage.h). Slots
-// that hold the same part share its storage; each has a leaf of its own (with a version counter of its own,
-// so that an all-gather does not disturb a slot's graph) and BatchNorm buffers of its own.
+// that hold the same part share its storage. Each slot has separate BatchNorm buffers and separate leaves,
+// whose version counters are separate too, so that an all-gather does not invalidate a slot's graph.
 //
-// The engine sees segments of flat elements (subnet/schedule.h). A piece of a divided parameter is a strided
-// view of its part, so values are copied in and out; a segment's elements are those of its pieces, each in
-// row-major order of its slice.
+// The engine works on segments of flat elements (subnet/schedule.h). A piece of a divided parameter is a
+// strided view of its part, so values are copied in and out. A segment's elements are the elements of its
+// pieces, each in row-major order of its slice.
 
 #include <ATen/core/Tensor.h>
 
@@ -23,8 +23,8 @@
 
 namespace sdp {
 
-/// One slot's subnetwork as the model sees it. Owned tensors are leaves that require a gradient, frozen ones
-/// do not. Names that the worker does not hold throw std::logic_error.
+/// One slot's subnetwork as the model sees it. Owned tensors are leaves that require a gradient; frozen
+/// tensors do not require one. Looking up a name that the worker does not hold throws std::logic_error.
 class SlotTensors : public TensorSource {
  public:
   int parts(int branch) const override { return parts_.at(static_cast<size_t>(branch)); }
@@ -44,7 +44,7 @@ class SlotTensors : public TensorSource {
   std::map<int, OwnedPart> owned_;  ///< by parameter
 };
 
-/// A unit's piece of a slot's buffer, a view.
+/// A unit's piece of a slot's buffer, as a view.
 struct BufferPiece {
   int buffer = 0;
   int unit = kSharedUnit;
@@ -54,42 +54,42 @@ struct BufferPiece {
 
 class ParameterStore {
  public:
-  /// Allocates everything the process holds; values are unset, buffers initial.
+  /// Allocates everything the process holds. Values are left unset; buffers have their initial values.
   ParameterStore(const SubnetPlan& plan, const Schedule& schedule, int process, at::Device device);
 
   const std::vector<Slot>& slots() const { return slots_; }
   const SlotTensors& slot(int local_slot) const { return slot_tensors_.at(local_slot); }
 
-  /// A unit's piece of a parameter as this process holds it, a view in the shape of its slice.
+  /// A unit's piece of a parameter on this process, as a view in the shape of its slice.
   at::Tensor piece(int parameter, int unit) const;
-  /// Adds the copies that fill `values`, flat and of any type, from the elements of a segment that begin at
-  /// `begin`.
+  /// Adds the copies that fill `values`, flat and of any type, from the segment's elements from `begin` on.
   void add_segment_reads(FlatCopies& copies, const Segment& segment, int64_t begin,
                          const at::Tensor& values) const;
-  /// Adds the copies that set a segment, [segment.elements] of any type, wherever this process stores it.
+  /// Adds the copies that set a segment from `values`, [segment.elements] of any type, wherever this process
+  /// stores it.
   void add_segment_writes(FlatCopies& copies, const Segment& segment, const at::Tensor& values);
-  /// Whether this process stores every piece of the segment in one stretch, so that ranges of it can be set.
+  /// Whether this process stores every piece of the segment contiguously, so that ranges of it can be set.
   bool is_flat(const Segment& segment) const;
-  /// The same for the elements from `begin` on of a flat segment.
+  /// Like add_segment_writes, for the elements from `begin` on. The segment must be flat.
   void add_range_writes(FlatCopies& copies, const Segment& segment, int64_t begin, const at::Tensor& values);
-  /// Sets a parameter, in the full model's shape and any type, wherever this process stores something of it.
+  /// Sets all parts of a parameter that this process stores. `full` has the full model's shape and any type.
   void write_parameter(int parameter, const at::Tensor& full);
 
-  /// Parameters of which the slot owns some, ascending.
+  /// Parameters of which the slot owns at least one unit, in ascending order.
   std::vector<int> owned_parameters(int local_slot) const;
-  /// What the slot owns of the parameter.
+  /// The part of the parameter that the slot owns.
   const at::Tensor& leaf(int local_slot, int parameter) const {
     return slot(local_slot).owned_.at(parameter).leaf;
   }
-  /// Gradient that the slot's backward pass left for a unit's piece of the parameter, flat; zeros where none.
+  /// Flat gradient of a unit's piece of the parameter from the slot's backward pass; zeros if there is none.
   at::Tensor piece_gradient(int local_slot, int parameter, int unit) const;
-  /// Forgets the parameter's gradient, if the slot owns some of it, which gives its memory back.
+  /// Frees the parameter's gradient. Does nothing if the slot owns no part of the parameter.
   void release_gradients(int local_slot, int parameter);
 
   std::vector<BufferPiece> buffer_pieces(int local_slot) const;
 
   int64_t parameter_bytes() const;
-  /// Gradients of a slot standing now.
+  /// Bytes of the slot's gradients that exist now.
   int64_t slot_gradient_bytes(int local_slot) const;
 
  private:
@@ -100,9 +100,9 @@ class ParameterStore {
   at::Device device_;
   std::vector<Slot> slots_;
   std::map<StoredPart, at::Tensor> stored_;
-  /// By parameter and unit: views into every stored part that has it.
+  /// By parameter and unit: views into every stored part that contains the piece.
   std::map<std::pair<int, int>, std::vector<at::Tensor>> pieces_;
-  std::set<std::pair<int, int>> strided_;  ///< of these, those with a view that is not one stretch
+  std::set<std::pair<int, int>> strided_;  ///< keys of pieces_ with a view that is not contiguous
   std::vector<SlotTensors> slot_tensors_;
 };
 

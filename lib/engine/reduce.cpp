@@ -1,4 +1,4 @@
-// Gradients to those who update.
+// Reduces gradients: sends each share to the holder that updates it.
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -13,7 +13,8 @@
 namespace sdp {
 namespace {
 
-/// Elements [begin, begin + elements) of a segment, of which `pieces` has the flat pieces by parameter.
+/// Adds copies of elements [begin, begin + elements) of a segment. `pieces` has the segment's flat pieces by
+/// parameter.
 void copy_range(FlatCopies& copies, Cursor& to, const Segment& segment,
                 const std::map<int, at::Tensor>& pieces, int64_t begin, int64_t elements) {
   for (const PieceRange& range : piece_ranges(segment, begin, elements)) {
@@ -36,7 +37,8 @@ std::map<int, at::Tensor> Engine::flat_gradients(int bucket, int segment_index) 
   return pieces;
 }
 
-/// Buckets are packed from the last to the first: once a parameter's first piece is packed, all of them are.
+/// Buckets are packed from the last to the first, so once a parameter's first piece is packed, all its pieces
+/// are.
 void Engine::release_packed(int bucket) {
   states_[bucket].accumulator = at::Tensor();
   if (schedule_.accumulates()) return;
@@ -81,8 +83,8 @@ void Engine::finish_reduce(InFlight& flight) {
   BucketState& state = states_[flight.bucket];
   const int me = comm_.rank();
   flight.send = at::Tensor();
-  // Summed in process order, which is worker order, whichever message came first: the result does not depend
-  // on timing.
+  // Sum in process order, which is worker order, not in order of arrival: the result must not depend on
+  // timing.
   if (state.reductions == 0) state.gradient_share = at::zeros({state.elements.share}, state.sum_options);
   const Exchange exchange(schedule_, flight.bucket, flight.kind);
   Cursor received(flight.receive);
@@ -102,7 +104,7 @@ void Engine::finish_reduce(InFlight& flight) {
 
 void Engine::reduce() {
   const at::NoGradGuard no_grad;
-  if (slot_ >= 0) throw std::logic_error("reduce during a backward pass");
+  if (slot_ >= 0) throw std::logic_error("reduce() during a backward pass");
   run(order_.finish_reducing());
   if (optimizer_.clip_norm > 0) clip();
   if (!schedule_.options.shard) run(order_.gather_gradients());

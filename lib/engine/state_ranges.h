@@ -1,6 +1,6 @@
 #pragma once
 
-// Walks what the optimizer updates on this process piece by piece. Internal to engine/.
+// Visits the state that the optimizer updates on this process, piece by piece. Internal to engine/.
 
 #include "engine/bucket_state.h"
 

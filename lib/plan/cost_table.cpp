@@ -16,7 +16,7 @@ namespace sdp {
 namespace {
 
 constexpr size_t kColumns = 9;
-/// By column; none where there is no such figure.
+/// The figures of a row by column; none for a figure that is not available.
 using Columns = std::array<std::optional<double>, kColumns>;
 
 Columns columns_of(const ProcessFigures& process) {
@@ -37,7 +37,7 @@ std::string bytes_text(double bytes) {
   return format_bytes(std::llround(bytes));
 }
 
-/// Whole, unless it is a mean.
+/// A number of units, with a decimal only if it is a mean that is not an integer.
 std::string units_text(double units) {
   return fmt::format("{:.{}f}", units, units == std::round(units) ? 0 : 1);
 }
@@ -54,7 +54,7 @@ std::vector<std::string> texts_of(const Columns& columns) {
   return texts;
 }
 
-/// Rows whose printed figures are equal, in order of their first number.
+/// Rows with equal printed figures, in order of their first number.
 struct Group {
   std::vector<std::string> texts;
   std::vector<int> numbers;
@@ -74,7 +74,7 @@ std::vector<Group> groups_of(const std::vector<Columns>& rows) {
   return groups;
 }
 
-/// Column by column; nothing where a row has nothing.
+/// Summarizes each column; none for a column in which any row has no figure.
 template <class Summary>
 Columns summary_of(const std::vector<Columns>& rows, Summary summary) {
   Columns result;
@@ -104,7 +104,7 @@ double mean(const std::vector<double>& values) {
 
 std::string cost_table(const std::string& of, const std::vector<ProcessFigures>& processes,
                        const ProcessFigures* dense) {
-  constexpr size_t kMostCharacters = 20;  // of a row's numbers
+  constexpr size_t kMostCharacters = 20;  // for the numbers of a row's processes
   TextTable table({of, "units", "parameters", "FLOPs/sample", "values", "gradients", "optimizer",
                    "saved activations", "sent/step", "peak"});
   const auto add = [&](const std::string& name, std::vector<std::string> texts) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What workers or processes hold, compute and send, as a table.
+// A table of what workers or processes hold, compute and send.
 
 #include <string>
 #include <vector>
@@ -9,9 +9,10 @@
 
 namespace sdp {
 
-/// A row for each of `processes`, under its number; those that are equal in all printed figures share a row.
-/// Where there are several rows, the smallest, the mean and the largest of each column follow, over all of
-/// them. `dense`: data parallelism's, as the last row; may be null.
+/// The table has one row per process or worker; those with equal printed figures share a row. `of` is the
+/// header of the first column, which has their numbers. If there are several rows, rows with the smallest,
+/// mean and largest value of each column follow, taken over all processes. `dense`: the figures of data
+/// parallelism for the last row; may be null.
 std::string cost_table(const std::string& of, const std::vector<ProcessFigures>& processes,
                        const ProcessFigures* dense);
 

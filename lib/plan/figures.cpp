@@ -22,7 +22,7 @@ bool has_a_process_each(const Placement& placement) {
   return placement.processes == placement.workers && placement.replicas == 1;
 }
 
-/// The same of workers that have a process each.
+/// The costs of the workers with one process per worker and no replicas.
 std::vector<Cost> costs_of_workers(const Experiment& experiment, const std::vector<Cost>& per_process) {
   if (has_a_process_each(experiment.schedule.placement)) return per_process;
   const int workers = experiment.plan.workers;
@@ -32,7 +32,7 @@ std::vector<Cost> costs_of_workers(const Experiment& experiment, const std::vect
   return costs_of(alone);
 }
 
-/// Plain data parallelism by the same engine.
+/// Plain data parallelism with the same engine.
 Schedule dense_schedule(const SubnetPlan& dense, const Placement& placement, ScheduleOptions options) {
   options.shard = false;
   return make_schedule(dense, placement, options);
@@ -56,7 +56,7 @@ SpectrumFigures spectrum_figures(const SubnetPlan& plan) {
           .lambda2_normalized_bound = lambda2_normalized_bound(with_units, plan.owners_per_unit)};
 }
 
-/// Largest over mean of a figure over the workers.
+/// Largest value of a figure over the workers divided by the mean.
 template <class Figure>
 double max_over_mean(const std::vector<Cost>& costs, Figure figure) {
   double largest = 0;

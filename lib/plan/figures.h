@@ -1,7 +1,7 @@
 #pragma once
 
-// All figures of a plan, typed: what plan.json holds, what `sdp-train plan` prints and what `report` reads of
-// a run.
+// All figures of a plan, as typed values: plan.json contains them, `sdp-train plan` prints them, and `report`
+// reads them from a run.
 
 #include <cstdint>
 #include <optional>
@@ -17,11 +17,11 @@
 
 namespace sdp {
 
-/// A worker or process.
+/// Figures of one worker or process.
 struct ProcessFigures : Cost {
   std::optional<int> node = {};
   std::optional<int64_t> bytes_sent_between_nodes_per_step = {};
-  std::optional<MemoryByKind> peak_bytes = {};  ///< by the forecast
+  std::optional<MemoryByKind> peak_bytes = {};  ///< from the forecast
 
   template <class Visitor>
   static void fields(Visitor& field) {
@@ -32,7 +32,7 @@ struct ProcessFigures : Cost {
   }
 };
 
-/// Of the units, which may count by their size.
+/// Spectra of the co-ownership matrix, with units weighted equally, by parameters and by FLOPs.
 struct SpectrumFigures {
   Spectrum by_unit;
   Spectrum by_parameters;
@@ -48,7 +48,7 @@ struct SpectrumFigures {
   }
 };
 
-/// Largest over mean, over the workers.
+/// Largest value over the workers divided by the mean.
 struct BalanceFigures {
   double flops = 1;
   double parameters = 1;
@@ -64,15 +64,15 @@ struct BalanceFigures {
   }
 };
 
-/// What passes inside and between nodes.
+/// Traffic inside and between nodes.
 struct NodeFigures {
   NodePlacement placement = NodePlacement::kInOrder;
   int nodes = 1;
   int processes_per_node = 1;
   int units_in_one_node = 0;
   NodeTraffic sdp;
-  NodeTraffic ddp;       ///< data parallelism on as many processes, by the engine's exchange
-  NodeTraffic ddp_ring;  ///< the same, by a ring all-reduce
+  NodeTraffic ddp;       ///< data parallelism on equally many processes, with the engine's exchange
+  NodeTraffic ddp_ring;  ///< data parallelism with a ring all-reduce
 
   template <class Visitor>
   static void fields(Visitor& field) {
@@ -93,9 +93,9 @@ struct PlanFigures : PlanIdentity {
   double flops_share = 0;  ///< of the full model's FLOPs, mean over workers
   int replicas = 1;
   int processes = 0;
-  std::vector<ProcessFigures> per_worker;   ///< of workers that have a process each
-  std::vector<ProcessFigures> per_process;  ///< of the experiment's schedule
-  ProcessFigures dense;                     ///< data parallelism on the full model, n processes
+  std::vector<ProcessFigures> per_worker;   ///< with one process per worker and no replicas
+  std::vector<ProcessFigures> per_process;  ///< with the experiment's schedule
+  ProcessFigures dense;                     ///< data parallelism of the full model on n processes
   NodeFigures nodes;
   std::vector<std::string> warnings;
   std::optional<Forecast> forecast;
@@ -123,16 +123,16 @@ struct PlanFigures : PlanIdentity {
   }
 };
 
-/// Without a forecast.
+/// The figures without a forecast.
 PlanFigures figures_of(const Experiment& experiment);
-/// With the forecast of a run on processes that have such a device each.
+/// The figures with the forecast of a run in which every process has such a device.
 PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device,
                        const OperationTimes& times);
 
 /// The text of plan.json.
 std::string to_json(const PlanFigures& figures);
-/// Reads it. Keys that are not there keep their defaults, as plans of older programs have fewer. Throws
-/// nlohmann::json::exception or std::invalid_argument, which say what is wrong.
+/// Reads the text of a plan.json. Missing keys keep their defaults, because plans of older versions have
+/// fewer keys. Throws nlohmann::json::exception or std::invalid_argument, whose messages say what is wrong.
 PlanFigures figures_from_json(const std::string& text);
 
 }  // namespace sdp

@@ -12,9 +12,13 @@ struct RunLength {
   int64_t warmup_steps = 0;
 };
 
-/// Learning rate of step `step` (0-based): linear warm-up lr (step + 1) / warmup_steps, then the schedule
-/// over the remaining steps. With t = (step - warmup) / (total - warmup) and f = final_lr_factor: cosine lr
-/// (f + (1 - f) (1 + cos(pi t)) / 2); linear lr (1 - (1 - f) t); step lr gamma^(milestones <= step / total).
+/// Learning rate of step `step` (0-based). The warm-up is linear, lr (step + 1) / warmup_steps; the schedule
+/// covers the remaining steps. With t = (step - warmup) / (total - warmup) and f = final_lr_factor, the
+/// learning rate is
+///   constant: lr
+///   cosine:   lr (f + (1 - f) (1 + cos(pi t)) / 2)
+///   linear:   lr (1 - (1 - f) t)
+///   step:     lr gamma^m, where m is the number of milestones <= step / total.
 double learning_rate(const ScheduleSpec& schedule, double peak_lr, const RunLength& length, int64_t step);
 
 }  // namespace sdp

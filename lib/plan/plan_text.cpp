@@ -12,11 +12,11 @@
 namespace sdp {
 namespace {
 
-/// A table of more units than these is cut down to its beginning.
+/// Of a table with more than kMostUnits units, only the first kFewUnits are shown.
 constexpr size_t kMostUnits = 40;
 constexpr size_t kFewUnits = 16;
 
-/// All of them one by one, or in short where that is too long to read.
+/// Lists all owners, or in short form if the list is too long to read.
 std::string owners_text(const std::vector<int>& owners) {
   constexpr size_t kMostCharacters = 40;
   const std::string all = fmt::format("{}", fmt::join(owners, " "));
@@ -36,7 +36,7 @@ std::string unit_table(const std::vector<UnitFigures>& units) {
   return table.str() + (left_out > 0 ? fmt::format("... and {} more (--json prints all)\n", left_out) : "");
 }
 
-/// Mean over workers of a figure, over data parallelism's.
+/// Mean of a figure over the workers divided by the figure of data parallelism.
 template <class Figure>
 double share_of_dense(const PlanFigures& plan, Figure figure) {
   const auto of = [&](const ProcessFigures& process) {
@@ -48,7 +48,7 @@ double share_of_dense(const PlanFigures& plan, Figure figure) {
   return of(plan.dense) > 0 ? sum / of(plan.dense) : 1;
 }
 
-/// "0 1 | 2 3", or nothing where that is too long to read.
+/// "0 1 | 2 3", or nothing if the text is too long to read.
 std::string processes_by_node(const PlanFigures& plan) {
   constexpr size_t kMostCharacters = 80;
   std::vector<std::vector<int>> processes(plan.nodes.nodes);
@@ -61,13 +61,13 @@ std::string processes_by_node(const PlanFigures& plan) {
   return text.size() <= kMostCharacters ? text : "";
 }
 
-/// What passes inside and between nodes, where there are several.
+/// Traffic inside and between nodes, if there are several.
 std::string node_table(const PlanFigures& plan) {
   const NodeFigures& nodes = plan.nodes;
   if (nodes.nodes == 1)
     return nodes.placement == NodePlacement::kInOrder
                ? ""
-               : fmt::format("placement {} has no effect: all processes are in one node\n\n",
+               : fmt::format("placement {} has no effect: all processes are on one node\n\n",
                              name_of(nodes.placement));
   TextTable table({"sent/step", "inside nodes", "between nodes", "largest process inside", "between"});
   const auto add = [&](const std::string& name, const NodeTraffic& traffic) {
@@ -78,12 +78,12 @@ std::string node_table(const PlanFigures& plan) {
   add("DDP, the same exchange", nodes.ddp);
   add("DDP, a ring all-reduce", nodes.ddp_ring);
   std::string text =
-      fmt::format("{} nodes of {} processes, placement {}{}\nunits with all owners in one node: {} of {}\n{}",
+      fmt::format("{} nodes of {} processes, placement {}{}\nunits with all owners on one node: {} of {}\n{}",
                   nodes.nodes, nodes.processes_per_node, name_of(nodes.placement), processes_by_node(plan),
                   nodes.units_in_one_node, plan.units.size(), table.str());
   if (nodes.ddp_ring.between < nodes.sdp.between)
     text += fmt::format(
-        "Between nodes, a ring all-reduce of the full model would send {} of this plan's bytes.\n",
+        "A ring all-reduce of the full model would send {} of this plan's bytes between nodes.\n",
         format_percent(static_cast<double>(nodes.ddp_ring.between) / static_cast<double>(nodes.sdp.between)));
   return text + "\n";
 }
@@ -107,7 +107,7 @@ std::string spectrum_table(const SpectrumFigures& spectrum) {
 std::string summary(const PlanFigures& plan) {
   const BalanceFigures& balance = plan.balance;
   std::string text = fmt::format(
-      "mean over workers against DDP: FLOPs {}, weights + gradients + optimizer {}, activations {}, sent "
+      "mean over workers relative to DDP: FLOPs {}, weights + gradients + optimizer {}, activations {}, sent "
       "{}\n"
       "balance (max/mean over workers): FLOPs {:.3f}, parameters {:.3f}, state bytes {:.3f}, sent bytes "
       "{:.3f}\n\n{}\n",
@@ -118,8 +118,8 @@ std::string summary(const PlanFigures& plan) {
       balance.state_bytes, balance.bytes_sent, spectrum_table(plan.spectrum));
   if (balance.flops > 1.05 && plan.coverage < 1)
     text += fmt::format(
-        "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and sets the\n"
-        "step time.\n",
+        "Units are few and unequal: the busiest worker has {:.1f} % more FLOPs than the mean and determines\n"
+        "the step time.\n",
         100 * (balance.flops - 1));
   return text;
 }
@@ -127,21 +127,22 @@ std::string summary(const PlanFigures& plan) {
 const char* where_from(RatesFrom rates) {
   switch (rates) {
     case RatesFrom::kDataSheet:
-      return "These rates, and so all times below, are estimates from the data sheet: not measured.";
+      return "These rates are from the data sheet, not measured; all times below are estimates from them.";
     case RatesFrom::kSavedProfile:
       return "These rates were measured by sdp-train doctor; all times below are estimates from them.";
     case RatesFrom::kThisDevice:
-      return "Each operation was timed on this device; links were not.";
+      return "Each operation was timed on this device; links were not measured.";
   }
   return "";
 }
 
-/// Peak, time and batch of every method.
+/// Peak memory, step time and largest batch of every method.
 std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int64_t micro_batches) {
   const DeviceProfile& device = forecast.device;
   std::string text = fmt::format(
-      "one {} per process: {} of memory, {} of it not for tensors; {}FLOP/s in large products,\n"
-      "{}B/s in its memory, {:.1f} us a launch; {}B/s to processes of the same node, {}B/s to other nodes\n"
+      "one {} per process: {} of memory, {} of it not available to tensors; {}FLOP/s in large products,\n"
+      "{}B/s memory bandwidth, {:.1f} us per launch; {}B/s to processes of the same node, "
+      "{}B/s to other nodes\n"
       "{}\n",
       device.name, format_bytes(device.memory_bytes), format_bytes(device.allowance_bytes),
       format_count(device.flops_per_s), format_count(device.memory_bytes_per_s), 1e6 * device.launch_s,
@@ -159,12 +160,12 @@ std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int
   for (const StepForecast& method : forecast.methods())
     add(method);
   text += table.str();
-  text += "Activations are those saved for the backward pass, and workspace beside them.\n";
+  text += "Activations are the saved activations and the workspace.\n";
   text += fmt::format("This plan {} at batch {} per worker{}.\n",
                       forecast.plan.fits ? "fits" : "does not fit", train.batch_size_per_worker,
                       forecast.plan.largest_batch > 0
-                          ? fmt::format("; the largest batch that does is {}", forecast.plan.largest_batch)
-                          : ", and at no other batch");
+                          ? fmt::format("; the largest batch that fits is {}", forecast.plan.largest_batch)
+                          : ", nor at any other batch");
   if (micro_batches > 1)
     text += fmt::format(
         "ZeRO-3/FSDP gathers parameters and reduces gradients in each of the {} micro-batches of a step.\n",
@@ -172,15 +173,15 @@ std::string forecast_table(const Forecast& forecast, const TrainSpec& train, int
   return text + "\n";
 }
 
-/// Whether this plan pays, by the figures of the table.
+/// Whether this plan pays off, by the figures of the table.
 std::string verdict_text(const Forecast& forecast) {
   const Verdict verdict = forecast.verdict();
   const StepForecast& plan = forecast.plan;
   const StepForecast& ddp = forecast.others.front();
   std::string text = fmt::format(
-      "This plan against DDP: a step takes {} of the time for {} of the FLOPs, so that training with equal\n"
-      "FLOPs takes {} of the time. For exchanges this plan waits {} of a step, DDP {}.\n"
-      "Its peak is {} of DDP's, and {} of that of {}, the smallest without checkpointing.\n",
+      "Compared with DDP, a step of this plan takes {} of the time for {} of the FLOPs, so training with\n"
+      "equal FLOPs takes {} of the time. This plan waits for exchanges for {} of a step, DDP for {}.\n"
+      "Its peak is {} of DDP's peak, and {} of the peak of {}, the smallest without checkpointing.\n",
       format_percent(plan.step_ms / ddp.step_ms), format_percent(plan.flops_share / ddp.flops_share),
       format_percent(verdict.time_at_equal_flops), format_percent(plan.waiting_ms / plan.step_ms),
       format_percent(ddp.waiting_ms / ddp.step_ms), format_percent(verdict.memory_share),
@@ -190,10 +191,10 @@ std::string verdict_text(const Forecast& forecast) {
                      : verdict.pays_in_time                         ? "in time, not in memory"
                      : verdict.pays_in_memory                       ? "in memory, not in time"
                                                                     : "neither in time nor in memory";
-  return text + fmt::format("By these figures SDP pays {}.\n", pays);
+  return text + fmt::format("By these figures SDP pays off {}.\n", pays);
 }
 
-/// Activations that tensor and pipeline parallelism would send.
+/// Bytes of activations that tensor and pipeline parallelism would send.
 std::string model_parallel_table(const ModelParallelTraffic& traffic) {
   TextTable table({"model parallelism", "processes", "sent/step"});
   table.add_row(
@@ -201,10 +202,11 @@ std::string model_parallel_table(const ModelParallelTraffic& traffic) {
   table.add_row({"pipeline (busiest stage)", fmt::format("{}", traffic.pipeline.stages),
                  format_bytes(traffic.pipeline.bytes_sent)});
   return fmt::format(
-      "activations that each process would send under model parallelism, same global batch of {}:\n{}{}\n",
+      "activations that each process would send with model parallelism at the same "
+      "global batch of {}:\n{}{}\n",
       traffic.global_batch_size, table.str(),
       traffic.pipeline.stages < traffic.tensor.processes
-          ? "A pipeline has no more stages than the model has blocks.\n"
+          ? "A pipeline has at most as many stages as the model has blocks.\n"
           : "");
 }
 

@@ -6,9 +6,9 @@
 
 namespace sdp {
 
-/// The tables `sdp-train plan` prints: every worker's share beside data parallelism, balance, spectral gap,
-/// memory and time on a device beside other methods, what model parallelism would send, and the plan's
-/// warnings. The figures are those of the spec, with a forecast.
+/// The tables that `sdp-train plan` prints: every worker's share compared with data parallelism, balance,
+/// spectral gap, memory and time on a device compared with other methods, the traffic of model parallelism,
+/// and the plan's warnings. `figures` must belong to `spec` and include a forecast.
 std::string describe_plan(const PlanFigures& figures, const ExperimentSpec& spec);
 
 }  // namespace sdp

@@ -7,17 +7,19 @@
 
 namespace sdp {
 
-/// The run in steps. An epoch is dataset_size samples over all workers and replicas.
+/// The length of a run in steps. An epoch is dataset_size samples over all workers and replicas.
 struct RunSteps {
   RunLength length;
   double steps_per_epoch = 1;
-  double epochs = 0;  ///< after `budget` scaled them
+  double epochs = 0;  ///< after scaling by `budget`
   int64_t samples_per_step = 1;
-  double eval_every_steps = 0;        ///< 0: only at the end; epochs need not be whole steps
-  double checkpoint_every_steps = 0;  ///< likewise
+  double eval_every_steps =
+      0;  ///< 0: only at the end; not an integer if an epoch is not a whole number of steps
+  double checkpoint_every_steps = 0;  ///< as eval_every_steps
 };
 
-/// Whether a multiple of `every_steps` was reached with the last of `done` steps. Never for 0.
+/// Whether the last of `done` steps has reached a multiple of `every_steps`. Always false if `every_steps` is
+/// 0.
 bool is_due(double every_steps, int64_t done);
 
 /// Whether the model is evaluated after `done` steps.

@@ -21,14 +21,14 @@ using Owners = std::vector<OwnerSet>;
 
 void check(const AssignmentProblem& problem) {
   if (problem.workers < 1 || problem.owners < 1 || problem.owners > problem.workers)
-    throw std::logic_error("assignment: owners must be in 1..workers");
+    throw std::logic_error("assignment: the number of owners must be in 1..workers");
   if (problem.flops.size() != problem.bytes.size())
-    throw std::logic_error("assignment: as many flops as bytes are needed");
+    throw std::logic_error("assignment: flops and bytes must have the same size");
   const auto valid = [](double load) { return std::isfinite(load) && load >= 0; };
   if (!std::all_of(problem.flops.begin(), problem.flops.end(), valid) ||
       !std::all_of(problem.bytes.begin(), problem.bytes.end(), valid) || !valid(problem.flops_fixed) ||
       !valid(problem.bytes_fixed))
-    throw std::logic_error("assignment: loads must be finite and not negative");
+    throw std::logic_error("assignment: loads must be finite and non-negative");
 }
 
 double max_over_mean(const std::vector<double>& group_loads, double fixed, const Owners& owners,
@@ -45,7 +45,7 @@ int64_t with_tolerance(int64_t load, double tolerance) {
   return load + std::llround(static_cast<double>(load) * tolerance);
 }
 
-/// Group numbers, the heaviest first.
+/// Group numbers, the heaviest group first.
 std::vector<int> by_weight(const std::vector<double>& weights) {
   std::vector<int> groups(weights.size());
   std::iota(groups.begin(), groups.end(), 0);
@@ -53,7 +53,7 @@ std::vector<int> by_weight(const std::vector<double>& weights) {
   return groups;
 }
 
-/// Gives the groups, heaviest first, the sets in turn.
+/// Gives the sets in turn to the groups, heaviest group first.
 Owners deal(const std::vector<OwnerSet>& sets, const std::vector<int>& groups) {
   Owners owners(groups.size());
   for (size_t i = 0; i < groups.size(); ++i)
@@ -61,9 +61,9 @@ Owners deal(const std::vector<OwnerSet>& sets, const std::vector<int>& groups) {
   return owners;
 }
 
-/// Longest processing time first: every group goes to the p workers with the smallest load so far, where a
-/// load is perturbed by up to `noise` times the group's own (the lighter groups, which come last, even it
-/// out).
+/// Longest processing time first: every group goes to the p workers with the smallest load so far. Loads are
+/// perturbed by up to `noise` times the group's weight; the lighter groups, which come last, compensate for
+/// it.
 Owners greedy(const AssignmentProblem& problem, const std::vector<double>& weights, int noise,
               RandomBits& random) {
   std::vector<double> loads(problem.workers, 0);
@@ -84,8 +84,8 @@ Owners greedy(const AssignmentProblem& problem, const std::vector<double>& weigh
   return owners;
 }
 
-/// Moves groups from the worker that has the most to the one that has the fewest, until these numbers differ
-/// by one at most.
+/// Moves groups from the worker with the most groups to the worker with the fewest, until these numbers
+/// differ by at most one.
 void equalize_groups(Owners& owners, int workers) {
   std::vector<int> count(workers, 0);
   for (const OwnerSet& set : owners)
@@ -96,7 +96,7 @@ void equalize_groups(Owners& owners, int workers) {
     if (*most - *fewest <= 1) return;
     const int from = static_cast<int>(most - count.begin());
     const int to = static_cast<int>(fewest - count.begin());
-    // There is one, as `from` has more groups.
+    // Such a group exists because `from` has more groups.
     OwnerSet& set = *std::find_if(owners.begin(), owners.end(), [&](const OwnerSet& owned) {
       return std::binary_search(owned.begin(), owned.end(), from) &&
              !std::binary_search(owned.begin(), owned.end(), to);
@@ -108,7 +108,7 @@ void equalize_groups(Owners& owners, int workers) {
   }
 }
 
-/// FLOPs and bytes of every group, each as a share of all groups'.
+/// FLOPs and bytes of every group, each as a share of the total over all groups.
 std::vector<double> combined_weights(const AssignmentProblem& problem) {
   const double flops = std::accumulate(problem.flops.begin(), problem.flops.end(), 0.0);
   const double bytes = std::accumulate(problem.bytes.begin(), problem.bytes.end(), 0.0);
@@ -120,13 +120,13 @@ std::vector<double> combined_weights(const AssignmentProblem& problem) {
   return weights;
 }
 
-/// What the result must not be worse than.
+/// The assignments that the result must not be worse than.
 std::vector<Owners> plain_assignments(const AssignmentProblem& problem) {
   return {assign_window(problem), assign_random(problem)};
 }
 
-/// What the search finds where numbers of groups are free, which may come close to equal ones; nothing
-/// without `equal_groups`.
+/// With `equal_groups`, the result of the search without this restriction, whose numbers of groups may be
+/// close to equal; else empty.
 std::vector<Owners> unrestricted_assignments(AssignmentProblem problem) {
   if (!std::exchange(problem.equal_groups, false)) return {};
   return {assign_balanced(problem)};
@@ -139,7 +139,7 @@ std::vector<Owners> good_assignments(const AssignmentProblem& problem, RandomBit
                                 greedy(problem, problem.bytes, 0, random),
                                 greedy(problem, combined_weights(problem), 2, random)};
   const std::vector<int> heaviest_first = by_weight(problem.bytes);
-  // The base set of the smaller side: its complement is as spread, and cheaper to find.
+  // Search for the smaller of the base set and its complement: it is as evenly spread and cheaper to find.
   const auto shifts = cyclic_shifts(spread_base_set(n, std::min(p, n - p), random), n);
   result.push_back(deal(p <= n - p ? shifts : complements(shifts, n), heaviest_first));
   const auto hyperplanes = affine_hyperplanes(n);
@@ -150,12 +150,13 @@ std::vector<Owners> good_assignments(const AssignmentProblem& problem, RandomBit
 /// How the fixed effort is spent, in moves.
 struct Effort {
   int64_t total;
-  int64_t run;  ///< of one descent
+  int64_t run;  ///< moves of one descent
   int history;
 
   explicit Effort(const AssignmentProblem& problem) {
     const int64_t n = problem.workers;
-    // Among many workers loads and lambda2 are close to their bounds early; few unequal ones need the search.
+    // With many workers, loads and lambda2 soon are close to their bounds. Few unequal groups need the
+    // search.
     const int64_t elementary_steps = n <= kSmallWorkers ? 200'000'000 : 80'000'000;
     const int64_t small = n <= kSmallWorkers ? n * n * n / 4 : 0;
     const int64_t steps_a_move = 250 + 3 * n + 12 * int64_t{problem.owners} + small;
@@ -166,7 +167,7 @@ struct Effort {
   }
 };
 
-/// The best assignment so far by what is really wanted: lambda2 itself instead of the search's stand-in.
+/// The best assignment so far, judged by lambda2 itself instead of the search's proxy.
 class Finalist {
  public:
   Finalist(const AssignmentSearch& first, int workers, const EvenLoads& even)
@@ -196,9 +197,9 @@ class Finalist {
   const AssignmentSearch& search() const { return search_; }
 
  private:
-  static constexpr double kSame = 1e-9;  // rounding must not decide
+  static constexpr double kSame = 1e-9;  // smaller differences may be rounding errors
 
-  /// Among many workers a bound excludes most of those that are no better, in a fraction of the time.
+  /// With many workers, a bound excludes most assignments that are no better, in a fraction of the time.
   bool is_surely_larger(const std::vector<double>& co_ownership) const {
     constexpr int kManyWorkers = 128;
     return workers_ >= kManyWorkers && lambda2_from_below(co_ownership, workers_) > lambda2_ + 2 * kSame;
@@ -223,7 +224,7 @@ class BalancedSearch {
  public:
   BalancedSearch(const AssignmentProblem& problem, const std::vector<Owners>& more_starts)
       : problem_(problem),
-        // A stream of its own: the random assignment is one of the starting points.
+        // A separate random stream, because the random assignment is one of the starting points.
         random_(problem.seed ^ 0x62616c616e636564),
         loads_(problem),
         effort_(problem) {
@@ -235,7 +236,7 @@ class BalancedSearch {
     for (const Owners& owners : more_starts)
       starts_.push_back(start_from(owners));
   }
-  // The searches point into this object.
+  // Not copyable: the searches point into this object.
   BalancedSearch(const BalancedSearch&) = delete;
   BalancedSearch& operator=(const BalancedSearch&) = delete;
 
@@ -283,7 +284,7 @@ class BalancedSearch {
     }
     searches.push_back(best);
     even_.bytes = with_tolerance(best.cost({}).largest_bytes, problem_.bytes_tolerance);
-    // Tolerance must not make the result worse than one of these that is as even in FLOPs.
+    // The tolerance must not make the result worse than a plain assignment with equally even FLOPs.
     for (const AssignmentSearch& plain : plain_) {
       const AssignmentCost cost = plain.cost({});
       if (cost.largest_flops <= even_.flops) even_.bytes = std::min(even_.bytes, cost.largest_bytes);
@@ -321,7 +322,7 @@ std::vector<OwnerSet> assign_window(const AssignmentProblem& problem) {
   Owners owners(problem.flops.size());
   for (size_t group = 0; group < owners.size(); ++group) {
     const int first = static_cast<int>(group % problem.workers);
-    const int beyond = std::max(0, first + problem.owners - problem.workers);  // counted from 0 again
+    const int beyond = std::max(0, first + problem.owners - problem.workers);  // owners that wrap around to 0
     owners[group].resize(problem.owners);
     const auto middle = owners[group].begin() + beyond;
     std::iota(owners[group].begin(), middle, 0);
@@ -357,7 +358,7 @@ std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem) {
 Balance balance_of(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {
   check(problem);
   if (owners.size() != problem.flops.size())
-    throw std::logic_error("balance_of: one owner set for every group");
+    throw std::logic_error("balance_of: expected one owner set per group");
   const int n = problem.workers;
   const auto lambda2_weighted = [&](const std::vector<double>& weights) {
     return lambda2(co_ownership(owners, weights, n), n);

@@ -10,7 +10,7 @@
 namespace sdp {
 namespace {
 
-/// Exponent that brings `total` to between 2^52 and 2^53; 0 when there is nothing to scale.
+/// Exponent that scales the total to between 2^52 and 2^53; 0 if there is nothing to scale.
 int scaling_exponent(const std::vector<double>& values, double fixed) {
   const double total = std::accumulate(values.begin(), values.end(), fixed);
   return total > 0 ? 52 - std::ilogb(total) : 0;
@@ -28,8 +28,9 @@ std::vector<int64_t> scaled(const std::vector<double>& values, int exponent) {
   return result;
 }
 
-/// Sum of the fourth powers of the eigenvalues of n K - m 1 1^T, m = the sum of K over n: the even part of K
-/// is taken out, and of the rest the largest eigenvalue counts most. Below 2^63 for n <= 16 and 64 groups.
+/// Sum of the fourth powers of the eigenvalues of n K - m 1 1^T, where m is the sum of K divided by n. This
+/// removes the even part of K; of the rest, the largest eigenvalue counts most. Below 2^63 for n <= 16 and 64
+/// groups.
 int64_t fourth_powers(const std::vector<int64_t>& k, int n) {
   const int64_t even_part = (std::accumulate(k.begin(), k.end(), int64_t{0}) + n / 2) / n;
   std::array<int64_t, size_t{kSmallWorkers} * kSmallWorkers> rest;
@@ -108,7 +109,7 @@ void AssignmentSearch::change_co_ownership(const Replacement& made) {
   for (int place = 0; place < p_; ++place) {
     if (place == in) continue;
     const int other = list[place];
-    // (k-1)^2 - k^2 and (k+1)^2 - k^2, each twice: the matrix is symmetric.
+    // (k-1)^2 - k^2 and (k+1)^2 - k^2, each twice because the matrix is symmetric.
     change += 2 * (1 - 2 * shared_leaving[other]-- + 1 + 2 * shared_joining[other]++);
     --shared_[static_cast<size_t>(other) * n_ + leaving];
     ++shared_[static_cast<size_t>(other) * n_ + joining];
@@ -179,14 +180,14 @@ std::vector<OwnerSet> AssignmentSearch::owners() const {
   return result;
 }
 
-/// The worker with the largest FLOPs or, by chance, bytes: moves that do not involve it can't lower the
-/// maximum.
+/// The worker with the largest FLOPs or, at random, with the largest bytes. Moves that do not involve this
+/// worker cannot lower the maximum.
 int AssignmentSearch::most_loaded_worker() const {
   const auto& loads = random_->below(2) == 0 ? flops_ : bytes_;
   return static_cast<int>(std::max_element(loads.begin(), loads.end()) - loads.begin());
 }
 
-/// A group that the worker owns, or just any where a few draws meet none.
+/// A random group that the worker owns, or any group if a few draws find none.
 int AssignmentSearch::random_group_of(int worker) {
   int group = random_->below(groups_);
   for (int draw = 0; draw < 8 && !owns(worker, group); ++draw)
@@ -262,11 +263,11 @@ void AssignmentSearch::run(int64_t moves, int history, const EvenLoads& even) {
   undo(since_best);
 }
 
-/// Keeps the pending move, whose cost `current` becomes, or takes it back.
+/// Keeps the pending move and sets `current` to its cost, or undoes the move.
 bool AssignmentSearch::accept(AssignmentCost& current, const AssignmentCost& reference,
                               const EvenLoads& even) {
   AssignmentCost proposed = cost_of_loads(even);
-  // Most moves fall by their loads, before co-ownership, the costlier part, is looked at.
+  // Most moves are rejected by their loads, before the more expensive co-ownership is computed.
   if (heavier(proposed, current) && heavier(proposed, reference)) {
     undo_places(pending_);
     return false;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The local search behind assign_balanced (subnet/assignment.h). Integers throughout: no result depends on
-// how a machine rounds or in which order it adds.
+// The local search behind assign_balanced (subnet/assignment.h). It computes with integers only, so that no
+// result depends on a machine's rounding or order of summation.
 
 #include <compare>
 #include <cstddef>
@@ -14,21 +14,22 @@
 
 namespace sdp {
 
-/// Up to here the search affords the costlier, sharper stand-in for lambda2.
+/// Up to these sizes the search uses the more accurate but more expensive proxy for lambda2.
 constexpr int kSmallWorkers = 16;
 constexpr int kSmallGroups = 64;
 
-/// Largest loads of a worker that count as even; lower ones are no better. In the units of SearchLoads.
+/// Largest loads of a worker that count as even; lower loads do not count as better. In the units of
+/// SearchLoads.
 struct EvenLoads {
   int64_t flops = 0;
   int64_t bytes = 0;
 };
 
-/// What the search lowers, in lexicographic order. Loads are in the units of SearchLoads.
+/// The cost that the search minimizes, in lexicographic order. Loads are in the units of SearchLoads.
 struct AssignmentCost {
-  int64_t uneven_flops = 0;   ///< largest FLOPs of a worker, at least what counts as even
-  int64_t uneven_bytes = 0;   ///< likewise
-  int64_t concentration = 0;  ///< stands in for lambda2: how unequal the eigenvalues of co-ownership are
+  int64_t uneven_flops = 0;   ///< largest FLOPs of a worker, but at least EvenLoads::flops
+  int64_t uneven_bytes = 0;   ///< largest bytes of a worker, but at least EvenLoads::bytes
+  int64_t concentration = 0;  ///< proxy for lambda2: how unequal the eigenvalues of co-ownership are
   int64_t largest_bytes = 0;
   int64_t largest_flops = 0;
 
@@ -36,8 +37,8 @@ struct AssignmentCost {
   auto operator<=>(const AssignmentCost&) const = default;
 };
 
-/// The problem's loads as integers: all of them times one power of two, their total below 2^53. Loads that
-/// are integers themselves stay in exact proportion.
+/// The problem's loads as integers: all are multiplied by one power of two, with a total below 2^53. Loads
+/// that are integers keep their exact proportions.
 struct SearchLoads {
   explicit SearchLoads(const AssignmentProblem& problem);
 
@@ -50,33 +51,35 @@ struct SearchLoads {
   int64_t bytes_fixed;
 };
 
-/// One assignment that is changed in place; the loads and random numbers given to it must outlive it and its
-/// copies. Moves: give one owner's place in a group to another worker, let two groups exchange one owner
-/// each, exchange two groups' whole owner sets. With `equal_groups` a place is given only to a worker with
-/// fewer groups, so that numbers of groups that differ by one at most stay so; the other moves change none.
+/// An assignment that is changed in place. The loads and random numbers given to it must outlive it and its
+/// copies. There are three moves: replace one owner of a group by another worker, let two groups exchange one
+/// owner each, and exchange the whole owner sets of two groups. With `equal_groups` an owner is replaced only
+/// by a worker with fewer groups, so that numbers of groups that differ by at most one continue to do so; the
+/// other two moves do not change these numbers.
 class AssignmentSearch {
  public:
   AssignmentSearch(const SearchLoads& loads, const std::vector<OwnerSet>& owners, RandomBits& random);
 
-  /// Late acceptance hill climbing (Burke, Bykov 2017): a move stays if its cost is not above the current one
-  /// or the one `history` moves ago. Ends at the best assignment met.
+  /// Late acceptance hill climbing (Burke, Bykov 2017): a move is kept if its cost is not above the current
+  /// cost or the cost `history` moves ago. Ends with the best assignment found.
   void run(int64_t moves, int history, const EvenLoads& even);
 
-  /// Makes so many random moves.
+  /// Makes `times` random moves.
   void shake(int times);
 
   AssignmentCost cost(const EvenLoads& even = {}) const;
   std::vector<OwnerSet> owners() const;
-  /// [workers, workers], groups weighted by 1: what co_ownership (subnet/spectral.h) makes of the owners.
+  /// The result of co_ownership (subnet/spectral.h) for the owners, [workers, workers], with groups weighted
+  /// by 1.
   std::vector<double> co_ownership() const { return {shared_.begin(), shared_.end()}; }
 
  private:
-  /// Position `in` of the group's worker list (an owner) changes places with position `out` (not an owner).
+  /// Exchanges position `in` of the group's worker list (an owner) with position `out` (not an owner).
   struct Replacement {
     int group;
     int in;
     int out;
-    /// Part of an exchange of two groups' whole sets, which leaves co-ownership as it was.
+    /// Part of an exchange of two groups' whole sets, which does not change co-ownership.
     bool of_whole_sets;
   };
 
@@ -86,17 +89,17 @@ class AssignmentSearch {
   bool owns(int worker, int group) const { return position_[static_cast<size_t>(group) * n_ + worker] < p_; }
   int64_t groups_of(int worker) const { return shared_[static_cast<size_t>(worker) * n_ + worker]; }
 
-  // A replacement is made in two steps: places and loads first, then co-ownership, which reads the places.
+  // A replacement is made in two steps: first places and loads, then co-ownership, which reads the places.
   void exchange_places(const Replacement& replacement);
   void change_co_ownership(const Replacement& made);
-  /// `made`: one move's, which has one replacement of single owners in a group at most.
+  /// `made`: the replacements of one move. It has at most one replacement of a single owner per group.
   void change_co_ownership(const std::vector<Replacement>& made);
   void undo_places(std::vector<Replacement>& replacements);
   void undo(std::vector<Replacement>& replacements);
   bool accept(AssignmentCost& current, const AssignmentCost& reference, const EvenLoads& even);
   AssignmentCost cost_of_loads(const EvenLoads& even) const;
 
-  // Moves: the first step of their replacements is made, and they are put into pending_.
+  // Moves: each makes the first step of its replacements and adds them to pending_.
   void replace(int group, int worker, int other, bool of_whole_sets = false);
   void propose();
   void propose_replacement();
@@ -112,13 +115,13 @@ class AssignmentSearch {
   int p_;
   int groups_;
   bool small_;                        // within kSmallWorkers and kSmallGroups
-  std::vector<int> order_;            // [groups, n]: all workers, the first p own the group
+  std::vector<int> order_;            // [groups, n]: all workers; the first p own the group
   std::vector<int> position_;         // [groups, n]: inverse of order_
   std::vector<int64_t> flops_;        // [n]
   std::vector<int64_t> bytes_;        // [n]
   std::vector<int64_t> shared_;       // [n, n]: the unweighted co-ownership matrix
-  int64_t squares_ = 0;               // of all entries of shared_
-  std::vector<Replacement> pending_;  // of the move under trial, in the order they were applied
+  int64_t squares_ = 0;               // sum of the squares of all entries of shared_
+  std::vector<Replacement> pending_;  // of the move being tried, in the order in which they were applied
 };
 
 }  // namespace sdp

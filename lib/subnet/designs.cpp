@@ -10,8 +10,8 @@
 namespace sdp {
 namespace {
 
-/// A set of residues modulo n, changed one element at a time: how often each difference and each sum of two
-/// elements occurs.
+/// Counts how often each difference and each sum of two elements occurs in a set of residues modulo n, which
+/// is changed one element at a time.
 class Differences {
  public:
   Differences(const OwnerSet& set, int workers)
@@ -32,11 +32,11 @@ class Differences {
     return sum;
   }
 
-  /// By element that is not in the set: the unevenness with it. An element x adds one to the counts of x - b
-  /// and of b - x for every b of the set; these squares grow by twice their counts and by one, and by two
+  /// By element that is not in the set: the unevenness after adding it. Adding x increases the counts of x -
+  /// b and of b - x by one for every b in the set; each square grows by twice its count plus one, and by two
   /// more where x - b = b' - x.
   std::vector<int64_t> unevenness_with_each() {
-    std::vector<int> twice(count_);  // its second half stands for negative differences' first
+    std::vector<int> twice(count_);  // two copies, so that negative differences need no modulo
     twice.insert(twice.end(), count_.begin(), count_.end());
     std::fill(crossed_.begin(), crossed_.end(), 0);
     int64_t elements = 0;
@@ -69,12 +69,12 @@ class Differences {
 
   int n_;
   std::vector<bool> has_;
-  std::vector<int> count_;    ///< by difference d != 0: ordered pairs
-  std::vector<int> sums_;     ///< by sum: ordered pairs, an element with itself included
-  std::vector<int> crossed_;  ///< by x: sum over the set's b of count_[x - b]
+  std::vector<int> count_;    ///< by difference d != 0: number of ordered pairs
+  std::vector<int> sums_;     ///< by sum: number of ordered pairs, including pairs of an element with itself
+  std::vector<int> crossed_;  ///< by x: sum of count_[x - b] over all b in the set
 };
 
-/// Exchanges one element at a time as long as that makes the differences more even.
+/// Exchanges one element at a time as long as this makes the differences more even.
 OwnerSet descend(OwnerSet set, int workers, int64_t& unevenness) {
   Differences differences(set, workers);
   unevenness = differences.unevenness();
@@ -100,8 +100,8 @@ OwnerSet descend(OwnerSet set, int workers, int64_t& unevenness) {
 
 std::vector<OwnerSet> affine_hyperplanes(int workers) {
   if (workers < 2 || !std::has_single_bit(static_cast<unsigned>(workers))) return {};
-  // A class is a non-zero linear form x -> <a, x>; unit vectors first, so that m classes separate all
-  // workers.
+  // A class is a non-zero linear form x -> <a, x>. The unit vectors come first, so that the first m classes
+  // separate all workers.
   std::vector<unsigned> forms(workers - 1);
   std::iota(forms.begin(), forms.end(), 1U);
   std::stable_partition(forms.begin(), forms.end(), [](unsigned a) { return std::has_single_bit(a); });
@@ -128,7 +128,7 @@ std::vector<OwnerSet> cyclic_shifts(const OwnerSet& base, int workers) {
 }
 
 OwnerSet spread_base_set(int workers, int owners, RandomBits& random) {
-  // A descent costs about n p^3 steps each time around.
+  // Each round of a descent takes about n p^3 steps.
   const int64_t cost = int64_t{workers} * owners * owners * owners;
   const int starts = static_cast<int>(std::clamp<int64_t>(2'000'000 / cost, 1, 50));
   OwnerSet best;

@@ -19,7 +19,7 @@ Peers Exchange::peers(const Segment& segment) const {
       if (shard_) return {};
       return {.among = &segment.holders};
     case ExchangeKind::kGatherValues:
-      // Without `shard` every holder has computed them.
+      // Without `shard`, every holder has computed the new values itself.
       if (shard_) return {.among = &segment.readers};
       return {.among = &segment.readers, .besides = &segment.holders};
   }

@@ -1,11 +1,11 @@
 #pragma once
 
-// The exchanges of a bucket: who sends how many elements of which segments to whom. Costs, traffic between
-// nodes, the memory forecast and the engine's buffers take their sizes from here.
+// The exchanges of a bucket: which process sends how many elements of which segments to which other process.
+// Costs, traffic between nodes, the memory forecast and the engine's buffers take their sizes from here.
 //
-// Each holder of a segment averages its share of the gradients, and then has something that others need. So
-// every exchange is about shares: a reduce-scatter brings each share from all its `peers` to the holder, an
-// all-gather brings it from the holder to all its peers. What a process keeps is not sent.
+// Each holder of a segment averages its share of the gradients; other processes then need the result. So
+// every exchange transfers shares: a reduce-scatter sends each share from all its `peers` to the holder, and
+// an all-gather sends it from the holder to all its peers. A process does not send data to itself.
 
 #include <array>
 #include <cstdint>
@@ -16,17 +16,17 @@
 namespace sdp {
 
 enum class ExchangeKind {
-  kReduceGradients,  ///< reduce-scatter: gradients of a share, from all who hold the segment
-  kGatherGradients,  ///< all-gather, without `shard`: averaged gradients, to all who hold the segment
-  kGatherValues,     ///< all-gather: new values, to all who read the segment and did not compute them
+  kReduceGradients,  ///< reduce-scatter: gradients of a share, from all holders of the segment
+  kGatherGradients,  ///< all-gather, without `shard`: averaged gradients, to all holders of the segment
+  kGatherValues,     ///< all-gather: new values, to all readers of the segment that did not compute them
 };
 inline constexpr std::array kExchangeKinds = {ExchangeKind::kReduceGradients, ExchangeKind::kGatherGradients,
                                               ExchangeKind::kGatherValues};
 
-/// The processes that a segment's shares come from or go to: `among`, without those of `besides`.
+/// The processes that a segment's shares come from or go to: those in `among` but not in `besides`.
 struct Peers {
   const MemberSet* among = nullptr;
-  const MemberSet* besides = nullptr;  ///< all of them are in `among`; may be null
+  const MemberSet* besides = nullptr;  ///< a subset of `among`; may be null
 
   bool contains(int process) const {
     return among != nullptr && among->contains(process) &&
@@ -50,7 +50,7 @@ struct Volume {
   int64_t received = 0;
 };
 
-/// One exchange of one bucket, seen by any process. The schedule must outlive it.
+/// One exchange of one bucket, for all processes. The schedule must outlive it.
 class Exchange {
  public:
   Exchange(const Schedule& schedule, int bucket, ExchangeKind kind);
@@ -58,7 +58,7 @@ class Exchange {
   const Bucket& bucket() const { return bucket_; }
   ElementType type() const { return type_; }  ///< of the elements on the wire
   bool is_reduction() const { return kind_ == ExchangeKind::kReduceGradients; }
-  /// How often it takes place in a step.
+  /// How often the exchange takes place per step.
   int64_t times_per_step() const { return times_per_step_; }
   Peers peers(const Segment& segment) const;
   /// Whether any process sends or receives.
@@ -66,7 +66,7 @@ class Exchange {
 
   /// Elements of the message that `from` sends to `to`.
   int64_t elements(int from, int to) const;
-  /// The ranges of segments that this message has, one after another: visit(the segment's place in the
+  /// Visits the ranges of segments that this message contains, in order: visit(the segment's index in the
   /// bucket, first element in the segment, elements).
   template <class Visit>
   void for_each_range(int from, int to, Visit visit) const {
@@ -79,8 +79,8 @@ class Exchange {
       if (elements > 0 && peers(segment).contains(peer)) visit(s, segment.share_begin(holder), elements);
     }
   }
-  /// The sum over all messages of the process that have a part of the segment. `share`: what the process has
-  /// of the segment's shares.
+  /// Elements of the segment that the process sends and receives in all its messages. `share`: the size of
+  /// the process's share of the segment.
   Volume volume(const Segment& segment, int process, int64_t share) const;
 
  private:
@@ -99,12 +99,12 @@ void for_each_exchange(const Schedule& schedule, Visit visit) {
       if (const Exchange exchange(schedule, bucket, kind); exchange.has_peers()) visit(exchange);
 }
 
-/// What of a bucket concerns one process, in elements.
+/// Numbers of elements of a bucket that one process stores, updates and exchanges.
 struct BucketElements {
-  int64_t read = 0;     ///< of segments whose values it has
-  int64_t held = 0;     ///< of segments that it holds
-  int64_t share = 0;    ///< which it averages
-  int64_t updated = 0;  ///< by its optimizer: the share, or without `shard` all that it holds
+  int64_t read = 0;     ///< in segments whose values it stores
+  int64_t held = 0;     ///< in segments that it holds
+  int64_t share = 0;    ///< that it averages
+  int64_t updated = 0;  ///< that its optimizer updates: the share, or without `shard` all held elements
   std::array<Volume, kExchangeKinds.size()> exchanged = {};  ///< by ExchangeKind
 
   const Volume& of(ExchangeKind kind) const { return exchanged[static_cast<size_t>(kind)]; }

@@ -13,7 +13,7 @@ void end_oldest(ExchangeEvents& events, std::deque<int>& in_flight, ExchangeKind
   in_flight.pop_front();
 }
 
-/// Begins a bucket's exchange. Where as many as may are under way, the oldest ends first.
+/// Begins a bucket's exchange. If kMostInFlight exchanges are in flight, ends the oldest one first.
 void begin(ExchangeEvents& events, std::deque<int>& in_flight, ExchangeKind kind, int bucket) {
   if (in_flight.size() == kMostInFlight) end_oldest(events, in_flight, kind);
   events.push_back({What::kBegin, kind, bucket});
@@ -36,7 +36,7 @@ void ExchangeOrder::begin_backward(const std::vector<int>& parameters, bool last
 ExchangeEvents ExchangeOrder::gradient_came(int parameter) {
   for (int bucket : index_->buckets_of[parameter])
     if (is_last_ && bucket > next_reduced_)
-      throw std::logic_error("a gradient came after its bucket was reduced");
+      throw std::logic_error("a gradient became ready after its bucket was reduced");
   if (!std::exchange(has_come_[parameter], 1))
     for (int bucket : index_->buckets_of[parameter])
       --missing_[bucket];
@@ -47,7 +47,7 @@ ExchangeEvents ExchangeOrder::gradient_came(int parameter) {
 }
 
 ExchangeEvents ExchangeOrder::finish_reducing() {
-  if (has_come_.empty()) throw std::logic_error("no backward pass has left gradients to reduce");
+  if (has_come_.empty()) throw std::logic_error("finish_reducing without a backward pass");
   ExchangeEvents events;
   while (next_reduced_ >= 0)
     begin(events, reducing_, ExchangeKind::kReduceGradients, next_reduced_--);

@@ -1,13 +1,13 @@
 #pragma once
 
-// When the exchanges of a step begin and end (docs/design.md, "What overlaps"). The engine
-// runs what this says with tensors; the memory forecast runs it with sizes.
+// Determines when the exchanges of a step begin and end (docs/design.md, "What overlaps"). The engine carries
+// out these events with tensors; the memory forecast simulates them with sizes.
 //
-// Gradients are reduced from the deepest bucket to the first, each bucket as soon as all its gradients have
-// come in the last backward pass of the step (or of each micro-batch, train.reduce_every); new values are
+// Gradients are reduced from the deepest bucket to the first, each bucket as soon as all its gradients are
+// ready in the last backward pass of the step (or of each micro-batch, train.reduce_every). New values are
 // gathered from the first bucket to the deepest during the next forward pass, which waits for them branch by
-// branch. The order is the same on all processes, whatever order gradients come in: a bucket that is ready
-// early waits for the deeper ones.
+// branch. The order is the same on all processes, in whatever order gradients become ready: a bucket that is
+// ready early waits for the deeper buckets.
 
 #include <cstddef>
 #include <deque>
@@ -18,15 +18,15 @@
 
 namespace sdp {
 
-/// Exchanges of one direction under way at a time: one is packed or unpacked while the other is under way;
-/// more would only hold more buffers.
+/// Largest number of exchanges of one direction in flight at a time: one is packed or unpacked while the
+/// other is in flight. More would only use more buffers.
 inline constexpr size_t kMostInFlight = 2;
 
-/// What is to be done with the exchange of a bucket.
+/// An action to take for the exchange of a bucket.
 struct ExchangeEvent {
   enum class What {
     kBegin,  ///< pack and send
-    kEnd,    ///< wait for it and take what has come
+    kEnd,    ///< wait for the exchange and use the received data
   };
   What what = What::kBegin;
   ExchangeKind kind = ExchangeKind::kReduceGradients;
@@ -36,29 +36,30 @@ struct ExchangeEvent {
 };
 using ExchangeEvents = std::vector<ExchangeEvent>;
 
-/// Every function that returns events has them run in their order before the next call.
+/// The caller must carry out the events that a function returns, in order, before it calls the next function.
 class ExchangeOrder {
  public:
   /// The index must outlive it.
   explicit ExchangeOrder(const BucketIndex& index);
 
-  /// A backward pass begins that is to leave gradients of these parameters; `last`: before they are reduced.
-  /// What the pass before began to reduce has been finished.
+  /// Call this when a backward pass begins that computes gradients of these parameters. `last`: it is the
+  /// last pass before they are reduced. The reduction that the previous pass began must be finished.
   void begin_backward(const std::vector<int>& parameters, bool last);
-  /// The pass has left a gradient of the parameter, or more of it. Throws std::logic_error where its bucket
-  /// is already being reduced.
+  /// Call this when the pass has added to the parameter's gradient. Throws std::logic_error if one of the
+  /// parameter's buckets is already being reduced.
   ExchangeEvents gradient_came(int parameter);
   bool has_come(int parameter) const { return has_come_[static_cast<size_t>(parameter)] != 0; }
-  /// Whether the last pass before a reduction has begun, and finish_reducing() was not called since.
+  /// Whether the last pass before a reduction has begun and finish_reducing() has not been called since.
   bool is_reducing() const { return is_last_ && !has_come_.empty(); }
-  /// The last pass is over: every bucket that is left is reduced, whether its gradients came or not. Throws
-  /// std::logic_error without a pass.
+  /// Call this when the last pass is over: reduces all remaining buckets, whether or not their gradients are
+  /// ready. Throws std::logic_error if there was no pass.
   ExchangeEvents finish_reducing();
-  /// Averaged gradients to all who hold them (no shard).
+  /// Gathers averaged gradients to all holders (without `shard`).
   ExchangeEvents gather_gradients() const;
-  /// New values are there.
+  /// Call this when new values have been computed.
   ExchangeEvents begin_gathering();
-  /// The forward pass is about to read what stands at this branch, -1: before all branches.
+  /// Call this when the forward pass is about to read the parameters at this branch; -1: those before all
+  /// branches.
   ExchangeEvents reach(int branch);
 
  private:
@@ -66,10 +67,10 @@ class ExchangeOrder {
   void fill_gathering(ExchangeEvents& events);
 
   const BucketIndex* index_;
-  bool is_last_ = false;        ///< the backward pass, before gradients are reduced
-  std::vector<char> has_come_;  ///< by parameter, in this pass; empty before the first
-  std::vector<int> missing_;    ///< by bucket: parameters whose gradient has not come
-  int next_reduced_ = -1;       ///< from the deepest bucket to 0
+  bool is_last_ = false;        ///< whether this is the last backward pass before gradients are reduced
+  std::vector<char> has_come_;  ///< by parameter, in this pass; empty before the first pass
+  std::vector<int> missing_;    ///< by bucket: number of parameters whose gradient is not ready
+  int next_reduced_ = -1;       ///< goes from the deepest bucket to 0
   std::deque<int> reducing_;    ///< buckets, oldest first
   int next_gathered_ = 0;
   std::deque<int> gathering_;

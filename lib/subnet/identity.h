@@ -1,7 +1,7 @@
 #pragma once
 
-// What identifies a plan: whatever the number of processes, runs of the same identity train the same
-// subnetworks.
+// The identity of a plan. Runs with the same identity train the same subnetworks, whatever their number of
+// processes.
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ struct UnitFigures {
   int64_t begin = 0;  ///< hidden range [begin, end) of the branch
   int64_t end = 0;
   int64_t parameters = 0;
-  double flops = 0;  ///< of training, a sample
+  double flops = 0;  ///< of training, per sample
   std::vector<int> owners;
 
   template <class Visitor>

@@ -58,7 +58,7 @@ int64_t ModelLayout::parameter_count() const {
 int ModelLayout::parameter_index(const std::string& parameter_name) const {
   for (size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].name == parameter_name) return static_cast<int>(i);
-  throw std::logic_error("no parameter named " + parameter_name + " in layout " + name);
+  throw std::logic_error("no parameter " + parameter_name + " in layout " + name);
 }
 
 ElementType element_type(const ParameterLayout& parameter, Precision precision) {

@@ -1,10 +1,11 @@
 #pragma once
 
-// ModelLayout: what a network consists of, seen by whoever divides it. A residual network is
-// x <- P(x) + branch(x), and a branch is a sum over slices of its hidden width, which nothing outside sees
-// (SDP paper, section 3; docs/design.md). Everything outside the branches is shared by all workers.
+// ModelLayout describes the structure of a network as far as needed to divide it. A residual network is
+// x <- P(x) + branch(x), and a branch is a sum over slices of its hidden width, which is not visible outside
+// the branch (SDP paper, section 3; docs/design.md). All workers share everything outside the branches.
 //
-// Plain values, no tensor: plans for networks of any size are made and tested on any machine.
+// A layout has plain values and no tensors, so plans for networks of any size can be made and tested on any
+// machine.
 
 #include <cstdint>
 #include <optional>
@@ -16,11 +17,11 @@
 
 namespace sdp {
 
-/// How a parameter divides over the hidden width H of its branch: its size along `dim` is
-/// blocks * H * elements_per_hidden, and hidden range [b, e) is, in each of the `blocks` stacked blocks, the
-/// rows [b, e) * elements_per_hidden. A fused qkv weight of h heads has blocks = 3, H = h and
-/// elements_per_hidden = head size; the first convolution of a ResNet-18 block has dim 0, blocks = 1, one
-/// each.
+/// How a parameter divides over the hidden width H of its branch. Its size along `dim` is
+/// blocks * H * elements_per_hidden, and hidden range [b, e) corresponds to the rows [b, e) *
+/// elements_per_hidden in each of the `blocks` stacked blocks. A fused qkv weight with h heads has blocks =
+/// 3, H = h and elements_per_hidden = head size; the first convolution of a ResNet-18 block has dim = 0,
+/// blocks = 1 and elements_per_hidden = 1.
 struct SliceRule {
   int64_t dim = 0;
   int64_t blocks = 1;
@@ -29,7 +30,8 @@ struct SliceRule {
 
 enum class ParameterRole { kWeight, kBias, kNorm };
 
-/// Distribution a parameter is drawn from: constant `scale`, normal(0, scale) or uniform(-scale, scale).
+/// Distribution of a parameter's initial values: constant `scale`, normal(0, scale) or uniform(-scale,
+/// scale).
 struct Initializer {
   enum class Kind { kConstant, kNormal, kUniform };
   Kind kind = Kind::kConstant;
@@ -37,20 +39,21 @@ struct Initializer {
 };
 
 struct ParameterLayout {
-  std::string name;            ///< name in the library whose files users load (torchvision, transformers)
+  std::string name;            ///< as in the library whose files users load (torchvision, transformers)
   std::vector<int64_t> shape;  ///< in the full model
   ParameterRole role = ParameterRole::kWeight;
   Initializer init;
   std::optional<int> branch;  ///< none: shared
   std::optional<SliceRule>
-      slice;  ///< none, in a branch: taken along by the branch as a whole, shared at neuron level
+      slice;  ///< none, in a branch: part of the unit in block construction, shared in neuron construction
   bool scales_branch_output =
-      false;  ///< the branch's output is linear in it: where a branch scale is folded in
+      false;  ///< the branch's output is linear in it, so a branch scale can be folded into it
 
   int64_t elements() const;
 };
 
-/// State that training changes without a gradient (BatchNorm running statistics). It belongs to a worker.
+/// State that training changes without a gradient (BatchNorm running statistics). Every worker has its own
+/// copy.
 struct BufferLayout {
   std::string name;
   std::vector<int64_t> shape;
@@ -61,13 +64,13 @@ struct BufferLayout {
   int64_t elements() const;
 };
 
-/// Floating-point operations per sample (a multiply-add is two), convolutions and matrix products only, as
-/// PyTorch's FlopCounterMode counts them.
+/// Floating-point operations per sample (a multiply-add counts as two). Only convolutions and matrix products
+/// are counted, as in PyTorch's FlopCounterMode.
 struct Flops {
   double forward = 0;
   double weight_gradient = 0;
   double input_gradient = 0;
-  double frozen_recompute = 0;  ///< what a frozen slice computes again instead of keeping it
+  double frozen_recompute = 0;  ///< recomputation of values that a frozen slice does not save
 
   double training() const { return forward + weight_gradient + input_gradient; }
   double training_frozen() const { return forward + input_gradient + frozen_recompute; }
@@ -79,36 +82,36 @@ struct Flops {
 /// Activations per sample.
 struct ActivationSize {
   double elements = 0;  ///< of the compute type
-  double bytes = 0;     ///< of a type of its own: bit masks, fp32 statistics
+  double bytes = 0;     ///< of values of other types: bit masks, fp32 statistics
 
   ActivationSize& operator+=(const ActivationSize& other);
   ActivationSize operator*(double factor) const;
 };
 
-/// What a branch saves for the backward pass, by what a worker has of it, and its workspace.
+/// Saved activations of a branch, depending on the part of the branch that a worker has, and its workspace.
 struct BranchActivations {
+  // Of slices. The sizes are for the whole width; a slice accounts for its share of the width.
+  ActivationSize owned;   ///< if the slices are owned
+  ActivationSize frozen;  ///< if the slices are frozen
+  // Of the rest of the branch, one of:
+  ActivationSize with_owned;    ///< at least one slice is owned
+  ActivationSize block_frozen;  ///< block construction: the branch is frozen, including its norms
   ActivationSize
-      owned;  ///< by owned slices, were they the whole width; a slice's share is its share of the width
-  ActivationSize frozen;  ///< by frozen slices, likewise
-  // Once, besides:
-  ActivationSize with_owned;    ///< some slice is owned
-  ActivationSize block_frozen;  ///< block construction: the branch is frozen, its norms too
-  ActivationSize
-      neuron_frozen;            ///< neuron construction: all slices are frozen, what is not sliced is trained
-  ActivationSize neuron_empty;  ///< neuron construction, forward masking: none of the slices is here
-  /// Instead of all that with activation checkpointing, where something is computed: the branch's input,
-  /// unless it is kept outside of the branch anyway.
+      neuron_frozen;  ///< neuron construction: all slices are frozen, the unsliced layers are trained
+  ActivationSize neuron_empty;  ///< neuron construction, forward masking: the worker has no slice
+  /// With activation checkpointing, instead of all of the above if the worker computes anything in the
+  /// branch: the branch's input, unless it is saved outside the branch anyway.
   ActivationSize checkpointed;
-  /// Beside it while the backward pass is in the branch, at most: of slices that are here, were they the
-  /// whole width, and once.
+  /// Largest workspace during the branch's backward pass: of the worker's slices (the size is for the whole
+  /// width), and of the rest of the branch.
   ActivationSize workspace_of_slices;
   ActivationSize workspace;
 };
 
 /// Elements of the residual stream at a branch, per sample.
 struct StreamElements {
-  int64_t input = 0;   ///< where the branch reads it
-  int64_t output = 0;  ///< where the branch's output is added
+  int64_t input = 0;   ///< at the branch's input
+  int64_t output = 0;  ///< at the addition of the branch's output
 };
 
 struct BranchLayout {
@@ -116,26 +119,26 @@ struct BranchLayout {
   int block = 0;  ///< branches of one block are assigned together under `unit: block`
   StreamElements stream = {};
   int64_t hidden_width = 0;
-  /// Slices begin at multiples of it where the width allows. 1: the hidden units are attention heads, of
-  /// which a branch may have fewer than slices are asked for.
+  /// Slices begin at multiples of the granularity if the width allows it. 1: the hidden units are attention
+  /// heads, and a branch may have fewer heads than the requested number of slices.
   int64_t granularity = 1;
   Flops flops = {};  ///< of the whole branch
-  /// The part of it of layers that are not sliced. In neuron construction every worker computes it, forward
-  /// only where it has no slice; a slice's share of the rest is its share of the width.
+  /// The FLOPs of layers that are not sliced. In neuron construction every worker computes them, but only
+  /// forward if it has no slice. A slice accounts for the remaining FLOPs by its share of the width.
   Flops unsliced_flops = {};
   BranchActivations saved = {};
-  /// The dropout mask of the branch's output, which is saved with activation checkpointing too.
+  /// The dropout mask of the branch's output. It is saved even with activation checkpointing.
   ActivationSize dropout_mask = {};
-  ActivationSize shared_saved = {};        ///< by shared layers from the branch's place to the next one's
-  std::vector<Operation> operations = {};  ///< of the whole branch, with the residual addition
-  std::vector<Operation> shared_operations = {};  ///< of shared layers from its place to the next one's
+  ActivationSize shared_saved = {};               ///< of shared layers between this branch and the next
+  std::vector<Operation> operations = {};         ///< of the whole branch, including the residual addition
+  std::vector<Operation> shared_operations = {};  ///< of shared layers between this branch and the next
 };
 
-/// A loss that is computed with its gradients, some rows at a time (model/linear_cross_entropy.h).
+/// A loss that is computed together with its gradients, some rows at a time (model/linear_cross_entropy.h).
 struct ChunkedLoss {
-  int head = -1;              ///< parameter whose gradient stands from the forward pass on; -1: no such loss
+  int head = -1;  ///< parameter whose gradient exists from the forward pass on; -1: the loss is not chunked
   double logits = 0;          ///< per sample
-  double logits_at_once = 0;  ///< at most
+  double logits_at_once = 0;  ///< largest number of logits that exist at a time
 };
 
 struct ModelLayout {
@@ -144,16 +147,16 @@ struct ModelLayout {
   std::vector<BufferLayout> buffers;        ///< in order of depth
   std::vector<BranchLayout> branches;       ///< in order of depth
   Flops shared_flops;
-  ActivationSize stem_saved;               ///< by shared layers before the first branch
-  std::vector<Operation> stem_operations;  ///< of these
+  ActivationSize stem_saved;               ///< of shared layers before the first branch
+  std::vector<Operation> stem_operations;  ///< of shared layers before the first branch
   ChunkedLoss loss;
 
   int64_t parameter_count() const;
-  /// Index by name; std::logic_error when there is none.
+  /// Index of the parameter with this name. Throws std::logic_error if there is none.
   int parameter_index(const std::string& parameter_name) const;
 };
 
-/// Type of a parameter's elements: normalisation parameters stay fp32 in a bf16 run.
+/// Type of a parameter's elements. Normalization parameters stay fp32 in a bf16 run.
 ElementType element_type(const ParameterLayout& parameter, Precision precision);
 
 }  // namespace sdp

@@ -13,7 +13,7 @@ MemberSet::MemberSet(std::vector<int> members) : content_(content_of(std::move(m
 std::shared_ptr<const MemberSet::Content> MemberSet::content_of(std::vector<int> members) {
   if (std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) != members.end() ||
       (!members.empty() && members.front() < 0))
-    throw std::logic_error("members must be ascending, distinct and not negative");
+    throw std::logic_error("members must be ascending, distinct and non-negative");
   auto content = std::make_shared<Content>();
   content->words.resize(members.empty() ? 0 : static_cast<size_t>(members.back()) / kBits + 1);
   for (int member : members)

@@ -1,7 +1,7 @@
 #pragma once
 
-// A set of workers or processes that answers at once whether a number is in it and at which place: plans of
-// a thousand workers ask it many million times.
+// A set of workers or processes with constant-time membership and position look-ups: plans of a thousand
+// workers need many millions of them.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace sdp {
 
-/// Ascending, distinct numbers from 0 on. It does not change, and copies share their content.
+/// Ascending, distinct, non-negative numbers. A set is immutable, and copies share their content.
 class MemberSet {
  public:
   MemberSet() = default;
-  /// Throws std::logic_error unless the numbers are ascending, distinct and not negative.
+  /// Throws std::logic_error unless the numbers are ascending, distinct and non-negative.
   // NOLINTNEXTLINE(google-explicit-constructor): a list of numbers in checked form
   MemberSet(std::vector<int> members);
 
@@ -31,7 +31,7 @@ class MemberSet {
     const auto word = static_cast<size_t>(number) / kBits;
     return word < content_->words.size() && (content_->words[word].bits >> (number % kBits) & 1) != 0;
   }
-  /// Place of the number among the members; -1 where it is none of them.
+  /// Position of the number among the members; -1 if it is not a member.
   int place_of(int number) const;
 
   bool operator==(const MemberSet& other) const { return members() == other.members(); }
@@ -40,7 +40,7 @@ class MemberSet {
   static constexpr int kBits = 64;
   struct Word {
     uint64_t bits = 0;
-    int before = 0;  ///< members below the word's numbers
+    int before = 0;  ///< number of members below the word's numbers
   };
   struct Content {
     std::vector<int> members;

@@ -13,8 +13,8 @@
 namespace sdp {
 namespace {
 
-/// Processes on nodes, changed in place so that the total weight of the pairs inside nodes grows. Integers
-/// throughout: the result does not depend on how a machine rounds.
+/// An assignment of processes to nodes that is changed in place to increase the total weight of the pairs
+/// inside nodes. It computes with integers, so the result does not depend on a machine's rounding.
 class NodeSearch {
  public:
   /// `weights`: symmetric [W, W], 0 on the diagonal.
@@ -32,11 +32,11 @@ class NodeSearch {
       inside_ += to_node(process, node_of_[process]);
   }
 
-  /// Of all pairs inside nodes, each counted twice.
+  /// Total weight of all pairs inside nodes, each counted twice.
   int64_t inside() const { return inside_; }
   const std::vector<int>& node_of() const { return node_of_; }
 
-  /// Exchanges pairs while that helps.
+  /// Exchanges pairs of processes while this increases inside().
   void descend() {
     for (bool changed = true; changed;) {
       changed = false;
@@ -59,7 +59,7 @@ class NodeSearch {
   int64_t weight(int a, int b) const { return (*weights_)[static_cast<size_t>(a) * processes_ + b]; }
   int64_t& to_node(int process, int node) { return to_node_[static_cast<size_t>(process) * nodes_ + node]; }
 
-  /// Growth of inside() / 2 when a and b change places.
+  /// Increase of inside() / 2 if a and b are exchanged.
   int64_t gain(int a, int b) {
     const int at_a = node_of_[a];
     const int at_b = node_of_[b];
@@ -82,9 +82,9 @@ class NodeSearch {
   const std::vector<int64_t>* weights_;
   int processes_;
   int nodes_;
-  int first_;  ///< that may move: process 0 stays in node 0 where the nodes have two sizes
+  int first_;  ///< first process that may move: process 0 stays on node 0 if the nodes have different sizes
   std::vector<int> node_of_;
-  std::vector<int64_t> to_node_;  ///< [W, nodes]: weight between a process and all of a node
+  std::vector<int64_t> to_node_;  ///< [W, nodes]: total weight between a process and the processes of a node
   int64_t inside_ = 0;
 };
 
@@ -95,8 +95,8 @@ std::vector<int> in_order(int processes, int processes_per_node) {
   return node_of;
 }
 
-/// Fills one node after the other: the first process that is left, then always the one of the greatest weight
-/// with those already there.
+/// Fills one node after another: first with the lowest remaining process, then repeatedly with the process
+/// that has the greatest weight with those already on the node.
 std::vector<int> filled_greedily(const std::vector<int64_t>& weights, int processes, int processes_per_node) {
   std::vector<int> node_of(processes, -1);
   std::vector<int64_t> with_node(processes, 0);
@@ -112,10 +112,10 @@ std::vector<int> filled_greedily(const std::vector<int64_t>& weights, int proces
   return node_of;
 }
 
-/// The heaviest pairs inside nodes that the search finds.
+/// The node of each process, with the heaviest pairs inside nodes that the search finds.
 std::vector<int> search_nodes(const std::vector<int64_t>& weights, int processes, int processes_per_node) {
   constexpr int64_t kMostRestarts = 32;
-  constexpr int64_t kPairs = 4'000'000;  // that restarts may look at in one round of exchanges
+  constexpr int64_t kPairs = 4'000'000;  // pairs that all restarts may examine in one round of exchanges
   const int64_t pairs = int64_t{processes} * processes;
   RandomBits random(0);
   NodeSearch best(weights, processes_per_node, in_order(processes, processes_per_node));
@@ -133,25 +133,25 @@ std::vector<int> search_nodes(const std::vector<int64_t>& weights, int processes
   return best.node_of();
 }
 
-/// Gives the node of process 0 the number 0. It has as many processes as node 0.
+/// Renumbers the nodes so that process 0 is on node 0. The two nodes have equally many processes.
 void renumber(std::vector<int>& node_of) {
   const int first = node_of.front();
   for (int& node : node_of)
     if (node == first || node == 0) node = first - node;
 }
 
-/// Bytes per step, by the process that sends them.
+/// Bytes per step, by sending process.
 struct Sent {
   std::vector<int64_t> all;
-  std::vector<int64_t> between;  ///< of these, to other nodes
+  std::vector<int64_t> between;  ///< the part sent to other nodes
 };
 
-/// Adds what the holders of a segment send in an exchange.
+/// Adds the bytes that are sent for a segment in an exchange.
 void add_segment(Sent& sent, const Exchange& exchange, const Segment& segment, const NodeMap& nodes) {
   const Peers peers = exchange.peers(segment);
   if (peers.size() == 0) return;
   const int64_t element_bytes = bytes_of(exchange.type()) * exchange.times_per_step();
-  // Of the segment's elements and peers, those in one node.
+  // Numbers of the segment's elements and peers on each node.
   std::vector<int64_t> elements(nodes.nodes(), 0), peers_in(nodes.nodes(), 0);
   std::vector<int64_t> shares;
   for (size_t i = 0; i < segment.holders.size(); ++i) {

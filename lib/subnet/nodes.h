@@ -1,7 +1,8 @@
 #pragma once
 
-// Which processes share a node, and what passes between nodes. Processes are numbered in order of their
-// workers whatever the nodes are: only where a process sits is chosen here, so that no result depends on it.
+// Which processes share a node, and the traffic between nodes. Processes are numbered in order of their
+// workers, whatever the nodes are. Only the node of each process is chosen here, so training results do not
+// depend on it.
 
 #include <cstdint>
 #include <vector>
@@ -13,32 +14,33 @@ namespace sdp {
 
 struct NodeMap {
   NodePlacement placement = NodePlacement::kInOrder;
-  int processes_per_node = 1;  ///< of the last node perhaps fewer
+  int processes_per_node = 1;  ///< the last node may have fewer
   std::vector<int> node_of;    ///< by process; process 0 is in node 0
 
   int nodes() const;
   /// Processes of a node, ascending.
   std::vector<int> processes_in(int node) const;
-  /// The process that a launcher's rank r becomes, where ranks are numbered node by node: the node's
-  /// processes take its ranks in ascending order. Process 0 is rank 0.
+  /// The process that the launcher's rank becomes, if ranks are numbered node by node: the processes of a
+  /// node take the node's ranks in ascending order. Process 0 is rank 0.
   int process_of_rank(int rank) const;
 };
 
-/// Bytes per step that process i sends to process j, row-major [W, W]: gradients, and what comes back.
+/// Bytes per step that process i sends to process j, row-major [W, W]: gradients and new values.
 std::vector<int64_t> traffic_of(const Schedule& schedule);
 
-/// Puts the schedule's processes on nodes of `processes_per_node`, the last of which may have fewer.
+/// Places the schedule's processes on nodes of `processes_per_node` processes; the last node may have fewer.
 ///
-/// in_order: process i in node i / processes_per_node. pack: so that the fewest bytes pass between nodes.
-/// spread: so that the most do, as the owners of a unit are then in different nodes. pack and spread are
-/// searched for: from the order as it is and from a greedy filling of one node after the other, pairs of
-/// processes change places while that helps, and again after a few random exchanges (Kernighan and Lin 1970,
-/// for several parts). Never worse than in_order; the same for the same schedule on every machine.
+/// in_order places process i on node i / processes_per_node. pack minimizes the bytes that pass between
+/// nodes. spread maximizes them, because the owners of a unit are then on different nodes. pack and spread
+/// use a local search (Kernighan and Lin 1970, for several parts): starting from in_order and from a greedy
+/// filling of one node after another, pairs of processes are exchanged while this improves the result, and
+/// again after a few random exchanges. The result is never worse than in_order, and the same on every machine
+/// for the same schedule.
 ///
 /// Throws UsageError unless 1 <= processes_per_node <= W.
 NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_t processes_per_node);
 
-/// Bytes sent a step, in all and by the process that sends the most of that kind.
+/// Bytes sent per step: by all processes, and by the process that sends the most of that kind.
 struct NodeTraffic {
   int64_t inside = 0;   ///< to processes of the same node
   int64_t between = 0;  ///< to processes of other nodes
@@ -55,16 +57,17 @@ struct NodeTraffic {
 };
 NodeTraffic node_traffic(const Schedule& schedule, const NodeMap& nodes);
 
-/// Bytes per step that each process sends to other nodes: those of traffic_of, without its table of all
-/// pairs.
+/// Bytes per step that each process sends to other nodes. The same as from traffic_of, but without its table
+/// of all pairs.
 std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap& nodes);
 
-/// The same of a ring all-reduce of `bytes` over all processes, node by node: each sends 2 (W - 1) / W of
-/// them to the next, of a node only the last one to another node (Patarasuk and Yuan 2009). NCCL makes
-/// several rings, each with another process as the last one of a node: these share what leaves the node.
+/// Traffic of a ring all-reduce of `bytes` over all processes, ordered node by node: each process sends
+/// 2 (W - 1) / W of the bytes to the next, and only the last process of a node sends to another node
+/// (Patarasuk and Yuan 2009). NCCL uses several rings, in each of which a different process is the last of
+/// its node; these processes share the bytes that leave the node.
 NodeTraffic ring_traffic(int64_t bytes, const NodeMap& nodes);
 
-/// Units all of whose owners' processes are in one node, which is lost with it.
+/// Number of units whose owners' processes are all on one node, so that losing the node loses the unit.
 int units_in_one_node(const SubnetPlan& plan, const Placement& placement, const NodeMap& nodes);
 
 }  // namespace sdp

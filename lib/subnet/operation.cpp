@@ -19,7 +19,7 @@ double flops_of(const Operation& operation, Pass pass) {
   const auto out = static_cast<double>(operation.out);
   const double of_weight = pass == Pass::kBackward ? 1 : 0;
   const double of_input = operation.input_needs_gradient ? 1 : 0;
-  // With a weight: one product in the forward pass, one for each gradient.
+  // Operations with a weight: one product in the forward pass and one for each gradient.
   const double times = pass == Pass::kForward ? 1 : of_weight + of_input;
   switch (operation.kind) {
     case OperationKind::kLinear:
@@ -27,8 +27,8 @@ double flops_of(const Operation& operation, Pass pass) {
       return times * 2 * rows * in * out;
     case OperationKind::kConvolution:
       return times * 2 * rows * in * out * static_cast<double>(operation.kernel * operation.kernel);
-    // Of activations with each other: two products forward, and two for the gradients of each. The fused
-    // kernel keeps no probabilities and multiplies q and k once more.
+    // Products of activations: two in the forward pass, and two for the gradients of each. The fused kernel
+    // does not save the probabilities and multiplies q and k again.
     case OperationKind::kWindowAttention:
       return (pass == Pass::kForward ? 2 : 4) * 2 * rows * static_cast<double>(operation.span) * in;
     case OperationKind::kCausalAttention:

@@ -1,7 +1,8 @@
 #pragma once
 
-// Operations: what the layers of a model compute, by shape. A layout lists them beside its FLOPs
-// (model/layout_builder.h), so that the time of a step follows from shapes alone (forecast/operation_time.h).
+// The operations that the layers of a model compute, with their shapes. A layout lists them in addition to
+// its FLOPs (model/layout_builder.h), so that step times can be predicted from shapes
+// (forecast/operation_time.h).
 
 #include <compare>
 #include <cstdint>
@@ -12,10 +13,10 @@ enum class OperationKind {
   kLinear,              ///< [rows, in] times a weight [out, in]
   kConvolution,         ///< rows output pixels, `in` to `out` channels, kernel x kernel
   kWindowAttention,     ///< rows of `in` elements in windows of `span` rows (Swin)
-  kCausalAttention,     ///< the same with span = rows, fused (LLaMA, GPT-2)
+  kCausalAttention,     ///< like kWindowAttention with span = rows, fused (LLaMA, GPT-2)
   kLinearCrossEntropy,  ///< product with the head's weight [out, in], and the loss
                         ///< (model/linear_cross_entropy.h)
-  // From here on no product: `rows` vectors of `in` elements.
+  // The following operations have no products; they act on `rows` vectors of `in` elements.
   kBatchNorm,
   kLayerNorm,
   kRmsNorm,
@@ -24,10 +25,10 @@ enum class OperationKind {
   kSwiGlu,
   kRotary,
   kAdd,           ///< to the residual stream
-  kCopy,          ///< in another order: windows, merged patches
+  kCopy,          ///< in a different order: windows, merged patches
   kMaxPool,       ///< to a quarter of the rows
   kMean,          ///< over the rows
-  kEmbedding,     ///< rows of a table of `out` vectors
+  kEmbedding,     ///< looks up rows in a table of `out` vectors
   kCrossEntropy,  ///< of `in` classes
 };
 
@@ -37,34 +38,34 @@ enum class SlicedSize { kNone, kIn, kOut };
 /// One layer's operation on one sample.
 struct Operation {
   OperationKind kind = OperationKind::kLinear;
-  int64_t rows = 1;                ///< a sample: tokens, pixels, positions
-  int64_t in = 1;                  ///< elements of a row that comes in
-  int64_t out = 1;                 ///< of one that goes out, where the kind has it
+  int64_t rows = 1;                ///< per sample: tokens, pixels, positions
+  int64_t in = 1;                  ///< elements of an input row
+  int64_t out = 1;                 ///< elements of an output row, if the kind has this size
   int64_t kernel = 1, stride = 1;  ///< of a convolution
-  int64_t span = 1;                ///< rows that a row of an attention attends to
+  int64_t span = 1;                ///< number of rows that a row of an attention attends to
   int64_t head_size = 1;           ///< of an attention or a rotary embedding
   SlicedSize sliced = SlicedSize::kNone;
   bool bias = false;                  ///< of a linear layer
-  bool input_needs_gradient = true;   ///< false: the model's input comes in
-  bool recomputed_if_frozen = false;  ///< a frozen part computes it again in the backward pass
+  bool input_needs_gradient = true;   ///< false: the input is the model's input
+  bool recomputed_if_frozen = false;  ///< a frozen part recomputes it in the backward pass
 
   auto operator<=>(const Operation&) const = default;
 
-  /// The part of it that belongs to `width` of a branch's hidden width.
+  /// The part of this operation that belongs to `width` of the branch's hidden width.
   Operation slice(int64_t width, int64_t hidden_width) const;
 };
 
-/// What is computed of an operation.
+/// Which part of an operation is computed.
 enum class Pass {
   kForward,
   kBackward,        ///< gradients of weights and input
-  kFrozenBackward,  ///< of the input alone
+  kFrozenBackward,  ///< gradient of the input only
 };
 
 /// FLOPs of the operation's products on one sample, as Flops in layout.h counts them.
 double flops_of(const Operation& operation, Pass pass);
 
-/// Whether the kind has products, and so FLOPs.
+/// Whether the kind has products, and therefore FLOPs.
 bool has_product(OperationKind kind);
 
 }  // namespace sdp

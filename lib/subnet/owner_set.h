@@ -4,7 +4,7 @@
 
 namespace sdp {
 
-/// Worker numbers that hold a unit: ascending, distinct, in 0..n-1.
+/// The workers that own a unit: ascending, distinct numbers in 0..n-1.
 using OwnerSet = std::vector<int>;
 
 }  // namespace sdp

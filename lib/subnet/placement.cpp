@@ -17,7 +17,7 @@ std::vector<Slot> Placement::slots_of(int process) const {
 }
 
 MemberSet Placement::processes_of(const MemberSet& worker_set) const {
-  std::vector<int> result;  // slots are numbered worker by worker, so that processes come in ascending order
+  std::vector<int> result;  // ascending, because slots are numbered worker by worker
   for (int worker : worker_set) {
     for (int replica = 0; replica < replicas; ++replica) {
       const int process = process_of({.worker = worker, .replica = replica});
@@ -35,9 +35,9 @@ Placement make_placement(int64_t workers, int64_t replicas, int64_t processes) {
     if (workers % w == 0) possible.push_back(w);
   if (replicas > 1) possible.push_back(workers * replicas);
   throw UsageError(fmt::format(
-      "{} workers x {} replicas cannot run on {} processes: expected one process a replica of a worker, or a "
-      "number that divides the workers ({}). Start that many, or change subnetwork.workers or "
-      "subnetwork.replicas.",
+      "{} workers x {} replicas cannot run on {} processes: expected one process per replica of each worker, "
+      "or a number that divides the number of workers ({}). Start one of these numbers of processes, or "
+      "change subnetwork.workers or subnetwork.replicas.",
       workers, replicas, processes, fmt::join(possible, ", ")));
 }
 

@@ -33,7 +33,7 @@ struct Placement {
   MemberSet processes_of(const MemberSet& worker_set) const;
 };
 
-/// W = R n or W divides n; anything else is a UsageError that names the W that would do.
+/// W must be R n or divide n; otherwise throws UsageError naming the possible W.
 Placement make_placement(int64_t workers, int64_t replicas, int64_t processes);
 
 }  // namespace sdp

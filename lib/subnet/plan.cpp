@@ -12,8 +12,8 @@
 namespace sdp {
 namespace {
 
-/// Bounds of a branch's slices: as even as multiples of the granularity allow, which is halved where the
-/// width has too few of them.
+/// Bounds of a branch's slices. They are as even as multiples of the granularity allow; the granularity is
+/// halved while the width has fewer multiples than slices.
 std::vector<int64_t> slice_bounds(const BranchLayout& branch, const SubnetworkSpec& spec) {
   const bool has_heads = branch.granularity == 1;
   const int64_t asked = spec.slices_per_branch.value_or(spec.workers);
@@ -43,14 +43,13 @@ void check_entries(const ModelLayout& layout, const SubnetworkSpec& spec) {
                  : std::min(spec.slices_per_branch.value_or(spec.workers), branch.hidden_width);
   if (units * slots > kMostPlanEntries)
     throw UsageError(fmt::format(
-        "subnetwork: {} units on {} workers x {} replicas are too many to plan, expected a product of at "
-        "most "
-        "{}. {}Have fewer workers or replicas.",
+        "subnetwork: {} units on {} workers x {} replicas are too many to plan; expected a product of at "
+        "most {}. {} fewer workers or replicas.",
         units, spec.workers, spec.replicas, kMostPlanEntries,
-        spec.construction == Construction::kNeuron ? "Lower subnetwork.slices_per_branch, or: " : ""));
+        spec.construction == Construction::kNeuron ? "Lower subnetwork.slices_per_branch, or use" : "Use"));
 }
 
-/// Block construction: one unit for every branch. Neuron construction: one for every slice.
+/// Block construction: one unit per branch. Neuron construction: one unit per slice.
 std::vector<Unit> units_of_layout(const ModelLayout& layout, const SubnetworkSpec& spec) {
   std::vector<Unit> units;
   for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
@@ -75,7 +74,7 @@ void check_invariants(const SubnetPlan& plan) {
       throw std::logic_error("units of branch " + plan.layout.branches[unit.branch].name + " leave a gap");
     covered[unit.branch] = unit.end;
     if (static_cast<int>(unit.owners.size()) != plan.owners_per_unit || unit.owners.back() >= plan.workers)
-      throw std::logic_error("a unit has not exactly p different owners");
+      throw std::logic_error("a unit does not have exactly p different owners");
   }
   for (size_t b = 0; b < covered.size(); ++b)
     if (covered[b] != plan.layout.branches[b].hidden_width)
@@ -119,7 +118,7 @@ int64_t SubnetPlan::elements_of(const ParameterLayout& parameter, int unit) cons
 }
 
 int64_t SubnetPlan::elements_of_width(const ParameterLayout& parameter, int64_t width) const {
-  // Norms and biases of a branch, which it takes along as a whole, may have other sizes than multiples of it.
+  // In block construction the sizes of a branch's norms and biases need not be multiples of the hidden width.
   if (construction == Construction::kBlock) return width > 0 ? parameter.elements() : 0;
   return parameter.elements() / layout.branches[parameter.branch.value()].hidden_width * width;
 }
@@ -248,7 +247,7 @@ ActivationSize SubnetPlan::branch_workspace(int worker, int branch_index) const 
   const BranchLayout& branch = layout.branches[branch_index];
   const int64_t owned = owned_width(worker, branch_index);
   const int64_t frozen = frozen_width(worker, branch_index);
-  // Parts come one after another.
+  // Parts are computed one after another, so only the larger workspace counts.
   ActivationSize workspace =
       branch.saved.workspace_of_slices * share_of_width(branch, std::max(owned, frozen));
   workspace += branch.saved.workspace;

@@ -1,7 +1,7 @@
 #pragma once
 
-// SubnetPlan: which worker holds which unit. Made from a layout and the `subnetwork` section; its invariants
-// (exactly p owners a unit, every branch covered by its units) are checked when it is made.
+// SubnetPlan says which worker owns which unit. It is made from a layout and the `subnetwork` section. Its
+// invariants (exactly p owners per unit, every branch covered by its units) are checked when it is made.
 
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ struct Unit {
   MemberSet owners;
 };
 
-/// What a worker has of a branch's hidden width, as tensors of its own: the units one after another.
+/// A part of a branch's hidden width that a worker stores in separate tensors: its units one after another.
 struct BranchPart {
   bool frozen = false;
   std::vector<int> units;  ///< ascending
@@ -39,15 +39,15 @@ struct SubnetPlan {
   std::vector<Unit> units;  ///< in order of depth
 
   double coverage() const { return static_cast<double>(owners_per_unit) / workers; }
-  /// Workers hold what they do not own, frozen, and so all the full model.
+  /// Whether workers store the units that they do not own as frozen values, and therefore the full model.
   bool keeps_frozen_units() const { return rule_of(masking).not_owned == Holding::kFrozen; }
   Holding holding(int worker, int unit) const;
   const MemberSet& owners(int unit) const;  ///< all workers for kSharedUnit
 
-  /// The units of a branch are first_unit_of(branch) up to, not including, first_unit_of(branch + 1).
+  /// The units of a branch are those in [first_unit_of(branch), first_unit_of(branch + 1)).
   int first_unit_of(int branch) const { return first_unit_.at(branch); }
-  /// Units a parameter (or buffer) divides into, in order of its branch's hidden width; {kSharedUnit} for a
-  /// shared one.
+  /// Units that a parameter (or buffer) divides into, in order of its branch's hidden width; {kSharedUnit} if
+  /// it is shared.
   std::vector<int> units_of(const ParameterLayout& parameter) const;
   std::vector<int> units_of(const BufferLayout& buffer) const;
   /// Elements of the parameter that belong to the unit.
@@ -56,66 +56,69 @@ struct SubnetPlan {
   bool is_divided(const ParameterLayout& parameter) const {
     return is_divided(parameter.branch, parameter.slice);
   }
-  /// Elements of a divided parameter that belong to so much of its branch's hidden width, whole units.
+  /// Elements of a divided parameter that belong to `width` of its branch's hidden width, in whole units.
   int64_t elements_of_width(const ParameterLayout& parameter, int64_t width) const;
   /// How much of the branch's hidden width the worker owns.
   int64_t owned_width(int worker, int branch) const;
-  /// How much of it the worker holds frozen.
+  /// How much of the branch's hidden width the worker has frozen.
   int64_t frozen_width(int worker, int branch) const;
   /// Whether the worker owns any part of the branch.
   bool owns_any_of(int worker, int branch) const;
-  /// Owned slices, then frozen ones; a part without units is left out.
+  /// The worker's parts of the branch: owned units, then frozen units. A part without units is left out.
   std::vector<BranchPart> parts_of(int worker, int branch) const;
-  /// The units of a parameter or buffer that the worker has, grouped as it holds them: {kSharedUnit}, or
-  /// those of its branch. Empty where the worker has none.
+  /// The worker's parts of a parameter or buffer: those of its branch, or {kSharedUnit} if it is shared.
+  /// Empty if the worker has no unit of it.
   std::vector<BranchPart> parts_of(int worker, const ParameterLayout& parameter) const;
   std::vector<BranchPart> parts_of(int worker, const BufferLayout& buffer) const;
-  /// Whether anything of the branch is on the worker: in neuron construction always, as what is not sliced is
-  /// shared.
+  /// Whether the worker stores any part of the branch. Always true in neuron construction, in which the
+  /// unsliced parameters are shared.
   bool has_branch(int worker, int branch) const;
-  /// Units of which the worker has this holding.
+  /// Units that the worker has with this holding.
   std::vector<int> units_with(int worker, Holding holding) const;
 
   int64_t unit_parameters(int unit) const;
   Flops unit_flops(int unit) const;
-  /// Training FLOPs of one sample on the worker's subnetwork.
+  /// Training FLOPs of the worker's subnetwork, per sample.
   double worker_flops(int worker) const;
-  /// The same for the full model.
+  /// Training FLOPs of the full model, per sample.
   double dense_flops() const;
-  /// What the branch saves for the backward pass on this worker, a sample; with checkpointing, its input.
+  /// Saved activations of the branch on this worker, per sample; with activation checkpointing, the branch's
+  /// input and its dropout mask.
   ActivationSize branch_saved(int worker, int branch, bool checkpoint_activations = false) const;
-  /// Workspace of its backward pass, a sample.
+  /// Workspace of the branch's backward pass, per sample.
   ActivationSize branch_workspace(int worker, int branch) const;
-  /// What the worker's subnetwork saves for the backward pass, a sample.
+  /// Saved activations of the worker's subnetwork, per sample.
   ActivationSize worker_saved(int worker, bool checkpoint_activations = false) const;
 
  private:
-  /// Whether something with this branch and slice rule is divided over units; otherwise it is shared.
+  /// Whether a parameter or buffer with this branch and slice rule is divided over units; otherwise it is
+  /// shared.
   bool is_divided(const std::optional<int>& branch, const std::optional<SliceRule>& slice) const;
   std::vector<int> units_of(const std::optional<int>& branch, const std::optional<SliceRule>& slice) const;
   std::vector<BranchPart> parts_of(int worker, const std::optional<int>& branch,
                                    const std::optional<SliceRule>& slice) const;
 
   MemberSet everyone_;
-  std::vector<int> first_unit_;  ///< by branch, and the number of units
+  std::vector<int> first_unit_;  ///< by branch, followed by the number of units
   friend SubnetPlan make_plan(const ModelLayout&, const SubnetworkSpec&, uint64_t);
 };
 
-/// Entries of a plan: units times workers times replicas. Plans take up to about 100 bytes for each.
+/// Largest number of entries of a plan: units times workers times replicas. A plan takes up to about 100
+/// bytes per entry.
 inline constexpr int64_t kMostPlanEntries = int64_t{1} << 25;
 
-/// Divides the layout into units and assigns owners. Throws UsageError where the spec asks for what the
-/// layout cannot give (an assignment file of another model or coverage, more slices than hidden units).
+/// Divides the layout into units and assigns owners. Throws UsageError if the spec does not fit the layout
+/// (an assignment file of another model or coverage, more slices than hidden units).
 SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed);
 
-/// The plan with every unit owned by every worker of an n-worker data-parallel run. What the units are says
-/// `construction`.
+/// The plan of data parallelism with the same workers: every worker owns every unit. `construction`
+/// determines the units.
 SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction);
 
-/// Mean over workers of the subnetwork's training FLOPs, over the full model's.
+/// Mean over workers of the subnetwork's training FLOPs, divided by the full model's training FLOPs.
 double flops_share(const SubnetPlan& plan);
 
-/// Whether workers train models of their own, smaller than the full one: forward masking below full coverage.
+/// Whether workers train subnetworks smaller than the full model: forward masking below full coverage.
 bool has_subnetworks(const SubnetPlan& plan);
 
 }  // namespace sdp

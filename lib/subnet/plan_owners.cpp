@@ -16,10 +16,11 @@
 namespace sdp {
 namespace {
 
-/// Units that get the same owners are a group: under `unit: block` the branches of a block, slice by slice.
+/// Groups of units with the same owners. With `unit: block`, the units with the same slice index in all
+/// branches of a block form a group.
 struct Groups {
   std::vector<int> of_unit;
-  std::vector<int> family;  ///< by group: the branch, or under `unit: block` the block, that it is a slice of
+  std::vector<int> family;  ///< by group: the branch that it is a slice of; with `unit: block`, the block
 };
 
 Groups groups_of(const SubnetPlan& plan, UnitKind kind) {
@@ -62,14 +63,14 @@ AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& group
   return problem;
 }
 
-/// Owner sets out of a plan.json, matched by branch name and hidden range.
+/// Reads owner sets from a plan.json and matches them by branch name and hidden range.
 void assign_from_file(SubnetPlan& plan, const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("subnetwork.assignment_file: {}: {}", path, why));
   };
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
-    refuse("is no regular file");
+    refuse("is not a regular file");
   std::ifstream file(path);
   if (!file) refuse("cannot be opened");
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -94,7 +95,7 @@ void assign_from_file(SubnetPlan& plan, const std::string& path) {
     const bool distinct = std::adjacent_find(set.begin(), set.end()) == set.end();
     if (static_cast<int>(set.size()) != plan.owners_per_unit || !distinct || set.front() < 0 ||
         set.back() >= plan.workers)
-      refuse(fmt::format("unit {} has owners [{}]; expected {} different workers out of 0..{}", branch,
+      refuse(fmt::format("unit {} has owners [{}]; expected {} different workers in 0..{}", branch,
                          fmt::join(set, ", "), plan.owners_per_unit, plan.workers - 1));
     unit.owners = set;
   }

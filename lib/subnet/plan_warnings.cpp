@@ -40,8 +40,8 @@ std::string groups_text(const std::vector<std::vector<int>>& groups) {
   return cut_off_and_joined(std::move(texts), " | ");
 }
 
-/// Workers in groups that are connected by common units, each group in ascending order. A worker without
-/// units is a group by itself.
+/// Groups of workers that are connected by common units, each in ascending order. A worker without units is a
+/// separate group.
 std::vector<std::vector<int>> connected_groups(const SubnetPlan& plan) {
   std::vector<int> parent(plan.workers);  // a lower worker of the same group, or the worker itself
   std::iota(parent.begin(), parent.end(), 0);
@@ -79,18 +79,19 @@ std::vector<std::string> plan_warnings(const SubnetPlan& plan) {
   std::vector<std::string> warnings;
   if (!idle.empty())
     warnings.push_back(fmt::format(
-        "{} {} {} no unit, only the shared parameters. Assignment equal_units, a higher coverage or fewer "
-        "workers can give every worker a unit.",
+        "{} {} {} no unit, only the shared parameters. With assignment equal_units, a higher coverage or "
+        "fewer workers, every worker may own a unit.",
         idle.size() == 1 ? "worker" : "workers", ranges(idle), idle.size() == 1 ? "owns" : "own"));
   if (groups.size() > 1 && plan.owners_per_unit == 1) {
-    warnings.push_back(fmt::format(
-        "every unit has one owner (coverage 1/{}): workers average gradients of the shared parameters only, "
-        "never of a unit.",
-        plan.workers));
+    warnings.push_back(
+        fmt::format("every unit has one owner (coverage 1/{}): workers average the gradients of the shared "
+                    "parameters only, not those of units.",
+                    plan.workers));
   } else if (groups.size() > 1) {
     warnings.push_back(fmt::format(
-        "{} groups of workers own no unit in common ({}): between groups only gradients of the shared "
-        "parameters are averaged. Another assignment, a higher coverage or smaller units can connect them.",
+        "{} groups of workers own no unit in common ({}): only the gradients of the shared parameters are "
+        "averaged across groups. Another assignment, a higher coverage or smaller units may connect the "
+        "groups.",
         groups.size(), groups_text(groups)));
   }
   return warnings;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a plan does that its user may not want.
+// Warnings about properties of a plan that its user may not want.
 
 #include <string>
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace sdp {
 
-/// A sentence for each of: workers that own no unit; groups of workers that own no unit in common, that is,
-/// components of the graph in which two workers are joined where they own the same unit. Idle workers are no
-/// such group. Empty for a plan without either.
+/// One sentence if workers own no unit, and one if groups of workers own no unit in common. Groups are the
+/// connected components of the graph that connects two workers if they own a common unit; workers without
+/// units do not count as a group. Empty if neither occurs.
 std::vector<std::string> plan_warnings(const SubnetPlan& plan);
 
 }  // namespace sdp

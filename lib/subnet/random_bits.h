@@ -4,7 +4,7 @@
 
 namespace sdp {
 
-/// SplitMix64 (Steele, Lea, Flood 2014): the same numbers with every compiler and library.
+/// SplitMix64 (Steele, Lea, Flood 2014). It gives the same numbers with every compiler and library.
 class RandomBits {
  public:
   explicit RandomBits(uint64_t seed) : state_(seed) {}
@@ -16,7 +16,7 @@ class RandomBits {
     return z ^ (z >> 31);
   }
 
-  /// Uniform in 0..bound-1 up to a bias of bound / 2^32; bound in 1..2^31.
+  /// A uniform number in 0..bound-1, with a bias of at most bound / 2^32; bound must be in 1..2^31.
   int below(int bound) { return static_cast<int>((next() >> 32) * static_cast<uint64_t>(bound) >> 32); }
 
  private:

@@ -4,7 +4,7 @@
 
 namespace sdp {
 
-/// When the gradients of a step's micro-batches are reduced: their sum once, or each.
+/// When gradients are reduced: once per step, as the sum over its micro-batches, or after each micro-batch.
 enum class ReduceEvery { kStep, kMicroBatch };
 
 SDP_ENUM_NAMES(ReduceEvery, {ReduceEvery::kStep, "step"}, {ReduceEvery::kMicroBatch, "micro_batch"})

@@ -8,7 +8,7 @@
 namespace sdp {
 namespace {
 
-/// Shares begin at multiples of 64 bytes of the sum type within their segment.
+/// Shares begin at multiples of 64 bytes, in the sum type, within their segment.
 constexpr int64_t kAlignmentBytes = 64;
 
 class Packer {
@@ -32,7 +32,7 @@ class Packer {
   }
 
  private:
-  /// The bucket of this kind that still has room, or a new one. Buckets stand in order of their first piece.
+  /// The bucket of this kind that still has room, or a new one. Buckets are in order of their first piece.
   Bucket& open_bucket(ElementType type, bool decays, int64_t piece_bytes) {
     const auto key = std::make_pair(type, decays);
     const auto found = open_.find(key);
@@ -119,7 +119,7 @@ Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const
   Packer packer(plan, schedule);
   const std::vector<ParameterLayout>& parameters = plan.layout.parameters;
   for (size_t begin = 0; begin < parameters.size();) {
-    // The parameters of one branch unit by unit, so that a unit's pieces stand together.
+    // Add the parameters of a branch unit by unit, so that a unit's pieces are consecutive.
     size_t end = begin + 1;
     while (end < parameters.size() && parameters[end].branch &&
            parameters[end].branch == parameters[begin].branch)
@@ -134,7 +134,7 @@ Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const
     begin = end;
   }
   const MemberSet everyone = placement.processes_of(plan.owners(kSharedUnit));
-  std::vector<std::optional<MemberSet>> holders_of(plan.units.size());  // by unit that a segment has
+  std::vector<std::optional<MemberSet>> holders_of(plan.units.size());  // by unit, for units with a segment
   for (Bucket& bucket : schedule.buckets) {
     for (Segment& segment : bucket.segments) {
       const MemberSet& owners = plan.owners(segment.unit);

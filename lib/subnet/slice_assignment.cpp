@@ -13,11 +13,11 @@
 namespace sdp {
 namespace {
 
-/// Element visits that choosing permutations may cost, over all families.
+/// Number of element visits to spend on choosing permutations, over all families.
 constexpr double kEffort = 3e7;
 constexpr int kMostCandidates = 200;
 constexpr int kFewestCandidates = 4;
-/// Uneven FLOPs count for so much more than uneven co-ownership: they set the step time.
+/// Weight of uneven FLOPs relative to uneven co-ownership. It is large because FLOPs determine the step time.
 constexpr double kFlopsWeight = 10;
 
 /// FLOPs and co-ownership of the workers so far.
@@ -33,10 +33,10 @@ class Loads {
         shared_[k * workers_ + l] += 1;
     }
   }
-  /// A round of sets, one for each of `flops`: all cyclic shifts of `base`, by 0, 1, .., with workers renamed
-  /// by `permutation`.
+  /// Adds a round of sets, one for each of `flops`: all cyclic shifts of `base`, by 0, 1, .., with the
+  /// workers permuted by `permutation`.
   void add_shifts(const OwnerSet& base, const std::vector<int>& permutation, const double* flops) {
-    std::vector<int> together(workers_, 0);  // by difference of two workers: shifts that have both
+    std::vector<int> together(workers_, 0);  // by difference of two workers: number of shifts with both
     for (int k : base) {
       for (int l : base)
         ++together[(k - l + workers_) % workers_];
@@ -53,7 +53,7 @@ class Loads {
   double flops(int worker) const { return flops_[worker]; }
   double shared(int k, int l) const { return shared_[k * workers_ + l]; }
 
-  /// 0 when all workers carry the same and all pairs of workers share the same.
+  /// 0 if all workers have equal loads and all pairs of workers share equally much.
   double unevenness() const {
     std::vector<double> pairs;
     for (int k = 0; k < workers_; ++k)
@@ -88,7 +88,7 @@ class SliceAssignment {
         owners_(problem.flops.size()) {
     const int n = problem.workers;
     const int p = problem.owners;
-    // The base set of the smaller side: its complement is as spread, and cheaper to find.
+    // Search for the smaller of the base set and its complement: it is as evenly spread and cheaper to find.
     const auto shifts = cyclic_shifts(spread_base_set(n, std::min(p, n - p), random_), n);
     design_ = p <= n - p ? shifts : complements(shifts, n);
     const double visits = static_cast<double>(owners_.size()) * p * p + static_cast<double>(n) * n;
@@ -108,7 +108,7 @@ class SliceAssignment {
       for (; begin < end; ++begin)
         left_over.push_back(begin);
     }
-    // Equal numbers of all slices need one family after another.
+    // Equal numbers over all slices require that families are processed one after another.
     if (!problem_.equal_groups)
       std::stable_sort(left_over.begin(), left_over.end(),
                        [&](size_t a, size_t b) { return problem_.flops[a] > problem_.flops[b]; });
@@ -134,7 +134,7 @@ class SliceAssignment {
     return permutation;
   }
 
-  /// n slices from `begin` on.
+  /// Assigns n slices from `begin` on.
   void place_round(size_t begin) {
     std::vector<int> best;
     Loads best_loads = loads_;
@@ -151,9 +151,10 @@ class SliceAssignment {
     loads_ = best_loads;
   }
 
-  /// One slice to the workers with the lowest FLOPs; of those with the same, to whom shares the least with
-  /// the ones chosen before. For equal numbers of groups the fewest slices of the family come first, then the
-  /// fewest of all, so that neither number differs by more than one between workers.
+  /// Assigns one slice to the workers with the lowest FLOPs. Among workers with equal FLOPs it chooses the
+  /// one that shares the least with the workers chosen before. With `equal_groups` it first compares the
+  /// numbers of slices of the family and then of all families, so that neither number differs by more than
+  /// one between workers.
   void place_alone(size_t group) {
     std::vector<int>& of_family = left_over_of_[family_[group]];
     of_family.resize(problem_.workers);
@@ -165,7 +166,7 @@ class SliceAssignment {
     std::vector<int> left(problem_.workers);
     std::iota(left.begin(), left.end(), 0);
     std::stable_sort(left.begin(), left.end(), [&](int k, int l) { return load(k) < load(l); });
-    std::vector<double> shared(problem_.workers, 0);  // with those chosen
+    std::vector<double> shared(problem_.workers, 0);  // with the chosen workers
     OwnerSet chosen;
     while (static_cast<int>(chosen.size()) < problem_.owners) {
       const auto same_load = std::find_if(left.begin(), left.end(),
@@ -191,7 +192,7 @@ class SliceAssignment {
   std::vector<OwnerSet> owners_;
   std::vector<OwnerSet> design_;
   int candidates_ = 0;
-  std::map<int, std::vector<int>> left_over_of_;  ///< by family: left-over slices that each worker got
+  std::map<int, std::vector<int>> left_over_of_;  ///< by family: number of left-over slices of each worker
 };
 
 }  // namespace
@@ -199,7 +200,7 @@ class SliceAssignment {
 std::vector<OwnerSet> assign_balanced_slices(const AssignmentProblem& problem,
                                              const std::vector<int>& family) {
   if (family.size() != problem.flops.size())
-    throw std::logic_error("assign_balanced_slices: a family for every group");
+    throw std::logic_error("assign_balanced_slices: expected one family per group");
   if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
   return SliceAssignment(problem, family).run();
 }

@@ -1,7 +1,8 @@
 #pragma once
 
-// Balanced owner sets in neuron construction. Slices of one branch are alike, so each branch can be even by
-// itself: every worker owns p of every n slices, and its subnetwork is the full network at C times the width.
+// Balanced owner sets in neuron construction. The slices of one branch are alike, so each branch can be
+// balanced separately: every worker owns p of every n slices, and its subnetwork is the full network at C
+// times the width.
 
 #include <vector>
 
@@ -9,13 +10,15 @@
 
 namespace sdp {
 
-/// `family[group]`: which groups are slices of the same branch, or of the branches of a block; the groups of
-/// a family stand together. Every n slices of a family get the n shifts of a spread base set
-/// (subnet/designs.h) under a permutation of the workers, chosen among random ones for even FLOPs and for the
-/// evenest co-ownership with all families before it, which makes lambda2 small. What is left, of a branch
-/// with fewer slices than workers say, goes to the workers with the lowest FLOPs; with `equal_groups`, which
-/// nothing else depends on here, to those with the fewest slices of the family and of all. Depends on the
-/// problem alone. Throws std::logic_error for a family list of another length.
+/// `family[group]`: groups of the same family are slices of the same branch, or of the branches of a block.
+/// The groups of a family are consecutive.
+///
+/// Every n slices of a family get the n shifts of a spread base set (subnet/designs.h) with permuted workers.
+/// The permutation is chosen from random ones for even FLOPs and for the most even co-ownership with all
+/// previous families, which makes lambda2 small. Left-over slices, for example of a branch with fewer slices
+/// than workers, go to the workers with the lowest FLOPs; with `equal_groups`, to those with the fewest
+/// slices of the family and then of all families. Nothing else depends on `equal_groups` here. The result
+/// depends only on the problem. Throws std::logic_error if `family` does not have one entry per group.
 std::vector<OwnerSet> assign_balanced_slices(const AssignmentProblem& problem,
                                              const std::vector<int>& family);
 

@@ -20,7 +20,7 @@ namespace {
 
 using Solver = Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>;
 
-/// Of a solver that has run, in descending order.
+/// The eigenvalues of a solver that has run, in descending order.
 std::vector<double> eigenvalues_of(const Solver& solver) {
   if (solver.info() != Eigen::Success) throw std::logic_error("symmetric_eigenvalues: no convergence");
   const auto& ascending = solver.eigenvalues();
@@ -32,7 +32,7 @@ double second_over_first(const std::vector<double>& eigenvalues) {
   return std::max(0.0, eigenvalues[1] / eigenvalues[0]);
 }
 
-/// Whether the weights are whole numbers whose sums are exact, in whatever order they are added.
+/// Whether the weights are integers whose sums are exact in any order of summation.
 bool has_exact_sums(const std::vector<double>& weights) {
   constexpr double kExact = 0x1p53;
   double sum = 0;
@@ -57,8 +57,8 @@ void add_in_order(std::vector<double>& k, size_t n, const std::vector<OwnerSet>&
   }
 }
 
-/// Bits that both have. A plan of 1,024 workers counts 10^9 of them: with the processor's instruction where
-/// it has one.
+/// Number of bits set in both. A plan of 1,024 workers counts 10^9 bits, so use the processor's instruction
+/// if it has one.
 #if defined(__x86_64__)
 [[gnu::target_clones("popcnt", "default")]]
 #endif
@@ -70,8 +70,8 @@ count_common_bits(const uint64_t* a, const uint64_t* b, size_t words) {
   return common;
 }
 
-/// The same for weights with exact sums, of which plans have few different ones: each times the number of
-/// units that two workers have in common, counted 64 units at a time.
+/// Like add_in_order, for weights with exact sums, of which plans have few distinct values: adds each weight
+/// times the number of units that two workers have in common, counted 64 units at a time.
 void add_counted(std::vector<double>& k, size_t n, const std::vector<OwnerSet>& owners,
                  const std::vector<double>& weights) {
   constexpr size_t kBits = 64;
@@ -80,7 +80,7 @@ void add_counted(std::vector<double>& k, size_t n, const std::vector<OwnerSet>& 
     units_of_weight[weights[u]].push_back(u);
   for (const auto& [weight, units] : units_of_weight) {
     const size_t words = (units.size() + kBits - 1) / kBits;
-    std::vector<uint64_t> owned(n * words, 0);  // [n, words]: a bit for each unit
+    std::vector<uint64_t> owned(n * words, 0);  // [n, words]: one bit per unit
     for (size_t i = 0; i < units.size(); ++i)
       for (int worker : owners[units[i]])
         owned[static_cast<size_t>(worker) * words + i / kBits] |= uint64_t{1} << (i % kBits);
@@ -99,7 +99,7 @@ double dot(const Vector& a, const Vector& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-/// K x of a symmetric K.
+/// K x, for a symmetric K.
 Vector product(const std::vector<double>& k, const Vector& x) {
   Vector result(x.size(), 0);
   for (size_t row = 0; row < x.size(); ++row) {
@@ -110,7 +110,7 @@ Vector product(const std::vector<double>& k, const Vector& x) {
   return result;
 }
 
-/// Of a K without negative entries: at least its largest eigenvalue.
+/// An upper bound of the largest eigenvalue of a K without negative entries.
 double largest_from_above(const std::vector<double>& k, size_t size) {
   constexpr int kSteps = 12;
   Vector x(size, 1);
@@ -129,17 +129,17 @@ double largest_from_above(const std::vector<double>& k, size_t size) {
   return bound;
 }
 
-/// Second largest Ritz value of K, of a space of at most `steps` dimensions.
+/// Second largest Ritz value of K in a Krylov space of at most `steps` dimensions.
 double second_ritz_value(const std::vector<double>& k, size_t size, size_t steps) {
   RandomBits random(0);
   std::vector<Vector> basis;
-  Vector diagonal, below;  // of T, the tridiagonal matrix of K in the basis
+  Vector diagonal, below;  // of T, the tridiagonal matrix that represents K in the basis
   Vector next(size);
   for (double& entry : next)
     entry = 1 + random.below(1 << 20) * 0x1p-20;
   while (basis.size() < steps) {
     const double norm = std::sqrt(dot(next, next));
-    constexpr double kExhausted = 1e-9;  // of the largest entry of T: the space is closed
+    constexpr double kExhausted = 1e-9;  // relative to the largest entry of T: the space is invariant
     if (!basis.empty()) {
       const double scale = *std::max_element(diagonal.begin(), diagonal.end());
       if (norm <= kExhausted * scale) break;
@@ -150,7 +150,7 @@ double second_ritz_value(const std::vector<double>& k, size_t size, size_t steps
     basis.push_back(next);
     next = product(k, basis.back());
     diagonal.push_back(dot(next, basis.back()));
-    for (int again = 0; again < 2; ++again) {  // once more for what rounding left
+    for (int again = 0; again < 2; ++again) {  // orthogonalize twice, because of rounding
       for (const Vector& vector : basis) {
         const double along = dot(next, vector);
         for (size_t i = 0; i < size; ++i)
@@ -191,7 +191,8 @@ double lambda2_normalized_bound(int workers, int owners) {
 
 std::vector<double> co_ownership(const std::vector<OwnerSet>& owners, const std::vector<double>& weights,
                                  int workers) {
-  if (owners.size() != weights.size()) throw std::logic_error("co_ownership: one weight for every owner set");
+  if (owners.size() != weights.size())
+    throw std::logic_error("co_ownership: expected one weight per owner set");
   for (const OwnerSet& set : owners)
     for (int owner : set)
       if (owner < 0 || owner >= workers) throw std::logic_error("co_ownership: owner outside 0..workers-1");
@@ -208,7 +209,7 @@ std::vector<double> symmetric_eigenvalues(const std::vector<double>& matrix, int
   const auto n = static_cast<size_t>(size);
   if (matrix.size() != n * n) throw std::logic_error("symmetric_eigenvalues: the matrix is not [size, size]");
   if (!std::all_of(matrix.begin(), matrix.end(), [](double x) { return std::isfinite(x); }))
-    throw std::logic_error("symmetric_eigenvalues: the matrix holds values that are not finite");
+    throw std::logic_error("symmetric_eigenvalues: the matrix contains values that are not finite");
   if (size == 0) return {};
   return eigenvalues_of(
       Solver(Eigen::Map<const Eigen::MatrixXd>(matrix.data(), size, size), Eigen::EigenvaluesOnly));

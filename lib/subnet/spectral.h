@@ -1,13 +1,13 @@
 #pragma once
 
-// How well a set of owner sets mixes the workers: the eigenvalues of the co-ownership matrix
-// K_kl = sum_u w_u [k, l in S_u], normalised to top eigenvalue 1. lambda2 is the second largest of them and
-// rho = 1 - lambda2 the spectral gap: 1 when every worker holds everything, 0 when the workers fall apart
-// into groups that share nothing.
+// How well an assignment of owners mixes the workers: the eigenvalues of the co-ownership matrix
+// K_kl = sum_u w_u [k, l in S_u], normalized so that the largest eigenvalue is 1. lambda2 is the second
+// largest eigenvalue and rho = 1 - lambda2 the spectral gap: 1 if every worker owns everything, 0 if the
+// workers split into groups that share nothing.
 //
-// What it says of gradients, as we read the paper: where all workers own as many units, and a worker's
-// gradients g_k are the same for all units, the mean over units of (ghat_u - gbar)^2 is at most lambda2 / n
-// times sum_k (g_k - gbar)^2, and some g attain it (test/subnet/test_theory.cpp).
+// Consequence for gradients, as we read the paper: if all workers own equally many units and a worker's
+// gradient g_k is the same for all units, the mean over units of (ghat_u - gbar)^2 is at most lambda2 / n
+// times sum_k (g_k - gbar)^2, and some g attain this bound (test/subnet/test_theory.cpp).
 
 #include <vector>
 
@@ -16,12 +16,12 @@
 namespace sdp {
 
 struct Spectrum {
-  double lambda2 = 0;        ///< second largest eigenvalue of K over the largest; 0 for one worker or no unit
+  double lambda2 = 0;  ///< second largest eigenvalue of K divided by the largest; 0 for one worker or no unit
   double spectral_gap = 1;   ///< 1 - lambda2
-  double lambda2_bound = 0;  ///< lambda2 >= max(0, (tr K - l1) / ((n-1) l1)), for any K
-  /// Second largest eigenvalue of D^-1/2 K D^-1/2, D = row sums of K, whose largest is 1. With p owners for
-  /// every unit it is at least (n-p) / (p (n-1)), however unequal the workers' loads are, where n counts the
-  /// workers that own a unit.
+  double lambda2_bound = 0;  ///< lower bound of lambda2 for any K: max(0, (tr K - l1) / ((n-1) l1))
+  /// Second largest eigenvalue of D^-1/2 K D^-1/2, where D has the row sums of K; the largest eigenvalue
+  /// is 1. With p owners per unit it is at least (n-p) / (p (n-1)), however unequal the workers' loads are;
+  /// here n counts only the workers that own a unit.
   double lambda2_normalized = 0;
 
   template <class Visitor>
@@ -33,29 +33,29 @@ struct Spectrum {
   }
 };
 
-/// (n-p) / (p (n-1)), 0 for one worker: what lambda2_normalized is at least. n: workers that own a unit.
+/// The lower bound of lambda2_normalized: (n-p) / (p (n-1)), or 0 for one worker. n: workers that own a unit.
 double lambda2_normalized_bound(int workers, int owners);
 
-/// K, row-major [workers, workers]. `weights[u]` is w_u of `owners[u]`; a worker without units has a zero
-/// row. Throws std::logic_error when the sizes differ or an owner is not in 0..workers-1.
+/// The matrix K, row-major [workers, workers]. `weights[u]` is w_u of `owners[u]`; a worker without units has
+/// a zero row. Throws std::logic_error if the sizes differ or an owner is not in 0..workers-1.
 std::vector<double> co_ownership(const std::vector<OwnerSet>& owners, const std::vector<double>& weights,
                                  int workers);
 
-/// All eigenvalues of a symmetric row-major [size, size] matrix in descending order, by Eigen. Throws
-/// std::logic_error when the matrix is not of that size or holds values that are not finite.
+/// All eigenvalues of a symmetric row-major [size, size] matrix in descending order, computed by Eigen.
+/// Throws std::logic_error if the matrix does not have that size or contains values that are not finite.
 std::vector<double> symmetric_eigenvalues(const std::vector<double>& matrix, int size);
 
 /// Second largest eigenvalue of K over its largest.
 double lambda2(const std::vector<double>& co_ownership, int workers);
 
-/// At most lambda2, up to rounding: what 64 steps of Lanczos' method find, in time in proportion to n^2
-/// instead of n^3. Ritz values are at most the eigenvalues (Cauchy interlacing), and the largest eigenvalue
-/// at most max_i (K x)_i / x_i for any x > 0 (Collatz 1942).
+/// A lower bound of lambda2, up to rounding, from 64 steps of the Lanczos method. It takes time proportional
+/// to n^2 instead of n^3. Ritz values are at most the eigenvalues (Cauchy interlacing), and the largest
+/// eigenvalue is at most max_i (K x)_i / x_i for any x > 0 (Collatz 1942).
 double lambda2_from_below(const std::vector<double>& co_ownership, int workers);
 
 Spectrum spectrum_of(const std::vector<double>& co_ownership, int workers);
 
-/// The same, from owner sets and weights.
+/// The spectrum of the co-ownership matrix of these owner sets and weights.
 Spectrum spectrum_of(const std::vector<OwnerSet>& owners, const std::vector<double>& weights, int workers);
 
 }  // namespace sdp

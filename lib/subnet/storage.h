@@ -1,6 +1,6 @@
 #pragma once
 
-// Which tensors a process stores: one for every part of a parameter that its slots hold. Slots that hold the
+// Which tensors a process stores: one for each part of a parameter that its slots hold. Slots that hold the
 // same units of a parameter share one tensor.
 
 #include <set>
@@ -12,7 +12,7 @@
 
 namespace sdp {
 
-/// The units of a parameter that stand in one tensor, one after another along its sliced dimension.
+/// The units of a parameter that are stored in one tensor, one after another along its sliced dimension.
 struct StoredPart {
   int parameter = 0;
   std::vector<int> units;  ///< ascending; {kSharedUnit} for a parameter that is not divided
@@ -24,7 +24,8 @@ struct StoredPart {
 
 std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot>& slots);
 
-/// Whether what a unit has of the parameter is one stretch of a tensor that holds this many units of it.
+/// Whether a unit's piece of the parameter is contiguous in a tensor that holds this many units of the
+/// parameter.
 bool is_contiguous(const ParameterLayout& parameter, size_t units);
 
 }  // namespace sdp

@@ -26,13 +26,13 @@ SDP_ENUM_NAMES(Assignment, {Assignment::kBalanced, "balanced"}, {Assignment::kEq
 SDP_ENUM_NAMES(NodePlacement, {NodePlacement::kInOrder, "in_order"}, {NodePlacement::kPack, "pack"},
                {NodePlacement::kSpread, "spread"})
 
-/// What a worker has of a unit: owned (values, gradients, a part of the optimizer state), frozen (values
-/// only) or absent.
+/// How a worker has a unit: owned (values, gradients, a part of the optimizer state), frozen (values only) or
+/// absent.
 enum class Holding { kOwned, kFrozen, kAbsent };
 
-/// All that a masking decides.
+/// Everything that the masking determines.
 struct MaskingRule {
-  Holding not_owned;              ///< what a worker has of units that it does not own
+  Holding not_owned;              ///< how a worker has the units that it does not own
   std::string_view name_suffix;   ///< in names of regimes: bsdp, bbsdp
   std::string_view label_suffix;  ///< in names of methods: B-SDP, B_b-SDP
 };
@@ -61,57 +61,57 @@ struct SubnetworkSpec {
 
   bool operator==(const SubnetworkSpec&) const = default;
 
-  /// Every worker owns everything. Throws UsageError as owners_of.
+  /// Whether every worker owns every unit. Throws UsageError like owners_of.
   bool is_dense() const { return owners_of(coverage, workers) == workers; }
-  /// Workers hold what they do not own, frozen, and so all the full model.
+  /// Whether workers store the units that they do not own as frozen values, and therefore the full model.
   bool keeps_frozen_units() const { return rule_of(masking).not_owned == Holding::kFrozen; }
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("workers", &SubnetworkSpec::workers, "n, the number of subnetworks; n times R: at most 16384",
+    field("workers", &SubnetworkSpec::workers, "n, the number of subnetworks; n times R is at most 16384",
           OnResume::kFixed, InReport::kCompared, in_range(1, 1024));
-    field("replicas", &SubnetworkSpec::replicas, "R, data-parallel copies of every worker", OnResume::kFixed,
-          InReport::kCompared, in_range(1, 16384));
+    field("replicas", &SubnetworkSpec::replicas, "R, the number of data-parallel replicas of each worker",
+          OnResume::kFixed, InReport::kCompared, in_range(1, 16384));
     field("coverage", &SubnetworkSpec::coverage,
-          "C = p/n, the share of workers that hold a unit, as 4/8 or 0.5", OnResume::kFixed,
+          "C = p/n, the share of workers that own a unit, for example 4/8 or 0.5", OnResume::kFixed,
           InReport::kInRegime);
     field("construction", &SubnetworkSpec::construction,
-          "unit: a whole residual branch (block) or a slice of its hidden width (neuron)", OnResume::kFixed,
-          InReport::kInRegime);
+          "a unit is a whole residual branch (block) or a slice of its hidden width (neuron)",
+          OnResume::kFixed, InReport::kInRegime);
     field("masking", &SubnetworkSpec::masking,
-          "units not owned are absent (forward) or present and frozen (backward)", OnResume::kFixed,
-          InReport::kInRegime);
-    field(
-        "unit", &SubnetworkSpec::unit,
-        "branches of a block are assigned together (block) or each (branch); with construction neuron: their "
-        "slices of the same number",
-        OnResume::kFixed, InReport::kFollowsRegime);
+          "units that a worker does not own are absent (forward) or present and frozen (backward)",
+          OnResume::kFixed, InReport::kInRegime);
+    field("unit", &SubnetworkSpec::unit,
+          "whether the branches of a block are assigned together (block) or separately (branch); with "
+          "construction neuron, block assigns their slices with the same index together",
+          OnResume::kFixed, InReport::kFollowsRegime);
     field("slices_per_branch", &SubnetworkSpec::slices_per_branch,
-          "construction neuron: slices of a branch's hidden width, at most its heads in attention; unset: n",
+          "construction neuron: number of slices of a branch's hidden width, in attention at most the number "
+          "of heads; unset: n",
           OnResume::kFixed, InReport::kFollowsRegime, in_range(1, 1 << 20), "slices",
           advise_when<SubnetworkSpec>(
               [](const SubnetworkSpec& s) { return s.construction == Construction::kBlock; },
-              "has no effect: only the construction neuron slices branches"));
+              "has no effect: only construction neuron divides branches into slices"));
     field("assignment", &SubnetworkSpec::assignment,
           "how owner sets are chosen; balanced: even FLOPs, then even memory, then good mixing; equal_units: "
-          "the same among those where the workers' numbers of units differ by at most one (units assigned "
-          "together count once; balanced gives that too in construction neuron with a multiple of n slices); "
-          "window: unit i to workers i to i+p-1, modulo n; random: drawn for each unit; file: read from "
-          "assignment_file",
+          "like balanced, but only assignments in which the workers' numbers of units differ by at most one "
+          "(units assigned together count once; in construction neuron with a multiple of n slices, balanced "
+          "ensures this too); window: workers i to i+p-1, modulo n, own unit i; random: drawn for each unit; "
+          "file: read from assignment_file",
           OnResume::kFixed, InReport::kCompared,
           advise_when<SubnetworkSpec>(
               [](const SubnetworkSpec& s) { return s.assignment != Assignment::kBalanced && s.is_dense(); },
-              "has no effect: with coverage 1 every worker holds everything"));
+              "has no effect: with coverage 1 every worker owns every unit"));
     field("assignment_file", &SubnetworkSpec::assignment_file, "assignment file: a plan.json with owner sets",
           OnResume::kFixed, InReport::kCompared);
     field("placement", &SubnetworkSpec::placement,
-          "which processes share a node, where there are several: neighbours by worker (in_order), workers "
-          "that own the same units, so that the fewest bytes pass between nodes (pack), or workers that do "
-          "not, so that a unit's owners sit in different nodes (spread); results are the same",
+          "which processes share a node if there are several nodes: consecutive workers (in_order), workers "
+          "that own the same units, which minimizes the traffic between nodes (pack), or workers that own "
+          "different units, which puts a unit's owners on different nodes (spread); results are the same",
           OnResume::kFree, InReport::kCompared,
           advise_when<SubnetworkSpec>(
               [](const SubnetworkSpec& s) { return s.placement != NodePlacement::kInOrder && s.is_dense(); },
-              "has no effect: with coverage 1 all workers own the same"));
+              "has no effect: with coverage 1 all workers own the same units"));
   }
 };
 

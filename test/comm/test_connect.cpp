@@ -112,9 +112,10 @@ TEST_CASE(
   auto first = std::async(std::launch::async, refusal, 0, 2);
   auto second = std::async(std::launch::async, refusal, 1, 2);
   auto third = std::async(std::launch::async, refusal, 1, 1);
-  CHECK_THAT(first.get(), Catch::Contains("2 of 3 processes are on hosts of 2, as this one"));
-  CHECK_THAT(second.get(), Catch::Contains("2 of 3 processes are on hosts of 2, as this one"));
-  CHECK_THAT(third.get(), Catch::Contains("1 of 3 processes are on hosts of 1, as this one"));
+  CHECK_THAT(first.get(), Catch::Contains("2 of 3 processes are on hosts with") && Catch::Contains(" of 2,"));
+  CHECK_THAT(second.get(),
+             Catch::Contains("2 of 3 processes are on hosts with") && Catch::Contains(" of 2,"));
+  CHECK_THAT(third.get(), Catch::Contains("1 of 3 processes are on hosts with") && Catch::Contains(" of 1,"));
 }
 
 TEST_CASE("a port that accepts and stays silent, and another job's store") {
@@ -127,8 +128,7 @@ TEST_CASE("a port that accepts and stays silent, and another job's store") {
   ranks.master_port = silent.port();
   CHECK_THROWS_WITH(connect(ranks, at::kCPU, {.timeout = seconds(1)}),
                     Catch::StartsWith("Rank 1 could not meet the other 1 processes at 127.0.0.1:") &&
-                        Catch::Contains("it waits for an answer of rank 0's store") &&
-                        Catch::Contains("MASTER_PORT"));
+                        Catch::Contains("rank 0's store") && Catch::Contains("MASTER_PORT"));
 
   // The first job's rank 0 waits for its own rank 1 while one of the second job comes to its port.
   ranks.master_port = free_port();
@@ -143,7 +143,7 @@ TEST_CASE("a port that accepts and stays silent, and another job's store") {
     return std::string("connected");
   };
   auto first = std::async(std::launch::async, rank_of, 0, "first");
-  CHECK_THAT(rank_of(1, "second"), Catch::Contains("another job") && Catch::Contains("that one is first") &&
+  CHECK_THAT(rank_of(1, "second"), Catch::Contains("another job") && Catch::Contains("that job is first") &&
                                        Catch::Contains("MASTER_PORT"));
   CHECK(rank_of(1, "first") == "connected");
   CHECK(first.get() == "connected");
@@ -170,7 +170,7 @@ TEST_CASE("two processes of one rank are refused") {
     all.push_back(std::async(std::launch::async, message_of, rank));
   int refused = 0;
   for (auto& message : all)
-    refused += message.get().find("Two processes are rank 1") == 0 ? 1 : 0;
+    refused += message.get().find("Two processes have rank 1") == 0 ? 1 : 0;
   CHECK(refused == 1);
 }
 

@@ -106,12 +106,12 @@ TEST_CASE("who is to blame, by how the others have left") {
   CHECK(who({D::kSilent, D::kSilent, D::kError, D::kSilent}) == "ranks 0, 1, 2 and 3");
   CHECK(who({D::kNone, D::kPeerLost, D::kFinished}) == "the other processes");
   CHECK(who({}) == "the other processes");
-  CHECK(why({D::kNone, D::kSilent}) == "Rank 1 ended without a word, as after a kill or a crash.");
-  CHECK(why({D::kError, D::kNone, D::kError}) == "Ranks 0 and 2 ended with an error, which is in their log.");
-  CHECK(
-      why({D::kError, D::kSilent}) ==
-      "Rank 1 ended without a word, as after a kill or a crash. Rank 0 ended with an error, which is in its "
-      "log.");
+  CHECK_THAT(why({D::kNone, D::kSilent}), Contains("Rank 1 ended without notice") && !Contains("Rank 0"));
+  CHECK_THAT(why({D::kError, D::kNone, D::kError}),
+             Contains("Ranks 0 and 2 ended with an error") && Contains("their log"));
+  CHECK_THAT(why({D::kError, D::kSilent}), Contains("Rank 1 ended without notice") &&
+                                               Contains(". Rank 0 ended with an error") &&
+                                               Contains("its log"));
   CHECK_THAT(why({D::kNone, D::kNone}), Contains("None of them was seen to end"));
 }
 
@@ -291,7 +291,7 @@ TEST_CASE("a killed process is named by all others, whoever it is") {
     CHECK(world.code(rank) == 4);
     CHECK_THAT(world.console(rank), Contains("Rank " + std::to_string(rank) + " lost rank " +
                                              std::to_string(lost) + " during all-to-all"));
-    CHECK_THAT(world.console(rank), Contains("Rank " + std::to_string(lost) + " ended without a word"));
+    CHECK_THAT(world.console(rank), Contains("Rank " + std::to_string(lost) + " ended without notice"));
   }
   CHECK(Clock::now() - begin < kLimit);
 }
@@ -316,7 +316,7 @@ TEST_CASE("a process that is busy ends too, and names who was lost first") {
   CHECK(world.code(2) == 4);
   CHECK(Clock::now() - begin < kLimit);
   CHECK_THAT(world.console(0), Contains("Rank 0 lost rank 1 during the test, barrier"));
-  CHECK_THAT(world.console(2), Contains("Rank 2 lost rank 1 during the test. Rank 1 ended without a word"));
+  CHECK_THAT(world.console(2), Contains("Rank 2 lost rank 1 during the test. Rank 1 ended without notice"));
 }
 
 TEST_CASE("a process that was stopped meanwhile ends once it goes on, and names who was lost first") {
@@ -339,7 +339,7 @@ TEST_CASE("a process that ends with an error of its own is named as such, at onc
   for (const int rank : {0, 2}) {
     CHECK(world.code(rank) == 4);
     CHECK_THAT(world.console(rank), Contains("lost rank 1 during the test, barrier"));
-    CHECK_THAT(world.console(rank), Contains("Rank 1 ended with an error, which is in its log."));
+    CHECK_THAT(world.console(rank), Contains("Rank 1 ended with an error") && Contains("its log"));
   }
   CHECK(world.console(1) == "nothing to read\n");
   CHECK(Clock::now() - begin < kLimit);
