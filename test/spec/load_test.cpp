@@ -131,8 +131,8 @@ TEST_CASE("a wrong value is refused with its place, what was found and what was 
 
 TEST_CASE("an unknown key is refused at every level with the allowed ones and the nearest") {
   CHECK(
-      spec_error(spec_with("optimizer: {lr: 1}")) ==
-      "x.yaml:3:1: optimizer: unknown key; did you mean 'optimizer'? Allowed here: name, seed, model, data, "
+      spec_error(spec_with("optimiser: {lr: 1}")) ==
+      "x.yaml:3:1: optimiser: unknown key; did you mean 'optimizer'? Allowed here: name, seed, model, data, "
       "subnetwork, optimizer, schedule, train, checkpoint, eval, output");
   CHECK(spec_error(spec_with("checkpoint:\n  every_epoch: 3\n")) ==
         "x.yaml:4:3: checkpoint.every_epoch: unknown key; did you mean 'every_epochs'? Allowed here: "
@@ -244,8 +244,8 @@ TEST_CASE("a wrong override is refused in its own words") {
         "--set optimizer.lr=: optimizer.lr: found nothing, expected a number, more than 0");
   CHECK(contains(error("optimizer.rl=1"),
                  "--set optimizer.rl=1: optimizer.rl: unknown key; did you mean 'lr'?"));
-  CHECK(contains(error("optimizer.lr=1"),
-                 "--set optimizer.lr=1: optimizer: unknown key; did you mean 'optimizer'?"));
+  CHECK(contains(error("optimiser.lr=1"),
+                 "--set optimiser.lr=1: optimiser: unknown key; did you mean 'optimizer'?"));
   CHECK(contains(error("model.name.x=1"),
                  "--set model.name.x=1: model.name: found a mapping, expected one of"));
   CHECK(contains(error("model=mlp"), "--set model=mlp: model: found 'mlp', expected a mapping"));

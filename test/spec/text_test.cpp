@@ -11,7 +11,7 @@ namespace {
 
 TEST_CASE("the nearest name is the one with the fewest edits, if it is near") {
   const std::vector<std::string_view> keys = {"name", "seed", "model", "optimizer", "output", "eval"};
-  CHECK(nearest_name("optimizer", keys) == "optimizer");
+  CHECK(nearest_name("optimiser", keys) == "optimizer");
   CHECK(nearest_name("optimzier", keys) == "optimizer");  // a swap
   CHECK(nearest_name("sede", keys) == "seed");
   CHECK(nearest_name("models", keys) == "model");
