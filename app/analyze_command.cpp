@@ -17,7 +17,7 @@
 #include "io/atomic_file.h"
 #include "model/layouts.h"
 #include "model/tensor_source.h"
-#include "print_skipped.h"
+#include "print_warnings.h"
 #include "run_spec.h"
 #include "spec/error.h"
 #include "telemetry/work.h"
@@ -39,7 +39,9 @@ struct Subject {
 
 Subject at_initialization(const SpecArguments& arguments) {
   Subject subject;
-  subject.spec = load_spec(arguments.configs, arguments.overrides).spec;
+  LoadedSpec loaded = load_spec(arguments.configs, arguments.overrides);
+  print_warnings(loaded.warnings);
+  subject.spec = std::move(loaded.spec);
   return subject;
 }
 

@@ -15,6 +15,7 @@
 #include "measure/operation_timer.h"
 #include "plan/figures.h"
 #include "plan/plan_text.h"
+#include "print_warnings.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -104,6 +105,7 @@ int plan_command(const PlanArguments& arguments) {
     throw UsageError("--worker selects the step to measure. Add --measure, or leave --worker out.");
   const LoadedSpec loaded =
       load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kNotNeeded);
+  print_warnings(loaded.warnings);
   const SubnetworkSpec& subnetwork = loaded.spec.subnetwork;
   const Experiment experiment =
       make_experiment(loaded.spec, arguments.processes.value_or(subnetwork.workers * subnetwork.replicas),

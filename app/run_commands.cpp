@@ -12,7 +12,7 @@
 #include "eval/evaluation.h"
 #include "feed/feed.h"
 #include "hub/export.h"
-#include "print_skipped.h"
+#include "print_warnings.h"
 #include "run_spec.h"
 #include "spec/error.h"
 #include "telemetry/run_folder.h"

@@ -20,6 +20,7 @@
 #include "experiment/spec/resume.h"
 #include "hub/import.h"
 #include "hub/library_files.h"
+#include "print_warnings.h"
 #include "process/stop_signals.h"
 #include "spec/error.h"
 #include "subnet/identity.h"
@@ -174,8 +175,7 @@ int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_fo
 int import_command(const ImportArguments& arguments) {
   const LoadedSpec loaded = load_run_spec(arguments.spec.configs, arguments.spec.overrides);
   const ExperimentSpec& spec = loaded.spec;
-  for (const std::string& warning : loaded.warnings)
-    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  print_warnings(loaded.warnings);
   const Experiment experiment = make_experiment(spec, /*processes=*/1);
   const NewFolders new_folders(RunFolder{std::filesystem::path(spec.output.dir) / spec.name});
   const LockedRunFolder locked = create_and_lock(spec, /*resume=*/false);

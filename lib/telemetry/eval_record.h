@@ -16,8 +16,8 @@ namespace sdp {
 /// Times of an evaluation and its parts, measured by rank 0.
 struct EvalTimes {
   double eval_s = 0;  ///< total
-  double assemble_s =
-      0;  ///< gathering the assembled model's parameters; with eval.mode streamed, without the branches
+  /// Gathering the assembled model's parameters; with eval.mode streamed, without the branches.
+  double assemble_s = 0;
   double recalibrate_s = 0;  ///< BatchNorm recalibration
   double evaluate_s = 0;     ///< the assembled model on the test set, with and without corrections
   double subnetworks_s = 0;  ///< single subnetworks on the test set
@@ -68,12 +68,12 @@ struct EvalRecord {
   int64_t test_tokens = 0;  ///< in the whole set
   /// Damaged images that were left out (data.on_error: skip); not in the line if 0.
   int64_t skipped_samples = 0;
-  std::optional<double> loss_uncorrected =
-      {};  ///< without BatchNorm recalibration and branch scale; unset: no correction was applied
+  /// Without BatchNorm recalibration and branch scale; unset: no correction was applied.
+  std::optional<double> loss_uncorrected = {};
   std::optional<double> accuracy_uncorrected = {};
   // The corrections. Like the trial, not in the line if there are none.
-  int64_t recalibrated_batches =
-      0;  ///< number of training batches for the BatchNorm statistics; 0: statistics from training
+  /// Number of training batches for the BatchNorm statistics; 0: statistics from training.
+  int64_t recalibrated_batches = 0;
   double branch_scale = 1;
   std::optional<BranchScaleTrial> branch_scale_trial = {};
   /// Single subnetworks, by worker. Empty if not measured; then the line has neither these nor the keys

@@ -405,6 +405,14 @@ def test_bad_input(tmp_path, arguments, expected):
     assert expected in harness.run("plan", "--config", config, *arguments, expect=2).stderr
 
 
+def test_options_without_effect_are_warned_about(tmp_path):
+    config = harness.write_config(tmp_path, "plan", tmp_path / "no-data-needed")
+    result = harness.run("plan", "--config", config, "--json", "--set", "subnetwork.slices_per_branch=4")
+    assert "warning:" in result.stderr and "subnetwork.slices_per_branch" in result.stderr
+    json.loads(result.stdout)
+    assert "warning:" not in harness.run("plan", "--config", config).stderr
+
+
 def test_forecast(tmp_path):
     """Ways to train on a device of a given size: what fits is at most that size, and memory decides the batch."""
     small, large = (plan(tmp_path, "--memory", size, "--device", "a100") for size in ("1.6", "2"))
