@@ -17,8 +17,8 @@ double cosine_between(const at::Tensor& a, const at::Tensor& b);
 /// Statistics of several values, such as those of batches. NaN values are ignored.
 struct Spread {
   double mean = std::numeric_limits<double>::quiet_NaN();  ///< NaN if there are no values
-  double deviation =
-      std::numeric_limits<double>::quiet_NaN();  ///< sample standard deviation; NaN for a single value
+  /// Sample standard deviation; NaN for a single value.
+  double deviation = std::numeric_limits<double>::quiet_NaN();
 };
 Spread spread_of(const std::vector<double>& values);
 

@@ -150,10 +150,9 @@ struct Attempt {
 [[noreturn]] void cannot_connect(const Rendezvous& rendezvous, const std::string& reason) {
   const Ranks& ranks = rendezvous.ranks;
   throw PeerLostError(
-      fmt::format("Rank {} could not meet the other {} processes at {} within {} s (ranks "
-                  "from {}): {}",
-                  ranks.rank, ranks.world - 1, rendezvous.place(), rendezvous.timeout.count() / 1000,
-                  ranks.source, reason));
+      fmt::format("Rank {} could not connect to the other {} at {} within {} s (ranks from {}): {}",
+                  ranks.rank, ranks.world == 2 ? "process" : fmt::format("{} processes", ranks.world - 1),
+                  rendezvous.place(), rendezvous.timeout.count() / 1000, ranks.source, reason));
 }
 
 std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::Device device,

@@ -43,8 +43,8 @@ std::string during(const char* phase, const char* operation);
 /// The state of a running connect(), for the thread that waits for it.
 struct ConnectProgress {
   std::atomic<const char*> waits_for = "an answer from rank 0's store";
-  std::atomic<bool> is_watched =
-      false;  ///< the others are connected to this process; its watch informs them if it is asked to stop
+  /// The others are connected to this process; its watch informs them if it is asked to stop.
+  std::atomic<bool> is_watched = false;
 };
 
 /// One rank among the processes, or threads, that share a store.

@@ -13,8 +13,8 @@ struct RunSteps {
   double steps_per_epoch = 1;
   double epochs = 0;  ///< after scaling by `budget`
   int64_t samples_per_step = 1;
-  double eval_every_steps =
-      0;  ///< 0: only at the end; not an integer if an epoch is not a whole number of steps
+  /// 0: only at the end; not an integer if an epoch is not a whole number of steps.
+  double eval_every_steps = 0;
   double checkpoint_every_steps = 0;  ///< as eval_every_steps
 };
 

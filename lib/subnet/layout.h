@@ -46,8 +46,8 @@ struct ParameterLayout {
   std::optional<int> branch;  ///< none: shared
   std::optional<SliceRule>
       slice;  ///< none, in a branch: part of the unit in block construction, shared in neuron construction
-  bool scales_branch_output =
-      false;  ///< the branch's output is linear in it, so a branch scale can be folded into it
+  /// The branch's output is linear in it, so a branch scale can be folded into it.
+  bool scales_branch_output = false;
 
   int64_t elements() const;
 };

@@ -59,8 +59,8 @@ struct FieldOptions {
   Quantity quantity = Quantity::kNumber;
   OverLines over_lines = OverLines::kLast;
   OverProcesses over_processes = OverProcesses::kMean;
-  bool is_scalar =
-      false;  ///< shown by TensorBoard: for a list the mean, for ByRank combined by over_processes
+  /// Shown by TensorBoard: for a list the mean, for ByRank combined by over_processes.
+  bool is_scalar = false;
   bool is_required = false;
   /// Title of its column in `report`, which adds the unit; empty: no column. Only training lines get columns
   /// from their list (report/measures.cpp).

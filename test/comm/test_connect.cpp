@@ -86,7 +86,8 @@ TEST_CASE("a port that is taken, and peers that never come") {
     FAIL("connected to nobody");
   } catch (const PeerLostError& error) {
     const std::string message = error.what();
-    CHECK(message.find("Rank 0 could not meet the other 1 processes at 127.0.0.1:") == 0);
+    CHECK(message.find("Rank 0 ") == 0);
+    CHECK(message.find("the other process at 127.0.0.1:") != std::string::npos);
   }
 }
 
@@ -127,7 +128,7 @@ TEST_CASE("a port that accepts and stays silent, and another job's store") {
   ranks.master_address = "127.0.0.1";
   ranks.master_port = silent.port();
   CHECK_THROWS_WITH(connect(ranks, at::kCPU, {.timeout = seconds(1)}),
-                    Catch::StartsWith("Rank 1 could not meet the other 1 processes at 127.0.0.1:") &&
+                    Catch::StartsWith("Rank 1 ") && Catch::Contains("the other process at 127.0.0.1:") &&
                         Catch::Contains("rank 0's store") && Catch::Contains("MASTER_PORT"));
 
   // The first job's rank 0 waits for its own rank 1 while one of the second job comes to its port.
