@@ -287,7 +287,7 @@ def test_all_checkpoints_of_a_run(tmp_path, resnet):
     for step in steps[:2]:
         compare(similarity, deviation, "B-SDP", resnet.model(step), plan, [resnet.batches(step, size=2)], step)
     assert all(f"B-SDP at step {step}" in printed for step in steps)
-    for name, expected_texts in (("similarity", [f"B-SDP at step {step}" for step in steps]), ("training", ["steps"])):
+    for name, expected_texts in (("similarity", [f"B-SDP at step {step}" for step in steps]), ("training", ["step"])):
         texts = list(xml.etree.ElementTree.parse(tmp_path / "out" / f"{name}.svg").getroot().itertext())
         assert all(text in texts for text in expected_texts), name
 
