@@ -1,6 +1,6 @@
 #pragma once
 
-// Warnings for keys that were set and change nothing, or cost what nobody expects.
+// Warnings for keys that were set but have no effect, or have an unexpected cost.
 
 #include <algorithm>
 #include <string>
@@ -15,7 +15,7 @@ namespace sdp {
 
 namespace detail {
 
-/// Keys of other kinds than the one that was chosen: "llama_134m has no such key; swin_t has".
+/// Warns of keys that only kinds other than the chosen one have: "llama_134m does not have this key".
 template <KindOfSeveral T>
 void advise_on_other_kinds(const T& chosen, const std::string& parent, const Positions& positions,
                            std::vector<std::string>& warnings) {
@@ -32,15 +32,17 @@ void advise_on_other_kinds(const T& chosen, const std::string& parent, const Pos
         if (std::find(keys.begin(), keys.end(), key) != keys.end())
           with.insert(with.end(), Other::names.begin(), Other::names.end());
       });
-      warnings.push_back(positions.of(dotted_key).prefix() + dotted_key + ": has no effect: " +
-                         std::string(chosen.name()) + " has no such key. It is one of " + join(with, ", "));
+      warnings.push_back(positions.of(dotted_key).prefix() + dotted_key +
+                         ": has no effect: " + std::string(chosen.name()) +
+                         " does not have this key. It is a key of " + join(with, ", "));
     }
   });
 }
 
 }  // namespace detail
 
-/// What the field lists advise on the keys that were set, each message with its position.
+/// Collects the advice that the field lists give on keys that were set. Each message begins with the key's
+/// position.
 template <SpecStruct Spec>
 void collect_advice(const Spec& spec, const std::string& parent, const Positions& positions,
                     std::vector<std::string>& warnings) {

@@ -30,11 +30,11 @@ std::string row(const std::array<std::string, 4>& cells) {
   std::string line;
   for (size_t i = 0; i < kColumnWidths.size(); ++i) {
     line += cells[i];
-    // A cell wider than its column pushes the others on.
+    // A cell wider than its column pushes the following cells to the right.
     line.append(cells[i].size() < kColumnWidths[i] ? kColumnWidths[i] - cells[i].size() : 1, ' ');
   }
   if (cells[3].empty()) return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  // What does not fit continues below, in the same column.
+  // Text that does not fit continues on the next line, in the same column.
   const std::string wrapped = wrap(cells[3], std::string(line.size(), ' '));
   return line + wrapped.substr(line.size());
 }

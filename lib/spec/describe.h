@@ -56,7 +56,7 @@ struct TypeName<T> {
   static constexpr const char* text = "name";
 };
 
-/// The names a value may be made of; empty for other kinds.
+/// The names that are accepted as a value; empty for types that are not names.
 template <class T>
 struct AcceptedNames {
   static std::string text() { return {}; }
@@ -78,7 +78,8 @@ struct AcceptedNames<Coverage> {
   static std::string text() { return "p/n, or more than 0 and at most 1"; }
 };
 
-/// Of at most `kDescribedColumns` columns; each line begins with `indent`.
+/// Width of the table. `wrap` breaks a text into lines of at most this many columns, each of which begins
+/// with `indent`.
 inline constexpr size_t kDescribedColumns = 110;
 std::string wrap(std::string_view text, const std::string& indent);
 std::string row(const std::array<std::string, 4>& cells);
@@ -94,11 +95,12 @@ std::string default_text(const FieldInfo&, const std::optional<T>&) {
 
 }  // namespace detail
 
-/// By section, the name of the kind whose keys are wanted; without one, those of all.
+/// Maps a section to the name of the kind whose keys are listed. For other sections the keys of all kinds are
+/// listed.
 using ChosenNames = std::map<std::string, std::string>;
 
-/// Every key: type, default, accepted values and unit, and below it what it means. After the keys of a
-/// section those of each kind that it comes in.
+/// Appends a row for every key (type, default, accepted values and unit), followed by its description. The
+/// keys of a section's kinds follow the keys of the section.
 template <SpecStruct Spec>
 void describe_keys(const std::string& parent, const ChosenNames& chosen, std::string& out) {
   const Spec defaults;
@@ -129,7 +131,7 @@ void describe_keys(const std::string& parent, const ChosenNames& chosen, std::st
   out += of_kinds;
 }
 
-/// The line above the keys, and the one below that.
+/// The table's header: a line of column titles and a rule.
 std::string description_header();
 
 }  // namespace sdp

@@ -1,7 +1,7 @@
 #pragma once
 
-// Errors a user can cause, by the exit code the program ends with. Our own broken invariants are
-// std::logic_error (exit 1).
+// Errors that a user can cause, each with the program's exit code. A broken invariant of the program itself
+// is a std::logic_error (exit code 1).
 
 #include <stdexcept>
 #include <string>
@@ -13,11 +13,11 @@ enum class ExitCode : int {
   kInternal = 1,
   kUsage = 2,      ///< spec or command line
   kData = 3,       ///< data set or checkpoint
-  kPeerLost = 4,   ///< another process ended or does not answer
+  kPeerLost = 4,   ///< another process has ended or does not respond
   kPreempted = 75  ///< stopped by a signal after a checkpoint was saved
 };
 
-/// An error whose message is meant for the user: what, where, what was expected, what to do.
+/// An error whose message is meant for the user: what is wrong, where, what was expected, and what to do.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -51,7 +51,7 @@ std::optional<Fraction> parse_fraction(std::string_view text) {
   return Fraction{*numerator / divisor, *denominator / divisor};
 }
 
-/// "3/8, 4/8": the coverages next to C that n workers can have.
+/// "3/8, 4/8": the coverages nearest to C that are possible with n workers.
 std::string nearest_coverages(double coverage, int64_t workers) {
   const auto below = static_cast<int64_t>(std::floor(coverage * static_cast<double>(workers)));
   std::string text;
@@ -71,7 +71,7 @@ double value_of(const Coverage& coverage) {
   const auto decimal = parse_whole_text<double>(coverage.text);
   if (!decimal || !(*decimal > 0 && *decimal <= 1))
     throw UsageError("found '" + shortened(coverage.text) +
-                     "', expected a coverage above 0 and at most 1, as 4/8 or 0.5");
+                     "', expected a coverage above 0 and at most 1, such as 4/8 or 0.5");
   return *decimal;
 }
 
@@ -79,16 +79,17 @@ int64_t owners_of(const Coverage& coverage, int64_t workers) {
   if (workers < 1) throw std::logic_error("owners_of: there must be at least one worker");
   const double value = value_of(coverage);
   if (const auto fraction = parse_fraction(coverage.text)) {
-    // In lowest terms C n is whole exactly when the denominator divides n.
+    // With C in lowest terms, C n is a whole number exactly when the denominator divides n.
     if (workers % fraction->denominator == 0) return workers / fraction->denominator * fraction->numerator;
   } else {
     const int64_t owners = std::llround(value * static_cast<double>(workers));
     const double nearest = static_cast<double>(owners) / static_cast<double>(workers);
     if (owners >= 1 && std::abs(nearest - value) <= kDecimalTolerance) return owners;
   }
-  throw UsageError("found '" + shortened(coverage.text) +
-                   "', which is no whole number of owners; expected p/n for a whole p; the nearest with " +
-                   std::to_string(workers) + " workers: " + nearest_coverages(value, workers));
+  throw UsageError(
+      "found '" + shortened(coverage.text) +
+      "', which is not a whole number of owners; expected p/n for a whole number p. Nearest with " +
+      std::to_string(workers) + " workers: " + nearest_coverages(value, workers));
 }
 
 }  // namespace sdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// What field lists are written with: limits, names of enum values, what a change means, coverage.
+// Attributes and value types of field lists: limits, names of enum values, the effect of a change, coverage.
 
 #include <array>
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace sdp {
 
-/// Accepted values of a number, or of every number of a list. Bounds are inclusive unless `exclusive_*`.
+/// Accepted values of a number, or of every number in a list. Bounds are inclusive unless `exclusive_*` is
+/// set.
 struct Limits {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
@@ -44,45 +45,45 @@ constexpr Limits strictly_between(double min, double max) {
   return {.min = min, .max = max, .exclusive_min = true, .exclusive_max = true};
 }
 
-/// The limits in words, as in "at least 0 and below 1"; empty where every value is accepted.
+/// The limits in words, for example "at least 0 and below 1"; empty if every value is accepted.
 std::string describe(const Limits& limits);
 
 /// Marks a key that has no default.
 struct Required {};
 inline constexpr Required kRequired;
 
-/// What another value of a key means for a run that is resumed.
+/// How a changed value of a key affects a resumed run.
 enum class OnResume {
-  kFixed,      ///< the saved state depends on it: refused
-  kRestOfRun,  ///< the rest of the run follows the new value: a warning
-  kFree        ///< it says where and how the run continues, or what is evaluated and saved
+  kFixed,      ///< the saved state depends on the key: the change is refused
+  kRestOfRun,  ///< the rest of the run follows the new value: a warning is printed
+  kFree        ///< the key only says where and how the run continues, or what is evaluated and saved
 };
 
 /// Whether `report` distinguishes runs by a key.
 enum class InReport {
-  kCompared,       ///< another value is another row, whose name has it
-  kInRegime,       ///< likewise; the name of the regime and the coverage say it already
-  kFollowsRegime,  ///< likewise; in a row's name only where runs of one regime and coverage differ in it
-  kNotCompared
+  kCompared,       ///< runs with different values get separate rows, and the row's name contains the value
+  kInRegime,       ///< separate rows; the regime's name and the coverage already express the value
+  kFollowsRegime,  ///< separate rows; named only if runs of one regime and coverage differ in the value
+  kNotCompared     ///< runs with different values share a row
 };
 
-/// C = p/n as the user wrote it: a fraction ("4/8") or a decimal ("0.5"). `owners_of` turns it into p once n
-/// is known.
+/// Coverage C = p/n as the user wrote it: a fraction ("4/8") or a decimal ("0.5"). `owners_of` computes p
+/// once n is known.
 struct Coverage {
   std::string text = "1";
 
   bool operator==(const Coverage&) const = default;
 };
 
-/// C as a number in (0, 1]. Throws UsageError (without a position) when the text is anything else.
+/// C as a number in (0, 1]. Throws UsageError (without a position) if the text is anything else.
 double value_of(const Coverage& coverage);
 
-/// p = C n, for n >= 1. A fraction must give a whole number exactly, a decimal may be 1e-6 off k/n. Throws
-/// UsageError (without a position) when C is not k/n for an integer k in 1..n, naming the nearest coverages
-/// that are.
+/// p = C n, for n >= 1. A fraction must give a whole number exactly; a decimal may differ from k/n by 1e-6.
+/// Throws UsageError (without a position) if C is not k/n for an integer k in 1..n. The message names the
+/// nearest valid coverages.
 int64_t owners_of(const Coverage& coverage, int64_t workers);
 
-/// Names of an enum's values, specialised by SDP_ENUM_NAMES next to the enum.
+/// Names of an enum's values. SDP_ENUM_NAMES specialises it next to the enum.
 template <class Enum>
 struct EnumNames;
 

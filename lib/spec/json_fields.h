@@ -1,10 +1,10 @@
 #pragma once
 
-// Plain structs to JSON and back by one list of their fields: `template <class Visitor> static void
-// fields(Visitor& field)`, which calls field("name", &Struct::member) for each. A member may be a number, a
-// text, an enum with SDP_ENUM_NAMES, a struct with such a list, a vector of these, or optional, whose key is
-// left out where it has no value. A member function without arguments is a figure that is written and not
-// read back.
+// Converts plain structs to JSON and back. A struct lists its fields once, in `template <class Visitor>
+// static void fields(Visitor& field)`, which calls field("name", &Struct::member) for each field. A member is
+// a number, a string, an enum with SDP_ENUM_NAMES, a struct with a field list, a vector of these, or an
+// optional of these. The key of an optional without a value is omitted. A member function without arguments
+// is a computed figure: it is written but not read back.
 
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -40,7 +40,7 @@ struct IsListOfStructs<std::vector<T>> : std::bool_constant<HasFields<T>> {};
 
 }  // namespace json_fields
 
-/// What a key that is not there means.
+/// What happens if a key is missing.
 enum class MissingKeys { kError, kKeepDefault };
 
 template <class T>
@@ -70,7 +70,8 @@ nlohmann::ordered_json json_of(const T& value) {
   }
 }
 
-/// Throws nlohmann::json::exception or std::invalid_argument, which say what is wrong; `key`: of the value.
+/// Reads `value` from JSON; `key` is the key of the value, for error messages. Throws
+/// nlohmann::json::exception or std::invalid_argument with a message that says what is wrong.
 template <class T>
 void read_json(const nlohmann::ordered_json& json, T& value, MissingKeys missing = MissingKeys::kError,
                const std::string& key = "value") {

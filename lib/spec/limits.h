@@ -1,7 +1,7 @@
 #pragma once
 
-// Limits that keys of several sections have. They are far above what is trained, and so low that no product
-// of such numbers overflows 64 bits: experiment/size_limits.h has what is checked of their products.
+// Limits shared by keys of several sections. They are far above the values used in training, yet low enough
+// that no product of these numbers overflows 64 bits. experiment/size_limits.h checks the products.
 
 namespace sdp {
 

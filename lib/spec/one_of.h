@@ -1,6 +1,6 @@
 #pragma once
 
-// A component that comes in several kinds, each of which has keys of its own.
+// A component that comes in several kinds. Each kind has its own keys.
 
 #include <optional>
 #include <stdexcept>
@@ -15,23 +15,23 @@
 
 namespace sdp {
 
-/// One of several kinds and one of its names. In a field list it stands for a key whose value is a name,
-/// which chooses the kind whose own keys follow in the same section of the YAML file.
+/// One of several kinds, and one of that kind's names. In a field list, a OneOf is a key whose value is a
+/// name. The name chooses the kind; the keys of that kind are in the same section of the YAML file.
 ///
-/// A kind is a struct with a field list and `static constexpr std::array<std::string_view, n> names`: sizes
-/// of one model, say. No two kinds have a name in common.
+/// A kind is a struct with a field list and `static constexpr std::array<std::string_view, n> names`, for
+/// example the sizes of one model. No two kinds have a name in common.
 template <class... Kinds>
 class OneOf {
  public:
   using Types = std::tuple<Kinds...>;
 
   OneOf() = default;
-  /// The kind under its first name, or under another one.
+  /// The kind under its first name, or under `name`.
   template <class Kind>
   requires(std::is_same_v<Kind, Kinds> || ...)  // NOLINTNEXTLINE(google-explicit-constructor)
       OneOf(Kind kind, std::string_view name = Kind::names[0])
       : name_(known_name<Kind>(name)), value_(std::move(kind)) {}
-  /// With the defaults of the kind that has the name.
+  /// The kind that has the name, with its defaults.
   explicit OneOf(std::string_view name) {
     if (!choose(name)) throw std::logic_error("no kind is called " + std::string(name));
   }
@@ -40,8 +40,8 @@ class OneOf {
 
   std::string_view name() const { return name_; }
 
-  /// Another name of the kind keeps its values; another kind begins with its defaults. False, and no change,
-  /// where no kind has the name.
+  /// Chooses the kind that has the name. If it is the current kind, its values are kept; another kind starts
+  /// with its defaults. Returns false and changes nothing if no kind has the name.
   bool choose(std::string_view name) { return (choose_kind<Kinds>(name) || ...); }
 
   template <class Function>
@@ -57,7 +57,7 @@ class OneOf {
   bool is() const {
     return std::holds_alternative<Kind>(value_);
   }
-  /// Throws std::bad_variant_access where it is another kind.
+  /// Throws std::bad_variant_access if it is another kind.
   template <class Kind>
   const Kind& as() const {
     return std::get<Kind>(value_);
@@ -120,7 +120,7 @@ void for_each_kind(Function&& function) {
   detail::call_with_kinds(static_cast<const typename T::Types*>(nullptr), std::forward<Function>(function));
 }
 
-/// "resnet18, wide_resnet18": the names of a kind.
+/// The names of a kind, joined: "resnet18, wide_resnet18".
 template <class Kind>
 std::string names_of_kind(std::string_view separator) {
   std::string names;
@@ -129,7 +129,7 @@ std::string names_of_kind(std::string_view separator) {
   return names;
 }
 
-/// The keys of a section, those of all kinds among them, each once.
+/// The keys of a section, including those of all its kinds, each once.
 template <SpecStruct Spec>
 std::vector<std::string_view> keys_with_kinds() {
   std::vector<std::string_view> keys;

@@ -10,7 +10,7 @@
 
 namespace sdp {
 
-/// Every key that the spec has with its value, a line each. Unset ones are null.
+/// Appends every key of the spec with its value, one per line. The value of an unset key is null.
 template <SpecStruct Spec>
 void print_yaml(const Spec& spec, const std::string& indent, std::string& out) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {

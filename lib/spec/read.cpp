@@ -15,7 +15,7 @@ bool is_plain(const YamlNode& node) {
   return node.kind == YamlNode::Kind::kScalar && !node.quoted;
 }
 
-/// Text of a number as std::from_chars takes it, which knows no leading plus.
+/// The text of a number without a leading plus, which std::from_chars does not accept.
 std::string_view without_plus(const std::string& text) {
   const std::string_view view = text;
   return view.size() > 1 && view[0] == '+' && view[1] != '-' ? view.substr(1) : view;
@@ -61,7 +61,7 @@ void read_value(bool& target, const YamlValue& value) {
 
 void read_value(int64_t& target, const YamlValue& value) {
   const auto number = read_number<int64_t>(
-      value, "a whole number", "not beyond " + std::to_string(std::numeric_limits<int64_t>::max()));
+      value, "a whole number", "of magnitude at most " + std::to_string(std::numeric_limits<int64_t>::max()));
   if (!value.field.limits.contains(static_cast<double>(number))) value.refuse_number("a whole number");
   target = number;
 }
@@ -74,13 +74,13 @@ void read_value(double& target, const YamlValue& value) {
 }
 
 void read_value(std::string& target, const YamlValue& value) {
-  if (value.node.kind != YamlNode::Kind::kScalar) value.refuse("a text");
-  if (value.field.required && value.node.text.empty()) value.refuse("a text that is not empty");
+  if (value.node.kind != YamlNode::Kind::kScalar) value.refuse("text");
+  if (value.field.required && value.node.text.empty()) value.refuse("text that is not empty");
   target = value.node.text;
 }
 
 void read_value(Coverage& target, const YamlValue& value) {
-  if (value.node.kind != YamlNode::Kind::kScalar) value.refuse("a coverage, as 4/8 or 0.5");
+  if (value.node.kind != YamlNode::Kind::kScalar) value.refuse("a coverage, such as 4/8 or 0.5");
   Coverage coverage;
   coverage.text = value.node.text;
   try {

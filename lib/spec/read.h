@@ -1,6 +1,6 @@
 #pragma once
 
-// From a YAML tree into the typed structs.
+// Reads a YAML tree into typed structs.
 
 #include <algorithm>
 #include <optional>
@@ -15,17 +15,18 @@
 
 namespace sdp {
 
-/// A value that is being read: what is there, the key it belongs to, and what the field list says of that
-/// key.
+/// A value that is being read: its node in the tree, the key it belongs to, and the key's entry in the field
+/// list.
 struct YamlValue {
   const YamlNode& node;
   const std::string& key;
   const FieldInfo& field;
 
+  /// Throws UsageError: what was found and what was expected.
   [[noreturn]] void refuse(const std::string& expected) const;
-  /// Likewise, with the limits of the key.
+  /// Likewise for a number. The message includes the limits of the key.
   [[noreturn]] void refuse_number(const std::string& kind) const;
-  /// Expected one of these; the nearest is named.
+  /// Likewise for a name. The message lists the accepted names and suggests the nearest.
   [[noreturn]] void refuse_name(const std::vector<std::string_view>& names) const;
 };
 
@@ -45,7 +46,7 @@ void read_value(Enum& target, const YamlValue& value) {
   value.refuse_name(names_of<Enum>());
 }
 
-/// The kind is not chosen here (see choose_kinds): only whether there is one of that name.
+/// Checks that a kind has the name. The kind itself is chosen by choose_kinds.
 template <KindOfSeveral T>
 void read_value(T&, const YamlValue& value) {
   if (value.node.kind != YamlNode::Kind::kScalar || !T().choose(value.node.text))
@@ -66,7 +67,7 @@ void read_value(std::optional<T>& target, const YamlValue& value) {
 template <class T>
 void read_value(std::vector<T>& target, const YamlValue& value) {
   if (value.node.kind != YamlNode::Kind::kList)
-    value.refuse(NamedEnum<T> ? "a list of names, as [a, b]" : "a list of numbers, as [0.5, 0.75]");
+    value.refuse(NamedEnum<T> ? "a list of names, such as [a, b]" : "a list of numbers, such as [0.5, 0.75]");
   std::vector<T> read;
   for (size_t i = 0; i < value.node.items.size(); ++i) {
     const YamlNode& node = value.node.items[i];
@@ -74,14 +75,14 @@ void read_value(std::vector<T>& target, const YamlValue& value) {
     T item{};
     read_value(item, YamlValue{node, key, value.field});
     if (std::find(read.begin(), read.end(), item) != read.end())
-      fail_at(node.position, key, found(node) + " a second time, expected each once");
+      fail_at(node.position, key, found(node) + " a second time, expected each value once");
     read.push_back(item);
   }
   target = std::move(read);
 }
 
-/// Chooses the kinds that the tree names, so that keys which are read later find their place, whatever the
-/// order of keys and files. Names that no kind has are left to read_section.
+/// Chooses the kinds that the tree names. This is done before any keys are read, so that the order of keys
+/// and files does not matter. Names that no kind has are left to read_section, which refuses them.
 template <SpecStruct Spec>
 void choose_kinds(Spec& spec, const YamlNode& node) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
@@ -92,11 +93,11 @@ void choose_kinds(Spec& spec, const YamlNode& node) {
   });
 }
 
-/// Sets the keys of `spec` that the mapping `node` has and leaves the others as they are.
+/// Sets the keys of `spec` that are in the mapping `node` and leaves the others unchanged.
 template <SpecStruct Spec>
 void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, Positions& positions);
 
-/// A mapping that has keys of `spec` and nothing else.
+/// Reads a mapping, all of whose keys must be keys of `spec`.
 template <SpecStruct Spec>
 void read_section(Spec& spec, const YamlNode& node, const std::string& parent, Positions& positions) {
   const auto allowed = keys_with_kinds<Spec>();
@@ -121,7 +122,7 @@ void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, Posi
       else
         positions.set(key, child->position);
     }
-    // What is set for another kind is read too, so that every file is checked in full; no value is kept.
+    // Keys of other kinds are read too, so that every file is checked in full. Their values are discarded.
     if constexpr (KindOfSeveral<T>)
       for_each_kind<T>([&]<class Kind>() {
         Kind other;
@@ -131,7 +132,7 @@ void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, Posi
   });
 }
 
-/// Throws UsageError naming the first required key that was not set.
+/// Throws UsageError that names the first required key that was not set.
 template <SpecStruct Spec>
 void check_required(const std::string& parent, const Positions& positions) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*) {

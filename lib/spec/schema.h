@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 inline Json number_limits(const Limits& limits) {
   Json schema = Json::object();
-  // Whole bounds are written as such: "minimum": 1, not 1.0.
+  // Whole bounds are written as integers: "minimum": 1, not 1.0.
   const auto bound = [](double value) {
     const auto whole = static_cast<int64_t>(value);
     return static_cast<double>(whole) == value ? Json(whole) : Json(value);
@@ -27,7 +27,8 @@ inline Json number_limits(const Limits& limits) {
   return schema;
 }
 
-// Type and accepted values of a member, by its type, and its default.
+// `value_schema`: JSON type and accepted values, by the C++ type of a member. `json_value`: its default as
+// JSON.
 
 inline Json value_schema(const bool&, const FieldInfo&) {
   return {{"type", "boolean"}};
@@ -110,7 +111,7 @@ Json json_value(const std::optional<T>& value) {
 template <SpecStruct Spec>
 Json struct_schema();
 
-/// The keys of a kind, where the section names it.
+/// The schema of a kind's keys, which applies where the section names the kind.
 template <class Kind>
 Json schema_of_kind(const std::string& name_key) {
   return {
@@ -118,8 +119,8 @@ Json schema_of_kind(const std::string& name_key) {
       {"then", {{"properties", struct_schema<Kind>()["properties"]}}}};
 }
 
-/// Adds the keys of a kind to those of its section. Whichever kind is chosen, a file may have them: another
-/// file may choose.
+/// Adds the keys of a kind to those of its section. A file may have them whichever kind it names, because
+/// another file may choose the kind.
 template <class Kind>
 void add_keys_of_kind(Json& properties) {
   constexpr const char* kDescription = "description";
@@ -182,7 +183,7 @@ Json struct_schema() {
 
 }  // namespace detail
 
-/// A mapping with the keys of a struct, each with type, limits, default and what it means.
+/// The schema of a mapping with the keys of a struct, each with type, limits, default and description.
 template <SpecStruct Spec>
 nlohmann::ordered_json json_schema_of() {
   return detail::struct_schema<Spec>();

@@ -10,7 +10,7 @@ std::string shortest_decimal(double value) {
   std::array<char, 32> buffer;
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   std::string text(buffer.data(), end);
-  // YAML 1.1 takes "5e-04" for a string: a number with an exponent needs its point.
+  // YAML 1.1 reads "5e-04" as a string: a number with an exponent needs a decimal point.
   const size_t exponent = text.find('e');
   if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
   return text;
@@ -22,7 +22,7 @@ std::string shortened(std::string_view text) {
   if (text.size() <= kMostCharacters) return std::string(text);
   size_t end = kShown;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
-    --end;  // not in the middle of a character of UTF-8
+    --end;  // do not cut a UTF-8 character
   return std::string(text.substr(0, end)) + "... (" + std::to_string(text.size()) + " characters)";
 }
 
@@ -61,7 +61,7 @@ std::optional<std::string_view> nearest_name(std::string_view word,
   std::optional<std::string_view> nearest;
   size_t smallest = 0;
   for (const auto candidate : candidates) {
-    // A length so different can't be near, and a wrong key may be as long as the file.
+    // A much longer word cannot be near, and a wrong key may be as long as the file.
     if (word.size() > 2 * candidate.size()) continue;
     const size_t distance = edit_distance(word, candidate);
     if (2 * distance > std::max(word.size(), candidate.size())) continue;

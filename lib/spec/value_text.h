@@ -1,6 +1,6 @@
 #pragma once
 
-// Values of the field lists as YAML, on one line.
+// Values of spec fields as YAML, each on one line.
 
 #include <optional>
 #include <string>

@@ -1,16 +1,20 @@
 #pragma once
 
-// How field lists are walked.
+// Walks field lists.
 //
 // A struct of the spec has `template <class Visitor> static void fields(Visitor& field)`, which calls
 //     field(key, member pointer, doc, attributes...)
 // once per key. A member is one of: bool, int64_t, double, std::string, an enum with EnumNames, a std::vector
-// of double or of such an enum, Coverage, a std::optional of one of these, a OneOf (spec/one_of.h), or
-// another struct with fields, which takes no attributes.
+// of double or of an enum with EnumNames, Coverage, a std::optional of one of these, a OneOf (spec/one_of.h),
+// or another struct with fields, which takes no attributes.
 //
-// Attributes, in any order: an OnResume and an InReport, which every key has, unless its struct says what
-// holds for all of its keys (`static constexpr Treatment treatment`); Limits; the unit, a string; kRequired;
-// and any number of advise_when(..): on settings that have no effect, or cost what nobody expects.
+// Attributes, in any order:
+// - an OnResume and an InReport, which every key must have, unless its struct declares one Treatment for all
+//   of its keys (`static constexpr Treatment treatment`);
+// - Limits;
+// - the unit, a string;
+// - kRequired;
+// - any number of advise_when(..), which warn of settings that have no effect or an unexpected cost.
 
 #include <optional>
 #include <string>
@@ -23,13 +27,13 @@
 
 namespace sdp {
 
-/// What a changed key means, to `--resume` and to `report`.
+/// How `--resume` and `report` treat a changed key.
 struct Treatment {
   OnResume on_resume = OnResume::kFixed;
   InReport in_report = InReport::kCompared;
 };
 
-/// What a field list says of one key.
+/// The entry of one key in a field list.
 struct FieldInfo {
   std::string_view key;
   std::string_view doc;
@@ -39,7 +43,7 @@ struct FieldInfo {
   Treatment treatment = {};
 };
 
-/// A message for whoever set the key in a struct for which `applies` holds.
+/// A warning that is printed if the key was set and `applies` holds for its struct.
 template <class Spec>
 struct Advice {
   bool (*applies)(const Spec&);
@@ -50,7 +54,7 @@ Advice<Spec> advise_when(bool (*applies)(const Spec&), std::string_view message)
   return {applies, message};
 }
 
-/// With what to say of it beside other keys of its struct.
+/// FieldInfo with the advice that depends on other keys of the same struct.
 template <class Spec>
 struct Field : FieldInfo {
   std::vector<Advice<Spec>> advice = {};
@@ -73,7 +77,7 @@ struct IgnoreField {
 
 }  // namespace detail
 
-/// A visitor that hands every call of a field list to one `handler(Field<Spec>, member pointer)`.
+/// A visitor that calls `handler(Field<Spec>, member pointer)` for every entry of a field list.
 template <class Handler>
 class FieldVisitor {
  public:
@@ -119,7 +123,7 @@ void for_each_field(Handler&& handler) {
   Spec::fields(visitor);
 }
 
-/// A struct with a field list: a mapping in YAML.
+/// A struct with a field list. It is a mapping in YAML.
 template <class T>
 concept SpecStruct = requires(FieldVisitor<const detail::IgnoreField>& visitor) {
   T::fields(visitor);
@@ -135,10 +139,9 @@ void FieldVisitor<Handler>::operator()(std::string_view key, T Spec::*member, st
   if constexpr (detail::HasTreatment<Spec>) {
     field.treatment = Spec::treatment;
   } else {
-    static_assert(
-        SpecStruct<T> || (detail::has_attribute<OnResume, Attributes...> &&
-                          detail::has_attribute<InReport, Attributes...>),
-        "say what a change of the key means: for --resume (OnResume::k...) and for report (InReport::k...)");
+    static_assert(SpecStruct<T> || (detail::has_attribute<OnResume, Attributes...> &&
+                                    detail::has_attribute<InReport, Attributes...>),
+                  "a key needs an OnResume (its effect on --resume) and an InReport (its effect on report)");
   }
   (add(field, attributes), ...);
   handler_(std::as_const(field), member);
@@ -150,7 +153,7 @@ concept NamedEnum = std::is_enum_v<T> && requires {
   EnumNames<T>::values;
 };
 
-/// The keys of a struct, in order, without those of kinds (spec/one_of.h).
+/// The keys of a struct, in order, without the keys of its kinds (spec/one_of.h).
 template <SpecStruct Spec>
 std::vector<std::string_view> keys_of() {
   std::vector<std::string_view> keys;

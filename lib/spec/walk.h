@@ -1,6 +1,6 @@
 #pragma once
 
-// Walking the values of a spec.
+// Walks the values of a spec.
 
 #include <string>
 
@@ -9,8 +9,8 @@
 
 namespace sdp {
 
-/// Calls `handler(dotted key, Field, value)` for every key that the spec has: in the order of the field
-/// lists, after a OneOf the keys of the kind that it is.
+/// Calls `handler(dotted key, Field, value)` for every key of the spec, in the order of the field lists. The
+/// keys of the chosen kind follow their OneOf.
 template <SpecStruct Spec, class Handler>
 void for_each_value(const Spec& spec, const std::string& parent, const Handler& handler) {
   for_each_field<Spec>([&]<class T>(const Field<Spec>& field, T Spec::*member) {

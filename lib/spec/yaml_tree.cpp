@@ -47,7 +47,7 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& value) override {
     YamlNode scalar = node(YamlNode::Kind::kScalar, mark);
     scalar.text = value;
-    scalar.quoted = tag != "?";  // the tag of a plain scalar that has none of its own
+    scalar.quoted = tag != "?";  // yaml-cpp's tag for a plain scalar without an explicit one
     add(std::move(scalar));
   }
 
@@ -88,18 +88,19 @@ class TreeBuilder : public YAML::EventHandler {
     YamlNode& parent = open_.back();
     if (parent.kind == YamlNode::Kind::kMapping && parent.keys.size() == parent.items.size()) {
       if (value.kind != YamlNode::Kind::kScalar)
-        fail_at(value.position, "", "found a key that is not a word, expected a key as in 'name: value'");
+        fail_at(value.position, "",
+                "found a key that is not a word, expected a key such as name in 'name: value'");
       parent.keys.push_back(std::move(value));
       return;
     }
-    // The parser puts an absent value where the next token is.
+    // The parser reports an absent value at the position of the next token.
     if (parent.kind == YamlNode::Kind::kMapping && value.kind == YamlNode::Kind::kNull)
       value.position = parent.keys.back().position;
     parent.items.push_back(std::move(value));
   }
 
   const Position& origin_;
-  std::vector<YamlNode> open_;  // mappings and lists that have begun, outermost first
+  std::vector<YamlNode> open_;  // mappings and lists that are still open, outermost first
   std::optional<YamlNode> root_;
 };
 
@@ -120,12 +121,12 @@ std::string read_text(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream.good() && !stream.eof())
-    throw UsageError(name + ": can't be read (" + std::strerror(errno) + "), expected a YAML file");
+    throw UsageError(name + ": cannot be read (" + std::strerror(errno) + "), expected a YAML file");
   return text;
 }
 
 std::string first_line(const Position& position) {
-  return position.is_override() ? "" : " (the first is in line " + std::to_string(position.line) + ")";
+  return position.is_override() ? "" : " (the first is on line " + std::to_string(position.line) + ")";
 }
 
 }  // namespace
@@ -135,8 +136,8 @@ YamlNode parse_yaml(const std::string& text, const Position& origin) {
   nothing.position = origin;
   TreeBuilder builder(origin);
   try {
-    // yaml-cpp takes the end of the text for the end of an open quotation; in front of an end mark it does
-    // not.
+    // yaml-cpp accepts an unterminated quoted string at the end of the text, but not before a document end
+    // marker.
     std::istringstream stream(text + (text.ends_with('\n') ? "...\n" : "\n...\n"));
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
@@ -190,7 +191,7 @@ const YamlNode* find_key(const YamlNode& mapping, std::string_view key) {
 }
 
 bool is_dotted_key(std::string_view text) {
-  constexpr auto kMostDots = 8;  // more than any key has
+  constexpr auto kMostDots = 8;  // more than in any key
   return !text.empty() && std::count(text.begin(), text.end(), '.') <= kMostDots && !text.starts_with('.') &&
          !text.ends_with('.') && text.find("..") == std::string_view::npos;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A YAML document as plain values that know where they were written.
+// A YAML document as plain values, each with its position in the file.
 
 #include <filesystem>
 #include <string>
@@ -15,37 +15,38 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMapping };
 
   Kind kind = Kind::kNull;
-  Position position;            ///< of a value that is absent ("key:"): its key's
+  Position position;            ///< of an absent value ("key:"): the position of its key
   std::string text;             ///< of a scalar
-  bool quoted = false;          ///< a scalar that is text whatever it looks like
+  bool quoted = false;          ///< the scalar is text even if it looks like a number or a boolean
   std::vector<YamlNode> keys;   ///< of a mapping: scalars; duplicates are kept
-  std::vector<YamlNode> items;  ///< of a list, or the values of `keys`
+  std::vector<YamlNode> items;  ///< of a list; of a mapping: the values of `keys`
 };
 
-/// Reads one document; a text without any is kNull. Positions are counted in `origin.source`, which
-/// begins at `origin`; where that is an override, every node has it. Throws UsageError with a position:
-/// broken syntax, a second document, an alias (*name), a key that is not a plain word.
+/// Reads one document. A text without a document gives kNull. Positions are lines and columns of
+/// `origin.source`; if `origin` is an override, it is the position of every node. Throws UsageError with a
+/// position for a syntax error, a second document, an alias (*name) or a key that is not a plain word.
 YamlNode parse_yaml(const std::string& text, const Position& origin);
 
-/// The document of a file. Throws UsageError where it cannot be read, and as parse_yaml.
+/// Reads the document of a file. Throws UsageError if the file cannot be read, and for the same reasons as
+/// parse_yaml.
 YamlNode read_yaml(const std::filesystem::path& file);
 
-/// What was found, for messages: "found 'text'", "found a list", ...
+/// Describes the node in messages: "found 'text'", "found a list", ...
 std::string found(const YamlNode& node);
 
-/// Throws UsageError for a key of a mapping that is not allowed, with the nearest that is, and for one that
-/// is there twice. `parent`: the dotted name of the mapping.
+/// Throws UsageError for a key that is not allowed in the mapping, with the nearest allowed key, and for a
+/// key that occurs twice. `parent` is the dotted name of the mapping.
 void check_keys(const YamlNode& mapping, const std::string& parent,
                 const std::vector<std::string_view>& allowed);
 
-/// The value of a key; null without it.
+/// The value of a key; null if the mapping does not have it.
 const YamlNode* find_key(const YamlNode& mapping, std::string_view key);
 
-/// Whether the text is words with dots between them.
+/// Whether the text consists of words separated by dots.
 bool is_dotted_key(std::string_view text);
 
-/// Such a key "a.b" and a value as the tree of the file "a: {b: value}", every mapping and key placed at
-/// `position`.
+/// For a dotted key "a.b" and a value, the tree of the file "a: {b: value}". Every mapping and key has the
+/// position `position`.
 YamlNode nested(const std::string& key, YamlNode value, const Position& position);
 
 }  // namespace sdp

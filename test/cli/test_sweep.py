@@ -196,7 +196,7 @@ ERRORS = {
     ),
     "processes": (SEEDS, ["--nproc", 3], ["point seed=0", "3"]),
     "unreadable file": (
-        {"also": [{"label": "lost", "configs": ["nowhere.yaml"]}]}, [], ["point lost", "nowhere.yaml", "can't be read"],
+        {"also": [{"label": "lost", "configs": ["nowhere.yaml"]}]}, [], ["point lost", "nowhere.yaml", "be read"],
     ),
     "no data": ({**SEEDS, "set": {"data.path": "nowhere"}}, [], ["point seed=0", "data.path", "nowhere"]),
     "same name": ({"also": [{"label": "a b"}, {"label": "a-b"}]}, [], ["name a-b"]),

@@ -42,8 +42,8 @@ TEST_CASE("a decimal may be 1e-6 off") {
 }
 
 TEST_CASE("a coverage without a whole number of owners names its neighbors") {
-  CHECK(contains(owners_error("0.4", 8), "the nearest with 8 workers: 3/8, 4/8"));
-  CHECK(contains(owners_error("4/8", 5), "the nearest with 5 workers: 2/5, 3/5"));
+  CHECK(contains(owners_error("0.4", 8), "8 workers: 3/8, 4/8"));
+  CHECK(contains(owners_error("4/8", 5), "5 workers: 2/5, 3/5"));
   CHECK(contains(owners_error("1/9", 8), "workers: 1/8"));
   CHECK_FALSE(contains(owners_error("1/9", 8), "0/8"));
   CHECK(contains(owners_error("0.99", 8), "7/8, 8/8"));
@@ -60,7 +60,7 @@ TEST_CASE("what is no coverage is refused") {
   for (const char* text : {"", "0", "-0.5", "1.1", "0/8", "9/8", "-4/8", "4/", "/8", "4/8/2", "a", "nan",
                            "inf", "4 / 8", "50%", "0.5x", "99999999999999999999/99999999999999999999"}) {
     INFO(text);
-    CHECK(contains(owners_error(text, 8), "expected a coverage above 0 and at most 1, as 4/8 or 0.5"));
+    CHECK(contains(owners_error(text, 8), "expected a coverage above 0 and at most 1"));
   }
 }
 

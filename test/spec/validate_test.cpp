@@ -14,10 +14,9 @@ std::vector<std::string> warnings_of(const std::string& rest) {
 }
 
 TEST_CASE("coverage is checked against the workers, at its own position") {
-  CHECK(
-      spec_error(spec_with("subnetwork:\n  workers: 8\n  coverage: 0.4\n")) ==
-      "x.yaml:5:13: subnetwork.coverage: found '0.4', which is no whole number of owners; expected p/n for a "
-      "whole p; the nearest with 8 workers: 3/8, 4/8");
+  const std::string error = spec_error(spec_with("subnetwork:\n  workers: 8\n  coverage: 0.4\n"));
+  CHECK(error.rfind("x.yaml:5:13: subnetwork.coverage: found '0.4', ", 0) == 0);
+  CHECK(contains(error, "8 workers: 3/8, 4/8"));
   CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8, coverage: 4/8}"), {"subnetwork.workers=5"}),
                  "x.yaml:3:36: subnetwork.coverage: found '4/8'"));
   CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8}"), {"subnetwork.coverage=1/3"}),
