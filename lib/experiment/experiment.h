@@ -1,6 +1,7 @@
 #pragma once
 
-// What every process derives from the spec before anything is started: the same on all of them.
+// The values that every process derives from the spec before training starts. They are the same on all
+// processes.
 
 #include <filesystem>
 #include <optional>
@@ -15,18 +16,19 @@ namespace sdp {
 struct Experiment {
   ExperimentSpec spec;
   SubnetPlan plan;
-  Schedule schedule;  ///< with the placement on the processes
-  NodeMap nodes;      ///< of the processes
+  Schedule schedule;  ///< includes the placement on processes
+  NodeMap nodes;      ///< which processes share a node
 };
 
-/// With `saved_plan`, the plan.json of a run, the owners are that run's; otherwise they are assigned as the
-/// spec says. Without `processes_per_node` all processes are in one node. Throws UsageError where the number
-/// of processes does not divide the workers, or there are more processes per node than processes.
+/// With `saved_plan`, the plan.json of a run, the owners are those of that run; otherwise they are assigned
+/// as the spec says. Without `processes_per_node` all processes are on one node. Throws UsageError if the
+/// number of processes does not divide the number of workers, or if there are more processes per node than
+/// processes.
 Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
                            const std::optional<std::filesystem::path>& saved_plan = std::nullopt,
                            std::optional<int64_t> processes_per_node = std::nullopt);
 
-/// Schedule options as the spec says them.
+/// The schedule options that follow from the spec.
 ScheduleOptions schedule_options(const ExperimentSpec& spec);
 
 }  // namespace sdp

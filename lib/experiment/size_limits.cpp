@@ -8,7 +8,7 @@
 namespace sdp {
 namespace {
 
-/// At most: everything that may be kept, in the widest type.
+/// An upper bound: everything that may be saved for the backward pass, in the widest type.
 double bytes_per_sample(const ModelLayout& layout) {
   ActivationSize saved = layout.stem_saved;
   double stream = 0;
@@ -34,21 +34,21 @@ void check_sizes(const ModelLayout& layout, const ExperimentSpec& spec) {
   const double sample_bytes = bytes_per_sample(layout);
   if (sample_bytes > kMostSampleBytes)
     throw UsageError(fmt::format(
-        "model: a sample of {} takes up to {:.3g} bytes of activations, expected at most {:.3g}. Lower the "
+        "model: a sample of {} needs up to {:.3g} bytes of activations, expected at most {:.3g}. Lower the "
         "model's width, depth or image_size, or data.sequence_length.",
         layout.name, sample_bytes, kMostSampleBytes));
   const double micro_batches = static_cast<double>(spec.train.accumulate_steps) *
                                static_cast<double>(spec.subnetwork.workers) *
                                static_cast<double>(spec.subnetwork.replicas);
-  constexpr double kBytesPerParameter = 16;  // sent in a micro-batch, at most
+  constexpr double kBytesPerParameter = 16;  // sent per micro-batch, at most
   const double step_bytes =
       micro_batches * (kBytesPerParameter * static_cast<double>(parameters) +
                        sample_bytes * static_cast<double>(spec.train.batch_size_per_worker));
   if (step_bytes > kMostStepBytes)
     throw UsageError(
-        fmt::format("train: a step of {} workers x {} replicas x {} micro-batches of {} samples takes up to "
-                    "{:.3g} bytes, "
-                    "expected at most {:.3g}. Lower train.batch_size_per_worker or train.accumulate_steps.",
+        fmt::format("train: a step of {} workers x {} replicas x {} micro-batches of {} samples needs up to "
+                    "{:.3g} bytes, expected at most {:.3g}. Lower train.batch_size_per_worker or "
+                    "train.accumulate_steps.",
                     spec.subnetwork.workers, spec.subnetwork.replicas, spec.train.accumulate_steps,
                     spec.train.batch_size_per_worker, step_bytes, kMostStepBytes));
 }

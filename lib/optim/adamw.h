@@ -4,7 +4,7 @@
 
 namespace sdp {
 
-/// torch.optim.AdamW: decoupled decay.
+/// torch.optim.AdamW, with decoupled weight decay.
 struct AdamWSpec {
   static constexpr auto names = std::to_array<std::string_view>({"adamw"});
 
@@ -16,11 +16,11 @@ struct AdamWSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("beta1", &AdamWSpec::beta1, "decay of the first moment", OnResume::kRestOfRun, InReport::kCompared,
-          at_least_and_below(0, 1));
-    field("beta2", &AdamWSpec::beta2, "decay of the second moment", OnResume::kRestOfRun, InReport::kCompared,
-          at_least_and_below(0, 1));
-    field("eps", &AdamWSpec::eps, "added to the root of the second moment", OnResume::kRestOfRun,
+    field("beta1", &AdamWSpec::beta1, "decay rate of the first moment", OnResume::kRestOfRun,
+          InReport::kCompared, at_least_and_below(0, 1));
+    field("beta2", &AdamWSpec::beta2, "decay rate of the second moment", OnResume::kRestOfRun,
+          InReport::kCompared, at_least_and_below(0, 1));
+    field("eps", &AdamWSpec::eps, "added to the square root of the second moment", OnResume::kRestOfRun,
           InReport::kCompared, positive());
   }
 

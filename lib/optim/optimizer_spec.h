@@ -24,25 +24,29 @@ struct OptimizerSpec {
     field("name", &OptimizerSpec::rule, "update rule", OnResume::kFixed, InReport::kCompared);
     field("lr", &OptimizerSpec::lr, "peak learning rate", OnResume::kRestOfRun, InReport::kCompared,
           positive());
-    field("weight_decay", &OptimizerSpec::weight_decay, "sgd: L2 term; adamw: decoupled decay",
-          OnResume::kRestOfRun, InReport::kCompared, at_least(0));
+    field("weight_decay", &OptimizerSpec::weight_decay,
+          "sgd: factor of the L2 penalty; adamw: decoupled weight decay", OnResume::kRestOfRun,
+          InReport::kCompared, at_least(0));
     field("decay_norms_and_biases", &OptimizerSpec::decay_norms_and_biases,
           "apply weight_decay to normalisation parameters and biases too", OnResume::kRestOfRun,
           InReport::kCompared,
           advise_when<OptimizerSpec>([](const OptimizerSpec& s) { return s.weight_decay == 0; },
                                      "has no effect: weight_decay is 0"));
-    field("clip_norm", &OptimizerSpec::clip_norm, "largest global gradient norm; 0: no clipping",
-          OnResume::kRestOfRun, InReport::kCompared, at_least(0));
+    field("clip_norm", &OptimizerSpec::clip_norm,
+          "global gradient norm above which gradients are scaled down; 0: no clipping", OnResume::kRestOfRun,
+          InReport::kCompared, at_least(0));
     field("shard", &OptimizerSpec::shard,
-          "split optimizer state over the owners; false: every holder keeps all of it", OnResume::kFree,
-          InReport::kFollowsRegime);
+          "shard the optimizer state of each unit over the processes that hold it; false: each of them keeps "
+          "all "
+          "of it",
+          OnResume::kFree, InReport::kFollowsRegime);
   }
 
   void check(const Positions& positions) const {
     rule.visit([&](const auto& own) { own.check(positions); });
   }
 
-  /// Of the optimizer's state, in checkpoints and everywhere.
+  /// Names of the optimizer's state tensors, in checkpoints and elsewhere.
   std::vector<std::string> state_names() const {
     return rule.visit([](const auto& own) { return own.state_names(); });
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The update rules: an include and a line each. What a rule is, optim/rule.h says.
+// The update rules: one include and one line per rule. optim/rule.h describes what a rule consists of.
 
 #include "optim/adamw.h"
 #include "optim/sgd.h"

@@ -1,20 +1,20 @@
 #pragma once
 
-// What optim/registry.h asks of every update rule. A rule is NAME.h, without LibTorch, and NAME.cpp: a struct
-// with
+// The requirements that optim/registry.h places on an update rule. A rule consists of NAME.h, which does not
+// include LibTorch, and NAME.cpp. NAME.h defines a struct with
 //
-//   names              of the rule in optimizer.name
-//   fields()           its own keys of the section `optimizer` (spec/visit.h)
+//   names              the names of the rule in optimizer.name
+//   fields()           the keys of the rule in the section `optimizer` (spec/visit.h)
 //   check(positions)   throws UsageError for keys that contradict each other
-//   state_names()      of its state, as in the state dict of torch.optim; each has the size of the values and
-//                      begins at 0
+//   state_names()      the names of its state tensors, as in the state dict of torch.optim; each tensor has
+//                      the size of the values and is initialised to 0
 //
-// and declares a function, without which it does not compile:
+// and declares this function, without which it does not compile:
 //
 //   void update(const NameSpec&, const UpdateStep&, const UpdateTensors&);   in place
 //
-// Ranges are flat, and a process may hold a part of a layer: a rule that needs a layer's shape or norm (Muon,
-// LAMB, Adafactor) does not fit.
+// A rule sees flat ranges, and a process may hold only a part of a layer. A rule that needs a layer's shape
+// or norm (Muon, LAMB, Adafactor) is therefore not possible.
 
 #include <array>
 #include <string>

@@ -4,7 +4,7 @@
 
 namespace sdp {
 
-/// torch.optim.SGD: the L2 term is added to the gradient.
+/// torch.optim.SGD, with weight decay as an L2 term that is added to the gradient.
 struct SgdSpec {
   static constexpr auto names = std::to_array<std::string_view>({"sgd"});
 
@@ -15,16 +15,15 @@ struct SgdSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("momentum", &SgdSpec::momentum, "momentum; 0: none", OnResume::kFixed, InReport::kCompared,
-          at_least_and_below(0, 1));
-    field("nesterov", &SgdSpec::nesterov, "Nesterov's form of momentum", OnResume::kRestOfRun,
-          InReport::kCompared);
+    field("momentum", &SgdSpec::momentum, "momentum factor; 0: no momentum", OnResume::kFixed,
+          InReport::kCompared, at_least_and_below(0, 1));
+    field("nesterov", &SgdSpec::nesterov, "use Nesterov momentum", OnResume::kRestOfRun, InReport::kCompared);
   }
 
   void check(const Positions& positions) const {
     if (nesterov && momentum == 0)
       fail_at(positions.of("optimizer.nesterov"), "optimizer.nesterov",
-              "found true with momentum 0, expected false or a momentum more than 0");
+              "found true with momentum 0, expected false or a momentum above 0");
   }
 
   std::vector<std::string> state_names() const {

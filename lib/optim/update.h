@@ -1,6 +1,6 @@
 #pragma once
 
-// Update rules on flat tensors. A rule knows nothing of models, buckets or processes.
+// Applies update rules to flat tensors. A rule does not depend on models, buckets or processes.
 
 #include <ATen/core/Tensor.h>
 
@@ -12,11 +12,11 @@ namespace sdp {
 
 struct UpdateStep {
   double lr = 0;
-  double weight_decay = 0;  ///< 0 where these values do not decay
-  at::Tensor number = {};   ///< of this update, from 1: fp32, one element, on the tensors' device
+  double weight_decay = 0;  ///< 0 if these values do not decay
+  at::Tensor number = {};   ///< number of this update, from 1: fp32, one element, on the tensors' device
 };
 
-/// All of the same size and type.
+/// All tensors have the same size and type.
 struct UpdateTensors {
   at::Tensor values;
   at::Tensor gradient;

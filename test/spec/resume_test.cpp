@@ -46,7 +46,7 @@ TEST_CASE("what the saved state depends on is refused, each key by name") {
   CHECK_THAT(refused([](ExperimentSpec& s) { s.model.kind.as<ResNetSpec>().width = 8; }),
              Contains("model.width (was null, now 8)"));
   CHECK_THAT(refused([](ExperimentSpec& s) { s.model.kind = LlamaSpec(); }),
-             Contains("another model.name (was resnet18, now llama_tiny). "));
+             Contains(" model.name (was resnet18, now llama_tiny). "));
   CHECK_THAT(refused([](ExperimentSpec& s) { s.subnetwork.coverage.text = "1/2"; }),
              Contains("subnetwork.coverage"));
   CHECK_THAT(refused([](ExperimentSpec& s) { s.optimizer.rule = AdamWSpec(); }),

@@ -23,18 +23,20 @@ struct CheckpointSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("every_epochs", &CheckpointSpec::every_epochs, "interval between checkpoints; 0: only at the end",
-          at_least(0), "epochs",
+    field("every_epochs", &CheckpointSpec::every_epochs,
+          "interval between checkpoints; 0: save only at the end", at_least(0), "epochs",
           advise_when<CheckpointSpec>([](const CheckpointSpec& s) { return s.every_steps.has_value(); },
                                       "has no effect: every_steps is set and replaces it"));
-    field("every_steps", &CheckpointSpec::every_steps, "the same in steps; replaces every_epochs",
-          in_range(1, kMostSteps), "steps");
-    field("every_minutes", &CheckpointSpec::every_minutes,
-          "also at the first logging interval that is at least this long after the last checkpoint; 0: not "
-          "by time",
-          at_least(0), "minutes");
-    field("keep_last", &CheckpointSpec::keep_last, "checkpoints kept", in_range(1, kMostSteps));
-    field("at_start", &CheckpointSpec::at_start, "save step 0 as well");
+    field("every_steps", &CheckpointSpec::every_steps,
+          "interval between checkpoints in steps; replaces every_epochs", in_range(1, kMostSteps), "steps");
+    field(
+        "every_minutes", &CheckpointSpec::every_minutes,
+        "also save at the first logging interval that ends at least this long after the last checkpoint; 0: "
+        "do not save by time",
+        at_least(0), "minutes");
+    field("keep_last", &CheckpointSpec::keep_last, "number of most recent checkpoints to keep",
+          in_range(1, kMostSteps));
+    field("at_start", &CheckpointSpec::at_start, "also save a checkpoint at step 0");
   }
 };
 

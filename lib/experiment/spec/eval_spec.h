@@ -30,29 +30,30 @@ struct EvalSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("every_epochs", &EvalSpec::every_epochs, "interval between evaluations; 0: only at the end",
-          OnResume::kFree, InReport::kNotCompared, at_least(0), "epochs");
+    field("every_epochs", &EvalSpec::every_epochs,
+          "interval between evaluations; 0: evaluate only at the end", OnResume::kFree,
+          InReport::kNotCompared, at_least(0), "epochs");
     field("mode", &EvalSpec::mode, "assemble the full model on every process, or stream it branch by branch",
           OnResume::kFree, InReport::kFollowsRegime);
     field("recalibrate_batches", &EvalSpec::recalibrate_batches,
-          "training batches that re-estimate BatchNorm statistics of the assembled model; 0: none; unset: "
-          "100 under "
-          "forward masking with C < 1, else 0",
+          "training batches used to re-estimate the BatchNorm statistics of the assembled model; 0: keep the "
+          "averaged statistics; unset: 100 under forward masking with C < 1, otherwise 0",
           OnResume::kFree, InReport::kFollowsRegime, in_range(0, kMostSteps), "batches");
-    field(
-        "branch_scale", &EvalSpec::branch_scale,
-        "factor on every branch's output in the assembled model: none, survival (its coverage), or auto: of "
-        "these two the one whose loss on a few training batches is lower",
-        OnResume::kFree, InReport::kFollowsRegime);
-    field("batch_size", &EvalSpec::batch_size, "samples of an evaluation batch; unset: 100, of tokens 4",
-          OnResume::kFree, InReport::kCompared, in_range(1, 1 << 20), "samples");
+    field("branch_scale", &EvalSpec::branch_scale,
+          "factor on every branch's output in the assembled model: none, survival (the coverage), or auto "
+          "(whichever of the two has the lower loss on a few training batches)",
+          OnResume::kFree, InReport::kFollowsRegime);
+    field("batch_size", &EvalSpec::batch_size,
+          "samples per evaluation batch; unset: 100 images or 4 token sequences", OnResume::kFree,
+          InReport::kCompared, in_range(1, 1 << 20), "samples");
     field("max_samples", &EvalSpec::max_samples,
-          "samples that the assembled model is evaluated on, evenly spread over the test set; more than it "
-          "has: all; unset: all, of tokens as many as 20 training steps use",
+          "samples on which the assembled model is evaluated, evenly spread over the test set, at most all "
+          "of it; "
+          "unset: all images, or as many token sequences as 20 training steps use",
           OnResume::kFree, InReport::kFollowsRegime, in_range(1, kMostEvalSamples), "samples");
     field("max_samples_per_subnetwork", &EvalSpec::max_samples_per_subnetwork,
-          "samples that each single subnetwork is evaluated on, evenly spread over max_samples; 0: none; "
-          "unset: as max_samples, of tokens as many as 5 training steps use",
+          "samples on which each single subnetwork is evaluated, evenly spread over max_samples; 0: do not "
+          "evaluate subnetworks; unset: max_samples, or as many token sequences as 5 training steps use",
           OnResume::kFree, InReport::kFollowsRegime, in_range(0, kMostEvalSamples), "samples");
   }
 };

@@ -1,12 +1,12 @@
 #pragma once
 
-// The experiment as its YAML file says it, composed of sections. Each section is the struct of who it is for,
-// with every default written once, in its initialiser; what comes in kinds has the keys of the kind that it
-// is (spec/one_of.h). The `fields` list of a struct is the only place that knows its keys; parsing,
-// `sdp-train spec`, the JSON Schema, the saved spec.yaml, `--resume` and `report` all walk it (spec/visit.h).
-// What takes several sections is in validate.cpp.
+// The experiment as described by its YAML files. It is composed of sections. The struct of a section belongs
+// to the component that it configures, and its initialisers are the only place with the defaults. A section
+// that comes in kinds has the keys of the chosen kind (spec/one_of.h). The `fields` list of a struct is the
+// only place that names its keys; parsing, `sdp-train spec`, the JSON Schema, the saved spec.yaml, `--resume`
+// and `report` all walk it (spec/visit.h). Checks that involve several sections are in validate.cpp.
 //
-// Plain values: no tensor, no rank, no file handle.
+// The structs hold plain values: no tensors, ranks or file handles.
 
 #include <cstdint>
 #include <string>
@@ -42,15 +42,15 @@ struct ExperimentSpec {
   static void fields(Visitor& field) {
     field("name", &ExperimentSpec::name, "name of the run folder", OnResume::kFree, InReport::kNotCompared,
           kRequired);
-    field("seed", &ExperimentSpec::seed, "seed of every random choice", OnResume::kFixed,
+    field("seed", &ExperimentSpec::seed, "seed of all random number generators", OnResume::kFixed,
           InReport::kNotCompared, at_least(0));
     field("model", &ExperimentSpec::model, "the network");
     field("data", &ExperimentSpec::data, "the data set");
-    field("subnetwork", &ExperimentSpec::subnetwork, "how the network is divided over workers");
+    field("subnetwork", &ExperimentSpec::subnetwork, "how the network is divided among workers");
     field("optimizer", &ExperimentSpec::optimizer, "the update rule");
     field("schedule", &ExperimentSpec::schedule, "the learning-rate schedule");
     field("train", &ExperimentSpec::train, "the training loop");
-    field("checkpoint", &ExperimentSpec::checkpoint, "saving");
+    field("checkpoint", &ExperimentSpec::checkpoint, "when checkpoints are saved");
     field("eval", &ExperimentSpec::eval, "evaluation of the assembled full model");
     field("output", &ExperimentSpec::output, "the run folder");
   }

@@ -12,22 +12,22 @@
 namespace sdp {
 namespace {
 
-/// "a.b=v" as the tree that the file "a: {b: v}" would give, every node placed at the override.
+/// "a.b=v" as the tree of the file "a: {b: v}". The position of every node is the override.
 YamlNode parse_override(const std::string& assignment) {
   const Position position{.source = "--set " + shortened(assignment)};
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos || !is_dotted_key(assignment.substr(0, equals)))
-    fail_at(position, "", "expected key=value, as optimizer.lr=0.2");
+    fail_at(position, "", "expected key=value, such as optimizer.lr=0.2");
 
   return nested(assignment.substr(0, equals), parse_yaml(assignment.substr(equals + 1), position), position);
 }
 
-/// A file for `sdp-train sweep` names experiments and is none.
+/// Refuses a file for `sdp-train sweep`, which is not an experiment.
 void refuse_sweep(const YamlNode& tree) {
   for (const std::string_view key : {"grid", "also"})
     if (find_key(tree, key))
       fail_at(tree.position, std::string(key),
-              "found a sweep, expected an experiment. Run it with: sdp-train sweep --config " +
+              "found a sweep, expected an experiment. To run a sweep: sdp-train sweep --config " +
                   tree.position.source);
 }
 
@@ -39,7 +39,8 @@ struct Base {
   Position named_at;
 };
 
-/// Takes the key `base` out of a file's tree: the files it names, which are read first, in that order.
+/// Removes the key `base` from a file's tree. Returns the files that it names, in the order in which they are
+/// read before this file.
 std::vector<Base> take_bases(YamlNode& tree, const std::filesystem::path& file) {
   std::vector<Base> bases;
   for (size_t i = 0; i < tree.keys.size();) {
@@ -63,7 +64,8 @@ std::vector<Base> take_bases(YamlNode& tree, const std::filesystem::path& file) 
   return bases;
 }
 
-/// The trees of a file and of all that it is based on, the deepest first. `above`: the files on the way here.
+/// Appends the trees of a file and of all files that it is based on, the innermost base first. `above` is the
+/// chain of files that led to this one.
 void read_with_bases(const std::filesystem::path& file, std::vector<std::filesystem::path> above,
                      std::vector<YamlNode>& trees) {
   constexpr size_t kMostFiles = 256;  // a file that two others name is read twice
@@ -76,16 +78,16 @@ void read_with_bases(const std::filesystem::path& file, std::vector<std::filesys
     if (!std::filesystem::exists(base.file, error))
       fail_at(base.named_at, kBase,
               "found '" + name + "', which " +
-                  (error ? "can't be read (" + error.message() + ")" : "is not there") +
-                  ", expected a YAML file, relative to this one");
+                  (error ? "cannot be read (" + error.message() + ")" : "does not exist") +
+                  ", expected a YAML file, relative to this file");
     const std::filesystem::path canonical = std::filesystem::weakly_canonical(base.file);
     if (std::find(above.begin(), above.end(), canonical) != above.end())
       fail_at(base.named_at, kBase,
-              "found '" + name + "', which is based on this file. Remove one `base` of the circle");
+              "found '" + name + "', which is based on this file. Remove one `base` of the cycle");
     if (above.size() + trees.size() >= kMostFiles)
       fail_at(base.named_at, kBase,
-              "found '" + name + "', which is one of more than " + std::to_string(kMostFiles) +
-                  " files that are based on one another. Write their keys into fewer files");
+              "found '" + name + "', with which more than " + std::to_string(kMostFiles) +
+                  " files are based on one another. Put their keys into fewer files");
     read_with_bases(base.file, above, trees);
   }
   trees.push_back(std::move(tree));
@@ -114,7 +116,7 @@ LoadedSpec load_trees(std::vector<YamlNode> trees, const std::vector<std::string
 
 LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
                      const std::vector<std::string>& overrides, NamedFiles named_files) {
-  if (files.empty()) throw UsageError("no spec was given, expected at least one YAML file (--config FILE)");
+  if (files.empty()) throw UsageError("found no spec, expected at least one YAML file (--config FILE)");
   std::vector<YamlNode> trees;
   for (const auto& file : files)
     read_with_bases(file, {}, trees);
@@ -133,8 +135,9 @@ ExperimentSpec load_saved_spec(const std::filesystem::path& file, const std::vec
   try {
     load_spec({file}, {}, NamedFiles::kNotNeeded);
   } catch (const UsageError& error) {
-    throw DataError(file.string() + ": the saved spec is damaged, or of another version of this program (" +
-                    error.what() + "). Every checkpoint has a copy; --resume of the run writes it again.");
+    throw DataError(
+        file.string() + ": the saved spec is damaged or was written by another version of this program (" +
+        error.what() + "). Every checkpoint has a copy; resuming the run with --resume writes it again.");
   }
   return load_spec({file}, overrides, NamedFiles::kNotNeeded).spec;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The experiment of a run from YAML files and the command line's overrides.
+// Loads an experiment from YAML files and overrides on the command line.
 
 #include <filesystem>
 #include <string>
@@ -14,32 +14,35 @@ namespace sdp {
 struct LoadedSpec {
   ExperimentSpec spec;  ///< checked and resolved (see `resolve`)
   std::vector<std::string>
-      warnings;  ///< with their positions; a saved spec.yaml sets every key, so its own are idle
+      warnings;  ///< with their positions; ignore those of a saved spec.yaml, which sets every key
 };
 
-/// Reads the files in order, a later one replacing single keys of those before it, then the overrides. A file
-/// with the key `base` is read after the file or files that it names, relative to itself. An override is
+/// Reads the files in order, then the overrides. A later file replaces single keys of the earlier ones. A
+/// file with the key `base` is read after the file or files that it names, relative to itself. An override is
 /// "a.b=v" with v in YAML ("optimizer.lr=0.2", "data.augment=[]", "model={name: mlp, depth: 2}"). The last
-/// model.name decides which keys of `model` have an effect, wherever they are set; the others are warned of.
+/// model.name decides which keys of `model` have an effect, wherever they are set; the other keys of `model`
+/// cause warnings.
 ///
-/// Throws UsageError, its message beginning with "file:line:column: " ("file: " where it can't be read,
-/// "--set a.b=v: " for an override) and the key: what was found, what was expected, and for an unknown key or
-/// name the allowed ones and the nearest. Every file is checked in full, also keys that a later one replaces.
+/// Throws UsageError. The message begins with "file:line:column: " ("file: " if the file cannot be read,
+/// "--set a.b=v: " for an override) and the key. It says what was found and what was expected, and for an
+/// unknown key or name it lists the allowed ones and suggests the nearest. Every file is checked in full,
+/// including keys that a later file replaces.
 LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
                      const std::vector<std::string>& overrides,
                      NamedFiles named_files = NamedFiles::kMustExist);
 
-/// The same for a run, whose saved spec is read from other folders too: data.path is made absolute.
+/// Like load_spec, for a run. data.path is made absolute, because the saved spec may be read from another
+/// working folder.
 LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,
                          const std::vector<std::string>& overrides,
                          NamedFiles named_files = NamedFiles::kMustExist);
 
-/// The spec.yaml of a run folder or checkpoint. An override that is refused is a UsageError; a file that is
-/// refused was not left so by this program: DataError with its name.
+/// Loads the spec.yaml of a run folder or checkpoint. Throws UsageError if an override is refused, and
+/// DataError that names the file if the file itself is refused.
 ExperimentSpec load_saved_spec(const std::filesystem::path& file,
                                const std::vector<std::string>& overrides = {});
 
-/// load_spec of one text in memory; `source_name` stands for its file.
+/// Like load_spec, for one text in memory. `source_name` stands for the file name in messages.
 LoadedSpec parse_spec(const std::string& text, const std::string& source_name,
                       const std::vector<std::string>& overrides = {},
                       NamedFiles named_files = NamedFiles::kMustExist);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What to do where a data set is not there.
+// Advice for a missing data set.
 
 #include <string>
 
@@ -8,9 +8,9 @@
 
 namespace sdp {
 
-/// Which files the data set has, the command that gets them, and how to train on something that is at hand
-/// instead: the 5,000 images of CIFAR-10 in examples/data, or tokens made of the documentation. Commands are
-/// for the root of the source tree.
+/// The files that the data set consists of, the command that fetches them, and how to train on data in the
+/// source tree instead: the 5,000 images of CIFAR-10 in examples/data, or tokens made from the documentation.
+/// The commands are to be run in the root of the source tree.
 std::string missing_data_advice(const ExperimentSpec& spec);
 
 }  // namespace sdp

@@ -18,7 +18,7 @@ struct OutputSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("dir", &OutputSpec::dir, "folder of run folders");
+    field("dir", &OutputSpec::dir, "folder in which run folders are created");
     field("trace", &OutputSpec::trace, "write trace.jsonl: loss and sample indices of every step and worker");
   }
 };

@@ -47,11 +47,12 @@ std::string json_schema() {
   nlohmann::ordered_json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                                    {"title", "sdp-train experiment"}};
   schema.update(json_schema_of<ExperimentSpec>());
-  // Not a key of the experiment: where a file's other keys come from (load.h).
-  schema["properties"]["base"] = {
-      {"type", {"string", "array"}},
-      {"items", {{"type", "string"}}},
-      {"description", "YAML file or files, relative to this one, that are read first; the later wins"}};
+  // `base` is not a key of the experiment: it names the files that a file is based on (load.h).
+  schema["properties"]["base"] = {{"type", {"string", "array"}},
+                                  {"items", {{"type", "string"}}},
+                                  {"description",
+                                   "YAML file or files, relative to this file, that are read before it; "
+                                   "later files override earlier ones"}};
   return schema.dump(2) + "\n";
 }
 

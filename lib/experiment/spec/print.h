@@ -1,6 +1,6 @@
 #pragma once
 
-// The experiment as text: for a run folder, for the reader of `sdp-train spec`, for editors.
+// The experiment as text: for run folders, for `sdp-train spec`, and for editors.
 
 #include <string>
 
@@ -9,16 +9,16 @@
 
 namespace sdp {
 
-/// Every key that the spec has with its value; loading it gives an equal spec, numbers bit for bit. Unset
-/// ones are null.
+/// Every key of the spec with its value, as YAML. Loading it gives an equal spec, with numbers equal bit for
+/// bit. The value of an unset key is null.
 std::string to_yaml(const ExperimentSpec& spec);
 
-/// XXH3-128 of to_yaml, 32 hexadecimal digits: equal for equal specs, on every machine.
+/// XXH3-128 of to_yaml in 32 hexadecimal digits. Equal specs have equal hashes on every machine.
 std::string spec_hash(const ExperimentSpec& spec);
 
-/// A table of every key: type, default, accepted values and unit, and below it what it means. At most 110
-/// columns. `chosen`: of a section that comes in kinds, the one whose keys are wanted. Throws UsageError for
-/// a name that there is not.
+/// A table of every key, at most 110 columns wide: type, default, accepted values and unit, and a description
+/// below. `chosen` selects, for a section that comes in kinds, the kind whose keys are listed. Throws
+/// UsageError if no kind has the name.
 std::string describe_fields(const ChosenNames& chosen = {});
 
 /// JSON Schema (draft 2020-12) of the spec file.

@@ -63,7 +63,7 @@ std::string method_of(const ExperimentSpec& spec) {
   if (owners_of(spec.subnetwork.coverage, spec.subnetwork.workers) < spec.subnetwork.workers)
     return method_name(regime_of(spec.subnetwork));
   if (!spec.optimizer.shard) return "DDP";
-  // Gradients that are added up over micro-batches stand in full.
+  // Gradients that are accumulated over micro-batches are kept in full on every process.
   const bool adds_up = spec.train.accumulate_steps > 1 && spec.train.reduce_every == ReduceEvery::kStep;
   return spec.train.release_gradients && !adds_up ? "ZeRO-2" : "ZeRO-1";
 }

@@ -15,7 +15,7 @@ std::vector<SpecChange> changes_between(const ExperimentSpec& saved, const Exper
   });
   std::vector<SpecChange> changes;
   for_each_value(now, "", [&](const std::string& key, const FieldInfo& field, const auto& value) {
-    const auto was = before.find(key);  // another kind has other keys; its name says so
+    const auto was = before.find(key);  // keys of another kind are not found, but its name has changed too
     if (const std::string text = yaml_text(value); was != before.end() && was->second != text)
       changes.push_back({key, was->second, text, field.treatment.on_resume});
   });
@@ -31,8 +31,8 @@ std::vector<std::string> check_resumable(const ExperimentSpec& saved, const Expe
       warnings.push_back(change.text() + ": the rest of the run follows the new value");
   }
   if (!refused.empty())
-    throw UsageError("--resume: the run was started with another " + refused +
-                     ". Resume with its spec.yaml, or start a run under another name.");
+    throw UsageError("--resume: the run was started with a different " + refused +
+                     ". Resume it with its own spec.yaml, or start a new run under another name.");
   return warnings;
 }
 

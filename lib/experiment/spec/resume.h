@@ -1,6 +1,6 @@
 #pragma once
 
-// What may change between the parts of one run.
+// Which keys may change when a run is resumed.
 
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace sdp {
 
-/// A key whose value is another than the saved one.
+/// A key whose value differs from the saved one.
 struct SpecChange {
   std::string key;
   std::string saved;
@@ -21,9 +21,10 @@ struct SpecChange {
 
 std::vector<SpecChange> changes_between(const ExperimentSpec& saved, const ExperimentSpec& now);
 
-/// Warnings for changed keys that change the rest of the run (learning rate, schedule, length). Keys that
-/// only say where and how it runs change silently. Throws UsageError naming every changed key that the saved
-/// state depends on: seed, model, data set, subnetworks, batch sizes, precision, and the optimizer's kind.
+/// Returns warnings for changed keys that affect the rest of the run (learning rate, schedule, length). Keys
+/// that only say where and how the run continues may change without a warning. Throws UsageError that names
+/// every changed key on which the saved state depends: seed, model, data set, subnetworks, batch sizes,
+/// precision and the kind of optimizer.
 std::vector<std::string> check_resumable(const ExperimentSpec& saved, const ExperimentSpec& now);
 
 }  // namespace sdp

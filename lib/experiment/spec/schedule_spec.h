@@ -28,26 +28,27 @@ struct ScheduleSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("name", &ScheduleSpec::name, "learning rate over the run", OnResume::kRestOfRun,
+    field("name", &ScheduleSpec::name, "how the learning rate changes over the run", OnResume::kRestOfRun,
           InReport::kCompared);
-    field("warmup_epochs", &ScheduleSpec::warmup_epochs, "linear warm-up from 0", OnResume::kRestOfRun,
-          InReport::kCompared, in_range(0, 1e6), "epochs",
+    field("warmup_epochs", &ScheduleSpec::warmup_epochs, "length of the linear warm-up from 0",
+          OnResume::kRestOfRun, InReport::kCompared, in_range(0, 1e6), "epochs",
           advise_when<ScheduleSpec>([](const ScheduleSpec& s) { return s.warmup_steps.has_value(); },
                                     "has no effect: warmup_steps is set and replaces it"));
-    field("warmup_steps", &ScheduleSpec::warmup_steps, "the same in steps; replaces warmup_epochs",
-          OnResume::kRestOfRun, InReport::kCompared, in_range(0, kMostSteps), "steps");
+    field("warmup_steps", &ScheduleSpec::warmup_steps,
+          "length of the warm-up in steps; replaces warmup_epochs", OnResume::kRestOfRun, InReport::kCompared,
+          in_range(0, kMostSteps), "steps");
     field("milestones", &ScheduleSpec::milestones,
-          "step: shares of the run after which lr is multiplied by gamma, increasing", OnResume::kRestOfRun,
-          InReport::kCompared, strictly_between(0, 1),
+          "step: fractions of the run, increasing, after which the learning rate is multiplied by gamma",
+          OnResume::kRestOfRun, InReport::kCompared, strictly_between(0, 1),
           advise_when<ScheduleSpec>([](const ScheduleSpec& s) { return s.name != ScheduleName::kStep; },
                                     "has no effect: only the schedule step uses it"));
-    field("gamma", &ScheduleSpec::gamma, "step: factor at each milestone", OnResume::kRestOfRun,
-          InReport::kCompared, positive(),
+    field("gamma", &ScheduleSpec::gamma, "step: factor on the learning rate at each milestone",
+          OnResume::kRestOfRun, InReport::kCompared, positive(),
           advise_when<ScheduleSpec>([](const ScheduleSpec& s) { return s.name != ScheduleName::kStep; },
                                     "has no effect: only the schedule step uses it"));
     field("final_lr_factor", &ScheduleSpec::final_lr_factor,
-          "cosine, linear: last learning rate over the peak", OnResume::kRestOfRun, InReport::kCompared,
-          in_range(0, 1),
+          "cosine, linear: final learning rate divided by the peak learning rate", OnResume::kRestOfRun,
+          InReport::kCompared, in_range(0, 1),
           advise_when<ScheduleSpec>(
               [](const ScheduleSpec& s) {
                 return s.name != ScheduleName::kCosine && s.name != ScheduleName::kLinear;

@@ -49,77 +49,86 @@ struct TrainSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("epochs", &TrainSpec::epochs, "passes over the training set before `budget` scales them",
+    field("epochs", &TrainSpec::epochs, "passes over the training set, before scaling by `budget`",
           OnResume::kRestOfRun, InReport::kCompared, more_than_and_at_most(0, 1e6), "epochs",
           advise_when<TrainSpec>([](const TrainSpec& s) { return s.max_steps.has_value(); },
                                  "has no effect: max_steps is set and replaces it"));
-    field("max_steps", &TrainSpec::max_steps, "stop after so many steps; never scaled", OnResume::kRestOfRun,
-          InReport::kCompared, in_range(1, kMostSteps), "steps");
-    field("budget", &TrainSpec::budget,
-          "length of the run: epochs as given; flops: times dense FLOPs over the plan's mean; coverage: "
-          "times 1/C",
-          OnResume::kRestOfRun, InReport::kCompared,
-          advise_when<TrainSpec>([](const TrainSpec& s) { return s.max_steps.has_value(); },
-                                 "has no effect: max_steps is set and never scaled"));
-    field("batch_size_per_worker", &TrainSpec::batch_size_per_worker, "samples per micro-batch",
+    field("max_steps", &TrainSpec::max_steps, "number of steps, which is never scaled; replaces epochs",
+          OnResume::kRestOfRun, InReport::kCompared, in_range(1, kMostSteps), "steps");
+    field(
+        "budget", &TrainSpec::budget,
+        "how the number of epochs is scaled: epochs: not at all; flops: by the full model's FLOPs divided by "
+        "the workers' mean FLOPs; coverage: by 1/C",
+        OnResume::kRestOfRun, InReport::kCompared,
+        advise_when<TrainSpec>([](const TrainSpec& s) { return s.max_steps.has_value(); },
+                               "has no effect: max_steps is set, and it is never scaled"));
+    field("batch_size_per_worker", &TrainSpec::batch_size_per_worker, "samples per worker and micro-batch",
           OnResume::kFixed, InReport::kCompared, in_range(1, 1 << 20), "samples");
     field("accumulate_steps", &TrainSpec::accumulate_steps, "micro-batches per step", OnResume::kFixed,
           InReport::kCompared, in_range(1, 1 << 20), "micro-batches");
-    field("precision", &TrainSpec::precision,
-          "weights, activations and gradients; bf16 keeps sums, master values and moments in fp32",
-          OnResume::kFixed, InReport::kCompared,
-          advise_when<TrainSpec>(
-              [](const TrainSpec& s) {
-                return s.precision == Precision::kBf16 && s.device == DeviceKind::kCpu;
-              },
-              "bf16 is several times slower than fp32 on a CPU; use fp32 there"));
-    field("device", &TrainSpec::device, "auto: CUDA where there is one", OnResume::kFree,
+    field(
+        "precision", &TrainSpec::precision,
+        "type of weights, activations and gradients; with bf16, gradient sums, master weights and optimizer "
+        "state are fp32",
+        OnResume::kFixed, InReport::kCompared,
+        advise_when<TrainSpec>(
+            [](const TrainSpec& s) {
+              return s.precision == Precision::kBf16 && s.device == DeviceKind::kCpu;
+            },
+            "bf16 is several times slower than fp32 on a CPU; use fp32 there"));
+    field("device", &TrainSpec::device, "auto: cuda if a GPU is available, otherwise cpu", OnResume::kFree,
           InReport::kCompared);
     field("backend", &TrainSpec::backend,
-          "of the collectives: nccl (one process per GPU), or gloo, which on CUDA exchanges through host "
-          "memory and lets processes share a GPU; auto: nccl on CUDA, gloo on a CPU",
+          "backend of the collectives: nccl (one process per GPU), or gloo, which on CUDA exchanges through "
+          "host memory and lets processes share a GPU; auto: nccl on CUDA, gloo on a CPU",
           OnResume::kFree, InReport::kCompared);
-    field("bucket_megabytes", &TrainSpec::bucket_megabytes, "largest gradient bucket", OnResume::kFree,
-          InReport::kCompared, more_than_and_at_most(0, 1e6), "MB");
+    field("bucket_megabytes", &TrainSpec::bucket_megabytes, "largest size of a gradient bucket",
+          OnResume::kFree, InReport::kCompared, more_than_and_at_most(0, 1e6), "MB");
     field("reduce_dtype", &TrainSpec::reduce_dtype,
-          "type in which gradients are sent (sums are fp32); unset: the gradients' own", OnResume::kRestOfRun,
-          InReport::kCompared);
-    field("reduce_every", &TrainSpec::reduce_every,
-          "with accumulate_steps: gradients are added up over the micro-batches and reduced once (step), or "
-          "reduced after each (micro_batch), which sends accumulate_steps times as much and keeps only the "
-          "own share of the sum",
-          OnResume::kRestOfRun, InReport::kFollowsRegime);
+          "type in which gradients are sent (they are summed in fp32); unset: the type of the gradients",
+          OnResume::kRestOfRun, InReport::kCompared);
+    field(
+        "reduce_every", &TrainSpec::reduce_every,
+        "when gradients are reduced with accumulate_steps > 1: once, summed over the micro-batches (step), "
+        "or "
+        "after each micro-batch (micro_batch), which sends accumulate_steps times as much but keeps only the "
+        "process's own shard of the sum",
+        OnResume::kRestOfRun, InReport::kFollowsRegime);
     field("release_gradients", &TrainSpec::release_gradients,
-          "exchange a bucket as soon as the backward pass has its gradients, and free their memory; with "
-          "several workers per process or accumulate_steps, accumulate each gradient at once",
+          "send each bucket as soon as the backward pass has computed its gradients, and free their memory; "
+          "with "
+          "several workers per process or accumulate_steps > 1, accumulate each gradient as soon as it is "
+          "computed; false: after the backward pass",
           OnResume::kFree, InReport::kFollowsRegime);
     field("checkpoint_activations", &TrainSpec::checkpoint_activations,
-          "keep only the input of every residual branch for the backward pass, and compute the branch again",
+          "save only the input of every residual branch for the backward pass, and recompute the branch",
           OnResume::kFree, InReport::kCompared);
-    field(
-        "deterministic", &TrainSpec::deterministic,
-        "on CUDA use only kernels that give the same bits each time, which may be slower; a CPU's always do",
-        OnResume::kFree, InReport::kNotCompared);
+    field("deterministic", &TrainSpec::deterministic,
+          "on CUDA, use only deterministic kernels, which may be slower; on a CPU results are always "
+          "deterministic",
+          OnResume::kFree, InReport::kNotCompared);
     field("profile_steps", &TrainSpec::profile_steps,
-          "steps to record as profile-rank-N.json (Chrome's trace format) in the run's folder, from the "
-          "fourth step on",
+          "number of steps, from the fourth on, to record in profile-rank-N.json (Chrome trace format) in "
+          "the run "
+          "folder",
           OnResume::kFree, InReport::kNotCompared, in_range(0, kMostSteps), "steps");
-    field("log_every_steps", &TrainSpec::log_every_steps, "interval between training lines in the metrics",
+    field("log_every_steps", &TrainSpec::log_every_steps, "interval between training records in the metrics",
           OnResume::kFree, InReport::kCompared, in_range(1, kMostSteps), "steps");
     field(
         "collective_timeout_s", &TrainSpec::collective_timeout_s,
-        "how long a process waits for the others at the start and in every exchange; one that does not come "
-        "within it counts as lost",
+        "how long a process waits for the others at startup and in every collective; a process that does not "
+        "respond within this time counts as lost",
         OnResume::kFree, InReport::kNotCompared, in_range(1, 1e6), "s");
     field("label_smoothing", &TrainSpec::label_smoothing, "cross-entropy label smoothing",
           OnResume::kRestOfRun, InReport::kCompared, in_range(0, 1));
-    field("on_nonfinite", &TrainSpec::on_nonfinite,
-          "a loss that is not finite ends the run (stop), or the step is not applied (skip), nor one whose "
-          "gradient is not finite; skip exchanges a flag per worker in every step",
-          OnResume::kRestOfRun, InReport::kCompared);
+    field(
+        "on_nonfinite", &TrainSpec::on_nonfinite,
+        "stop: end the run if a loss is not finite; skip: do not apply a step whose loss or gradient is not "
+        "finite, which exchanges a flag per worker in every step",
+        OnResume::kRestOfRun, InReport::kCompared);
     field("max_consecutive_skips", &TrainSpec::max_consecutive_skips,
-          "on_nonfinite skip: one more step in a row than so many ends the run", OnResume::kRestOfRun,
-          InReport::kCompared, in_range(0, kMostSteps), "steps",
+          "on_nonfinite skip: consecutive steps that may be skipped; one more ends the run",
+          OnResume::kRestOfRun, InReport::kCompared, in_range(0, kMostSteps), "steps",
           advise_when<TrainSpec>([](const TrainSpec& s) { return s.on_nonfinite == OnNonfinite::kStop; },
                                  "has no effect: only on_nonfinite skip uses it"));
   }

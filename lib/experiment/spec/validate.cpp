@@ -14,8 +14,8 @@
 namespace sdp {
 namespace {
 
-/// A key that was set in a spec for which `applies` holds is worth a warning that takes more than its own
-/// section; the others stand in the field lists.
+/// A warning that is printed if the key was set and `applies` holds, where `applies` depends on several
+/// sections. Advice within one section is in the field lists.
 struct AdviceAcross {
   const char* key;
   bool (*applies)(const ExperimentSpec&);
@@ -30,7 +30,7 @@ constexpr auto kAdviceAcross = std::to_array<AdviceAcross>({
      "has no effect: a block of this model is one branch"},
     {"train.budget",
      [](const ExperimentSpec& s) { return s.train.budget != Budget::kEpochs && s.subnetwork.is_dense(); },
-     "has no effect: with coverage 1 the run has its epochs as given"},
+     "has no effect: with coverage 1 the number of epochs is not scaled"},
     {"eval.recalibrate_batches",
      [](const ExperimentSpec& s) {
        return !s.model.has_batch_norm() && s.eval.recalibrate_batches.value_or(0) > 0;
@@ -38,30 +38,30 @@ constexpr auto kAdviceAcross = std::to_array<AdviceAcross>({
      "has no effect: this model has no BatchNorm"},
     {"eval.max_samples_per_subnetwork",
      [](const ExperimentSpec& s) { return s.subnetwork.is_dense() || s.subnetwork.keeps_frozen_units(); },
-     "has no effect: every worker has the full model, so there are no single subnetworks to evaluate"},
+     "has no effect: every worker has the full model, so there are no smaller subnetworks to evaluate"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
        return s.eval.branch_scale == BranchScale::kSurvival && s.subnetwork.is_dense();
      },
-     "has no effect: with coverage 1 every branch survives"},
+     "has no effect: with coverage 1 no worker lacks a branch"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
        return s.eval.branch_scale == BranchScale::kSurvival && s.subnetwork.keeps_frozen_units();
      },
-     "has no effect: under backward masking no branch was ever missing"},
+     "has no effect: under backward masking no worker lacks a branch"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
        return s.eval.branch_scale == BranchScale::kSurvival && s.model.normalizes_branch_output() &&
               s.subnetwork.construction == Construction::kNeuron;
      },
-     "has no effect: the BatchNorm after a branch's slices takes any factor out again"},
+     "has no effect: the BatchNorm after a branch's slices cancels any factor"},
 });
 
 void check_name(const ExperimentSpec& spec, const Positions& positions) {
   const std::string& name = spec.name;
   const bool has_control =
       std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  constexpr size_t kMostBytes = 255;  // of a name on usual file systems
+  constexpr size_t kMostBytes = 255;  // length limit of a file name on common file systems
   if (name.size() > kMostBytes || name.empty() || name.front() == '.' || has_control ||
       name.find('/') != std::string::npos || name.find("..") != std::string::npos)
     fail_at(positions.of("name"), "name",
@@ -82,16 +82,16 @@ void check_assignment_file(const ExperimentSpec& spec, const Positions& position
   const std::string& file = spec.subnetwork.assignment_file;
   const bool is_used = spec.subnetwork.assignment == Assignment::kFile;
   if (is_used && file.empty())
-    fail_at(positions.of(key), key, "missing, expected the plan.json that 'assignment: file' reads");
+    fail_at(positions.of(key), key, "missing, expected a plan.json, which 'assignment: file' reads");
   if (!is_used && !file.empty())
     fail_at(positions.of(key), key,
-            "found '" + shortened(file) + "', expected none without 'assignment: file', which would read it");
+            "found '" + shortened(file) + "', expected no file: only 'assignment: file' reads one");
   std::error_code ignored;
   if (is_used && named_files == NamedFiles::kMustExist && !std::filesystem::is_regular_file(file, ignored))
     fail_at(positions.of(key), key, "found '" + shortened(file) + "', expected a file that exists");
 }
 
-/// Products of numbers that are within their own limits.
+/// Checks products of numbers. Each number alone is within its limits.
 void check_products(const ExperimentSpec& spec, const Positions& positions) {
   constexpr int64_t kMostSlots = 1 << 14;
   constexpr int64_t kMostSamples = 1 << 30;
@@ -106,8 +106,8 @@ void check_products(const ExperimentSpec& spec, const Positions& positions) {
     fail_at(positions.of("train.batch_size_per_worker"), "train.batch_size_per_worker",
             "found " + std::to_string(spec.train.batch_size_per_worker) + " samples x " +
                 std::to_string(spec.train.accumulate_steps) + " micro-batches x " + std::to_string(slots) +
-                " workers and replicas, expected a step of at most " + std::to_string(kMostSamples) +
-                " samples");
+                " workers x replicas, expected at most " + std::to_string(kMostSamples) +
+                " samples per step");
 }
 
 void check_training(const ExperimentSpec& spec, const Positions& positions) {
@@ -115,10 +115,10 @@ void check_training(const ExperimentSpec& spec, const Positions& positions) {
   const auto& milestones = spec.schedule.milestones;
   if (!std::is_sorted(milestones.begin(), milestones.end()))
     fail_at(positions.of("schedule.milestones"), "schedule.milestones",
-            "found a share below the one before it, expected increasing shares, as [0.5, 0.75]");
+            "found a share below the previous one, expected increasing shares, such as [0.5, 0.75]");
 }
 
-/// Images for image models, tokens for language models.
+/// Checks that an image model has images and a language model has tokens.
 void check_data_kind(const ExperimentSpec& spec, const Positions& positions) {
   const bool has_tokens = spec.data.is_of_tokens();
   if (has_tokens != spec.model.reads_tokens())
@@ -130,17 +130,18 @@ void check_data_kind(const ExperimentSpec& spec, const Positions& positions) {
   if (most_tokens && spec.data.sequence_length() > *most_tokens)
     fail_at(positions.of("data.sequence_length"), "data.sequence_length",
             "found " + std::to_string(spec.data.sequence_length()) + ", expected at most " +
-                std::to_string(*most_tokens) + ", the positions that " + std::string(spec.model.name()) +
-                " has");
+                std::to_string(*most_tokens) + ", the number of positions that " +
+                std::string(spec.model.name()) + " has");
   const auto refuse_mixing = [&](const char* key, double alpha) {
     if (has_tokens && alpha > 0)
-      fail_at(positions.of(key), key, "found " + yaml_text(alpha) + ", expected 0: only images can be mixed");
+      fail_at(positions.of(key), key,
+              "found " + yaml_text(alpha) + ", expected 0: tokens cannot be mixed, only images can");
   };
   refuse_mixing("data.mixup_alpha", spec.data.mixup_alpha);
   refuse_mixing("data.cutmix_alpha", spec.data.cutmix_alpha);
 }
 
-/// Crops that the data set's images can have.
+/// Checks that the data set's images allow the kind of crop.
 void check_augmentation(const ExperimentSpec& spec, const Positions& positions) {
   if (!spec.data.augment) return;
   const bool is_streamed = spec.data.kind() == DataKind::kStreamedImages;
@@ -149,24 +150,24 @@ void check_augmentation(const ExperimentSpec& spec, const Positions& positions) 
   if (std::find(steps.begin(), steps.end(), refused) != steps.end())
     fail_at(positions.of("data.augment"), "data.augment",
             "found " + yaml_text(steps) + ", expected " +
-                (is_streamed ? "resized_crop instead of crop: the images have many sizes"
+                (is_streamed ? "resized_crop instead of crop: the images differ in size"
                              : "crop instead of resized_crop, which is for imagenet"));
 }
 
-/// NCCL exchanges between GPUs only.
+/// Checks that NCCL is only chosen for GPUs.
 void check_backend(const ExperimentSpec& spec, const Positions& positions) {
   if (spec.train.backend == BackendKind::kNccl && spec.train.device == DeviceKind::kCpu)
     fail_at(positions.of("train.backend"), "train.backend",
             "found nccl, expected gloo or auto: train.device is cpu");
 }
 
-/// Where images can be kept.
+/// Checks that only images that are held in memory are to be kept on the device.
 void check_location(const ExperimentSpec& spec, const Positions& positions) {
   const bool fits = spec.data.kind() == DataKind::kHeldImages;
   if (spec.data.location == DataLocation::kDevice && !fits)
     fail_at(positions.of("data.location"), "data.location",
             "found device, expected host or auto: " + std::string(spec.data.name()) +
-                " is read from its files while training");
+                " is read from its files during training");
 }
 
 void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
@@ -177,8 +178,9 @@ void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
                 missing_data_advice(spec));
 }
 
-/// A test set of images is small beside training. One of tokens may be larger than what a run trains on, so
-/// an evaluation is as long as a number of steps. How many samples there are is not known here.
+/// A test set of images is small compared with the training set. A test set of tokens may be larger than all
+/// the tokens that a run trains on, so the length of an evaluation is given in training steps. The size of
+/// the test set is not known here.
 void resolve_eval_samples(ExperimentSpec& spec) {
   constexpr int64_t kEvalImages = 100;
   constexpr int64_t kEvalSequences = 4;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What concerns several keys: checks across keys, settings without effect, values that depend on others.
+// Checks across several keys, warnings about settings without effect, and defaults that depend on other keys.
 
 #include <string>
 #include <vector>
@@ -10,23 +10,23 @@
 
 namespace sdp {
 
-/// Whether the command reads what the spec names, the data folder and the assignment file, so that it has to
-/// be there. A finished run has its owner sets in its plan.json.
+/// Whether the data folder and the assignment file that the spec names must exist, because the command reads
+/// them. A finished run does not need the assignment file: its owner sets are in its plan.json.
 enum class NamedFiles { kMustExist, kNotNeeded };
 
-/// Throws UsageError at the position of the key (or of the mapping around it, where it has its default) for
-/// the first contradiction: a name that is no folder name, coverage against workers, the assignment's file,
-/// Nesterov without momentum, milestones that do not increase, data the model cannot read, the data folder.
+/// Throws UsageError for the first contradiction, at the position of the key (or of the enclosing mapping if
+/// the key has its default): a name that is not a folder name, a coverage that the number of workers does not
+/// allow, a missing or superfluous assignment file, Nesterov momentum without momentum, milestones that do
+/// not increase, data that the model cannot read, a missing data folder.
 void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files);
 
-/// One message with its position for every key that was set and changes nothing, or costs what nobody
-/// expects.
+/// One message, with its position, for every key that was set but has no effect or has an unexpected cost.
 std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positions& positions);
 
-/// Fills what was left unset and depends on other keys: the model's sizes (model/model_spec.h),
-/// eval.batch_size (100, of tokens 4), of tokens eval.max_samples and eval.max_samples_per_subnetwork (as
-/// many as 20 and 5 training steps use), and eval.recalibrate_batches (100 under forward masking with C < 1
-/// for a model with BatchNorm, else 0).
+/// Sets the unset keys whose defaults depend on other keys: the model's sizes (model/model_spec.h),
+/// eval.batch_size (100 images or 4 token sequences), for token data eval.max_samples and
+/// eval.max_samples_per_subnetwork (the samples of 20 and of 5 training steps), and eval.recalibrate_batches
+/// (100 for a model with BatchNorm under forward masking with C < 1, otherwise 0).
 void resolve(ExperimentSpec& spec);
 
 }  // namespace sdp
