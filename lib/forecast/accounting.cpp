@@ -31,7 +31,7 @@ void add_bucket(Cost& cost, const Schedule& schedule, int index, int moments, in
   cost.optimizer_bytes += elements.updated * (moments + master) * sum_bytes;
 }
 
-/// Of a branch's hidden width, what these slots store.
+/// The part of a branch's hidden width that these slots store.
 int64_t stored_width(const SubnetPlan& plan, int branch, const std::vector<Slot>& slots) {
   const int worker = slots.front().worker;
   if (slots.back().worker == worker)
@@ -49,10 +49,10 @@ int64_t stored_width(const SubnetPlan& plan, int branch, const std::vector<Slot>
   return width;
 }
 
-/// Bytes of the values that these slots store, of which those with the same units of a parameter share one
-/// tensor (subnet/storage.h).
+/// Bytes of the values that these slots store. Slots with the same units of a parameter share one tensor
+/// (subnet/storage.h).
 int64_t stored_bytes(const SubnetPlan& plan, Precision precision, const std::vector<Slot>& slots) {
-  std::vector<int64_t> width;  // by branch: of all different parts
+  std::vector<int64_t> width;  // by branch: of all distinct parts
   for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
     width.push_back(stored_width(plan, b, slots));
   int64_t bytes = 0;
@@ -68,7 +68,7 @@ int64_t stored_bytes(const SubnetPlan& plan, Precision precision, const std::vec
 }  // namespace
 
 std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision, int worker) {
-  std::vector<int64_t> owned;  // by branch: of its width
+  std::vector<int64_t> owned;  // by branch: owned width
   for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
     owned.push_back(plan.owned_width(worker, b));
   std::vector<int64_t> bytes;
@@ -93,7 +93,7 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
   cost.parameter_bytes = stored_bytes(plan, precision, slots);
 
   std::vector<bool> owns(plan.units.size(), false);
-  int64_t largest_gradient = 0;  // that stands in full
+  int64_t largest_gradient = 0;  // of a slot whose gradients are kept until the backward pass ends
   double largest_activation_bytes = 0;
   for (Slot slot : slots) {
     for (int unit : plan.units_with(slot.worker, Holding::kOwned))

@@ -1,18 +1,18 @@
 #pragma once
 
-// The time of NCCL's collectives, which data parallelism, ZeRO and FSDP use elsewhere; the engine's own
-// exchange is in forecast.cpp.
+// The time of NCCL's collectives, which other implementations of data parallelism, ZeRO and FSDP use. The
+// time of the engine's own exchange is computed in forecast.cpp.
 //
-// Of N processes with S bytes each, a process sends 2 (N - 1) / N S in an all-reduce, and (N - 1) / N S in a
-// reduce-scatter and in an all-gather, whether NCCL takes a ring or a tree (nccl-tests, doc/PERFORMANCE.md,
-// "Bus bandwidth"). A ring leaves each node once: what a process sends on, all of a node's processes together
-// send to the next node. NCCL makes several rings, each of which leaves the node through another adapter, so
-// that the node's L adapters share these bytes. With B_inside to processes of the node and B_between through
-// one adapter
+// Among N processes with S bytes each, a process sends 2 (N - 1) / N S bytes in an all-reduce, and
+// (N - 1) / N S bytes in a reduce-scatter or an all-gather, whether NCCL uses a ring or a tree (nccl-tests,
+// doc/PERFORMANCE.md, "Bus bandwidth"). A ring leaves each node once, so a node sends as many bytes to the
+// next node as each of its processes sends along the ring. NCCL builds several rings, each of which leaves
+// the node through a different adapter, so the node's L adapters share these bytes. With bandwidth B_inside
+// to processes of the same node and B_between through one adapter,
 //
 //   t = bytes that a process sends x max(1 / B_inside, 1 / (L B_between))
 //
-// A tree passes as many bytes between nodes in fewer steps. The latency of steps is not in the formula.
+// A tree sends as many bytes between nodes in fewer steps. The formula ignores the latency of the steps.
 
 #include <cstdint>
 
@@ -21,7 +21,8 @@
 
 namespace sdp {
 
-/// Seconds in which every process sends so many bytes along NCCL's rings. 0 for one process.
+/// Seconds that it takes until every process has sent `bytes_sent_by_each` along NCCL's rings. 0 for one
+/// process.
 double ring_s(int64_t bytes_sent_by_each, const NodeMap& nodes, const DeviceProfile& device);
 
 }  // namespace sdp

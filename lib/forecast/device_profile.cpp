@@ -11,10 +11,11 @@
 namespace sdp {
 namespace {
 
-/// Of NVIDIA's data sheets "A100 80GB SXM", "H100 SXM", "H200 SXM" and "HGX B200" (a GPU's eighth of the
-/// board), products without sparsity, links one way. fp32 is fp32: TF32 is off. Multiprocessors are those of
-/// the architecture white papers. The links between nodes are those of the vendor's own systems (DGX): one
-/// adapter a device, of 200 Gbit/s beside an A100 and 400 Gbit/s beside the others. A DGX B200 has 1,440 GB.
+/// From NVIDIA's data sheets "A100 80GB SXM", "H100 SXM", "H200 SXM" and "HGX B200" (one eighth of the board
+/// per GPU). Product rates are without sparsity, link rates are for one direction. The fp32 rates are those
+/// without TF32, which is off. The numbers of multiprocessors are from the architecture white papers. The
+/// links between nodes are those of NVIDIA's DGX systems: one adapter per device, with 200 Gbit/s for an A100
+/// and 400 Gbit/s for the others. A DGX B200 has 1,440 GB of GPU memory.
 struct DataSheet {
   std::string_view name;
   double bf16_flops_per_s, fp32_flops_per_s, fp64_flops_per_s;
@@ -29,18 +30,18 @@ constexpr std::array<DataSheet, 4> kDataSheets = {{
     {"b200", 2250e12, 75e12, 37e12, 8e12, 900e9, 50e9, 180'000'000'000, 148},
 }};
 
-// Shares of the data sheet that training reaches; none was measured for this project. Products: with 60 % of
-// them, memory-bound operations and launches bring a transformer of a billion parameters to 40 to 45 % of the
-// data sheet, which is what Narayanan et al. 2021 (table 1: 137 of 312 TFLOP/s for 1.7 G parameters on A100)
-// report. Large copies reach 80 to 90 % of the memory's rate. NCCL's large all-reduces reach 70 to 80 % of
-// the links (nccl-tests, bus bandwidth).
+// Shares of the data sheet's rates that training reaches; none was measured for this project. Products: at
+// 60 %, together with memory-bound operations and launches, a transformer of a billion parameters reaches 40
+// to 45 % of the data sheet's rate, as Narayanan et al. 2021 report (table 1: 137 of 312 TFLOP/s for 1.7 G
+// parameters on A100). Large copies reach 80 to 90 % of the memory's rate. NCCL's large all-reduces reach 70
+// to 80 % of the links' rate (nccl-tests, bus bandwidth).
 constexpr double kReachedFlops = 0.6;
 constexpr double kReachedMemory = 0.8;
 constexpr double kReachedLinks = 0.7;
-/// From one kernel to the next in a stream that the host keeps filled: 3.8 us for kernels that take 2.9 us
-/// (Gray 2019, "Getting Started with CUDA Graphs", NVIDIA's developer blog).
+/// Time between the starts of consecutive kernels in a stream that the host keeps filled: 3.8 us for kernels
+/// that take 2.9 us (Gray 2019, "Getting Started with CUDA Graphs", NVIDIA's developer blog).
 constexpr double kLaunchSeconds = 4e-6;
-/// CUDA context and modules, NCCL's buffers, cuBLAS's and cuDNN's workspace.
+/// CUDA context and modules, NCCL's buffers, workspace of cuBLAS and cuDNN.
 constexpr int64_t kAllowanceBytes = 1'500'000'000;
 
 double flops_per_s(const DataSheet& sheet, Precision precision) {
@@ -78,12 +79,12 @@ DeviceProfile device_profile(std::string_view name, Precision precision) {
               .memory_bytes = sheet.memory_bytes,
               .allowance_bytes = kAllowanceBytes};
   throw UsageError(fmt::format(
-      "--device {}: expected one of {}, measure, or the .json file that `sdp-train doctor --save` wrote",
-      name, fmt::join(known_devices(), ", ")));
+      "--device {}: expected one of {}, measure, or a .json file written by `sdp-train doctor --save`", name,
+      fmt::join(known_devices(), ", ")));
 }
 
 std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precision precision) {
-  // Cards of the same name in a PCIe slot have other rates, and a part of a GPU (MIG) has a part of them.
+  // PCIe cards of the same name have other rates, and a part of a GPU (MIG) has only a part of the rates.
   for (const char* other : {"PCI", "NVL", "MIG"})
     if (gpu_name.find(other) != std::string_view::npos) return std::nullopt;
   for (const DataSheet& sheet : kDataSheets) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a machine can do, as far as a plan needs to know it.
+// The rates and sizes of a machine that a forecast needs.
 
 #include <cstdint>
 #include <optional>
@@ -12,34 +12,34 @@
 
 namespace sdp {
 
-/// Squares in which a product's result is computed on a GPU: the usual size of cuBLAS's tiles (NVIDIA,
-/// "Matrix Multiplication Background User's Guide").
+/// Side of the square tiles in which a GPU computes the result of a matrix product, in elements: the usual
+/// size of cuBLAS's tiles (NVIDIA, "Matrix Multiplication Background User's Guide").
 inline constexpr int64_t kGpuTileSide = 128;
 
-/// Where the rates of a profile are from.
+/// The source of a profile's rates.
 enum class RatesFrom {
   kDataSheet,     ///< estimated from the device's data sheet
-  kSavedProfile,  ///< measured by `doctor`; what operations take is estimated from them
-  kThisDevice     ///< measured here, and so is what each operation takes
+  kSavedProfile,  ///< measured by `doctor`; the times of operations are estimated from them
+  kThisDevice     ///< measured on this device, as are the times of operations
 };
 SDP_ENUM_NAMES(RatesFrom, {RatesFrom::kDataSheet, "estimated"}, {RatesFrom::kSavedProfile, "measured rates"},
                {RatesFrom::kThisDevice, "measured"})
 
-/// One device of a machine and its links. Rates are those that a training step reaches, not those of the data
-/// sheet.
+/// One device of a machine and its links. The rates are those that a training step reaches, which are lower
+/// than those of the data sheet.
 struct DeviceProfile {
   std::string name;
   RatesFrom rates = RatesFrom::kDataSheet;
-  double flops_per_s = 0;          ///< large matrix products in the run's precision
-  int64_t tile_side = 1;           ///< a product's result is computed in squares of so many elements
-  int64_t tiles_at_once = 1;       ///< as many of them as the device has multiprocessors
-  double launch_s = 0;             ///< from one kernel to the next, whatever it does
-  bool copies_together = true;     ///< copies of many pieces are one launch (a GPU), or one each
-  double memory_bytes_per_s = 0;   ///< of the device's own memory
-  double inside_bytes_per_s = 0;   ///< a process sends to others of its node
-  double between_bytes_per_s = 0;  ///< to other nodes
-  int64_t memory_bytes = 0;        ///< of the device
-  int64_t allowance_bytes = 0;     ///< of it, taken by context, communicator and the libraries' workspace
+  double flops_per_s = 0;          ///< of large matrix products in the run's precision
+  int64_t tile_side = 1;           ///< side of the tiles of a product's result, in elements
+  int64_t tiles_at_once = 1;       ///< tiles computed in parallel: the number of multiprocessors
+  double launch_s = 0;             ///< per kernel, independent of its work
+  bool copies_together = true;     ///< many pieces are copied in one launch (GPU), not one launch per piece
+  double memory_bytes_per_s = 0;   ///< of the device's memory
+  double inside_bytes_per_s = 0;   ///< from a process to other processes of its node
+  double between_bytes_per_s = 0;  ///< from a process to other nodes
+  int64_t memory_bytes = 0;        ///< size of the device's memory
+  int64_t allowance_bytes = 0;     ///< part of it used by context, communicator and library workspace
 
   template <class Visitor>
   static void fields(Visitor& field) {
@@ -63,11 +63,12 @@ struct DeviceProfile {
 /// "a100", "h100", "h200", "b200": SXM modules, eight to a node.
 std::vector<std::string> known_devices();
 
-/// An estimate from the device's data sheet. Throws UsageError that names the known ones.
+/// An estimate from the device's data sheet. For an unknown name throws UsageError, which lists the known
+/// devices.
 DeviceProfile device_profile(std::string_view name, Precision precision);
 
-/// What the data sheet says of products in this precision; nothing of a GPU that is not one of the known
-/// modules. `gpu_name`: as the driver says, "NVIDIA H100 80GB HBM3".
+/// The data sheet's rate of matrix products in this precision; nullopt for a GPU that is not one of the known
+/// modules. `gpu_name`: as reported by the driver, such as "NVIDIA H100 80GB HBM3".
 std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precision precision);
 
 }  // namespace sdp

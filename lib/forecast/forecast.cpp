@@ -10,20 +10,20 @@
 namespace sdp {
 namespace {
 
-/// How a method exchanges.
+/// The collectives that a method uses.
 enum class Collectives {
-  kEngine,  ///< shares between all pairs of processes
+  kEngine,  ///< every process exchanges shares with every other
   kRings,   ///< NCCL's collectives
 };
 
-/// What all methods have in common.
+/// The inputs that all methods have in common.
 struct Machine {
   const DeviceProfile& device;
   const NodeMap& nodes;
   const OperationTimes& times;
 };
 
-/// A method that is a setting of the engine.
+/// A method that the engine implements.
 struct EngineMethod {
   std::string name;
   const SubnetPlan& plan;
@@ -31,7 +31,7 @@ struct EngineMethod {
   ExperimentSpec spec;
   Collectives collectives = Collectives::kRings;
 
-  /// How many of the processes have to be looked at: with the full model on all of them, one is as any other.
+  /// Number of processes to examine: 1 if all have the full model, as they are then alike.
   int different_processes() const {
     return plan.owners_per_unit == plan.workers ? 1 : schedule.placement.processes;
   }
@@ -47,7 +47,7 @@ EngineMethod dense_method(const std::string& name, const SubnetPlan& dense, cons
   return {name, dense, std::move(schedule), std::move(spec)};
 }
 
-/// Of a process in a step.
+/// Micro-batches per step that a process computes, over all its slots.
 double micro_batches(const EngineMethod& method) {
   return static_cast<double>(method.spec.train.accumulate_steps *
                              method.schedule.placement.slots_per_process());
@@ -68,7 +68,7 @@ EngineMethod reduced_otherwise(EngineMethod method) {
   return method;
 }
 
-/// What a process takes and sends in a step, and how long that takes.
+/// Memory, traffic and time of a process's step.
 struct ProcessStep {
   MemoryByKind peak;
   int64_t most_activations = 0;
@@ -76,20 +76,20 @@ struct ProcessStep {
   StepSeconds seconds;
 };
 
-/// The engine's exchange of a process: to processes of its node, and through its own adapter to others.
-/// `between`: bytes of it to other nodes.
+/// Adds the engine's exchange of a process, which goes directly to processes of its node and through its own
+/// adapter to other nodes. `between`: bytes that it sends to other nodes.
 void add_engine_exchange(StepSeconds& seconds, const Cost& cost, int64_t between, const Schedule& schedule,
                          const DeviceProfile& device) {
   const auto sent = static_cast<double>(cost.bytes_sent_per_step());
   const double outside = sent > 0 ? static_cast<double>(between) / sent : 0;
   const double s_per_byte = (1 - outside) / device.inside_bytes_per_s + outside / device.between_bytes_per_s;
   seconds.exchange_backward_s = static_cast<double>(cost.reduce_bytes_per_step) * s_per_byte;
-  // Without `shard` averaged gradients come back before the update.
+  // Without `shard`, the averaged gradients are gathered before the update.
   (schedule.options.shard ? seconds.exchange_forward_s : seconds.exchange_after_s) =
       static_cast<double>(cost.gather_bytes_per_step) * s_per_byte;
 }
 
-/// An all-reduce, or with `shard` a reduce-scatter and an all-gather.
+/// Adds an all-reduce, or with `shard` a reduce-scatter and an all-gather.
 void add_rings(StepSeconds& seconds, const Cost& cost, const Schedule& schedule, const Machine& machine) {
   const bool shard = schedule.options.shard;
   const int64_t backward = shard ? cost.reduce_bytes_per_step : cost.bytes_sent_per_step();
@@ -97,7 +97,8 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const Schedule& schedule,
   if (shard) seconds.exchange_forward_s = ring_s(cost.gather_bytes_per_step, machine.nodes, machine.device);
 }
 
-/// By process. `between`: bytes per step that each of them sends to other nodes by the engine's exchange.
+/// The step of each process. `between`: bytes per step that each process sends to other nodes in the engine's
+/// exchange.
 std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<Cost>& costs,
                                   const std::vector<int64_t>& between, const Machine& machine) {
   const StepMemory memory(method.plan, method.schedule, method.spec.train);
@@ -113,7 +114,7 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
     if (method.collectives == Collectives::kEngine) {
       add_engine_exchange(step.seconds, cost, between[process], method.schedule, machine.device);
     } else {
-      // Collectives of whole buckets go beside the backward pass whatever the engine's setting does.
+      // Collectives of whole buckets overlap the backward pass regardless of the engine's settings.
       step.seconds.alongside.backward_s = step.seconds.compute.backward_s / micro_batches(method) *
                                           static_cast<double>(method.schedule.reductions_per_step());
       add_rings(step.seconds, cost, method.schedule, machine);
@@ -123,7 +124,7 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
   return steps;
 }
 
-/// Adds a step's times: of the slowest process, part by part.
+/// Includes a process's times. Each time of the forecast is that of the process that is slowest in it.
 void add_times(StepForecast& forecast, const ProcessStep& step) {
   const auto keep_largest = [](double& of_method, double seconds) {
     of_method = std::max(of_method, 1e3 * seconds);
@@ -135,7 +136,7 @@ void add_times(StepForecast& forecast, const ProcessStep& step) {
   forecast.bytes_sent = std::max(forecast.bytes_sent, step.bytes_sent);
 }
 
-/// All but the largest batch.
+/// A forecast without its largest batch.
 StepForecast forecast_steps(const std::string& name, double flops_share,
                             const std::vector<ProcessStep>& steps, const DeviceProfile& device) {
   const auto largest = std::max_element(
@@ -158,7 +159,7 @@ std::vector<int64_t> between_nodes(const Schedule& schedule, const NodeMap& node
                            : std::vector<int64_t>(nodes.node_of.size(), 0);
 }
 
-/// By process that has to be looked at.
+/// Costs of the processes to examine.
 std::vector<Cost> costs_of(const EngineMethod& method) {
   std::vector<Cost> costs;
   for (int process = 0; process < method.different_processes(); ++process)
@@ -166,7 +167,7 @@ std::vector<Cost> costs_of(const EngineMethod& method) {
   return costs;
 }
 
-/// Of a method whose processes' steps are `steps_of(method, costs, ..)`.
+/// The forecast of a method. `steps`: from steps_of(method, costs, ..).
 StepForecast forecast_engine(const EngineMethod& method, const std::vector<Cost>& costs,
                              const std::vector<ProcessStep>& steps, const DeviceProfile& device) {
   StepForecast forecast = forecast_steps(method.name, flops_share(method.plan), steps, device);
@@ -176,7 +177,7 @@ StepForecast forecast_engine(const EngineMethod& method, const std::vector<Cost>
   return forecast;
 }
 
-/// Fully sharded data parallelism where `ddp` is data parallelism, with or without checkpointing.
+/// The forecast of fully sharded data parallelism. `ddp`: data parallelism, with or without checkpointing.
 StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const Placement& placement = ddp.schedule.placement;
   const DeviceProfile& device = machine.device;
@@ -197,7 +198,7 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   ProcessStep step{
       .peak = peak, .most_activations = peak.activations, .bytes_sent = forward + backward, .seconds = {}};
   step.seconds = step_seconds(ddp.plan, ddp.schedule, ddp.spec.train, cost, 0, machine.times, device);
-  // Shares are updated; what is gathered is copied out, and what is reduced is packed.
+  // Shares are updated, gathered values are copied out, and gradients are packed to be reduced.
   const int64_t touched = 2 * (bytes.optimizer + bytes.gradients) + 2 * (forward + backward);
   step.seconds.update_s = static_cast<double>(touched) / device.memory_bytes_per_s;
   step.seconds.alongside = step.seconds.compute;
@@ -211,7 +212,7 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   return forecast;
 }
 
-/// Samples of a step, of all workers and replicas.
+/// Samples per step, over all workers and replicas.
 int64_t global_batch_size(const ExperimentSpec& spec, const Placement& placement) {
   return spec.train.batch_size_per_worker * spec.train.accumulate_steps * placement.slots();
 }
@@ -245,14 +246,15 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
     forecast.others.push_back(
         forecast_engine(method, of_method, steps_of(method, of_method, own_between, machine), device));
   };
-  // Whole branches are the fewest units; with full coverage it does not matter what they are.
+  // Whole branches give the fewest units; at full coverage the choice of units makes no difference.
   const SubnetPlan dense = dense_plan(plan, Construction::kBlock);
   const auto dense_one = [&](const std::string& name, bool shard, bool release, ReduceEvery reduce_every) {
     return dense_method(name, dense, schedule.placement, spec, shard, release, reduce_every);
   };
   const EngineMethod ddp = dense_one("DDP", false, false, ReduceEvery::kStep);
   const EngineMethod checkpointing_ddp = with_checkpointing(ddp);
-  // ZeRO-2 keeps a share of the gradients only (Rajbhandari et al. 2020), so it reduces every micro-batch.
+  // ZeRO-2 keeps only a share of the gradients (Rajbhandari et al. 2020), so it reduces after every
+  // micro-batch.
   const EngineMethod zero2 = dense_one("ZeRO-2", true, true, ReduceEvery::kMicroBatch);
   add(ddp, costs_of(ddp));
   for (const EngineMethod& zero : {dense_one("ZeRO-1", true, false, ReduceEvery::kStep), zero2})
@@ -268,7 +270,7 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   add(checkpointing_ddp, costs_of(checkpointing_ddp));
   forecast.others.push_back(forecast_fsdp(checkpointing_ddp, machine));
   if (plan.coverage() < 1 && !spec.train.checkpoint_activations) {
-    // Of a cost only the saved activations differ, which a step's walk counts itself.
+    // The costs differ only in the saved activations, which the simulation of a step computes itself.
     add(with_checkpointing(own), own_costs);
   }
   return forecast;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a run would take on a given machine, beside other methods of training the same model on as many
-// processes.
+// Forecast of a run's memory, traffic and step time on a given machine, compared with other methods of
+// training the same model on as many processes.
 
 #include <cstdint>
 #include <string>
@@ -15,19 +15,19 @@
 
 namespace sdp {
 
-/// One method of training. Of the process that needs the most, where processes differ.
+/// One method of training. Where processes differ, each number is that of the process with the largest.
 struct StepForecast {
   std::string name;
-  MemoryByKind peak;  ///< what the tensors are at the moment when most stand
+  MemoryByKind peak;  ///< tensors by kind at the moment of the peak
   int peak_process = 0;
-  int64_t most_activations = 0;  ///< the most of these at any moment, bytes; of the same process
-  double flops_share = 1;        ///< mean FLOPs of a sample over the full model's
-  int64_t bytes_sent = 0;        ///< a step
+  int64_t most_activations = 0;  ///< largest bytes of activations at any moment, of the same process
+  double flops_share = 1;        ///< mean FLOPs per sample over those of the full model
+  int64_t bytes_sent = 0;        ///< per step
   double compute_ms = 0;         ///< forward and backward
-  double exchange_ms = 0;        ///< on the links, whether hidden or not
-  double waiting_ms = 0;         ///< for what of the exchange nothing hides
+  double exchange_ms = 0;        ///< on the links, hidden by computation or not
+  double waiting_ms = 0;         ///< the part of the exchange that computation does not hide
   double step_ms = 0;            ///< compute, waiting, update
-  bool fits = true;              ///< with the device's allowance
+  bool fits = true;              ///< in the device's memory, including the allowance
   int64_t largest_batch = 0;     ///< samples per worker that fit; 0: not even one
 
   template <class Visitor>
@@ -47,18 +47,18 @@ struct StepForecast {
   }
 };
 
-/// How this plan compares with other methods on the same device, by the forecast's figures alone.
+/// How this plan compares with other methods on the same device, judged only by the forecast's numbers.
 struct Verdict {
-  /// Step time over FLOPs, over that of data parallelism: what training takes where both get the same FLOPs
+  /// Step time per FLOP, relative to data parallelism: the ratio of training times if both get the same FLOPs
   /// (`train.budget: flops`).
   double time_at_equal_flops = 1;
-  double memory_share = 1;      ///< of data parallelism's peak
-  std::string smallest;         ///< the method without checkpointing, besides this plan, of the smallest peak
-  double smallest_share = 1;    ///< this plan's peak over that one's
-  bool pays_in_time = false;    ///< at equal FLOPs at least 5 % faster than data parallelism
+  double memory_share = 1;      ///< this plan's peak over that of data parallelism
+  std::string smallest;         ///< of the other methods without checkpointing, that with the smallest peak
+  double smallest_share = 1;    ///< this plan's peak over that method's
+  bool pays_in_time = false;    ///< at least 5 % less time than data parallelism at equal FLOPs
   bool pays_in_memory = false;  ///< a peak at least 5 % smaller than that of every other method without
                                 ///< checkpointing
-  bool is_the_only_to_fit = false;  ///< of the methods without checkpointing
+  bool is_the_only_to_fit = false;  ///< among the methods without checkpointing
 
   template <class Visitor>
   static void fields(Visitor& field) {
@@ -72,13 +72,14 @@ struct Verdict {
 
 struct Forecast {
   DeviceProfile device;
-  std::vector<MemoryByKind> per_process;  ///< peaks of the plan
+  std::vector<MemoryByKind> per_process;  ///< the plan's peak on each process
   StepForecast plan;
-  /// DDP; ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020: optimizer state, and gradients too, split over all);
-  /// ZeRO-3/FSDP (forecast/fsdp.h); with several micro-batches per step, ZeRO-2 and this plan with the other
-  /// train.reduce_every; DDP, ZeRO-3/FSDP and this plan with activation checkpointing.
+  /// In this order: DDP; ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020: the optimizer state, in ZeRO-2 also the
+  /// gradients, divided among all processes); ZeRO-3/FSDP (forecast/fsdp.h); with several micro-batches per
+  /// step, ZeRO-2 and this plan with the other train.reduce_every; DDP, ZeRO-3/FSDP and this plan with
+  /// activation checkpointing.
   std::vector<StepForecast> others;
-  ModelParallelTraffic model_parallel;  ///< of the same global batch on as many processes
+  ModelParallelTraffic model_parallel;  ///< for the same global batch on as many processes
 
   std::vector<StepForecast> methods() const;  ///< the plan, then the others
   Verdict verdict() const;
@@ -92,19 +93,20 @@ struct Forecast {
   }
 };
 
-/// A process has a device to itself. Times of operations are `times`: estimated_times(device, ..) or
+/// Each process has a device to itself. `times`: times of operations, from estimated_times(device, ..) or
 /// measured.
 ///
-/// This plan is charged the engine's exchange, in which every process sends to all others, through its own
-/// links. DDP, ZeRO and FSDP are charged NCCL's collectives (forecast/collectives.h), as they are trained
-/// elsewhere: an all-reduce beside the backward pass; a reduce-scatter there and an all-gather beside the
-/// forward pass; FSDP's beside the pass that they are for. Checkpointing computes the forward pass of
-/// branches twice.
+/// For this plan the forecast uses the engine's exchange, in which every process sends to all others through
+/// its own links. For DDP, ZeRO and FSDP it uses NCCL's collectives (forecast/collectives.h), as their usual
+/// implementations do: DDP's all-reduce overlaps the backward pass; ZeRO's reduce-scatter overlaps the
+/// backward pass and its all-gather the forward pass; FSDP's collectives overlap the pass that needs them.
+/// With checkpointing the forward pass of branches is computed twice.
 ///
-/// FSDP's peak is the sum of its formula's parts and of the most activations that data parallelism has: they
-/// meet where the forward pass ends. What of the peak are activations is therefore the most of them.
+/// FSDP's peak is the sum of the parts of its formula and of the largest activations of data parallelism, as
+/// both are reached at the end of the forward pass. Its activations at the peak therefore are the largest at
+/// any moment.
 ///
-/// `costs`: of every process of the experiment (cost_of).
+/// `costs`: the cost of every process of the experiment (cost_of).
 Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
                      const DeviceProfile& device, const OperationTimes& times);
 

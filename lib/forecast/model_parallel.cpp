@@ -9,7 +9,7 @@
 namespace sdp {
 namespace {
 
-/// Elements of the residual stream where each block reads it, a sample.
+/// By block: elements per sample of the residual stream at the block's input.
 std::vector<int64_t> block_inputs(const ModelLayout& layout) {
   std::vector<int64_t> inputs;
   int latest = -1;
@@ -20,9 +20,9 @@ std::vector<int64_t> block_inputs(const ModelLayout& layout) {
   return inputs;
 }
 
-/// Elements that the stage with the most passes on and back, a sample.
+/// Elements per sample that a stage sends forward and backward, for the stage that sends the most.
 int64_t most_at_a_stage(const std::vector<int64_t>& inputs, int stages) {
-  // What stage i receives; nothing is sent before the first stage and behind the last one.
+  // Elements that a stage receives; nothing is sent into the first stage or out of the last one.
   const auto received = [&](int stage) {
     const size_t first_block = static_cast<size_t>(stage) * inputs.size() / static_cast<size_t>(stages);
     return stage > 0 && stage < stages ? inputs[first_block] : 0;
@@ -38,7 +38,7 @@ int64_t most_at_a_stage(const std::vector<int64_t>& inputs, int stages) {
 ModelParallelTraffic model_parallel_traffic(const ModelLayout& layout, Precision precision,
                                             int64_t global_batch_size, int processes) {
   const int64_t bytes =
-      global_batch_size * bytes_of(compute_type(precision));  // of an element of all samples
+      global_batch_size * bytes_of(compute_type(precision));  // of one element in every sample
   int64_t reduced = 0;
   for (const BranchLayout& branch : layout.branches)
     reduced += branch.stream.output + branch.stream.input;

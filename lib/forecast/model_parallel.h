@@ -1,7 +1,7 @@
 #pragma once
 
-// What tensor and pipeline parallelism would send: activations, which subnetworks never do. By the usual
-// formulas; neither is a setting of the engine.
+// The traffic of tensor and pipeline parallelism, by the usual formulas; the engine implements neither. They
+// send activations, which subnetworks never do.
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 
 namespace sdp {
 
-/// Of a step with the same global batch, all of whose samples pass through every process.
+/// Traffic of a step with the same global batch, all of whose samples pass through every process.
 struct ModelParallelTraffic {
   struct Tensor {
     int processes = 1;       ///< t
@@ -23,7 +23,7 @@ struct ModelParallelTraffic {
     }
   };
   struct Pipeline {
-    int stages = 1;          ///< a process each; no more than the model has blocks
+    int stages = 1;          ///< one process each; at most the number of blocks
     int64_t bytes_sent = 0;  ///< by the process that sends the most
 
     template <class Visitor>
@@ -44,19 +44,18 @@ struct ModelParallelTraffic {
   }
 };
 
-/// Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM", section 3): each branch is divided over the t
-/// processes like the slices of neuron construction. Its output is summed by an all-reduce in the forward
-/// pass, the gradient of its input by one in the backward pass; in a transformer four a block, of b s h
-/// elements. A ring all-reduce sends 2 (t - 1) / t of them from each process (Narayanan et al. 2021,
-/// "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", section 3.2). Layers
-/// outside of the branches are not divided.
+/// Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM", section 3): each branch is divided among the t
+/// processes like the slices of neuron construction. An all-reduce sums the branch's output in the forward
+/// pass, and another one the gradient of its input in the backward pass. In a transformer this makes four
+/// all-reduces per block, of b s h elements each. In a ring all-reduce each process sends 2 (t - 1) / t of
+/// these elements (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters
+/// Using Megatron-LM", section 3.2). Layers outside the branches are not divided.
 ///
-/// Pipeline parallelism (the same section): a process has consecutive blocks. It sends the residual stream to
-/// the next one in the forward pass, and its gradient to the one before in the backward pass. Blocks are
-/// divided as evenly as their number allows.
+/// Pipeline parallelism (the same section): each process has consecutive blocks. It sends the residual stream
+/// to the next process in the forward pass, and the gradient of its input to the previous one in the backward
+/// pass. Blocks are divided as evenly as their number allows.
 ///
-/// Nothing is computed again: checkpointing would repeat tensor parallelism's all-reduces of the forward
-/// pass.
+/// Without activation checkpointing, which would repeat tensor parallelism's all-reduces of the forward pass.
 ModelParallelTraffic model_parallel_traffic(const ModelLayout& layout, Precision precision,
                                             int64_t global_batch_size, int processes);
 

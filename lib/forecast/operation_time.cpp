@@ -8,7 +8,7 @@
 namespace sdp {
 namespace {
 
-/// Kernels of a pass and elements that they move for each element of [rows, in].
+/// Kernels of a pass, and elements that they move per element of [rows, in].
 struct Moved {
   double kernels = 0;
   double elements = 0;
@@ -17,10 +17,10 @@ struct MovedByPass {
   Moved forward, backward;
 };
 
-/// Read and written by the kernels that ATen, or model/transformer.cpp, launches.
+/// Elements read and written by the kernels that ATen or model/transformer.cpp launches.
 MovedByPass moved_by(OperationKind kind) {
   switch (kind) {
-    case OperationKind::kBatchNorm:  // statistics, normalisation; the backward pass reads both inputs twice
+    case OperationKind::kBatchNorm:  // statistics, normalization; the backward pass reads both inputs twice
       return {{2, 3}, {2, 5}};
     case OperationKind::kLayerNorm:
       return {{1, 2}, {3, 5}};
@@ -29,11 +29,11 @@ MovedByPass moved_by(OperationKind kind) {
     case OperationKind::kRelu:
     case OperationKind::kGelu:
       return {{1, 2}, {1, 3}};
-    case OperationKind::kSwiGlu:  // silu, product; of a row with `in` elements of gate, and of up
+    case OperationKind::kSwiGlu:  // silu, product; a row has `in` elements of gate and of up
       return {{2, 5}, {4, 11}};
     case OperationKind::kRotary:  // four products of halves, sum, difference, concatenation
       return {{7, 9}, {8, 11}};
-    case OperationKind::kAdd:  // in the backward pass the gradients of both paths are added
+    case OperationKind::kAdd:  // the backward pass adds the gradients of both paths
       return {{1, 3}, {1, 3}};
     case OperationKind::kCopy:
       return {{1, 2}, {1, 2}};
@@ -41,18 +41,18 @@ MovedByPass moved_by(OperationKind kind) {
       return {{1, 1.75}, {2, 1.75}};
     case OperationKind::kMean:
       return {{1, 1}, {1, 1}};
-    case OperationKind::kEmbedding:  // the gradient: a table of zeros, to which rows are added
+    case OperationKind::kEmbedding:  // the gradient is a table of zeros to which rows are added
       return {{1, 2}, {2, 3}};
-    case OperationKind::kCrossEntropy:  // log-softmax and the labels' entries
+    case OperationKind::kCrossEntropy:  // log-softmax and selection of the labels' entries
       return {{4, 4}, {3, 4}};
     default:
       return {};
   }
 }
 
-/// The logits: widened, log-sum-exp, sum of losses, gradient in their place.
+/// The logits are widened, then log-sum-exp, sum of losses, gradient in place of the logits.
 constexpr Moved kLogits{.kernels = 12, .elements = 10};
-/// The fused attentions launch one kernel, in the backward pass three.
+/// Fused attention launches one kernel in the forward pass and three in the backward pass.
 constexpr double kAttentionKernels[] = {1, 3};
 
 PassTraffic product_traffic(const Operation& operation, Pass pass) {
@@ -64,7 +64,7 @@ PassTraffic product_traffic(const Operation& operation, Pass pass) {
   const double products = pass == Pass::kForward
                               ? 1
                               : (pass == Pass::kBackward ? 1 : 0) + (operation.input_needs_gradient ? 1 : 0);
-  // A bias is added with the product; its gradient is a sum over the rows.
+  // The product's kernel adds the bias; the bias's gradient is a sum over the rows.
   const double sums = operation.bias && pass == Pass::kBackward ? 1 : 0;
   return {.kernels = products + sums,
           .elements = products * rows * (in * strides + out) + sums * rows * out,
@@ -91,14 +91,14 @@ double seconds_of_products(const Operation& operation, Pass pass, double samples
   return 0;
 }
 
-/// All of an attention's products have the sizes span, span and head size, one of each head and window.
+/// All products of attention have the sizes span, span and head size, with one product per head and window.
 double seconds_of_attention(const Operation& operation, Pass pass, double samples,
                             const DeviceProfile& device) {
   const auto span = static_cast<double>(operation.span);
   const auto head_size = static_cast<double>(operation.head_size);
   const double count =
       samples * static_cast<double>(operation.rows) / span * static_cast<double>(operation.in) / head_size;
-  // The causal kernel leaves out the half of the scores that is masked.
+  // The causal kernel skips the masked half of the scores.
   const double computed = operation.kind == OperationKind::kCausalAttention ? 0.5 : 1;
   const double products = flops_of(operation, pass) / (2 * static_cast<double>(operation.rows) * span *
                                                        static_cast<double>(operation.in));
@@ -166,12 +166,12 @@ void add_branch(Passes& passes, const SubnetPlan& plan, int worker, int index) {
   const int64_t owned = plan.owned_width(worker, index);
   const int64_t frozen = plan.frozen_width(worker, index);
   if (owned + frozen == 0 && plan.construction == Construction::kBlock) return;
-  // What is not sliced belongs to the unit, or in neuron construction to all workers.
+  // Operations that are not sliced belong to the unit, or in neuron construction to all workers.
   const bool trains_whole = owned > 0 || plan.construction == Construction::kNeuron;
   for (const Operation& operation : branch.operations) {
     if (owned + frozen == 0) {
-      // A worker without a slice runs the products that are not sliced forward only, for the statistics of
-      // the BatchNorm that follows them. Norms and additions without a product take next to nothing.
+      // A worker without a slice runs the unsliced products in the forward pass only, for the statistics of
+      // the BatchNorm that follows them. Norms and additions without a product take negligible time.
       if (operation.sliced == SlicedSize::kNone && has_product(operation.kind)) passes.forward(operation);
       continue;
     }
@@ -201,7 +201,7 @@ PassTraffic traffic_of(const Operation& operation, Pass pass) {
                                    .shared_elements = 4 * in * out}
                      : PassTraffic{.kernels = 2, .elements = 2 * rows * in, .shared_elements = 2 * in * out};
     case OperationKind::kWindowAttention: {
-      // q, k, v and the result; the score bias, which has the probabilities' size.
+      // q, k, v and the result; the score bias, which has the size of the probabilities.
       const double scores =
           rows * static_cast<double>(operation.span) * in / static_cast<double>(operation.head_size);
       return forward
@@ -226,7 +226,7 @@ double product_s(const DeviceProfile& device, double m, double k, double n, doub
   const auto side = static_cast<double>(device.tile_side);
   const double rows = std::ceil(m / side);
   const double columns = std::ceil(n / side);
-  // A thousand terms are the fewest for which dividing the sum pays.
+  // Below about a thousand terms, dividing the sum does not pay off.
   constexpr double kFewestTerms = 1024;
   const double parts = rows * columns * count * std::max(1.0, std::floor(k / kFewestTerms));
   const double busy = std::min(1.0, parts / static_cast<double>(device.tiles_at_once));

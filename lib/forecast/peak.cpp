@@ -15,7 +15,7 @@ namespace {
 class StepSimulation {
  public:
   StepSimulation(const StepSizes& sizes, const Cost& cost, int process);
-  /// After a step with this batch size per worker. The simulation itself stays at its start.
+  /// Maxima over a step with this batch size per worker. Simulates a copy: this object stays at the start.
   StepMaxima maxima(int64_t batch_size) const {
     StepSimulation step = *this;
     step.batch_size_ = static_cast<double>(batch_size);
@@ -52,9 +52,9 @@ class StepSimulation {
   const std::vector<int>& depth_;  ///< by parameter
   std::vector<BucketSizes> buckets_;
   const int64_t head_gradient_;       ///< of a chunked loss, in the type of the sums
-  std::vector<int64_t> standing_;     ///< by parameter: its gradient, now
-  std::vector<int64_t> accumulated_;  ///< by bucket: buffers in which gradients are added up, now
-  std::vector<int64_t> unreduced_;    ///< by bucket: the own share of the gradients, until it is there
+  std::vector<int64_t> standing_;     ///< by parameter: current bytes of its gradient
+  std::vector<int64_t> accumulated_;  ///< by bucket: current bytes of its accumulation buffer
+  std::vector<int64_t> unreduced_;    ///< by bucket: the process's share of gradients; 0 once reduced
   ExchangeOrder order_;
   MemoryByKind now_;
   MemoryByKind peak_;
@@ -75,7 +75,7 @@ StepSimulation::StepSimulation(const StepSizes& sizes, const Cost& cost, int pro
   now_.optimizer = cost.optimizer_bytes;
   for (const BucketSizes& bucket : buckets_) {
     unreduced_.push_back(bucket.own);
-    now_.buckets += bucket.updated;  // of the step before, until it is gathered
+    now_.buckets += bucket.updated;  // by the previous step, until they are gathered
   }
   for (const Slot& slot : schedule_.placement.slots_of(process))
     slots_.push_back(sizes.slot_of(slot.worker));
@@ -85,7 +85,7 @@ void StepSimulation::run() {
   std::vector<int> parameters(standing_.size());
   std::iota(parameters.begin(), parameters.end(), 0);
   run(order_.begin_gathering());
-  // Micro-batches between the first and the last take no more than these.
+  // Micro-batches between the first and the last need no more memory than these two.
   const int64_t micro_batches = std::min<int64_t>(schedule_.options.accumulate_steps, 2);
   const bool reduces_each = schedule_.reductions_per_step() > 1;
   for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
@@ -93,7 +93,7 @@ void StepSimulation::run() {
       forward(slots_[s]);
       loss();
       if (order_.is_reducing()) run(order_.finish_reducing());
-      // What the worker does not own has a gradient of no bytes.
+      // Gradients of parts that the worker does not own count as 0 bytes.
       const bool is_reduced = reduces_each || micro_batch + 1 == micro_batches;
       order_.begin_backward(parameters, /*last=*/is_reduced && s + 1 == slots_.size());
       backward(slots_[s]);
@@ -169,7 +169,8 @@ void StepSimulation::loss() {
   const double logits = std::min(loss.logits * batch_size_, loss.logits_at_once);
   const auto sum_bytes = static_cast<double>(bytes_of(sum_type(schedule_.options.precision)));
   int64_t workspace = std::llround(2 * logits * sum_bytes);  // the logits and their exponentials
-  // In a narrower type the head's gradient of a chunk stands by itself, and on a CPU again in the sums' type.
+  // If the head's type is narrower than the sums', its gradient of a chunk is a tensor of its own, on a CPU
+  // with a copy in the type of the sums.
   const ParameterLayout& head = plan_.layout.parameters[static_cast<size_t>(loss.head)];
   const ElementType type = element_type(head, schedule_.options.precision);
   if (has_master_values(type, schedule_.options.precision))
@@ -191,7 +192,7 @@ void StepSimulation::backward(const SlotSizes& slot) {
       record();
       now_.activations -= workspace;
     }
-    // The first layer's input, and what it kept of it, are gone when its gradient is complete.
+    // When the first layer's gradient is complete, its input and its saved activations have been freed.
     if (p == 0) now_.activations -= of_batch(slot.stem_saved);
     standing_[p] = slot.gradients[p];
     now_.gradients += standing_[p];
@@ -205,7 +206,8 @@ void StepSimulation::backward(const SlotSizes& slot) {
   }
 }
 
-/// A convolution on a CPU (oneDNN) has its weight's gradient in another order, and in the sums' type, first.
+/// On a CPU a convolution (oneDNN) first computes its weight's gradient in another memory layout and in the
+/// type of the sums.
 int64_t StepSimulation::reordered_bytes(int index) const {
   const ParameterLayout& parameter = plan_.layout.parameters[index];
   const Precision precision = schedule_.options.precision;
@@ -223,7 +225,7 @@ void StepSimulation::gradient_came(int parameter) {
   run(events);
 }
 
-/// The bucket's gradients begin to be added up, if they are.
+/// Allocates the bucket's accumulation buffer, if it has one.
 void StepSimulation::accumulate_in(int bucket) {
   const auto b = static_cast<size_t>(bucket);
   now_.gradients += buckets_[b].accumulator - accumulated_[b];

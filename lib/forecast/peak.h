@@ -1,7 +1,7 @@
 #pragma once
 
-// The most that the tensors of a process take in a training step, and of what they then consist: a step of
-// the engine (docs/design.md, "What overlaps") is simulated with sizes instead of tensors.
+// The peak bytes of a process's tensors in a training step, by kind. A step of the engine (docs/design.md,
+// "What overlaps") is simulated with sizes instead of tensors.
 
 #include <cstdint>
 #include <functional>
@@ -13,25 +13,26 @@
 
 namespace sdp {
 
-/// The most of a step, each when it is largest.
+/// Maxima over a step. The two may be reached at different moments.
 struct StepMaxima {
   MemoryByKind peak;
-  int64_t activations = 0;  ///< of activations alone
+  int64_t activations = 0;  ///< largest bytes of activations only
 };
 
-/// Largest batch size per worker, up to about two million, that `fits`; 0: not even one sample does.
+/// Largest batch size per worker, up to about two million, for which `fits` is true; 0: not even one sample
+/// fits.
 int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits);
 
-/// What a step takes on the processes of a schedule, with or without activation checkpointing as `train`
-/// says. Plan and schedule must outlive it. `cost` is the process's (cost_of).
+/// Memory of a step on the processes of a schedule, with activation checkpointing if `train` sets it. Plan
+/// and schedule must outlive it. `cost` is the cost of the same process (cost_of).
 class StepMemory {
  public:
   StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train);
 
-  /// At the batch size of `train`.
+  /// For the batch size of `train`.
   StepMaxima maxima(const Cost& cost, int process) const;
   MemoryByKind peak(const Cost& cost, int process) const { return maxima(cost, process).peak; }
-  /// The most that activations alone take at any time of a step of this batch size per worker.
+  /// Largest bytes of activations at any moment of a step with this batch size per worker.
   int64_t most_activations(const Cost& cost, int process, int64_t batch_size) const;
   /// Largest batch size per worker whose step's peak is at most `memory_bytes`.
   int64_t largest_batch(const Cost& cost, int process, int64_t memory_bytes) const;

@@ -16,11 +16,11 @@ using Json = nlohmann::ordered_json;
 constexpr int kFormVersion = 1;
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& reason) {
-  throw UsageError(fmt::format("--device {}: {}. Expected a profile that `sdp-train doctor --save {}` wrote.",
+  throw UsageError(fmt::format("--device {}: {}. Expected a profile written by `sdp-train doctor --save {}`.",
                                file.string(), reason, file.string()));
 }
 
-/// Whether a step time can be computed from it.
+/// Whether a step time can be computed from the profile.
 bool is_usable(const DeviceProfile& profile) {
   const auto positive = [](double rate) { return std::isfinite(rate) && rate > 0; };
   return positive(profile.flops_per_s) && positive(profile.memory_bytes_per_s) &&
@@ -56,13 +56,13 @@ DeviceProfile read_profile(const std::filesystem::path& file, Precision precisio
   try {
     const Json json = Json::parse(text.str());
     if (json.at("sdp_train_profile").get<int>() != kFormVersion)
-      refuse(file, "is of another version of sdp-train");
+      refuse(file, "was written by another version of sdp-train");
     DeviceProfile profile = profiles_of(json.at("profiles")).at(precision);
-    if (!is_usable(profile)) refuse(file, fmt::format("has a rate that is none in {}", name_of(precision)));
+    if (!is_usable(profile)) refuse(file, fmt::format("has an invalid rate for {}", name_of(precision)));
     profile.rates = RatesFrom::kSavedProfile;
     return profile;
   } catch (const nlohmann::json::exception& error) {
-    refuse(file, fmt::format("is no profile ({})", error.what()));
+    refuse(file, fmt::format("is not a profile ({})", error.what()));
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A machine's measured rates in a file: written by `doctor --save`, read by `plan --device FILE`.
+// The file of a machine's measured rates, written by `doctor --save` and read by `plan --device FILE`.
 
 #include <filesystem>
 #include <map>
@@ -10,17 +10,18 @@
 
 namespace sdp {
 
-/// One device's profile in each precision.
+/// The profile of one device in each precision.
 using DeviceProfiles = std::map<Precision, DeviceProfile>;
 
 nlohmann::ordered_json to_json(const DeviceProfiles& profiles);
-/// Throws nlohmann::json::exception where a field is missing or of another type.
+/// Throws nlohmann::json::exception if a field is missing or has the wrong type.
 DeviceProfiles profiles_of(const nlohmann::ordered_json& json);
 
-/// The text of the file: a version of its form, and the profiles.
+/// The text of the file: the version of its format, and the profiles.
 std::string profile_text(const DeviceProfiles& profiles);
 
-/// The saved profile for a run of this precision. Throws UsageError that says what is wrong with the file.
+/// The saved profile for a run in this precision. If the file cannot be used, throws UsageError, which gives
+/// the reason.
 DeviceProfile read_profile(const std::filesystem::path& file, Precision precision);
 
 }  // namespace sdp

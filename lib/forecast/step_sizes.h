@@ -1,6 +1,6 @@
 #pragma once
 
-// Sizes of what a training step needs on a process, in bytes: what peak.h simulates a step with.
+// Sizes in bytes of the tensors that a training step needs on a process; peak.h simulates a step with them.
 
 #include <array>
 #include <cstdint>
@@ -10,40 +10,40 @@
 
 namespace sdp {
 
-/// What a bucket takes on the process, in bytes.
+/// Sizes of a bucket's tensors on the process, in bytes.
 struct BucketSizes {
   std::array<Volume, kExchangeKinds.size()> buffers = {};  ///< by ExchangeKind
-  int64_t own = 0;            ///< own part of the averaged gradients, and as much for these
-  int64_t accumulator = 0;    ///< where gradients are added up, if they are
-  int64_t strided = 0;        ///< gradients that are copied once more to be packed
-  int64_t full_gradient = 0;  ///< averaged, without shard
-  int64_t updated = 0;        ///< new values that are not the master values themselves
-  int64_t unpacked = 0;  ///< new values of segments that are not stored in one stretch, put together first
+  int64_t own = 0;            ///< the process's share of averaged gradients; the same size again while summed
+  int64_t accumulator = 0;    ///< buffer in which gradients are accumulated, if they are
+  int64_t strided = 0;        ///< strided gradients, which are copied once more when packed
+  int64_t full_gradient = 0;  ///< averaged gradients without shard
+  int64_t updated = 0;        ///< new values, unless they are the master values themselves
+  int64_t unpacked = 0;       ///< new values of non-contiguous segments, which are assembled before unpacking
 
   const Volume& of(ExchangeKind kind) const { return buffers[static_cast<size_t>(kind)]; }
 };
 
-/// Sizes of a slot, in bytes; what grows with the batch is per sample.
+/// Sizes of a slot's tensors, in bytes; sizes that grow with the batch are per sample.
 struct SlotSizes {
-  std::vector<int64_t> gradients;  ///< by parameter: of what the worker owns
-  double stem_saved = 0;           ///< before the branches
-  std::vector<double> saved;       ///< by branch: for the backward pass, with shared layers that follow
-  std::vector<double> recomputed;  ///< by branch: with checkpointing, computed twice and first forgotten
-  std::vector<double> workspace;   ///< by branch: beside it, while the backward pass is in the branch
+  std::vector<int64_t> gradients;  ///< by parameter: gradient of the part that the worker owns
+  double stem_saved = 0;           ///< saved activations of the layers before the branches
+  std::vector<double> saved;       ///< by branch: saved activations, with those of shared layers that follow
+  std::vector<double> recomputed;  ///< by branch: activations that checkpointing frees and recomputes
+  std::vector<double> workspace;   ///< by branch: further bytes while the backward pass is in the branch
 };
 
-/// Sizes on every process of a schedule. What all processes have in common is computed once. Plan and
-/// schedule must outlive it.
+/// Sizes on every process of a schedule. Sizes common to all processes are computed once. Plan and schedule
+/// must outlive it.
 class StepSizes {
  public:
   StepSizes(const SubnetPlan& plan, const Schedule& schedule, bool checkpoint_activations);
 
   const SubnetPlan& plan() const { return plan_; }
   const Schedule& schedule() const { return schedule_; }
-  /// By parameter, as depths_of.
+  /// By parameter, as depths_of returns them.
   const std::vector<int>& depths() const { return depths_; }
   const BucketIndex& index() const { return index_; }
-  /// The head's gradient of a chunked loss, in the type of the sums; 0 without such a loss.
+  /// Gradient of the head under a chunked loss, in the type of the sums; 0 without a chunked loss.
   int64_t head_gradient_bytes() const;
 
   /// By bucket.
@@ -59,7 +59,7 @@ class StepSizes {
   bool checkpoints_;
   std::vector<int> depths_;
   BucketIndex index_;
-  std::vector<std::vector<int64_t>> strided_elements_of_;  ///< by bucket and segment: of strided pieces
+  std::vector<std::vector<int64_t>> strided_elements_of_;  ///< by bucket and segment: in strided pieces
 };
 
 }  // namespace sdp

@@ -7,13 +7,14 @@
 namespace sdp {
 namespace {
 
-/// A bucket is packed, sent, summed, divided, updated, packed, sent and unpacked, in one launch each.
+/// A bucket is packed, sent, summed, divided, updated, packed, sent and unpacked, with one launch each.
 constexpr double kLaunchesPerBucket = 8;
-/// Where every piece is copied by itself, it is so four times (into its gradient's place, packed, published,
-/// unpacked), and each time a copy and three views of tensors are dispatched.
+/// Where pieces are copied separately, each is copied four times (into its gradient's place, packed,
+/// published, unpacked), and each time one copy and three tensor views are dispatched.
 constexpr double kLaunchesPerPiece = 16;
 
-/// Launches of the update, and of the copies around it. Pieces are cut where the shares of holders meet.
+/// Launches of the update and of the copies around it. Pieces are cut at the boundaries between the holders'
+/// shares.
 double update_launches(const Schedule& schedule, int process, bool copies_together) {
   double launches = 0;
   for (const Bucket& bucket : schedule.buckets) {
@@ -30,7 +31,7 @@ int64_t micro_batches(const Schedule& schedule) {
   return schedule.options.accumulate_steps * schedule.placement.slots_per_process();
 }
 
-/// Of the buffers in which gradients are added up.
+/// Bytes of the accumulation buffers of gradients.
 double buffer_bytes(const Schedule& schedule, int process) {
   int64_t elements = 0;
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
