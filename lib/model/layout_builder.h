@@ -1,6 +1,6 @@
 #pragma once
 
-// Adds layers to a ModelLayout with the parameters, buffers, initialisation and FLOPs that PyTorch's layers
+// Adds layers to a ModelLayout with the parameters, buffers, initialization and FLOPs that PyTorch's layers
 // of the same name have.
 
 #include <cmath>

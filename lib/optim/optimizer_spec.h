@@ -28,7 +28,7 @@ struct OptimizerSpec {
           "sgd: factor of the L2 penalty; adamw: decoupled weight decay", OnResume::kRestOfRun,
           InReport::kCompared, at_least(0));
     field("decay_norms_and_biases", &OptimizerSpec::decay_norms_and_biases,
-          "apply weight_decay to normalisation parameters and biases too", OnResume::kRestOfRun,
+          "apply weight_decay to normalization parameters and biases too", OnResume::kRestOfRun,
           InReport::kCompared,
           advise_when<OptimizerSpec>([](const OptimizerSpec& s) { return s.weight_decay == 0; },
                                      "has no effect: weight_decay is 0"));

@@ -7,7 +7,7 @@
 //   fields()           the keys of the rule in the section `optimizer` (spec/visit.h)
 //   check(positions)   throws UsageError for keys that contradict each other
 //   state_names()      the names of its state tensors, as in the state dict of torch.optim; each tensor has
-//                      the size of the values and is initialised to 0
+//                      the size of the values and is initialized to 0
 //
 // and declares this function, without which it does not compile:
 //

@@ -166,7 +166,7 @@ double second_ritz_value(const std::vector<double>& k, size_t size, size_t steps
   return eigenvalues_of(solver)[1];
 }
 
-std::vector<double> degree_normalised(const std::vector<double>& k, int workers) {
+std::vector<double> degree_normalized(const std::vector<double>& k, int workers) {
   const auto n = static_cast<size_t>(workers);
   std::vector<double> inverse_root(n, 0);  // 0 for a worker without units
   for (size_t row = 0; row < n; ++row) {
@@ -238,7 +238,7 @@ Spectrum spectrum_of(const std::vector<double>& co_ownership, int workers) {
   result.lambda2 = second_over_first(eigenvalues);
   result.spectral_gap = 1 - result.lambda2;
   result.lambda2_bound = std::max(0.0, (trace - eigenvalues[0]) / ((workers - 1) * eigenvalues[0]));
-  result.lambda2_normalized = lambda2(degree_normalised(co_ownership, workers), workers);
+  result.lambda2_normalized = lambda2(degree_normalized(co_ownership, workers), workers);
   return result;
 }
 

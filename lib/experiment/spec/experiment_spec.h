@@ -1,7 +1,7 @@
 #pragma once
 
 // The experiment as described by its YAML files. It is composed of sections. The struct of a section belongs
-// to the component that it configures, and its initialisers are the only place with the defaults. A section
+// to the component that it configures, and its initializers are the only place with the defaults. A section
 // that comes in kinds has the keys of the chosen kind (spec/one_of.h). The `fields` list of a struct is the
 // only place that names its keys; parsing, `sdp-train spec`, the JSON Schema, the saved spec.yaml, `--resume`
 // and `report` all walk it (spec/visit.h). Checks that involve several sections are in validate.cpp.

@@ -28,7 +28,7 @@ void Mlp::bind_branch(int branch, const TensorSource& source) {
 
 at::Tensor Mlp::branch_forward(const Branch& branch, const at::Tensor& x) const {
   const auto norm = [&](const at::Tensor& input) {
-    // Normalised in the parameters' type, which may be wider than the weights'.
+    // Normalized in the parameters' type, which may be wider than the weights'.
     return at::layer_norm(input.to(branch.norm_weight.scalar_type()), {*spec_.width}, branch.norm_weight,
                           branch.norm_bias)
         .to(input.scalar_type());

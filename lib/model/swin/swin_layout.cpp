@@ -10,7 +10,7 @@ constexpr int64_t kNeuronGranularity = 8;
 constexpr int64_t kHeadGranularity = 1;
 constexpr double kBytesOfStatistics = 8;  // mean and 1/deviation of a LayerNorm's position, fp32
 
-/// Torchvision initialises all linear layers and bias tables with trunc_normal_(std=0.02), cut off at +-2, a
+/// Torchvision initializes all linear layers and bias tables with trunc_normal_(std=0.02), cut off at +-2, a
 /// hundred deviations: normal(0, 0.02). (It draws the MLPs' from xavier_uniform and normal first, which the
 /// loop at the end of SwinTransformer.__init__ replaces.) Linear biases are zeros.
 constexpr Initializer kSwinNormal{Initializer::Kind::kNormal, 0.02};
