@@ -184,14 +184,14 @@ def test_tokens_outside_the_vocabulary(tmp_path, data, split, processes):
 @pytest.mark.parametrize(
     "files,expected",
     [
-        ({"top": {"base": "middle.yaml"}, "middle": {"base": "./top.yaml"}}, ["middle.yaml:1:", "base", "top.yaml", "circle"]),
+        ({"top": {"base": "middle.yaml"}, "middle": {"base": "./top.yaml"}}, ["middle.yaml:1:", "base", "top.yaml", "cycle"]),
         ({"top": {"base": {"file": "middle.yaml"}}, "middle": {}}, ["top.yaml:1:", "base", "a YAML file"]),
         ({"top": {"base": "."}}, ["folder"]),
         # An error in a base is reported where it is.
         ({"top": {"base": "middle.yaml"}, "middle": {"optimizer": {"lr": -3}}}, ["middle.yaml:1:", "optimizer.lr", -3]),
         ({"top": {"model": {"base": "middle.yaml"}}, "middle": {}}, ["top.yaml:1:", "model.base"]),
     ],
-    ids=["circle", "mapping", "folder", "error in it", "inside"],
+    ids=["cycle", "mapping", "folder", "error in it", "inside"],
 )
 def test_bases(tmp_path, data, files, expected):
     for name, content in files.items():
