@@ -6,13 +6,13 @@
 
 namespace sdp {
 
-/// torch.nn.BatchNorm2d of C channels.
+/// torch.nn.BatchNorm2d with C channels.
 struct BatchNorm {
-  enum class Statistics { kUpdate, kLeave };  ///< the running ones, in training
+  enum class Statistics { kUpdate, kLeave };  ///< of the running statistics, in training
 
   at::Tensor weight, bias, running_mean, running_var;  // [C]
 
-  /// NAME.weight, NAME.bias and the running statistics.
+  /// Binds NAME.weight, NAME.bias and the running statistics.
   static BatchNorm bind(const TensorSource& source, const std::string& name, int part = 0);
 
   /// x [B, C, S, S]

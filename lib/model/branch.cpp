@@ -21,7 +21,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     const at::Tensor x = context->get_saved_variables().front().detach().requires_grad_();
     const auto holder = context->saved_data["f"].toCapsule();
     const Recipe& f = static_cast<Holder*>(holder.get())->f;
-    // The result's values have no part in the gradient, so only where it comes from is kept.
+    // The gradient does not depend on the result's values, so only its gradient edge is kept.
     torch::autograd::edge_list result(1);
     {
       const at::AutoGradMode with_grad(true);
@@ -39,7 +39,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
   };
 };
 
-/// Ones and zeros over the first `dims` dimensions of x, zero with probability p, over 1 - p.
+/// A mask over the first `dims` dimensions of x: 0 with probability p, otherwise 1 / (1 - p).
 at::Tensor keep_mask(const at::Tensor& x, int64_t dims, double p, at::Generator generator) {
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
   for (int64_t d = 0; d < dims; ++d)
@@ -47,7 +47,7 @@ at::Tensor keep_mask(const at::Tensor& x, int64_t dims, double p, at::Generator 
   return at::empty(shape, x.options()).bernoulli_(1 - p, std::move(generator)).div_(1 - p);
 }
 
-/// Of a sample at one of `branches`.
+/// Probability of dropping a sample at branch `branch` of `branches`.
 double drop_probability(const DropRates& rates, int branch, int branches) {
   if (rates.stochastic_depth_rule == StochasticDepthRule::kUniform || branches == 1)
     return rates.stochastic_depth;

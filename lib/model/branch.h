@@ -1,7 +1,7 @@
 #pragma once
 
-// What the branches of all models share: how their output joins the residual stream, and how frozen parts
-// keep less.
+// Shared by the branches of all models: random dropping of a branch's output, and recomputation, which lets a
+// branch save less for the backward pass.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,20 +11,21 @@
 
 namespace sdp {
 
-/// Dropout on the elements of a branch's output [B, ..] and stochastic depth on its samples (Huang et al.
-/// 2016, with the probability that rates.stochastic_depth_rule gives that of `branches`), both scaled so that
-/// the expectation stays. Unchanged in evaluation or without a generator.
+/// Applies dropout to the elements of a branch's output [B, ..], and stochastic depth to its samples (Huang
+/// et al. 2016; rates.stochastic_depth_rule gives the probability for branch `branch` of `branches`). Both
+/// scale the output so that its expectation does not change. In evaluation, or without a generator, the
+/// output is returned unchanged.
 at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates, int branch, int branches,
                          const ForwardMode& mode);
 
-/// A computation that may be done twice; the second time, with `again`, it must change no state.
+/// A computation that may run twice. The second time, with `again`, it must not change any state.
 using Recipe = std::function<at::Tensor(const at::Tensor& x, bool again)>;
 
-/// f(x, false), of which only x stays until the backward pass, where f(x, true) is computed again. Parameters
-/// of f get their gradients then.
+/// Returns f(x, false) and saves only x for the backward pass. The backward pass computes f(x, true), through
+/// which the parameters of f get their gradients.
 at::Tensor recomputed(const Recipe& f, const at::Tensor& x);
 
-/// A branch's output, recomputed where the mode says so.
+/// Returns a branch's output; with mode.checkpoint_branches, the branch is recomputed in the backward pass.
 at::Tensor run_branch(const Recipe& branch, const at::Tensor& x, const ForwardMode& mode);
 
 }  // namespace sdp

@@ -24,7 +24,8 @@ class FrozenConv2d : public torch::autograd::Function<FrozenConv2d> {
     const at::Tensor weight = context->get_saved_variables().front();
     const int64_t stride = context->saved_data["stride"].toInt();
     const int64_t padding = context->saved_data["padding"].toInt();
-    // The input's values have no part in its gradient: a tensor of its shape without memory will do.
+    // The gradient of the input does not depend on the input's values: an expanded tensor of its shape, which
+    // takes almost no memory, is enough.
     const at::Tensor shape_only =
         at::empty({1}, gradients[0].options()).expand(context->saved_data["shape"].toIntVector());
     const at::Tensor gradient = std::get<0>(
@@ -37,13 +38,13 @@ class FrozenConv2d : public torch::autograd::Function<FrozenConv2d> {
 
 constexpr int64_t kBits = 8;
 
-/// 1, 2, 4, .., 128, made on the device: the host waits for nothing.
+/// 1, 2, 4, .., 128, computed on the device, so that the host need not wait for a copy.
 at::Tensor bit_values(at::Device device) {
   const at::Tensor places = at::arange(kBits, at::TensorOptions(at::kByte).device(device));
   return at::bitwise_left_shift(at::ones_like(places), places);
 }
 
-/// One bit an element of a mask, in row-major order, the last byte filled up with zeros.
+/// One bit per element of a mask, in row-major order. The last byte is padded with zeros.
 at::Tensor pack_bits(const at::Tensor& mask) {
   at::Tensor flat = mask.reshape({-1}).to(at::kByte);
   const int64_t missing = (kBits - flat.numel() % kBits) % kBits;

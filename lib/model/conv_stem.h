@@ -10,7 +10,7 @@ class ConvStem {
  public:
   explicit ConvStem(Stem stem) : stem_(stem) {}
   void bind(const TensorSource& source);
-  /// images [B, 3, S, S] -> [B, W, S', S']. `is_kept`: whether somebody keeps the result anyway.
+  /// images [B, 3, S, S] -> [B, W, S', S']. `is_kept`: whether a later operation saves the result.
   at::Tensor forward(const at::Tensor& images, const ForwardMode& mode, bool is_kept) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// Adds layers to a ModelLayout with the parameters, buffers, initialization and FLOPs that PyTorch's layers
-// of the same name have.
+// Adds layers to a ModelLayout, with the parameters, buffers, initialisation and FLOPs of PyTorch's layers of
+// the same name.
 
 #include <cmath>
 #include <optional>
@@ -17,18 +17,20 @@ inline constexpr int64_t kImageChannels = 3;
 inline constexpr SliceRule kRows{.dim = 0};
 inline constexpr SliceRule kColumns{.dim = 1};
 
-/// Where a layer belongs and how its output and input width follow from the branch's hidden width.
+/// The branch that a layer belongs to, and how its output and input width follow from the branch's hidden
+/// width.
 struct LayerPlace {
   std::optional<int> branch = {};        ///< none: shared
   std::optional<SliceRule> output = {};  ///< rule of the output dimension (weight dim 0, bias, norm entries)
   std::optional<SliceRule> input = {};   ///< rule of the input dimension (weight dim 1)
   bool scales_branch_output = false;
-  bool recomputed_if_frozen = false;  ///< instead of what the layer would keep
+  bool recomputed_if_frozen = false;  ///< a frozen layer is recomputed instead of saved
 };
 
 struct LinearOptions {
   bool bias = true;
-  /// None: uniform(+-1/sqrt(in)) as torch.nn.Linear; otherwise of the weight, with a bias of zeros.
+  /// Initialiser of the weight; the bias is then zeros. None: uniform(+-1/sqrt(in)) for both, as in
+  /// torch.nn.Linear.
   std::optional<Initializer> init = {};
   bool input_needs_gradient = true;
 };
@@ -51,8 +53,8 @@ class LayoutBuilder {
         {name, std::move(shape), role, init, place.branch, slice, place.scales_branch_output});
   }
 
-  /// Convolution without bias; weight [out, in, k, k], Kaiming normal over fan-out as torchvision's ResNet.
-  /// `positions`: output pixels. `first`: its input needs no gradient.
+  /// Convolution without bias; weight [out, in, k, k], Kaiming normal over fan-out as in torchvision's
+  /// ResNet. `positions`: output pixels per sample. `first`: the input does not need a gradient.
   void convolution(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t stride,
                    int64_t positions, const LayerPlace& place, bool first = false) {
     const double deviation = std::sqrt(2.0 / static_cast<double>(kernel * kernel * out));
@@ -88,7 +90,7 @@ class LayoutBuilder {
               place);
   }
 
-  /// weight (ones). `positions`: vectors per sample, here as below.
+  /// weight (ones). `positions`: vectors per sample, here and below.
   void rms_norm(const std::string& name, int64_t width, int64_t positions, const LayerPlace& place) {
     norm_weight(name, width, place);
     operation({.kind = OperationKind::kRmsNorm, .rows = positions, .in = width}, place);
@@ -108,7 +110,7 @@ class LayoutBuilder {
     layout_.buffers.push_back({name + ".running_var", {width}, 1, place.branch, place.output});
   }
 
-  /// FLOPs of a product of activations with a weight.
+  /// Adds the FLOPs of a product of activations with a weight.
   void product(double forward, const LayerPlace& place, bool input_needs_gradient = true) {
     const Flops flops{
         .forward = forward, .weight_gradient = forward, .input_gradient = input_needs_gradient ? forward : 0};
@@ -116,15 +118,15 @@ class LayoutBuilder {
     const bool is_sliced = place.output || place.input;
     if (place.branch && !is_sliced) layout_.branches[*place.branch].unsliced_flops += flops;
   }
-  /// FLOPs of a product of activations with each other (attention): both need a gradient.
+  /// Adds the FLOPs of a product of activations with activations (attention): both factors need a gradient.
   void activation_product(int branch, double forward) {
     flops_of(branch) += {.forward = forward, .weight_gradient = 0, .input_gradient = 2 * forward};
   }
-  /// FLOPs that a frozen branch spends on computing again what it did not keep.
+  /// Adds the FLOPs that a frozen branch spends on recomputing activations that it did not save.
   void recomputed_if_frozen(int branch, double forward) { flops_of(branch).frozen_recompute += forward; }
 
-  /// What a layer computes, after all that was listed before. The place says which of its sizes
-  /// is sliced, and whether a frozen part computes it again.
+  /// Appends an operation of a layer. The place says which of its sizes is sliced, and whether a frozen part
+  /// recomputes it.
   void operation(Operation operation, const LayerPlace& place) {
     operation.recomputed_if_frozen = place.recomputed_if_frozen;
     operation.sliced = place.input ? SlicedSize::kIn : SlicedSize::kNone;
@@ -134,7 +136,8 @@ class LayoutBuilder {
     operations_of(place.branch).push_back(operation);
   }
 
-  /// What stays until the backward pass, a sample; to be added to. Of shared layers after the latest branch.
+  /// Activations per sample that are saved for the backward pass, for the caller to add to. Without an
+  /// argument: those of shared layers after the latest branch, or of the stem before the first one.
   ActivationSize& saved() {
     return layout_.branches.empty() ? layout_.stem_saved : layout_.branches.back().shared_saved;
   }

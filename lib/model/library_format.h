@@ -1,7 +1,7 @@
 #pragma once
 
-// How a model's library describes it in config.json, and names its tensors: for models whose library reads
-// such a file (Hugging Face transformers).
+// How a model's library describes the model in config.json and names its tensors. For models whose library
+// reads a config.json (Hugging Face transformers).
 
 #include <cstdint>
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace sdp {
 
-/// A key of the library's configuration and the one of our section `model`; nullptr where only one value is
-/// supported.
+/// A key of the library's configuration and the corresponding key of our section `model`; nullptr if only one
+/// value is supported.
 struct ConfigKey {
   const char* library;
   const char* model;
@@ -23,17 +23,18 @@ struct ConfigKey {
 /// The blocks of a model, or of a subnetwork whose blocks are all alike.
 struct BlockShape {
   int64_t blocks = 0;
-  std::vector<int64_t> hidden_widths = {};  ///< of the branches of a block, in the layout's order
+  std::vector<int64_t> hidden_widths = {};  ///< of each branch of a block, in the layout's order
 };
 
-/// What a configuration says besides the model's sizes.
+/// Values of a configuration other than the model's sizes.
 struct ConfigContext {
   int64_t sequence_length = 0;
-  std::optional<int64_t> end_of_text = {};  ///< token that begins and ends the documents, where it is known
+  std::optional<int64_t> end_of_text = {};  ///< token at the beginning and end of documents, if known
   bool is_fp64 = false;
 };
 
-/// What a found configuration has that this program's model cannot be: key, value, the supported one.
+/// Called for a value of a configuration that this program's model does not support, with the key, the value
+/// found and the supported value.
 using RefuseConfig = std::function<void(const std::string& key, const nlohmann::ordered_json& found,
                                         const std::string& supported)>;
 
@@ -41,30 +42,31 @@ class LibraryFormat {
  public:
   virtual ~LibraryFormat() = default;
 
-  /// What the library makes the model from. Empty where it cannot say the shape.
+  /// The configuration from which the library makes the model. Empty if the library cannot express the shape.
   virtual nlohmann::ordered_json config(const BlockShape& shape, const ConfigContext& context) const = 0;
 
-  /// The keys of `config` that an imported model is compared by.
+  /// The keys of `config` that are compared when a model is imported.
   virtual std::vector<ConfigKey> compared_keys() const = 0;
 
-  /// A configuration as the library saved it, with what it may say in several ways said as `config` does.
+  /// Brings a configuration that the library saved into the form of `config`, where the library accepts
+  /// several forms.
   virtual nlohmann::ordered_json normalized(nlohmann::ordered_json found, const RefuseConfig&) const {
     return found;
   }
 
-  /// Name of a block, with which those of its tensors begin: "model.layers.3".
+  /// Name of a block, which is the prefix of its tensors' names: "model.layers.3".
   virtual std::string block_name(int64_t block) const = 0;
 
-  /// What tensors' names begin with in files of the whole model, and not in those of the model without its
-  /// head: "transformer." of GPT-2. Empty: nothing.
+  /// Prefix that tensor names have in files of the whole model but not in files of the model without its
+  /// head, for example "transformer." for GPT-2. Empty: no prefix.
   virtual std::string_view optional_prefix() const { return ""; }
 
-  /// Whether files may have a tensor of that name beside the parameters that holds nothing of the model, such
-  /// as a mask.
+  /// Whether files may contain, in addition to the parameters, a tensor of that name that the model does not
+  /// need, for example a mask.
   virtual bool is_redundant(std::string_view) const { return false; }
 
-  /// The parameter that a tensor of that name, which files may have beside the parameters, must repeat: the
-  /// embedding for a tied head. Empty: none.
+  /// The parameter that a tensor of that name must equal, if files may contain the tensor in addition to the
+  /// parameters: for a tied head, the embedding. Empty: files may not contain the tensor.
   virtual std::string_view repeated_by(std::string_view) const { return ""; }
 };
 

@@ -11,7 +11,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Sums over chunks of rows.
+/// Sums over the chunks of rows.
 struct Sums {
   at::Tensor loss;             ///< scalar
   at::Tensor x_gradient;       ///< [N, W]
@@ -24,8 +24,8 @@ struct Settings {
   bool with_gradients = true;
 };
 
-/// With z the logits, y the label and s the smoothing, a row's loss is log sum exp z - (1 - s) z_y - s mean
-/// z, and its gradient softmax z - (1 - s) onehot y - s / V.
+/// Adds a chunk to the sums. With z the logits, y the label and s the smoothing, the loss of a row is
+/// log sum exp z - (1 - s) z_y - s mean z, and its gradient is softmax z - (1 - s) onehot y - s / V.
 void add_chunk(Sums& sums, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
                int64_t row, const Settings& settings) {
   const int64_t rows = std::min(settings.rows_at_a_time, x.size(0) - row);
@@ -39,7 +39,7 @@ void add_chunk(Sums& sums, const at::Tensor& x, const at::Tensor& weight, const 
   sums.loss.add_(losses.sum());
   if (!settings.with_gradients) return;
 
-  at::Tensor gradient = logits.sub_(log_sum).exp_();  // in the logits' place
+  at::Tensor gradient = logits.sub_(log_sum).exp_();  // overwrites the logits
   gradient.scatter_add_(1, label, at::full_like(log_sum, s - 1));
   if (s > 0) gradient.sub_(s / static_cast<double>(weight.size(0)));
   gradient = gradient.div_(static_cast<double>(x.size(0))).to(x.scalar_type());
@@ -71,7 +71,7 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
     return sums.loss.div_(static_cast<double>(x.size(0)));
   }
 
-  /// Called once: what was kept is given away.
+  /// Called once: the saved gradients are handed over, not copied.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     auto& saved = context->saved_data;
     const auto take = [&](const char* name) {

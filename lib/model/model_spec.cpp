@@ -56,7 +56,7 @@ int64_t ModelSpec::vocab_size() const {
     if constexpr (Kind::reads_tokens) {
       return model.vocab_size.value();
     } else {
-      throw std::logic_error("a model of images has no vocab_size");
+      throw std::logic_error("an image model has no vocab_size");
     }
   });
 }
@@ -66,7 +66,7 @@ std::optional<int64_t> ModelSpec::most_tokens() const {
     if constexpr (Kind::reads_tokens) {
       return model.most_tokens();
     } else {
-      throw std::logic_error("a model of images reads no tokens");
+      throw std::logic_error("an image model reads no tokens");
     }
   });
 }

@@ -21,14 +21,15 @@ struct ModelSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("name", &ModelSpec::kind, "architecture, or a size of one");
-    field("dropout", &ModelSpec::dropout, "share of a branch's output elements dropped in training",
-          at_least_and_below(0, 1));
+    field("name", &ModelSpec::kind, "model architecture and size");
+    field("dropout", &ModelSpec::dropout,
+          "probability of dropping an element of a branch's output in training", at_least_and_below(0, 1));
     field("stochastic_depth", &ModelSpec::stochastic_depth,
-          "probability of dropping a branch for a sample (Huang et al. 2016)", at_least_and_below(0, 1));
+          "probability of dropping a branch for a sample in training (Huang et al. 2016)",
+          at_least_and_below(0, 1));
     field("stochastic_depth_rule", &ModelSpec::stochastic_depth_rule,
-          "linear: rises from 0 at the first branch to model.stochastic_depth at the last; uniform: the same "
-          "for every branch",
+          "how the probability depends on the branch: linear: it rises from 0 at the first branch to "
+          "model.stochastic_depth at the last; uniform: it is the same for every branch",
           advise_when<ModelSpec>([](const ModelSpec& s) { return s.stochastic_depth == 0; },
                                  "has no effect: stochastic_depth is 0"));
   }
@@ -39,23 +40,23 @@ struct ModelSpec {
   bool normalizes_branch_output() const;
   int branches_per_block() const;
 
-  // Of a resolved spec. std::logic_error where the model reads the other kind of data.
+  // For a resolved spec. Throw std::logic_error if the model reads the other kind of data.
   int64_t image_size() const;  ///< height and width
   int64_t num_classes() const;
   int64_t vocab_size() const;
-  std::optional<int64_t> most_tokens() const;  ///< of a sequence; none: any number
+  std::optional<int64_t> most_tokens() const;  ///< in a sequence; none: any number
 };
 
-/// Fills what is unset with the model's own values.
+/// Sets the keys that are unset to the model's own values.
 void resolve_model(ModelSpec& spec);
 
-/// Throws UsageError for a resolved spec whose sizes do not go together.
+/// Throws UsageError for a resolved spec whose sizes contradict each other.
 void check_model(const ModelSpec& spec, const Positions& positions);
 
-/// The model of that name with its own sizes, resolved. std::logic_error where there is none.
+/// The resolved spec of the model of that name with its own sizes. Throws std::logic_error if there is none.
 ModelSpec model_named(std::string_view name);
 
-/// The same of a few thousand parameters, of 10 classes and images of 8 pixels, or a vocabulary of 32 tokens.
+/// Likewise with a few thousand parameters: 10 classes and images of 8 pixels, or a vocabulary of 32 tokens.
 ModelSpec tiny_model(std::string_view name);
 
 /// The first name of every model.

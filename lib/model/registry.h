@@ -1,6 +1,6 @@
 #pragma once
 
-// The models: a line each. What a model is, its folder says (model/model_row.h).
+// The models, one per line. model/model_row.h describes what a model consists of.
 
 #include "model/gpt2/gpt2_spec.h"
 #include "model/llama/llama_spec.h"

@@ -45,7 +45,7 @@ at::Tensor ResidualNet::block_forward(size_t index, const at::Tensor& x, const F
   at::Tensor out = x;  // P(x)
   if (block.has_projection)
     out = block.projection_bn.forward(conv2d(x, block.projection, block.stride, 0), mode);
-  // x comes out of a relu: without a branch and a projection, relu(P(x)) is x.
+  // x is the output of a ReLU: without a branch and a projection, relu(P(x)) is x.
   const bool is_identity = !block.branch && !block.has_projection;
   if (block.branch) {
     const auto run = [&block, mode](const at::Tensor& input, bool again) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The forward pass that the ResNets share: stem, blocks relu(P(x) + branch(x)), average pooling and head.
-// What a branch computes is in the folder of each model.
+// The forward pass that all ResNets share: stem, blocks relu(P(x) + branch(x)), average pooling and head. The
+// folder of each model defines what its branches compute.
 
 #include <functional>
 #include <memory>
@@ -14,29 +14,30 @@
 
 namespace sdp {
 
-// Letters in the comments: B batch, S height and width, C channels of a block's result, C_in of its input.
+// Letters in the comments: B batch, S height and width, C channels of a block's output, C_in channels of its
+// input.
 
-/// A block's branch with the tensors that are bound to it.
+/// A block's branch with its bound tensors.
 class ResidualBranch {
  public:
   virtual ~ResidualBranch() = default;
-  /// Whether a gradient of a weight needs the branch's input.
+  /// Whether the gradient of a weight needs the branch's input.
   virtual bool trains_on_input() const = 0;
-  /// x [B, C_in, S, S] -> [B, C, S / stride, S / stride]. A branch without parts returns what follows from
-  /// their sum, 0.
+  /// x [B, C_in, S, S] -> [B, C, S / stride, S / stride]. In a branch without parts the sum over the parts is
+  /// 0, and only the layers that follow the sum are computed.
   virtual at::Tensor forward(const at::Tensor& x, const ForwardMode& mode,
                              BatchNorm::Statistics statistics) const = 0;
 };
 
 struct ResidualBlock {
-  std::string name;  ///< torchvision's: "layer1.0"
+  std::string name;  ///< as in torchvision: "layer1.0"
   int64_t stride = 1;
   bool has_projection = false;  ///< P is a 1x1 convolution with BatchNorm; otherwise P(x) is x
 };
 
 class ResidualNet : public Model {
  public:
-  /// Takes the tensors of branch `branch`, which is that of `block`, out of `source`.
+  /// Binds branch `branch`, the branch of `block`, to its tensors in `source`.
   using BindBranch = std::function<std::unique_ptr<ResidualBranch>(const ResidualBlock& block, int branch,
                                                                    const TensorSource& source)>;
 
@@ -51,13 +52,13 @@ class ResidualNet : public Model {
   struct Block : ResidualBlock {
     at::Tensor projection;  // [C, C_in, 1, 1]
     BatchNorm projection_bn;
-    std::unique_ptr<ResidualBranch> branch;  ///< none: not bound
+    std::unique_ptr<ResidualBranch> branch;  ///< null: not bound
 
-    /// Whether a gradient of a weight needs the block's input.
+    /// Whether the gradient of a weight needs the block's input.
     bool trains_on_input() const { return has_projection || (branch && branch->trains_on_input()); }
   };
   at::Tensor block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode) const;
-  /// Whether somebody keeps the output of the blocks before `next` anyway.
+  /// Whether block `next` or a later one saves the output of the blocks before it.
   bool is_kept(size_t next, const ForwardMode& mode) const;
 
   const DropRates drop_;

@@ -19,8 +19,9 @@ bool is_sliced(const std::optional<SliceRule>& rule, const SubnetPlan& plan, con
   return rule && units.front() != kSharedUnit && plan.construction == Construction::kNeuron;
 }
 
-/// View of hidden range [begin, end) of a tensor that holds `hidden` hidden units, with its sliced dimension
-/// divided in two, [.., blocks, (end - begin) * elements_per_hidden, ..]: the order of a piece's elements.
+/// View of the hidden range [begin, end) of a tensor that holds `hidden` hidden units. Its sliced dimension
+/// is split in two, [.., blocks, (end - begin) * elements_per_hidden, ..], which is the order of a piece's
+/// elements.
 at::Tensor slice_view(const at::Tensor& tensor, const SliceRule& rule, int64_t hidden, int64_t begin,
                       int64_t end) {
   const int64_t each = rule.elements_per_hidden;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Slice rules applied to tensors (subnet/layout.h).
+// Applies slice rules (subnet/layout.h) to tensors.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,13 +11,13 @@
 
 namespace sdp {
 
-/// Views of the units' pieces, one each, in a tensor that holds these units one after another: a parameter of
-/// the full model with all of its branch's units, or a part of a worker. For a parameter that is not sliced,
-/// or a whole branch, the tensor itself.
+/// Views of the units' pieces, one per unit, in a tensor that holds these units one after another. The tensor
+/// is a parameter of the full model, with all units of its branch, or a worker's part. For a parameter that
+/// is not sliced, or for a whole branch, the result is the tensor itself.
 std::vector<at::Tensor> piece_views(const at::Tensor& tensor, const std::optional<SliceRule>& rule,
                                     const SubnetPlan& plan, const std::vector<int>& units);
 
-/// The view of one of these units; std::logic_error where it is none of them.
+/// The view of one of these units. Throws std::logic_error if the tensor does not hold the unit.
 at::Tensor piece_view(const at::Tensor& tensor, const std::optional<SliceRule>& rule, const SubnetPlan& plan,
                       const std::vector<int>& units, int unit);
 

@@ -11,11 +11,11 @@ int64_t add_stem(LayoutBuilder& builder, Stem stem, int64_t width, int64_t image
                       /*first=*/true);
   builder.batch_norm("bn1", width, size * size, {});
   builder.operation({.kind = OperationKind::kRelu, .rows = size * size, .in = width}, {});
-  // The images, bn1's input.
+  // The images and bn1's input.
   builder.saved().elements +=
       static_cast<double>(kImageChannels * image_size * image_size + width * size * size);
   if (!imagenet) return size;
-  builder.saved().elements += static_cast<double>(width * size * size);  // max-pool's input
+  builder.saved().elements += static_cast<double>(width * size * size);  // the input of max-pooling
   builder.operation({.kind = OperationKind::kMaxPool, .rows = size * size, .in = width}, {});
   size = (size + 1) / 2;
   builder.saved().bytes += 8.0 * static_cast<double>(width * size * size);  // and its indices, int64

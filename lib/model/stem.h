@@ -1,7 +1,7 @@
 #pragma once
 
-// Where the models of torchvision's ResNet begin: conv1, bn1, ReLU and, on ImageNet, max-pooling. This header
-// needs no LibTorch; the forward pass is in model/conv_stem.h.
+// The first layers of torchvision's ResNets: conv1, bn1, ReLU and, for ImageNet, max-pooling. This header
+// does not need LibTorch; the forward pass is in model/conv_stem.h.
 
 #include <cstdint>
 
@@ -11,11 +11,12 @@ namespace sdp {
 
 class LayoutBuilder;
 
-/// 3x3 convolution, or 7x7 of stride 2 and max-pooling.
+/// kCifar: 3x3 convolution. kImageNet: 7x7 convolution with stride 2, then max-pooling.
 enum class Stem { kCifar, kImageNet };
 SDP_ENUM_NAMES(Stem, {Stem::kCifar, "cifar"}, {Stem::kImageNet, "imagenet"})
 
-/// Adds the stem's layers and what they save. Returns height and width of the map [width, S, S] behind them.
+/// Adds the stem's layers and the activations that they save. Returns the height and width S of their output
+/// [width, S, S].
 int64_t add_stem(LayoutBuilder& builder, Stem stem, int64_t width, int64_t image_size);
 
 }  // namespace sdp

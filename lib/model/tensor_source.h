@@ -1,6 +1,6 @@
 #pragma once
 
-// The tensors of a layout: where a model finds them, their types, how they begin.
+// The tensors of a layout: where a model finds them, their types and their initial values.
 
 #include <ATen/core/Tensor.h>
 
@@ -10,11 +10,11 @@
 
 namespace sdp {
 
-/// Where a model finds its tensors, by the names of the layout. What a holder has of a branch's hidden width
-/// comes in *parts*, each a smaller branch of its own whose sum is the branch: one part for a whole branch or
-/// the slices a worker owns, two where it also has frozen slices beside them (first owned, then frozen), none
-/// where it has no slice. A frozen tensor does not require a gradient. A parameter that is not sliced is in
-/// part 0.
+/// Where a model finds its tensors, by their names in the layout. The slices of a branch's hidden width that
+/// a holder has are grouped into *parts*. Each part is a smaller branch, and the sum of the parts is the
+/// branch. A whole branch, or the slices that a worker owns, are one part. If the worker also has frozen
+/// slices, there are two parts, first owned, then frozen. If it has no slice, there is none. A frozen tensor
+/// does not require a gradient. A parameter that is not sliced is in part 0.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
@@ -29,8 +29,9 @@ class TensorSource {
 
 at::ScalarType scalar_type(ElementType type);
 
-/// Initial values of a parameter, fp32 on the CPU in the full model's shape, drawn from a seed of its own
-/// that follows from `seed` and the parameter's name: the same whoever draws it and in whatever order.
+/// Draws the initial values of a parameter, in fp32, on the CPU and in the full model's shape. They depend
+/// only on `seed` and the parameter's name, and not on the process or the order in which parameters are
+/// drawn.
 at::Tensor draw_parameter(const ParameterLayout& parameter, uint64_t seed);
 
 }  // namespace sdp

@@ -15,8 +15,8 @@ at::ScalarType wide_type(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// LayerNorm computed in the parameters' type, wider than x's, of which x stays in its own type. ATen's own,
-/// on a widened x, would keep that.
+/// LayerNorm computed in the parameters' type, which is wider than x's. It saves x in x's own type, whereas
+/// ATen's LayerNorm of a widened x would save the widened copy.
 class WideLayerNorm : public torch::autograd::Function<WideLayerNorm> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -125,7 +125,7 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTable& table) {
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const int64_t times = q.size(2) / k.size(2);
-  // Of the fused kernels only flash attention shares heads, on CUDA and in half-width types.
+  // Of the fused kernels, only flash attention supports grouped queries: on CUDA, in 16-bit types.
   const bool shares_heads = q.is_cuda() && q.scalar_type() == at::kBFloat16;
   const auto of_all_heads = [&](const at::Tensor& x) {
     return (times == 1 || shares_heads ? x : x.repeat_interleave(times, /*dim=*/2)).transpose(1, 2);

@@ -32,8 +32,8 @@ at::Tensor WindowAttention::operator()(const at::Tensor& qkv) const {
       qkv.view({qkv.size(0), qkv.size(1), 3, heads, -1}).permute({2, 0, 3, 1, 4});  // [3, B W, A, N, D]
   const at::Tensor &q = split[0], &k = split[1], &v = split[2];
   const at::Tensor bias = score_bias(qkv.size(0), qkv.size(1));
-  // On a CPU ATen has no fused kernel for a bias that needs a gradient. What it does instead keeps q, k, v
-  // and the probabilities, as this does, but in a bf16 run in fp32.
+  // On a CPU, ATen has no fused kernel for a bias that requires a gradient. Its fallback saves q, k, v and
+  // the probabilities, like attend_unfused, but in fp32 even in a bf16 run.
   const at::Tensor result = qkv.is_cpu() && bias.requires_grad()
                                 ? attend_unfused(q, k, v, bias)
                                 : at::scaled_dot_product_attention(q, k, v, bias);

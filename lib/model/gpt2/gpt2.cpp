@@ -8,7 +8,7 @@
 namespace sdp {
 namespace {
 
-/// x [B, T, in] times weight [in, out], and bias [out] where there is one: transformers' Conv1D.
+/// transformers' Conv1D: x [B, T, in] times weight [in, out], plus bias [out] if there is one.
 at::Tensor conv1d_layer(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {}) {
   const at::Tensor rows = x.flatten(0, 1);
   const at::Tensor out = bias.defined() ? at::addmm(bias, rows, weight) : rows.mm(weight);
@@ -50,8 +50,8 @@ at::Tensor Gpt2::attention_forward(const Branch& branch, const at::Tensor& x) co
   const at::Tensor normed = layer_norm(x, branch.norm.weight, branch.norm.bias, kGpt2NormEps);
   at::Tensor sum;  // [B, T, W]
   for (const Part& part : branch.parts) {
-    // With frozen weights the products before and after keep nothing, and the attention what its own gradient
-    // needs.
+    // With frozen weights, the products before and after the attention save nothing, and the attention saves
+    // only what its own gradient needs.
     const std::vector<at::Tensor> qkv = conv1d_layer(normed, part.in_weight, part.in_bias)
                                             .unflatten(-1, {3, -1, head_size_})
                                             .unbind(2);  // [B, T, N, D] each

@@ -7,11 +7,11 @@
 
 namespace sdp {
 
-// Letters in the comments: B batch, T tokens, P positions, W width of the residual stream, D elements of a
+// Letters in the comments: B batch, T tokens, P positions, W width of the residual stream, D elements per
 // head, V vocabulary; of a part: H hidden neurons, N heads.
 
-/// transformers.GPT2LMHeadModel: pre-norm blocks of causal attention and an MLP with GELU in its tanh form,
-/// each of them a branch: 2 i is block i's attention, 2 i + 1 its MLP.
+/// transformers.GPT2LMHeadModel: pre-norm blocks of causal attention and an MLP with the tanh approximation
+/// of GELU. Each of them is a branch: 2 i is block i's attention, 2 i + 1 its MLP.
 class Gpt2 : public Model {
  public:
   Gpt2(const Gpt2Spec& spec, const DropRates& drop);
@@ -25,7 +25,8 @@ class Gpt2 : public Model {
   struct Norm {
     at::Tensor weight, bias;  // [W], possibly of a wider type than the activations
   };
-  /// Of the attention: q, k and v of its heads, and the product with their results. Of the MLP: its layers.
+  /// In an attention: the layer for q, k and v of its heads, and the output projection. In an MLP: its two
+  /// layers.
   struct Part {
     at::Tensor in_weight, in_bias;  // [W, 3 N D], [3 N D]; or [W, H], [H]
     at::Tensor out_weight;          // [N D, W] or [H, W]
@@ -37,7 +38,7 @@ class Gpt2 : public Model {
   };
 
   static Norm bind_norm(const TensorSource& source, const std::string& name);
-  /// x [B, T, W] -> the branch's output, of x's shape, or [W] where no part is here.
+  /// x [B, T, W] -> the branch's output, of x's shape, or [W] if there are no parts.
   at::Tensor attention_forward(const Branch& branch, const at::Tensor& x) const;
   at::Tensor mlp_forward(const Branch& branch, const at::Tensor& x) const;
   at::Tensor add_branch(int index, const at::Tensor& x, const ForwardMode& mode) const;

@@ -14,7 +14,7 @@ constexpr double kBytesOfSum = 4;         // logarithm of a softmax's denominato
 
 struct Sizes {
   int64_t tokens, width, hidden_width, heads, head_size;
-  double out_deviation;  ///< of the layers that write to the residual stream
+  double out_deviation;  ///< initial deviation of the layers that write to the residual stream
 
   double stream() const { return static_cast<double>(tokens * width); }
   double hidden() const { return static_cast<double>(tokens * hidden_width); }
@@ -23,7 +23,7 @@ struct Sizes {
   }
 };
 
-/// transformers' Conv1D: weight [in, out], so that what a LayerPlace calls output is dimension 1.
+/// transformers' Conv1D. Its weight is [in, out], so the output dimension of a LayerPlace is dimension 1.
 void conv1d(LayoutBuilder& builder, const std::string& name, int64_t in, int64_t out, int64_t tokens,
             const LayerPlace& place, double deviation) {
   builder.parameter(name + ".weight", {in, out}, ParameterRole::kWeight,
@@ -64,12 +64,12 @@ void add_attention(LayoutBuilder& builder, const std::string& block_name, int bl
   saved.with_owned = saved.block_frozen = saved.neuron_frozen = s.norm_input();
   saved.with_owned.elements += s.stream();  // c_attn's input
   saved.checkpointed.elements = s.stream();
-  // Gradients of the branch's result and its input; of q, k, v and c_proj's input.
+  // Gradients of the branch's output and its input; gradients of q, k, v and c_proj's input.
   saved.workspace.elements = 2 * s.stream();
   saved.workspace_of_slices.elements = 4 * s.stream();
 }
 
-/// Products inside the fused attention, all T x T of them. Its backward pass computes the scores once more.
+/// FLOPs inside the fused attention, with all T x T scores. Its backward pass recomputes the scores.
 Flops attention_flops(const Sizes& s) {
   const double product = 2.0 * static_cast<double>(s.tokens * s.tokens * s.width);
   return {.forward = 2 * product, .input_gradient = 5 * product};
@@ -90,14 +90,14 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
   builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(s.tokens * s.width * s.hidden_width));
 
   BranchActivations& saved = builder.saved(branch);
-  saved.owned.elements = 2 * s.hidden();  // GELU's input and its result
+  saved.owned.elements = 2 * s.hidden();  // GELU's input and output
   saved.with_owned = saved.neuron_frozen = s.norm_input();
-  saved.with_owned.elements += s.stream();  // the norm's result
+  saved.with_owned.elements += s.stream();  // the norm's output
   saved.neuron_frozen.elements += s.stream();
-  saved.block_frozen.elements = s.stream();  // the norm's input, from which all is computed again
+  saved.block_frozen.elements = s.stream();  // the norm's input, from which all else is recomputed
   saved.checkpointed.elements = s.stream();
-  // In GELU's backward pass, when its result is gone: gradients of the branch's result; of GELU's result and
-  // its input, less what was gone.
+  // In GELU's backward pass, after its output was freed: gradients of the branch's output, of GELU's output
+  // and of its input, minus the freed tensor.
   saved.workspace.elements = s.stream();
   saved.workspace_of_slices.elements = s.hidden();
 }
@@ -123,7 +123,8 @@ ModelLayout layout_of(const Gpt2Spec& spec, int64_t sequence_length) {
                      .out = *spec.vocab_size,
                      .input_needs_gradient = false},
                     {});
-  builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width}, {});  // of the positions
+  builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width},
+                    {});  // addition of the position embeddings
   builder.saved().bytes +=
       static_cast<double>(sizeof(int64_t)) * static_cast<double>(s.tokens);  // the tokens
   for (int block = 0; block < static_cast<int>(*spec.depth); ++block) {
@@ -136,7 +137,7 @@ ModelLayout layout_of(const Gpt2Spec& spec, int64_t sequence_length) {
   builder.operation(
       {.kind = OperationKind::kLinearCrossEntropy, .rows = s.tokens, .in = s.width, .out = *spec.vocab_size},
       {});
-  // The loss keeps the gradient of its input instead of logits (model/linear_cross_entropy.h).
+  // The loss saves the gradient of its input instead of logits (model/linear_cross_entropy.h).
   builder.saved() += s.norm_input();
   builder.saved().elements += s.stream();
   ModelLayout layout = builder.take();

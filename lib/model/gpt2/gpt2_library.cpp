@@ -1,4 +1,4 @@
-// Hugging Face transformers' GPT2LMHeadModel: its config.json.
+// The config.json of Hugging Face transformers' GPT2LMHeadModel.
 
 #include <ATen/core/Tensor.h>
 
@@ -14,8 +14,8 @@ class Gpt2Format : public LibraryFormat {
  public:
   explicit Gpt2Format(const Gpt2Spec& spec) : spec_(spec) {}
 
-  /// transformers divides the width by the number of heads to get their size, so that it has no name for an
-  /// attention with some of the heads.
+  /// transformers computes the head size as the width divided by the number of heads, so it cannot express an
+  /// attention with only some of the heads.
   Json config(const BlockShape& shape, const ConfigContext& context) const override {
     if (shape.hidden_widths.at(0) != *spec_.heads) return Json::object();
     const Json end_of_text = context.end_of_text ? Json(*context.end_of_text) : Json();
@@ -28,8 +28,8 @@ class Gpt2Format : public LibraryFormat {
             {"n_head", *spec_.heads},
             {"n_positions", spec_.context_length},
             {"vocab_size", *spec_.vocab_size},
-            // Without these transformers assumes 50256, and generation stops there. Documents are divided by
-            // one token, which begins and ends them.
+            // Without these keys, transformers assumes 50256, and generation stops at that token. One token
+            // separates documents: it is both their beginning and their end.
             {"bos_token_id", end_of_text},
             {"eos_token_id", end_of_text},
             {"layer_norm_epsilon", kGpt2NormEps},
@@ -60,7 +60,7 @@ class Gpt2Format : public LibraryFormat {
     const bool is_usual_width = !found.contains("n_inner") || found["n_inner"].is_null();
     if (is_usual_width && found.contains("n_embd") && found["n_embd"].is_number_integer())
       found["n_inner"] = 4 * found["n_embd"].get<int64_t>();
-    // Two names of one function.
+    // Two names for the same function.
     if (found.value("activation_function", Json()) == "gelu_pytorch_tanh")
       found["activation_function"] = "gelu_new";
     return found;
@@ -68,10 +68,10 @@ class Gpt2Format : public LibraryFormat {
 
   std::string block_name(int64_t block) const override { return "transformer.h." + std::to_string(block); }
 
-  /// GPT2Model's files have names without it.
+  /// Files of GPT2Model, which has no head, have names without this prefix.
   std::string_view optional_prefix() const override { return "transformer."; }
 
-  /// The causal mask of every attention, which old versions saved.
+  /// The causal mask of every attention, which old versions of transformers saved.
   bool is_redundant(std::string_view name) const override {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
   }

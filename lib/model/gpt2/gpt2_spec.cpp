@@ -30,8 +30,7 @@ void Gpt2Spec::resolve(std::string_view name) {
 }
 
 void Gpt2Spec::check(const Positions& positions) const {
-  check_multiple(positions, "model.width", *width, "model.heads", *heads,
-                 "every head has the same share of the width");
+  check_multiple(positions, "model.width", *width, "model.heads", *heads, "all heads have the same size");
 }
 
 Gpt2Spec Gpt2Spec::tiny() {

@@ -6,8 +6,8 @@
 
 namespace sdp {
 
-/// GPT-2 (Radford et al. 2019) with the names of Hugging Face transformers' GPT2LMHeadModel, in whose Conv1D
-/// layers weights are [in, out]. The head is the token embedding.
+/// GPT-2 (Radford et al. 2019) with the names of Hugging Face transformers' GPT2LMHeadModel, whose Conv1D
+/// layers have weights [in, out]. The head is tied to the token embedding.
 struct Gpt2Spec {
   static constexpr auto names =
       std::to_array<std::string_view>({"gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl"});
@@ -29,15 +29,15 @@ struct Gpt2Spec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("width", &Gpt2Spec::width, "channels of the residual stream", in_range(1, kMostWidth));
-    field("depth", &Gpt2Spec::depth, "transformer blocks", in_range(1, 2048));
-    field("hidden_width", &Gpt2Spec::hidden_width, "hidden neurons of an MLP; unset: 4 times `width`",
+    field("depth", &Gpt2Spec::depth, "number of transformer blocks", in_range(1, 2048));
+    field("hidden_width", &Gpt2Spec::hidden_width, "hidden neurons of each MLP; unset: 4 times `width`",
           in_range(1, 1 << 20));
-    field("heads", &Gpt2Spec::heads, "attention heads", in_range(1, kMostWidth));
-    field("vocab_size", &Gpt2Spec::vocab_size, "tokens of the vocabulary; unset: 50257",
+    field("heads", &Gpt2Spec::heads, "number of attention heads", in_range(1, kMostWidth));
+    field("vocab_size", &Gpt2Spec::vocab_size, "number of tokens in the vocabulary; unset: 50257",
           in_range(2, 1 << 24));
     field("context_length", &Gpt2Spec::context_length,
-          "positions that have an embedding; longest sequence that the model reads", in_range(1, 1 << 20),
-          "tokens");
+          "number of position embeddings, and length of the longest sequence that the model reads",
+          in_range(1, 1 << 20), "tokens");
   }
 
   void resolve(std::string_view name);
@@ -46,7 +46,7 @@ struct Gpt2Spec {
   std::optional<int64_t> most_tokens() const { return context_length; }
 };
 
-/// transformers' layer_norm_epsilon of all sizes.
+/// transformers' layer_norm_epsilon for all sizes.
 inline constexpr double kGpt2NormEps = 1e-5;
 
 ModelLayout layout_of(const Gpt2Spec& spec, int64_t sequence_length);

@@ -45,8 +45,8 @@ at::Tensor Llama::attention_forward(const Branch& branch, const at::Tensor& x) c
     const auto heads = [&](const at::Tensor& weight) {
       return at::linear(normed, weight).unflatten(-1, {-1, head_size_});  // [B, T, N, D]
     };
-    // With frozen weights the products before and after keep nothing, and the attention what its own gradient
-    // needs.
+    // With frozen weights, the products before and after the attention save nothing, and the attention saves
+    // only what its own gradient needs.
     const at::Tensor mixed = causal_attention(rotate(heads(part.q), rotary_), rotate(heads(part.k), rotary_),
                                               heads(part.v));  // [B, T, N D]
     const at::Tensor out = at::linear(mixed, part.o);

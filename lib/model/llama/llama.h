@@ -8,11 +8,11 @@
 
 namespace sdp {
 
-// Letters in the comments: B batch, T tokens, W width of the residual stream, D elements of a head, V
+// Letters in the comments: B batch, T tokens, W width of the residual stream, D elements per head, V
 // vocabulary; of a part: H hidden neurons, N heads, N_kv key and value heads.
 
-/// transformers.LlamaForCausalLM (model/layouts.h): pre-norm blocks of causal attention with rotary positions
-/// and a SwiGLU MLP, each of them a branch: 2 i is block i's attention, 2 i + 1 its MLP.
+/// transformers.LlamaForCausalLM (model/layouts.h): pre-norm blocks of causal attention with rotary position
+/// embeddings and a SwiGLU MLP. Each of them is a branch: 2 i is block i's attention, 2 i + 1 its MLP.
 class Llama : public Model {
  public:
   Llama(const LlamaSpec& spec, const DropRates& drop);
@@ -36,11 +36,11 @@ class Llama : public Model {
     std::vector<AttentionPart> attention;
     std::vector<MlpPart> mlp;
   };
-  /// [B, T, W] of a branch that has parts.
+  /// Output [B, T, W] of a branch that has parts.
   at::Tensor branch_forward(const Branch& branch, const at::Tensor& x) const;
   at::Tensor attention_forward(const Branch& branch, const at::Tensor& x) const;
   at::Tensor mlp_forward(const Branch& branch, const at::Tensor& x) const;
-  /// Makes the rotary table where there is none for so many tokens of this type and on this device.
+  /// Makes the rotary table if there is none yet for this number of tokens, type and device.
   void prepare_rotary(const at::Tensor& x);
 
   const LlamaSpec spec_;

@@ -4,20 +4,20 @@
 #include "model/llama/llama_spec.h"
 #include "model/logit_rows.h"
 
-// What is kept is stated as the CPU keeps it. On a GPU in bf16 grouped-query attention keeps k and v with
-// their own heads, where here they are repeated to as many as q has; rotary tables are one a model, not one a
-// sample.
+// Saved activations are those of a CPU run. On a GPU in bf16, grouped-query attention saves k and v with
+// their own number of heads; here they are repeated to the number of heads of q. The rotary tables exist once
+// per model, not once per sample.
 
 namespace sdp {
 namespace {
 
 constexpr int64_t kNeuronGranularity = 8;
 constexpr double kInitDeviation = 0.02;  // transformers' initializer_range
-constexpr double kStatisticBytes = 4;    // fp32; in fp64 runs, which are for tests, 8
+constexpr double kStatisticBytes = 4;    // fp32; 8 in fp64 runs, which are only for tests
 
 struct Sizes {
   int64_t tokens, width, hidden_width, heads, kv_heads, head_size;
-  double out_deviation;  ///< of the layers that write to the residual stream
+  double out_deviation;  ///< initial deviation of the layers that write to the residual stream
 
   StreamElements stream() const { return {tokens * width, tokens * width}; }
 };
@@ -26,12 +26,12 @@ LinearOptions without_bias(double deviation) {
   return {.bias = false, .init = Initializer{Initializer::Kind::kNormal, deviation}};
 }
 
-/// What is around the parts of a branch: a norm that keeps its input and one statistic a token.
+/// Activations outside the parts of a branch: its norm saves its input and one statistic per token.
 void save_norm(BranchActivations& saved, const Sizes& s) {
   const ActivationSize norm{.elements = static_cast<double>(s.tokens * s.width),
                             .bytes = static_cast<double>(s.tokens) * kStatisticBytes};
   saved.with_owned = saved.block_frozen = saved.neuron_frozen = norm;
-  saved.with_owned.elements += norm.elements;  // its result, the input of the owned layers
+  saved.with_owned.elements += norm.elements;  // its output, the input of the owned layers
   saved.checkpointed.elements = norm.elements;
 }
 
@@ -73,12 +73,12 @@ void add_attention(LayoutBuilder& builder, const std::string& block_name, int bl
   saved.owned.elements = 4.0 * static_cast<double>(s.tokens * q_width);  // q, k, v, o_proj's input
   saved.owned.bytes = kStatisticBytes * static_cast<double>(s.tokens * s.heads);
   saved.frozen = saved.owned;
-  // Gradients of the branch's result and its input; of q, k, v and o_proj's input.
+  // Gradients of the branch's output and its input; gradients of q, k, v and o_proj's input.
   saved.workspace.elements = 2 * static_cast<double>(s.tokens * s.width);
   saved.workspace_of_slices.elements = 4.0 * static_cast<double>(s.tokens * q_width);
 }
 
-/// Products inside the fused attention, all T x T of them. Its backward pass computes the scores once more.
+/// FLOPs inside the fused attention, with all T x T scores. Its backward pass recomputes the scores.
 Flops attention_flops(const Sizes& s) {
   const double product = 2.0 * static_cast<double>(s.heads * s.tokens * s.tokens * s.head_size);
   return {.forward = 2 * product, .input_gradient = 5 * product};
@@ -101,14 +101,14 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
   BranchActivations& saved = builder.saved(branch);
   save_norm(saved, s);
   saved.owned.elements = 3.0 * static_cast<double>(s.tokens * s.hidden_width);  // gate, up, their product
-  saved.block_frozen.bytes = 0;  // the norm is computed again with the rest
-  saved.neuron_frozen.elements += static_cast<double>(s.tokens * s.width);  // the norm's result
-  // Gradients of the branch's result and its input; of gate, up and their product.
+  saved.block_frozen.bytes = 0;  // the norm is recomputed with the rest
+  saved.neuron_frozen.elements += static_cast<double>(s.tokens * s.width);  // the norm's output
+  // Gradients of the branch's output and its input; gradients of gate, up and their product.
   saved.workspace.elements = 2 * static_cast<double>(s.tokens * s.width);
   saved.workspace_of_slices.elements = saved.owned.elements;
 }
 
-/// The end: norm, and head with cross-entropy, which keep a gradient instead of logits
+/// Adds the final norm, and the head with the cross-entropy, which saves a gradient instead of logits
 /// (model/linear_cross_entropy.h).
 void add_head(LayoutBuilder& builder, const LlamaSpec& spec, const Sizes& s) {
   builder.rms_norm("model.norm", s.width, s.tokens, {});
@@ -120,21 +120,22 @@ void add_head(LayoutBuilder& builder, const LlamaSpec& spec, const Sizes& s) {
       {.kind = OperationKind::kLinearCrossEntropy, .rows = s.tokens, .in = s.width, .out = *spec.vocab_size},
       {});
   builder.saved() +=
-      {.elements = 2.0 * static_cast<double>(s.tokens * s.width),  // norm's input, that gradient
+      {.elements = 2.0 * static_cast<double>(s.tokens * s.width),  // the norm's input and that gradient
        .bytes = kStatisticBytes * static_cast<double>(s.tokens)};
 }
 
 }  // namespace
 
 ModelLayout layout_of(const LlamaSpec& spec, int64_t sequence_length) {
-  const Sizes s{.tokens = sequence_length,
-                .width = *spec.width,
-                .hidden_width = *spec.hidden_width,
-                .heads = *spec.heads,
-                .kv_heads = *spec.kv_heads,
-                .head_size = *spec.width / *spec.heads,
-                // GPT-2's (Radford et al. 2019): every one of 2 depth branches adds its share of variance.
-                .out_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth))};
+  const Sizes s{
+      .tokens = sequence_length,
+      .width = *spec.width,
+      .hidden_width = *spec.hidden_width,
+      .heads = *spec.heads,
+      .kv_heads = *spec.kv_heads,
+      .head_size = *spec.width / *spec.heads,
+      // As in GPT-2 (Radford et al. 2019): each of the 2 depth branches adds an equal share of variance.
+      .out_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth))};
   LayoutBuilder builder;
   builder.parameter("model.embed_tokens.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
                     {Initializer::Kind::kNormal, kInitDeviation}, {}, {});

@@ -1,4 +1,4 @@
-// Hugging Face transformers' LlamaForCausalLM: its config.json.
+// The config.json of Hugging Face transformers' LlamaForCausalLM.
 
 #include <ATen/core/Tensor.h>
 
@@ -28,8 +28,8 @@ class LlamaFormat : public LibraryFormat {
             {"num_key_value_heads", kv_heads},
             {"head_dim", *spec_.width / *spec_.heads},
             {"vocab_size", *spec_.vocab_size},
-            // Without these transformers assumes 1 and 2, and generation stops at the latter. Documents are
-            // divided by one token, which begins and ends them.
+            // Without these keys, transformers assumes 1 and 2, and generation stops at token 2. One token
+            // separates documents: it is both their beginning and their end.
             {"bos_token_id", end_of_text},
             {"eos_token_id", end_of_text},
             {"max_position_embeddings", context.sequence_length},
@@ -58,7 +58,7 @@ class LlamaFormat : public LibraryFormat {
   }
 
   Json normalized(Json found, const RefuseConfig& refuse) const override {
-    // Newer versions of transformers have both in one object.
+    // Newer versions of transformers have the base and the type in one object.
     const Json rope = found.value("rope_parameters", found.value("rope_scaling", Json()));
     if (rope.is_object()) {
       if (rope.contains("rope_theta")) found["rope_theta"] = rope["rope_theta"];

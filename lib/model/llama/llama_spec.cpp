@@ -10,7 +10,8 @@ struct LlamaSize {
   int64_t depth, width, hidden_width, heads, vocab_size;
 };
 
-// 134M, 500M and 1B: within 2 % of their names with both embeddings, a head of 64 or 128.
+// 134M, 500M and 1B: parameter counts, including embedding and head, are within 2 % of the names. Heads have
+// 64 or 128 elements.
 constexpr auto kSizes = std::to_array<LlamaSize>({
     {"llama_tiny", 4, 64, 176, 4, 50257},
     {"llama_134m", 12, 768, 2048, 12, 32000},
@@ -32,14 +33,13 @@ void LlamaSpec::resolve(std::string_view name) {
 }
 
 void LlamaSpec::check(const Positions& positions) const {
-  check_multiple(positions, "model.width", *width, "model.heads", *heads,
-                 "every head has the same share of the width");
+  check_multiple(positions, "model.width", *width, "model.heads", *heads, "all heads have the same size");
   check_multiple(positions, "model.heads", *heads, "model.kv_heads", *kv_heads,
                  "every key/value head serves the same number of heads");
   if (*width / *heads % 2 != 0)
     fail_at(positions.of("model.heads"), "model.heads",
             "found " + std::to_string(*heads) + " heads of size " + std::to_string(*width / *heads) +
-                ", expected heads of an even size: rotary embeddings turn pairs");
+                ", expected an even size: rotary embeddings rotate pairs of elements");
 }
 
 LlamaSpec LlamaSpec::tiny() {

@@ -31,19 +31,20 @@ struct LlamaSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("width", &LlamaSpec::width, "channels of the residual stream", in_range(1, kMostWidth));
-    field("depth", &LlamaSpec::depth, "transformer blocks", in_range(1, 2048));
-    field("hidden_width", &LlamaSpec::hidden_width, "hidden neurons of an MLP", in_range(1, 1 << 20));
-    field("heads", &LlamaSpec::heads, "attention heads", in_range(1, kMostWidth));
+    field("depth", &LlamaSpec::depth, "number of transformer blocks", in_range(1, 2048));
+    field("hidden_width", &LlamaSpec::hidden_width, "hidden neurons of each MLP", in_range(1, 1 << 20));
+    field("heads", &LlamaSpec::heads, "number of attention heads", in_range(1, kMostWidth));
     field("kv_heads", &LlamaSpec::kv_heads,
-          "key and value heads; below `heads`: grouped-query attention; unset: as many as `heads`",
+          "number of key/value heads; fewer than `heads` is grouped-query attention; unset: `heads`",
           in_range(1, kMostWidth));
-    field("vocab_size", &LlamaSpec::vocab_size, "tokens of the vocabulary", in_range(2, 1 << 24));
-    field("tied_embeddings", &LlamaSpec::tied_embeddings, "the head is the token embedding");
-    field("rope_theta", &LlamaSpec::rope_theta, "base of the rotary embedding's wavelengths", positive());
-    field("norm_eps", &LlamaSpec::norm_eps, "added to the mean square in RMSNorm", positive());
+    field("vocab_size", &LlamaSpec::vocab_size, "number of tokens in the vocabulary", in_range(2, 1 << 24));
+    field("tied_embeddings", &LlamaSpec::tied_embeddings, "use the token embedding as the head");
+    field("rope_theta", &LlamaSpec::rope_theta, "base of the rotary embedding's frequencies", positive());
+    field("norm_eps", &LlamaSpec::norm_eps, "added to the mean square in RMSNorm, for numerical stability",
+          positive());
   }
 
-  /// The shapes have the paper's sizes.
+  /// Sets the unset sizes to those of the name.
   void resolve(std::string_view name);
   void check(const Positions& positions) const;
   static LlamaSpec tiny();

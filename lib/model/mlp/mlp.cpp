@@ -28,7 +28,7 @@ void Mlp::bind_branch(int branch, const TensorSource& source) {
 
 at::Tensor Mlp::branch_forward(const Branch& branch, const at::Tensor& x) const {
   const auto norm = [&](const at::Tensor& input) {
-    // Normalized in the parameters' type, which may be wider than the weights'.
+    // The norm computes in the type of its parameters, which may be wider than that of the weights.
     return at::layer_norm(input.to(branch.norm_weight.scalar_type()), {*spec_.width}, branch.norm_weight,
                           branch.norm_bias)
         .to(input.scalar_type());

@@ -7,7 +7,7 @@
 
 namespace sdp {
 
-// Letters in the comments: B batch, I input elements, W width of the residual stream, H hidden width of a
+// Letters in the comments: B batch, I input elements, W width of the residual stream, H hidden neurons of a
 // part.
 
 /// Residual MLP (model/layouts.h): stem, pre-norm blocks, head.

@@ -19,12 +19,12 @@ void add_branch(LayoutBuilder& builder, const std::string& name, int block, int6
   builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(width * hidden_width));
   const double w = static_cast<double>(width);
   BranchActivations& saved = builder.saved(branch);
-  saved.owned.elements = static_cast<double>(hidden_width);  // relu's result, the second layer's input
-  saved.with_owned.elements = 2 * w;                         // the norm's input and result
+  saved.owned.elements = static_cast<double>(hidden_width);  // ReLU's output, the second layer's input
+  saved.with_owned.elements = 2 * w;                         // the norm's input and output
   saved.block_frozen.elements = w;                           // the norm's input
   saved.neuron_frozen.elements = 2 * w;
   saved.checkpointed.elements = w;
-  // Gradients of the branch's result and its input; of relu's result and its input.
+  // Gradients of the branch's output and its input; gradients of ReLU's output and its input.
   saved.workspace.elements = 2 * w;
   saved.workspace_of_slices.elements = 2.0 * static_cast<double>(hidden_width);
 }

@@ -6,8 +6,8 @@
 
 namespace sdp {
 
-/// Pre-norm residual MLP on the flattened image: x <- x + W2 relu(W1 norm(x)); names of a branch's layers as
-/// in torchvision.ops.MLP.
+/// Pre-norm residual MLP on the flattened image: x <- x + W2 relu(W1 norm(x)). The layers of a branch are
+/// named as in torchvision.ops.MLP.
 struct MlpSpec {
   static constexpr auto names = std::to_array<std::string_view>({"mlp"});
   static constexpr bool reads_tokens = false;
@@ -26,12 +26,12 @@ struct MlpSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("num_classes", &MlpSpec::num_classes, "classes of the head", in_range(2, 1 << 20));
+    field("num_classes", &MlpSpec::num_classes, "number of classes", in_range(2, 1 << 20));
     field("width", &MlpSpec::width, "channels of the residual stream; unset: 64", in_range(1, kMostWidth));
-    field("depth", &MlpSpec::depth, "residual branches; unset: 4", in_range(1, 2048));
-    field("hidden_width", &MlpSpec::hidden_width, "hidden neurons of a branch; unset: 256",
+    field("depth", &MlpSpec::depth, "number of residual branches; unset: 4", in_range(1, 2048));
+    field("hidden_width", &MlpSpec::hidden_width, "hidden neurons of each branch; unset: 256",
           in_range(1, 1 << 20));
-    field("image_size", &MlpSpec::image_size, "height and width of the input; unset: 32",
+    field("image_size", &MlpSpec::image_size, "height and width of the input images; unset: 32",
           in_range(1, kMostImageSize), "pixels");
   }
 

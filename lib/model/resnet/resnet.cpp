@@ -13,7 +13,7 @@ using Statistics = BatchNorm::Statistics;
 // Letters in the comments: B batch, S height and width, C channels of a stage, H channels of a part between
 // the convolutions of a branch.
 
-/// conv1-bn1-relu-conv2-bn2 of torchvision's BasicBlock.
+/// The branch conv1-bn1-relu-conv2-bn2 of torchvision's BasicBlock.
 class BasicBranch : public ResidualBranch {
  public:
   BasicBranch(const ResidualBlock& block, int branch, const TensorSource& source)
@@ -37,7 +37,7 @@ class BasicBranch : public ResidualBranch {
       const at::Tensor c2 = conv2d(hidden, part.conv2, 1, 1);
       sum = sum.defined() ? sum + c2 : c2;
     }
-    if (!sum.defined()) {  // none of the slices is here: what is not sliced sees their sum, 0
+    if (!sum.defined()) {  // the worker has no slice: the sum over the slices is 0
       const int64_t size = (x.size(2) + stride_ - 1) / stride_;
       sum = at::zeros({x.size(0), bn2_.weight.size(0), size, size}, x.options());
     }

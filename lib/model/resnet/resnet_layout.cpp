@@ -7,8 +7,8 @@ namespace {
 constexpr int64_t kChannelGranularity = 8;
 constexpr double kBytesPerMaskedElement = 1.0 / 8;
 
-/// One BasicBlock: branch conv1-bn1-relu-conv2-bn2 whose hidden width is the channels between the
-/// convolutions, and the projection shortcut where shapes change. Returns the output size.
+/// Adds one BasicBlock: the branch conv1-bn1-relu-conv2-bn2, whose hidden width is the number of channels
+/// between the convolutions, and a projection shortcut if the shape changes. Returns the output size.
 int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int block, int64_t in, int64_t out,
                         int64_t size, int64_t stride, bool follows_pooling) {
   const int64_t out_size = (size + stride - 1) / stride;
@@ -31,14 +31,14 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
   const double input = static_cast<double>(in * size * size);
   const double hidden = static_cast<double>(out * positions);
   BranchActivations& saved = builder.saved(branch);
-  saved.owned.elements = 2 * hidden;  // bn1's input, conv2's input (relu's output)
-  saved.frozen.elements = hidden;     // bn1's input, from which relu's sign follows
-  // bn2's input, the sum over the slices. The block's input is kept as the result of the relu before: whole
-  // where conv1 or the projection is trained with it, otherwise its sign.
+  saved.owned.elements = 2 * hidden;  // bn1's input, conv2's input (ReLU's output)
+  saved.frozen.elements = hidden;     // bn1's input, from which the sign of ReLU's input follows
+  // bn2's input, the sum over the slices. The block's input is saved as the output of the preceding ReLU: in
+  // full if conv1 or the projection is trained with it, otherwise only its sign.
   saved.with_owned.elements = saved.block_frozen.elements = saved.neuron_frozen.elements =
       saved.neuron_empty.elements = hidden;
-  // In conv2's backward pass: gradients of the block's result, of conv2's result and of its input, less bn2's
-  // input, which is gone; and on a CPU two of a convolution's tensors again, in oneDNN's order.
+  // In conv2's backward pass: gradients of the block's output, of conv2's output and of its input, minus
+  // bn2's input, which was freed; on a CPU also two of a convolution's tensors in oneDNN's memory format.
   saved.workspace.elements = 4 * hidden;
   if (projects) {
     builder.convolution(name + ".downsample.0", in, out, 1, stride, positions, {});
@@ -46,10 +46,10 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
     builder.operation(relu, {});
     builder.saved().elements += input + hidden;  // the block's input, the shortcut's BatchNorm input
   } else {
-    builder.operation(relu, {.branch = branch});  // without the branch the input is positive already
+    builder.operation(relu, {.branch = branch});  // without the branch, the input is non-negative already
     saved.with_owned.elements += input;
     saved.checkpointed.elements = input;
-    // Max-pooling's result is kept by nobody else, and its gradient needs no sign.
+    // No other operation saves the output of max-pooling, and its gradient does not need the sign.
     if (!follows_pooling)
       saved.block_frozen.bytes = saved.neuron_frozen.bytes = saved.neuron_empty.bytes =
           input * kBytesPerMaskedElement;
@@ -76,7 +76,7 @@ ModelLayout layout_of(const ResNetSpec& spec, int64_t) {
     }
   }
   builder.saved().bytes +=
-      static_cast<double>(in * size * size) * kBytesPerMaskedElement;  // the last relu's sign
+      static_cast<double>(in * size * size) * kBytesPerMaskedElement;  // the sign of the last ReLU's input
   builder.operation({.kind = OperationKind::kMean, .rows = size * size, .in = in}, {});
   builder.linear("fc", in, spec.num_classes, 1, {});
   builder.operation({.kind = OperationKind::kCrossEntropy, .in = spec.num_classes}, {});

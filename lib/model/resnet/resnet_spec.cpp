@@ -11,7 +11,7 @@ void ResNetSpec::resolve(std::string_view name) {
 void ResNetSpec::check(const Positions& positions) const {
   if (*width * *width_multiplier > static_cast<int64_t>(kMostWidth))
     fail_at(positions.of("model.width"), "model.width",
-            "found a width of " + std::to_string(*width) + " and a width_multiplier of " +
+            "found width " + std::to_string(*width) + " and width_multiplier " +
                 std::to_string(*width_multiplier) + ", expected a product of at most " +
                 std::to_string(static_cast<int64_t>(kMostWidth)));
 }

@@ -7,9 +7,10 @@
 
 namespace sdp {
 
-/// ResNet-18 (He et al. 2016) with torchvision's names: torchvision.models.resnet18. Stages have width, 2, 4
-/// and 8 times width channels. Stem cifar: 3x3 convolution, stride 1, no pooling. WideResNet-18 (after
-/// Zagoruyko and Komodakis 2016) is the same with every width times width_multiplier, the stem's too.
+/// ResNet-18 (He et al. 2016) with the names of torchvision.models.resnet18. The stages have 1, 2, 4 and 8
+/// times `width` channels. Stem cifar: 3x3 convolution, stride 1, no pooling. WideResNet-18 (after Zagoruyko
+/// and Komodakis 2016) is the same model with every width, including the stem's, multiplied by
+/// width_multiplier.
 struct ResNetSpec {
   static constexpr auto names = std::to_array<std::string_view>({"resnet18", "wide_resnet18"});
   static constexpr bool reads_tokens = false;
@@ -28,14 +29,17 @@ struct ResNetSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("num_classes", &ResNetSpec::num_classes, "classes of the head", in_range(2, 1 << 20));
-    field("stem", &ResNetSpec::stem, "3x3 convolution (cifar) or 7x7, stride 2 and max-pool (imagenet)");
+    field("num_classes", &ResNetSpec::num_classes, "number of classes", in_range(2, 1 << 20));
+    field("stem", &ResNetSpec::stem,
+          "first layers: 3x3 convolution (cifar), or 7x7 convolution with stride 2, then max-pooling "
+          "(imagenet)");
     field("width", &ResNetSpec::width, "channels of the first stage; unset: 64", in_range(1, kMostWidth));
     field("width_multiplier", &ResNetSpec::width_multiplier,
-          "factor on every width; unset: 1, of wide_resnet18 2", in_range(1, kMostWidth));
+          "factor on the width of every layer; unset: 2 for wide_resnet18, otherwise 1",
+          in_range(1, kMostWidth));
     field("image_size", &ResNetSpec::image_size,
-          "height and width of the input; unset: 32, with stem imagenet 224", in_range(1, kMostImageSize),
-          "pixels");
+          "height and width of the input images; unset: 224 with stem imagenet, otherwise 32",
+          in_range(1, kMostImageSize), "pixels");
   }
 
   void resolve(std::string_view name);

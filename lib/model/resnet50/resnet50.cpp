@@ -13,7 +13,7 @@ using Statistics = BatchNorm::Statistics;
 // Letters in the comments: B batch, S height and width, W width inside the blocks of a stage, H channels of a
 // part between conv2 and conv3.
 
-/// relu(bn(x)), of which x alone stays where nothing that follows is trained with the result.
+/// relu(bn(x)). Only x is saved if no following layer is trained with the result.
 at::Tensor norm_relu(const BatchNorm& bn, const at::Tensor& x, bool result_is_kept, const ForwardMode& mode,
                      Statistics statistics) {
   const auto compute = [bn, mode, statistics](const at::Tensor& input, bool again) {
@@ -22,7 +22,7 @@ at::Tensor norm_relu(const BatchNorm& bn, const at::Tensor& x, bool result_is_ke
   return result_is_kept ? compute(x, false) : recomputed(compute, x);
 }
 
-/// conv1-bn1-relu-conv2-bn2-relu-conv3-bn3 of torchvision's Bottleneck.
+/// The branch conv1-bn1-relu-conv2-bn2-relu-conv3-bn3 of torchvision's Bottleneck.
 class BottleneckBranch : public ResidualBranch {
  public:
   BottleneckBranch(const ResidualBlock& block, int branch, const TensorSource& source)
@@ -48,11 +48,11 @@ class BottleneckBranch : public ResidualBranch {
     BatchNorm bn2;
   };
 
-  /// The sum over the parts, in front of bn3.
+  /// The sum over the parts, which is the input of bn3.
   at::Tensor sum_of_parts(const at::Tensor& x, const ForwardMode& mode, Statistics statistics) const {
-    if (parts_.empty()) {  // what is not sliced sees the sum of no slices, 0
+    if (parts_.empty()) {  // the worker has no slice: the sum over the slices is 0
       if (mode.training && statistics == Statistics::kUpdate) {
-        const at::NoGradGuard only_statistics;  // of bn1, which no gradient reaches
+        const at::NoGradGuard only_statistics;  // no gradient reaches bn1; only its statistics are updated
         bn1_.forward(conv2d(x, conv1_, 1, 0), mode, statistics);
       }
       const int64_t size = (x.size(2) + stride_ - 1) / stride_;

@@ -7,9 +7,9 @@ namespace {
 constexpr int64_t kChannelGranularity = 8;
 constexpr double kBytesPerMaskedElement = 1.0 / 8;
 
-/// One Bottleneck: branch conv1-bn1-relu-conv2-bn2-relu-conv3-bn3, and the projection shortcut where shapes
-/// change. The hidden width is what conv3 reads: conv2's output channels. conv1 and bn1 are whole, as each of
-/// conv2's channels reads all of theirs. Returns the output size.
+/// Adds one Bottleneck: the branch conv1-bn1-relu-conv2-bn2-relu-conv3-bn3, and a projection shortcut if the
+/// shape changes. The hidden width is the number of conv2's output channels, which conv3 reads. conv1 and bn1
+/// are not sliced, because each channel of conv2 reads all channels of bn1. Returns the output size.
 int64_t add_bottleneck(LayoutBuilder& builder, const std::string& name, int block, int64_t in, int64_t width,
                        int64_t size, int64_t stride) {
   const int64_t out = kBottleneckExpansion * width;
@@ -39,20 +39,20 @@ int64_t add_bottleneck(LayoutBuilder& builder, const std::string& name, int bloc
   builder.operation({.kind = OperationKind::kAdd, .rows = out_positions, .in = out}, whole);
 
   const double input = static_cast<double>(in * positions);
-  const double first = static_cast<double>(width * positions);  // conv1's result
+  const double first = static_cast<double>(width * positions);  // conv1's output
   const double hidden = static_cast<double>(width * out_positions);
   const double output = static_cast<double>(out * out_positions);
   BranchActivations& saved = builder.saved(branch);
-  saved.owned.elements = 2 * hidden;  // bn2's input, conv3's input (relu's output)
-  saved.frozen.elements = hidden;     // bn2's input, from which relu's sign follows
-  // bn3's input, the sum over the slices; bn1's input, and conv2's where a slice of it is trained. The
-  // block's input is kept as the result of the relu before: whole where conv1 or the projection is trained
-  // with it, otherwise its sign.
+  saved.owned.elements = 2 * hidden;  // bn2's input, conv3's input (ReLU's output)
+  saved.frozen.elements = hidden;     // bn2's input, from which the sign of ReLU's input follows
+  // bn3's input, the sum over the slices; bn1's input, and conv2's input if a slice of conv2 is trained. The
+  // block's input is saved as the output of the preceding ReLU: in full if conv1 or the projection is trained
+  // with it, otherwise only its sign.
   saved.with_owned.elements = output + 2 * first;
   saved.block_frozen.elements = saved.neuron_frozen.elements = output + first;
   saved.neuron_empty.elements = output;
-  // In conv3's backward pass: gradients of the block's result, of conv3's result and of its input, less bn3's
-  // input, which is gone; and on a CPU two of a convolution's tensors again, in oneDNN's order.
+  // In conv3's backward pass: gradients of the block's output, of conv3's output and of its input, minus
+  // bn3's input, which was freed; on a CPU also two of a convolution's tensors in oneDNN's memory format.
   saved.workspace.elements = 2 * output + 2 * hidden;
   if (projects) {
     builder.convolution(name + ".downsample.0", in, out, 1, stride, out_positions, {});
@@ -60,7 +60,8 @@ int64_t add_bottleneck(LayoutBuilder& builder, const std::string& name, int bloc
     builder.operation(relu(out_positions, out), {});
     builder.saved().elements += input + output;  // the block's input, the shortcut's BatchNorm input
   } else {
-    builder.operation(relu(out_positions, out), whole);  // without the branch the input is positive already
+    builder.operation(relu(out_positions, out),
+                      whole);  // without the branch, the input is non-negative already
     saved.with_owned.elements += input;
     saved.neuron_frozen.elements += input;
     saved.checkpointed.elements = input;
@@ -85,7 +86,7 @@ ModelLayout layout_of(const ResNet50Spec& spec, int64_t) {
     }
   }
   builder.saved().bytes +=
-      static_cast<double>(in * size * size) * kBytesPerMaskedElement;  // the last relu's sign
+      static_cast<double>(in * size * size) * kBytesPerMaskedElement;  // the sign of the last ReLU's input
   builder.operation({.kind = OperationKind::kMean, .rows = size * size, .in = in}, {});
   builder.linear("fc", in, spec.num_classes, 1, {});
   builder.operation({.kind = OperationKind::kCrossEntropy, .in = spec.num_classes}, {});

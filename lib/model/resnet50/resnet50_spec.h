@@ -7,9 +7,9 @@
 
 namespace sdp {
 
-/// ResNet-50 (He et al. 2016) with torchvision's names: torchvision.models.resnet50, where a block's second
-/// convolution has its stride. Inside the blocks of the stages are width, 2, 4 and 8 times width channels,
-/// between blocks 4 times as many.
+/// ResNet-50 (He et al. 2016) with the names of torchvision.models.resnet50, in which the second convolution
+/// of a block has the block's stride. The stages have 1, 2, 4 and 8 times `width` channels inside their
+/// blocks, and 4 times as many between blocks.
 struct ResNet50Spec {
   static constexpr auto names = std::to_array<std::string_view>({"resnet50"});
   static constexpr bool reads_tokens = false;
@@ -27,14 +27,16 @@ struct ResNet50Spec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("num_classes", &ResNet50Spec::num_classes, "classes of the head", in_range(2, 1 << 20));
-    field("stem", &ResNet50Spec::stem, "3x3 convolution (cifar) or 7x7, stride 2 and max-pool (imagenet)");
+    field("num_classes", &ResNet50Spec::num_classes, "number of classes", in_range(2, 1 << 20));
+    field("stem", &ResNet50Spec::stem,
+          "first layers: 3x3 convolution (cifar), or 7x7 convolution with stride 2, then max-pooling "
+          "(imagenet)");
     field("width", &ResNet50Spec::width,
           "channels of the stem and inside the blocks of the first stage; unset: 64",
           in_range(1, kMostWidth));
     field("image_size", &ResNet50Spec::image_size,
-          "height and width of the input; unset: 32, with stem imagenet 224", in_range(1, kMostImageSize),
-          "pixels");
+          "height and width of the input images; unset: 224 with stem imagenet, otherwise 32",
+          in_range(1, kMostImageSize), "pixels");
   }
 
   void resolve(std::string_view name);
@@ -42,9 +44,9 @@ struct ResNet50Spec {
   static ResNet50Spec tiny();
 };
 
-/// Blocks of the stages.
+/// Number of blocks in each stage.
 inline constexpr std::array<int, 4> kResNet50Blocks = {3, 4, 6, 3};
-/// Channels between blocks over those inside.
+/// Channels between blocks divided by channels inside blocks.
 inline constexpr int64_t kBottleneckExpansion = 4;
 
 ModelLayout layout_of(const ResNet50Spec& spec, int64_t sequence_length);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kLayerNormEps = 1e-5;
 
-/// x [B, S, S, C] -> [B W, N, C], filled up with zeros to whole windows.
+/// x [B, S, S, C] -> [B W, N, C], padded with zeros to whole windows.
 at::Tensor to_windows(const at::Tensor& x, const SwinStage& stage, int64_t shift) {
   const int64_t padding = stage.padded_size - stage.size;
   const int64_t across = stage.padded_size / stage.window;
@@ -33,11 +33,11 @@ at::Tensor from_windows(const at::Tensor& windows, const SwinStage& stage, int64
   return map.narrow(1, 0, stage.size).narrow(2, 0, stage.size);
 }
 
-/// What is added to the attention scores of shifted windows, [W, N, N]: -100 (torchvision's number) between
-/// positions that are neighbours only because the map was rolled, 0 elsewhere.
+/// The mask added to the attention scores of shifted windows, [W, N, N]: -100 (as in torchvision) between
+/// positions that are in one window only because the map was rolled, 0 elsewhere.
 at::Tensor make_shift_mask(const SwinStage& stage, const at::TensorOptions& options) {
-  // Rows, and likewise columns, divide into three strips: whole windows, and the two halves of the last
-  // window.
+  // Rows, and likewise columns, are divided into three strips: all windows but the last, and the two pieces
+  // of the last window.
   const at::Tensor position = at::arange(stage.padded_size);
   const at::Tensor strip = position.ge(stage.padded_size - stage.window).to(at::kLong) +
                            position.ge(stage.padded_size - stage.shift).to(at::kLong);
@@ -50,7 +50,7 @@ at::Tensor make_shift_mask(const SwinStage& stage, const at::TensorOptions& opti
   return windows.unsqueeze(1).ne(windows.unsqueeze(2)).to(at::kFloat).mul(kApart).to(options);
 }
 
-/// x [B, S, S, C] -> [B, S / 2, S / 2, 4 C], an odd S filled up with zeros.
+/// x [B, S, S, C] -> [B, S / 2, S / 2, 4 C]. An odd S is padded with zeros.
 at::Tensor merge_patches(const at::Tensor& x) {
   const int64_t odd = x.size(1) % 2;
   const at::Tensor map = odd > 0 ? at::constant_pad_nd(x, {0, 0, 0, odd, 0, odd}) : x;
@@ -143,8 +143,8 @@ at::Tensor SwinT::attention_forward(const Block& block, const at::Tensor& x) con
   for (const AttentionPart& part : branch.parts) {
     const WindowAttention attention{part.bias_table, position_index_, mask};
     const at::Tensor qkv = at::linear(windows, part.qkv_weight, part.qkv_bias);  // [B W, N, 3 A D]
-    // With a frozen bias table ATen's fused attention would keep q, k, v, its result and the score bias of
-    // all windows; computed again it keeps q, k, v.
+    // With a frozen bias table, ATen's fused attention would save q, k, v, its result and the score bias of
+    // all windows. Recomputed, it saves only q, k, v.
     const auto again = [attention](const at::Tensor& input, bool) { return attention(input); };
     const at::Tensor heads = part.qkv_weight.requires_grad() ? attention(qkv) : recomputed(again, qkv);
     const at::Tensor out = at::linear(heads, part.proj_weight);
@@ -181,7 +181,7 @@ at::Tensor SwinT::add_branch(int branch, const at::Tensor& x, const ForwardMode&
     };
     const bool has_parts = is_attention ? !block.attention->parts.empty() : !block.mlp->parts.empty();
     const at::Tensor out = has_parts ? run_branch(run, x, mode) : run(x, false);  // a bias alone
-    // As torchvision, both branches of a block are dropped with the block's probability, each by itself.
+    // As in torchvision, both branches of a block are dropped with the block's probability, independently.
     sum = x + drop_randomly(out.expand_as(x), drop_, branch / 2, kSwinBlocks, mode);
   }
   if (mode.after_branch) mode.after_branch(branch);

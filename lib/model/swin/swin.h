@@ -10,7 +10,7 @@
 namespace sdp {
 
 // Letters in the comments: B batch, S height and width of a stage's map, C width of a stage, w side of a
-// window, N = w w positions of a window, W windows of a map, D size of a head, A heads of a part, H hidden
+// window, N = w w positions per window, W windows per map, D elements per head, A heads of a part, H hidden
 // neurons of a part.
 
 /// torchvision.models.swin_t (Liu et al. 2021); layouts in model/layouts.h. Every block has two branches:
@@ -47,7 +47,7 @@ class SwinT : public Model {
     std::string name;
     size_t stage = 0;
     bool shifted = false;
-    std::optional<Branch<AttentionPart>> attention;  ///< none: not bound
+    std::optional<Branch<AttentionPart>> attention;  ///< std::nullopt: not bound
     std::optional<Branch<MlpPart>> mlp;
   };
   struct Merging {
@@ -57,10 +57,10 @@ class SwinT : public Model {
 
   static Norm bind_norm(const TensorSource& source, const std::string& name);
   static at::Tensor layer_norm(const at::Tensor& x, const Norm& norm);
-  /// x [B, S, S, C] -> the branch's output, of x's shape or [C] where no part is here.
+  /// x [B, S, S, C] -> the branch's output, of x's shape, or [C] if there are no parts.
   at::Tensor attention_forward(const Block& block, const at::Tensor& x) const;
   at::Tensor mlp_forward(const Branch<MlpPart>& branch, const at::Tensor& x) const;
-  /// The blocks' place `branch`, which counts both branches of every block.
+  /// Runs branch `branch`; both branches of every block are counted.
   at::Tensor add_branch(int branch, const at::Tensor& x, const ForwardMode& mode) const;
 
   const SwinSpec spec_;

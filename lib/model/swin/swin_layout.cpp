@@ -10,16 +10,17 @@ constexpr int64_t kNeuronGranularity = 8;
 constexpr int64_t kHeadGranularity = 1;
 constexpr double kBytesOfStatistics = 8;  // mean and 1/deviation of a LayerNorm's position, fp32
 
-/// Torchvision initializes all linear layers and bias tables with trunc_normal_(std=0.02), cut off at +-2, a
-/// hundred deviations: normal(0, 0.02). (It draws the MLPs' from xavier_uniform and normal first, which the
-/// loop at the end of SwinTransformer.__init__ replaces.) Linear biases are zeros.
+/// torchvision initialises all linear layers and bias tables with trunc_normal_(std=0.02). It truncates at
+/// +-2, which is a hundred deviations, so this is normal(0, 0.02). (The MLPs are first drawn from
+/// xavier_uniform and normal, but the loop at the end of SwinTransformer.__init__ draws them again.) Linear
+/// biases are zeros.
 constexpr Initializer kSwinNormal{Initializer::Kind::kNormal, 0.02};
 
 LinearOptions swin_linear(bool bias = true) {
   return {.bias = bias, .init = kSwinNormal};
 }
 
-/// Elements and bytes that a LayerNorm keeps of its input.
+/// Elements and bytes that a LayerNorm saves: its input and its statistics.
 ActivationSize norm_input(int64_t positions, int64_t width) {
   return {.elements = static_cast<double>(positions * width),
           .bytes = kBytesOfStatistics * static_cast<double>(positions)};
@@ -30,7 +31,8 @@ StreamElements stream_of(const SwinStage& stage) {
   return {elements, elements};
 }
 
-/// Convolution with kernel = stride; weight and bias uniform(+-1/sqrt(fan_in)), nn.Conv2d's default.
+/// Adds a convolution with kernel = stride; weight and bias are uniform(+-1/sqrt(fan_in)), as by default in
+/// torch.nn.Conv2d.
 void add_patch_embedding(LayoutBuilder& builder, const SwinSpec& spec) {
   const int64_t patch = *spec.patch_size;
   const int64_t size = *spec.image_size / patch;
@@ -54,8 +56,8 @@ void add_patch_embedding(LayoutBuilder& builder, const SwinSpec& spec) {
   builder.saved() += norm_input(size * size, *spec.width);
 }
 
-/// LayerNorm and attention within windows; the hidden units are the heads. Positions that only fill up
-/// windows are computed as well, as torchvision does.
+/// Adds LayerNorm and attention within windows. The hidden units are the heads. Padding positions are
+/// computed as well, as in torchvision.
 void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::string& block_name, int block,
                    bool shifted) {
   const std::string name = block_name + ".attn";
@@ -66,11 +68,11 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   const int branch = builder.begin_branch(name, block, stream_of(stage), stage.heads, kHeadGranularity);
   const LayerPlace whole{.branch = branch};
   builder.layer_norm(block_name + ".norm1", width, stage.size * stage.size, whole);
-  // To windows, and below back again; where they are shifted the map is rolled as well.
+  // From the map to windows; below, back again. For shifted windows the map is rolled as well.
   const Operation copy{.kind = OperationKind::kCopy, .rows = padded, .in = width};
   builder.operation(copy, whole);
   if (shifted) builder.operation(copy, whole);
-  // A row for every distance within a window. A bias by its role: recipes of Swin do not decay it.
+  // One row for every offset within a window. Its role is bias, because Swin's recipes do not decay it.
   builder.parameter(name + ".relative_position_bias_table", {table_rows, stage.heads}, ParameterRole::kBias,
                     kSwinNormal, whole, kColumns);
   builder.linear(
@@ -101,22 +103,23 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   const double hidden = static_cast<double>(padded * width);  // elements of q, of the result, ..
   const ActivationSize input = norm_input(stage.size * stage.size, width);
   BranchActivations& saved = builder.saved(branch);
-  // Owned, on a CPU: q, k, v, the probabilities, and proj's input. On a GPU ATen's memory-efficient kernel
-  // keeps q, k, v, its result (again as proj's input), the log of the scores' sum, and in shifted windows the
-  // score bias of all windows, which is as large as the probabilities.
+  // Owned, on a CPU: q, k, v, the probabilities and proj's input. On a GPU, ATen's memory-efficient kernel
+  // saves q, k, v, its result (which is also saved as proj's input), the logarithms of the softmax
+  // denominators and, for shifted windows, the score bias of all windows, which is as large as the
+  // probabilities.
   saved.owned.elements = 4 * hidden + static_cast<double>(padded * stage.window_positions() * stage.heads);
-  saved.frozen.elements = 3 * hidden;  // q, k, v; attention is computed again, on a GPU too
+  saved.frozen.elements = 3 * hidden;  // q, k, v; attention is recomputed, also on a GPU
   saved.with_owned = saved.block_frozen = saved.neuron_frozen = input;
-  saved.with_owned.elements += hidden;  // qkv's input, the windows of the norm's result
+  saved.with_owned.elements += hidden;  // qkv's input, the windows of the norm's output
   saved.checkpointed.elements = static_cast<double>(stage.size * stage.size * width);
-  // In softmax's backward pass, when proj's input is gone: gradients of the branch's result; of the heads'
-  // results and of v, and of probabilities and scores, less what was gone.
+  // In softmax's backward pass, after proj's input was freed: gradients of the branch's output, of the heads'
+  // outputs, of v, of the probabilities and of the scores, minus the freed tensor.
   saved.workspace.elements = hidden;
   saved.workspace_of_slices.elements =
       hidden + 2 * static_cast<double>(padded * stage.window_positions() * stage.heads);
 }
 
-/// LayerNorm, linear, GELU, linear.
+/// Adds LayerNorm, linear, GELU, linear.
 void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& block_name, int block) {
   const std::string name = block_name + ".mlp";
   const int64_t width = stage.width;
@@ -134,19 +137,19 @@ void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& 
 
   const double input = static_cast<double>(positions * width);
   BranchActivations& saved = builder.saved(branch);
-  saved.owned.elements = 2.0 * static_cast<double>(positions * hidden_width);  // GELU's input and its result
+  saved.owned.elements = 2.0 * static_cast<double>(positions * hidden_width);  // GELU's input and output
   saved.with_owned = saved.neuron_frozen = norm_input(positions, width);
-  saved.with_owned.elements += input;  // the norm's result
+  saved.with_owned.elements += input;  // the norm's output
   saved.neuron_frozen.elements += input;
   saved.checkpointed.elements = input;
-  // In GELU's backward pass, when its result is gone: gradients of the branch's result; of GELU's result and
-  // its input, less what was gone.
+  // In GELU's backward pass, after its output was freed: gradients of the branch's output, of GELU's output
+  // and of its input, minus the freed tensor.
   saved.workspace.elements = input;
   saved.workspace_of_slices.elements = static_cast<double>(positions * hidden_width);
-  saved.block_frozen.elements = input;  // the norm's input, from which all is computed again
+  saved.block_frozen.elements = input;  // the norm's input, from which all else is recomputed
 }
 
-/// Concatenates the positions of each 2x2 square, LayerNorm, linear without bias.
+/// Adds patch merging: concatenation of the positions of each 2x2 square, LayerNorm, linear without bias.
 void add_merging(LayoutBuilder& builder, const SwinStage& stage) {
   const int64_t size = (stage.size + 1) / 2;
   const int64_t merged = 4 * stage.width;

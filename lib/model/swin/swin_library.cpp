@@ -11,7 +11,7 @@ std::unique_ptr<LibraryFormat> library_format(const SwinSpec&) {
   return nullptr;
 }
 
-/// torchvision keeps the indices of relative positions beside each table that they are into.
+/// torchvision stores the relative position indices next to each bias table.
 LibraryConstants library_constants(const SwinSpec& spec, const ModelLayout& layout) {
   constexpr std::string_view kBiasTable = "relative_position_bias_table";
   LibraryConstants constants;

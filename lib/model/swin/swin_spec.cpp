@@ -14,10 +14,9 @@ void SwinSpec::resolve(std::string_view) {
 }
 
 void SwinSpec::check(const Positions& positions) const {
-  check_multiple(positions, "model.width", *width, "model.heads", *heads,
-                 "every head has the same share of the width");
+  check_multiple(positions, "model.width", *width, "model.heads", *heads, "all heads have the same size");
   check_multiple(positions, "model.image_size", *image_size, "model.patch_size", *patch_size,
-                 "the image is cut into whole patches");
+                 "the image is divided into whole patches");
 }
 
 SwinSpec SwinSpec::tiny() {

@@ -6,7 +6,7 @@
 
 namespace sdp {
 
-/// Swin-T (Liu et al. 2021) with torchvision's names: torchvision.models.swin_t.
+/// Swin-T (Liu et al. 2021) with the names of torchvision.models.swin_t.
 struct SwinSpec {
   static constexpr auto names = std::to_array<std::string_view>({"swin_t"});
   static constexpr bool reads_tokens = false;
@@ -26,18 +26,19 @@ struct SwinSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("num_classes", &SwinSpec::num_classes, "classes of the head", in_range(2, 1 << 20));
+    field("num_classes", &SwinSpec::num_classes, "number of classes", in_range(2, 1 << 20));
     field("width", &SwinSpec::width, "channels of the first stage; unset: 96", in_range(1, kMostWidth));
     field("heads", &SwinSpec::heads,
-          "attention heads of the first stage, doubled by each of the others; unset: 3",
+          "number of attention heads in the first stage, doubled in each following stage; unset: 3",
           in_range(1, kMostWidth));
-    field("image_size", &SwinSpec::image_size,
-          "height and width of the input; unset: 224 with patch_size 4 and window_size 7, else 32",
+    field(
+        "image_size", &SwinSpec::image_size,
+        "height and width of the input images; unset: 224 with patch_size 4 and window_size 7, otherwise 32",
+        in_range(1, kMostImageSize), "pixels");
+    field("patch_size", &SwinSpec::patch_size, "height and width of a patch; unset: 4",
           in_range(1, kMostImageSize), "pixels");
-    field("patch_size", &SwinSpec::patch_size, "side of a patch; unset: 4", in_range(1, kMostImageSize),
-          "pixels");
-    field("window_size", &SwinSpec::window_size, "side of an attention window; unset: 7", in_range(1, 256),
-          "patches");
+    field("window_size", &SwinSpec::window_size, "height and width of an attention window; unset: 7",
+          in_range(1, 256), "patches");
   }
 
   void resolve(std::string_view name);

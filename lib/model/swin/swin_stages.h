@@ -1,6 +1,7 @@
 #pragma once
 
-// The four stages of Swin-T as numbers. Torch-free: the layout and the forward pass both need them.
+// The sizes of Swin-T's four stages. Both the layout and the forward pass need them, so this header does not
+// need LibTorch.
 
 #include <array>
 #include <cstdint>
@@ -11,16 +12,16 @@
 namespace sdp {
 
 struct SwinStage {
-  std::string name;     ///< "features.1": its blocks are features.1.0, features.1.1, ..
-  std::string merging;  ///< the patch merging after it; empty after the last
-  int first_block = 0;  ///< counted over the network
+  std::string name;     ///< "features.1"; its blocks are features.1.0, features.1.1, ..
+  std::string merging;  ///< name of the patch merging after it; empty for the last stage
+  int first_block = 0;  ///< index in the network
   int blocks = 0;
   int64_t width = 0;
   int64_t heads = 0;
   int64_t size = 0;         ///< height and width of the map
   int64_t window = 0;       ///< side of a window
-  int64_t padded_size = 0;  ///< of the map filled up with zeros to whole windows
-  int64_t shift = 0;        ///< of the windows in every second block; 0 where one window covers the map
+  int64_t padded_size = 0;  ///< height and width of the map padded with zeros to whole windows
+  int64_t shift = 0;        ///< of the windows in every second block; 0 if one window covers the map
 
   int64_t windows() const { return (padded_size / window) * (padded_size / window); }
   int64_t window_positions() const { return window * window; }
@@ -30,7 +31,8 @@ inline constexpr std::array<int, 4> kSwinDepths = {2, 2, 6, 2};
 inline constexpr int kSwinBlocks = 12;
 inline constexpr int64_t kSwinMlpRatio = 4;
 
-/// Of the resolved spec. Width and heads double from stage to stage; the map's size is halved, rounding up.
+/// The stages of a resolved spec. From stage to stage, width and heads double, and the map's size is halved,
+/// rounding up.
 inline std::array<SwinStage, kSwinDepths.size()> swin_stages(const SwinSpec& spec) {
   std::array<SwinStage, kSwinDepths.size()> stages;
   int64_t size = *spec.image_size / *spec.patch_size;
