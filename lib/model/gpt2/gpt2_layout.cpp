@@ -123,8 +123,8 @@ ModelLayout layout_of(const Gpt2Spec& spec, int64_t sequence_length) {
                      .out = *spec.vocab_size,
                      .input_needs_gradient = false},
                     {});
-  builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width},
-                    {});  // addition of the position embeddings
+  // Adds the position embeddings.
+  builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width}, {});
   builder.saved().bytes +=
       static_cast<double>(sizeof(int64_t)) * static_cast<double>(s.tokens);  // the tokens
   for (int block = 0; block < static_cast<int>(*spec.depth); ++block) {

@@ -127,15 +127,14 @@ void add_head(LayoutBuilder& builder, const LlamaSpec& spec, const Sizes& s) {
 }  // namespace
 
 ModelLayout layout_of(const LlamaSpec& spec, int64_t sequence_length) {
-  const Sizes s{
-      .tokens = sequence_length,
-      .width = *spec.width,
-      .hidden_width = *spec.hidden_width,
-      .heads = *spec.heads,
-      .kv_heads = *spec.kv_heads,
-      .head_size = *spec.width / *spec.heads,
-      // As in GPT-2 (Radford et al. 2019): each of the 2 depth branches adds an equal share of variance.
-      .out_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth))};
+  const Sizes s{.tokens = sequence_length,
+                .width = *spec.width,
+                .hidden_width = *spec.hidden_width,
+                .heads = *spec.heads,
+                .kv_heads = *spec.kv_heads,
+                .head_size = *spec.width / *spec.heads,
+                // As in GPT-2 (Radford et al. 2019): each of 2 depth branches adds a share of the variance.
+                .out_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth))};
   LayoutBuilder builder;
   builder.parameter("model.embed_tokens.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
                     {Initializer::Kind::kNormal, kInitDeviation}, {}, {});

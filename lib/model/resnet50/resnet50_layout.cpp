@@ -60,8 +60,8 @@ int64_t add_bottleneck(LayoutBuilder& builder, const std::string& name, int bloc
     builder.operation(relu(out_positions, out), {});
     builder.saved().elements += input + output;  // the block's input, the shortcut's BatchNorm input
   } else {
-    builder.operation(relu(out_positions, out),
-                      whole);  // without the branch, the input is non-negative already
+    // Without the branch, the input is non-negative already.
+    builder.operation(relu(out_positions, out), whole);
     saved.with_owned.elements += input;
     saved.neuron_frozen.elements += input;
     saved.checkpointed.elements = input;
