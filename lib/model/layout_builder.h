@@ -1,6 +1,6 @@
 #pragma once
 
-// Adds layers to a ModelLayout, with the parameters, buffers, initialisation and FLOPs of PyTorch's layers of
+// Adds layers to a ModelLayout, with the parameters, buffers, initialization and FLOPs of PyTorch's layers of
 // the same name.
 
 #include <cmath>
@@ -29,7 +29,7 @@ struct LayerPlace {
 
 struct LinearOptions {
   bool bias = true;
-  /// Initialiser of the weight; the bias is then zeros. None: uniform(+-1/sqrt(in)) for both, as in
+  /// Initializer of the weight; the bias is then zeros. None: uniform(+-1/sqrt(in)) for both, as in
   /// torch.nn.Linear.
   std::optional<Initializer> init = {};
   bool input_needs_gradient = true;

@@ -10,7 +10,7 @@ constexpr int64_t kNeuronGranularity = 8;
 constexpr int64_t kHeadGranularity = 1;
 constexpr double kBytesOfStatistics = 8;  // mean and 1/deviation of a LayerNorm's position, fp32
 
-/// torchvision initialises all linear layers and bias tables with trunc_normal_(std=0.02). It truncates at
+/// torchvision initializes all linear layers and bias tables with trunc_normal_(std=0.02). It truncates at
 /// +-2, which is a hundred deviations, so this is normal(0, 0.02). (The MLPs are first drawn from
 /// xavier_uniform and normal, but the loop at the end of SwinTransformer.__init__ draws them again.) Linear
 /// biases are zeros.
