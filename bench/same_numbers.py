@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compares the numbers of two builds of sdp-train bit by bit, which a refactoring must not change.
 
-    bench/same_numbers.py OLD NEW [--plans PART] [--tolerance KEY=X ...] [--jobs N]
+    bench/same_numbers.py OLD NEW [--configs DIR] [--plans PART] [--tolerance KEY=X ...] [--jobs N]
 
-OLD, NEW: the programs. Plans of every configuration in configs/ (`plan --json`; --plans: only files whose name contains
-PART), then small runs of every model, regime, optimizer and number of processes: losses and memory of every step, the
-evaluations, the checkpoint's files, and the exported model. Prints every difference; exit code 1 if there is one.
+OLD, NEW: the programs. Plans of every configuration in --configs, by default configs/ of this tree, which OLD may not know
+(`plan --json`; --plans: only files whose name contains PART), then small runs of every model, regime, optimizer and number
+of processes: losses and memory of every step, the evaluations, the checkpoint's files, and the exported model. Prints
+every difference; exit code 1 if there is one.
 --tolerance lambda2=1e-12 allows this relative difference for that key in plans.
 """
 import argparse
@@ -19,7 +20,6 @@ import tempfile
 
 import runs
 
-CONFIGS = runs.ROOT / "configs"
 REGIMES = {
     "bsdp": {"coverage": "2/4", "construction": "block", "masking": "forward"},
     "nsdp": {"coverage": "2/4", "construction": "neuron", "masking": "forward"},
@@ -51,16 +51,16 @@ def call(program, *arguments, cwd=runs.ROOT):
 
 def plans(arguments):
     """Differences between the plans of every configuration."""
-    files = [file for file in sorted(CONFIGS.rglob("*.yaml")) if arguments.plans in str(file)]
+    files = [file for file in sorted(arguments.configs.rglob("*.yaml")) if arguments.plans in str(file)]
 
     def difference(file):
         old, new = (call(program, "plan", "--config", file, "--json") for program in (arguments.old, arguments.new))
         if old == new or (old.startswith("exit") and new.startswith("exit")):
             return []
         try:
-            return compare(json.loads(old), json.loads(new), f"{file.relative_to(CONFIGS)}: plan", arguments.tolerance)
+            return compare(json.loads(old), json.loads(new), f"{file.relative_to(arguments.configs)}: plan", arguments.tolerance)
         except json.JSONDecodeError:
-            return [f"{file.relative_to(CONFIGS)}: {old[:200]!r} became {new[:200]!r}"]
+            return [f"{file.relative_to(arguments.configs)}: {old[:200]!r} became {new[:200]!r}"]
 
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         return len(files), [line for lines in pool.map(difference, files) for line in lines]
@@ -136,6 +136,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=pathlib.Path)
     parser.add_argument("new", type=pathlib.Path)
+    parser.add_argument("--configs", type=pathlib.Path, default=runs.ROOT / "configs", metavar="DIR")
     parser.add_argument("--plans", default="", metavar="PART")
     parser.add_argument("--tolerance", nargs="*", default=[], metavar="KEY=X")
     parser.add_argument("--jobs", type=int, default=2)

@@ -152,7 +152,7 @@ void refuse_changed_runs(const Sweep& sweep) {
     for (const SpecChange& change : run.changes)
       if (has_effect(change))
         throw UsageError(
-            fmt::format("point {}: the run in {} was made with another {}. Remove that folder to run it "
+            fmt::format("point {}: the run in {} was made with a different {}. Remove that folder to run it "
                         "again, or give the sweep another name.",
                         run.point.name, run.folder.dir.string(), change.text()));
 }
@@ -163,7 +163,7 @@ std::string describe(const Sweep& sweep) {
   for (const SweepRun& run : sweep.runs) {
     table.add_row({run.point.name, in_words(run), own_settings(sweep, run)});
     for (const SpecChange& change : run.changes)
-      changes += fmt::format("{}: the run has another {}\n", run.point.name, change.text());
+      changes += fmt::format("{}: the run has a different {}\n", run.point.name, change.text());
   }
   return table.str() + changes;
 }

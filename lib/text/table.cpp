@@ -33,7 +33,7 @@ std::string line_of(const std::vector<std::string>& cells, const std::vector<siz
 
 void TextTable::add_row(std::vector<std::string> cells) {
   if (cells.size() != header_.size())
-    throw std::logic_error("table: a row has another number of cells than the header");
+    throw std::logic_error("table: a row has a different number of cells from the header");
   rows_.push_back(std::move(cells));
 }
 

@@ -148,6 +148,12 @@ def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
     assert rank.returncode == 75, output
 
 
+def is_suspended(pid):
+    """Whether all threads of a process are. The state follows the program's name, which is in parentheses."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
 @pytest.mark.parametrize("asked_to_stop", [True, False])
 def test_a_process_that_hangs_is_named(tmp_path, data, asked_to_stop):
     """At the time-out of the exchange, or before, when the run is asked to stop meanwhile."""
@@ -158,6 +164,8 @@ def test_a_process_that_hangs_is_named(tmp_path, data, asked_to_stop):
     try:
         await_(lambda: saved_step(tmp_path / "runs" / "run"), "checkpoint", ranks[0])
         ranks[1].send_signal(signal.SIGSTOP)
+        # A thread of it that still ran could answer the request to stop, and the time-out of the exchange is long.
+        await_(lambda: is_suspended(ranks[1].pid), "suspended rank 1", ranks[0])
         if asked_to_stop:
             ranks[0].send_signal(signal.SIGTERM)
         output, _ = ranks[0].communicate(timeout=300)

@@ -164,7 +164,7 @@ std::string place_of(const std::filesystem::path& shard, const TarEntry& member)
 std::vector<TarEntry> list_tar(const std::filesystem::path& shard) {
   std::error_code error;
   const auto size_bytes = static_cast<int64_t>(std::filesystem::file_size(shard, error));
-  if (error) throw DataError(shard.string() + ": can't be read: " + error.message() + ".");
+  if (error) throw DataError(shard.string() + ": cannot be read: " + error.message() + ".");
 
   const ArchiveHandle handle = open_tar(shard);
   std::vector<TarEntry> members;

@@ -8,7 +8,7 @@
 //   normalization()        only of images
 //   fields()               its own keys of the section `data` (spec/visit.h)
 //   resolve(model)         fills what is unset
-//   missing(data, model)   what a missing folder is to hold, how to get it, what to train on instead
+//   missing(data, model)   what a missing folder should hold, how to get it, what to train on instead
 //
 // and declares functions for it, without which it does not compile or link. For images held in memory:
 //
@@ -16,9 +16,9 @@
 //
 // For the others:
 //
-//   std::unique_ptr<Dataset> open_set(const NameSpec&, const DataSpec&, const ModelSpec&, Split, const
-//   OnProgress&); void check_set(const NameSpec&, const DataSpec&, const ModelSpec&, int64_t threads,
-//   SplitReport&,
+//   std::unique_ptr<Dataset> open_set(const NameSpec&, const DataSpec&, const ModelSpec&, Split,
+//                                     const OnProgress&);
+//   void check_set(const NameSpec&, const DataSpec&, const ModelSpec&, int64_t threads, SplitReport&,
 //                  const OnProgress&);
 
 #include <array>
