@@ -169,6 +169,44 @@ NamedFigure memory_figure(const Subject& subject, const std::string& suffix) {
   return {fmt::format("{}_memory{}", subject.score_name(), suffix), std::move(figure)};
 }
 
+/// One line per method through its budgets: the last evaluation against the FLOPs until then. Without series
+/// if no method has several budgets.
+NamedFigure budget_figure(const Subject& subject, const std::string& suffix) {
+  Figure figure{.title = subject.titled(fmt::format("Training budget and final {}", subject.score_title())),
+                .x_label = "training FLOPs",
+                .y_label = subject.score_label(),
+                .log_x = true};
+  std::vector<std::string> methods;
+  for (const Group* group : subject.groups)
+    if (std::find(methods.begin(), methods.end(), group->any_budget_label) == methods.end())
+      methods.push_back(group->any_budget_label);
+  if (methods.size() == subject.groups.size()) return {};
+  for (const std::string& method : methods) {
+    std::map<double, Statistic> scores;  // by FLOPs
+    for (const Group* group : subject.groups) {
+      if (group->any_budget_label != method) continue;
+      std::vector<double> flops, score;
+      for (const Run& run : group->runs) {
+        if (run.evals.empty()) continue;
+        const EvalRecord& last = run.evals.back();
+        flops.push_back(static_cast<double>(last.step) * run.flops_per_step());
+        score.push_back(subject.score(last.accuracy, last.loss));
+      }
+      if (!flops.empty()) scores.emplace(statistic(flops).mean, statistic(score));
+    }
+    Series series{.name = method, .has_markers = true};
+    for (const auto& [flops, score] : scores) {
+      series.x.push_back(flops);
+      series.y.push_back(score.mean);
+      series.y_error.push_back(score.std);
+    }
+    const auto is_nan = [](double error) { return std::isnan(error); };
+    if (std::all_of(series.y_error.begin(), series.y_error.end(), is_nan)) series.y_error.clear();
+    figure.series.push_back(std::move(series));
+  }
+  return {fmt::format("{}_budget{}", subject.score_name(), suffix), std::move(figure)};
+}
+
 /// Part of a file name that identifies the data set uniquely.
 std::string suffix_of(const std::string& data_set, std::set<std::string>& taken) {
   if (data_set.empty()) return "";
@@ -240,6 +278,8 @@ std::vector<NamedFigure> study_figures(const std::vector<Group>& groups) {
   for (const Subject& subject : subjects) {
     const std::string suffix = suffix_of(subject.data_set, suffixes);
     add_curves(figures, subject, suffix);
+    if (NamedFigure budget = budget_figure(subject, suffix); !budget.figure.series.empty())
+      figures.push_back(std::move(budget));
     figures.push_back(memory_figure(subject, suffix));
   }
   return figures;

@@ -31,8 +31,9 @@ struct NamedFigure {
 };
 
 /// Training loss and the assembled model's accuracy (for language models, its loss) against steps, FLOPs,
-/// epochs (tokens) and time, and the final score against memory. Each data set has its own figures, with its
-/// name in theirs if there are several.
+/// epochs (tokens) and time, the final score against memory, and, if some runs differ only in their budget,
+/// the final score against the budget in FLOPs. Each data set has its own figures, with its name in theirs if
+/// there are several.
 std::vector<NamedFigure> study_figures(const std::vector<Group>& groups);
 
 }  // namespace sdp

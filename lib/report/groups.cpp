@@ -29,6 +29,7 @@ struct Setting {
 };
 using Settings = std::vector<Setting>;
 constexpr std::string_view kImported = "imported";
+constexpr std::string_view kFromScratch = "from scratch";
 
 std::string plain_text(const std::string& yaml) {
   return yaml.size() >= 2 && yaml.starts_with('"') ? yaml.substr(1, yaml.size() - 2) : yaml;
@@ -57,9 +58,10 @@ void add_changes(Setting& setting, const Run& run) {
   if (!value.empty()) setting.value = value;
 }
 
-Settings settings_of(const Run& run) {
+/// `spec`: of the run, or without keys that are not to be compared.
+Settings settings_of(const Run& run, const ExperimentSpec& spec) {
   Settings settings;
-  for_each_value(run.spec, "", [&](const std::string& key, const FieldInfo& field, const auto& value) {
+  for_each_value(spec, "", [&](const std::string& key, const FieldInfo& field, const auto& value) {
     if (field.treatment.in_report != InReport::kNotCompared)
       settings.push_back({key, plain_text(yaml_text(value)), field.treatment.in_report});
   });
@@ -68,8 +70,8 @@ Settings settings_of(const Run& run) {
     add_changes(setting, run);
   }
   settings.push_back({"processes", std::to_string(run.plan.processes), InReport::kFollowsRegime});
-  settings.push_back(
-      {std::string(kImported), run.history.imported ? run.history.imported->xxh3_128 : "nothing"});
+  settings.push_back({std::string(kImported),
+                      run.history.imported ? run.history.imported->xxh3_128 : std::string(kFromScratch)});
   for (const char* data : {"training_data", "test_data"}) {
     settings.push_back({data, ""});
     add_changes(settings.back(), run);
@@ -83,10 +85,12 @@ std::string base_label(const Run& run) {
   return coverage_of(run) == "1" ? method : method + " " + coverage_of(run);
 }
 
+/// Runs with the same settings.
 struct Entry {
   Settings settings;
   std::string base;
-  Group group;
+  std::vector<size_t> runs = {};  ///< indices
+  std::string label = {};
 };
 
 /// Whether entries with the same base label (with `of_all`: any two entries) differ in a setting. Settings
@@ -143,73 +147,108 @@ std::string last_part(const std::string& key) {
 
 /// "width 32": keys are shortened to their last part if that is unique. Names of models and the like appear
 /// without their key. Empty: nothing to show.
-std::string setting_text(const Entry& entry, size_t setting, const std::vector<size_t>& told) {
-  const std::string& key = entry.settings[setting].key;
-  const std::string& value = entry.settings[setting].value;
+std::string setting_text(const Settings& settings, size_t setting, const std::vector<size_t>& told) {
+  const std::string& key = settings[setting].key;
+  const std::string& value = settings[setting].value;
   if (value.empty()) return "";
-  if (key == kImported && entry.group.runs.front().history.imported)
-    return fmt::format("{} {}", key, value.substr(0, 8));
-  if (key == kImported) return "from scratch";
+  if (key == kImported && value == kFromScratch) return value;
+  if (key == kImported) return fmt::format("{} {}", key, value.substr(0, 8));
   if (key.ends_with(".name")) return value;
   const auto same = std::count_if(told.begin(), told.end(), [&](size_t other) {
-    return last_part(entry.settings[other].key) == last_part(key);
+    return last_part(settings[other].key) == last_part(key);
   });
   return fmt::format("{} {}", same > 1 ? key : last_part(key), value);
 }
 
-std::string sweep_label(const Group& group) {
-  const std::string& label = group.runs.front().sweep_label;
-  const bool is_shared = std::all_of(group.runs.begin(), group.runs.end(),
-                                     [&](const Run& run) { return run.sweep_label == label; });
+/// The label that a sweep gives to all runs of an entry; empty: there is none.
+std::string sweep_label(const Entry& entry, const std::vector<Run>& runs) {
+  const std::string& label = runs[entry.runs.front()].sweep_label;
+  const bool is_shared = std::all_of(entry.runs.begin(), entry.runs.end(),
+                                     [&](size_t run) { return runs[run].sweep_label == label; });
   return is_shared ? label : "";
 }
 
-void name_groups(std::vector<Entry>& entries) {
-  const std::vector<size_t> told = told_settings(entries);
+/// Adds the settings in which entries with the same label differ: sweeps may give the same one.
+void tell_apart(std::vector<Entry>& entries) {
+  std::map<std::string, std::vector<Entry>> same;
+  for (const Entry& entry : entries)
+    same[entry.label].push_back(entry);
   std::set<std::string> taken;
   for (Entry& entry : entries) {
-    std::string label = sweep_label(entry.group);
-    const bool is_of_sweep = !label.empty();
-    if (!is_of_sweep) label = entry.base;
+    const std::vector<size_t> told = told_settings(same[entry.label]);
+    for (const size_t setting : told)
+      if (const std::string text = setting_text(entry.settings, setting, told);
+          !text.empty() && !entry.settings[setting].is_changed && entry.settings[setting].key != kImported)
+        entry.label += fmt::format(", {}", text);
+    const std::string name = entry.label;
+    for (int number = 2; !taken.insert(entry.label).second; ++number)
+      entry.label = fmt::format("{} #{}", name, number);
+  }
+}
+
+void name_entries(std::vector<Entry>& entries, const std::vector<Run>& runs) {
+  const std::vector<size_t> told = told_settings(entries);
+  for (Entry& entry : entries) {
+    entry.label = sweep_label(entry, runs);
+    const bool is_of_sweep = !entry.label.empty();
+    if (!is_of_sweep) entry.label = entry.base;
     for (const size_t setting : told) {
       const Setting& told_setting = entry.settings[setting];
       // Not covered by the sweep's labels.
       if (is_of_sweep && !told_setting.is_changed && told_setting.key != kImported) continue;
-      if (const std::string text = setting_text(entry, setting, told); !text.empty())
-        label += fmt::format(", {}", text);
+      if (const std::string text = setting_text(entry.settings, setting, told); !text.empty())
+        entry.label += fmt::format(", {}", text);
     }
-    // Labels from different sweeps may be equal.
-    const std::string name = label;
-    for (int number = 2; !taken.insert(label).second; ++number)
-      label = fmt::format("{} #{}", name, number);
-    entry.group.label = label;
-    for (const Setting& setting : entry.settings)
-      if (setting.is_changed) entry.group.changes.push_back(setting.key + " " + setting.value);
   }
+  tell_apart(entries);
+}
+
+/// The entries of the runs of one data set, named, in the order of their first runs.
+std::vector<Entry> entries_of(const std::vector<Run>& runs, Settings (*settings)(const Run&)) {
+  std::vector<Entry> entries;
+  for (size_t run = 0; run < runs.size(); ++run) {
+    Settings of_run = settings(runs[run]);
+    auto entry = std::find_if(entries.begin(), entries.end(),
+                              [&](const Entry& other) { return other.settings == of_run; });
+    if (entry == entries.end())
+      entry = entries.insert(entry, {.settings = std::move(of_run), .base = base_label(runs[run])});
+    entry->runs.push_back(run);
+  }
+  align_settings(entries);
+  name_entries(entries, runs);
+  return entries;
+}
+
+Settings all_settings(const Run& run) {
+  return settings_of(run, run.spec);
+}
+
+Settings settings_of_any_budget(const Run& run) {
+  ExperimentSpec spec = run.spec;
+  spec.train.epochs = {};
+  spec.train.max_steps = {};
+  return settings_of(run, spec);
 }
 
 /// The groups of the runs of one data set.
 void add_groups(const std::string& data_set, std::vector<Run> runs, std::vector<Group>& groups) {
-  std::vector<Entry> entries;
-  for (Run& run : runs) {
-    Settings settings = settings_of(run);
-    auto entry = std::find_if(entries.begin(), entries.end(),
-                              [&](const Entry& other) { return other.settings == settings; });
-    if (entry == entries.end()) {
-      entries.push_back({.settings = std::move(settings),
-                         .base = base_label(run),
-                         .group = {.data_set = data_set,
-                                   .label = {},
-                                   .regime = method_of(run.spec),
-                                   .coverage = coverage_of(run)}});
-      entry = std::prev(entries.end());
-    }
-    entry->group.runs.push_back(std::move(run));
+  const std::vector<Entry> entries = entries_of(runs, all_settings);
+  std::vector<std::string> any_budget(runs.size());
+  for (const Entry& entry : entries_of(runs, settings_of_any_budget))
+    for (const size_t run : entry.runs)
+      any_budget[run] = entry.label;
+  for (const Entry& entry : entries) {
+    const Run& first = runs[entry.runs.front()];
+    Group& group = groups.emplace_back(Group{.data_set = data_set,
+                                             .label = entry.label,
+                                             .any_budget_label = any_budget[entry.runs.front()],
+                                             .regime = method_of(first.spec),
+                                             .coverage = coverage_of(first)});
+    for (const Setting& setting : entry.settings)
+      if (setting.is_changed) group.changes.push_back(setting.key + " " + setting.value);
+    for (const size_t run : entry.runs)
+      group.runs.push_back(std::move(runs[run]));
   }
-  align_settings(entries);
-  name_groups(entries);
-  for (Entry& entry : entries)
-    groups.push_back(std::move(entry.group));
 }
 
 }  // namespace

@@ -87,15 +87,25 @@ std::vector<Statistic> compared(const std::vector<Statistic>& column, const Base
                   baseline, found, labels));
 }
 
-/// The group of a data set whose label equals, or begins with, the given one.
-std::optional<size_t> find_baseline(const std::vector<Group>& groups, const std::string& data_set,
+bool have_same_budget(const Group& a, const Group& b) {
+  const TrainSpec& left = a.runs.front().spec.train;
+  const TrainSpec& right = b.runs.front().spec.train;
+  return left.max_steps == right.max_steps && (left.max_steps || left.epochs == right.epochs);
+}
+
+/// The group that a row is compared with, of its data set.
+std::optional<size_t> find_baseline(const std::vector<Group>& groups, const Group& row,
                                     const std::string& baseline) {
-  std::vector<size_t> found;
+  std::vector<size_t> of_any_budget, found;
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i].data_set != data_set) continue;
+    if (groups[i].data_set != row.data_set) continue;
     if (groups[i].label == baseline) return i;
+    if (groups[i].any_budget_label == baseline) of_any_budget.push_back(i);
     if (groups[i].label.starts_with(baseline)) found.push_back(i);
   }
+  for (const size_t i : of_any_budget)
+    if (have_same_budget(groups[i], row)) return i;
+  if (!of_any_budget.empty()) return std::nullopt;
   if (found.size() > 1) refuse_baseline(groups, baseline, "more than one");
   return found.empty() ? std::nullopt : std::optional(found.front());
 }
@@ -105,7 +115,7 @@ Baselines find_baselines(const std::vector<Group>& groups, const std::string& ba
   if (baseline.empty()) return baselines;
   bool has_any = false;
   for (size_t i = 0; i < groups.size(); ++i) {
-    baselines[i] = find_baseline(groups, groups[i].data_set, baseline);
+    baselines[i] = find_baseline(groups, groups[i], baseline);
     has_any |= baselines[i].has_value();
   }
   if (!has_any) refuse_baseline(groups, baseline, "none");

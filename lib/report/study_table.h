@@ -38,9 +38,11 @@ struct StudyTable {
   std::vector<std::string> baselines;  ///< labels of the baseline rows
 };
 
-/// Columns without any value are left out. `baseline`: a group's label, or an unambiguous beginning of one;
-/// empty: none. Rows are compared with the baseline of their data set, if it has one. Throws UsageError with
-/// the existing labels if `baseline` matches no group, or several of one data set.
+/// Columns without any value are left out. `baseline`: a group's label or label without the training budget,
+/// or an unambiguous beginning of a label; empty: none. Rows are compared with the baseline of their data
+/// set, if it has one. If the baseline has several budgets, rows are compared with the one that has theirs
+/// (train.epochs and train.max_steps). Throws UsageError with the existing labels if `baseline` matches no
+/// group, or several of one data set.
 StudyTable make_table(const std::vector<Group>& groups, const std::string& baseline);
 
 }  // namespace sdp

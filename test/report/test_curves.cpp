@@ -67,6 +67,29 @@ TEST_CASE("figures of images", "[study]") {
   CHECK(memory.x_label == "peak tensor memory per process (KiB)");
 }
 
+TEST_CASE("several budgets of a method are one line", "[study]") {
+  std::vector<Run> runs = {small_run(0), small_run(1), small_run(0), small_run(0, 4)};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    runs[i].spec.train.max_steps = i == 2 ? 100 : 20;
+    runs[i].evals = {{.step = i == 2 ? 100 : 20, .accuracy = 0.5 + 0.1 * static_cast<double>(i)}};
+  }
+  std::vector<NamedFigure> figures = study_figures(group_runs(runs));
+  const Figure& figure = figure_of(figures, "accuracy_budget");
+  REQUIRE(figure.series.size() == 2);
+  CHECK(figure.series[0].name == "B-SDP 2/4");
+  CHECK(figure.series[0].x == std::vector<double>{160000, 800000});  // 8000 FLOPs per step
+  CHECK(figure.series[0].y[0] == Approx(55));
+  CHECK(figure.series[0].y[1] == Approx(70));
+  CHECK(figure.series[0].y_error[0] == Approx(std::sqrt(50)));
+  REQUIRE(figure.series[1].y.size() == 1);
+  CHECK(figure.series[1].y[0] == Approx(80));
+  CHECK(figure.series[1].y_error.empty());  // one run
+  runs.erase(runs.begin() + 2);
+  figures = study_figures(group_runs(runs));
+  CHECK(std::none_of(figures.begin(), figures.end(),
+                     [](const NamedFigure& each) { return each.name == "accuracy_budget"; }));
+}
+
 TEST_CASE("language models have figures of their own, with losses", "[study]") {
   Run images = small_run(), tokens = small_run();
   tokens.spec.data.set = TokensSpec{.sequence_length = 128};

@@ -150,6 +150,27 @@ TEST_CASE("what follows from the regime is told only inside one", "[study]") {
         Labels{"B-SDP 2/4, processes 2", "DDP, processes 2", "B-SDP 2/4, processes 4"});
 }
 
+TEST_CASE("groups that differ only in their budget share a label without it", "[study]") {
+  Run a = small_run(0), b = small_run(0), c = small_run(1, 1);
+  a.spec.train.max_steps = b.spec.train.max_steps = std::nullopt;
+  a.spec.train.epochs = 20;
+  b.spec.train.epochs = 60;
+  const auto any_budget_of = [](std::vector<Run> runs) {
+    std::vector<std::string> labels;
+    for (const Group& group : group_runs(std::move(runs)))
+      labels.push_back(group.any_budget_label);
+    return labels;
+  };
+  CHECK(any_budget_of({a, b, c}) == Labels{"B-SDP 2/4", "B-SDP 2/4", "B-SDP 1/4"});
+  b.spec.optimizer.lr = 0.5;
+  CHECK(any_budget_of({a, b}) == Labels{"B-SDP 2/4, lr 0.1", "B-SDP 2/4, lr 0.5"});
+  // Several sweeps, each with its budget and the same labels.
+  b.spec.optimizer.lr = a.spec.optimizer.lr;
+  a.sweep_label = b.sweep_label = "half";
+  CHECK(labels_of({a, b}) == Labels{"half, epochs 20", "half, epochs 60"});
+  CHECK(any_budget_of({a, b}) == Labels{"half", "half"});
+}
+
 TEST_CASE("labels of a sweep go first", "[study]") {
   Run a = small_run(0), b = small_run(1), c = small_run(0, 4), d = small_run(0, 1);
   a.sweep_label = b.sweep_label = c.sweep_label = "mine";

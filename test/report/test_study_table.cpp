@@ -63,6 +63,29 @@ TEST_CASE("comparisons with a baseline", "[study]") {
   CHECK(contains(message, "\n  B-SDP 2/4\n  DDP & \"all\", 100 %"));
 }
 
+TEST_CASE("each budget is compared with the baseline of that budget", "[study]") {
+  std::vector<Run> runs;
+  for (const int64_t owners : {4, 2})
+    for (const double epochs : {20, 60, 200}) {
+      if (owners == 4 && epochs == 200) continue;
+      Run& run = runs.emplace_back(small_run(0, owners));
+      run.spec.train.max_steps = std::nullopt;
+      run.spec.train.epochs = epochs;
+      run.evals = {{.step = 10, .accuracy = static_cast<double>(owners) / 8 + epochs / 1000}};
+    }
+  runs[1].evals[0].accuracy = 0.75;
+  const StudyTable table = make_table(group_runs(runs), "ZeRO-2");
+  CHECK(table.baselines == std::vector<std::string>{"ZeRO-2, epochs 20", "ZeRO-2, epochs 60"});
+  REQUIRE(table.rows[2].label == "B-SDP 2/4, epochs 20");
+  const auto difference = [&](size_t row) {
+    return value_of(table, row, "accuracy", Comparison::kDifference).mean;
+  };
+  CHECK(difference(1) == 0);
+  CHECK(difference(2) == Approx(-0.25));
+  CHECK(difference(3) == Approx(0.31 - 0.75));
+  CHECK(std::isnan(difference(4)));  // there is no baseline of 200 epochs
+}
+
 TEST_CASE("tables as text", "[study]") {
   const StudyTable table = make_table(three_runs(), "DDP");
   const std::string text = to_text(table);
