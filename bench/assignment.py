@@ -183,6 +183,7 @@ Largest worker over the mean: FLOPs, parameters, state (parameters, gradients, o
 matrix, with units weighted by 1, by parameters and by FLOPs; in brackets its general bound (tr K - λ1) / ((n-1) λ1).
 
 {balance}
+
 What it says:
 
 - Slices (neuron construction) are even: parameters within 1.1 %, FLOPs within 1 % except for Swin-T at 2/8, whose first stages
@@ -199,14 +200,17 @@ Only the blocks, without the shared parameters; in brackets the best result of l
 then parameters, then λ2.
 
 {reference}
+
 What it says: the plans are never worse. At p = 6 the search uses the tolerance of 5 % in FLOPs to reduce parameters.
 
 ## Bytes sent for the units' part, against data parallelism
 
 Gradients and updated parameters per step, divided by what data parallelism sends for the same parameters: mean over workers, its
-formula, and the largest worker. Forward masking: (p-1)/(n-1). Under backward masking, every worker gathers all updated parameters: half of that plus one half.
+formula, and the largest worker. Forward masking: (p-1)/(n-1). Under backward masking, every worker gathers all updated parameters:
+half of that plus one half.
 
 {sent}
+
 What it says: the means are the formulas to every digit, whatever the owner sets (3/7 at 4/8; under backward masking 5/7). A worker
 that holds more sends more. Under backward masking it also sends more updated parameters to all others: in ResNet-18 at 6/8 and 7/8 the
 largest worker sends more than it would in data parallelism.
@@ -218,6 +222,7 @@ parallelism on as many processes: by the same exchange, and by a ring all-reduce
 node.
 
 {nodes}
+
 What it says: placement pays for few unequal units: `pack` reduces ResNet-18 at 4/8 to a third of the bytes. A balanced
 assignment of many units mixes all workers evenly, and then no placement keeps much traffic inside nodes. Shared parameters
 (embeddings) cannot be placed at all. Eight processes per node send several times what a ring of them would: SDP's gain in traffic is
