@@ -1,5 +1,6 @@
 // Which worker trains which unit in the plain code against which the regimes are checked. Its values are
-// compared with the engine's in test_methods.cpp, and the engine's with PyTorch in test/cli/test_equivalence.py.
+// compared with the engine's in test_methods.cpp, and the engine's with PyTorch in
+// test/cli/test_equivalence.py.
 
 #include <ATen/ATen.h>
 
