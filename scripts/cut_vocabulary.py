@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Renumbers token shards to a smaller vocabulary: the most frequent tokens keep an id of their own, all others share one.
+"""Renumbers token shards to a smaller vocabulary: the most frequent tokens keep separate ids, all others share one.
 
     cut_vocabulary.py SRC DST --keep 8191
 
 SRC contains *train*.bin and *val*.bin, written by scripts/prepare_tokens.py or llm.c. DST gets files of the same names,
-with 16 bits per token. Token ids in DST are ranks by frequency in the training shards, 0 the most frequent (equal ones in
+with 16 bits per token. Token ids in DST are ranks by frequency in the training shards, 0 the most frequent (ties in
 the order of their ids in SRC); id KEEP stands for every other token, so that the vocabulary has KEEP + 1. DST/vocabulary.json
 lists the ids in SRC by rank.
 
 For small experiments: a head over 50,257 tokens costs more than the rest of a small model. Losses are comparable only
 between runs with the same vocabulary.
 
-Exit status: 0 all is written, 2 the call is wrong, 3 a file cannot be read.
+Exit status: 0 everything was written, 2 the arguments are wrong, 3 a file cannot be read.
 """
 
 import argparse

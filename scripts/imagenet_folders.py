@@ -1,8 +1,8 @@
 """ImageNet's official archives as folders train/WNID/*.JPEG and val/WNID/*.JPEG, for scripts/fetch_data.
 
 ILSVRC2012_img_train.tar contains one tar file per class, WNID.tar. ILSVRC2012_img_val.tar holds the images without their
-classes. The classes are the lines of ILSVRC2012_validation_ground_truth.txt in the development kit, as numbers (ILSVRC2012_ID)
-that the kit's meta.mat gives the WNIDs of. Standard library only.
+classes. The classes are the lines of ILSVRC2012_validation_ground_truth.txt in the development kit, as numbers
+(ILSVRC2012_ID); the kit's meta.mat maps them to WNIDs. Needs only the standard library.
 """
 
 import pathlib

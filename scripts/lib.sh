@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by the scripts of this folder; source it, do not run it. Sets ROOT and changes to it.
+# Shared by the scripts in this folder; source it, do not run it. Sets ROOT to the repository and changes to it.
 
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

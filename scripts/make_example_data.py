@@ -5,7 +5,7 @@
 
 CIFAR_DIR holds data_batch_1.bin to data_batch_5.bin and test_batch.bin. DEST gets train-000000.tar, ... and
 test-000000.tar, ...: the first training and test images of every class, in the official order, as JPEG members
-CLASS/INDEX.jpg. Needs numpy and Pillow. Same input, options and libraries, same bytes.
+CLASS/INDEX.jpg. Needs numpy and Pillow. The same input, options and libraries give the same bytes.
 """
 import argparse
 import io

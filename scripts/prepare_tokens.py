@@ -8,12 +8,12 @@ An INPUT is a file, a folder or - (standard input). *.jsonl has one document per
 file is plain text, a single document (--document divides it). *.gz files of text and JSON are unpacked.
 
 DIR gets NAME_val_000000.bin with the first tokens and NAME_train_000001.bin, .._000002.bin, .. with the others. The
-end-of-text token precedes every document. Tokens have 16 bits if the vocabulary fits and 32 if not. A shard gets
-its name when it is complete, and NAME.state.json says where the next one begins: --resume continues there. The same input
-and options give the same bytes, with any number of processes. A tokenizer.json is copied to NAME.tokenizer.json, so that
-models trained on the shards are exported with it.
+end-of-text token precedes every document. Tokens have 16 bits if the vocabulary fits and 32 if not. A shard is
+renamed to its final name when it is complete, and NAME.state.json says where the next one begins: --resume continues
+there. The same input and options give the same bytes, with any number of processes. A tokenizer.json is copied to
+NAME.tokenizer.json, so that models trained on the shards are exported with it.
 
-Exit status: 0 all is written, 2 the call is wrong or a package is missing, 3 the input cannot be read.
+Exit status: 0 everything was written, 2 the arguments are wrong or a package is missing, 3 the input cannot be read.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Text documents from files, standard input or a Hugging Face data set, for scripts/prepare_tokens.py.
 
-A source is an iterator of (text, place); the place is for messages. The order is always the same: files as they are
-named, those of a folder sorted by path, and within a file from the front.
+A source is an iterator of (text, place); the place is for messages. The order is always the same: files in the order
+given, those of a folder sorted by path, and documents in the order of the file.
 """
 
 import gzip
@@ -64,7 +64,7 @@ def open_bytes(path):
 
 
 def decode(data, place, offset):
-    """`offset`: of the data in the file, in bytes."""
+    """`offset`: the position of the data in the file, in bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -174,7 +174,7 @@ def dataset_revision(name):
     hub = need("huggingface_hub", "--dataset")
     try:
         return hub.HfApi().dataset_info(name).sha
-    except Exception as error:  # of requests or httpx, by the version, or what it says of a name that is not the hub's
+    except Exception as error:  # of requests or httpx, depending on the version, or for an unknown name
         print(f"warning: --dataset {name}: the hub does not report its revision ({error})", file=sys.stderr)
         return None
 

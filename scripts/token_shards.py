@@ -25,8 +25,8 @@ class UsageError(Exception):
 class State:
     """Where the next shard begins. Saved in NAME.state.json before the first shard and after each."""
 
-    settings: dict  # that determine the bytes of the shards
-    revision: str | None = None  # of the data set on the hub when the shards were begun
+    settings: dict  # those that determine the bytes of the shards
+    revision: str | None = None  # of the data set on the hub when the first shard was begun
     shard_tokens: list = dataclasses.field(default_factory=list)  # of each complete shard
     documents: int = 0  # number of documents before the one in which the next shard begins
     tokens_of_document: int = 0  # tokens of that document in complete shards

@@ -14,7 +14,7 @@
 
 namespace sdp {
 
-/// A fresh folder that is removed at the end of a test.
+/// A new folder that is removed at the end of a test.
 class TempFolder {
  public:
   TempFolder() {

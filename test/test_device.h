@@ -1,7 +1,7 @@
 #pragma once
 
-// The device that tests compute on: SDP_TEST_DEVICE, cpu (where it is unset) or cuda. Every test that makes
-// sense on a device asks here; those have the ctest label `device`.
+// The device that tests compute on: SDP_TEST_DEVICE, which is cpu (the default) or cuda. Every test that is
+// meaningful on a device uses this function; these tests have the ctest label `device`.
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
@@ -12,9 +12,9 @@
 
 namespace sdp {
 
-/// Throws, so that the test fails, where the name is none of the two or no GPU is visible. On CUDA kernels
-/// are deterministic where LibTorch has such, so that what has to be equal to the bit on a CPU has to be
-/// there too, and fp32 is fp32 (as after prepare_device() in device/device.h).
+/// Throws, so that the test fails, if the name is neither of the two or no GPU is visible. On CUDA, kernels
+/// are deterministic if LibTorch has deterministic ones, so that results that are bit-identical on a CPU are
+/// so there, too, and fp32 is true fp32 (as after prepare_device() in device/device.h).
 inline at::Device test_device() {
   const char* const name = std::getenv("SDP_TEST_DEVICE");
   if (!name || name == std::string("cpu")) return at::kCPU;
@@ -22,7 +22,7 @@ inline at::Device test_device() {
     throw std::runtime_error("SDP_TEST_DEVICE: found '" + std::string(name) + "', expected cpu or cuda");
   if (!at::hasCUDA()) throw std::runtime_error("SDP_TEST_DEVICE: cuda, but no CUDA device is visible");
   static const bool is_prepared = [] {
-    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when cuBLAS begins
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when cuBLAS starts
     at::Context& context = at::globalContext();
     context.lazyInitDevice(at::kCUDA);
     context.setDeterministicAlgorithms(true, /*warn_only=*/true);

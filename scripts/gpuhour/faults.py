@@ -14,7 +14,7 @@ from gpuhour.runs import Ranks, lines_of, write_spec
 
 PEER_LOST, PREEMPTED = 4, 75
 LONG, SHORT = 1_000_000, 40
-TIMEOUT_S = 10  # of an exchange when a process hangs
+TIMEOUT_S = 10  # limit of an exchange when a process hangs
 WITHIN_S = 30
 
 

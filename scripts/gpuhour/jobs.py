@@ -15,7 +15,7 @@ GRACE_S = 15  # from SIGTERM to SIGKILL, for a run to save a checkpoint and end
 
 
 class OutOfTime(Exception):
-    """The job's time limit, or the rest of the budget, is used up."""
+    """The job's time limit or the rest of the budget is used up."""
 
 
 class Unfinished(Exception):
@@ -24,7 +24,7 @@ class Unfinished(Exception):
 
 @dataclasses.dataclass
 class Row:
-    """A line of the table. Verdict: "PASS", "FAIL", or "" for a number without a limit."""
+    """A row of the table. Verdict: "PASS", "FAIL", or "" for a number without a limit."""
 
     what: str
     value: str
@@ -77,7 +77,7 @@ class Context:
         return folder
 
     def fresh(self, name: str) -> pathlib.Path:
-        """The same folder, emptied: an interrupted job starts over."""
+        """The same folder as scratch(), emptied: an interrupted job starts over."""
         shutil.rmtree(self.state / "scratch" / name, ignore_errors=True)
         return self.scratch(name)
 

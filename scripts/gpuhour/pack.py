@@ -22,8 +22,8 @@ def copy_program(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) -> int:
-    """The programs and Python files of the tests with the label `device`, and tests.json, how to call them from a folder
-    {home} with the program {program}; their number."""
+    """Packs the programs and Python files of the tests with the label `device`, and tests.json, which says how to call
+    them from a folder {home} with the program {program}. Returns the number of tests."""
     listing = subprocess.run(["ctest", "--test-dir", home / "build", "--show-only=json-v1", "-L", "^device$"], check=True,
                              capture_output=True, text=True)
     tests = []

@@ -1,7 +1,8 @@
 """Small models in every regime on the device: losses against those recorded on a CPU.
 
-fp64 within 1e-9 after six steps and an evaluation, on one process and on two. bf16, whose rounding grows with every step,
-in the first four steps: within four times the difference between the CPU's bf16 and fp64 losses, and at least 0.1 %."""
+fp64: within 1e-9 after six steps and an evaluation, on one process and on two. bf16, whose rounding error grows with every
+step: in the first four steps, within four times the difference between the CPU's bf16 and fp64 losses, or 0.1 % if that
+is larger."""
 
 import concurrent.futures
 import json

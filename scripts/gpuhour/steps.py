@@ -15,7 +15,7 @@ MEMORY_WITHIN = (0.95, 1.05)
 GIB = 2**30
 METHODS = ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp", "zero1", "zero2")
 
-# For each model its configuration and settings; below, the small sizes for a CPU.
+# For each model its configuration and settings; below, small sizes for a CPU.
 MODELS = {
     "llama_1b": ("llama_1b_fineweb", ["train.accumulate_steps=1"]),
     "llama_134m": ("llama_134m_fineweb", ["train.accumulate_steps=1"]),
@@ -96,7 +96,7 @@ def union_us(intervals: list[tuple[float, float]]) -> float:
 
 
 def kernels_of(trace: pathlib.Path, on_gpu: bool) -> tuple[float, float, list[tuple[str, float]]]:
-    """From a Chrome trace: its span and busy time, in us, and the kernels with the most time. On a CPU the
+    """The span and busy time of a Chrome trace, in us, and the kernels that take the most time. On a CPU, the
     outermost operations count as kernels."""
     wanted = {"kernel", "gpu_memcpy", "gpu_memset"} if on_gpu else {"cpu_op"}
     events = [event for event in json.loads(trace.read_text())["traceEvents"]

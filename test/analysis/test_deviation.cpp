@@ -26,7 +26,7 @@ Deviation deviation_of(const Gradients& gradients, const OwnerSet& owners) {
   return sum.result();
 }
 
-/// Both sides as the formula says them, in two passes.
+/// Both sides of the inequality as the formula defines them, in two passes.
 Deviation written_out(const Gradients& gradients, const OwnerSet& owners) {
   const size_t n = gradients.size();
   const size_t p = owners.size();
@@ -61,7 +61,7 @@ int draw(std::mt19937& random, int first, int last) {
   return std::uniform_int_distribution<int>(first, last)(random);
 }
 
-/// Normal, heavy-tailed (Cauchy), or one gradient with small noise, of any size.
+/// Normal, heavy-tailed (Cauchy), or a common gradient with small noise, at any scale.
 Gradients draw_gradients(std::mt19937& random, int workers, int dimension) {
   const int kind = draw(random, 0, 2);
   const double scale = std::pow(10.0, draw(random, -12, 12));
@@ -87,7 +87,7 @@ double sum_of_squares(const Gradients& gradients) {
   return sum;
 }
 
-TEST_CASE("the bound holds for whatever gradients, and is that of the formula") {
+TEST_CASE("the bound holds for any gradients and equals that of the formula") {
   std::mt19937 random(1);
   int violations = 0;
   int differences = 0;
@@ -97,7 +97,7 @@ TEST_CASE("the bound holds for whatever gradients, and is that of the formula") 
     const Gradients gradients = draw_gradients(random, workers, draw(random, 1, 8));
     const Deviation found = deviation_of(gradients, owners);
     const Deviation expected = written_out(gradients, owners);
-    // What fp64 cannot tell from 0 at this size of gradients.
+    // Values that fp64 cannot distinguish from 0 at this magnitude of gradients.
     const double rounding = 1e-30 * sum_of_squares(gradients);
     if (found.squared > found.bound * (1 + 1e-9) + rounding) ++violations;
     if (std::abs(found.squared - expected.squared) > 1e-7 * expected.squared + rounding) ++differences;
@@ -108,7 +108,8 @@ TEST_CASE("the bound holds for whatever gradients, and is that of the formula") 
   CHECK(differences == 0);
 }
 
-// g_k - gbar is then proportional to the weights of ghat - gbar, 1/p - 1/n for owners and -1/n for others.
+// In this case g_k - gbar is proportional to the weights of ghat - gbar: 1/p - 1/n for owners, -1/n for
+// others.
 TEST_CASE("the bound is attained where all owners have one gradient and all others another") {
   std::mt19937 random(2);
   for (int set = 0; set < 200; ++set) {
@@ -118,17 +119,17 @@ TEST_CASE("the bound is attained where all owners have one gradient and all othe
     Gradients gradients(workers, two[0]);
     for (const int owner : owners)
       gradients[owner] = two[1];
-    // Two gradients that are nearly one leave fewer digits of their difference.
+    // Two nearly equal gradients leave fewer digits in their difference.
     const double digits_lost = sum_of_squares(two) / deviation_of(two, {0}).bound;
     CHECK(std::abs(deviation_of(gradients, owners).ratio() - 1) <= 1e-12 + 1e-15 * std::sqrt(digits_lost));
   }
-  // Gradients that differ among the owners alone do not move their mean.
+  // Gradients that differ only among the owners do not move their mean.
   CHECK(deviation_of({{1}, {-1}, {0}, {0}}, {0, 1}).squared == 0);
 }
 
-// The squared projection of d normal vectors of n - 1 degrees of freedom each on one direction, over their
-// squared length, has a Beta(d/2, d (n - 2)/2) distribution.
-TEST_CASE("of independent gradients the ratio is 1/(n - 1) on average") {
+// The squared projection of d normal vectors, each with n - 1 degrees of freedom, on one direction, divided
+// by their squared length, has a Beta(d/2, d (n - 2)/2) distribution.
+TEST_CASE("the ratio of independent gradients is 1/(n - 1) on average") {
   std::mt19937 random(3);
   std::normal_distribution<double> normal;
   constexpr int kSets = 3000;
@@ -149,7 +150,7 @@ TEST_CASE("of independent gradients the ratio is 1/(n - 1) on average") {
   }
 }
 
-TEST_CASE("what owners give may be another gradient than the one they are measured by") {
+TEST_CASE("the gradient that an owner contributes may differ from the one by which it is measured") {
   DeviationSum sum({1}, 2);
   sum.add(tensor_of({1, 0}), at::Tensor());
   sum.add(tensor_of({3, 0}), tensor_of({2, 4}));
@@ -169,7 +170,7 @@ TEST_CASE("sums of half types are kept in fp32") {
   CHECK(sum.result().ratio() == Approx(1).epsilon(1e-6));
 }
 
-TEST_CASE("the ratio at full coverage, and gradients too many or too few") {
+TEST_CASE("the ratio at full coverage, and too many or too few gradients") {
   CHECK(std::isnan(deviation_of({{1}, {2}}, {0, 1}).ratio()));
   DeviationSum sum({0}, 2);
   sum.add(tensor_of({1}), tensor_of({1}));

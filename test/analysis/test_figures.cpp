@@ -18,7 +18,7 @@ RegimeAnalysis analysis_of(Construction construction, int64_t step, Spread cosin
 
 }  // namespace
 
-TEST_CASE("similarity over training is a line for each regime, with a band of several batches") {
+TEST_CASE("similarity over training is one line per regime, with a band over several batches") {
   const Figure figure = training_figure({analysis_of(Construction::kNeuron, 0, {0.5, 0.1}),
                                          analysis_of(Construction::kBlock, 0, {0.25, kNone}),
                                          analysis_of(Construction::kNeuron, 20, {0.75, 0.2}),

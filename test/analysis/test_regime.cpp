@@ -21,7 +21,7 @@ std::string refusal(const std::string& names) {
   return message_of<UsageError>([&] { parse_regimes(names, "--regimes"); });
 }
 
-TEST_CASE("regimes by their names") {
+TEST_CASE("regimes are found by their names") {
   const std::vector<Regime> regimes = parse_regimes("bbsdp,nsdp", "--regimes");
   REQUIRE(regimes.size() == 2);
   CHECK((regimes[0] == Regime{Construction::kBlock, Masking::kBackward}));
@@ -31,13 +31,13 @@ TEST_CASE("regimes by their names") {
     CHECK((parse_regimes(name_of(regime), "--regimes") == std::vector{regime}));
 }
 
-TEST_CASE("regimes that are none") {
+TEST_CASE("invalid regimes are refused") {
   for (const std::string names : {"csdp", "", "bsdp,", "b_sdp", "bsdp, nsdp", "B-SDP"})
     CHECK_THAT(refusal(names), Catch::Contains("nsdp, bsdp, bbsdp, nbsdp"));
   CHECK_THAT(refusal("bsdp,nsdp,bsdp"), Catch::Contains("found bsdp twice"));
 }
 
-TEST_CASE("a regime's plan has the spec's workers and coverage, and its own construction and masking") {
+TEST_CASE("a regime's plan has the spec's workers and coverage and the regime's construction and masking") {
   const ExperimentSpec spec = small_spec(Construction::kBlock, Masking::kBackward);
   CHECK((regime_of(spec.subnetwork) == Regime{Construction::kBlock, Masking::kBackward}));
   for (const Regime regime : all_regimes()) {
@@ -50,7 +50,7 @@ TEST_CASE("a regime's plan has the spec's workers and coverage, and its own cons
   }
 }
 
-TEST_CASE("owner sets of a file are for regimes of its construction") {
+TEST_CASE("owner sets from a file apply only to regimes of the file's construction") {
   ExperimentSpec spec = small_spec(Construction::kBlock, Masking::kForward);
   spec.subnetwork.assignment = Assignment::kFile;
   spec.subnetwork.assignment_file = "missing.json";

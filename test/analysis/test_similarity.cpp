@@ -20,7 +20,7 @@ TEST_CASE("the cosine of two vectors") {
   CHECK(cosine_between(vector_of({3, 4}), vector_of({-3, -4})) == Approx(-1).epsilon(1e-15));
   CHECK(cosine_between(vector_of({1e-100, 0}), vector_of({1e-100, 1e-100})) == Approx(std::sqrt(0.5)));
   CHECK(std::isnan(cosine_between(vector_of({0, 0}), vector_of({1, 1}))));
-  // A sum of fp32 or bf16 values of this length would not be 1.
+  // Sums in fp32 or bf16 over this many elements would not give 1.
   const at::Tensor ones = at::full({100'000}, 0.1, at::TensorOptions(at::kFloat).device(test_device()));
   CHECK(std::abs(cosine_between(ones, 3 * ones) - 1) < 1e-12);
 }
@@ -34,7 +34,7 @@ TEST_CASE("mean and standard deviation of several values") {
   CHECK(std::isnan(spread_of({kNone}).mean));
 }
 
-TEST_CASE("cosines of a layer are summed up over its workers") {
+TEST_CASE("a layer's cosines are summarized over its workers") {
   const std::vector<LayerSummary> layers = summarize({{.depth = 0, .worker = 0, .cosine = {0.5}},
                                                       {.depth = 0, .worker = 1, .cosine = {kNone}},
                                                       {.depth = 0, .worker = 2, .cosine = {-0.1}},

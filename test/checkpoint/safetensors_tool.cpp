@@ -1,5 +1,6 @@
-// copy IN OUT: reads a safetensors file and writes it again, in uneven pieces; prints size and hash of OUT.
-// check IN: only reads it. Exit code 3 for a file that is refused, with the reason on standard error.
+// copy IN OUT: reads a safetensors file and writes it again in pieces of uneven size; prints size and hash of
+// OUT.
+// check IN: only reads it. Exit code 3 if the file is refused, with the reason on standard error.
 
 #include <algorithm>
 #include <cstdio>

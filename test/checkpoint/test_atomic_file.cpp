@@ -33,7 +33,7 @@ TEST_CASE("a file is replaced only by commit", "[atomic_file]") {
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
 }
 
-TEST_CASE("what has the temporary name is replaced, not written", "[atomic_file]") {
+TEST_CASE("an existing file of the temporary name is replaced, not written to", "[atomic_file]") {
   const TempFolder folder;
   put(folder / "precious", "precious");
   fs::create_symlink(folder / "precious", folder / "file.tmp");
@@ -75,7 +75,7 @@ TEST_CASE("input and output errors name the path, the reason and what to do", "[
   CHECK(contains(message_of<DataError>([&] { digest_file(folder / "none"); }), "No such file"));
 }
 
-TEST_CASE("output is complete and in order whatever the sizes of the pieces", "[file]") {
+TEST_CASE("output is complete and in order for pieces of any size", "[file]") {
   const TempFolder folder;
   std::string expected;
   {

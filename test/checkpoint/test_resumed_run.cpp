@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kWithCheckpoint = {Resume::kLatest, Resume::kLatestGood, Resume::kIfAny};
 
-/// A checkpoint of one process whose file has a few bytes. Returns that file's path.
+/// Saves a checkpoint of one process, whose file has a few bytes. Returns the path of that file.
 std::filesystem::path save(const std::filesystem::path& run_dir, int64_t step,
                            const std::map<std::string, std::string>& more = {}) {
   const CheckpointStore store(run_dir);
@@ -33,11 +33,11 @@ std::filesystem::path save(const std::filesystem::path& run_dir, int64_t step,
 
 }  // namespace
 
-TEST_CASE("a run without a checkpoint cannot be resumed, but started", "[resumed_run]") {
+TEST_CASE("a run without a checkpoint can be started but not resumed", "[resumed_run]") {
   const TempFolder folder;
   const std::filesystem::path run_dir = folder / "run";
   for (const bool exists : {false, true}) {
-    if (exists) CheckpointStore(run_dir).begin(10);  // a partial one is none
+    if (exists) CheckpointStore(run_dir).begin(10);  // a partial checkpoint does not count
     CHECK_FALSE(finds_checkpoint(run_dir, Resume::kNo));
     CHECK_FALSE(finds_checkpoint(run_dir, Resume::kIfAny));
     for (const Resume resume : {Resume::kLatest, Resume::kLatestGood}) {
@@ -48,21 +48,21 @@ TEST_CASE("a run without a checkpoint cannot be resumed, but started", "[resumed
   }
 }
 
-TEST_CASE("a run with a checkpoint goes on, and does not start anew where that is damaged", "[resumed_run]") {
+TEST_CASE("a run with a checkpoint continues, and does not start anew if the checkpoint is damaged",
+          "[resumed_run]") {
   const TempFolder folder;
   const std::filesystem::path file = save(folder.path(), 10);
   CHECK_FALSE(finds_checkpoint(folder.path(), Resume::kNo));
   for (const Resume resume : kWithCheckpoint)
     CHECK(finds_checkpoint(folder.path(), resume));
   put(file, "cut");
-  CHECK(
-      finds_checkpoint(folder.path(), Resume::kIfAny));  // `latest` names it; who reads it says what is wrong
+  CHECK(finds_checkpoint(folder.path(), Resume::kIfAny));  // `latest` names it; reading it reports the damage
   std::filesystem::remove(folder / "latest");
   for (const Resume resume : kWithCheckpoint)
     CHECK_THROWS_AS(finds_checkpoint(folder.path(), resume), DataError);
 }
 
-TEST_CASE("a checkpoint knows its run; one of an older program begins a new history", "[resumed_run]") {
+TEST_CASE("a checkpoint identifies its run; one of an older version begins a new history", "[resumed_run]") {
   const TempFolder folder;
   const CheckpointStore store(folder.path());
   const std::string spec = "name: r\nseed: 4\ndata: {name: cifar10, path: p}\n";

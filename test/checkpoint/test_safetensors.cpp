@@ -24,7 +24,7 @@ std::string little_endian_length(uint64_t length) {
 
 }  // namespace
 
-TEST_CASE("the written bytes are those of the format", "[safetensors]") {
+TEST_CASE("the written bytes follow the format", "[safetensors]") {
   const TempFolder folder;
   SafetensorsWriter writer(folder / "f", {{"a", DType::kI32, {2}}, {"b", DType::kU8, {}}}, {{"k", "v"}});
   const std::vector<int32_t> values = {1, -2};
@@ -43,7 +43,7 @@ TEST_CASE("the written bytes are those of the format", "[safetensors]") {
   CHECK(digest == digest_file(folder / "f"));
 }
 
-TEST_CASE("tensors are read back, whatever their type, shape and name", "[safetensors]") {
+TEST_CASE("tensors of every type, shape and name are read back", "[safetensors]") {
   const TempFolder folder;
   std::vector<TensorEntry> entries = {{"bool", DType::kBool, {3}},   {"u8", DType::kU8, {1}},
                                       {"f16", DType::kF16, {2}},     {"bf16", DType::kBF16, {1, 1}},
@@ -65,7 +65,7 @@ TEST_CASE("tensors are read back, whatever their type, shape and name", "[safete
   writer.finish();
 
   const SafetensorsFile opened(folder / "f");
-  SafetensorsFile file = SafetensorsFile(folder / "f");  // and by way of a move
+  SafetensorsFile file = SafetensorsFile(folder / "f");  // also after a move
   REQUIRE(file.entries().size() == entries.size());
   CHECK(file.metadata().empty());
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -91,7 +91,7 @@ TEST_CASE("sizes of tensors", "[safetensors]") {
   CHECK_THROWS_AS((TensorEntry{"x", DType::kF64, {-1}}.bytes()), std::logic_error);
 }
 
-TEST_CASE("the writer refuses what would break the file", "[safetensors]") {
+TEST_CASE("the writer refuses calls that would break the file", "[safetensors]") {
   const TempFolder folder;
   const std::vector<float> values(3);
   const auto piece = [&](size_t floats) { return bytes_of(values).first(4 * floats); };
@@ -117,7 +117,7 @@ TEST_CASE("the writer refuses what would break the file", "[safetensors]") {
     writer.finish();
     CHECK_THROWS_AS(writer.finish(), std::logic_error);
   }
-  SECTION("entries that no reader would take; the file on the disk stays") {
+  SECTION("entries that no reader would accept; the file on disk stays") {
     put(folder / "f", "old");
     const auto write = [&](std::vector<TensorEntry> entries) {
       SafetensorsWriter(folder / "f", std::move(entries));
@@ -138,7 +138,7 @@ TEST_CASE("a full disk is reported with path, reason and advice", "[safetensors]
   CHECK(std::filesystem::exists("/dev/full"));
 }
 
-TEST_CASE("damaged files are refused with the file, the tensor and what is wrong", "[safetensors]") {
+TEST_CASE("damaged files are refused, naming the file, the tensor and the damage", "[safetensors]") {
   const TempFolder folder;
   const auto refusal = [&](const std::string& header, const std::string& data) {
     put(folder / "f", little_endian_length(header.size()) + header + data);

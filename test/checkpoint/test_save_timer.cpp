@@ -4,7 +4,7 @@
 using namespace sdp;
 using std::chrono::seconds;
 
-TEST_CASE("a checkpoint is due minutes after the last one", "[save_timer]") {
+TEST_CASE("a checkpoint is due the given number of minutes after the last one", "[save_timer]") {
   const SaveTimer::Clock::time_point start{};
   SaveTimer timer(1.5, start);
   CHECK_FALSE(timer.is_due(start + seconds(89)));

@@ -72,8 +72,8 @@ size_t names_in(const fs::path& folder) {
 
 using Steps = std::vector<int64_t>;
 
-/// Permissions hold for everyone but root: while this exists, root is another user, who owns what is in
-/// `folder`.
+/// Permissions apply to everyone but root: while this object exists, root acts as another user, who owns the
+/// contents of `folder`.
 class OtherUser {
  public:
   explicit OtherUser(const fs::path& folder) {
@@ -98,7 +98,7 @@ class OtherUser {
 
 }  // namespace
 
-/// The manifest with the digest that its text has, as somebody would write it who changes a number.
+/// The manifest with a correct digest, as if somebody had changed a number and updated the digest.
 std::string sealed(nlohmann::ordered_json json) {
   const std::string zeros(32, '0');
   json["xxh3_128"] = zeros;
@@ -113,7 +113,7 @@ Manifest manifest_with_files() {
   return manifest;
 }
 
-TEST_CASE("a manifest survives its file, which has its hash", "[manifest]") {
+TEST_CASE("a manifest is read back from its file, whose hash it contains", "[manifest]") {
   const Manifest manifest = manifest_with_files();
   const std::string text = manifest_text(manifest);
   CHECK(parse_manifest(text, "m") == manifest);
@@ -122,7 +122,7 @@ TEST_CASE("a manifest survives its file, which has its hash", "[manifest]") {
   CHECK(process_file_name(123456, 200000) == "process-123456-of-200000.safetensors");
 }
 
-TEST_CASE("a manifest that is not one is refused with the key", "[manifest]") {
+TEST_CASE("an invalid manifest is refused, naming the key", "[manifest]") {
   const auto refusal = [](auto change) {
     auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
     change(json);
@@ -149,7 +149,7 @@ TEST_CASE("a manifest that is not one is refused with the key", "[manifest]") {
                  "where: not a JSON object"));
 }
 
-TEST_CASE("numbers of a manifest that contradict each other are refused", "[manifest]") {
+TEST_CASE("contradictory numbers in a manifest are refused", "[manifest]") {
   const auto is_refused = [](const char* key, int64_t value) {
     auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
     json[key] = value;
@@ -170,7 +170,7 @@ TEST_CASE("numbers of a manifest that contradict each other are refused", "[mani
   CHECK(is_refused("processes", 4));
 }
 
-TEST_CASE("a checkpoint is there after commit and not before", "[store]") {
+TEST_CASE("a checkpoint exists after commit and not before", "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
   CHECK_FALSE(store.latest_step().has_value());
@@ -208,7 +208,7 @@ TEST_CASE("the newest keep_last checkpoints stay", "[store]") {
   CHECK(names_in(run / "checkpoints") == 1);
 }
 
-TEST_CASE("an old checkpoint that cannot be removed is named, and is no error", "[store]") {
+TEST_CASE("an old checkpoint that cannot be removed is named but is not an error", "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
   save(store, 10, 2);
@@ -230,7 +230,7 @@ TEST_CASE("an old checkpoint that cannot be removed is named, and is no error", 
   CHECK(names_in(run / "checkpoints") == 1);
 }
 
-TEST_CASE("the checkpoint just written stays even where newer ones exist", "[store]") {
+TEST_CASE("the checkpoint just written stays even if newer ones exist", "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
   for (const int64_t step : {10, 20, 30})
@@ -250,7 +250,7 @@ TEST_CASE("a checkpoint of the same step is replaced", "[store]") {
   CHECK(names_in(run / "checkpoints") == 1);
 }
 
-TEST_CASE("wherever a run stops, the last whole checkpoint is found", "[store]") {
+TEST_CASE("wherever a run stops, the last complete checkpoint is found", "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
   save(store, 10);
@@ -260,7 +260,7 @@ TEST_CASE("wherever a run stops, the last whole checkpoint is found", "[store]")
   SECTION("while the files are written") {
     CHECK(store.latest_step() == 10);
   }
-  SECTION("after the manifest, before the folder has its name") {
+  SECTION("after the manifest is written, before the folder is renamed") {
     put(store.partial_path(20) / "manifest.json", manifest_text(manifest));
     CHECK(store.latest_step() == 10);
   }
@@ -270,7 +270,7 @@ TEST_CASE("wherever a run stops, the last whole checkpoint is found", "[store]")
     put(run / "latest", "step-00000020\n");
     CHECK(store.latest_step() == 10);
   }
-  SECTION("before `latest` is written: it names the one before, which is whole") {
+  SECTION("before `latest` is written: it names the previous checkpoint, which is complete") {
     store.commit(20, manifest, 100);
     put(run / "latest", latest_10);
     CHECK(store.latest_step() == 10);
@@ -280,14 +280,14 @@ TEST_CASE("wherever a run stops, the last whole checkpoint is found", "[store]")
     fs::remove(run / "latest");
     CHECK(store.latest_step() == 20);
   }
-  SECTION("`latest` is empty or names what is not there") {
+  SECTION("`latest` is empty or names a folder that does not exist") {
     store.commit(20, manifest, 100);
     for (const char* text : {"", "step-00000030\n", "../../elsewhere", "step-20"}) {
       put(run / "latest", text);
       CHECK(store.latest_step() == 20);
     }
   }
-  SECTION("`latest` is missing and the newest folder is not whole") {
+  SECTION("`latest` is missing and the newest folder is incomplete") {
     store.commit(20, manifest, 100);
     fs::remove(run / "latest");
     fs::remove(store.folder(20) / process_file_name(1, 2));
@@ -298,7 +298,7 @@ TEST_CASE("wherever a run stops, the last whole checkpoint is found", "[store]")
     fs::rename(store.folder(20), run / "checkpoints/.step-00000020.removed.partial");
     CHECK(store.latest_step() == 10);
   }
-  // Whatever was left behind, the run goes on from there and cleans up.
+  // Whatever was left behind, the run continues from there and cleans up.
   save(store, 20);
   save(store, 30, 2);
   CHECK(store.latest_step() == 30);
@@ -306,7 +306,7 @@ TEST_CASE("wherever a run stops, the last whole checkpoint is found", "[store]")
   CHECK(names_in(run / "checkpoints") == 2);
 }
 
-TEST_CASE("commit refuses what is not all there", "[store]") {
+TEST_CASE("commit refuses an incomplete checkpoint", "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
   const Manifest manifest = write_files(store, 10);
@@ -319,7 +319,7 @@ TEST_CASE("commit refuses what is not all there", "[store]") {
   CHECK_FALSE(store.latest_step().has_value());
 }
 
-TEST_CASE("damage is reported with the file, what was expected and what to do", "[store]") {
+TEST_CASE("damage is reported with the file, the expected value and what to do", "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
   for (const int64_t step : {5, 10, 20})
@@ -352,7 +352,7 @@ TEST_CASE("damage is reported with the file, what was expected and what to do", 
     CHECK(contains(refusal(false), file.string() + " is missing"));
     CHECK(contains(refusal(false), advice));
   }
-  SECTION("a broken manifest is reported, not passed over") {
+  SECTION("a broken manifest is reported, not skipped") {
     put(store.folder(20) / "manifest.json", "{");
     CHECK(store.latest_step() == 20);
     CHECK(contains(refusal(false), (store.folder(20) / "manifest.json").string()));
@@ -363,7 +363,7 @@ TEST_CASE("damage is reported with the file, what was expected and what to do", 
                   fs::copy_options::overwrite_existing);
     CHECK(contains(refusal(false), "is of step 10, not 20"));
   }
-  SECTION("a file that says what run it is of, whose hash is always verified") {
+  SECTION("a file that describes the run, whose hash is always verified") {
     std::string plan = get(store.folder(20) / kSavedPlan);
     plan[0] ^= 1;
     put(store.folder(20) / kSavedPlan, plan);
@@ -372,11 +372,11 @@ TEST_CASE("damage is reported with the file, what was expected and what to do", 
     CHECK(contains(message_of<DataError>([&] { store.verified_file(20, kSavedPlan); }), advice));
     CHECK(store.verified_file(20, kSavedSpec) == store.folder(20) / kSavedSpec);
   }
-  SECTION("a step that is not there") {
+  SECTION("a step without a checkpoint") {
     CHECK(contains(message_of<DataError>([&] { store.read(7, false); }),
                    "step-00000007/manifest.json is missing"));
   }
-  SECTION("the only one") {
+  SECTION("the only checkpoint") {
     fs::remove_all(store.folder(5));
     fs::remove_all(store.folder(10));
     fs::remove(file);
@@ -384,7 +384,7 @@ TEST_CASE("damage is reported with the file, what was expected and what to do", 
   }
 }
 
-TEST_CASE("the newest checkpoint that verifies is found, and what was passed over is told", "[store]") {
+TEST_CASE("the newest checkpoint that verifies is found, and skipped ones are reported", "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
   std::vector<std::string> passed_over;
@@ -409,7 +409,7 @@ TEST_CASE("the newest checkpoint that verifies is found, and what was passed ove
   CHECK(contains(passed_over[1], (store.folder(30) / "manifest.json").string()));
   CHECK(latest_good(/*verify_hashes=*/false) == 40);
 
-  // Of a run that went on from an older one, what came after that is of another past.
+  // After a run has resumed from an older checkpoint, the later ones belong to an abandoned history.
   put(run / "latest", "step-00000030\n");
   CHECK(latest_good(/*verify_hashes=*/false) == 20);
   for (const int64_t step : {10, 20})

@@ -36,7 +36,7 @@ void leave_ready(const Call& call, int rank) {
   std::filesystem::rename(path.string() + ".part", path);
 }
 
-/// codes CODE...: says two lines on each stream and ends with the rank's code.
+/// codes CODE...: writes 30 lines to stdout and one to stderr and ends with the rank's code.
 int end_with_code(const Call& call, int rank) {
   for (int i = 0; i < 30; ++i)
     std::fprintf(stdout, "rank %d says %d\n", rank, i);
@@ -61,7 +61,7 @@ int record_signals(const Call& call, int rank) {
 }
 
 /// save SECONDS...: at the first SIGINT or SIGTERM leaves FOLDER/saving-R, takes the rank's time to save and
-/// ends with 75; a second one ends it at once, as it does sdp-train.
+/// ends with 75; a second one ends it at once, as in sdp-train.
 int save_when_told(const Call& call, int rank) {
   for (const int signal : {SIGINT, SIGTERM})
     std::signal(signal, [](int caught) {
@@ -85,7 +85,7 @@ int sleep_long(const Call& call, int rank) {
   return 0;
 }
 
-/// exchange [STEPS]: exchanges with all ranks, for ever or for so many steps, and checks what it gets.
+/// exchange [STEPS]: exchanges with all ranks, forever or for that many steps, and checks what it receives.
 int exchange(const Call& call, const sdp::Ranks& ranks) {
   const auto comm = sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(300)});
   const int64_t steps = call.arguments.empty() ? INT64_MAX : std::stoll(call.arguments.front());
@@ -101,7 +101,7 @@ int exchange(const Call& call, const sdp::Ranks& ranks) {
   return 0;
 }
 
-/// lone RANK sleep|fail: after a first exchange, that rank sleeps for a minute or fails; the others go on.
+/// lone RANK sleep|fail: after a first exchange, that rank sleeps for a minute or fails; the others continue.
 int leave_alone(const Call& call, const sdp::Ranks& ranks) {
   const auto comm = sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(300)});
   const sdp::PhaseScope phase(*comm, "the test");

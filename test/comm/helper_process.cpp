@@ -84,7 +84,7 @@ HelperProcess::HelperProcess(const ScratchFolder& folder, const std::string& nam
   pid_ = fork();
   if (pid_ == 0) {
     for (const int signal :
-         {SIGINT, SIGHUP})  // which nohup, or a shell's background, ignores for all below it
+         {SIGINT, SIGHUP})  // under nohup or in a shell's background, all child processes ignore these
       std::signal(signal, SIG_DFL);
     dup2(console, STDOUT_FILENO);
     dup2(console, STDERR_FILENO);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs comm_helper as a user would: a process with an environment of its own, its output in files.
+// Runs comm_helper as a user would: a process with a separate environment, its output in files.
 
 #include <sys/types.h>
 
@@ -24,17 +24,17 @@ class ScratchFolder {
   const std::filesystem::path& path() const { return path_; }
   std::string read(const std::string& name) const;
   bool has(const std::string& name) const { return std::filesystem::exists(path_ / name); }
-  /// Waits up to 20 s for a file; throws when it does not come.
+  /// Waits up to 20 s for a file; throws if it does not appear.
   void await(const std::string& name) const;
-  /// The process id that a rank has left.
+  /// The process id that a rank has written.
   pid_t process_of(int rank) const;
 
  private:
   std::filesystem::path path_;
 };
 
-/// comm_helper with the given arguments and the usual disposition of signals; output goes to
-/// FOLDER/console-NAME. Killed when it goes.
+/// comm_helper with the given arguments and the default signal dispositions; its output goes to
+/// FOLDER/console-NAME. Destruction kills the process.
 class HelperProcess {
  public:
   HelperProcess(const ScratchFolder& folder, const std::string& name,
@@ -51,7 +51,7 @@ class HelperProcess {
   bool running_ = true;
 };
 
-/// A socket that listens on a port of its own, which is free again once the socket is closed.
+/// A socket that listens on a free port, which is free again once the socket is closed.
 class Listener {
  public:
   Listener();
@@ -74,7 +74,7 @@ std::vector<std::unique_ptr<HelperProcess>> start_ranks(const ScratchFolder& fol
                                                         int master_port = free_port(),
                                                         const Environment& additional = {});
 
-/// Waits up to `limit` until no such process exists (or only its zombie).
+/// Waits up to `limit` until the process no longer exists or is only a zombie.
 bool disappears(pid_t pid, std::chrono::milliseconds limit);
 
 }  // namespace sdp::test

@@ -28,7 +28,7 @@ void run_ranks(int world, const std::function<void(Communicator&)>& body) {
 
 constexpr at::ScalarType kTypes[] = {at::kBFloat16, at::kFloat, at::kDouble, at::kLong};
 
-/// Threads may not use Catch's macros: a rank throws, and the test fails.
+/// Threads may not use Catch's macros: a rank throws instead, and the test fails.
 void expect(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
@@ -79,7 +79,7 @@ class FailingBackend : public c10d::Backend {
   std::function<void()> fail_;
 };
 
-/// What all_reduce_sum throws where c10d throws `error`, in a world of `size`.
+/// Throws what all_reduce_sum throws when c10d throws `error`, in a world of `size`.
 template <class Exception>
 void reduce_failing(int size, const Exception& error) {
   auto connection = std::make_unique<Communicator::Connection>();
@@ -118,7 +118,7 @@ TEST_CASE("an all-to-all without any element") {
   run_ranks(3, [](Communicator& comm) {
     const at::Tensor none = at::empty({0}, comm.device());
     comm.all_to_all(none, at::empty({0}, comm.device()), {0, 0, 0}, {0, 0, 0}).wait();
-    // Rank 1 alone sends, and only to rank 2.
+    // Only rank 1 sends, and only to rank 2.
     const int64_t sends = comm.rank() == 1 ? 5 : 0;
     const int64_t receives = comm.rank() == 2 ? 5 : 0;
     const at::Tensor recv = at::zeros({receives}, comm.device());
@@ -186,7 +186,7 @@ TEST_CASE("strings are gathered, of any length and content") {
   });
 }
 
-TEST_CASE("a barrier holds until the last rank has come") {
+TEST_CASE("a barrier holds until the last rank has arrived") {
   std::atomic<int> arrived = 0;
   run_ranks(3, [&](Communicator& comm) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30 * comm.rank()));
@@ -215,7 +215,7 @@ TEST_CASE("ranks that disagree are named") {
   }
 }
 
-TEST_CASE("calls that cannot be right are our own errors, and send nothing") {
+TEST_CASE("invalid calls are errors of our own and send nothing") {
   const int world = GENERATE(1, 2);
   run_thread_ranks(world, [&](Communicator& comm) {
     const auto refused = [&](const std::function<void()>& call) {
@@ -244,7 +244,7 @@ TEST_CASE("calls that cannot be right are our own errors, and send nothing") {
   });
 }
 
-TEST_CASE("only what other processes may have caused is a lost peer") {
+TEST_CASE("only errors that other processes may have caused count as a lost peer") {
   const c10::SourceLocation here = {__func__, __FILE__, __LINE__};
   const c10::AcceleratorError device(here, 700, "an illegal memory access was encountered");
   const c10::OutOfMemoryError memory(here, "CUDA out of memory");
@@ -259,7 +259,7 @@ TEST_CASE("only what other processes may have caused is a lost peer") {
   CHECK_THROWS_AS(reduce_failing(2, std::runtime_error("reset")), PeerLostError);
 }
 
-TEST_CASE("a thread's own error comes first, and the others notice at once") {
+TEST_CASE("a thread's own error takes precedence, and the others notice at once") {
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<int> lost = 0;
   const auto body = [&](Communicator& comm) {
@@ -279,7 +279,7 @@ TEST_CASE("a thread's own error comes first, and the others notice at once") {
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
 }
 
-TEST_CASE("of an error of NCCL's the cause is told that stands below its first line") {
+TEST_CASE("the cause below the first line of an NCCL error is reported") {
   const std::runtime_error nccl(
       "NCCL error in: ../ProcessGroupNCCL.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for details)\n"
       "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"

@@ -1,4 +1,4 @@
-// Real processes that meet without our launcher, over TCP.
+// Real processes that connect over TCP without our launcher.
 
 #include <fstream>
 #include <future>
@@ -19,7 +19,7 @@ using test::Listener;
 using test::ScratchFolder;
 using test::start_ranks;
 
-/// The local addresses on which a port is listened on, as the kernel writes them.
+/// The local addresses with a listener on the port, as the kernel writes them.
 std::set<std::string> listening_addresses(int port) {
   std::set<std::string> addresses;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
@@ -38,7 +38,7 @@ std::set<std::string> listening_addresses(int port) {
 
 }  // namespace
 
-TEST_CASE("processes started by torchrun's variables meet, exchange and part") {
+TEST_CASE("processes started with torchrun's variables connect, exchange and disconnect") {
   const ScratchFolder folder;
   const auto ranks = start_ranks(folder, 3, {"exchange", "20"});
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -47,7 +47,7 @@ TEST_CASE("processes started by torchrun's variables meet, exchange and part") {
   }
 }
 
-TEST_CASE("the store listens on loopback only, unless there are several hosts") {
+TEST_CASE("the store listens only on loopback unless there are several hosts") {
   const auto addresses = [](const Environment& additional) {
     const ScratchFolder folder;
     const int port = free_port();
@@ -58,7 +58,7 @@ TEST_CASE("the store listens on loopback only, unless there are several hosts") 
   };
   const std::set<std::string> loopback = {"0100007F"};
   CHECK(addresses({}) == loopback);
-  // One host whose name is no loopback address, and perhaps none that this process could reach.
+  // One host whose name is not a loopback address, and perhaps not one that this process could reach.
   CHECK(addresses({{"MASTER_ADDR", "no-such-host"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}) ==
         loopback);
   const std::set<std::string> several =
@@ -67,7 +67,7 @@ TEST_CASE("the store listens on loopback only, unless there are several hosts") 
   CHECK(several.begin()->find_first_not_of('0') == std::string::npos);
 }
 
-TEST_CASE("a port that is taken, and peers that never come") {
+TEST_CASE("a port in use, and peers that never connect") {
   const Listener taken;
   Ranks ranks;
   ranks.world = 2;
@@ -92,7 +92,7 @@ TEST_CASE("a port that is taken, and peers that never come") {
 }
 
 TEST_CASE(
-    "hosts that were to have as many processes and do not are refused by all, whatever ranks they took") {
+    "hosts that should have equally many processes but do not are refused by all, whatever their ranks") {
   Ranks ranks;
   ranks.world = 3;
   ranks.source = "test";
@@ -131,7 +131,7 @@ TEST_CASE("a port that accepts and stays silent, and another job's store") {
                     Catch::StartsWith("Rank 1 ") && Catch::Contains("the other process at 127.0.0.1:") &&
                         Catch::Contains("rank 0's store") && Catch::Contains("MASTER_PORT"));
 
-  // The first job's rank 0 waits for its own rank 1 while one of the second job comes to its port.
+  // The first job's rank 0 waits for its own rank 1 while a process of the second job connects to its port.
   ranks.master_port = free_port();
   const auto rank_of = [&](int rank, const std::string& job) {
     Ranks own = ranks;
@@ -150,7 +150,7 @@ TEST_CASE("a port that accepts and stays silent, and another job's store") {
   CHECK(first.get() == "connected");
 }
 
-TEST_CASE("two processes of one rank are refused") {
+TEST_CASE("two processes with the same rank are refused") {
   Ranks ranks;
   ranks.world = 3;
   ranks.source = "test";
@@ -175,7 +175,7 @@ TEST_CASE("two processes of one rank are refused") {
   CHECK(refused == 1);
 }
 
-TEST_CASE("NCCL without a GPU is refused before anybody is waited for") {
+TEST_CASE("NCCL without a GPU is refused before waiting for any process") {
   Ranks ranks;
   ranks.world = 2;
   ranks.master_address = "127.0.0.1";
@@ -185,7 +185,7 @@ TEST_CASE("NCCL without a GPU is refused before anybody is waited for") {
   CHECK_THROWS_AS(connect(Ranks{}, at::kCPU, options), UsageError);
 }
 
-TEST_CASE("a world of one meets nobody") {
+TEST_CASE("a world of one connects to nobody") {
   const auto comm = connect(Ranks{}, at::kCPU, {.timeout = seconds(1)});
   const at::Tensor recv = at::zeros({3});
   comm->all_to_all(recv, at::arange(3, at::kFloat), {3}, {3}).wait();

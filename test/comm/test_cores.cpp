@@ -13,7 +13,7 @@
 namespace sdp {
 namespace {
 
-/// available_cores() in a thread that may use the first `count` of the cores that this one may use.
+/// available_cores() in a thread that may use only the first `count` of this thread's cores.
 int cores_when_restricted_to(int count) {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -73,23 +73,24 @@ TEST_CASE("the quota of a cgroup is the least of its ancestors', rounded up") {
   CHECK_FALSE(cores("/"));
 }
 
-TEST_CASE("only cores that processes share are divided") {
+TEST_CASE("only cores that several processes share are divided") {
   const CoreClaim all = {.host = "a", .cpus = {0, 1, 2, 3, 4, 5, 6, 7}};
   CHECK(threads_of({all}) == std::vector<int>{8});
   CHECK(threads_of({all, all}) == std::vector<int>{4, 4});
   CHECK(threads_of({all, all, all}) == std::vector<int>{2, 2, 2});
-  // Bound by the launcher, each to its own; two of them to the same ones.
+  // Bound by the launcher, each to its own cores; then two of them to the same ones.
   const CoreClaim low = {.host = "a", .cpus = {0, 1, 2, 3}}, high = {.host = "a", .cpus = {4, 5, 6, 7}};
   CHECK(threads_of({low, high}) == std::vector<int>{4, 4});
   CHECK(threads_of({low, high, high}) == std::vector<int>{4, 2, 2});
   CHECK(threads_of({all, low}) == std::vector<int>{6, 2});
   const std::vector<CoreClaim> six(6, {.host = "a", .cpus = {0, 1, 2}});
   CHECK(threads_of(six) == std::vector<int>(6, 1));
-  // Cores of other hosts have the same numbers.
+  // Cores of other hosts have the same numbers but are not shared.
   CHECK(threads_of({all, {.host = "b", .cpus = {0, 1}}}) == std::vector<int>{8, 2});
 }
 
-TEST_CASE("a quota is divided by those that have it together; OMP_NUM_THREADS goes before both") {
+TEST_CASE(
+    "a quota is divided among the processes that share it; OMP_NUM_THREADS takes precedence over both") {
   const auto with_quota = [](int cores, const std::string& group) {
     return CoreClaim{.host = "a", .cpus = {0, 1, 2, 3, 4, 5, 6, 7}, .quota = CoreQuota{cores, group}};
   };
@@ -102,7 +103,7 @@ TEST_CASE("a quota is divided by those that have it together; OMP_NUM_THREADS go
   CHECK(threads_of({asked, with_quota(2, "job")}) == std::vector<int>{5, 1});
 }
 
-TEST_CASE("claims are the same after they were sent") {
+TEST_CASE("a claim is unchanged after sending") {
   CoreClaim claim = {.host = "a host", .cpus = {0, 3, 200}, .quota = CoreQuota{2, "/a group"}};
   claim.omp_num_threads = 7;
   const CoreClaim read = claim_from(to_text(claim));

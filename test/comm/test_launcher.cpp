@@ -29,7 +29,7 @@ seconds since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-TEST_CASE("the number of processes where the user gave none") {
+TEST_CASE("the number of processes if the user gives none") {
   CHECK(default_processes(8, 1, 8) == 8);
   CHECK(default_processes(8, 2, 16) == 16);
   CHECK(default_processes(8, 2, 15) == 8);
@@ -104,7 +104,7 @@ TEST_CASE("after a first signal the ranks may take their time to save") {
   kill(by_term.pid(), SIGTERM);
   CHECK(by_int.wait() == 75);
   CHECK(by_term.wait() == 75);
-  CHECK(since(begin) >= seconds(7));  // longer than the grace after a failure
+  CHECK(since(begin) >= seconds(7));  // longer than the grace period after a failure
   CHECK(interrupted.read("console-launcher").empty());
   CHECK(terminated.read("console-launcher").empty());
 }
@@ -155,7 +155,7 @@ TEST_CASE("ranks that are killed together are all named") {
   CHECK_THAT(folder.read("rank-1.txt"), Contains("Rank 1 lost ranks 0 and 3 during all-to-all"));
 }
 
-TEST_CASE("ranks that do not notice are ended after the grace") {
+TEST_CASE("ranks that do not notice are ended after the grace period") {
   const ScratchFolder folder;
   const auto begin = std::chrono::steady_clock::now();
   HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "sleep", "1", "3"});
@@ -164,7 +164,7 @@ TEST_CASE("ranks that do not notice are ended after the grace") {
   CHECK_THAT(folder.read("console-launcher"), Contains("rank 0 still runs 5 s after"));
 }
 
-TEST_CASE("ranks that wait for one that was stopped alone are stopped, too") {
+TEST_CASE("ranks waiting for a rank that was stopped individually are stopped, too") {
   const ScratchFolder folder;
   HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "save", "0", "0"});
   const std::vector<pid_t> ranks = {folder.process_of(0), folder.process_of(1)};

@@ -1,4 +1,4 @@
-// Processes that end while others go on: who is named, and how soon all have ended.
+// Processes that end while others continue: which one is named, and how soon all have ended.
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -30,9 +30,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::ScratchFolder;
 using Clock = std::chrono::steady_clock;
-constexpr seconds kLimit{60};  // the time-out of the collectives is 300 s (comm_helper.cpp)
+constexpr seconds kLimit{60};  // the timeout of the collectives is 300 s (comm_helper.cpp)
 
-/// One for each departure; "." for who is still there.
+/// One letter for each departure; "." for a rank that is still there.
 std::string letters(const std::vector<Departure>& departures) {
   std::string text;
   for (const Departure departure : departures)
@@ -40,8 +40,9 @@ std::string letters(const std::vector<Departure>& departures) {
   return text;
 }
 
-/// Three or more ranks that were started by hand and have met. Each says whom it lost and during what,
-/// whether the exchange failed (": " and its message follow) or only the watch noticed (". " and why).
+/// Three or more ranks that were started by hand and have connected. Each reports whom it lost and during
+/// what, and whether the exchange failed (": " and its message follow) or only the watch noticed (". " and
+/// why).
 struct World {
   World(int size, const std::vector<std::string>& mode) : ranks(test::start_ranks(folder, size, mode)) {
     for (int rank = 0; rank < size; ++rank)
@@ -55,7 +56,7 @@ struct World {
   std::vector<std::unique_ptr<test::HelperProcess>> ranks;
 };
 
-/// The watches of a world of threads; the store is theirs. `change`: what a rank's options are besides.
+/// The watches of a world of threads, which share the store. `change` changes a rank's other options.
 std::vector<std::unique_ptr<PeerWatch>> watches(
     int size, const std::function<void(int rank, PeerWatch::Options&)>& change = {}) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -72,13 +73,13 @@ std::vector<std::unique_ptr<PeerWatch>> watches(
   return made;
 }
 
-/// What becomes readable when somebody asks to stop.
+/// A descriptor that becomes readable when somebody asks to stop.
 struct Request {
   void ask() const { eventfd_write(descriptor.descriptor(), 1); }
   Socket descriptor = Socket(eventfd(0, EFD_CLOEXEC));
 };
 
-/// The stop points that the watches pass from now on until they stop, each at its own pace.
+/// The number of stop points that each watch passes from now on until it stops, each at its own pace.
 std::vector<int64_t> points_passed(const std::vector<std::unique_ptr<PeerWatch>>& world) {
   std::vector<std::future<int64_t>> stopped;
   for (const auto& watch : world)
@@ -96,7 +97,7 @@ std::vector<int64_t> points_passed(const std::vector<std::unique_ptr<PeerWatch>>
 
 }  // namespace
 
-TEST_CASE("who is to blame, by how the others have left") {
+TEST_CASE("who is to blame, given how the others have left") {
   using D = Departure;
   const auto who = [](const std::vector<D>& departures) { return describe_loss(departures).who; };
   const auto why = [](const std::vector<D>& departures) { return describe_loss(departures).why; };
@@ -115,14 +116,14 @@ TEST_CASE("who is to blame, by how the others have left") {
   CHECK_THAT(why({D::kNone, D::kNone}), Contains("None of them was seen to end"));
 }
 
-TEST_CASE("who keeps a collective waiting, by where the others are") {
+TEST_CASE("who delays a collective, given where the others are") {
   using Where = std::optional<Whereabouts>;
   const Where here = Whereabouts{7, "all-to-all"}, ahead = Whereabouts{8, "all-to-all"};
   const Where late = Whereabouts{6, "saving a checkpoint"};
   CHECK(describe_delay({here, std::nullopt, here}, 0).who == "rank 1");
   CHECK_THAT(describe_delay({here, std::nullopt, here}, 0).why, Contains("Rank 1 does not answer"));
   CHECK(describe_delay({std::nullopt, ahead, here, std::nullopt}, 2).who == "ranks 0 and 3");
-  // Who is behind may itself wait for who is silent.
+  // A rank that is behind may itself be waiting for a silent one.
   CHECK(describe_delay({late, here, std::nullopt}, 1).who == "rank 2");
   CHECK(describe_delay({late, here, ahead}, 1).who == "rank 0");
   CHECK_THAT(describe_delay({late, here, ahead}, 1).why,
@@ -130,7 +131,7 @@ TEST_CASE("who keeps a collective waiting, by where the others are") {
   CHECK(describe_delay({here, here}, 0).who == "the other processes");
 }
 
-TEST_CASE("one request stops all at the same point, whoever gets it") {
+TEST_CASE("one request stops all ranks at the same point, whichever rank receives it") {
   const int asked = GENERATE(0, 2);
   const Request request;
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
@@ -143,10 +144,10 @@ TEST_CASE("one request stops all at the same point, whoever gets it") {
   CHECK(points == std::vector<int64_t>(3, points.front()));
 }
 
-TEST_CASE("the end of the process that started a rank stops all as well") {
+TEST_CASE("the end of the process that started a rank also stops all ranks") {
   std::atomic<int> orphans = 0;
   const auto world = watches(2, [&](int rank, PeerWatch::Options& options) {
-    if (rank == 1) options.parent = getpid();  // nobody is its own parent
+    if (rank == 1) options.parent = getpid();  // no process is its own parent
     options.events.orphaned = [&] { ++orphans; };
   });
   for (const auto& watch : world)
@@ -156,8 +157,8 @@ TEST_CASE("the end of the process that started a rank stops all as well") {
   CHECK(orphans == 1);
 }
 
-TEST_CASE("a request before the training of all has begun ends all, once") {
-  const bool is_in_training = GENERATE(false, true);  // the one that is asked; another one is not
+TEST_CASE("a request before all have begun training ends all, once") {
+  const bool is_in_training = GENERATE(false, true);  // the rank that is asked; the others are not
   const Request request;
   std::array<std::atomic<int>, 3> ended = {};
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
@@ -175,7 +176,7 @@ TEST_CASE("a request before the training of all has begun ends all, once") {
     CHECK(times == 1);
 }
 
-TEST_CASE("a rank that hangs is named, when it is asked where it is and when it is to stop") {
+TEST_CASE("a rank that hangs is named when it is asked where it is and when it should stop") {
   const Request request;
   std::promise<void> goes_on;
   const std::shared_future<void> until = goes_on.get_future().share();
@@ -183,7 +184,7 @@ TEST_CASE("a rank that hangs is named, when it is asked where it is and when it 
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
     options.answer_timeout = seconds(1);
     options.events.whereabouts = [rank, until] {
-      if (rank == 2) until.wait();  // as if it was stopped
+      if (rank == 2) until.wait();  // as if it were stopped
       return Whereabouts{10 + rank, "a phase whose name is longer than what fits into a message"};
     };
     if (rank == 0) {
@@ -201,11 +202,11 @@ TEST_CASE("a rank that hangs is named, when it is asked where it is and when it 
   REQUIRE_FALSE(world[0]->stops_here());
   request.ask();
   CHECK(unanswered.get_future().get() == std::vector<int>{2});
-  CHECK_FALSE(world[0]->stops_here());  // it does not wait for ever
+  CHECK_FALSE(world[0]->stops_here());  // it does not wait forever
   goes_on.set_value();
 }
 
-TEST_CASE("who leaves with an error of its own is not ended by what came of it at the others") {
+TEST_CASE("a rank that leaves with its own error is not ended by the consequences at the others") {
   std::array<std::atomic<int>, 2> unnoticed = {};
   const auto world = watches(2, [&](int rank, PeerWatch::Options& options) {
     options.events.unnoticed = [&unnoticed, rank](const auto&) { ++unnoticed[static_cast<size_t>(rank)]; };
@@ -213,12 +214,12 @@ TEST_CASE("who leaves with an error of its own is not ended by what came of it a
   world[0]->leave(Departure::kError);
   for (const auto limit = Clock::now() + kLimit; unnoticed[1] == 0 && Clock::now() < limit;)
     std::this_thread::sleep_for(milliseconds(1));
-  CHECK(unnoticed[1] == 1);  // and has told that it lost rank 0
+  CHECK(unnoticed[1] == 1);  // and has reported that it lost rank 0
   std::this_thread::sleep_for(PeerWatch::kPatience + milliseconds(200));
   CHECK(unnoticed[0] == 0);
 }
 
-TEST_CASE("every way of leaving is told from the others") {
+TEST_CASE("the ways of leaving are distinguished") {
   auto world = watches(5);
   world[1]->leave(Departure::kFinished);
   world[2]->leave(Departure::kPeerLost);
@@ -234,7 +235,7 @@ TEST_CASE("every way of leaving is told from the others") {
   CHECK(seen == expected);
 }
 
-TEST_CASE("where nobody has left, the wait for who did ends") {
+TEST_CASE("the wait for departures ends even if nobody has left") {
   const auto world = watches(2);
   const auto begin = Clock::now();
   CHECK(letters(world[0]->after_failure(milliseconds(200))) == "..");
@@ -242,7 +243,7 @@ TEST_CASE("where nobody has left, the wait for who did ends") {
   CHECK(Clock::now() - begin < seconds(2));
 }
 
-TEST_CASE("strangers who connect are turned away, and many that say nothing keep nobody waiting") {
+TEST_CASE("strangers who connect are turned away, and many silent connections delay nobody") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::unique_ptr<PeerWatch> first;
   std::thread thread([&] {
@@ -255,7 +256,7 @@ TEST_CASE("strangers who connect are turned away, and many that say nothing keep
   words >> host >> port >> token;
   CHECK(host == "127.0.0.1");
   std::vector<Socket> silent;
-  for (int i = 0; i < 40; ++i)  // 5 s each would be longer than the time-out
+  for (int i = 0; i < 40; ++i)  // 5 s each would exceed the timeout
     silent.push_back(connect_before(host, port, Clock::now() + seconds(1)));
   for (const std::string& hello : {std::string("GET / HTTP/1.1\r\nHost: a.very.long.name\r\n"),
                                    std::string(token.size(), '0') + " 00000001", token + " 00000000",
@@ -273,7 +274,7 @@ TEST_CASE("strangers who connect are turned away, and many that say nothing keep
   CHECK(letters(first->after_failure(seconds(60))) == ".e");
 }
 
-TEST_CASE("a process that does not come is an error at the time-out") {
+TEST_CASE("a process that never connects is an error at the timeout") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto begin = Clock::now();
   CHECK_THROWS_WITH(PeerWatch(*store, {.rank = 0, .size = 3, .timeout = milliseconds(300)}),
@@ -281,7 +282,7 @@ TEST_CASE("a process that does not come is an error at the time-out") {
   CHECK(Clock::now() - begin < seconds(3));
 }
 
-TEST_CASE("a killed process is named by all others, whoever it is") {
+TEST_CASE("a killed process is named by all others, whichever it is") {
   const int lost = GENERATE(0, 1, 2);  // 0 serves the store
   World world(3, {"exchange"});
   const auto begin = Clock::now();
@@ -308,7 +309,7 @@ TEST_CASE("two processes that are killed together are both named") {
   CHECK(Clock::now() - begin < kLimit);
 }
 
-TEST_CASE("a process that is busy ends too, and names who was lost first") {
+TEST_CASE("a busy process ends too, and names the process that was lost first") {
   World world(3, {"lone", "2", "sleep"});
   const auto begin = Clock::now();
   world.send(1, SIGKILL);
@@ -319,7 +320,7 @@ TEST_CASE("a process that is busy ends too, and names who was lost first") {
   CHECK_THAT(world.console(2), Contains("Rank 2 lost rank 1 during the test. Rank 1 ended without notice"));
 }
 
-TEST_CASE("a process that was stopped meanwhile ends once it goes on, and names who was lost first") {
+TEST_CASE("a process that was suspended ends once it continues, and names the process that was lost first") {
   World world(3, {"exchange"});
   world.send(2, SIGSTOP);
   world.send(1, SIGKILL);
@@ -332,7 +333,7 @@ TEST_CASE("a process that was stopped meanwhile ends once it goes on, and names 
   CHECK_THAT(world.console(2), Contains("Rank 2 lost rank 1 during all-to-all"));
 }
 
-TEST_CASE("a process that ends with an error of its own is named as such, at once") {
+TEST_CASE("a process that ends with its own error is named as such, at once") {
   World world(3, {"lone", "1", "fail"});
   const auto begin = Clock::now();
   CHECK(world.code(1) == 3);

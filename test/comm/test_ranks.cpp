@@ -8,7 +8,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-/// The message of the UsageError that reading the variables ends with.
+/// The message of the UsageError that reading the variables throws.
 std::string error_of(const Environment& environment) {
   try {
     ranks_from_environment(environment);
@@ -130,7 +130,7 @@ TEST_CASE("Open MPI, MVAPICH2 and PMI") {
   CHECK(pmi.single_host);
 }
 
-TEST_CASE("several hosts need MASTER_ADDR where the launcher names none") {
+TEST_CASE("several hosts need MASTER_ADDR if the launcher names none") {
   CHECK(contains(error_of(with(kMvapich2, {{"MASTER_ADDR", ""}})), "MASTER_ADDR"));
   CHECK(contains(error_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "MASTER_ADDR"));
 }
@@ -149,7 +149,7 @@ TEST_CASE("SLURM's variables") {
   CHECK(ranks_from_environment(one_node)->local_world == 7);
   CHECK(ranks_from_environment(one_node)->master_address == "127.0.0.1");
 
-  // A step of 4 tasks in a job of 7.
+  // A job step of 4 tasks in a job of 7.
   const Ranks step =
       ranks_from_environment(with(one_node, {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}})).value();
   check_place(step, 3, 4, 2, 4);
@@ -166,14 +166,14 @@ TEST_CASE("SLURM's shells are not ranks") {
   CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", "batch"}})));
   CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}})));
   CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_PROCID", ""}})));
-  // srun --pty bash: a step of one task.
+  // srun --pty bash: a job step of one task.
   CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}})));
   // Under srun --mpi=pmi2, PMI's pair lacks the local rank, which SLURM knows.
   const Ranks pmi2 = ranks_from_environment(with(kSlurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "7"}})).value();
   CHECK(pmi2.source == "SLURM (SLURM_PROCID, SLURM_NTASKS)");
 }
 
-TEST_CASE("a half-set family names what is set and what is missing") {
+TEST_CASE("an incomplete family names the variables that are set and those that are missing") {
   const auto check_half = [](const Environment& family, const std::string& missing, const std::string& name) {
     Environment half = family;
     REQUIRE(half.erase(missing) == 1);
@@ -200,7 +200,7 @@ TEST_CASE("a half-set family names what is set and what is missing") {
   check_half(own, "LOCAL_WORLD_SIZE", "sdp-train launcher");
 }
 
-TEST_CASE("a complete family goes before a half-set one, and the source says so") {
+TEST_CASE("a complete family takes precedence over an incomplete one, and the source says so") {
   const Ranks slurm = ranks_from_environment(with(kSlurm, {{"WORLD_SIZE", "7"}})).value();
   check_place(slurm, 5, 7, 2, 3);
   CHECK(contains(slurm.source, "SLURM (SLURM_PROCID, SLURM_NTASKS)"));
@@ -208,13 +208,13 @@ TEST_CASE("a complete family goes before a half-set one, and the source says so"
   const Ranks mpi = ranks_from_environment(with(kOpenMpi, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).value();
   check_place(mpi, 2, 4, 2, 4);
   CHECK(contains(mpi.source, "RANK, LOCAL_RANK of torchrun"));
-  // A step of one task is to start its own processes, whatever is exported.
+  // A job step of one task should start its own processes, whatever variables are exported.
   CHECK_FALSE(ranks_from_environment(
       with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}, {"WORLD_SIZE", "7"}})));
   CHECK(contains(error_of(with(kOpenMpi, {{"WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", ""}})), "torchrun"));
 }
 
-TEST_CASE("the first family counts") {
+TEST_CASE("the first family takes precedence") {
   Environment all;
   for (const Environment& family : {kSlurm, kPmi, kOpenMpi, kMvapich2, kTorchrun})
     all.insert(family.begin(), family.end());
@@ -240,7 +240,7 @@ TEST_CASE("the first family counts") {
   CHECK(source() == "SLURM (SLURM_PROCID, SLURM_NTASKS)");
 }
 
-TEST_CASE("values that are no ranks are refused by name") {
+TEST_CASE("invalid values are refused, naming the variable") {
   const auto check_refused = [](const std::string& name, const std::string& value) {
     const std::string message = error_of(with(kTorchrun, {{name, value}}));
     CAPTURE(message);
@@ -257,7 +257,7 @@ TEST_CASE("values that are no ranks are refused by name") {
   CHECK(contains(error_of(with(kSlurm, {{"SLURM_LOCALID", "3"}})), "SLURM_LOCALID is \"3\""));
 }
 
-TEST_CASE("ports differ between jobs and are the same within one") {
+TEST_CASE("ports differ between jobs and are equal within a job") {
   const auto port = [](const Environment& environment) {
     return ranks_from_environment(environment)->master_port;
   };

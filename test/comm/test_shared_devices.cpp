@@ -16,17 +16,17 @@ constexpr const char* kSecond = "0000:5e:00.0";
 
 }  // namespace
 
-TEST_CASE("ranks on devices of their own are not refused, nor is the same slot of another host") {
+TEST_CASE("ranks on different devices are not refused, nor is the same slot on another host") {
   CHECK(refuse_shared_devices({}).empty());
   CHECK(refuse_shared_devices({{"a 1", kFirst}}).empty());
   CHECK(
       refuse_shared_devices({{"a 1", kFirst}, {"a 1", kSecond}, {"b 2", kFirst}, {"b 2", kSecond}}).empty());
-  // Hosts of one name that were booted at other times; processes whose NCCL_HOSTID tells them apart.
+  // Hosts with the same name that were booted at different times; processes that NCCL_HOSTID distinguishes.
   CHECK(refuse_shared_devices({{"a 1", kFirst}, {"a 2", kFirst}}).empty());
   CHECK(refuse_shared_devices({{"0", kFirst}, {"1", kFirst}, {"2", kFirst}}).empty());
 }
 
-TEST_CASE("ranks that share a device are named with it, and what to do") {
+TEST_CASE("ranks that share a device are named with it and with advice") {
   const std::string one =
       refuse_shared_devices({{"a 1", kFirst}, {"b 2", kFirst}, {"a 1", kFirst}, {"a 1", kSecond}});
   CHECK_THAT(one, Contains("ranks 0 and 2 on 0000:3b:00.0 of a") && !Contains("of b") && !Contains(kSecond) &&
@@ -44,7 +44,7 @@ TEST_CASE("ranks that share a device are named with it, and what to do") {
                        !Contains("host4"));
 }
 
-TEST_CASE("every rank learns the places of all") {
+TEST_CASE("every rank learns the places of all ranks") {
   constexpr int kWorld = 3;
   c10d::HashStore store;
   std::vector<DevicePlace> expected;

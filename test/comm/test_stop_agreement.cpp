@@ -8,7 +8,7 @@
 namespace sdp {
 namespace {
 
-/// Tells everybody what everybody has to tell.
+/// Delivers every rank's points to all others.
 void exchange(std::deque<StopAgreement>& world) {
   for (size_t from = 0; from < world.size(); ++from)
     if (const auto passed = world[from].ask())
@@ -23,7 +23,7 @@ void pass(StopAgreement& agreement, int64_t points) {
 
 }  // namespace
 
-TEST_CASE("all stop at the last point that anybody has passed") {
+TEST_CASE("all stop at the last point that any rank has passed") {
   std::deque<StopAgreement> world;
   for (int rank = 0; rank < 3; ++rank)
     world.emplace_back(rank, 3);
@@ -35,7 +35,7 @@ TEST_CASE("all stop at the last point that anybody has passed") {
   exchange(world);
   for (size_t rank = 0; rank < 3; ++rank) {
     for (int64_t point = passed[rank]; point < 9; ++point) {
-      CHECK_FALSE(world[rank].stops_within());  // somebody has passed the next point
+      CHECK_FALSE(world[rank].stops_within());  // another rank has passed the next point
       CHECK_FALSE(world[rank].stops_here());
     }
     CHECK(world[rank].stops_within());
@@ -44,7 +44,7 @@ TEST_CASE("all stop at the last point that anybody has passed") {
   }
 }
 
-TEST_CASE("who has told its points passes no further one before it has heard all") {
+TEST_CASE("a rank that has reported its points passes no further one before it has heard from all") {
   StopAgreement agreement(0, 3);
   pass(agreement, 1);
   CHECK(agreement.ask() == 1);
@@ -56,23 +56,23 @@ TEST_CASE("who has told its points passes no further one before it has heard all
   agreement.hear(2, 1);
   CHECK(agreement.missing() == std::vector<int>{1});
   CHECK(stops.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
-  SECTION("and goes on where another one is ahead") {
+  SECTION("and continues if another rank is ahead") {
     agreement.hear(1, 3);
     CHECK_FALSE(stops.get());
     pass(agreement, within ? 2 : 1);
     CHECK(agreement.stops_here());
   }
-  SECTION("and stops where nobody is") {
+  SECTION("and stops if none is") {
     agreement.hear(1, 1);
     CHECK(stops.get());
   }
-  SECTION("and goes on, to fail, where another one is lost") {
+  SECTION("and continues, to fail, if another rank is lost") {
     agreement.abandon();
     CHECK_FALSE(stops.get());
   }
 }
 
-TEST_CASE("a process whose training has not begun is told from one in its first step") {
+TEST_CASE("a process that has not begun training is distinguished from one in its first step") {
   StopAgreement agreement(1, 2);
   pass(agreement, 1);
   CHECK(agreement.ask() == 1);

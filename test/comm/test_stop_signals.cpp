@@ -1,4 +1,4 @@
-// What signals do to a process of its own.
+// The effect of signals on a process.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,12 +15,12 @@
 namespace sdp {
 namespace {
 
-/// The exit code of a process that does this and ends with 0, or minus the signal that ended it.
+/// The exit code of a process that runs `body` and then ends with 0, or minus the signal that ended it.
 int code_of(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
     dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
-    for (const int signal : kStopSignals)  // who runs the tests may ignore some
+    for (const int signal : kStopSignals)  // the process that runs the tests may ignore some
       std::signal(signal, SIG_DFL);
     body();
     _exit(0);
@@ -41,7 +41,7 @@ bool is_requested(const StopSignals& signals) {
 
 }  // namespace
 
-TEST_CASE("before training a signal ends the process with its code, also one that came while it was loaded") {
+TEST_CASE("before training a signal ends the process with its code, even if it came during loading") {
   const int signal = GENERATE(SIGTERM, SIGINT, SIGHUP, SIGUSR1);
   CHECK(code_of([=] {
           const StopSignals signals(75);
@@ -72,15 +72,14 @@ TEST_CASE("in training a signal is a request; a second one ends the process, unl
   CHECK(ask_twice(std::chrono::milliseconds(2100)) == -SIGTERM);
 }
 
-TEST_CASE(
-    "a thread that is started while signals are blocked does not take them, its starter does afterwards") {
+TEST_CASE("a thread started while signals are blocked does not receive them; its starter does afterwards") {
   CHECK(code_of([] {
           const StopSignals signals(75);
           std::thread driver;
           {
             const StopSignalsBlocked here;
             driver = std::thread([] { pause(); });
-            raise(SIGTERM);  // waits
+            raise(SIGTERM);  // stays pending
           }
           _exit(1);
         }) == 75);
@@ -98,7 +97,7 @@ TEST_CASE(
         }) == 0);
 }
 
-TEST_CASE("once all is saved signals do nothing, first or second") {
+TEST_CASE("after everything is saved, signals have no effect, first or second") {
   CHECK(code_of([] {
           StopSignals signals(75);
           signals.remember();
@@ -110,7 +109,7 @@ TEST_CASE("once all is saved signals do nothing, first or second") {
         }) == 0);
 }
 
-TEST_CASE("what was ignored stays ignored, as under nohup") {
+TEST_CASE("ignored signals stay ignored, as under nohup") {
   CHECK(code_of([] {
           std::signal(SIGHUP, SIG_IGN);
           StopSignals signals(75);
@@ -121,7 +120,7 @@ TEST_CASE("what was ignored stays ignored, as under nohup") {
         }) == 0);
 }
 
-TEST_CASE("signals that are blocked wait for who takes them, and then do nothing") {
+TEST_CASE("blocked signals wait until they are taken, and then have no effect") {
   CHECK(code_of([] {
           StopSignals signals(75);
           signals.block();

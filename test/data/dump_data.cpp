@@ -1,4 +1,4 @@
-// Writes what lib/data makes of a folder to stdout, for oracle.py:
+// Writes the data that lib/data reads from a folder to stdout, for oracle.py:
 //   dump_data FOLDER pixels train|test cifar10|cifar100|svhn|svhn_extra
 //       per image: label (1 byte), pixels (3072 bytes)
 //   dump_data FOLDER batches SEED MIXUP_ALPHA CUTMIX_ALPHA

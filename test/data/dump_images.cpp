@@ -1,4 +1,4 @@
-// Writes what lib/data makes of JPEG images to stdout, for oracle_images.py:
+// Writes the pixels and boxes that lib/data computes for JPEG images to stdout, for oracle_images.py:
 //   dump_images decode FILE
 //       height, width (int64), pixels [height, width, 3]
 //   dump_images boxes WIDTH HEIGHT SEED COUNT
@@ -62,11 +62,11 @@ void dump_imagenet(const sdp::ImageNet& dataset, bool train, uint64_t seed) {
 }
 
 std::unique_ptr<sdp::ImageNet> open(const std::vector<std::string>& arguments, bool train) {
-  // The number of classes is the number of labels in shards, and that of the folders otherwise.
+  // With shards, the number of classes is the number of their labels; otherwise, the number of folders.
   const sdp::ModelSpec model{
       .kind = sdp::ResNetSpec{.num_classes = 1000, .image_size = std::stoll(arguments[3])}};
   const sdp::DataSpec spec{.set = sdp::ImageNetSpec{.index_dir = std::filesystem::temp_directory_path() /
-                                                                 "sdp-no-index",  // is not there
+                                                                 "sdp-no-index",  // does not exist
                                                     .eval_resize = std::stoll(arguments[4]),
                                                     .scaled_decoding = arguments[5] == "1"},
                            .path = arguments[1]};

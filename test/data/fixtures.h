@@ -16,7 +16,7 @@
 
 namespace sdp::testing {
 
-/// A folder of its own that is removed at the end.
+/// A new folder that is removed at the end.
 class TempDir {
  public:
   TempDir() {
@@ -70,15 +70,15 @@ std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& color);
 std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic = 20240520,
                         int32_t version = 1);
 std::string token_shard(const std::vector<uint16_t>& tokens);
-/// The same of 32 bits.
+/// The same with tokens of 32 bits.
 std::string wide_token_shard(const std::vector<uint32_t>& tokens);
-/// The 1024 bytes in front of the tokens.
+/// The 1024 bytes before the tokens.
 std::string token_header(uint32_t stated, int32_t magic, int32_t version);
 
 /// The data set `tokens` in a folder.
 DataSpec tokens_in(const std::filesystem::path& folder, int64_t sequence_length);
 
-/// Image i is a fixed pattern of i, its label i % 10.
+/// Image i is a fixed pattern that depends on i; its label is i % 10.
 class PatternDataset final : public ImageDataset {
  public:
   explicit PatternDataset(int64_t size, OnError on_error = OnError::kError)
@@ -103,12 +103,12 @@ class PatternDataset final : public ImageDataset {
   Normalization normalization_{.mean = {0.5F, 0.4F, 0.3F}, .stddev = {0.2F, 0.25F, 0.3F}};
 };
 
-/// A reader's problems as a list, in place of an error.
+/// Collects a reader's problems in a list instead of throwing an error.
 inline OnProblem collect_into(std::vector<std::string>& problems) {
   return [&](const std::string& message) { problems.push_back(message); };
 }
 
-/// The parts that `text` does not contain, with the text; empty when it contains all.
+/// The parts that `text` does not contain, followed by the text; empty if it contains all of them.
 inline std::string lacks(const std::string& text, const std::vector<std::string>& parts) {
   std::string missing;
   for (const std::string& part : parts)

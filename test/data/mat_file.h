@@ -1,6 +1,6 @@
 #pragma once
 
-// MAT-files of version 5, written from the format's description.
+// MAT-files of version 5, written according to the description of the format.
 
 #include <cstdint>
 #include <string>

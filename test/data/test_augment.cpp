@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kPad = 4;
 
-/// Pads, cuts out at (top, left), mirrors and normalizes, one obvious step after another, in double.
+/// Pads, cuts out at (top, left), mirrors and normalizes, one plain step after another, in double precision.
 std::vector<double> reference(const std::vector<uint8_t>& chw, const PatternDataset& dataset, int64_t top,
                               int64_t left, bool flip) {
   const auto [channels, height, width] = dataset.shape();
@@ -45,7 +45,7 @@ bool close(const std::vector<float>& actual, const std::vector<double>& expected
                     [](float a, double b) { return std::abs(a - b) < 1e-5; });
 }
 
-/// (top, left, flip) of the reference that gives `actual`; fails when there is none.
+/// (top, left, flip) of the reference that gives `actual`; fails if there is none.
 std::tuple<int64_t, int64_t, bool> find_choice(const std::vector<float>& actual,
                                                const std::vector<uint8_t>& chw,
                                                const PatternDataset& dataset) {
@@ -80,8 +80,7 @@ TEST_CASE("normalize is (x / 255 - mean) / stddev", "[data]") {
   CHECK(f.augment({}, 1, 17) == out);
 }
 
-TEST_CASE("crop and flip give what the plain reference gives, with every choice about equally often",
-          "[data]") {
+TEST_CASE("crop and flip match the plain reference, with every choice about equally often", "[data]") {
   const Fixture f;
   constexpr int kDraws = 600;
   std::set<int64_t> tops;
@@ -99,8 +98,7 @@ TEST_CASE("crop and flip give what the plain reference gives, with every choice 
   CHECK(std::abs(flips - kDraws / 2) < 75);  // 6 standard deviations
 }
 
-TEST_CASE("crop alone never flips, flip alone never moves, and neither changes the other's choice",
-          "[data]") {
+TEST_CASE("crop only never flips, flip only never moves, and neither changes the other's choice", "[data]") {
   const Fixture f;
   for (int64_t position = 0; position < 40; ++position) {
     const auto both =
@@ -122,7 +120,7 @@ TEST_CASE("choices follow seed and position", "[data]") {
   CHECK(differ_by_seed > 15);
 }
 
-TEST_CASE("spans and statistics that do not fit are refused", "[data]") {
+TEST_CASE("spans and statistics of the wrong size are refused", "[data]") {
   const Fixture f;
   std::vector<float> small(f.image.size() - 1);
   CHECK_THROWS_AS(f.transform.normalize(f.image, small), std::logic_error);

@@ -84,7 +84,7 @@ TEST_CASE("the binary version is read in the official order", "[data]") {
   }
 }
 
-TEST_CASE("indices and spans that do not fit are refused", "[data]") {
+TEST_CASE("indices and spans out of range are refused", "[data]") {
   const TempDir folder;
   write_binary(folder);
   const ArrayDataset train = open_cifar10(folder.path(), Split::kTrain);
@@ -94,7 +94,7 @@ TEST_CASE("indices and spans that do not fit are refused", "[data]") {
   CHECK_THROWS_AS(train.read(0, std::span(chw).first(3071)), std::logic_error);
 }
 
-TEST_CASE("damaged batch files are named with the offset", "[data]") {
+TEST_CASE("damaged batch files are named, with the offset", "[data]") {
   const TempDir folder;
   write_binary(folder);
   SECTION("truncated") {
@@ -120,7 +120,7 @@ TEST_CASE("damaged batch files are named with the offset", "[data]") {
   }
 }
 
-TEST_CASE("what the folder holds instead is said", "[data]") {
+TEST_CASE("an error says what the folder contains instead", "[data]") {
   const TempDir folder;
   SECTION("nothing") {
     CHECK(lacks(open_error(folder.path()), {"holds no CIFAR-10. Found nothing. Expected"}) == "");
@@ -129,7 +129,7 @@ TEST_CASE("what the folder holds instead is said", "[data]") {
     folder.write("train.bin", "x");
     CHECK(lacks(open_error(folder.path()), {"holds no CIFAR-10. Found train.bin. Expected"}) == "");
   }
-  SECTION("the archive as it was downloaded") {
+  SECTION("the archive as downloaded") {
     folder.write("cifar-10-binary.tar.gz", "x");
     CHECK(lacks(open_error(folder.path()), {"cifar-10-binary.tar.gz as it was downloaded", "tar -xzf"}) ==
           "");
@@ -151,7 +151,7 @@ TEST_CASE("what the folder holds instead is said", "[data]") {
     folder.write("train-000000.tar", shard_of({{"a", 1}}));
     CHECK(lacks(open_error(folder.path()), {"both", "train-000000.tar"}) == "");
   }
-  SECTION("no folder") {
+  SECTION("not a folder") {
     CHECK(lacks(open_error(folder.path() / "absent"), {"absent is not a folder"}) == "");
     CHECK(lacks(open_error(folder.write("file.bin", "x")), {"file.bin is not a folder"}) == "");
   }
@@ -189,7 +189,7 @@ TEST_CASE("shards that are missing, misnamed or hold a bad image are named", "[d
     folder.write("train-000002.tar", shard_of({{"a", 1}}));
     CHECK(lacks(open_error(folder.path()), {"train-000002.tar: expected shard 1 in its place"}) == "");
   }
-  SECTION("a number twice") {
+  SECTION("a duplicate number") {
     folder.write("train-0.tar", shard_of({{"a", 1}}));
     CHECK(lacks(open_error(folder.path()), {"train-000000.tar: expected shard 1", "none twice"}) == "");
   }
@@ -211,14 +211,14 @@ TEST_CASE("shards that are missing, misnamed or hold a bad image are named", "[d
     const std::string error = open_error(folder.path());
     CHECK(lacks(error, {"train-000001.tar: member b.jpg at offset ", "33 x 32 pixels"}) == "");
   }
-  SECTION("no JPEG") {
+  SECTION("not a JPEG") {
     folder.write("train-000001.tar", TarWriter().add("a.jpg", "GIF89a").add("a.cls", "1").finish());
     CHECK(lacks(open_error(folder.path()),
                 {"train-000001.tar: member a.jpg at offset 0: this is a GIF, not a JPEG"}) == "");
   }
 }
 
-TEST_CASE("all problems are reported, and what can be read is read", "[data]") {
+TEST_CASE("all problems are reported, and everything readable is read", "[data]") {
   const TempDir folder;
   SECTION("binary version") {
     write_binary(folder);
@@ -314,7 +314,7 @@ TEST_CASE("CIFAR-100: damage and other contents are named", "[data]") {
   }
 }
 
-TEST_CASE("each data set opens by its name and fits models of its classes", "[data]") {
+TEST_CASE("each data set opens by its name and fits models with its number of classes", "[data]") {
   const TempDir folder;
   folder.write("train.bin", record100(1, 2, 3));
   DataSpec spec = spec_of(folder.path());
@@ -326,7 +326,7 @@ TEST_CASE("each data set opens by its name and fits models of its classes", "[da
   CHECK(lacks(message_of<UsageError>([&] { open(10); }), {"model.num_classes: 10", "100 classes"}) == "");
 }
 
-TEST_CASE("an array's pixels and labels are of as many images", "[data]") {
+TEST_CASE("an array must have as many labels as images", "[data]") {
   ImageArray array{
       .shape = {1, 2, 2}, .num_classes = 3, .normalization = {}, .pixels = {1, 2, 3, 4}, .labels = {2}};
   CHECK(ArrayDataset(array).array().pixels == array.pixels);

@@ -42,7 +42,7 @@ TEST_CASE("random boxes lie in the image, with areas of 8% to 100% and ratios of
   }
   CHECK((least > 0.079 && least < 0.09));
   CHECK((largest > 0.9 && largest <= 1));
-  // A box of area s fits at ratios s..1/s: the mean of s with the density min(1, -ln(s) / ln(4/3)).
+  // A box of relative area s fits at ratios s..1/s: the mean of s with the density min(1, -ln(s) / ln(4/3)).
   CHECK(shares / kDraws == Approx(0.478).margin(0.02));
   CHECK(std::abs(logarithms / kDraws) < 0.02);
 }
@@ -53,14 +53,14 @@ TEST_CASE("a box is a function of seed, position and size", "[data]") {
   CHECK(!(random_resized_crop(500, 375, 1, 7) == random_resized_crop(500, 375, 2, 7)));
 }
 
-TEST_CASE("where no box fits, the largest centered one of an allowed ratio is taken", "[data]") {
+TEST_CASE("if no box fits, the largest centered one with an allowed ratio is taken", "[data]") {
   // At 1 : 100 a box of 8% of the area is at least 2.45 pixels per pixel of width.
   CHECK(random_resized_crop(1000, 10, 1, 0) == Box{.left = 493, .top = 0, .right = 506, .bottom = 10});
   CHECK(random_resized_crop(12, 1200, 1, 0) == Box{.left = 0, .top = 592, .right = 12, .bottom = 608});
   CHECK(random_resized_crop(1, 1, 1, 0) == Box{.left = 0, .top = 0, .right = 1, .bottom = 1});
 }
 
-TEST_CASE("the smallest scale is chosen at which the crop still has the wanted size", "[data]") {
+TEST_CASE("the smallest scale is chosen at which the crop still has the requested size", "[data]") {
   const auto eighths = [](int64_t width, int64_t height) {
     return eighths_for(crop_of({.left = 5, .top = 6, .right = 5 + width, .bottom = 6 + height}), 224);
   };
@@ -73,7 +73,7 @@ TEST_CASE("the smallest scale is chosen at which the crop still has the wanted s
   CHECK(eighths(1792, 1792) == 1);
 }
 
-TEST_CASE("a crop of one color has that color, at every scale", "[data]") {
+TEST_CASE("a crop of an image of one color has that color, at every scale", "[data]") {
   const std::string jpeg = flat_jpeg(900, 1000, {200, 100, 50});
   for (const int eighths : {8, 4, 2, 1}) {
     std::vector<uint8_t> chw(3 * 20 * 20);
@@ -84,7 +84,7 @@ TEST_CASE("a crop of one color has that color, at every scale", "[data]") {
   }
 }
 
-TEST_CASE("windows and spans that do not fit are refused", "[data]") {
+TEST_CASE("windows and spans out of range are refused", "[data]") {
   const std::string jpeg = flat_jpeg(16, 8, {1, 2, 3});
   const Pixels pixels = JpegImage(bytes_of(jpeg)).decode({.left = 0, .top = 0, .right = 16, .bottom = 8});
   std::vector<uint8_t> chw(3 * 4 * 4);

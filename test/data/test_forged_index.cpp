@@ -10,7 +10,7 @@
 using namespace sdp;
 using namespace sdp::testing;
 
-// When an index is used or made anew is tested with the data set, in test_imagenet.cpp.
+// Whether an index is used or rebuilt is tested with the data set, in test_imagenet.cpp.
 
 namespace {
 
@@ -40,7 +40,7 @@ class SavedIndex {
     bytes_ = read_text(path_);
   }
   size_t size() const { return bytes_.size(); }
-  /// What is loaded where the byte at `at` is another one and the checksum is right.
+  /// The index that is loaded after the byte at `at` is replaced and the checksum is corrected.
   std::optional<ImageIndex> with(size_t at, int byte) const {
     std::string forged = bytes_;
     forged[at] = static_cast<char>(byte);
@@ -67,34 +67,35 @@ TEST_CASE("an index is loaded as it was saved", "[data]") {
   }
 }
 
-TEST_CASE("an index whose parts contradict each other is not loaded, checksum or not", "[data]") {
-  // The end of the file, each with its number of elements in 8 bytes in front: 2 first images, 11 letters of
-  // names, 3 ends of names, 3 labels, members.
+TEST_CASE("an index whose parts contradict each other is not loaded, even if its checksum is right",
+          "[data]") {
+  // The end of the file; each part is preceded by its number of elements in 8 bytes: 2 first images, 11
+  // letters of names, 3 ends of names, 3 labels, members.
   const SavedIndex files(false);
   const size_t members = files.size() - 8;
   const size_t labels = members - 12;
   const size_t name_ends = labels - 8 - 12;
   const size_t first_images = name_ends - 8 - 11 - 8 - 16;
-  CHECK(files.with(labels, 1));                                // may be
+  CHECK(files.with(labels, 1));                                // allowed
   CHECK(files.with(labels, 2) == std::nullopt);                // beyond the classes
   CHECK(files.with(labels + 3, 0x80) == std::nullopt);         // negative
-  CHECK(files.with(name_ends, 4));                             // may be
+  CHECK(files.with(name_ends, 4));                             // allowed
   CHECK(files.with(name_ends, 7) == std::nullopt);             // after the second name's end
   CHECK(files.with(name_ends + 8, 12) == std::nullopt);        // after the last letter
   CHECK(files.with(first_images, 1) == std::nullopt);          // an image in no group
   CHECK(files.with(first_images + 8, 4) == std::nullopt);      // no such image
   CHECK(files.with(first_images + 15, 0x80) == std::nullopt);  // negative
 
-  // The same with 3 members of 16 bytes: where they begin, the length of their headers, their size.
+  // The same with 3 members of 16 bytes: their beginning, the length of their headers, their size.
   const SavedIndex shards(true);
   const size_t first_member = shards.size() - 48;
-  CHECK(shards.with(first_member + 1, 3));                   // 1024 - 256: may be
+  CHECK(shards.with(first_member + 1, 3));                   // 1024 - 256: allowed
   CHECK(shards.with(first_member + 1, 1) == std::nullopt);   // before its headers
   CHECK(shards.with(first_member + 1, 15));                  // up to the shard's end: 3840 + 9 of 4096
-  CHECK(shards.with(first_member + 1, 16) == std::nullopt);  // behind it
+  CHECK(shards.with(first_member + 1, 16) == std::nullopt);  // beyond it
   CHECK(shards.with(first_member + 15, 1) == std::nullopt);  // 16 MiB
-  // Sizes of groups say that they are shards; they stand behind the name.
+  // A group's size, which follows its name, says whether the group is a shard.
   const size_t size_of_a = 16 + 8 + 8 + 8 + 8 + 1;
-  CHECK(shards.with(size_of_a + 1, 0) == std::nullopt);  // a folder, beside a shard
-  CHECK(files.with(size_of_a, 1) == std::nullopt);       // a shard, beside a folder
+  CHECK(shards.with(size_of_a + 1, 0) == std::nullopt);  // a folder, next to a shard
+  CHECK(files.with(size_of_a, 1) == std::nullopt);       // a shard, next to a folder
 }

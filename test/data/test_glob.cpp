@@ -19,7 +19,7 @@ std::vector<std::string> names_matching(const std::filesystem::path& folder, con
 
 }  // namespace
 
-TEST_CASE("files match a pattern of names and come sorted by name", "[data]") {
+TEST_CASE("files match a pattern of names and are sorted by name", "[data]") {
   const TempDir folder;
   for (const char* name : {"b_10.bin", "b_9.bin", "a_1.bin", "B_1.bin", "b_1.txt", ".b_1.bin", "b_1.bin.tmp",
                            "odd[1].bin", "inner/b_2.bin", "folder.bin/b_3.bin"})
@@ -40,7 +40,7 @@ TEST_CASE("files match a pattern of names and come sorted by name", "[data]") {
   CHECK(names_matching(folder.path(), "").empty());
 }
 
-TEST_CASE("a folder that cannot be listed is an error with its name", "[data]") {
+TEST_CASE("a folder that cannot be listed is an error that names it", "[data]") {
   const TempDir folder;
   folder.write("file", "");
   const auto error = [&](const char* name) {

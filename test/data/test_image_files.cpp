@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a reader gives that goes on after problems, without a saved index.
+/// The result of a reader that continues after problems, without a saved index.
 struct Opened {
   std::unique_ptr<ImageFiles> files;
   std::vector<std::string> problems;
@@ -36,7 +36,7 @@ Opened open_shards_in(const fs::path& folder, const std::vector<std::string>& na
   return opened;
 }
 
-/// Root may read everything; who else runs the tests may not.
+/// Root may read everything; another user who runs the tests may not.
 class WithoutPrivileges {
  public:
   WithoutPrivileges() : is_root_(geteuid() == 0) {
@@ -55,11 +55,11 @@ class WithoutPrivileges {
 
 }  // namespace
 
-TEST_CASE("a member beyond 4 GiB is a problem like others, and the rest is read", "[data]") {
+TEST_CASE("a member beyond 4 GiB is an ordinary problem, and the rest is read", "[data]") {
   const TempDir folder;
   const auto shard =
       folder.write("train-0.tar", TarWriter().add("1/a.jpg", "A").add("2/b.jpg", "B").without_end());
-  // The last header says 2^32 bytes; those and the end mark are a hole in the file.
+  // The last header states 2^32 bytes; these and the end mark are a hole in the file.
   std::string header = TarWriter().add("3/c.jpg", "").without_end();
   header.replace(124, 11, "40000000000");
   unsigned sum = 0;
@@ -83,7 +83,7 @@ TEST_CASE("a member beyond 4 GiB is a problem like others, and the rest is read"
                                                     path + "/train-1.tar: member 4/d.jpg at offset 0"});
 }
 
-TEST_CASE("a shard that is not there is a problem, and the images of the others are their own", "[data]") {
+TEST_CASE("a missing shard is a problem, and the other shards keep their images", "[data]") {
   const TempDir folder;
   fs::create_symlink("nowhere", folder.path() / "train-0.tar");
   folder.write("train-1.tar", TarWriter().add("4/d.jpg", "D").finish());
@@ -119,9 +119,9 @@ TEST_CASE("a class folder that cannot be listed is a problem, and the other clas
   CHECK(opened.files->index().label(1) == 2);
 }
 
-TEST_CASE("an image that a shard has no more is named with its member", "[data]") {
+TEST_CASE("an image that a shard no longer contains is named with its member", "[data]") {
   const TempDir folder;
-  for (const int shards : {1, 300}) {  // kept open, and opened for every image
+  for (const int shards : {1, 300}) {  // one is kept open; of many, each is opened for every image
     std::vector<std::string> names;
     for (int i = 0; i < shards; ++i) {
       names.push_back("train-" + std::to_string(i) + ".tar");

@@ -44,9 +44,9 @@ TEST_CASE("a saved index is loaded again, and no other file is left", "[data]") 
   CHECK(IndexFile(folder.path() / "train.sdp-index", "others", kClasses).load() == std::nullopt);
 }
 
-TEST_CASE("an index that gets no name leaves no file, and its images are there all the same", "[data]") {
+TEST_CASE("an index that cannot be renamed leaves no file, and its images are still available", "[data]") {
   const TempDir folder;
-  folder.write("train.sdp-index/file", "");  // a folder where the index would be
+  folder.write("train.sdp-index/file", "");  // a folder at the path of the index
   const IndexFile file(folder.path() / "train.sdp-index", "contents", kClasses);
   CHECK(lacks(message_of<DataError>([&] { file.save(index_of({"a"})); }),
               {"cannot write", "train.sdp-index: Is a directory"}) == "");
@@ -63,7 +63,7 @@ TEST_CASE("an index that gets no name leaves no file, and its images are there a
   CHECK(names_in(folder.path()) == std::vector<std::string>{"train.sdp-index"});
 }
 
-TEST_CASE("what a killed process left is removed once it is old", "[data]") {
+TEST_CASE("files left by a killed process are removed once they are old", "[data]") {
   const TempDir folder;
   const auto left = [&](const std::string& name, int minutes) {
     fs::last_write_time(folder.write(name, "part"),
@@ -71,7 +71,7 @@ TEST_CASE("what a killed process left is removed once it is old", "[data]") {
   };
   left("train.sdp-index.0123abcd", 90);
   left("train.sdp-index.89abcdef.tmp", 90);
-  left("train.sdp-index.fedcba98", 30);  // may be another process's, at work
+  left("train.sdp-index.fedcba98", 30);  // may belong to another process that is still writing
   left("train.sdp-index.fedcba98.tmp", 30);
   left("train.sdp-index.backup99", 90);
   left("train.sdp-index.0123abcd.old", 90);

@@ -27,7 +27,7 @@ std::unique_ptr<ImageNet> open(const fs::path& folder, Split split = Split::kTra
   return open_imagenet(spec_of(folder), model_of(num_classes), split);
 }
 
-/// The message of whatever error it is.
+/// The message of any error.
 std::string open_error(const DataSpec& spec, Split split = Split::kTrain, int64_t num_classes = 2) {
   return message_of<Error>([&] { open_dataset(spec, model_of(num_classes), split); });
 }
@@ -39,7 +39,7 @@ std::vector<std::string> problems_of(const DataSpec& spec, Split split, int64_t 
   return problems;
 }
 
-/// One color, by which an image is known again.
+/// One color, which identifies an image.
 std::string jpeg_of(int level, int width = 12, int height = 10) {
   return flat_jpeg(width, height, {static_cast<uint8_t>(level)});
 }
@@ -64,12 +64,12 @@ std::vector<int64_t> labels_of(const ImageNet& dataset) {
   return labels;
 }
 
-/// As if it had last changed an hour ago: what changed just now is listed anew.
+/// Pretends that it last changed an hour ago, because recent changes are listed again.
 void age(const fs::path& path, int hours = 1) {
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
 }
 
-/// Two classes of three and one images, and one image of each for evaluation.
+/// Two classes with three images and one, and one image of each for evaluation.
 void write_folders(const TempDir& folder) {
   folder.write("train/cat/b.JPEG", jpeg_of(20));
   folder.write("train/cat/a.jpg", jpeg_of(10));
@@ -121,7 +121,7 @@ TEST_CASE("val must have the classes of train", "[data]") {
   CHECK(lacks(problems[1], {"val: the folder dgo is no class of train"}) == "");
 }
 
-TEST_CASE("sets as their archives unpack are explained", "[data]") {
+TEST_CASE("data sets as their archives unpack are explained", "[data]") {
   const TempDir folder;
   folder.write("train/n1/a.JPEG", jpeg_of(1));
   folder.write("val/ILSVRC2012_val_00000001.JPEG", jpeg_of(1));
@@ -186,7 +186,7 @@ TEST_CASE("images that do not decode are named", "[data]") {
         "");
 }
 
-TEST_CASE("settings that cannot be are refused with the key", "[data]") {
+TEST_CASE("impossible settings are refused, naming the key", "[data]") {
   const TempDir folder;
   write_folders(folder);
   DataSpec spec = spec_of(folder.path());
@@ -199,7 +199,8 @@ TEST_CASE("settings that cannot be are refused with the key", "[data]") {
 
 // ---- training crops ----
 
-TEST_CASE("training takes a random area where the steps say so, else what evaluation takes", "[data]") {
+TEST_CASE("training takes a random area if the augmentation says so, otherwise the evaluation area",
+          "[data]") {
   const TempDir folder;
   std::vector<uint8_t> ramp;
   for (int i = 0; i < 60 * 50; ++i)
@@ -239,7 +240,7 @@ TEST_CASE("shards are found by name and read in order", "[data]") {
               {"in-train-000000.tar: the name is one of a training shard and of a test"}) == "");
 }
 
-TEST_CASE("more shards than are kept open are read as well", "[data]") {
+TEST_CASE("more shards than are kept open are read, too", "[data]") {
   const TempDir folder;
   for (int i = 0; i < 300; ++i)
     folder.write("train-" + std::to_string(1000 + i) + ".tar", tar_of({{"a", i % 2}}).finish());
@@ -249,7 +250,7 @@ TEST_CASE("more shards than are kept open are read as well", "[data]") {
   CHECK(level_of(*dataset, 299) == 107);
 }
 
-TEST_CASE("problems in shards name shard, member and offset, and all are told to a check", "[data]") {
+TEST_CASE("problems in shards name shard, member and offset, and a check reports all of them", "[data]") {
   const TempDir folder;
   folder.write("train-0.tar", tar_of({{"a", 0}, {"b", 5}}).add("c.jpg", "x").finish());
   folder.write("train-1.tar", "no tar");
@@ -273,12 +274,12 @@ TEST_CASE("problems in shards name shard, member and offset, and all are told to
 
 // ---- the saved index ----
 
-TEST_CASE("a folder that did not change is not listed again", "[data]") {
+TEST_CASE("an unchanged folder is not listed again", "[data]") {
   const TempDir folder;
   write_folders(folder);
   REQUIRE(open(folder.path())->size() == 4);
   CHECK(open(folder.path())->note().empty());
-  // A change that hides behind the old time shows that only the time was looked at.
+  // A change with the old modification time shows that only the time was compared.
   const auto time = fs::last_write_time(folder.path() / "train/cat");
   folder.write("train/cat/hidden.JPEG", jpeg_of(1));
   fs::last_write_time(folder.path() / "train/cat", time);
@@ -291,7 +292,7 @@ TEST_CASE("files and classes that come, go or are renamed are noticed", "[data]"
   REQUIRE(open(folder.path())->size() == 4);
   folder.write("train/cat/d.JPEG", jpeg_of(35));
   CHECK(levels_of(*open(folder.path())) == std::vector{10, 20, 30, 35, 40});
-  // A second change within the same tick of the clock.
+  // A second change in the same tick of the clock.
   const auto time = fs::last_write_time(folder.path() / "train/cat");
   folder.write("train/cat/e.JPEG", jpeg_of(36));
   fs::last_write_time(folder.path() / "train/cat", time);
@@ -305,7 +306,7 @@ TEST_CASE("files and classes that come, go or are renamed are noticed", "[data]"
   CHECK(labels_of(*open(folder.path())) == std::vector<int64_t>{0, 1, 1, 1, 1});
 }
 
-TEST_CASE("shards that change are noticed, those that do not are not listed again", "[data]") {
+TEST_CASE("shards that change are noticed, and unchanged ones are not listed again", "[data]") {
   const TempDir folder;
   folder.write("train-0.tar", tar_of({{"a", 0}}).finish());
   folder.write("train-1.tar", tar_of({{"b", 1}}).finish());
@@ -314,7 +315,7 @@ TEST_CASE("shards that change are noticed, those that do not are not listed agai
   REQUIRE(levels_of(*open(folder.path())) == std::vector{7, 107});
   folder.write("train-1.tar", tar_of({{"b", 1}, {"c", 0}}).finish());
   const auto time = fs::last_write_time(folder.path() / "train-0.tar");
-  // Another label in a shard of the same size and time: what is known of it stays.
+  // Another label in a shard with the same size and time: the stored list of this shard is kept.
   std::string swapped = tar_of({{"a", 0}}).finish();
   swapped.replace(swapped.find("0", swapped.find("a.cls") + 512), 1, "1");
   folder.write("train-0.tar", swapped);
@@ -322,12 +323,12 @@ TEST_CASE("shards that change are noticed, those that do not are not listed agai
   CHECK(labels_of(*open(folder.path())) == std::vector<int64_t>{0, 1, 0});
   age(folder.path() / "train-0.tar", 2);
   CHECK(labels_of(*open(folder.path())) == std::vector<int64_t>{1, 1, 0});
-  // Other classes: labels are checked again.
+  // With other classes, labels are checked again.
   CHECK(lacks(open_error(spec_of(folder.path()), Split::kTrain, 1),
               {"train-0.tar: member a.cls", "expected a number in 0..0"}) == "");
 }
 
-TEST_CASE("a saved index that is damaged, cut or foreign is made anew", "[data]") {
+TEST_CASE("a saved index that is damaged, truncated or foreign is rebuilt", "[data]") {
   const TempDir folder;
   write_folders(folder);
   const fs::path path = folder.path() / "train.sdp-index";
@@ -356,7 +357,7 @@ TEST_CASE("a saved index that is damaged, cut or foreign is made anew", "[data]"
   CHECK(levels_of(*open(folder.path())) == std::vector{10, 20, 30, 40});
 }
 
-TEST_CASE("an index that cannot be saved is done without, with a note", "[data]") {
+TEST_CASE("if an index cannot be saved, training continues without it, with a note", "[data]") {
   const TempDir folder;
   write_folders(folder);
   DataSpec spec = spec_of(folder.path());
@@ -364,7 +365,7 @@ TEST_CASE("an index that cannot be saved is done without, with a note", "[data]"
   const auto dataset = open_imagenet(spec, model_of(2), Split::kTrain);
   CHECK(dataset->size() == 4);
   CHECK(lacks(dataset->note(), {"none/train-", "No such file or directory"}) == "");
-  // Where it can be, the names of two data sets differ.
+  // Where indices can be saved, those of two data sets have different names.
   const TempDir indices;
   const TempDir other;
   write_folders(other);

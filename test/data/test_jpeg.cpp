@@ -45,7 +45,7 @@ std::string error_of(const std::string& jpeg) {
 
 }  // namespace
 
-TEST_CASE("decoding a box gives the pixels that decoding the whole image gives there", "[data]") {
+TEST_CASE("decoding a box gives the same pixels as decoding the whole image", "[data]") {
   struct Kind {
     int components;
     JpegOptions options;
@@ -88,10 +88,10 @@ TEST_CASE("decoding a box gives the pixels that decoding the whole image gives t
   }
 }
 
-TEST_CASE("a box of a progressive image without its last scans has the pixels of the whole one too",
+TEST_CASE("a box of a progressive image without its last scans also has the pixels of the whole image",
           "[data]") {
   const std::string whole = noise_jpeg(83, 61, 3, {.across = 2, .down = 2, .progressive = true});
-  // The first scan has the mean of each block alone, which libjpeg would smooth.
+  // The first scan has only the mean of each block, which libjpeg would smooth.
   const size_t first_scan = whole.find("\xff\xda");
   const std::string jpeg = whole.substr(0, whole.find("\xff\xda", first_scan + 2)) + "\xff\xd9";
   REQUIRE(error_of(jpeg).empty());
@@ -123,14 +123,14 @@ TEST_CASE("warnings about missing or damaged pixels are errors, others are not",
   CHECK(lacks(error_of(cut_short), {"premature end of data segment"}) == "");
 }
 
-TEST_CASE("what is no JPEG is named, and what to do about it", "[data]") {
+TEST_CASE("files that are not JPEG are named, with advice", "[data]") {
   CHECK(lacks(error_of(""), {"empty"}) == "");
   CHECK(lacks(error_of("\x89PNG\r\n\x1a\n and more"), {"this is a PNG, not a JPEG", "Convert it"}) == "");
   CHECK(lacks(error_of("GIF89a"), {"this is a GIF"}) == "");
   CHECK(lacks(error_of("<html>"), {"cannot be decoded as a JPEG", "0x3c 0x68"}) == "");
   std::string two_components = flat_jpeg(8, 8, {77});
   const size_t frame = two_components.find("\xff\xc0");
-  // Length 14, 8 bits, 8 x 8, 2 components of which the second is the first again under another name.
+  // Length 14, 8 bits, 8 x 8, 2 components, of which the second repeats the first under another name.
   two_components.replace(
       frame + 2, 11, std::string("\0\x0e\x08\0\x08\0\x08\x02\x01\x11\0", 11) + std::string("\x02\x11\0", 3));
   CHECK(lacks(error_of(two_components), {"2 color components"}) == "");
@@ -139,7 +139,7 @@ TEST_CASE("what is no JPEG is named, and what to do about it", "[data]") {
   CHECK(lacks(error_of(huge), {"65500 x 65500 pixels"}) == "");
 }
 
-TEST_CASE("a crop does not need what is below it, the whole image does", "[data]") {
+TEST_CASE("a crop does not need the data below it, the whole image does", "[data]") {
   const std::string jpeg = noise_jpeg(64, 64, 3, {});
   const std::string half = jpeg.substr(0, jpeg.size() / 2);
   CHECK(decoded(half, {.left = 0, .top = 0, .right = 64, .bottom = 8}, 8) ==

@@ -45,7 +45,8 @@ std::vector<Batch> all_batches(const Dataset& dataset, const Batches& of,
 
 }  // namespace
 
-TEST_CASE("batches come by step, micro-batch and slot, with the samples of their positions", "[data]") {
+TEST_CASE("batches are ordered by step, micro-batch and slot, with the samples of their positions",
+          "[data]") {
   const PatternDataset dataset(50);
   const TrainingBatches of = some_batches();
   const std::vector<Batch> batches = all_batches(dataset, of);
@@ -74,7 +75,7 @@ TEST_CASE("batches come by step, micro-batch and slot, with the samples of their
       }
 }
 
-TEST_CASE("the number of threads and the queue's length change nothing", "[data]") {
+TEST_CASE("the number of threads and the length of the queue change nothing", "[data]") {
   PatternDataset dataset(50);
   TrainingBatches of = some_batches();
   of.augment.mixup_alpha = 0.2;
@@ -89,7 +90,8 @@ TEST_CASE("the number of threads and the queue's length change nothing", "[data]
       CHECK(all_batches(dataset, of, {.threads = threads, .prefetch_batches = prefetch}) == expected);
 }
 
-TEST_CASE("a batch is mixed by the place of its first sample, whoever makes it", "[data]") {
+TEST_CASE("a batch is mixed according to the position of its first sample, whichever process makes it",
+          "[data]") {
   const PatternDataset dataset(50);
   TrainingBatches accumulated = some_batches();
   accumulated.geometry = {.workers = 3, .replicas = 1, .accumulate_steps = 4, .batch_size = 4};
@@ -130,7 +132,7 @@ TEST_CASE("no more than prefetch_batches are prepared ahead", "[data]") {
   }
 }
 
-TEST_CASE("what a thread throws comes out of next(), in its place in the order", "[data]") {
+TEST_CASE("exceptions of a thread come out of next(), at their place in the order", "[data]") {
   PatternDataset dataset(50);
   const TrainingBatches of = some_batches();
   const int64_t bad = all_batches(dataset, of)[2].samples[1];
@@ -151,7 +153,7 @@ TEST_CASE("a loader in the middle of long batches is destroyed promptly", "[data
   PatternDataset dataset(50);
   dataset.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
   TrainingBatches of = some_batches();
-  of.geometry.batch_size = 2000;  // ten seconds a batch
+  of.geometry.batch_size = 2000;  // ten seconds per batch
   const auto start = std::chrono::steady_clock::now();
   { const BatchLoader loader(dataset, of, {.threads = 2, .prefetch_batches = 3}); }
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(8));
@@ -181,7 +183,7 @@ TEST_CASE("the end of the batches, and options out of range", "[data]") {
   CHECK_THROWS_AS(BatchLoader(dataset, of, {.threads = 0, .prefetch_batches = 3}), std::logic_error);
 }
 
-TEST_CASE("processes share a test set by its batches", "[data]") {
+TEST_CASE("processes divide a test set by its batches", "[data]") {
   const PatternDataset dataset(50);
   std::vector<std::vector<Batch>> shares;
   for (const int64_t process : {0, 1, 2})
@@ -214,12 +216,12 @@ TEST_CASE("samples are evenly spread over a data set", "[data]") {
         REQUIRE(spread[static_cast<size_t>(i)] == i * size / count);
     }
   }
-  // 2^62 + 1, of which twice as much is more than 63 bits hold.
+  // 2^62 + 1: twice this number does not fit into 63 bits.
   CHECK(evenly_spread(3, 4611686018427387905) ==
         std::vector<int64_t>{0, 1537228672809129301, 3074457345618258603});
 }
 
-TEST_CASE("eval_batch gives the samples in the order asked for, normalized only", "[data]") {
+TEST_CASE("eval_batch gives the samples in the requested order, normalized only", "[data]") {
   const PatternDataset dataset(50);
   const Batch batch = dataset.eval_batch(std::vector<int64_t>{17, 18, 4});
   CHECK(batch.samples == std::vector<int64_t>{17, 18, 4});
@@ -234,7 +236,7 @@ TEST_CASE("eval_batch gives the samples in the order asked for, normalized only"
     CHECK_THROWS_AS(dataset.eval_batch(std::vector{outside}), std::logic_error);
 }
 
-TEST_CASE("a damaged image is replaced in training and left out of evaluation, if asked for") {
+TEST_CASE("a damaged image is replaced in training and left out of evaluation, if requested") {
   PatternDataset dataset(10, OnError::kSkip);
   dataset.before_read = [](int64_t index) {
     if (index == 3 || index == 9) throw DamagedImageError("image " + std::to_string(index));
@@ -243,7 +245,7 @@ TEST_CASE("a damaged image is replaced in training and left out of evaluation, i
   const Batch training = dataset.training_batch(samples, {.steps = {Augmentation::kFlip}}, 7);
   CHECK(training.samples == std::vector<int64_t>{4, 5, 0});
   CHECK(training.skipped == std::vector<std::string>{"image 3", "image 9"});
-  // The replacement takes the place, and so the augmentation, of the image that it replaces.
+  // The replacement takes the position, and therefore the augmentation, of the replaced image.
   const std::vector<TrainingSample> whole = {{0, 4}, {1, 5}, {2, 0}};
   Batch expected = dataset.training_batch(whole, {.steps = {Augmentation::kFlip}}, 7);
   expected.skipped = training.skipped;
@@ -256,7 +258,7 @@ TEST_CASE("a damaged image is replaced in training and left out of evaluation, i
   CHECK(evaluation.skipped == std::vector<std::string>{"image 3"});
 }
 
-TEST_CASE("where nothing is whole, skipping ends", "[data]") {
+TEST_CASE("if every image is damaged, skipping ends", "[data]") {
   PatternDataset dataset(10, OnError::kSkip);
   dataset.before_read = [](int64_t) { throw DamagedImageError("broken"); };
   const std::vector<TrainingSample> samples = {{0, 3}};
@@ -270,7 +272,7 @@ TEST_CASE("where nothing is whole, skipping ends", "[data]") {
   CHECK(large.eval_batch(numbers(50, 140)).samples.empty());
 }
 
-TEST_CASE("a file that cannot be read is no damaged image", "[data]") {
+TEST_CASE("a file that cannot be read is not a damaged image", "[data]") {
   PatternDataset dataset(10, OnError::kSkip);
   dataset.before_read = [](int64_t) { throw DataError("the disk is gone"); };
   const std::vector<TrainingSample> samples = {{0, 3}};
@@ -278,7 +280,7 @@ TEST_CASE("a file that cannot be read is no damaged image", "[data]") {
   CHECK(sdp::message_of<DataError>([&] { dataset.eval_batch(numbers(0, 5)); }) == "the disk is gone");
 }
 
-TEST_CASE("a model that does not fit the images is refused with what to set", "[data]") {
+TEST_CASE("a model that does not fit the images is refused, with the setting to change", "[data]") {
   const PatternDataset images(1);  // 6 x 5
   const auto error = [&](int64_t classes) {
     return sdp::message_of<UsageError>(

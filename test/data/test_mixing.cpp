@@ -25,7 +25,7 @@ Batch batch_of(size_t size) {
   return batch;
 }
 
-/// The batch's pixel of image b in row y, column x.
+/// The pixel in row y and column x of the batch's image b.
 float pixel(const Batch& batch, int64_t b, int64_t channel, int64_t y, int64_t x) {
   const int64_t at = ((b * kShape.channels + channel) * kShape.height + y) * kShape.width + x;
   return batch.images[static_cast<size_t>(at)];
@@ -51,7 +51,7 @@ TEST_CASE("symmetric_beta has the distribution function of Beta(alpha, alpha)", 
   constexpr size_t kDraws = 50'000;
   for (const auto& [alpha, distribution] : known) {
     const std::vector<double> draws = sorted_draws(alpha, kDraws);
-    // Kolmogorov and Smirnov: the largest distance exceeds 2.2 / sqrt(n) with probability 1e-4.
+    // Kolmogorov-Smirnov: the largest distance exceeds 2.2 / sqrt(n) with probability 1e-4.
     double distance = 0;
     for (size_t i = 0; i < kDraws; ++i) {
       const double expected = distribution(draws[i]);
@@ -86,7 +86,7 @@ TEST_CASE("symmetric_beta has the moments of Beta(alpha, alpha)", "[data]") {
   }
 }
 
-TEST_CASE("symmetric_beta is finite for extreme alpha, and refuses what is not positive", "[data]") {
+TEST_CASE("symmetric_beta is finite for extreme alpha, and refuses values that are not positive", "[data]") {
   CounterRandom random(1, RandomPurpose::kMix, 0);
   for (int i = 0; i < 100; ++i) {
     const double either = random.symmetric_beta(1e-9);
@@ -104,7 +104,7 @@ TEST_CASE("without mixup and cutmix a batch stays as it is", "[data]") {
   CHECK(batch == batch_of(3));
 }
 
-TEST_CASE("mixup is the weighted mean of each image and the one before", "[data]") {
+TEST_CASE("mixup is the weighted mean of each image and the previous one", "[data]") {
   const Batch plain = batch_of(4);
   std::set<double> shares;
   for (int64_t position = 0; position < 20; ++position) {
@@ -123,7 +123,7 @@ TEST_CASE("mixup is the weighted mean of each image and the one before", "[data]
   CHECK(shares.size() == 20);
 }
 
-TEST_CASE("cutmix shows the image before in a box and counts the pixels outside", "[data]") {
+TEST_CASE("cutmix shows the previous image in a box and counts the pixels outside", "[data]") {
   const Batch plain = batch_of(3);
   int boxes_inside = 0;
   for (int64_t position = 0; position < 200; ++position) {
@@ -162,7 +162,7 @@ TEST_CASE("with both, each mixes about half of the batches", "[data]") {
   CHECK(std::abs(mixups - kBatches / 2) < 135);  // 6 standard deviations
 }
 
-TEST_CASE("how a batch is mixed follows seed and position", "[data]") {
+TEST_CASE("the mixing of a batch depends on seed and position", "[data]") {
   const auto share = [](uint64_t seed, int64_t position) {
     return draw_mixing({.mixup_alpha = 0.2}, kShape, seed, position)->share;
   };
@@ -171,7 +171,7 @@ TEST_CASE("how a batch is mixed follows seed and position", "[data]") {
   CHECK(share(1, 5) != share(1, 6));
 }
 
-TEST_CASE("an image alone is mixed with itself", "[data]") {
+TEST_CASE("a single image is mixed with itself", "[data]") {
   Batch batch = batch_of(1);
   mix_batch(batch, {.mixup_alpha = 1}, 1, 0);
   for (size_t i = 0; i < batch.images.size(); ++i)

@@ -17,7 +17,7 @@ TEST_CASE("philox4x32 gives the known answers of Random123's kat_vectors", "[dat
         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("a stream is a function of seed, purpose and stream, and differs with each", "[data]") {
+TEST_CASE("a stream depends only on seed, purpose and stream number, and differs with each", "[data]") {
   const auto draw = [](uint64_t seed, RandomPurpose purpose, uint64_t stream) {
     CounterRandom random(seed, purpose, stream);
     return std::vector<uint64_t>{random.next(), random.next(), random.next()};
@@ -57,8 +57,8 @@ TEST_CASE("below(n) is uniform in 0..n-1", "[data]") {
 }
 
 TEST_CASE("below(n) keeps large ranges unbiased", "[data]") {
-  // Without rejection, multiply-high of n = 3 * 2^62 gives every third value twice as often: residues of 3
-  // show it.
+  // Without rejection, multiply-high of n = 3 * 2^62 gives every third value twice as often, which the
+  // residues modulo 3 show.
   const uint64_t n = uint64_t{3} << 62;
   std::array<int, 3> count{};
   CounterRandom random(4, RandomPurpose::kCrop, 0);

@@ -24,7 +24,7 @@ std::vector<int64_t> identity(int64_t size) {
 
 }  // namespace
 
-TEST_CASE("every epoch is a permutation, another for every epoch and seed", "[data]") {
+TEST_CASE("every epoch is a permutation, different for every epoch and seed", "[data]") {
   constexpr int64_t kSize = 101;
   const Sampler sampler(kSize, 7);
   std::vector<std::vector<int64_t>> orders;
@@ -41,7 +41,7 @@ TEST_CASE("every epoch is a permutation, another for every epoch and seed", "[da
   }
 }
 
-TEST_CASE("an index does not depend on what was asked before", "[data]") {
+TEST_CASE("an index does not depend on earlier requests", "[data]") {
   constexpr int64_t kSize = 13;
   const Sampler forward(kSize, 1);
   std::vector<int64_t> expected;
@@ -52,7 +52,7 @@ TEST_CASE("an index does not depend on what was asked before", "[data]") {
     CHECK(backward.index(position) == expected[static_cast<size_t>(position)]);
 }
 
-TEST_CASE("a shuffle puts every index everywhere equally often", "[data]") {
+TEST_CASE("a shuffle puts every index at every position equally often", "[data]") {
   for (const int64_t size : {2, 3, 5, 17}) {
     const int64_t epochs = size * 1000;
     const Sampler sampler(size, 2);
@@ -64,7 +64,7 @@ TEST_CASE("a shuffle puts every index everywhere equally often", "[data]") {
   }
 }
 
-TEST_CASE("which index follows which is chance, too", "[data]") {
+TEST_CASE("the successor of an index is random, too", "[data]") {
   constexpr int64_t kSize = 7;
   constexpr int64_t kEpochs = 20'000;
   const Sampler sampler(kSize, 3);
@@ -72,15 +72,15 @@ TEST_CASE("which index follows which is chance, too", "[data]") {
   for (int64_t epoch = 0; epoch < kEpochs; ++epoch)
     for (int64_t place = 1; place < kSize; ++place)
       ++count[sampler.index(epoch * kSize + place - 1)][sampler.index(epoch * kSize + place)];
-  // Each of the 6 x 7 ordered pairs, 6 neighbors an epoch.
+  // Each of the 6 x 7 ordered pairs, with 6 neighbors per epoch.
   for (int64_t first = 0; first < kSize; ++first)
     for (int64_t second = 0; second < kSize; ++second)
       CHECK(std::abs(count[first][second] - (first == second ? 0 : kEpochs / kSize)) < 320);
 }
 
 TEST_CASE("neighbors of a large set are far apart", "[data]") {
-  // Of uniform pairs the mean distance is a third of the set, the deviation of the mean of 10,000 0.24 % of
-  // it.
+  // The mean distance of uniform pairs is a third of the set; the standard deviation of the mean of 10,000 is
+  // 0.24 % of the set.
   constexpr int64_t kSize = 1'281'167;
   const Sampler sampler(kSize, 0);
   double distance = 0;
@@ -89,7 +89,7 @@ TEST_CASE("neighbors of a large set are far apart", "[data]") {
   CHECK(distance / 10'000 / kSize == Approx(1.0 / 3).margin(0.015));
 }
 
-TEST_CASE("a data set of one sample, and refusals", "[data]") {
+TEST_CASE("a data set of one sample, and refused arguments", "[data]") {
   const Sampler one(1, 0);
   CHECK(one.index(0) == 0);
   CHECK(one.index(1'000'000'000'000) == 0);
@@ -103,7 +103,7 @@ TEST_CASE("every sample of an epoch is used exactly once over all workers", "[da
       for (const int64_t accumulate : {1, 2, 5}) {
         const BatchGeometry geometry{workers, replicas, accumulate, 4};
         constexpr int64_t kSteps = 3;
-        // Two and a half epochs: each of the first two is used up, whatever the step's size.
+        // Two and a half epochs: each of the first two is used up, whatever the size of the step.
         const int64_t total = kSteps * geometry.samples_per_step();
         const int64_t size = total * 2 / 5;
         const Sampler sampler(size, 9);
@@ -124,7 +124,7 @@ TEST_CASE("every sample of an epoch is used exactly once over all workers", "[da
       }
 }
 
-TEST_CASE("two replicas see what two accumulated micro-batches see", "[data]") {
+TEST_CASE("two replicas see the samples that two accumulated micro-batches see", "[data]") {
   const BatchGeometry replicated{4, 2, 1, 8};
   const BatchGeometry accumulated{4, 1, 2, 8};
   CHECK(replicated.samples_per_step() == accumulated.samples_per_step());
@@ -135,7 +135,7 @@ TEST_CASE("two replicas see what two accumulated micro-batches see", "[data]") {
               accumulated.position(step, worker, 0, part, 5));
 }
 
-TEST_CASE("positions as computed by hand", "[data]") {
+TEST_CASE("positions match those computed by hand", "[data]") {
   const BatchGeometry geometry{3, 2, 4, 10};
   CHECK(geometry.samples_per_step() == 240);
   // pass = 1 * 4 + 2 = 6; ((5 * 8 + 6) * 3 + 2) * 10 + 7

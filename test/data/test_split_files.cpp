@@ -12,7 +12,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// A folder of empty files, and which of them are asked for.
+/// A folder of empty files, and the patterns that select from them.
 struct Fixture {
   explicit Fixture(const Names& files) {
     for (const std::string& name : files)
@@ -42,7 +42,7 @@ constexpr std::array<Split, 2> kSplits = {Split::kTrain, Split::kTest};
 
 }  // namespace
 
-TEST_CASE("by default *train* is trained on, and *val* or *test*, or both, evaluated on", "[data]") {
+TEST_CASE("by default *train* is for training, and *val*, *test* or both for evaluation", "[data]") {
   const Fixture set(
       {"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_test_0.bin", "whole.bin", "train.tar"});
   CHECK(set.names(Split::kTrain) == Names{"a_train_0.bin", "a_train_1.bin", "b_train_0.bin"});
@@ -60,7 +60,7 @@ TEST_CASE("data.train_files and data.test_files name other files", "[data]") {
   CHECK(set.names(Split::kTest) == Names{"c_val_0.bin"});
   set.patterns.test = "b*.bin";
   CHECK(set.names(Split::kTest) == Names{"b_train_0.bin"});
-  // The same pattern for both is meant; what the names say by default does not matter then.
+  // The same pattern for both is intentional; the default names do not matter then.
   set.patterns.train = set.patterns.test = "*_[01].bin";
   for (const Split split : kSplits)
     CHECK(set.names(split) == Names{"a_train_0.bin", "a_train_1.bin", "b_train_0.bin", "c_val_0.bin"});
@@ -68,7 +68,7 @@ TEST_CASE("data.train_files and data.test_files name other files", "[data]") {
   CHECK(set.names(Split::kTrain) == Names{"whole.tar"});
 }
 
-TEST_CASE("a pattern that matches nothing is a wrong setting, no file by default wrong data", "[data]") {
+TEST_CASE("a pattern without matches is a wrong setting, no file by default is wrong data", "[data]") {
   Fixture set({"a.bin", "b.bin", "inner/c.bin"});
   CHECK(lacks(set.error<DataError>(Split::kTrain),
               {"data.path: " + set.folder.path().string() +
@@ -76,7 +76,7 @@ TEST_CASE("a pattern that matches nothing is a wrong setting, no file by default
   CHECK(lacks(set.error<DataError>(Split::kTest), {"holds no *val*.bin or *test*.bin. Found 2 other"}) == "");
   set.patterns.train = "a.bin";
   set.patterns.test = "z*.bin";
-  CHECK(set.names(Split::kTrain) == Names{"a.bin"});  // what is wrong with the other split is its own error
+  CHECK(set.names(Split::kTrain) == Names{"a.bin"});  // a fault in the other split is reported separately
   CHECK(set.error<UsageError>(Split::kTest) ==
         "data.test_files: no file in " + set.folder.path().string() + " matches z*.bin.");
   set.patterns.train = "inner/*.bin";
@@ -109,7 +109,7 @@ TEST_CASE("a file of both splits is refused, whichever is opened", "[data]") {
     CHECK(lacks(set.error<DataError>(split),
                 {"latest_train_0.bin: the name is one of a training shard and of a test shard",
                  "both 'train' and 'test'", "Rename it", "data.train_files"}) == "");
-  set.folder.write("c_val_0.bin", "");  // then *test* is not looked for
+  set.folder.write("c_val_0.bin", "");  // in this case *test* is not searched for
   for (const Split split : kSplits)
     CHECK_NOTHROW(set.names(split));
 }

@@ -16,7 +16,7 @@ uint8_t pixel(int y, int x, int c, int n) {
   return static_cast<uint8_t>(y * 3 + x * 5 + c * 71 + n * 19);
 }
 
-/// X of `images` images, the first dimension (y) the fastest.
+/// X of `images` images, with the first dimension (y) the fastest.
 std::string pixels_of(int images) {
   std::string values;
   for (int n = 0; n < images; ++n)
@@ -49,7 +49,7 @@ const std::string kLabels = {1, 10, 9, 5, 10};
 
 }  // namespace
 
-TEST_CASE("SVHN: planes by rows, and 10 is the digit 0", "[data]") {
+TEST_CASE("SVHN: planes are stored by rows, and 10 is the digit 0", "[data]") {
   for (const bool compressed : {true, false}) {
     const TempDir folder;
     folder.write("train_32x32.mat", compressed ? mat_file(kLabels) : mat_header() + x_of(5) + y_of(kLabels));
@@ -64,7 +64,7 @@ TEST_CASE("SVHN: planes by rows, and 10 is the digit 0", "[data]") {
   }
 }
 
-TEST_CASE("SVHN: extra comes after train, and never into test", "[data]") {
+TEST_CASE("SVHN: extra comes after train and never belongs to test", "[data]") {
   const TempDir folder;
   folder.write("train_32x32.mat", mat_file({1, 2}));
   folder.write("extra_32x32.mat", mat_header() + mat_compressed(y_of({10})) +
@@ -83,7 +83,7 @@ TEST_CASE("SVHN: extra comes after train, and never into test", "[data]") {
   CHECK(labels(Split::kTest) == std::vector<uint8_t>{7});
 }
 
-TEST_CASE("SVHN: what the folder holds instead is said", "[data]") {
+TEST_CASE("SVHN: an error says what the folder contains instead", "[data]") {
   const TempDir folder;
   const auto error = [&](bool with_extra = false) {
     return message_of<DataError>([&] { read_svhn(folder.path(), Split::kTrain, with_extra, throw_problem); });
@@ -101,7 +101,7 @@ TEST_CASE("SVHN: what the folder holds instead is said", "[data]") {
               {"absent is not a folder"}) == "");
 }
 
-TEST_CASE("SVHN: files of another kind are refused", "[data]") {
+TEST_CASE("SVHN: other kinds of files are refused", "[data]") {
   CHECK(lacks(train_error(""), {"train_32x32.mat: 0 bytes", "128"}) == "");
   CHECK(lacks(train_error(mat_header(0x0200)), {"7.3 (HDF5)"}) == "");
   CHECK(lacks(train_error(mat_header(0x0100, "MI")), {"at offset 124", "little-endian"}) == "");
@@ -113,7 +113,7 @@ TEST_CASE("SVHN: files of another kind are refused", "[data]") {
               {"variable X at offset 128 and once more at 3264"}) == "");
 }
 
-TEST_CASE("SVHN: variables that do not fit are refused", "[data]") {
+TEST_CASE("SVHN: variables of the wrong type or shape are refused", "[data]") {
   const auto x_error = [](const std::vector<int32_t>& sizes, const std::string& values,
                           uint32_t array_class = 9, uint32_t value_type = 2) {
     return train_error(mat_header() + mat_variable("X", sizes, values, array_class, value_type) + y_of({1}));
@@ -145,7 +145,7 @@ TEST_CASE("SVHN: a damaged file is refused wherever the damage is", "[data]") {
   }
   CHECK(lacks(train_error(good + "rest"), {"4 bytes are left at offset " + std::to_string(good.size())}) ==
         "");
-  // Of what is compressed, the checksum tells every flipped bit.
+  // In compressed data, the checksum detects every flipped bit.
   for (size_t at = 128; at < good.size(); at += 11) {
     INFO(at);
     std::string damaged = good;
@@ -154,8 +154,9 @@ TEST_CASE("SVHN: a damaged file is refused wherever the damage is", "[data]") {
   }
 }
 
-TEST_CASE("SVHN: sizes that compressed data can't have allocate nothing", "[data]") {
-  // 60 MiB of zeros are about 60 kB; cut to the first 200 bytes, the variable's own header is still whole.
+TEST_CASE("SVHN: sizes that compressed data cannot have allocate nothing", "[data]") {
+  // 60 MiB of zeros compress to about 60 kB; cut to the first 200 bytes, the variable's header is still
+  // complete.
   const int images = 20480;
   const std::string whole = mat_compressed(
       mat_variable("X", {32, 32, 3, images}, std::string(static_cast<size_t>(images) * 3072, '\0')));
@@ -165,7 +166,7 @@ TEST_CASE("SVHN: sizes that compressed data can't have allocate nothing", "[data
               {"variable (without a name) at offset 128", "than its 200 compressed bytes can hold"}) == "");
 }
 
-TEST_CASE("SVHN: all problems are reported, and what can be read is read", "[data]") {
+TEST_CASE("SVHN: all problems are reported, and everything readable is read", "[data]") {
   const TempDir folder;
   std::vector<std::string> problems;
   const auto read = [&] { return read_svhn(folder.path(), Split::kTrain, true, collect_into(problems)); };
@@ -183,14 +184,14 @@ TEST_CASE("SVHN: all problems are reported, and what can be read is read", "[dat
   SECTION("pixels") {
     std::string x = mat_compressed(x_of(5));
     folder.write("extra_32x32.mat", mat_file({4}));
-    SECTION("whose checksum is wrong") {
+    SECTION("with a wrong checksum") {
       x.back() = static_cast<char>(x.back() ^ 1);
       folder.write("train_32x32.mat", mat_header() + x + mat_compressed(y_of(kLabels)));
       const ImageArray images = read();
       CHECK(images.labels == std::vector<uint8_t>{1, 0, 9, 5, 0, 4});
       CHECK(images.pixels.size() == 6 * 3072);
     }
-    SECTION("of which the end is missing") {
+    SECTION("with the end missing") {
       const size_t left = x.size() - 8 - 12;  // without the checksum and 8 more bytes
       x = x.substr(0, 4) + static_cast<char>(left & 0xff) + static_cast<char>(left >> 8) +
           std::string(2, '\0') + x.substr(8, left);

@@ -40,13 +40,13 @@ TEST_CASE("read_tar gives the files with their offsets", "[data]") {
   CHECK(members[2].data.empty());
 }
 
-TEST_CASE("a label that is no text is shown as a line of text", "[data]") {
+TEST_CASE("a label that is not text is shown as a line of text", "[data]") {
   const std::string label("\0\n\x1b[1m\xff", 7);
   CHECK(lacks(shard_error(TarWriter().add("a.jpg", "A").add("a.cls", label).finish()),
               {"member a.cls at offset 1024: label '???[1m?', expected a number in 0..9."}) == "");
 }
 
-TEST_CASE("samples come in order of their images, labels from .cls in any place", "[data]") {
+TEST_CASE("samples are in the order of their images, with labels from .cls files at any position", "[data]") {
   const TempDir folder;
   const auto shard = folder.write("train-000000.tar", TarWriter()
                                                           .add("b.cls", " 7\n")
@@ -74,7 +74,7 @@ TEST_CASE("in a shard without .cls the folder is the label", "[data]") {
   CHECK(samples[1].label == 9);
 }
 
-TEST_CASE("labels that are missing or wrong name shard, member and offset", "[data]") {
+TEST_CASE("missing and wrong labels are reported with shard, member and offset", "[data]") {
   const std::string missing =
       shard_error(TarWriter().add("3/a.jpg", "A").add("3/a.cls", "3").add("3/b.jpg", "B").finish());
   CHECK(lacks(missing, {"train-000000.tar: member 3/b.jpg at offset 2048", "3/b.cls"}) == "");
@@ -86,7 +86,7 @@ TEST_CASE("labels that are missing or wrong name shard, member and offset", "[da
   CHECK(lacks(shard_error(TarWriter().add("12/a.jpg", "A").finish()), {"member 12/a.jpg", "0..9"}) == "");
 }
 
-TEST_CASE("doubled keys and shards without images are refused", "[data]") {
+TEST_CASE("duplicate keys and shards without images are refused", "[data]") {
   CHECK(lacks(shard_error(TarWriter().add("1/a.jpg", "A").add("1/a.jpg", "B").finish()),
               {"member 1/a.jpg at offset 1024", "unique"}) == "");
   CHECK(lacks(shard_error(TarWriter().add("a.jpg", "A").add("a.cls", "1").add("a.cls", "2").finish()),
@@ -95,7 +95,7 @@ TEST_CASE("doubled keys and shards without images are refused", "[data]") {
   CHECK(lacks(shard_error(TarWriter().finish()), {"train-000000.tar"}) == "");
 }
 
-TEST_CASE("a broken tar is refused with its offset wherever it breaks", "[data]") {
+TEST_CASE("a broken tar is refused with the offset, wherever it breaks", "[data]") {
   const std::string data(700, 'x');
   const std::string good =
       TarWriter().add("1/a.jpg", data).add("1/b.jpg", data).add("1/c.jpg", data).finish();
@@ -120,7 +120,7 @@ TEST_CASE("a broken tar is refused with its offset wherever it breaks", "[data]"
     damaged.replace(1536, 1024, 1024, '\0');
     CHECK(lacks(shard_error(damaged), {"broken tar file at offset"}) == "");
   }
-  SECTION("no tar at all") {
+  SECTION("not a tar at all") {
     CHECK(lacks(shard_error("\x1f\x8b" + std::string(5000, 'z')), {"Expected an uncompressed tar"}) == "");
   }
   SECTION("a size beyond the file") {
@@ -139,7 +139,7 @@ TEST_CASE("a broken tar is refused with its offset wherever it breaks", "[data]"
   }
 }
 
-TEST_CASE("decode_jpeg gives planes of RGB, and converts gray", "[data]") {
+TEST_CASE("decode_jpeg gives RGB planes and converts gray images", "[data]") {
   const auto near_color = [](const std::vector<uint8_t>& chw, const std::array<int, 3>& color) {
     REQUIRE(chw.size() == 3 * 8 * 16);
     for (size_t i = 0; i < chw.size(); ++i)
@@ -150,7 +150,7 @@ TEST_CASE("decode_jpeg gives planes of RGB, and converts gray", "[data]") {
   CHECK(near_color(decode_jpeg(bytes_of(flat_jpeg(16, 8, {77})), 8, 16), {77, 77, 77}));
 }
 
-TEST_CASE("decode_jpeg refuses what is not the image it expects", "[data]") {
+TEST_CASE("decode_jpeg refuses unexpected images", "[data]") {
   const auto error = [](const std::string& jpeg) {
     return message_of<DataError>([&] { decode_jpeg(bytes_of(jpeg), 32, 32); });
   };

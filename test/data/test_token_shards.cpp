@@ -35,7 +35,7 @@ Checked check(const DataSpec& spec, int64_t vocab_size) {
 
 }  // namespace
 
-TEST_CASE("tokens of 32 bits are read as those of 16 are", "[data]") {
+TEST_CASE("tokens of 32 bits are read like those of 16", "[data]") {
   const TempDir folder;
   folder.write("x_train_0.bin", wide_token_shard({128255, 0, 65536, 4294967295, 7, 8}));
   folder.write("x_train_1.bin", wide_token_shard({1, 2, 3}));
@@ -52,7 +52,7 @@ TEST_CASE("tokens of 32 bits are read as those of 16 are", "[data]") {
   CHECK(batch.tokens == Buffer<int64_t>{1, 2, 3, 128255, 0, 65536});
 }
 
-TEST_CASE("shards of a set have tokens of one size", "[data]") {
+TEST_CASE("all shards of a set have tokens of one size", "[data]") {
   const TempDir folder;
   folder.write("x_train_0.bin", token_shard({1, 2, 3}));
   folder.write("x_train_1.bin", wide_token_shard({1, 2, 3}));
@@ -68,7 +68,7 @@ TEST_CASE("shards of a set have tokens of one size", "[data]") {
 TEST_CASE("a token beyond the vocabulary is an error when it is read, wherever in the sample it is",
           "[data]") {
   const TempDir folder;
-  const int64_t length = 40;  // more than a vector register, and a rest
+  const int64_t length = 40;  // more than a vector register, with a remainder
   for (const int64_t vocab_size : {1, 300, 32767, 50257, 65535}) {
     for (const int64_t place : {0, 1, 15, 31, 39, 40}) {
       std::vector<uint16_t> tokens(2 * length + 1);
@@ -91,7 +91,7 @@ TEST_CASE("a token beyond the vocabulary is an error when it is read, wherever i
   }
 }
 
-TEST_CASE("the same with tokens of 32 bits, up to the largest there are", "[data]") {
+TEST_CASE("the same with tokens of 32 bits, up to the largest possible token", "[data]") {
   const TempDir folder;
   for (const int64_t vocab_size :
        {int64_t{1}, int64_t{128256}, int64_t{1} << 31, (int64_t{1} << 31) + 1, (int64_t{1} << 32) - 1})
@@ -138,7 +138,7 @@ TEST_CASE("shards with more than 2^32 tokens state their number modulo 2^32", "[
 
 TEST_CASE("a scan reads all tokens of all shards and names every problem", "[data]") {
   const TempDir folder;
-  std::vector<uint16_t> many((size_t{1} << 20) + 100, 7);  // more than is scanned at once
+  std::vector<uint16_t> many((size_t{1} << 20) + 100, 7);  // more than are scanned at once
   many[3] = 2;
   many[(size_t{1} << 20) + 50] = 900;
   many[(size_t{1} << 20) + 60] = 500;

@@ -48,7 +48,7 @@ ModelSpec model_of(int64_t vocab_size) {
   return {.kind = LlamaSpec{.vocab_size = vocab_size}};
 }
 
-TEST_CASE("samples are the windows of each shard, in order of the shards' names", "[data]") {
+TEST_CASE("samples are the windows of each shard, in the order of the shards' names", "[data]") {
   const TempDir folder;
   folder.write("b_train_000002.bin", token_shard(counting(6, 300)));   // one sample, one token left
   folder.write("b_train_000000.bin", token_shard(counting(12, 100)));  // two samples, three tokens left
@@ -70,7 +70,7 @@ TEST_CASE("samples are the windows of each shard, in order of the shards' names"
   CHECK(read(test, 0) == std::vector<int64_t>{900, 901, 902, 903, 904});
 }
 
-TEST_CASE("open_dataset opens tokens with the spec's sequence length", "[data]") {
+TEST_CASE("open_dataset opens tokens with the sequence length of the spec", "[data]") {
   const TempDir folder;
   write_shards(folder);
   const DataSpec spec = tokens_in(folder.path(), 5);
@@ -87,7 +87,7 @@ TEST_CASE("open_dataset opens tokens with the spec's sequence length", "[data]")
         }).find("no *val*.bin or *test*.bin") != std::string::npos);
 }
 
-TEST_CASE("indices, spans and lengths that do not fit are refused", "[data]") {
+TEST_CASE("indices, spans and lengths out of range are refused", "[data]") {
   const TempDir folder;
   write_shards(folder);
   const TokenDataset dataset = open(folder, Split::kTrain, 8);
@@ -97,7 +97,7 @@ TEST_CASE("indices, spans and lengths that do not fit are refused", "[data]") {
   CHECK_THROWS_AS(open(folder, Split::kTrain, 0), std::logic_error);
 }
 
-TEST_CASE("damaged shards are named with what is wrong", "[data]") {
+TEST_CASE("damaged shards are named with the damage", "[data]") {
   const TempDir folder;
   folder.write("x_train_0.bin", token_shard(counting(100, 0)));
   REQUIRE(open_error(folder.path()).empty());
@@ -129,7 +129,7 @@ TEST_CASE("damaged shards are named with what is wrong", "[data]") {
   CHECK(lacks(open_error(folder.path()), {"cannot open", "x_train_2.bin", "No such file"}) == "");
 }
 
-TEST_CASE("folders without shards of the split, and unclear names", "[data]") {
+TEST_CASE("folders without shards of the split, and ambiguous names", "[data]") {
   const TempDir folder;
   CHECK(lacks(open_error(folder.path()), {folder.path().string() + " holds no *train*.bin. Found 0 other"}) ==
         "");
@@ -141,7 +141,7 @@ TEST_CASE("folders without shards of the split, and unclear names", "[data]") {
     CHECK(lacks(open_error(folder.path(), split), {"retrieval_train_0.bin", "both 'train' and 'val'"}) == "");
 }
 
-TEST_CASE("shards too short for one sample are refused only when all are", "[data]") {
+TEST_CASE("shards too short for one sample are refused only if all are", "[data]") {
   const TempDir folder;
   folder.write("x_train_0.bin", token_shard(counting(3, 0)));
   folder.write("x_train_1.bin", token_shard(counting(4, 0)));
@@ -152,7 +152,7 @@ TEST_CASE("shards too short for one sample are refused only when all are", "[dat
   CHECK(open_error(folder.path()).empty());
 }
 
-TEST_CASE("a vocabulary smaller than a token is refused with the token's place", "[data]") {
+TEST_CASE("a vocabulary too small for a token is refused with the token's place", "[data]") {
   const TempDir folder;
   folder.write("x_train_0.bin", token_shard({5, 6, 90, 7, 8}));
   folder.write("x_train_1.bin", token_shard({5, 300, 8, 300, 299, 1}));
@@ -202,7 +202,7 @@ TEST_CASE("a loader of tokens gives the samples of its positions with any number
             const int64_t index =
                 sampler.index(batches.geometry.position(step, slot.worker, slot.replica, micro_batch, i));
             expected.samples.push_back(index);
-            // Shard index / 10 counts from 1000 times its number.
+            // The token at `index` of shard s is 1000 * s + index.
             for (int64_t token = 0; token < 9; ++token)
               expected.tokens.push_back(index / 10 * 1000 + index % 10 * 8 + token);
           }

@@ -1,10 +1,10 @@
-// What an epoch over a file of tokens larger than memory takes of it:
+// Measures how much memory an epoch over a file of tokens larger than memory uses:
 //
 //   token_epoch FOLDER [GIBIBYTES]
 //
 // writes a sparse shard to FOLDER, reads every sample of it once as training does, and removes the shard.
-// Fails when a marked token is not found exactly once, or when the process's own memory (RssAnon in
-// /proc/self/status: all but the file's pages in the system's cache) grew by 200 MB.
+// Fails if a marked token is not found exactly once, or if the process's own memory (RssAnon in
+// /proc/self/status, which excludes the file's pages in the page cache) grew by 200 MB.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -57,7 +57,7 @@ struct Epoch {
   double most_megabytes = 0;
 };
 
-/// In the order of training, through the loader; what its last batch has of the next epoch is left out.
+/// In the order of training, through the loader; samples of the next epoch in the last batch are left out.
 Epoch read_all(const sdp::TokenDataset& dataset) {
   Epoch epoch;
   const int64_t size = dataset.size();

@@ -1,4 +1,4 @@
-// The check of the collectives finds each one that is wrong, and ranks agree on what one of them finds.
+// The check of the collectives finds every wrong one, and ranks agree on a finding of one of them.
 
 #include <ATen/ATen.h>
 
@@ -14,7 +14,7 @@ using namespace sdp;
 
 namespace {
 
-/// What rank 1 of three finds where its calls are changed.
+/// The findings of rank 1 of three when its calls are changed.
 Finding found_with(const std::function<void(ExchangeCalls& calls)>& change) {
   Finding found;
   run_thread_ranks(3, [&](Communicator& comm) {
@@ -28,7 +28,7 @@ Finding found_with(const std::function<void(ExchangeCalls& calls)>& change) {
 
 }  // namespace
 
-TEST_CASE("collectives that are right pass, in worlds of any size") {
+TEST_CASE("correct collectives pass, in worlds of any size") {
   for (const int world : {1, 2, 3, 5})
     run_thread_ranks(world, [&](Communicator& comm) {
       const Finding finding = check_exchange(calls_of(comm), comm.rank(), world, comm.device());
@@ -36,7 +36,7 @@ TEST_CASE("collectives that are right pass, in worlds of any size") {
     });
 }
 
-TEST_CASE("every collective that is wrong is found") {
+TEST_CASE("every wrong collective is found") {
   const Finding swapped = found_with([](ExchangeCalls& calls) {
     calls.all_to_all = [right = calls.all_to_all](const at::Tensor& recv, const auto&... rest) {
       right(recv, rest...);
@@ -81,7 +81,7 @@ TEST_CASE("every collective that is wrong is found") {
   CHECK(contains(gathered.detail, "all-gather"));
 }
 
-TEST_CASE("what one rank finds, or throws, all ranks report") {
+TEST_CASE("findings and exceptions of one rank are reported by all ranks") {
   run_thread_ranks(3, [](Communicator& comm) {
     const Agreed agreed = agree(comm, "memory", [&]() -> Finding {
       if (comm.rank() == 2) throw std::runtime_error("out of memory\nand a call stack");
@@ -92,7 +92,7 @@ TEST_CASE("what one rank finds, or throws, all ranks report") {
   });
 }
 
-TEST_CASE("a rank that leaves an exchange keeps nobody from agreeing") {
+TEST_CASE("a rank that leaves an exchange does not prevent agreement") {
   Ranks ranks;
   ranks.single_host = true;
   run_thread_ranks(3, [&](Communicator& control) {
@@ -111,11 +111,11 @@ TEST_CASE("a rank that leaves an exchange keeps nobody from agreeing") {
   });
 }
 
-TEST_CASE("rates between hosts are measured where there are several") {
+TEST_CASE("rates between hosts are measured if there are several") {
   run_thread_ranks(3, [](Communicator& comm) {
     const ExchangeRates one_host = measure_exchange(comm, {"a", "a", "a"});
     const ExchangeRates two_hosts = measure_exchange(comm, {"a", "a", "b"});
-    const bool is_alone = comm.rank() == 2;  // on its host
+    const bool is_alone = comm.rank() == 2;  // the only rank on its host
     if (!(one_host.inside_bytes_per_s > 0) || one_host.between_bytes_per_s != 0)
       throw std::logic_error("one host");
     if ((two_hosts.inside_bytes_per_s == 0) != is_alone || !(two_hosts.between_bytes_per_s > 0))

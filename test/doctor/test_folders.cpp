@@ -1,4 +1,4 @@
-// Folders that are fine, and each way in which one is not.
+// Folders without faults, and each possible fault.
 
 #include <fstream>
 
@@ -20,7 +20,7 @@ void write_file(const fs::path& path, size_t bytes) {
   std::ofstream(path) << std::string(bytes, 'x');
 }
 
-/// What three ranks on these hosts find.
+/// The finding of three ranks on these hosts.
 Finding run_folder(const fs::path& parent, const std::vector<std::string>& hosts = {"a", "a", "a"}) {
   Finding finding;
   run_thread_ranks(3, [&](Communicator& comm) {
@@ -32,7 +32,7 @@ Finding run_folder(const fs::path& parent, const std::vector<std::string>& hosts
 
 }  // namespace
 
-TEST_CASE("a data folder's files are read, below its folders too") {
+TEST_CASE("a data folder's files are read, including those in subfolders") {
   const TempFolder temp;
   write_file(temp.path() / "a.bin", 1000);
   write_file(temp.path() / "deep" / "er" / "b.bin", 2000);
@@ -43,7 +43,7 @@ TEST_CASE("a data folder's files are read, below its folders too") {
                  "500 B of 1 file"));
 }
 
-TEST_CASE("a data folder that is not there, empty or unreadable fails") {
+TEST_CASE("a data folder that is missing, empty or unreadable fails") {
   const TempFolder temp;
   CHECK(check_data_folder(temp.path() / "none").status == Status::kFail);
   CHECK(check_data_folder(temp.path()).status == Status::kFail);
@@ -53,7 +53,7 @@ TEST_CASE("a data folder that is not there, empty or unreadable fails") {
   CHECK_THROWS_AS(check_data_folder(temp.path()), DataError);
 }
 
-TEST_CASE("a run folder is written to, locked, seen by all, and left as it was") {
+TEST_CASE("a run folder is written to, locked, seen by all, and left unchanged") {
   const TempFolder temp;
   const Finding finding = run_folder(temp.path());
   INFO(finding.detail);
@@ -69,7 +69,7 @@ TEST_CASE("every host writes into the run folder") {
   CHECK_FALSE(contains(finding.detail, "rank 2"));
 }
 
-TEST_CASE("a run folder that cannot be made fails on all ranks with its reason") {
+TEST_CASE("a run folder that cannot be created fails on all ranks with the reason") {
   CHECK(contains(run_folder("/proc").detail, "/proc"));
   CHECK(run_folder("/proc").status == Status::kFail);
   const TempFolder temp;
@@ -78,7 +78,7 @@ TEST_CASE("a run folder that cannot be made fails on all ranks with its reason")
   CHECK(fs::exists(temp.path() / "file"));
 }
 
-TEST_CASE("a run folder that a run would make is made, and goes again") {
+TEST_CASE("a missing run folder that a run would create is created, and removed again") {
   const TempFolder temp;
   CHECK(run_folder(temp.path() / "runs" / "deep").status == Status::kPass);
   CHECK(fs::is_empty(temp.path()));
@@ -95,6 +95,6 @@ TEST_CASE("one process per host looks at a folder") {
 TEST_CASE("the interface of an address is found") {
   CHECK(interface_of("127.0.0.1") == "lo");
   CHECK(interface_of("127.0.1.1") == "lo");
-  CHECK(interface_of("192.0.2.1").empty());  // kept free for documentation (RFC 5737)
+  CHECK(interface_of("192.0.2.1").empty());  // reserved for documentation (RFC 5737)
   CHECK(gloo_interface(Ranks{}).empty());
 }

@@ -1,4 +1,4 @@
-// What is concluded from facts, and how findings of several ranks become one. Every failure is planted.
+// Conclusions from facts, and how findings of several ranks are merged. Every failure is planted.
 
 #include "catch.h"
 #include "doctor/judge.h"
@@ -9,7 +9,7 @@ using namespace sdp;
 
 namespace {
 
-/// Two GPUs on each of two hosts, all well.
+/// Two GPUs on each of two hosts, without faults.
 std::vector<Report> healthy() {
   std::vector<Report> ranks;
   for (int rank = 0; rank < 4; ++rank) {
@@ -47,7 +47,7 @@ RankRates rates_of(double flops_per_s, double inside_bytes_per_s) {
 
 }  // namespace
 
-TEST_CASE("nothing is found wrong where all is well") {
+TEST_CASE("no fault is found if there is none") {
   const std::vector<Report> ranks = healthy();
   for (const auto judge : {judge_versions, judge_driver, judge_devices, judge_network, judge_clocks}) {
     const Finding finding = judge(ranks);
@@ -94,7 +94,7 @@ TEST_CASE("a driver that is too old for the build's CUDA fails; an older minor v
   CHECK(judge_driver(ranks).status == Status::kSkip);
 }
 
-TEST_CASE("two ranks on one GPU fail; GPUs of two hosts are not the same one") {
+TEST_CASE("two ranks on one GPU fail; GPUs of two hosts are different ones") {
   std::vector<Report> ranks = healthy();
   ranks[3].facts.device_id = "GPU-0";
   const Finding finding = judge_devices(ranks);
@@ -103,7 +103,7 @@ TEST_CASE("two ranks on one GPU fail; GPUs of two hosts are not the same one") {
   CHECK(contains(finding.detail, "GPU-0"));
 }
 
-TEST_CASE("a rank without a device, or on the CPU beside GPUs, fails") {
+TEST_CASE("a rank without a device, or on the CPU while others use GPUs, fails") {
   std::vector<Report> ranks = healthy();
   ranks[1].facts.device = ranks[1].facts.device_id = "";
   CHECK(contains(judge_devices(ranks).detail, "rank 1 (host a)"));
@@ -111,11 +111,11 @@ TEST_CASE("a rank without a device, or on the CPU beside GPUs, fails") {
   ranks[1].facts.device = "CPU";
   CHECK(judge_devices(ranks).status == Status::kFail);
   for (Report& report : ranks)
-    report.facts.device_id = "";  // all on CPUs, any number on a host
+    report.facts.device_id = "";  // all ranks on CPUs, any number per host
   CHECK(judge_devices(ranks).status == Status::kPass);
 }
 
-TEST_CASE("a host whose name leads to loopback cannot be reached from others") {
+TEST_CASE("a host whose name resolves to a loopback address cannot be reached from others") {
   std::vector<Report> ranks = healthy();
   ranks[2].facts.interface = ranks[3].facts.interface = "lo";
   const Finding finding = judge_network(ranks);
@@ -135,7 +135,7 @@ TEST_CASE("clocks of two hosts that are minutes apart fail") {
   CHECK(contains(judge_clocks(ranks).detail, "host b is"));
 }
 
-TEST_CASE("facts go to other ranks as they are") {
+TEST_CASE("facts are unchanged when sent to other ranks") {
   const Report report = healthy()[3];
   const Report read = report_from(to_text(report));
   CHECK(to_text(read) == to_text(report));
@@ -156,7 +156,7 @@ TEST_CASE("the worst finding of all ranks counts, and its ranks are named") {
   CHECK(merged({failed("c", "broken"), failed("c", "broken")}).detail == "broken");
 }
 
-TEST_CASE("the common profile has the slowest rank's rates, and memory's where no link was measured") {
+TEST_CASE("the common profile has the slowest rank's rates, and memory rates where no link was measured") {
   const DeviceProfile slow = common_profiles({rates_of(20, 7), rates_of(10, 9)}).at(Precision::kFp32);
   CHECK(slow.flops_per_s == 10);
   CHECK(slow.inside_bytes_per_s == 7);

@@ -1,5 +1,6 @@
-// Who trains what in the plain code beside which the regimes are checked. Its values are compared with the
-// engine's in test_ways.cpp, and the engine's with PyTorch in test/cli/test_equivalence.py.
+// Which worker trains which unit in the plain code against which the regimes are checked. Its values are
+// compared with the engine's in test_methods.cpp, and the engine's with PyTorch in
+// test/cli/test_equivalence.py.
 
 #include <ATen/ATen.h>
 
@@ -9,14 +10,15 @@
 
 using namespace sdp;
 
-TEST_CASE("a unit is trained by its owners alone") {
+TEST_CASE("a unit is trained only by its owners") {
   for (const CheckedMethod& method : checked_methods()) {
     if (!method.half_coverage) continue;
     INFO(method.name);
     const ExperimentSpec spec = tiny_spec(method, "mlp", Precision::kFp64, 1);
     const SubnetPlan plan =
         make_plan(layout_of(spec.model), spec.subnetwork, static_cast<uint64_t>(spec.seed));
-    // Batches of all workers that do not own the first unit change: its values must not, in one step.
+    // The batches of all workers that do not own the first unit change: its values must not change in one
+    // step.
     const Unit& unit = plan.units.front();
     const auto trained_with = [&](double others) {
       OptimizerSpec sgd = spec.optimizer;

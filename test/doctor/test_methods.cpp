@@ -1,4 +1,4 @@
-// Ways to train on ranks that are threads, against references that are right and wrong. All of them with two
+// Training methods on ranks that are threads, against correct and wrong references. All methods with two
 // processes: test/cli/test_doctor.py.
 
 #include <ATen/ATen.h>
@@ -36,7 +36,7 @@ TEST_CASE("three processes have six workers") {
   CHECK(finding.status == Status::kPass);
 }
 
-TEST_CASE("a result that is a little off fails, and names the model") {
+TEST_CASE("a slightly wrong result fails and names the model") {
   const CheckedMethod method = checked_methods()[1];
   const Finding finding = check(method, 2, [](const ExperimentSpec& spec) {
     FullValues values = reference_values(spec);
@@ -50,7 +50,7 @@ TEST_CASE("a result that is a little off fails, and names the model") {
 }
 
 TEST_CASE("results of another regime fail in both precisions") {
-  // N-SDP's reference for N_b-SDP: other gradients.
+  // N-SDP's reference for N_b-SDP: different gradients.
   const std::vector<CheckedMethod> methods = checked_methods();
   const Finding finding = check(methods[3], 2, [&](const ExperimentSpec& spec) {
     return reference_values(tiny_spec(methods[0], spec.model.name(), Precision::kFp64, 2));
@@ -61,7 +61,7 @@ TEST_CASE("results of another regime fail in both precisions") {
   CHECK(contains(finding.detail, "llama_tiny in fp64"));
 }
 
-TEST_CASE("differences are relative to what training changed; not a number is infinitely far") {
+TEST_CASE("differences are relative to the change by training; not-a-number is infinitely far") {
   const FullValues initial = {at::zeros({2}, at::kDouble)};
   const FullValues reference = {at::full({2}, 2, at::kDouble)};
   const FullValues found = {at::full({2}, 3, at::kDouble)};

@@ -46,7 +46,7 @@ inline ExperimentSpec spec_of(const Case& c) {
   spec.subnetwork.coverage.text = c.coverage;
   spec.subnetwork.construction = c.construction;
   spec.subnetwork.masking = c.masking;
-  // A window of slices gives every worker some of every branch, and so a gradient of all it owns.
+  // A window of slices gives every worker part of every branch, and therefore gradients of all it owns.
   spec.subnetwork.assignment =
       c.construction == Construction::kNeuron ? Assignment::kWindow : Assignment::kRandom;
   spec.optimizer.rule = UpdateRule(c.optimizer);
@@ -62,13 +62,13 @@ inline ExperimentSpec spec_of(const Case& c) {
   return spec;
 }
 
-/// Catch's assertions are not for threads: a rank that finds a difference throws.
+/// Catch's assertions may not be used in threads: a rank that finds a difference throws.
 inline void expect(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-/// As run_thread_ranks, and again over a backend that exchanges as late as NCCL may. Memory that is freed is
-/// NaN, so that an exchange does not find the old values there.
+/// Like run_thread_ranks, then again over a backend that exchanges as late as NCCL may. Freed memory is
+/// filled with NaN, so that an exchange cannot read the old values there.
 inline void run_engine(int world, const std::function<void(Communicator&)>& body) {
   poison_freed_memory();
   for (const Exchanges exchanges : {Exchanges::kAtOnce, Exchanges::kLate})
@@ -79,9 +79,9 @@ inline void expect_equal(int64_t actual, int64_t planned, const std::string& wha
   expect(actual == planned, what + ": " + std::to_string(actual) + ", planned " + std::to_string(planned));
 }
 
-/// Forward and backward of every local slot on noise, with the last passes before a reduction unless a
-/// micro-batch is to follow first. `look` is called at the end of each pass, before the engine takes what is
-/// left.
+/// Forward and backward passes of every local slot on noise. The passes are the last ones before a reduction
+/// unless another micro-batch follows. `look` is called at the end of each pass, before the engine takes the
+/// remaining gradients.
 inline void backward(Engine& engine, const ExperimentSpec& spec, const SubnetPlan& plan, int step,
                      bool more_follow = false, const std::function<void(int slot)>& look = {}) {
   const size_t slots = engine.store().slots().size();

@@ -1,5 +1,6 @@
 // The engine on ranks that are threads: memory and traffic against the plan's figures, and bit-identical
-// values on all holders. What it computes is compared with plain PyTorch in test/cli/test_equivalence.py.
+// values on all holders. The values themselves are compared with plain PyTorch in
+// test/cli/test_equivalence.py.
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +12,7 @@
 namespace sdp {
 namespace {
 
-/// No value is readable until it has come.
+/// Makes every value unreadable until it is received.
 void spoil_values(Engine& engine, const SubnetPlan& plan) {
   const at::NoGradGuard no_grad;
   for (int p = 0; p < static_cast<int>(plan.layout.parameters.size()); ++p)
@@ -58,7 +59,7 @@ void check_case(const Case& c) {
         backward(engine, spec, plan, step, micro_batch + 1 < c.accumulate_steps && !reduces_each, [&](int s) {
           const int64_t gradient = engine.store().slot_gradient_bytes(s);
           largest_gradient = std::max(largest_gradient, gradient);
-          // The last pass sends what has been added up, if gradients are released.
+          // The last pass sends the accumulated gradients if gradients are released.
           accumulated = std::max(accumulated, engine.gradient_bytes() - gradient);
         });
       const int64_t standing = largest_gradient + accumulated;
@@ -76,7 +77,7 @@ void check_case(const Case& c) {
       expect_equal(engine.gradient_bytes(), 0, "gradient bytes after the update");
       spoil_values(engine, plan);
       engine.gather_values();
-      if (step == 1) continue;  // values come in during the next forward pass
+      if (step == 1) continue;  // values are received during the next forward pass
       engine.await_all_values();
       expect_readers_agree(engine, schedule, comm);
     }
@@ -85,7 +86,7 @@ void check_case(const Case& c) {
   });
 }
 
-TEST_CASE("bytes held and sent are the plan's, and all who have a value have the same bits") {
+TEST_CASE("bytes held and sent match the plan, and all holders of a value have the same bits") {
   for (const bool shard : {true, false}) {
     for (const Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16}) {
       for (const char* const optimizer : {"sgd", "adamw"}) {
@@ -107,7 +108,7 @@ TEST_CASE("the same for other coverages") {
   check_case({.workers = 3, .processes = 3, .coverage = "2/3"});
 }
 
-TEST_CASE("the same where gradients are rounded on their way") {
+TEST_CASE("the same with gradients rounded for sending") {
   for (const bool shard : {true, false})
     check_case({.reduce_dtype = WireType::kBf16, .shard = shard, .model = "mlp"});
 }
@@ -164,7 +165,7 @@ TEST_CASE("the same for several workers per process, replicas and accumulation")
   check_case({.processes = 2, .shard = false, .accumulate_steps = 2, .model = "mlp"});
 }
 
-TEST_CASE("the same where every micro-batch is reduced") {
+TEST_CASE("the same with a reduction after every micro-batch") {
   for (const bool release : {true, false})
     check_case({.accumulate_steps = 3,
                 .model = "mlp",
@@ -202,7 +203,7 @@ TEST_CASE("a gradient is the mean over its owners in all replicas") {
   });
 }
 
-TEST_CASE("a worker whose backward pass left nothing counts as zero gradients") {
+TEST_CASE("a worker whose backward pass left no gradients counts as zero gradients") {
   const ExperimentSpec spec = [] {
     ExperimentSpec s = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = "mlp"});
     s.optimizer.rule = SgdSpec{.momentum = 0};
@@ -236,7 +237,7 @@ TEST_CASE("a worker whose backward pass left nothing counts as zero gradients") 
   });
 }
 
-TEST_CASE("the clipped norm counts every parameter once, whoever holds it") {
+TEST_CASE("the clipped norm counts every parameter once, whichever process holds it") {
   std::vector<double> norms;
   for (const auto& [processes, shard] :
        {std::pair<int64_t, bool>{4, true}, {2, true}, {1, true}, {4, false}}) {
@@ -279,7 +280,7 @@ TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32")
       }
     };
     expect_moved_by(0);
-    // In bf16 256 + 1 is 256 again.
+    // In bf16, 256 + 1 gives 256.
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
     engine.begin_backward(0, /*last=*/true);
     leaf.mutable_grad() = at::full_like(leaf.detach(), comm.rank() == 0 ? 256 : 1);

@@ -6,7 +6,7 @@
 
 namespace sdp {
 
-TEST_CASE("copies between other types are launches of their own, with the values of plain copies") {
+TEST_CASE("copies between different pairs of types are separate launches, with the values of plain copies") {
   const std::vector<at::ScalarType> types = {at::kFloat, at::kBFloat16, at::kDouble};
   const at::TensorOptions doubles = at::TensorOptions(at::kDouble).device(test_device());
   FlatCopies copies;

@@ -1,4 +1,4 @@
-// Gradients that are exchanged while the backward pass goes on.
+// Gradients that are exchanged while the backward pass continues.
 
 #include <algorithm>
 #include <random>
@@ -10,8 +10,8 @@
 namespace sdp {
 namespace {
 
-/// The values after two steps in which each rank's gradients come in an order of its own and some do not come
-/// at all. A gradient is a constant of the parameter, the worker and the step, or missing.
+/// The values after two steps in which each rank's gradients arrive in a different order and some do not
+/// arrive at all. A gradient is a constant of the parameter, the worker and the step, or missing.
 std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_seed) {
   ExperimentSpec spec = spec_of(c);
   spec.train.bucket_megabytes = 0.002;
@@ -30,7 +30,7 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
         const Slot slot = engine.store().slots()[s];
         std::vector<int> order = engine.store().owned_parameters(s);
         std::shuffle(order.begin(), order.end(), random);
-        // Autograd runs the node that was made last first.
+        // Autograd runs the most recently created node first.
         at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(comm.device()));
         for (int parameter : order) {
           const uint64_t kind = std::hash<int>{}(31 * parameter + 7 * slot.worker + step) % 5;
@@ -56,7 +56,7 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
   return values;
 }
 
-TEST_CASE("the order in which gradients come, and whether they come, changes nothing but time") {
+TEST_CASE("the order in which gradients arrive, and whether they arrive, affects only time") {
   for (Case c : {Case{.precision = Precision::kFp64, .model = "mlp"},
                  Case{.processes = 2, .precision = Precision::kFp64, .model = "mlp"},
                  Case{.precision = Precision::kFp64,
@@ -99,7 +99,7 @@ TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
     engine.gather_values();
     engine.await_all_values();
     expect_equal(comm.traffic().all_to_all_bytes, planned.bytes_sent_per_step(), "bytes sent");
-    // The own contribution is exact, the other's is rounded.
+    // The rank's own contribution is exact; the other's is rounded.
     expect(at::allclose(leaf, at::full_like(leaf, -(1 + 0.5 / 1024)), 0, 1e-7), "mean of both");
   });
 }

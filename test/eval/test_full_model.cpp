@@ -71,7 +71,7 @@ void evaluate(const ExperimentSpec& spec, const Colors& data,
       Exchanges::kAtOnce, test_device());
 }
 
-TEST_CASE("streamed evaluation holds no branch afterwards, full evaluation all") {
+TEST_CASE("after streamed evaluation no branch is held, after full evaluation all are") {
   for (const EvalMode mode : {EvalMode::kFull, EvalMode::kStreamed})
     evaluate(small_experiment(mode), Colors(), [&](const EvalRecord&, LiveFullModel& full) {
       bool held = true;
@@ -84,7 +84,7 @@ TEST_CASE("streamed evaluation holds no branch afterwards, full evaluation all")
     });
 }
 
-TEST_CASE("a damaged image is no part of the mean, also where a batch has nothing else") {
+TEST_CASE("a damaged image does not contribute to the mean, even if a batch has no other image") {
   for (const EvalMode mode : {EvalMode::kFull, EvalMode::kStreamed})
     for (const int64_t batch_size : {4, 1}) {
       ExperimentSpec spec = small_experiment(mode);

@@ -45,7 +45,7 @@ DataSpec data_at(DataLocation location) {
   return spec;
 }
 
-/// To the bit, on whatever devices they are.
+/// Bit-identical, on any devices.
 void check_equal(const TensorBatch& batch, const TensorBatch& expected) {
   CHECK(batch.samples == expected.samples);
   CHECK(batch.input.scalar_type() == expected.input.scalar_type());
@@ -56,7 +56,7 @@ void check_equal(const TensorBatch& batch, const TensorBatch& expected) {
   CHECK(batch.mix == expected.mix);
 }
 
-TEST_CASE("images that live on the device are not counted as tensors of a step") {
+TEST_CASE("images kept on the device are not counted as tensors of a step") {
   count_allocations(test_device());
   const ArrayDataset dataset = noise_images(40);
   const int64_t before = allocated_now().total();
@@ -65,7 +65,7 @@ TEST_CASE("images that live on the device are not counted as tensors of a step")
   CHECK(allocated_now().total() == before);
 }
 
-TEST_CASE("images that live on the device are the images that the loader makes, to the bit") {
+TEST_CASE("images kept on the device match the loader's images to the bit") {
   poison_freed_memory();
   using enum Augmentation;
   const ArrayDataset dataset = noise_images(40);
@@ -95,7 +95,7 @@ TEST_CASE("images that live on the device are the images that the loader makes, 
     }
 }
 
-TEST_CASE("batches that a slow device takes are those of the loader") {
+TEST_CASE("batches that a slow device receives match the loader's") {
   poison_freed_memory();
   const ArrayDataset dataset = noise_images(40);
   const TrainingBatches batches = batches_with({.steps = {Augmentation::kFlip}});
@@ -115,7 +115,7 @@ TEST_CASE("batches that a slow device takes are those of the loader") {
     CHECK(at::equal(twice.cpu(), expected->next().input.mul(2)));
 }
 
-TEST_CASE("images are kept on the device where they can be, and where they were told to be") {
+TEST_CASE("images are kept on the device if possible, and if requested") {
   const ArrayDataset images = noise_images(2);
   CHECK(is_kept_on_device(images, DataLocation::kDevice, at::kCPU));
   CHECK(is_kept_on_device(images, DataLocation::kAuto, at::kCUDA));
@@ -135,7 +135,7 @@ std::unique_ptr<BatchLoader> counting_loader(int64_t count, int64_t bad, std::at
       LoaderThreads{.threads = 2, .prefetch_batches = 3});
 }
 
-TEST_CASE("copying ahead keeps the order and passes an error on in its place") {
+TEST_CASE("copying ahead keeps the order and passes an error on at its place") {
   const at::Device device = test_device();
   std::atomic<int64_t> made = 0;
   CopyAheadFeed feed(counting_loader(20, 13, made), Precision::kFp32, device, make_copy_stream(device));
@@ -149,7 +149,7 @@ TEST_CASE("copying ahead keeps the order and passes an error on in its place") {
   CHECK(message_of<DataError>([&] { feed.next(); }) == "batch 13");
 }
 
-TEST_CASE("copying ahead stays within its places, and ends without being emptied") {
+TEST_CASE("copying ahead stays within its limit, and ends without being drained") {
   const at::Device device = test_device();
   std::atomic<int64_t> made = 0;
   {

@@ -1,5 +1,4 @@
-// Times and batches by their formulas. What peaks are compared with is the real step:
-// test/cli/test_measure.py.
+// Times and batches against their formulas. Peaks are compared with real steps in test/cli/test_measure.py.
 
 #include "forecast/forecast.h"
 
@@ -40,7 +39,7 @@ Experiment experiment_of(const ExperimentSpec& spec, SubnetPlan plan, const Plac
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
 }
 
-/// A process to each worker.
+/// One process per worker.
 struct Case : Experiment {
   Case(SubnetPlan the_plan, const ExperimentSpec& the_spec, int64_t processes_per_node)
       : Experiment(experiment_of(the_spec, the_plan, make_placement(the_plan.workers, 1, the_plan.workers),
@@ -93,7 +92,7 @@ TEST_CASE("the largest batch fits, and no larger one") {
   }
 }
 
-TEST_CASE("a step on fast links takes its FLOPs' time") {
+TEST_CASE("with fast links, a step takes the time of its FLOPs") {
   const Case c(test::plan_of(4, 2, 1), spec_of_batch(8), 4);
   const Forecast forecast = c.on(device_with(1e9, 1e30, 1e30, 1'000'000));
   const double flops = 8 * c.largest([](const Cost& cost) { return cost.flops_per_sample; });
@@ -101,14 +100,14 @@ TEST_CASE("a step on fast links takes its FLOPs' time") {
   CHECK(forecast.plan.step_ms == Approx(flops / 1e9 * 1e3));
   for (const char* name : {"DDP", "ZeRO-3/FSDP"})
     CHECK(method_called(forecast, name).step_ms == Approx(8 * c.plan.dense_flops() / 1e9 * 1e3));
-  double twice = 0;  // the forward pass of branches
+  double twice = 0;  // the forward pass of branches, computed twice
   for (const BranchLayout& branch : c.plan.layout.branches)
     twice += branch.flops.forward;
   CHECK(method_called(forecast, "ZeRO-3/FSDP, checkpointing").step_ms ==
         Approx(8 * (c.plan.dense_flops() + twice) / 1e9 * 1e3));
 }
 
-TEST_CASE("a step on slow links takes its bytes' time, by link") {
+TEST_CASE("with slow links, a step takes the time of its bytes, by link") {
   for (const auto& [per_node, bytes_per_s] : {std::pair{4, 1e3}, {1, 1e2}}) {
     const Case c(test::plan_of(4, 2, 1), spec_of_batch(8), per_node);
     const Forecast forecast = c.on(device_with(1e30, 1e3, 1e2, 1'000'000));
@@ -121,7 +120,7 @@ TEST_CASE("a step on slow links takes its bytes' time, by link") {
   }
 }
 
-TEST_CASE("splitting state, releasing gradients and computing again each lower the peak") {
+TEST_CASE("splitting state, releasing gradients and recomputation each lower the peak") {
   const Case c(test::plan_of(4, 2, 1), spec_of_batch(64), 4);
   const Forecast forecast = c.on(device_profile("h100", Precision::kFp32));
   const auto peak_of = [&](const std::string& name) { return method_called(forecast, name).peak.total(); };
@@ -132,7 +131,7 @@ TEST_CASE("splitting state, releasing gradients and computing again each lower t
   CHECK(forecast.plan.peak.total() < peak_of("DDP"));
 }
 
-TEST_CASE("FSDP sends half as much again as data parallelism, in each micro-batch") {
+TEST_CASE("FSDP sends 1.5 times the bytes of data parallelism, in each micro-batch") {
   const ModelSpec model = model_named("llama_134m");
   for (int64_t micro_batches : {1, 4}) {
     SubnetworkSpec everything;
@@ -152,7 +151,7 @@ TEST_CASE("FSDP sends half as much again as data parallelism, in each micro-batc
   }
 }
 
-TEST_CASE("reduced after each micro-batch, gradients are sent as often and stand as a share") {
+TEST_CASE("with reduction per micro-batch, gradients are sent per micro-batch and only a share is kept") {
   constexpr int64_t kMicroBatches = 4;
   const ModelSpec model = model_named("llama_134m");
   const auto forecast_of_coverage = [&](const char* coverage) {
@@ -171,7 +170,7 @@ TEST_CASE("reduced after each micro-batch, gradients are sent as often and stand
   CHECK(zero2.peak.gradients < zero1.peak.gradients / 3);
   CHECK(zero2.peak.total() < zero1.peak.total());
   CHECK(per_step.peak.total() > zero2.peak.total());
-  // Half of what is sent once a step are gradients, the other half new values.
+  // With one reduction per step, half of the bytes sent are gradients and half are new values.
   CHECK(per_step.bytes_sent == zero1.bytes_sent);
   CHECK(static_cast<double>(zero2.bytes_sent) / static_cast<double>(per_step.bytes_sent) ==
         Approx((kMicroBatches + 1) / 2.0).epsilon(0.01));
@@ -184,7 +183,7 @@ TEST_CASE("reduced after each micro-batch, gradients are sent as often and stand
         Approx((kMicroBatches + 1) / 2.0).epsilon(0.01));
 }
 
-TEST_CASE("FSDP's peak is its formula's parts and data parallelism's activations") {
+TEST_CASE("FSDP's peak is the sum of its formula's parts and data parallelism's activations") {
   // A batch at which activations are most of data parallelism's peak.
   const Case c(test::plan_of(4, 2, 1), spec_of_batch(4096), 4);
   for (const char* suffix : {"", ", checkpointing"}) {
@@ -195,7 +194,7 @@ TEST_CASE("FSDP's peak is its formula's parts and data parallelism's activations
                           bytes.unit_gradients + bytes.reduce_buffer;
     CHECK(fsdp.peak.activations == method_called(forecast, "DDP" + std::string(suffix)).peak.activations);
     CHECK(fsdp.peak.total() == parts + fsdp.peak.activations);
-    // The largest batch: all of the memory but for less than a sample.
+    // The largest batch leaves less memory free than one sample takes.
     const double sample = static_cast<double>(fsdp.peak.activations) / 4096;
     const double room = 100'000'000 - 1000 - static_cast<double>(parts);
     CHECK(static_cast<double>(fsdp.largest_batch) <= room / sample + 1e-3);
@@ -212,9 +211,9 @@ TEST_CASE("replicas share FSDP's state with all other processes") {
   CHECK(of_it.model_parallel.global_batch_size == 8 * 12);
 }
 
-TEST_CASE("data parallelism is charged rings, which share a node's adapters") {
-  // 2 nodes of 2 processes. A process sends 2 * 3/4 of the gradients' bytes in an all-reduce; both processes
-  // of a node send as much to the other node together.
+TEST_CASE("data parallelism is charged for rings, which share a node's adapters") {
+  // 2 nodes of 2 processes. In an all-reduce, a process sends 2 * 3/4 of the gradients' bytes; the two
+  // processes of a node together send this number of bytes to the other node.
   const Case c(test::plan_of(4, 2, 1), spec_of_batch(8), 2);
   const Forecast forecast = c.on(device_with(1e30, 1e3, 1e2, 1'000'000));
   const double bytes = 4.0 * static_cast<double>(c.plan.layout.parameter_count());
@@ -225,8 +224,8 @@ TEST_CASE("data parallelism is charged rings, which share a node's adapters") {
   for (const char* name : {"ZeRO-1", "ZeRO-2"})  // a reduce-scatter and an all-gather: 3/4 each
     CHECK(method_called(forecast, name).exchange_ms == Approx(ddp.exchange_ms).epsilon(1e-2));
   CHECK(method_called(forecast, "ZeRO-3/FSDP").exchange_ms == Approx(1.5 * ddp.exchange_ms).epsilon(2e-2));
-  // The engine's exchange: two of the three others are in the other node, each reached through the own
-  // adapter.
+  // The engine's exchange: two of the three other processes are on the other node, each reached through the
+  // process's own adapter.
   const Case whole(test::plan_of(4, 4, 1), spec_of_batch(8), 2);
   CHECK(whole.on(device_with(1e30, 1e30, 1e2, 1'000'000)).plan.exchange_ms ==
         Approx(1e3 * sent * 2 / 3 / 1e2).epsilon(1e-2));
@@ -240,7 +239,7 @@ TEST_CASE("data parallelism is charged rings, which share a node's adapters") {
   CHECK(ring_s(1200, apart.nodes, device_with(1, 1, 1e2, 0)) == Approx(12));
 }
 
-TEST_CASE("what an exchange waits for, and what hides it") {
+TEST_CASE("the time that an exchange makes a step wait, and the computation that hides it") {
   StepSeconds step{.compute = {.forward_s = 4, .backward_s = 8},
                    .alongside = {.forward_s = 1, .backward_s = 2},
                    .exchange_forward_s = 3,
@@ -253,7 +252,7 @@ TEST_CASE("what an exchange waits for, and what hides it") {
   CHECK(step.waiting_s() == 0.25);
 }
 
-TEST_CASE("LLaMA 1B on 64 processes: the verdict says what the table says") {
+TEST_CASE("LLaMA 1B on 64 processes: the verdict agrees with the table") {
   const ModelSpec model = model_named("llama_1b");
   SubnetworkSpec half;
   half.workers = 8;
@@ -266,7 +265,7 @@ TEST_CASE("LLaMA 1B on 64 processes: the verdict says what the table says") {
   const SubnetPlan& plan = replicated.plan;
   const Forecast forecast = forecast_on(replicated, device_profile("h100", Precision::kBf16));
   const StepForecast& ddp = method_called(forecast, "DDP");
-  // 2 GB of gradients: 63/64 twice, through 8 adapters of 35 GB/s.
+  // 2 GB of gradients: 63/64 of them twice, through 8 adapters of 35 GB/s.
   const double bytes = 2.0 * static_cast<double>(plan.layout.parameter_count());
   CHECK(ddp.exchange_ms == Approx(1e3 * 2 * bytes * 63 / 64 / (8 * 35e9)).epsilon(1e-3));
   const Verdict verdict = forecast.verdict();
@@ -278,10 +277,10 @@ TEST_CASE("LLaMA 1B on 64 processes: the verdict says what the table says") {
     is_smallest &= static_cast<double>(forecast.plan.peak.total()) <
                    0.95 * static_cast<double>(method_called(forecast, method).peak.total());
   CHECK(verdict.pays_in_memory == is_smallest);
-  CHECK_FALSE(verdict.is_the_only_to_fit);  // FSDP does, too
+  CHECK_FALSE(verdict.is_the_only_to_fit);  // FSDP fits, too
 }
 
-TEST_CASE("activations at the peak are no more than the most of them") {
+TEST_CASE("activations at the peak do not exceed their maximum") {
   const Case c(test::plan_of(4, 2, 1), spec_of_batch(64), 4);
   const Forecast forecast = c.on(device_profile("h100", Precision::kFp32));
   std::vector<StepForecast> methods = forecast.others;
@@ -295,7 +294,7 @@ TEST_CASE("activations at the peak are no more than the most of them") {
         method_called(forecast, "ZeRO-3/FSDP").most_activations);
 }
 
-TEST_CASE("devices") {
+TEST_CASE("properties of the known devices") {
   for (const std::string& name : known_devices()) {
     const DeviceProfile fp32 = device_profile(name, Precision::kFp32);
     const DeviceProfile bf16 = device_profile(name, Precision::kBf16);
@@ -309,7 +308,7 @@ TEST_CASE("devices") {
   CHECK_THROWS_AS(device_profile("h1000", Precision::kFp32), UsageError);
 }
 
-TEST_CASE("GPUs are known by the driver's names of the modules") {
+TEST_CASE("GPUs are identified by the driver's names of the modules") {
   CHECK(data_sheet_flops_per_s("NVIDIA H100 80GB HBM3", Precision::kBf16) == 989e12);
   CHECK(data_sheet_flops_per_s("NVIDIA A100-SXM4-80GB", Precision::kFp32) == 19.5e12);
   CHECK(data_sheet_flops_per_s("NVIDIA B200", Precision::kFp64) == 37e12);

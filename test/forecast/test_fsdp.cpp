@@ -43,13 +43,13 @@ TEST_CASE("FSDP's state is (2 + 2 + K) Psi / N bytes") {
   REQUIRE(even.parameter_count() == psi(32000));
   for (int n : {1, 8, 64})
     CHECK(state(fsdp_bytes(even, mixed, n)) == (2 + 2 + 12) * psi(32000) / n);
-  const ModelLayout odd = llama_1b(50257);  // 50257 = 785 x 64 + 17: rows are divided 786 a process
+  const ModelLayout odd = llama_1b(50257);  // 50257 = 785 x 64 + 17: 786 rows per process
   for (int n : {8, 64}) {
     const double formula = 16.0 * static_cast<double>(psi(50257)) / n;
     const auto counted = static_cast<double>(state(fsdp_bytes(odd, mixed, n)));
     INFO(n << " processes: " << counted / formula);
     CHECK(counted >= formula);
-    CHECK(counted <= formula + 16 * 2 * kWidth);  // one row more of embedding and head
+    CHECK(counted <= formula + 16 * 2 * kWidth);  // one more row of embedding and head
   }
   const auto bytes_each = [&](Precision precision, std::string_view optimizer, double momentum) {
     return static_cast<double>(state(fsdp_bytes(even, training(precision, optimizer, momentum), 8))) * 8 /
@@ -76,7 +76,7 @@ TEST_CASE("FSDP gathers parameters twice and reduces gradients once") {
   CHECK(fsdp_bytes(layout, spec, 1).gather_sent == 0);
 }
 
-TEST_CASE("two units' values and one unit's gradients are whole at a time") {
+TEST_CASE("values of two units and gradients of one are complete at a time") {
   const ExperimentSpec spec = training(Precision::kFp32, "sgd");
   const int64_t embedding = int64_t{32000} * kWidth;
   const FsdpBytes untied = fsdp_bytes(llama_1b(32000), spec, 8);
@@ -88,7 +88,7 @@ TEST_CASE("two units' values and one unit's gradients are whole at a time") {
   CHECK(tied.unit_gradients == 4 * (embedding + kBlock));
   CHECK(tied.reduce_buffer == 4 * embedding);
 
-  // ResNet-18: a block's projection is gathered with it.
+  // ResNet-18: a block's projection is gathered with the block.
   const FsdpBytes resnet = fsdp_bytes(layout_of(model_named("resnet18")), spec, 8);
   const int64_t last = 2 * (9 * 512 * 512 + 2 * 512);
   const int64_t before = 9 * 256 * 512 + 9 * 512 * 512 + 256 * 512 + 3 * 2 * 512;

@@ -1,4 +1,4 @@
-// Megatron-LM's formulas on shapes known by heart. Those of all models are compared with PyTorch's in
+// Megatron-LM's formulas on shapes with known results. All models are compared with PyTorch in
 // test/cli/test_plan.py.
 
 #include "forecast/model_parallel.h"
@@ -13,7 +13,7 @@ ModelLayout layout_of_preset(std::string_view name, int64_t sequence_length = 1)
   return layout_of(model_named(name), sequence_length);
 }
 
-TEST_CASE("a transformer's tensor parallelism reduces four times a block") {
+TEST_CASE("a transformer's tensor parallelism reduces four times per block") {
   const ModelLayout layout = layout_of_preset("llama_1b", 1024);
   const int64_t bsh = int64_t{256} * 1024 * 2048;  // elements
   for (int t : {2, 8, 64}) {

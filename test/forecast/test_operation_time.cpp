@@ -29,7 +29,7 @@ std::vector<ModelSpec> all_models() {
   return models;
 }
 
-/// Sums of the operations' FLOPs.
+/// Sums of the FLOPs of operations.
 struct Sums {
   double forward = 0, backward = 0, frozen = 0, recomputed = 0;
 
@@ -64,7 +64,7 @@ TEST_CASE("the operations of every model have exactly its FLOPs") {
   }
 }
 
-TEST_CASE("slices of an operation have its FLOPs together") {
+TEST_CASE("the FLOPs of an operation's slices add up to those of the operation") {
   for (const ModelSpec& spec : all_models())
     for (const BranchLayout& branch : layout_of(spec, 64).branches)
       for (const Operation& operation : branch.operations) {
@@ -89,18 +89,18 @@ DeviceProfile made_up(double flops_per_s, double memory_bytes_per_s, double laun
 
 constexpr double kNever = 1e300;
 
-TEST_CASE("a product fills tiles, and multiprocessors") {
+TEST_CASE("a product occupies whole tiles and multiprocessors") {
   DeviceProfile device = made_up(1e6, kNever, 0);
   CHECK(product_s(device, 100, 30, 50) == Approx(2.0 * 100 * 30 * 50 / 1e6));
   device.tile_side = 128;
   CHECK(product_s(device, 100, 30, 150) == Approx(2.0 * 128 * 30 * 256 / 1e6));  // 1 x 2 tiles
-  device.tiles_at_once = 8;                                                      // of which 2 are busy
+  device.tiles_at_once = 8;                                                      // of which 2 are in use
   CHECK(product_s(device, 100, 30, 150) == Approx(4 * 2.0 * 128 * 30 * 256 / 1e6));
-  CHECK(product_s(device, 100, 4096, 150) == Approx(2.0 * 128 * 4096 * 256 / 1e6));  // divided in 4 along k
+  CHECK(product_s(device, 100, 4096, 150) == Approx(2.0 * 128 * 4096 * 256 / 1e6));  // k divided by 4
   CHECK(product_s(device, 100, 30, 150, 4) == Approx(4 * 2.0 * 128 * 30 * 256 / 1e6));
 }
 
-TEST_CASE("an operation takes its launches, and its FLOPs or its bytes") {
+TEST_CASE("an operation takes the time of its launches, and of its FLOPs or its bytes") {
   const Operation linear{.kind = OperationKind::kLinear, .rows = 5, .in = 20, .out = 36};
   const Operation relu{.kind = OperationKind::kRelu, .rows = 5, .in = 20};
   const double flops = 2.0 * 3 * 5 * 20 * 36;  // 3 samples
@@ -116,8 +116,8 @@ TEST_CASE("an operation takes its launches, and its FLOPs or its bytes") {
   CHECK(moving(relu, Pass::kBackward, 3) == Approx(1 + 2 * 3.0 * 3 * 5 * 20 / 1e3));  // also the sign
 }
 
-TEST_CASE("a small MLP's step, operation by operation") {
-  // Width 20, hidden width 36, images of 3 x 4 x 4, 10 classes; one launch for each unit of work takes 1 s.
+TEST_CASE("a small MLP's step, by operation") {
+  // Width 20, hidden width 36, images of 3 x 4 x 4, 10 classes; each kernel launch takes 1 s.
   const int64_t samples = 8;
   const OperationTimes times = estimated_times(made_up(1e6, kNever, 1), Precision::kFp32);
   const double stem = 2.0 * 48 * 20, head = 2.0 * 20 * 10, product = 2.0 * 20 * 36;
@@ -143,8 +143,7 @@ TEST_CASE("a small MLP's step, operation by operation") {
   }
 }
 
-TEST_CASE(
-    "under backward masking all is computed forward, and backward what is active and what was not saved") {
+TEST_CASE("under backward masking everything is computed forward, and active and unsaved parts backward") {
   const OperationTimes times = estimated_times(made_up(1e6, kNever, 0), Precision::kFp32);
   for (Construction construction : {Construction::kBlock, Construction::kNeuron}) {
     const SubnetPlan plan = test::plan_of(4, 2, 1, construction, Masking::kBackward);
@@ -159,7 +158,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("no step is below its launches, and more samples take no less") {
+TEST_CASE("no step is faster than its launches, and more samples take no less time") {
   const double launch_s = 4e-6;
   for (const ModelSpec& spec : all_models()) {
     SubnetworkSpec everything;

@@ -62,10 +62,10 @@ std::vector<std::string> svhn_seeds() {
               mat_variable("y", {1, 1}, "\1")};
 }
 
-/// Compresses the variables of a file anew, of which only the tags have to be whole.
+/// Compresses the variables of a file again, of which only the tags have to be intact.
 std::string compress_variables(std::string bytes) {
   if (bytes.size() < 136) return bytes;
-  // Where the second variable of the first seed, which is not compressed, begins.
+  // The beginning of the second variable of the first seed, which is not compressed.
   const size_t second = 128 + svhn_x(2).size();
   if (bytes.size() < second) return bytes.substr(0, 128) + mat_compressed(bytes.substr(128));
   return bytes.substr(0, 128) + mat_compressed(bytes.substr(128, second - 128)) +
@@ -99,7 +99,7 @@ std::vector<std::string> tar_seeds() {
               .finish()};
 }
 
-// Offsets in the first seed's header, of which the other seeds share most.
+// Offsets in the header of the first seed, most of which the other seeds share.
 constexpr std::array<size_t, 2> kCifarFields = {0, 1};                                       // labels
 constexpr std::array<size_t, 9> kMatFields = {124, 126, 128, 132, 136, 140, 144, 160, 192};  // tags, sizes
 

@@ -1,11 +1,12 @@
 // Reads damaged files of one format:
 //   fuzz_formats FORMAT [FIRST [COUNT]]
-// Files FIRST..FIRST+COUNT-1 (0 and 5000) are read; each is the same on every machine, so that one that
-// failed can be read again alone.
+// Files FIRST..FIRST+COUNT-1 (defaults 0 and 5000) are read; each is the same on every machine, so that a
+// failed one can be read again separately.
 //
-// Each has to be read or refused with an error meant for the user. The program fails at the first that gives
-// another exception, a report of AddressSanitizer or UBSan, an allocation beyond 1 GiB, or takes 10 seconds;
-// and when not some were read and some refused, or a whole file is not read.
+// Each must be read, or refused with an error meant for the user. The program fails at the first file that
+// causes another exception, a report of AddressSanitizer or UBSan or an allocation beyond 1 GiB, or that
+// takes 10 seconds; it also fails if a valid file is refused, or if all or none of more than 1000 files were
+// read.
 #include <sanitizer/common_interface_defs.h>
 #include <signal.h>
 #include <unistd.h>
@@ -30,7 +31,7 @@ namespace {
 
 constexpr unsigned kLimitS = 10;
 
-// Of the file that is being read, for the handlers.
+// The name of the file that is being read, for the handlers.
 char current_file[128];
 
 void say_which_file() {
@@ -54,7 +55,7 @@ std::vector<sdp::fuzz::Format> all_formats() {
   return all;
 }
 
-/// Whether a file is read; false: refused. Ends the program where it is neither.
+/// Whether a file is read; false: refused. Ends the program in any other case.
 bool reads(const sdp::fuzz::Format& format, const std::filesystem::path& file) {
   ::alarm(kLimitS);
   try {
@@ -87,7 +88,7 @@ int fuzz(const sdp::fuzz::Format& format, uint64_t first, uint64_t count) {
                   static_cast<unsigned long long>(number));
     std::string bytes = sdp::fuzz::mutate(seeds, format.targets, number);
     if (format.repair && number % 4 != 0) bytes = format.repair(std::move(bytes));
-    std::filesystem::remove(folder.path() / name);  // a file written over would go to the disk at once
+    std::filesystem::remove(folder.path() / name);  // overwriting would write to the disk at once
     read += reads(format, folder.write(name, bytes));
   }
   ::alarm(0);

@@ -20,10 +20,10 @@ using namespace sdp::testing;
 
 constexpr int64_t kClasses = 10;
 
-/// The clock of files begins in 2174, and what changed just now would be listed anew.
+/// The file clock's epoch is in 2174; recently changed files would be listed again.
 constexpr int64_t kLongAgo = -8'000'000'000'000'000'000;
 
-/// A data set as it is now.
+/// The current state of a data set.
 struct Listed {
   std::string contents;
   std::vector<ImageGroup> groups;
@@ -46,7 +46,7 @@ bool holds_members(const ImageGroup& group) {
   return group.size_bytes > 0;
 }
 
-/// Adds three images, of which names and labels depend on the group.
+/// Adds three images, whose names and labels depend on the group.
 void list_group(const ImageGroup& group, ImageIndex& index) {
   for (int64_t image = 0; image < 3; ++image) {
     const std::string name = group.name + std::string(static_cast<size_t>(image), 'x') + ".jpg";
@@ -78,7 +78,7 @@ std::vector<std::string> index_seeds() {
   return {saved(folders()), saved(shards()), saved(older)};
 }
 
-/// All that the rest of the program asks an index. One that is wrong must still be whole in itself.
+/// Calls everything that the rest of the program uses. An index with wrong contents must still be consistent.
 void look_at(const ImageIndex& index) {
   for (int64_t image = 0; image < index.size(); ++image) {
     require(index.group(image) < index.groups().size(), "an image outside of the groups");
@@ -92,7 +92,7 @@ void look_at(const ImageIndex& index) {
   }
 }
 
-/// The index of a data set, and whether it is in part the saved one. Not saved again.
+/// The index of a data set, and whether part of it comes from the saved one. It is not saved again.
 struct Updated {
   ImageIndex index;
   bool from_file;
@@ -104,13 +104,13 @@ Updated update(const fs::path& file, const Listed& listed) {
   const auto list = [&](const ImageGroup& group, ImageIndex& index) {
     list_group(group, index);
     ++groups;
-    return false;  // a problem: nothing is saved
+    return false;  // reports a problem, so that nothing is saved
   };
   ImageIndex index = update_index(IndexFile(file, listed.contents, kClasses), listed.groups, list, note);
   return {.index = std::move(index), .from_file = groups < listed.groups.size()};
 }
 
-/// A damaged index is made anew; used or not, the list is the one that there is without any.
+/// A damaged index is rebuilt; whether it is used or not, the list is the same as without an index.
 void read_index(const fs::path& file) {
   bool used = false;
   for (const Listed& listed : {folders(), shards()}) {
@@ -130,7 +130,7 @@ std::string repair_index(std::string bytes) {
   return bytes;
 }
 
-/// One whose checksum was made right again may say something else, but nothing that reads outside of it.
+/// An index with a corrected checksum may have other contents, but must not cause reads outside of it.
 void read_forged_index(const fs::path& file) {
   bool used = false;
   for (const Listed& listed : {folders(), shards()}) {
@@ -143,7 +143,7 @@ void read_forged_index(const fs::path& file) {
   if (!used) throw DataError("not an index");
 }
 
-// Of the first seed: checksum, length of the contents, number of groups, length of the first group's name.
+// In the first seed: checksum, length of the contents, number of groups, length of the first group's name.
 constexpr std::array<size_t, 4> kFields = {8, 16, 45, 53};
 
 }  // namespace

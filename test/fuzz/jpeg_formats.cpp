@@ -65,7 +65,7 @@ std::vector<uint8_t> cut_out(std::span<const uint8_t> rgb, int64_t width, const 
   return part;
 }
 
-/// Random choices that are a function of the file alone.
+/// Random choices that depend only on the file.
 class Choices {
  public:
   explicit Choices(std::span<const uint8_t> file)
@@ -83,7 +83,7 @@ class Choices {
   CounterRandom random_;
 };
 
-/// A box has the pixels of the whole image. Of a damaged one it may be whole, or refused.
+/// A box has the same pixels as the whole image. In a damaged image, a box may be intact or refused.
 void check_box(std::span<const uint8_t> file, bool whole, Choices& choices) {
   const JpegImage image(file);
   const int eighths = static_cast<int>(1 + choices.below(8));
@@ -100,7 +100,7 @@ void check_box(std::span<const uint8_t> file, bool whole, Choices& choices) {
           "a box has other pixels than the whole image");
 }
 
-/// The two ways to the network's input.
+/// The two ways to produce the network's input.
 void check_crops(std::span<const uint8_t> file, bool whole, Choices& choices) {
   const int64_t size = 1 + choices.below(16);
   std::vector<uint8_t> chw(static_cast<size_t>(3 * size * size));
@@ -148,8 +148,8 @@ std::vector<std::string> shard_seeds() {
               .finish()};
 }
 
-/// An image that a check finds whole is read in evaluation and training; what is damaged may be outside of
-/// what they look at. The first problem is thrown.
+/// An image that passes a check is read in evaluation and training; damage may lie outside the part that they
+/// read. The first problem is thrown.
 void look_at(const ImageNet& images) {
   const std::vector<Augmentation> steps = {Augmentation::kResizedCrop};
   std::vector<uint8_t> chw(static_cast<size_t>(images.shape().numel()));
@@ -189,7 +189,7 @@ void read_imagenet_shard(const fs::path& file) {
   if (!damaged.empty()) throw DataError(damaged.front());
 }
 
-// Offsets in the second seed, 4:2:0: its frame's length, height, width, components, and their sampling.
+// Offsets in the second seed, 4:2:0: length, height, width and components of its frame, and their sampling.
 constexpr std::array<size_t, 7> kJpegFields = {158, 160, 163, 165, 167, 169, 172};
 
 }  // namespace

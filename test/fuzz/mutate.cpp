@@ -10,11 +10,11 @@ namespace {
 
 constexpr size_t kMostBlockBytes = 600;
 
-/// Standard's generator, but not its distributions, which differ from library to library.
+/// The standard library's generator, but not its distributions, which differ between implementations.
 class Random {
  public:
   explicit Random(uint64_t seed) : generator_(seed) {}
-  /// In 0..n-1; n is at least 1.
+  /// A number in 0..n-1; n is at least 1.
   size_t below(size_t n) { return generator_() % n; }
   bool coin() { return below(2) == 0; }
   uint64_t bits() { return generator_(); }
@@ -47,8 +47,8 @@ void flip_bits(const Mutation& m) {
   }
 }
 
-/// A number of 1, 2, 4 or 8 bytes at a multiple of 4 or anywhere: bounds of types, the file's size, small
-/// ones.
+/// Writes a number of 1, 2, 4 or 8 bytes at a multiple of 4 or anywhere: limits of types, the file's size,
+/// small numbers.
 void set_number(const Mutation& m) {
   const uint64_t size = m.bytes.size();
   const std::array<uint64_t, 16> numbers = {0,    1,          2,          0x7f,           0x80,       0xff,
@@ -63,15 +63,15 @@ void set_number(const Mutation& m) {
     m.bytes[at + byte] = static_cast<char>(number >> (8 * (little ? byte : width - 1 - byte)));
 }
 
-/// A byte that is a little more or less.
+/// Increases or decreases a byte a little.
 void add_number(const Mutation& m) {
   const size_t at = m.position();
   const auto by = static_cast<int>(1 + m.random.below(m.random.coin() ? 1 : 32));
   m.bytes[at] = static_cast<char>(m.random.coin() ? m.bytes[at] + by : m.bytes[at] - by);
 }
 
-/// Another number in digits, in place of one that is there: as long as that, so that all else stays where it
-/// is, or not.
+/// Replaces a number in digits with another one, either of the same length, so that everything else keeps its
+/// position, or of any length.
 void set_digits(const Mutation& m) {
   constexpr std::array numbers = {"0",
                                   "9",

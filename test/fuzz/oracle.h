@@ -1,6 +1,6 @@
 #pragma once
 
-// What readers are held to.
+// Requirements on all readers.
 
 #include <cstddef>
 #include <functional>
@@ -19,7 +19,7 @@ inline void require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-/// Keeps the compiler from leaving out the reads, which are the point.
+/// Keeps the compiler from removing the reads, which are the purpose of the test.
 inline void use(std::span<const std::byte> bytes) {
   unsigned sum = 0;
   for (const std::byte byte : bytes)
@@ -28,8 +28,9 @@ inline void use(std::span<const std::byte> bytes) {
   sink = sum;
 }
 
-/// `read(on_problem)` twice: where the first problem ends the reading, it has to be the first of all
-/// problems. Throws it at the end, after `look` at what was read in spite of problems.
+/// Calls `read(on_problem)` twice: if the first problem ends the reading, it must be the first of all
+/// problems. Throws that problem at the end, after `look` has inspected the parts that were read despite
+/// problems.
 template <class Read, class Look>
 void read_with_and_without_problems(const Read& read, const Look& look) {
   std::vector<std::string> problems;
@@ -41,7 +42,7 @@ void read_with_and_without_problems(const Read& read, const Look& look) {
   if (!first.empty()) throw DataError(first);
 }
 
-/// A smooth image, so that formats that compress have something to do.
+/// A smooth image, so that formats with compression can compress it.
 inline std::string pixels_of(int image, size_t bytes = 3072) {
   std::string pixels;
   for (size_t at = 0; at < bytes; ++at)

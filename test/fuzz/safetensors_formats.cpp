@@ -16,7 +16,7 @@ std::string safetensors(const std::string& header, size_t data_bytes) {
   return bytes + header + pixels_of(0, data_bytes);
 }
 
-/// The header's length, where it ends with the last brace.
+/// Sets the header's length so that the header ends with the last brace.
 std::string repair_safetensors(std::string bytes) {
   const size_t end = bytes.rfind('}');
   if (end == std::string::npos || end < 8) return bytes;

@@ -6,10 +6,10 @@
 
 namespace sdp::fuzz {
 
-/// Of a header: name, size (twice as often as the others), type.
+/// Offsets in a header: name, size (twice as often as the others), type.
 constexpr std::array<size_t, 4> kTarFields = {0, 124, 124, 156};
 
-/// Right checksums in whatever is at the place of a header.
+/// Corrects the checksum of everything at the place of a header.
 inline std::string repair_tar(std::string bytes) {
   for (size_t block = 0; block + 512 <= bytes.size(); block += 512) {
     if (bytes.compare(block + 257, 5, "ustar") != 0) continue;

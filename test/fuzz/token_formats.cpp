@@ -33,7 +33,7 @@ std::vector<std::string> wide_shard_seeds() {
   return {wide_token_shard(tokens), wide_token_shard({1, 2, 3, 4, 5, 6, 7, 8, 128'255})};
 }
 
-/// What is behind the header, by the bytes.
+/// The tokens after the header, read byte by byte.
 std::vector<int64_t> tokens_of(std::span<const uint8_t> file, int64_t token_bytes) {
   std::vector<int64_t> tokens;
   if (token_bytes == 0) return tokens;
@@ -47,7 +47,7 @@ std::vector<int64_t> tokens_of(std::span<const uint8_t> file, int64_t token_byte
   return tokens;
 }
 
-/// Every sample has its tokens, or is refused for one that is not below the vocabulary.
+/// Every sample has its tokens, or is refused because of one that is not in the vocabulary.
 void check_samples(const TokenDataset& dataset, int64_t vocab_size, std::span<const int64_t> tokens) {
   require(dataset.size() == (static_cast<int64_t>(tokens.size()) - 1) / kSequenceLength,
           "another number of samples than fit into the shard");
@@ -76,7 +76,7 @@ void check_scan(const TokenScan& scan, int64_t vocab_size, std::span<const int64
           "a scan finds other tokens beyond the vocabulary");
 }
 
-/// What `data check` and training find is the same, except that training needs a whole sample. The first
+/// `data check` and training have the same findings, except that training needs a complete sample. The first
 /// problem is thrown.
 template <int64_t vocab_size>
 void read_tokens(const fs::path& file) {
@@ -95,7 +95,7 @@ void read_tokens(const fs::path& file) {
   if (!refused.empty()) throw DataError(refused);
 
   check_samples(*dataset, vocab_size, tokens);
-  constexpr int64_t kBeyondInt32 = (int64_t{1} << 31) + 5;  // such a size is compared in another way
+  constexpr int64_t kBeyondInt32 = (int64_t{1} << 31) + 5;  // compared in another way
   check_samples(TokenDataset(spec, Split::kTest, kBeyondInt32), kBeyondInt32, tokens);
   const TokenDataset::Place largest = dataset->largest_token(scan.tokens);
   require(largest.token == scan.largest && tokens.at(static_cast<size_t>(largest.position)) == largest.token,

@@ -15,7 +15,7 @@ at::Tensor megabytes(int64_t count) {
   return at::empty({count * kMega}, at::TensorOptions(at::kByte).device(test_device()));
 }
 
-/// What a kind has more than before.
+/// The increase of a kind since construction.
 class Difference {
  public:
   Difference() : before_(allocated_now()) {}
@@ -51,7 +51,7 @@ TEST_CASE("allocations are counted by kind from the first to the last byte") {
   const at::Tensor view = activations.view({3, kMega})[1];
   activations = at::Tensor();
   CHECK(difference.now(MemoryKind::kGradients) == 3 * kMega);
-  book(view, MemoryKind::kOptimizer);  // by its storage
+  book(view, MemoryKind::kOptimizer);  // through its storage
   CHECK(difference.now(MemoryKind::kOptimizer) == 3 * kMega);
   book(at::Tensor(), MemoryKind::kOptimizer);
 }
@@ -79,7 +79,7 @@ TEST_CASE("the peak is that of all kinds together") {
   CHECK(allocated_at_peak().total() == before);
 }
 
-TEST_CASE("memory may come back in another thread, and scopes are a thread's own") {
+TEST_CASE("memory may be freed in another thread, and each thread has its own scopes") {
   count_allocations(test_device());
   const Difference difference;
   const MemoryScope scope(MemoryKind::kWeights);
@@ -93,9 +93,9 @@ TEST_CASE("memory may come back in another thread, and scopes are a thread's own
   CHECK(difference.now(MemoryKind::kActivations) == kMega);
 }
 
-TEST_CASE("the gradients of a small network are found, and nothing is left behind") {
+TEST_CASE("the gradients of a small network are found, and nothing is left allocated") {
   count_allocations(test_device());
-  for (int pass = 0; pass < 2; ++pass) {  // in the first cuBLAS allocates its workspace
+  for (int pass = 0; pass < 2; ++pass) {  // in the first pass cuBLAS allocates its workspace
     const int64_t before = allocated_now().total();
     {
       const at::TensorOptions options = at::TensorOptions(at::kFloat).device(test_device());

@@ -11,8 +11,8 @@
 namespace sdp {
 namespace {
 
-/// The allocator below: notes what a block holds when it comes back, which is the last time that anybody may
-/// look.
+/// The allocator below the tested one: records the contents of a block when it is freed, which is the last
+/// time that anybody may read it.
 class NotingAllocator : public c10::Allocator {
  public:
   static NotingAllocator& install() {
@@ -60,7 +60,7 @@ bool came_back_as_nan() {
                      [](uint8_t byte) { return byte == 0xFF; });
 }
 
-TEST_CASE("a tensor's memory is NaN when it is freed, with the last view of it, and not before") {
+TEST_CASE("a tensor's memory is NaN when its last view is freed, and not before") {
   NotingAllocator::install();
   poison_freed_memory();
   poison_freed_memory();  // does nothing

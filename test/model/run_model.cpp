@@ -1,18 +1,18 @@
 // run_model
 //
-// Passes of workers' subnetworks on given weights, for tests in Python (run_model.py). Every line of the
-// standard input asks for one: "FOLDER<tab>WORKER<tab>train" or "...eval"; WORKER -1 is the full model. The
-// answer is a line "ok", or what went wrong. FOLDER has spec.yaml and in.safetensors, and gets
+// Runs workers' subnetworks on given weights, for tests in Python (run_model.py). Every line of standard
+// input requests one pass: "FOLDER<tab>WORKER<tab>train" or "...eval"; WORKER -1 is the full model. The
+// answer is one line: "ok" or an error message. FOLDER contains spec.yaml and in.safetensors, and receives
 // out.safetensors.
 //
-// in.safetensors: parameters and buffers of the full model by name in any float type, `input` (images [B, 3,
+// in.safetensors: parameters and buffers of the full model by name, in any float type, `input` (images [B, 3,
 // S, S] or tokens [B, T]) and `labels` ([B] or [B, T]).
 //
 // out.safetensors: `logits`; `loss`, their mean cross-entropy; units|BRANCH|PART and hidden|BRANCH|PART, the
-// units and the hidden units of each part; `kept_bytes`, what a forward pass and its loss leave behind for
-// the backward pass, the input included, the labels and a language model's head gradient not;
-// `planned_kept_bytes`, the same by the plan; `planned_flops` of one sample in training; and in training
-// grad|NAME|PART of everything owned.
+// units and the hidden units of each part; `kept_bytes`, the bytes that a forward pass and its loss keep for
+// the backward pass, including the input but not the labels and a language model's head gradient;
+// `planned_kept_bytes`, the same according to the plan; `planned_flops` of one sample in training; and in
+// training grad|NAME|PART of everything owned.
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -70,7 +70,7 @@ class CutTensors : public TensorSource {
       const at::ScalarType type = scalar_type(element_type(parameter, precision));
       add(parameter, read(file, parameter.name).to(type), /*is_trained=*/true);
     }
-    // Statistics have the type of the normalization's parameters and divide as they do.
+    // Statistics have the type of the normalization's parameters and are divided in the same way.
     for (const BufferLayout& buffer : plan.layout.buffers) {
       const ParameterLayout alike{.name = buffer.name,
                                   .shape = buffer.shape,
@@ -85,7 +85,7 @@ class CutTensors : public TensorSource {
 
   int parts(int branch) const override { return static_cast<int>(plan_.parts_of(worker_, branch).size()); }
 
-  /// Of every trained part; zeros where the loss does not depend on it.
+  /// Gradients of every trained part; zeros if the loss does not depend on it.
   std::map<std::string, at::Tensor> gradients() const {
     std::map<std::string, at::Tensor> result;
     for (const auto& [key, tensor] : tensors_) {
@@ -168,7 +168,7 @@ void run(const Pass& pass) {
                                         TensorBatch{.labels = labels}, spec.train)
                               .loss;
   int64_t kept_bytes = allocated_now().total() - bytes_before;
-  if (spec.model.reads_tokens() && pass.is_training)  // the head's gradient is there with the loss
+  if (spec.model.reads_tokens() && pass.is_training)  // the head's gradient is computed with the loss
     kept_bytes -= model->head().weight.numel() * bytes_of(sum_type(precision));
   std::map<std::string, at::Tensor> results;
   if (pass.is_training) {
@@ -204,7 +204,7 @@ void run(const Pass& pass) {
 int main() {
   try {
     sdp::prepare_device(sdp::test_device());
-    // What cuBLAS allocates for its first product stays, and is not kept by a pass.
+    // The memory that cuBLAS allocates for its first product stays allocated and is not kept by a pass.
     const at::Tensor square = at::ones({8, 8}, sdp::test_device());
     square.mm(square);
   } catch (const std::exception& error) {

@@ -16,11 +16,11 @@ int64_t elements_of(const ModelLayout& layout, const std::string& parameter) {
   return layout.parameters[layout.parameter_index(parameter)].elements();
 }
 
-TEST_CASE("the LLaMAs have the sizes of their names, both embeddings included") {
+TEST_CASE("the LLaMAs have the sizes that their names state, including both embeddings") {
   struct Size {
     std::string_view name;
     double parameters;
-    int64_t without_embeddings;  // 4 width^2 + 3 width hidden_width + 2 width a block, and the last norm
+    int64_t without_embeddings;  // 4 width^2 + 3 width hidden_width + 2 width per block, and the last norm
   };
   const Size sizes[] = {
       {"llama_134m", 134e6, 12 * (4 * 768 * 768 + 3 * 768 * 2048 + 2 * 768) + 768},
@@ -38,7 +38,7 @@ TEST_CASE("the LLaMAs have the sizes of their names, both embeddings included") 
   }
 }
 
-TEST_CASE("GPT-2's sizes are transformers'") {
+TEST_CASE("GPT-2's sizes match the transformers library") {
   // Sums over GPT2LMHeadModel.parameters() of gpt2, gpt2-medium, gpt2-large and gpt2-xl.
   CHECK(preset("gpt2").parameter_count() == 124'439'808);
   CHECK(preset("gpt2_medium").parameter_count() == 354'823'168);
@@ -46,7 +46,7 @@ TEST_CASE("GPT-2's sizes are transformers'") {
   CHECK(preset("gpt2_xl").parameter_count() == 1'557'611'200);
 }
 
-TEST_CASE("a tied head has no parameter of its own and the same products") {
+TEST_CASE("a tied head adds no parameter and computes the same products") {
   ModelSpec spec = model_named("llama_tiny");
   LlamaSpec& llama = spec.kind.as<LlamaSpec>();
   const ModelLayout untied = layout_of(spec, 64);
@@ -56,7 +56,7 @@ TEST_CASE("a tied head has no parameter of its own and the same products") {
   CHECK(untied.shared_flops.training() == tied.shared_flops.training());
 }
 
-TEST_CASE("branches of a LLaMA divide by key/value heads and by neurons") {
+TEST_CASE("branches of a LLaMA are divided by key/value heads and by neurons") {
   ModelSpec spec{.kind = LlamaSpec{.heads = 8, .kv_heads = 2}};
   resolve_model(spec);
   const LlamaSpec& llama = spec.kind.as<LlamaSpec>();

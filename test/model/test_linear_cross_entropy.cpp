@@ -34,7 +34,7 @@ Result result_of(const at::Tensor& x, const at::Tensor& weight, Loss loss_of) {
   return {.loss = loss.detach(), .x_gradient = own_x.grad(), .weight_gradient = own_weight.grad()};
 }
 
-TEST_CASE("the chunked loss and its gradients are ATen's") {
+TEST_CASE("the chunked loss and its gradients match ATen's") {
   for (const double smoothing : {0.0, 0.1})
     for (const int64_t rows_at_a_time : {1, 3, 5, 10, 64}) {
       INFO("smoothing " << smoothing << ", rows " << rows_at_a_time);
@@ -54,7 +54,7 @@ TEST_CASE("the chunked loss and its gradients are ATen's") {
     }
 }
 
-TEST_CASE("bf16 weights have a bf16 gradient of an fp32 sum") {
+TEST_CASE("bf16 weights have a bf16 gradient that was summed in fp32") {
   const at::Tensor x = noise(512, kWidth, at::kBFloat16);
   const at::Tensor weight = noise(kVocabulary, kWidth, at::kBFloat16);
   const at::Tensor labels = draw_labels(512);
@@ -71,7 +71,7 @@ TEST_CASE("bf16 weights have a bf16 gradient of an fp32 sum") {
   CHECK(narrow.loss.item<double>() == Approx(wide.loss.item<double>()).epsilon(0.01));
 }
 
-TEST_CASE("without gradients the loss is the same, and so many rows stay small") {
+TEST_CASE("without gradients the loss is the same, and the number of rows per chunk stays small") {
   const at::NoGradGuard no_grad;
   const at::Tensor x = noise(kRows, kWidth, at::kDouble);
   const at::Tensor weight = noise(kVocabulary, kWidth, at::kDouble);

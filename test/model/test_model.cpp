@@ -74,7 +74,7 @@ TEST_CASE("parameters are drawn as torchvision initializes them") {
   CHECK(draw("bn1.bias").eq(0).all().item<bool>());
 }
 
-TEST_CASE("a parameter's values depend on the seed and its name only") {
+TEST_CASE("a parameter's values depend only on the seed and its name") {
   const ModelLayout layout = layout_of(tiny_model("resnet18"), kTokens);
   const auto draw = [&](const char* name, uint64_t seed) {
     return draw_parameter(layout.parameters[layout.parameter_index(name)], seed);
@@ -84,7 +84,7 @@ TEST_CASE("a parameter's values depend on the seed and its name only") {
   CHECK(!at::equal(draw("layer1.0.conv1.weight", 1), draw("layer1.0.conv1.weight", 2)));
 }
 
-TEST_CASE("an unbound branch is one multiplied by zero") {
+TEST_CASE("an unbound branch is equivalent to one multiplied by zero") {
   const at::NoGradGuard no_grad;
   for (const std::string_view name : first_model_names()) {
     const ModelSpec spec = tiny_model(name);
@@ -105,7 +105,7 @@ TEST_CASE("an unbound branch is one multiplied by zero") {
   }
 }
 
-TEST_CASE("branches can come and go") {
+TEST_CASE("branches can be bound and unbound in any state") {
   const at::NoGradGuard no_grad;
   for (const std::string_view name : first_model_names()) {
     const ModelSpec spec = tiny_model(name);

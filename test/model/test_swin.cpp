@@ -1,4 +1,4 @@
-// Swin-T's sizes and what its passes in Python (swin_parity.py) do not show.
+// Swin-T's sizes, and properties of its passes that the Python test (swin_parity.py) does not cover.
 
 #include <torch/torch.h>
 
@@ -47,22 +47,22 @@ class DrawnTensors : public TensorSource {
   const ModelLayout& layout_;
 };
 
-TEST_CASE("parameters and FLOPs are those of torchvision's swin_t") {
-  // torch.utils.flop_counter.FlopCounterMode over the forward and the backward pass of one image.
+TEST_CASE("parameters and FLOPs match torchvision's swin_t") {
+  // From torch.utils.flop_counter.FlopCounterMode over the forward and the backward pass of one image.
   SwinSpec spec{.num_classes = 1000};
   spec.resolve("swin_t");
   const ModelLayout full = layout_of(spec, 1);
   CHECK(full.parameter_count() == 28'288'354);
   CHECK(all_flops(full).forward == 8'981'133'312);
   CHECK(all_flops(full).weight_gradient + all_flops(full).input_gradient == 17'933'365'248);
-  // Maps of 14, 7, 4 and 2 in windows of 4.
+  // Maps of side 14, 7, 4 and 2 in windows of side 4.
   const ModelLayout padded = layout_of(swin(24, 2, 4, 28, 10), 1);
   CHECK(padded.parameter_count() == 1'739'308);
   CHECK(all_flops(padded).forward == 51'244'032);
   CHECK(all_flops(padded).weight_gradient + all_flops(padded).input_gradient == 102'375'168);
 }
 
-TEST_CASE("relative_position_index is torchvision's buffer") {
+TEST_CASE("relative_position_index matches torchvision's buffer") {
   const at::Tensor two = at::tensor({4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4}, at::kLong);
   CHECK(relative_position_index(2).equal(two));
   const at::Tensor seven = relative_position_index(7);

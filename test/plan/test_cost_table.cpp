@@ -1,4 +1,4 @@
-// Which rows the table of workers has, and what stands in them.
+// The rows of the table of workers, and their contents.
 
 #include "plan/cost_table.h"
 
@@ -22,7 +22,7 @@ ProcessFigures cost(int units, int64_t bytes) {
   return figures;
 }
 
-/// Lines below the header, single spaces between words.
+/// Lines below the header, with single spaces between words.
 std::vector<std::string> rows_of(const std::string& table) {
   std::istringstream lines(table);
   std::vector<std::string> rows;
@@ -37,7 +37,7 @@ std::vector<std::string> rows_of(const std::string& table) {
   return {rows.begin() + 2, rows.end()};
 }
 
-TEST_CASE("equal workers are one row, and there is nothing to sum up") {
+TEST_CASE("equal workers share one row, and there is nothing to summarize") {
   ProcessFigures dense = cost(5, 300);
   dense.peak_bytes.reset();
   CHECK(rows_of(cost_table("worker", std::vector<ProcessFigures>(64, cost(2, 100)), &dense)) ==
@@ -45,7 +45,7 @@ TEST_CASE("equal workers are one row, and there is nothing to sum up") {
                                  "DDP 5 1.00 k 2.00 k 300 B 300 B 300 B 300 B 300 B"});
 }
 
-TEST_CASE("unequal workers are summed up over all of them") {
+TEST_CASE("unequal workers are summarized over all of them") {
   const std::vector<ProcessFigures> costs = {cost(2, 100), cost(3, 400), cost(2, 100), cost(2, 100),
                                              cost(2, 100)};
   CHECK(rows_of(cost_table("process", costs, nullptr)) ==

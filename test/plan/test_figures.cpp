@@ -1,4 +1,4 @@
-// Figures of a plan as plan.json has them, and read back.
+// Figures of a plan as in plan.json, and read back.
 
 #include "plan/figures.h"
 
@@ -35,7 +35,7 @@ TEST_CASE("plan.json is read back as it was written") {
   }
 }
 
-TEST_CASE("what a forecast adds to the figures") {
+TEST_CASE("figures that a forecast adds") {
   const Experiment experiment = experiment_on(4);
   const DeviceProfile device = device_profile("h100", Precision::kFp32);
   const OperationTimes times = estimated_times(device, Precision::kFp32);
@@ -50,7 +50,7 @@ TEST_CASE("what a forecast adds to the figures") {
   CHECK(with["forecast"]["methods"].size() == 8);
   CHECK(with["forecast"]["methods"][0]["name"] == "this plan");
   CHECK(with["forecast"]["device"]["name"] == figures.forecast->device.name);
-  // Without it everything else is the same.
+  // Without the forecast everything else is the same.
   with.erase("forecast");
   for (Json& process : with["per_process"])
     process.erase("peak_bytes");

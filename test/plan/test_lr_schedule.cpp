@@ -32,14 +32,14 @@ TEST_CASE("cosine follows the half wave down to its floor") {
   CHECK(learning_rate(spec, 1, length, 110) == Approx(0.2));
 }
 
-TEST_CASE("linear goes straight to its floor") {
+TEST_CASE("linear decreases straight to its floor") {
   ScheduleSpec spec = schedule(ScheduleName::kLinear);
   spec.final_lr_factor = 0.5;
   CHECK(learning_rate(spec, 2, {.total_steps = 100, .warmup_steps = 0}, 50) == Approx(1.5));
   CHECK(learning_rate(spec, 2, {.total_steps = 100, .warmup_steps = 0}, 100) == Approx(1.0));
 }
 
-TEST_CASE("step falls at its milestones") {
+TEST_CASE("step decreases at its milestones") {
   const RunLength length{.total_steps = 100, .warmup_steps = 0};
   const ScheduleSpec spec = schedule(ScheduleName::kStep);  // by 0.1 at 0.5 and 0.75
   CHECK(learning_rate(spec, 1, length, 49) == Approx(1));

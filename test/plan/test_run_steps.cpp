@@ -18,7 +18,7 @@ ExperimentSpec spec_of(const std::string& coverage) {
   return spec;
 }
 
-TEST_CASE("an epoch is the data set over all workers, replicas and micro-batches") {
+TEST_CASE("an epoch covers the data set once over all workers, replicas and micro-batches") {
   ExperimentSpec spec = spec_of("1");
   CHECK(run_steps(make_experiment(spec, 4), 1000).length.total_steps == 75);
   spec.subnetwork.replicas = 2;
@@ -29,7 +29,7 @@ TEST_CASE("an epoch is the data set over all workers, replicas and micro-batches
   CHECK(run_steps(make_experiment(spec, 4), 7).length.total_steps == 1);
 }
 
-TEST_CASE("the budget lengthens the run, but not max_steps nor the warm-up") {
+TEST_CASE("the budget lengthens the run, but neither max_steps nor the warm-up") {
   ExperimentSpec spec = spec_of("1/4");
   spec.schedule.warmup_epochs = 1;
   spec.train.budget = Budget::kCoverage;
@@ -43,7 +43,8 @@ TEST_CASE("the budget lengthens the run, but not max_steps nor the warm-up") {
   CHECK(run_steps(make_experiment(spec, 4), 1000).length.total_steps == 11);
 }
 
-TEST_CASE("what is due every so many steps comes once in each, also where steps are no whole epochs") {
+TEST_CASE(
+    "an action at a given interval of steps happens once per interval, even if epochs are not whole steps") {
   for (const double every : {1.0, 3.0, 10.0, 195.3125, 2.5}) {
     int64_t count = 0;
     for (int64_t done = 1; done <= 1000; ++done) {

@@ -1,4 +1,4 @@
-// Every integer of a spec at its limits: a clear error, or figures that are none of an overflow.
+// Every integer of a spec at its limits: a clear error, or figures without overflow.
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@
 namespace sdp {
 namespace {
 
-/// Keys of integers, of all kinds of a section, each once with its limits.
+/// Keys of all integers, in every kind of a section, each once with its limits.
 template <SpecStruct Spec>
 void collect_integers(const std::string& parent, std::vector<std::pair<std::string, Limits>>& keys) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*) {
@@ -43,7 +43,7 @@ void collect_integers(const std::string& parent, std::vector<std::pair<std::stri
   });
 }
 
-/// The plan of a spec with all its figures; the error where it is refused.
+/// The plan of a spec with all its figures; the error if it is refused.
 struct Figures {
   std::string error;
   nlohmann::ordered_json plan = {};
@@ -74,7 +74,7 @@ Figures figures_of(const std::string& model, const std::vector<std::string>& ove
   }
 }
 
-/// The first number that a plan cannot have; empty where there is none.
+/// The first impossible number of a plan; empty if there is none.
 std::string nonsense_in(const nlohmann::ordered_json& json, const std::string& path = "") {
   if (json.is_structured()) {
     for (const auto& [key, value] : json.items())
@@ -86,7 +86,7 @@ std::string nonsense_in(const nlohmann::ordered_json& json, const std::string& p
   return is_wrong ? path + " = " + json.dump() : "";
 }
 
-TEST_CASE("integers of a spec at their limits and beyond give an error or a plan without nonsense") {
+TEST_CASE("integers of a spec at their limits and beyond give an error or a plan without invalid figures") {
   std::vector<std::pair<std::string, Limits>> keys;
   collect_integers<ExperimentSpec>("", keys);
   CHECK(keys.size() > 30);
@@ -118,7 +118,7 @@ TEST_CASE("integers of a spec at their limits and beyond give an error or a plan
   }
 }
 
-TEST_CASE("the largest numbers together give an error or a plan without nonsense") {
+TEST_CASE("the largest numbers together give an error or a plan without invalid figures") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
       {"resnet18", {"model.width=32768", "model.image_size=4096", "model.num_classes=1048576"}},
       {"resnet18", {"model.width=32768", "model.width_multiplier=32768"}},

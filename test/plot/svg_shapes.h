@@ -1,6 +1,6 @@
 #pragma once
 
-// What stands in an SVG of plot/figure.h, read by plain text search.
+// The shapes and texts in an SVG of plot/figure.h, found by plain text search.
 
 #include <cstdio>
 #include <cstdlib>

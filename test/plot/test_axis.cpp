@@ -36,7 +36,7 @@ TEST_CASE("ticks are multiples of 1, 2 or 5 times a power of ten", "[plot]") {
   CHECK(power_of_ten_text(-12) == "10⁻¹²");
 }
 
-TEST_CASE("ticks lie in the axis at even distances, for ranges of every size", "[plot]") {
+TEST_CASE("ticks are evenly spaced within the axis, for ranges of every size", "[plot]") {
   for (int power = -300; power <= 300; power += 7)
     for (const double low : {-3.7, 0.0, 1.2, 2.29}) {
       const double unit = std::pow(10, power);
@@ -61,7 +61,7 @@ TEST_CASE("the ends of an axis", "[plot]") {
   CHECK(ends({10, 110}, 0) == std::pair{0.0, 120.0});
   CHECK(ends({20, 120}, 0) == std::pair{10.0, 130.0});
   CHECK(ends({20, 120}, 0.2) == std::pair{0.0, 130.0});
-  CHECK(ends({1, 101}, 0) == std::pair{0.0, 111.0});  // not below 0 where nothing is
+  CHECK(ends({1, 101}, 0) == std::pair{0.0, 111.0});  // not below 0 if no value is
   CHECK(ends({-1, 99}, 0.2) == std::pair{-11.0, 109.0});
   CHECK(ends({5, 5}, 0) == std::pair{4.5, 5.5});
   CHECK(ends({0, 0}, 0.2) == std::pair{-1.0, 1.0});
@@ -83,7 +83,7 @@ TEST_CASE("logarithmic axes", "[plot]") {
   CHECK(one.high == 14);
 }
 
-TEST_CASE("extents leave out what an axis cannot show", "[plot]") {
+TEST_CASE("extents leave out values that an axis cannot show", "[plot]") {
   const double infinity = HUGE_VAL;
   CHECK_FALSE(extent_of({NAN, infinity, -infinity}, false));
   CHECK_FALSE(extent_of({0, -1}, true));

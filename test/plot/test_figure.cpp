@@ -1,4 +1,4 @@
-// The SVG by text search; where a value belongs follows from the labels on the axes.
+// The SVG by text search; the expected position of a value follows from the labels on the axes.
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ std::vector<SvgShape> of_color(std::vector<SvgShape> shapes, const std::string& 
   return shapes;
 }
 
-/// Number of a label, which may have a typographic minus sign.
+/// The number in a label, which may have a typographic minus sign.
 std::optional<double> number_of(std::string label) {
   const bool is_negative = label.starts_with("−");
   if (is_negative) label = "-" + label.substr(std::string("−").size());
@@ -33,13 +33,13 @@ std::optional<double> number_of(std::string label) {
   return value;
 }
 
-/// Where a value belongs, by the straight line through the outermost two labels of an axis.
+/// The position of a value, from the straight line through the outermost two labels of an axis.
 class Mapping {
  public:
   Mapping(const std::string& svg, bool is_x, bool is_log) : is_log_(is_log) {
     for (const SvgText& text : svg_texts(svg)) {
       const std::optional<double> value = number_of(text.text);
-      // Numbers of the x axis are centered, those of the y axis end at it.
+      // Numbers of the x axis are centered; those of the y axis end at it.
       if (!value || text.anchor != (is_x ? "middle" : "end")) continue;
       ticks_.push_back({is_log ? std::log(*value) : *value, is_x ? text.at.x : text.at.y - 0.36 * 12});
     }
@@ -78,7 +78,7 @@ bool has_text(const std::string& svg, const std::string& wanted) {
 
 }  // namespace
 
-TEST_CASE("values lie where the labels of the axes say", "[plot]") {
+TEST_CASE("values lie at the positions that the labels of the axes indicate", "[plot]") {
   Figure figure = two_lines();
   const bool is_log = GENERATE(false, true);
   if (is_log) {
@@ -92,7 +92,7 @@ TEST_CASE("values lie where the labels of the axes say", "[plot]") {
   for (size_t s = 0; s < 2; ++s) {
     const Series& series = figure.series[s];
     const std::vector<SvgShape> lines = of_color(svg_lines(svg), colors[s]);
-    REQUIRE(lines.size() == 2);  // and the sample in the legend
+    REQUIRE(lines.size() == 2);  // the line and the sample in the legend
     REQUIRE(lines[0].points.size() == series.x.size());
     CHECK(lines[0].dashes.empty() == (s == 0));
     CHECK(lines[0].dashes == lines[1].dashes);
@@ -103,7 +103,7 @@ TEST_CASE("values lie where the labels of the axes say", "[plot]") {
   }
 }
 
-TEST_CASE("the legend is beside or below the plot, never on it", "[plot]") {
+TEST_CASE("the legend is next to or below the plot, never on it", "[plot]") {
   Figure figure = two_lines();
   const bool is_beside = GENERATE(true, false);
   if (!is_beside) figure.series[1].name = "B-SDP 4/8 of a name that would take much of the width of the plot";
@@ -161,7 +161,7 @@ TEST_CASE("a figure without values says so", "[plot]") {
   CHECK_FALSE(has_text(to_svg(two_lines()), "no values"));
 }
 
-TEST_CASE("bands and error bars are a standard deviation high on both sides", "[plot]") {
+TEST_CASE("bands and error bars extend one standard deviation to both sides", "[plot]") {
   Figure figure;
   figure.series = {{.name = "", .x = {0, 10}, .y = {2, 4}, .y_error = {0.5, NAN}},
                    {.name = "", .x = {5}, .y = {3}, .y_error = {1}, .has_line = false}};
@@ -174,12 +174,12 @@ TEST_CASE("bands and error bars are a standard deviation high on both sides", "[
   for (size_t i = 0; i < 4; ++i)
     CHECK(bands[0].points[i].y == Approx(y_of(corners[i])).margin(0.02));
   const std::vector<SvgShape> bar = of_color(svg_lines(svg), kSecondColor);
-  REQUIRE(bar.size() == 3);  // and its caps
+  REQUIRE(bar.size() == 3);  // the bar and its caps
   CHECK(bar[0].points[0].y == Approx(y_of(4)).margin(0.02));
   CHECK(bar[0].points[1].y == Approx(y_of(2)).margin(0.02));
 }
 
-TEST_CASE("names on the x axis are upright, and what is special in XML is escaped", "[plot]") {
+TEST_CASE("names on the x axis are vertical, and XML's special characters are escaped", "[plot]") {
   Figure figure{.title = "a < b & \"c\"", .y_label = "cosine"};
   figure.series = {{.name = "<w>", .x = {0, 1, 2}, .y = {1, 2, 3}}};
   figure.x_names = {"conv1", "layer1.0", "fc & more"};
@@ -206,8 +206,8 @@ TEST_CASE("figures are written as SVG, the same bytes each time", "[plot]") {
   CHECK_THROWS_AS(to_svg(uneven), std::logic_error);
 }
 
-TEST_CASE("a line of text is as wide as its characters, and is shortened to the room it has", "[plot]") {
-  // DejaVu Sans: m 1995, i 569, the ellipsis 1716 (of others) of 2048 units.
+TEST_CASE("a line of text is as wide as its characters, and is shortened to the available width", "[plot]") {
+  // DejaVu Sans, in units of 1/2048: m 1995, i 569, the ellipsis 1716, like all characters outside the table.
   CHECK(text_width("mim", 2048) == 1995 + 569 + 1995);
   CHECK(text_width("−1", 20.48) == Approx(17.16 + 13.03));
   CHECK(shortened("mimi", 2048, 5128) == "mimi");

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs that were never trained: their values are chosen by the test.
+// Runs that were never trained: the tests choose their values.
 
 #include "report/run.h"
 
@@ -51,7 +51,7 @@ inline TrainRecord train_record(int64_t step, double loss, double step_ms) {
   return record;
 }
 
-/// As one that reached its end.
+/// Completes the run at its current step.
 inline void finish(Run& run) {
   run.end = RunSummary{.step = run.step(), .total_steps = run.step(), .device = "CPU", .version = "1"};
 }

@@ -18,10 +18,10 @@ const Figure& figure_of(const std::vector<NamedFigure>& figures, const std::stri
 
 }  // namespace
 
-TEST_CASE("curves are averaged where the steps coincide", "[study]") {
+TEST_CASE("curves are averaged at the steps that they share", "[study]") {
   const Series series =
       averaged({{{10, 1, 2}, {20, 2, 4}, {30, 3, 8}}, {{10, 3, 6}, {15, 3.5, 9}, {20, 4, 4}}});
-  // Step 15 is missing in the first; at 30 the second has not arrived.
+  // Step 15 is missing in the first curve; at step 30 the second has not arrived.
   CHECK(series.x == std::vector<double>{2, 3, 3});
   CHECK(series.y == std::vector<double>{4, 4, 8});
   REQUIRE(series.y_error.size() == 3);
@@ -67,7 +67,7 @@ TEST_CASE("figures of images", "[study]") {
   CHECK(memory.x_label == "peak tensor memory per process (KiB)");
 }
 
-TEST_CASE("several budgets of a method are one line", "[study]") {
+TEST_CASE("several budgets of a method form one line", "[study]") {
   std::vector<Run> runs = {small_run(0), small_run(1), small_run(0), small_run(0, 4)};
   for (size_t i = 0; i < runs.size(); ++i) {
     runs[i].spec.train.max_steps = i == 2 ? 100 : 20;
@@ -90,7 +90,7 @@ TEST_CASE("several budgets of a method are one line", "[study]") {
                      [](const NamedFigure& each) { return each.name == "accuracy_budget"; }));
 }
 
-TEST_CASE("language models have figures of their own, with losses", "[study]") {
+TEST_CASE("language models have separate figures, with losses", "[study]") {
   Run images = small_run(), tokens = small_run();
   tokens.spec.data.set = TokensSpec{.sequence_length = 128};
   tokens.train = {train_record(10, 3, 100)};

@@ -31,7 +31,7 @@ TEST_CASE("sample statistics", "[study]") {
   CHECK(std::isnan(statistic({}).mean));
 }
 
-TEST_CASE("runs that differ in seed, name and what is written are one group", "[study]") {
+TEST_CASE("runs that differ only in seed, name and output belong to one group", "[study]") {
   Run a = small_run(0), b = small_run(1), c = small_run(2);
   b.spec.name = "other";
   b.spec.output.dir = "elsewhere";
@@ -47,7 +47,7 @@ TEST_CASE("runs that differ in seed, name and what is written are one group", "[
   CHECK(groups[1].label == "B-SDP 2/4, lr 0.5");
 }
 
-TEST_CASE("runs from other first weights are other groups", "[study]") {
+TEST_CASE("runs from different initial weights belong to different groups", "[study]") {
   Run scratch = small_run(0), a = small_run(1), b = small_run(2), same = small_run(3);
   a.history.imported = {.path = "a.safetensors", .bytes = 5, .xxh3_128 = "0123456789abcdef"};
   same.history.imported = {.path = "elsewhere/a.safetensors", .bytes = 5, .xxh3_128 = "0123456789abcdef"};
@@ -60,7 +60,7 @@ TEST_CASE("runs from other first weights are other groups", "[study]") {
   CHECK(labels_of({scratch, a}) == Labels{"mine, from scratch", "mine, imported 01234567"});
 }
 
-TEST_CASE("runs whose spec changed on the way are a group of their own", "[study]") {
+TEST_CASE("runs whose spec changed during training form a separate group", "[study]") {
   Run plain = small_run(0), changed = small_run(1), same = small_run(2), later = small_run(3);
   for (Run* run : {&changed, &same, &later}) {
     run->train = {train_record(25, 1, 1)};
@@ -78,27 +78,27 @@ TEST_CASE("runs whose spec changed on the way are a group of their own", "[study
   CHECK(groups[1].runs.size() == 2);
   CHECK(groups[1].changes == Labels{"optimizer.lr 0.5, 0.02 from step 10, 0.01 from step 20"});
   CHECK(groups[2].label == "B-SDP 2/4, lr 0.5, 0.02 from step 10, 0.01 from step 21");
-  CHECK(labels_of({changed}) == Labels{groups[1].label});  // also alone
+  CHECK(labels_of({changed}) == Labels{groups[1].label});  // also without other runs
   for (Run* run : {&plain, &changed})
     run->sweep_label = "mine";
   CHECK(labels_of({plain, changed}) == Labels{"mine", "mine, lr 0.5, 0.02 from step 10, 0.01 from step 20"});
 
   changed.sweep_label = plain.sweep_label = "";
 
-  // Nothing was trained with the new value yet, or after it the training data were others.
+  // Nothing has been trained with the new value yet, or the training data have changed since.
   changed.history.changes = {{.step = 25, .key = "optimizer.lr", .was = "0.1", .now = "0.01"}};
   CHECK(group_runs({plain, changed}).size() == 1);
   changed.history.changes = {{.step = 5, .key = "training_data", .was = "aa", .now = "bb"}};
   CHECK(labels_of({changed}) == Labels{"B-SDP 2/4, training_data aa, bb from step 5"});
 }
 
-TEST_CASE("a data set is what its files hold, wherever they are", "[study]") {
+TEST_CASE("a data set is identified by the contents of its files, wherever they are", "[study]") {
   Run a = small_run(0), copy = small_run(1), other = small_run(2), old = small_run(3);
   for (Run* run : {&a, &copy, &other}) {
     run->history.training_data = {.samples = 9, .hash = "aa"};
     run->history.test_data = {.samples = 3, .hash = "bb"};
   }
-  a.spec.data.path = old.spec.data.path = "here";  // the old one does not tell what it read
+  a.spec.data.path = old.spec.data.path = "here";  // the old run does not say what it read
   copy.spec.data.path = other.spec.data.path = "there";
   other.history.training_data.hash = "cc";
   const std::vector<Group> groups = group_runs({a, other, copy, old});
@@ -115,7 +115,7 @@ TEST_CASE("a data set is what its files hold, wherever they are", "[study]") {
   CHECK(group_runs({a, other})[1].data_set == "tokens");
 }
 
-TEST_CASE("groups are called by what differs", "[study]") {
+TEST_CASE("groups are named after their differences", "[study]") {
   Run base = small_run(), other = small_run(), dense = small_run(0, 4);
   CHECK(labels_of({base}) == Labels{"B-SDP 2/4"});
   CHECK(labels_of({base, dense}) == Labels{"B-SDP 2/4", "ZeRO-2"});
@@ -125,7 +125,7 @@ TEST_CASE("groups are called by what differs", "[study]") {
   CHECK(labels_of({base, other, dense}) == Labels{"B-SDP 2/4, width null, sgd, budget epochs",
                                                   "B-SDP 2/4, width 8, adamw, budget flops",
                                                   "ZeRO-2, width null, sgd, budget epochs"});
-  // Two keys of the same last part are told in full.
+  // Two keys with the same last part are given in full.
   other = small_run();
   other.spec.subnetwork.placement = NodePlacement::kPack;
   other.spec.eval.batch_size = 5;
@@ -134,7 +134,7 @@ TEST_CASE("groups are called by what differs", "[study]") {
   CHECK(labels_of({base, other})[1] == "B-SDP 2/4, placement pack, warmup_epochs 3, epochs 3, batch_size 5");
 }
 
-TEST_CASE("what follows from the regime is told only inside one", "[study]") {
+TEST_CASE("settings that follow from the regime are named only between runs of one regime", "[study]") {
   Run base = small_run(), dense = small_run(0, 4), other = small_run();
   base.spec.eval.recalibrate_batches = 100;
   base.spec.eval.branch_scale = BranchScale::kSurvival;
@@ -150,7 +150,7 @@ TEST_CASE("what follows from the regime is told only inside one", "[study]") {
         Labels{"B-SDP 2/4, processes 2", "DDP, processes 2", "B-SDP 2/4, processes 4"});
 }
 
-TEST_CASE("groups that differ only in their budget share a label without it", "[study]") {
+TEST_CASE("groups that differ only in their budget share a label without the budget", "[study]") {
   Run a = small_run(0), b = small_run(0), c = small_run(1, 1);
   a.spec.train.max_steps = b.spec.train.max_steps = std::nullopt;
   a.spec.train.epochs = 20;
@@ -164,14 +164,14 @@ TEST_CASE("groups that differ only in their budget share a label without it", "[
   CHECK(any_budget_of({a, b, c}) == Labels{"B-SDP 2/4", "B-SDP 2/4", "B-SDP 1/4"});
   b.spec.optimizer.lr = 0.5;
   CHECK(any_budget_of({a, b}) == Labels{"B-SDP 2/4, lr 0.1", "B-SDP 2/4, lr 0.5"});
-  // Several sweeps, each with its budget and the same labels.
+  // Several sweeps, each with another budget and the same labels.
   b.spec.optimizer.lr = a.spec.optimizer.lr;
   a.sweep_label = b.sweep_label = "half";
   CHECK(labels_of({a, b}) == Labels{"half, epochs 20", "half, epochs 60"});
   CHECK(any_budget_of({a, b}) == Labels{"half", "half"});
 }
 
-TEST_CASE("labels of a sweep go first", "[study]") {
+TEST_CASE("labels of a sweep take precedence", "[study]") {
   Run a = small_run(0), b = small_run(1), c = small_run(0, 4), d = small_run(0, 1);
   a.sweep_label = b.sweep_label = c.sweep_label = "mine";
   d.sweep_label = "";

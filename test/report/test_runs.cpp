@@ -67,7 +67,7 @@ TEST_CASE("a run is read from its folder", "[study]") {
   CHECK(run.is_finished());
   CHECK(run.total_steps() == 10);
   CHECK(run.end->device == "CPU");
-  write_summary(folder / "summary.json", {.step = 5, .total_steps = 5});  // of before it was resumed
+  write_summary(folder / "summary.json", {.step = 5, .total_steps = 5});  // from before it was resumed
   CHECK_FALSE(read_run(folder.path()).is_finished());
 
   fs::remove(folder / "metrics.jsonl");
@@ -77,7 +77,7 @@ TEST_CASE("a run is read from its folder", "[study]") {
   CHECK_FALSE(run.total_steps());
 }
 
-TEST_CASE("what cannot be read is named", "[study]") {
+TEST_CASE("unreadable files are named", "[study]") {
   const TempFolder folder;
   const auto reason = [&] { return message_of<DataError>([&] { read_run(folder.path()); }); };
   for (const char* line :
@@ -99,7 +99,8 @@ TEST_CASE("what cannot be read is named", "[study]") {
   CHECK(contains(reason(), "summary.json"));
 }
 
-TEST_CASE("runs are searched, each found once, broken ones with their reason", "[study]") {
+TEST_CASE("runs are searched for, each is found once, and broken ones are reported with the reason",
+          "[study]") {
   const TempFolder folder;
   for (const char* name : {"b/2", "b/1", "a", "b/1/inner"})
     put_run(folder / name);
@@ -130,7 +131,7 @@ TEST_CASE("runs are searched, each found once, broken ones with their reason", "
   CHECK(contains(message_of<DataError>([&] { find_runs({folder.path()}); }), "sweep.json"));
 }
 
-TEST_CASE("copies of a run count once, other continuations of it do not", "[study]") {
+TEST_CASE("copies of a run count once; different continuations of it count separately", "[study]") {
   const TempFolder folder;
   const auto put_copy = [&](const char* name, const RunHistory& history, int64_t step) {
     put_run(folder / name, fmt::format("{{\"kind\":\"train\",\"step\":{},\"loss\":1}}\n", step));
@@ -188,19 +189,19 @@ TEST_CASE("measures of a run", "[study]") {
   CHECK(value_of(run, "subnetwork_loss_mean_nats") == 2.5);
   CHECK(value_of(run, "subnetwork_loss_min_nats") == 1);
   CHECK(value_of(run, "subnetwork_loss_max_nats") == 4);
-  CHECK(std::isnan(value_of(run, "perplexity")));  // of images
+  CHECK(std::isnan(value_of(run, "perplexity")));  // a model of images has none
   CHECK(value_of(run, "steps") == 30);
   CHECK(value_of(run, "epochs") == Approx(1.5));
   CHECK(value_of(run, "training_flops") == 30.0 * 4 * 2 * (100 + 200 + 300 + 400));
-  CHECK(value_of(run, "step_ms") == 30);  // without the first
+  CHECK(value_of(run, "step_ms") == 30);  // without the first record
   CHECK(value_of(run, "samples_per_s") == Approx((1600 + 800) / 2.0));
   CHECK(value_of(run, "flops_per_s") == Approx((8e6 / 20 + 8e6 / 40) / 2));
   CHECK(std::isnan(value_of(run, "utilization")));
   run.train[1].utilization = 0.5;
   run.train[2].utilization = 0.25;
   CHECK(value_of(run, "utilization") == 0.375);
-  CHECK(value_of(run, "training_accuracy") == 0.75);  // of the last line
-  // Means over two processes, of a step of 30 ms.
+  CHECK(value_of(run, "training_accuracy") == 0.75);  // from the last record
+  // Means over two processes, with a step of 30 ms.
   CHECK(value_of(run, "forward_ms") == Approx((7.5 + 3.75) / 2));
   CHECK(value_of(run, "backward_ms") == Approx((15 + 7.5) / 2));
   CHECK(value_of(run, "exchange_wait_ms") == Approx((3 + 6) / 2.0));
@@ -223,12 +224,12 @@ TEST_CASE("perplexities of a language model", "[study]") {
   CHECK(value_of(run, "perplexity_uncorrected") == Approx(400));
 }
 
-TEST_CASE("the memory of an evaluation is not training's", "[study]") {
+TEST_CASE("the memory of an evaluation is not counted as training memory", "[study]") {
   Run run = small_run();
   run.train = {train_record(10, 3, 1), train_record(20, 2, 1), train_record(30, 1, 1)};
   run.train[2].memory.ranks[0].activations = 50000;
   CHECK(value_of(run, "peak_tensor_memory_bytes") == 50000 + 100 + 10 + 5 + 1);
-  run.evals = {{.step = 20}};  // after the line of step 20: in the next one's interval
+  run.evals = {{.step = 20}};  // after the record of step 20, in the interval of the next one
   CHECK(value_of(run, "peak_tensor_memory_bytes") == 900 + 300 + 20 + 5 + 2);
   run.evals = {{.step = 5}, {.step = 10}, {.step = 25}};  // in every interval
   CHECK(value_of(run, "peak_tensor_memory_bytes") == 50000 + 100 + 10 + 5 + 1);

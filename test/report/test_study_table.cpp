@@ -11,7 +11,7 @@ using namespace sdp;
 
 namespace {
 
-/// Two seeds of B-SDP that are finished, one DDP at half of its way.
+/// B-SDP with two seeds, finished; DDP with one, halfway.
 std::vector<Group> three_runs() {
   std::vector<Run> runs = {small_run(0), small_run(1), small_run(0, 4)};
   runs[2].spec.optimizer.shard = false;
@@ -48,7 +48,7 @@ TEST_CASE("a row holds statistics over seeds", "[study]") {
   CHECK(table.rows[1].progress == "unfinished: step 15 of 30");
   for (const StudyColumn& column : table.columns) {
     CHECK(column.comparison == Comparison::kNone);
-    CHECK(column.measure->key != "subnetwork_accuracy_mean");  // nobody has one
+    CHECK(column.measure->key != "subnetwork_accuracy_mean");  // no run has one
   }
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("each budget is compared with the baseline of that budget", "[study]")
   CHECK(difference(1) == 0);
   CHECK(difference(2) == Approx(-0.25));
   CHECK(difference(3) == Approx(0.31 - 0.75));
-  CHECK(std::isnan(difference(4)));  // there is no baseline of 200 epochs
+  CHECK(std::isnan(difference(4)));  // there is no baseline with 200 epochs
 }
 
 TEST_CASE("tables as text", "[study]") {
@@ -93,7 +93,7 @@ TEST_CASE("tables as text", "[study]") {
   CHECK(contains(text, "56.25 ± 8.84"));
   CHECK(contains(text, "-18.75"));
   CHECK(contains(text, "(unfinished: step 15 of 30)"));
-  CHECK_FALSE(contains(text, "loss"));  // of images
+  CHECK_FALSE(contains(text, "loss"));  // only accuracy is shown for images
 
   const std::string markdown = to_markdown(table);
   CHECK(contains(markdown, "| configuration | C | runs | accuracy (%) | accuracy difference (points) |"));
@@ -120,7 +120,7 @@ TEST_CASE("a language model's table shows loss and perplexity", "[study]") {
   CHECK_FALSE(contains(markdown, "accuracy"));
 }
 
-TEST_CASE("what changed on the way is marked and told", "[study]") {
+TEST_CASE("changes during training are marked and reported", "[study]") {
   std::vector<Run> runs = {small_run(0), small_run(0)};
   for (Run& run : runs) {
     run.evals = {{.step = 30, .accuracy = 0.5}};
@@ -143,7 +143,7 @@ TEST_CASE("what changed on the way is marked and told", "[study]") {
   CHECK(contains(to_text(table), "B-SDP 2/4, lr 0.1  "));  // and no mark
 }
 
-TEST_CASE("each data set has a table of its own", "[study]") {
+TEST_CASE("each data set has a separate table", "[study]") {
   std::vector<Run> runs = {small_run(0), small_run(0, 4), small_run(0), small_run(0, 4)};
   for (size_t i = 0; i < runs.size(); ++i) {
     runs[i].evals = {{.step = 30, .loss = 1.25, .accuracy = 0.125 * static_cast<double>(i + 1)}};

@@ -15,7 +15,7 @@ TEST_CASE("sparklines", "[study]") {
   CHECK(sparkline({}, 20).empty());
 }
 
-TEST_CASE("a line a run", "[study]") {
+TEST_CASE("one line per run", "[study]") {
   Run going = small_run(), done = small_run(), new_run = small_run();
   going.train = {train_record(10, 3, 100), train_record(15, 2, 200)};
   going.evals = {{.step = 10, .loss = 1, .accuracy = 0.1234}};

@@ -49,13 +49,13 @@ output: {dir: "a: b"}
   CHECK(spec.train.precision == Precision::kFp64);
   CHECK(spec.train.device == DeviceKind::kCpu);
   CHECK(spec.output.dir == "a: b");
-  // Not set: as the structs say.
+  // Unset keys have the values of the structs.
   CHECK(spec.optimizer.rule.name() != "sgd");
   CHECK(spec.checkpoint == CheckpointSpec{});
   CHECK_FALSE(spec.train.max_steps);
 }
 
-TEST_CASE("a wrong value is refused with its place, what was found and what was expected") {
+TEST_CASE("a wrong value is refused with its place, the value found and the value expected") {
   struct Case {
     const char* rest;
     const char* message;
@@ -127,7 +127,7 @@ TEST_CASE("a wrong value is refused with its place, what was found and what was 
         "'flip'?");
 }
 
-TEST_CASE("an unknown key is refused at every level with the allowed ones and the nearest") {
+TEST_CASE("an unknown key is refused at every level, with the allowed ones and the nearest") {
   CHECK(
       spec_error(spec_with("optimiser: {lr: 1}")) ==
       "x.yaml:3:1: optimiser: unknown key; did you mean 'optimizer'? Allowed here: name, seed, model, data, "
@@ -138,12 +138,12 @@ TEST_CASE("an unknown key is refused at every level with the allowed ones and th
         "every_steps, every_minutes, keep_last, at_start");
   CHECK(spec_error(spec_with("output: {learning_rate: 3}")) ==
         "x.yaml:3:10: output.learning_rate: unknown key. Allowed here: dir, trace");
-  // The key itself, whatever its value: it comes before wrong values of its neighbors.
+  // Only the key is reported, whatever its value, and before wrong values of its neighbors.
   CHECK(contains(spec_error(spec_with("output: {dir: [], trase: 3}")),
                  "x.yaml:3:19: output.trase: unknown key"));
 }
 
-TEST_CASE("a key that comes twice is refused") {
+TEST_CASE("a duplicate key is refused") {
   const std::string epochs = spec_error(spec_with("train:\n  epochs: 1\n  budget: flops\n  epochs: 2\n"));
   CHECK(epochs.rfind("x.yaml:6:3: train.epochs: found a second time", 0) == 0);
   CHECK(contains(epochs, "line 4)"));
@@ -152,11 +152,11 @@ TEST_CASE("a key that comes twice is refused") {
   CHECK(contains(name, "line 1)"));
 }
 
-TEST_CASE("broken YAML is refused at its place") {
+TEST_CASE("broken YAML is refused with its place") {
   CHECK(spec_error(spec_with("model: [1, 2\n")).rfind("x.yaml:4:1: not valid YAML: ", 0) == 0);
   CHECK(spec_error("name: a: b\n").rfind("x.yaml:1:8: not valid YAML: ", 0) == 0);
   CHECK(spec_error("model:\n  name: mlp\n\twidth: 3\n").rfind("x.yaml:3:1: not valid YAML: ", 0) == 0);
-  CHECK(contains(spec_error(spec_with("output: {dir: \"a}\n")), "not valid YAML: "));  // open to the end
+  CHECK(contains(spec_error(spec_with("output: {dir: \"a}\n")), "not valid YAML: "));  // unterminated
   CHECK(contains(spec_error(spec_with("output: {dir: 'a}")), "not valid YAML: "));
   CHECK(contains(spec_error(""), "x.yaml:1:1: found nothing, expected a mapping with the keys name, seed"));
   CHECK(contains(spec_error("# only this\n\n"), "x.yaml:1:1: found nothing, expected a mapping"));
@@ -197,11 +197,11 @@ TEST_CASE("overrides come last and are parsed as YAML") {
   CHECK(spec.output.dir == "x=y");
 }
 
-TEST_CASE("the last name of a model decides whose keys have an effect, wherever they are set") {
+TEST_CASE("the last model name decides which keys have an effect, wherever they are set") {
   const auto load = [](const std::string& model, const std::vector<std::string>& overrides) {
     return parse_spec(spec_with("model: " + model), "x.yaml", overrides);
   };
-  // The width is set for a ResNet, and kept for the model that replaces it; the stem is not.
+  // The width is set for a ResNet and kept for the model that replaces it; the stem is not.
   const LoadedSpec mlp = load("{stem: imagenet, width: 8}", {"model.depth=2", "model.name=mlp"});
   CHECK(mlp.spec.model.kind.as<MlpSpec>() ==
         MlpSpec{.width = 8, .depth = 2, .hidden_width = 256, .image_size = 32});
@@ -209,12 +209,12 @@ TEST_CASE("the last name of a model decides whose keys have an effect, wherever 
   CHECK(mlp.warnings[0].rfind("x.yaml:3:15: model.stem: has no effect: mlp ", 0) == 0);
   CHECK(contains(mlp.warnings[0], "resnet18, wide_resnet18, resnet50"));
   CHECK(load("{name: mlp, width: 8}", {"model.name=swin_t", "model.name=mlp"}).spec.model.name() == "mlp");
-  // A size keeps what is set for another size of the same model.
+  // A size keeps the settings that were made for another size of the same model.
   const LoadedSpec wide = load("{name: resnet18, width: 8}", {"model.name=wide_resnet18"});
   CHECK(wide.spec.model.kind.as<ResNetSpec>().width_multiplier == 2);
   CHECK(wide.spec.model.kind.as<ResNetSpec>().width == 8);
   CHECK(wide.warnings.empty());
-  // What has no effect has to be right all the same.
+  // Settings without effect must still be valid.
   CHECK(contains(spec_error(spec_with("model: {name: mlp, patch_size: 0}")),
                  "x.yaml:3:32: model.patch_size: found '0', expected a whole number, between 1 and 4096"));
   CHECK(
@@ -231,11 +231,11 @@ TEST_CASE("a spec.yaml that has the keys of all models loads") {
         parse_spec(spec_with("model: {name: mlp}"), "x.yaml").spec);
 }
 
-TEST_CASE("overrides can supply what the file lacks") {
+TEST_CASE("overrides can supply keys that the file lacks") {
   CHECK(parse_spec("seed: 1", "x.yaml", {"name=a", "data.path=."}).spec.name == "a");
 }
 
-TEST_CASE("a wrong override is refused in its own words") {
+TEST_CASE("a wrong override is refused with a specific message") {
   const auto error = [](const std::string& assignment) { return spec_error(spec_with(""), {assignment}); };
   CHECK(error("optimizer.lr=x") ==
         "--set optimizer.lr=x: optimizer.lr: found 'x', expected a number, more than 0");
@@ -258,7 +258,7 @@ TEST_CASE("a wrong override is refused in its own words") {
   }
 }
 
-TEST_CASE("a later file replaces single keys of an earlier one") {
+TEST_CASE("a later file replaces individual keys of an earlier one") {
   const TemporaryFolder folder;
   const auto base =
       folder.write("base.yaml", spec_with("optimizer:\n  lr: 0.1\n  momentum: 0.5\nseed: 1\n"
@@ -274,7 +274,7 @@ TEST_CASE("a later file replaces single keys of an earlier one") {
   CHECK(spec.schedule.milestones == std::vector<double>{0.9});
   CHECK(spec.seed == 2);
 
-  // Each error is reported where it was written, also where a later file replaces the value.
+  // Each error is reported where it was written, even if a later file replaces the value.
   const auto broken = folder.write("broken.yaml", "optimizer:\n  lr: x\n");
   CHECK(contains(usage_error([&] {
                    load_spec({broken, base}, {});
@@ -316,12 +316,12 @@ TEST_CASE("a file is read after its base") {
                  "broken.yaml:2:17: optimizer.lr: found 'x'"));
 }
 
-TEST_CASE("bases without end are refused where they are named") {
+TEST_CASE("endless chains of bases are refused where they are named") {
   const TemporaryFolder folder;
   const auto error = [](const std::filesystem::path& file) {
     return usage_error([&] { load_spec({file}, {}, NamedFiles::kNotNeeded); });
   };
-  // Each names the next one twice: 2^30 files to read.
+  // Each file names the next one twice: 2^30 files to read.
   for (int i = 0; i < 30; ++i) {
     const std::string next = std::to_string(i + 1) + ".yaml";
     folder.write(std::to_string(i) + ".yaml", "base: [" + next + ", " + next + "]\n");
@@ -334,7 +334,7 @@ TEST_CASE("bases without end are refused where they are named") {
   CHECK(error(long_name).size() < 1000);
 }
 
-TEST_CASE("what is no file of a sensible size is refused, and not waited for") {
+TEST_CASE("a file that is not a regular file of reasonable size is refused, without waiting") {
   const TemporaryFolder folder;
   const auto error = [](const std::filesystem::path& file) {
     return usage_error([&] { load_spec({file}, {}); });
@@ -345,11 +345,11 @@ TEST_CASE("what is no file of a sensible size is refused, and not waited for") {
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   CHECK(contains(error(pipe), "found a pipe or a device"));
   const auto huge = folder.write("huge.yaml", "");
-  std::filesystem::resize_file(huge, 10'000'000'000);  // of holes
+  std::filesystem::resize_file(huge, 10'000'000'000);  // a sparse file
   CHECK(contains(error(huge), "found 10000000000 bytes, expected a YAML file of at most 1048576"));
 }
 
-TEST_CASE("of a long value the beginning is shown, and how long it is") {
+TEST_CASE("a long value is reported by its beginning and its length") {
   const std::string value(100'000, 'v');
   for (const std::string& text : {"optimizer: {lr: " + value + "}", "optimizer: {lr: \"" + value + "\"}",
                                   "model: {name: " + value + "}", "subnetwork: {coverage: " + value + "}",
@@ -372,7 +372,7 @@ TEST_CASE("of a long value the beginning is shown, and how long it is") {
   CHECK(contains(spec_error(spec_with(""), {deep + "=1"}), "expected key=value"));
 }
 
-TEST_CASE("of several bases the later wins, and the file itself over all") {
+TEST_CASE("of several bases the later takes precedence, and the file itself over all") {
   const TemporaryFolder folder;
   folder.write("root.yaml", spec_with("optimizer: {lr: 0.1, momentum: 0.5}\nseed: 1\n"));
   folder.write("middle.yaml", "base: root.yaml\noptimizer: {lr: 0.2}\ntrain: {epochs: 3}\n");
@@ -385,7 +385,7 @@ TEST_CASE("of several bases the later wins, and the file itself over all") {
   CHECK(spec.seed == 3);
 }
 
-TEST_CASE("files that cannot be read") {
+TEST_CASE("unreadable files are refused") {
   const TemporaryFolder folder;
   const auto missing = folder.path() / "missing.yaml";
   CHECK(contains(usage_error([&] { load_spec({missing}, {}); }),

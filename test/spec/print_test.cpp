@@ -15,12 +15,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Every key, written down a second time: a key that is missed by a printer, or added without being meant,
-// shows.
+// Every key, listed a second time: a key that a printer misses, or that was added unintentionally, is
+// detected.
 
 using Keys = std::vector<std::string>;
 
-/// Those of each kind of a section that comes in several.
+/// The keys of each kind of a section with several kinds.
 const std::map<std::string, Keys> kKeysOfKind = {
     {"resnet18",
      {"model.num_classes", "model.stem", "model.width", "model.width_multiplier", "model.image_size"}},
@@ -45,7 +45,7 @@ const std::map<std::string, Keys> kKeysOfKind = {
       "data.max_image_pixels", "data.on_error"}},
     {"tokens", {"data.train_files", "data.test_files", "data.sequence_length"}}};
 
-/// All others, and the section's name where the keys of its kinds stand.
+/// All other keys, with the section's name in place of the keys of its kinds.
 const Keys kKeys = {"name",
                     "seed",
                     "model.name",
@@ -120,7 +120,7 @@ const Keys kKeys = {"name",
                     "output.dir",
                     "output.trace"};
 
-/// With the keys of one kind of each section.
+/// All keys, with those of one kind for each section.
 Keys keys_with(const std::map<std::string, std::string>& kinds) {
   Keys keys;
   for (const std::string& key : kKeys) {
@@ -135,7 +135,7 @@ Keys keys_with(const std::map<std::string, std::string>& kinds) {
   return keys;
 }
 
-/// With the keys of all kinds, each once, sorted.
+/// All keys, with those of all kinds, each once, sorted.
 Keys all_keys() {
   std::set<std::string> keys;
   for (const auto& [name, own] : kKeysOfKind)
@@ -154,7 +154,7 @@ ExperimentSpec minimal() {
   return parse_spec(spec_with(""), "x.yaml").spec;
 }
 
-/// Another value for every key than its default.
+/// A spec with a value other than the default for every key.
 ExperimentSpec unusual() {
   ExperimentSpec spec;
   spec.name = "unusual";
@@ -211,7 +211,7 @@ ExperimentSpec unusual() {
   return spec;
 }
 
-TEST_CASE("what to_yaml prints loads as an equal spec") {
+TEST_CASE("the output of to_yaml loads as an equal spec") {
   std::vector<ExperimentSpec> specs = {minimal(), unusual()};
   const std::vector<ModelKind> kinds = {{ResNetSpec{17, Stem::kImageNet, 48, 3, 11}, "wide_resnet18"},
                                         SwinSpec{17, 48, 6, 26, 13, 19},
@@ -229,7 +229,7 @@ TEST_CASE("what to_yaml prints loads as an equal spec") {
   specs.back().data.augment = std::vector<Augmentation>{};
   specs.back().schedule.milestones.clear();
   specs.push_back(minimal());
-  specs.back().name = "null";  // words that YAML takes for something else
+  specs.back().name = "null";  // words that YAML would read as another type
   specs.back().output.dir = "true";
   specs.push_back(minimal());
   specs.back().name = "123";
@@ -242,7 +242,7 @@ TEST_CASE("what to_yaml prints loads as an equal spec") {
   }
 }
 
-TEST_CASE("equality sees every struct") {
+TEST_CASE("equality compares every struct") {
   const ExperimentSpec spec = minimal();
   for (const char* change : {"name=b", "seed=1", "model.width=1", "data.augment=[]", "subnetwork.replicas=2",
                              "optimizer.lr=1", "schedule.gamma=1", "train.epochs=1", "checkpoint.keep_last=1",
@@ -278,7 +278,7 @@ TEST_CASE("to_yaml prints every key in its section") {
   CHECK(keys == keys_with({{"model", "llama_tiny"}, {"data", "tokens"}, {"optimizer", "adamw"}}));
 }
 
-TEST_CASE("unset optionals are null, numbers are short") {
+TEST_CASE("unset optional keys are null, and numbers are short") {
   const std::string text = to_yaml(ExperimentSpec{});
   CHECK(contains(text, "\n  image_size: null\n"));
   CHECK(contains(text, "\n  weight_decay: 5.0e-04\n"));
@@ -287,7 +287,7 @@ TEST_CASE("unset optionals are null, numbers are short") {
   CHECK(contains(text, "\n  coverage: 1\n"));
 }
 
-/// The keys with which lines of a description begin, sorted.
+/// The keys at the beginning of the lines of a description, sorted.
 Keys keys_described(const std::string& text) {
   const Keys known = all_keys();
   std::istringstream lines(text);
@@ -304,7 +304,7 @@ Keys keys_described(const std::string& text) {
 TEST_CASE("describe_fields has a line for every key, within 110 columns") {
   const std::string text = describe_fields();
   Keys keys = keys_described(text);
-  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // some keys are of several kinds
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // some keys belong to several kinds
   CHECK(keys == all_keys());
   for (const std::string model : {"resnet18", "swin_t", "llama_tiny", "mlp"})
     for (const std::string data : {"cifar10", "svhn", "imagenet", "tokens"})
@@ -325,7 +325,7 @@ TEST_CASE("describe_fields has a line for every key, within 110 columns") {
       text, "optimizer.momentum                number           0.9           at least 0 and below 1\n"));
 }
 
-/// Dotted keys of a schema, checking on the way what every level must have.
+/// The dotted keys of a schema. Checks the requirements on every level on the way.
 void collect_schema_keys(const Json& schema, const std::string& parent, std::vector<std::string>& keys) {
   INFO(parent);
   REQUIRE(schema.at("type") == "object");
@@ -346,7 +346,7 @@ TEST_CASE("the JSON Schema has every key with its type, limits and default") {
   CHECK(schema.at("$schema") == "https://json-schema.org/draft/2020-12/schema");
   std::vector<std::string> keys;
   collect_schema_keys(schema, "", keys);
-  CHECK(keys.back() == "base");  // not a key of the experiment: where a file's other keys come from
+  CHECK(keys.back() == "base");  // not a key of the experiment: it names the files that provide other keys
   CHECK(schema.at("properties").at("base").at("type") == Json{"string", "array"});
   keys.pop_back();
   CHECK(sorted(keys) == all_keys());
@@ -378,7 +378,7 @@ TEST_CASE("the JSON Schema has every key with its type, limits and default") {
   CHECK(property("model", "image_size").at("type") == Json{"integer", "null"});
   CHECK(property("model", "image_size").at("default").is_null());
   CHECK(contains(property("model", "image_size").at("description").get<std::string>(), "[pixels]"));
-  // What the keys of a kind are stands once more where its names are asked for.
+  // The keys of a kind appear again under the condition on its names.
   for (const std::string section : {"model", "data", "optimizer"})
     for (const Json& kind : schema.at("properties").at(section).at("allOf")) {
       const std::string name = kind.at("if").at("properties").at("name").at("enum").at(0);

@@ -11,7 +11,7 @@ ExperimentSpec load(const std::string& rest) {
 
 constexpr const char* kDense = "subnetwork: {workers: 4, coverage: 1}\n";
 
-TEST_CASE("methods by the regime below full coverage, and by what is divided at full coverage") {
+TEST_CASE("methods by the regime below full coverage, and by the divided state at full coverage") {
   const auto of = [](const std::string& construction, const std::string& masking) {
     return method_of(load("subnetwork: {workers: 4, coverage: 2/4, construction: " + construction +
                           ", masking: " + masking + "}\noptimizer: {shard: false}"));
@@ -24,13 +24,13 @@ TEST_CASE("methods by the regime below full coverage, and by what is divided at 
   CHECK(method_of(load(std::string(kDense) + "train: {release_gradients: false}")) == "ZeRO-1");
   CHECK(method_of(load(std::string(kDense) + "optimizer: {shard: false}")) == "DDP");
   CHECK(method_of(load("subnetwork: {workers: 4, coverage: 4/4}")) == "ZeRO-2");
-  // Gradients that are added up over micro-batches stand in full.
+  // Gradients that are accumulated over micro-batches are kept in full.
   CHECK(method_of(load(std::string(kDense) + "train: {accumulate_steps: 2}")) == "ZeRO-1");
   CHECK(method_of(load(std::string(kDense) + "train: {accumulate_steps: 2, reduce_every: micro_batch}")) ==
         "ZeRO-2");
 }
 
-TEST_CASE("labels that name another method") {
+TEST_CASE("labels that name another method are detected") {
   const ExperimentSpec zero2 = load(kDense);
   CHECK(contradicted_method("DDP", zero2) == "DDP");
   CHECK(contradicted_method("wide (ddp), width 12", zero2) == "DDP");

@@ -4,7 +4,7 @@
 
 using namespace sdp;
 
-TEST_CASE("an unchanged spec, or one that only runs elsewhere, resumes silently") {
+TEST_CASE("an unchanged spec, or one with changes only to where it runs, resumes without a message") {
   const ExperimentSpec saved;
   CHECK(check_resumable(saved, saved).empty());
   ExperimentSpec now = saved;
@@ -19,7 +19,7 @@ TEST_CASE("an unchanged spec, or one that only runs elsewhere, resumes silently"
   CHECK(check_resumable(saved, now).empty());
 }
 
-TEST_CASE("what changes the rest of the run is named") {
+TEST_CASE("changes to the rest of the run are named") {
   const ExperimentSpec saved;
   ExperimentSpec now = saved;
   now.optimizer.lr = 0.5;
@@ -30,7 +30,7 @@ TEST_CASE("what changes the rest of the run is named") {
   CHECK(warnings[1].starts_with("train.max_steps (was null, now 100)"));
 }
 
-TEST_CASE("what the saved state depends on is refused, each key by name") {
+TEST_CASE("changes to keys that the saved state depends on are refused, each key by name") {
   const auto refused = [](auto change) {
     ExperimentSpec now;
     change(now);

@@ -22,7 +22,7 @@ TEST_CASE("the nearest name is the one with the fewest edits, if it is near") {
   CHECK_FALSE(nearest_name("seed", {}));
 }
 
-TEST_CASE("numbers are printed short, exact, and as every YAML version reads them") {
+TEST_CASE("numbers are printed short, exact, and in a form that every YAML version reads") {
   CHECK(shortest_decimal(0.1) == "0.1");
   CHECK(shortest_decimal(10) == "10");
   CHECK(shortest_decimal(0) == "0");

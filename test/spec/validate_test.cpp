@@ -13,7 +13,7 @@ std::vector<std::string> warnings_of(const std::string& rest) {
   return parse_spec(spec_with(rest), "x.yaml").warnings;
 }
 
-TEST_CASE("coverage is checked against the workers, at its own position") {
+TEST_CASE("coverage is checked against the workers, and reported at its position") {
   const std::string error = spec_error(spec_with("subnetwork:\n  workers: 8\n  coverage: 0.4\n"));
   CHECK(error.rfind("x.yaml:5:13: subnetwork.coverage: found '0.4', ", 0) == 0);
   CHECK(contains(error, "8 workers: 3/8, 4/8"));
@@ -24,7 +24,7 @@ TEST_CASE("coverage is checked against the workers, at its own position") {
   CHECK(load("subnetwork: {workers: 4, coverage: 4/8}").subnetwork.coverage.text == "4/8");
 }
 
-TEST_CASE("the name has to be a folder name") {
+TEST_CASE("the name must be a valid folder name") {
   for (const char* name : {"a/b", "..", ".", ".hidden", "a..b", "/abs", "\"a\\nb\""}) {
     const std::string error = spec_error("name: " + std::string(name) + "\ndata: {path: .}\n");
     INFO(error);
@@ -34,7 +34,7 @@ TEST_CASE("the name has to be a folder name") {
   CHECK(parse_spec("name: a.b-c_1\ndata: {path: .}\n", "x.yaml").spec.name == "a.b-c_1");
 }
 
-TEST_CASE("the data folder has to be there for those who read it") {
+TEST_CASE("the data folder must exist for commands that read it") {
   const std::string text = "name: a\ndata: {path: ./no/such/folder}\n";
   CHECK(contains(spec_error(text),
                  "x.yaml:2:14: data.path: found './no/such/folder', expected a folder that exists"));
@@ -44,7 +44,7 @@ TEST_CASE("the data folder has to be there for those who read it") {
   CHECK(contains(spec_error(spec_with(""), {"data.path=" + file.string()}), "expected a folder that exists"));
 }
 
-TEST_CASE("a missing data set: its files, where they come from, and what is at hand") {
+TEST_CASE("a missing data set: its files, their source, and the data sets that are available") {
   struct Case {
     const char* spec;
     std::vector<const char*> words;
@@ -74,7 +74,7 @@ TEST_CASE("a missing data set: its files, where they come from, and what is at h
                  "train.precision=fp32"));
 }
 
-TEST_CASE("assignment and its file belong together") {
+TEST_CASE("assignment: file and assignment_file require each other") {
   const TemporaryFolder folder;
   const std::string plan = folder.write("plan.json", "{}").string();
   CHECK(load("subnetwork: {assignment: file, assignment_file: '" + plan + "'}").subnetwork.assignment_file ==
@@ -87,7 +87,7 @@ TEST_CASE("assignment and its file belong together") {
                  "x.yaml:3:31: subnetwork.assignment_file: found 'no.json', expected no"));
 }
 
-TEST_CASE("sizes that are unset are the model's own, and must go together") {
+TEST_CASE("unset sizes are the model's defaults, and some must be set together") {
   CHECK(load("").model.kind.as<ResNetSpec>() ==
         ResNetSpec{.width = 64, .width_multiplier = 1, .image_size = 32});
   CHECK(load("model: {name: wide_resnet18}").model.kind.as<ResNetSpec>().width_multiplier == 2);
@@ -130,7 +130,7 @@ TEST_CASE("Nesterov needs momentum, milestones increase") {
                  "x.yaml:3:36: schedule.milestones: found a share below"));
 }
 
-TEST_CASE("a setting without effect is warned about, at its position, and only where it was set") {
+TEST_CASE("a setting without effect causes a warning, at its position, and only if it was set") {
   struct Case {
     const char* rest;
     const char* position_and_key;
@@ -170,7 +170,7 @@ TEST_CASE("a setting without effect is warned about, at its position, and only w
   }
 }
 
-TEST_CASE("data settings that the data set has no use for are warned about") {
+TEST_CASE("data settings that the data set does not use cause warnings") {
   const auto warning = [](const std::string& data) {
     const auto warnings = parse_spec("name: a\ndata: {path: ., " + data + "}\n", "x.yaml").warnings;
     return warnings.size() == 1 ? warnings[0] : std::to_string(warnings.size()) + " warnings";
@@ -192,7 +192,7 @@ TEST_CASE("NCCL is for GPUs, Gloo for either device") {
     CHECK(error(fits) == "no error");
 }
 
-TEST_CASE("images are cropped, and kept, as their data set can be") {
+TEST_CASE("images are cropped, and kept on the device, only if their data set allows it") {
   const auto error = [](const std::string& data) {
     return spec_error("name: a\ndata: {path: ., " + data + "}\n");
   };
@@ -206,7 +206,7 @@ TEST_CASE("images are cropped, and kept, as their data set can be") {
   CHECK(error("location: device") == "no error");
 }
 
-TEST_CASE("settings with an effect are not warned about") {
+TEST_CASE("settings with an effect cause no warnings") {
   CHECK(warnings_of("").empty());
   CHECK(warnings_of("model: {name: mlp, depth: 3, hidden_width: 4}").empty());
   CHECK(warnings_of("model: {stem: imagenet}\nsubnetwork: {unit: block, assignment: balanced}").empty());

@@ -45,7 +45,7 @@ inline void check_owner_sets(const AssignmentProblem& problem, const std::vector
   }
 }
 
-/// Not above `other` in the order of assign_balanced without any tolerance for bytes.
+/// Whether `balance` is no worse than `other` in the order of assign_balanced, without tolerance for bytes.
 inline bool not_worse(const Balance& balance, const Balance& other) {
   constexpr double kRounding = 1e-9;
   if (balance.flops_max_over_mean > 1.05 * other.flops_max_over_mean + kRounding) return false;

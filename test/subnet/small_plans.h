@@ -13,7 +13,7 @@ inline ModelLayout mlp(int64_t depth) {
   return layout_of({.kind = MlpSpec{.width = 20, .depth = depth, .hidden_width = 36, .image_size = 4}});
 }
 
-/// Random owners of its branches, or of their slices.
+/// A plan with random owners of its branches, or of their slices.
 inline SubnetPlan plan_of(int64_t workers, int64_t owners, uint64_t seed,
                           Construction construction = Construction::kBlock,
                           Masking masking = Masking::kForward, int64_t depth = 6) {

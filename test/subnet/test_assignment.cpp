@@ -37,7 +37,7 @@ AssignmentProblem resnet18(int owners) {
 
 struct Reference {
   int owners;
-  double flops, bytes, lambda2;  ///< max/mean, max/mean, by unit; of the branches alone
+  double flops, bytes, lambda2;  ///< max/mean, max/mean, by unit; only of the branches
 };
 constexpr Reference kResNet18[] = {{7, 1.025, 1.135, 0.020},
                                    {6, 1.011, 1.217, 0.095},
@@ -48,7 +48,7 @@ constexpr double kThreeDigits = 5.1e-4;
 
 }  // namespace
 
-TEST_CASE("every assignment gives each group exactly p different owners, the same every time") {
+TEST_CASE("every assignment gives each group exactly p different owners, reproducibly") {
   RandomBits random(11);
   for (int n : {1, 2, 3, 5, 8, 13, 64}) {
     const int p = 1 + random.below(n);
@@ -61,7 +61,7 @@ TEST_CASE("every assignment gives each group exactly p different owners, the sam
   }
 }
 
-TEST_CASE("the window by its definition") {
+TEST_CASE("the window follows its definition") {
   const AssignmentProblem problem = random_problem(4, 3, 6, 0);
   CHECK(assign_window(problem) ==
         std::vector<OwnerSet>{{0, 1, 2}, {1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}, {1, 2, 3}});
@@ -83,13 +83,13 @@ TEST_CASE("random owners are uniform and follow the seed") {
 }
 
 TEST_CASE("owner sets do not depend on the machine") {
-  // Fixed here once: a change means that plans made earlier would come out differently.
+  // Recorded once: a change means that the same spec would give another plan than before.
   const AssignmentProblem problem = random_problem(5, 2, 4, 9);
   CHECK(assign_random(problem) == std::vector<OwnerSet>{{3, 4}, {1, 4}, {0, 1}, {3, 4}});
   CHECK(assign_balanced(problem) == std::vector<OwnerSet>{{2, 4}, {2, 3}, {3, 4}, {0, 1}});
 }
 
-TEST_CASE("balanced is never worse than window and random") {
+TEST_CASE("balanced is never worse than window or random") {
   RandomBits random(21);
   for (uint64_t trial = 0; trial < 12; ++trial) {
     const int n = 2 + random.below(12);
@@ -103,7 +103,7 @@ TEST_CASE("balanced is never worse than window and random") {
   }
 }
 
-TEST_CASE("equal groups: even loads and the lambda2 of the known designs") {
+TEST_CASE("equal groups: even loads, and the lambda2 of the known designs") {
   const auto equal = [](int workers, int owners, int groups) {
     AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}};
     problem.flops.assign(static_cast<size_t>(groups), 2.5);
@@ -123,7 +123,7 @@ TEST_CASE("equal groups: even loads and the lambda2 of the known designs") {
   CHECK(found(equal(4, 2, 6)).lambda2_by_unit == Approx(1.0 / 3).epsilon(1e-9));   // all pairs
 }
 
-TEST_CASE("few unequal groups: the best of all assignments, found by trying each") {
+TEST_CASE("few unequal groups: the best of all assignments, found by exhaustive search") {
   for (uint64_t seed = 0; seed < 3; ++seed) {
     AssignmentProblem problem = random_problem(4, 2, 5, seed);
     problem.bytes_tolerance = 0;
@@ -155,8 +155,7 @@ TEST_CASE("few unequal groups: the best of all assignments, found by trying each
   }
 }
 
-TEST_CASE(
-    "ResNet-18's eight blocks: lowest memory is as good as the reference figures in lexicographic order") {
+TEST_CASE("ResNet-18's eight blocks: lowest memory matches the reference figures in lexicographic order") {
   for (const Reference& reference : kResNet18) {
     AssignmentProblem problem = resnet18(reference.owners);
     problem.bytes_for_mixing = 0;
@@ -183,7 +182,7 @@ TEST_CASE("ResNet-18's eight blocks: no figure is above the reference") {
   }
 }
 
-TEST_CASE("ResNet-18's eight blocks: equal groups cost nothing, as the reference has them") {
+TEST_CASE("ResNet-18's eight blocks: equal groups cost nothing, as in the reference") {
   AssignmentProblem problem = resnet18(3);
   const Reference& reference = kResNet18[3];
   problem.equal_groups = true;
@@ -193,7 +192,7 @@ TEST_CASE("ResNet-18's eight blocks: equal groups cost nothing, as the reference
   CHECK(found.lambda2_by_unit <= reference.lambda2 + kThreeDigits);
 }
 
-TEST_CASE("balance by hand") {
+TEST_CASE("balance matches a computation by hand") {
   const AssignmentProblem problem{
       .workers = 2, .owners = 1, .flops = {3, 1}, .bytes = {1, 1}, .flops_fixed = 1, .bytes_fixed = 5};
   const Balance balance = balance_of(problem, {{0}, {1}});
@@ -246,7 +245,7 @@ TEST_CASE("slices: every worker owns p of every n slices of a branch, and worker
   }
 }
 
-TEST_CASE("slices: a branch with fewer slices than workers is made up for by the others") {
+TEST_CASE("slices: other branches compensate for a branch with fewer slices than workers") {
   std::vector<int> family;
   const AssignmentProblem few = sliced(8, 4, 6, 3, family);
   const std::vector<OwnerSet> owners = assign_balanced_slices(few, family);

@@ -20,7 +20,7 @@ using test::sliced;
 
 namespace {
 
-/// How many of the groups [begin, end) each worker owns.
+/// The number of the groups [begin, end) that each worker owns.
 std::vector<int> group_counts(const std::vector<OwnerSet>& owners, size_t begin, size_t end, int workers) {
   std::vector<int> count(workers, 0);
   for (size_t group = begin; group < end; ++group)
@@ -39,7 +39,7 @@ int spread(const std::vector<OwnerSet>& owners, int workers) {
   return spread(group_counts(owners, 0, owners.size(), workers));
 }
 
-/// Every set of p out of n.
+/// All sets of p out of n.
 std::vector<OwnerSet> all_sets(int n, int p) {
   std::vector<OwnerSet> sets;
   for (int bits = 0; bits < 1 << n; ++bits) {
@@ -51,7 +51,7 @@ std::vector<OwnerSet> all_sets(int n, int p) {
   return sets;
 }
 
-/// Every assignment with equal numbers of groups.
+/// All assignments with equal numbers of groups.
 std::vector<std::vector<OwnerSet>> all_equal_assignments(const AssignmentProblem& problem) {
   const std::vector<OwnerSet> sets = all_sets(problem.workers, problem.owners);
   std::vector<std::vector<OwnerSet>> result;
@@ -88,7 +88,7 @@ TEST_CASE(
       const int p = 1 + random.below(n);
       INFO("n " << n << ", p " << p << ", groups " << groups);
       AssignmentProblem problem = random_problem(n, p, groups, random.next());
-      problem.bytes_for_mixing = 0;  // half the time
+      problem.bytes_for_mixing = 0;  // in half of the cases
       problem.equal_groups = true;
       const std::vector<OwnerSet> owners = assign_balanced(problem);
       check_owner_sets(problem, owners);
@@ -98,7 +98,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("equal groups: the best of all such assignments, found by trying each") {
+TEST_CASE("equal groups: the best of all equal assignments, found by exhaustive search") {
   constexpr double kRounding = 1e-9;
   for (const auto& [n, p, groups] :
        {std::tuple{4, 2, 4}, {4, 1, 4}, {4, 3, 4}, {4, 3, 3}, {4, 2, 3}, {3, 1, 4}, {3, 2, 4}, {2, 1, 3}}) {
@@ -124,8 +124,7 @@ TEST_CASE("equal groups: the best of all such assignments, found by trying each"
   }
 }
 
-TEST_CASE(
-    "equal groups: never worse than the window where that has equal numbers, with a multiple of n groups") {
+TEST_CASE("equal groups: never worse than an even window, with a multiple of n groups") {
   for (const auto& [n, p] : {std::pair{6, 2}, {8, 3}}) {
     AssignmentProblem problem = random_problem(n, p, 2 * n, 3);
     problem.equal_groups = true;

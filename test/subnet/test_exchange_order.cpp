@@ -1,4 +1,4 @@
-// What begins and ends when, of buckets that are written down by hand.
+// The order in which exchanges begin and end, for buckets that are written by hand.
 
 #include "subnet/exchange_order.h"
 
@@ -10,14 +10,14 @@
 namespace sdp {
 namespace {
 
-/// Four buckets. Parameter 1 lies in buckets 0 and 1, and bucket 3 is read at branch 0 as bucket 2 is.
+/// Four buckets. Parameter 1 is in buckets 0 and 1, and bucket 3 is read at branch 0, as bucket 2 is.
 const BucketIndex kFour = {.parameters_of = {{.all = {0, 1}, .first_of = {0, 1}, .needed_before = -1},
                                              {.all = {1, 2}, .first_of = {2}, .needed_before = -1},
                                              {.all = {3}, .first_of = {3}, .needed_before = 0},
                                              {.all = {4}, .first_of = {4}, .needed_before = 0}},
                            .buckets_of = {{0}, {0, 1}, {1}, {2}, {3}}};
 
-/// "+r3 -r3": reducing bucket 3 begins, and ends; g: gradients, v: values are gathered.
+/// "+r3 -r3": the reduction of bucket 3 begins, and ends; g: gradients are gathered, v: values.
 std::string text_of(const ExchangeEvents& events) {
   std::string text;
   for (const ExchangeEvent& event : events)
@@ -26,7 +26,7 @@ std::string text_of(const ExchangeEvents& events) {
   return text;
 }
 
-TEST_CASE("a bucket is reduced when its gradients and all deeper buckets' have come, two at a time") {
+TEST_CASE("a bucket is reduced once its and all deeper buckets' gradients have arrived, two at a time") {
   ExchangeOrder order(kFour);
   for (int step = 0; step < 2; ++step) {
     order.begin_backward({0, 1, 2, 3, 4}, /*last=*/true);
@@ -35,7 +35,7 @@ TEST_CASE("a bucket is reduced when its gradients and all deeper buckets' have c
     CHECK(text_of(order.gradient_came(4)) == "+r3 +r2");
     CHECK(order.has_come(4));
     CHECK(text_of(order.gradient_came(1)) == "");
-    CHECK(text_of(order.gradient_came(1)) == "");  // a second instalment
+    CHECK(text_of(order.gradient_came(1)) == "");  // a second part
     CHECK(text_of(order.gradient_came(2)) == "-r3 +r1");
     CHECK(text_of(order.gradient_came(0)) == "-r2 +r0");
     CHECK(text_of(order.finish_reducing()) == "-r1 -r0");
@@ -48,19 +48,19 @@ TEST_CASE("only the last pass of a step has its gradients reduced") {
   CHECK(text_of(order.gradient_came(4)) == "");
   order.begin_backward({4}, /*last=*/true);
   CHECK_FALSE(order.has_come(4));
-  // Of the other buckets the pass leaves no gradients.
+  // The pass has no gradients for the other buckets.
   CHECK(text_of(order.gradient_came(4)) == "+r3 +r2 -r3 +r1 -r2 +r0");
   CHECK_THROWS_AS(order.gradient_came(4), std::logic_error);
   CHECK(text_of(order.finish_reducing()) == "-r1 -r0");
 }
 
-TEST_CASE("gradients that have not come are reduced at the end") {
+TEST_CASE("gradients that have not arrived are reduced at the end") {
   ExchangeOrder order(kFour);
   CHECK_THROWS_AS(order.finish_reducing(), std::logic_error);  // no pass yet
   order.begin_backward({0, 1, 2, 3, 4}, /*last=*/true);
   CHECK(text_of(order.gradient_came(4)) == "+r3");
   CHECK(text_of(order.finish_reducing()) == "+r2 -r3 +r1 -r2 +r0 -r1 -r0");
-  CHECK_THROWS_AS(order.finish_reducing(), std::logic_error);  // none since
+  CHECK_THROWS_AS(order.finish_reducing(), std::logic_error);  // none since then
 }
 
 TEST_CASE("averaged gradients are gathered from the first bucket on, two at a time") {

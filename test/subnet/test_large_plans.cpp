@@ -1,4 +1,4 @@
-// What is made fast in lib/subnet against plain code, and plans as large as the spec allows.
+// Fast implementations in lib/subnet against plain code, and plans as large as the spec allows.
 
 #include <algorithm>
 #include <set>
@@ -18,7 +18,7 @@
 namespace sdp {
 namespace {
 
-TEST_CASE("a member set answers as a list of its numbers does") {
+TEST_CASE("a member set behaves like a list of its numbers") {
   RandomBits random(1);
   for (const int numbers : {1, 63, 64, 65, 200, 1000}) {
     for (const int count : {0, 1, numbers / 2, numbers}) {
@@ -50,7 +50,7 @@ int64_t unevenness(const OwnerSet& set, int workers) {
   return squares;
 }
 
-TEST_CASE("no exchange of one element spreads a base set more evenly") {
+TEST_CASE("no exchange of a single element spreads a base set more evenly") {
   RandomBits random(2);
   for (const auto& [workers, owners] : {std::pair{7, 3}, {8, 4}, {13, 4}, {24, 5}, {31, 15}, {40, 20}}) {
     const OwnerSet set = spread_base_set(workers, owners, random);
@@ -68,7 +68,7 @@ TEST_CASE("no exchange of one element spreads a base set more evenly") {
   CHECK(unevenness(spread_base_set(7, 3, random), 7) == 6);  // a difference set, {0, 1, 3}
 }
 
-TEST_CASE("lambda2 from below is no larger, and close where the steps are enough") {
+TEST_CASE("the lower bound on lambda2 is never above it, and close if there are enough steps") {
   RandomBits random(3);
   for (const int workers : {2, 5, 16, 130, 200}) {
     for (int draw = 0; draw < 3; ++draw) {
@@ -115,7 +115,7 @@ TEST_CASE("a plan of 1,024 workers") {
     owned += static_cast<int64_t>(cost.units.size());
   }
   CHECK(owned == static_cast<int64_t>(plan.units.size()) * 512);
-  // Gradients of what p workers own go p - 1 ways, new values to all (docs/design.md, section 2).
+  // Gradients of the units of p workers are sent to p - 1, new values to all (docs/design.md, section 2).
   int64_t expected = 0;
   int64_t shared = plan.layout.parameter_count();
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
@@ -134,7 +134,7 @@ TEST_CASE("the slowest steps of a search for 1,024 workers") {
   CHECK(base.size() == 512);
   const std::vector<OwnerSet> shifts = cyclic_shifts(base, 1024);
   const std::vector<double> k = co_ownership(shifts, std::vector<double>(shifts.size(), 1), 1024);
-  // K is circulant: its eigenvalues have the sum n p and the largest one p^2.
+  // K is circulant: its eigenvalues sum to n p, and the largest one is p^2.
   const std::vector<double> eigenvalues = symmetric_eigenvalues(k, 1024);
   double sum = 0;
   for (double value : eigenvalues)
@@ -143,7 +143,7 @@ TEST_CASE("the slowest steps of a search for 1,024 workers") {
   CHECK(sum == Approx(1024.0 * 512));
 }
 
-TEST_CASE("co-ownership is the same whether sums are counted or added") {
+TEST_CASE("co-ownership is the same whether it is counted or summed") {
   RandomBits random(5);
   for (const double unit : {1.0, 0.1}) {  // sums of tenths are not exact
     std::vector<OwnerSet> owners;
@@ -160,7 +160,7 @@ TEST_CASE("co-ownership is the same whether sums are counted or added") {
   }
 }
 
-TEST_CASE("more units, workers and replicas than can be planned are refused") {
+TEST_CASE("more units, workers and replicas than the limits are refused") {
   const ModelLayout layout = llama("llama_1b");
   CHECK_NOTHROW(make_plan(test::mlp(4), spec_of(8, 2048, Construction::kBlock, Masking::kForward), 0));
   for (const auto& [workers, replicas] : {std::pair{1024, 2}, {256, 64}, {512, 16}})

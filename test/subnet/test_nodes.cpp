@@ -23,7 +23,7 @@ Schedule schedule_of(const SubnetPlan& plan, int64_t processes, bool shard = tru
   return make_schedule(plan, make_placement(plan.workers, replicas, processes), options);
 }
 
-/// Pair by pair, from the messages that the engine packs.
+/// The traffic of each pair, from the messages that the engine packs.
 std::vector<int64_t> traffic_by_pairs(const Schedule& schedule) {
   const int processes = schedule.placement.processes;
   std::vector<int64_t> traffic(static_cast<size_t>(processes) * processes, 0);
@@ -46,7 +46,7 @@ int64_t bytes_between(const Schedule& schedule, const std::vector<int>& node_of)
   return bytes;
 }
 
-TEST_CASE("bytes inside and between nodes are those of the schedule, pair by pair") {
+TEST_CASE("bytes inside and between nodes match the schedule, pair by pair") {
   int64_t seen_between = 0;
   for (uint64_t seed = 0; seed < 24; ++seed) {
     const SubnetPlan plan = plan_of(6, 1 + static_cast<int64_t>(seed % 6), seed,
@@ -86,7 +86,7 @@ TEST_CASE("bytes inside and between nodes are those of the schedule, pair by pai
   CHECK(seen_between > 0);
 }
 
-TEST_CASE("with one owner a unit only shared parameters travel, and placement changes nothing") {
+TEST_CASE("with one owner per unit only shared parameters are sent, and placement changes nothing") {
   const SubnetPlan plan = plan_of(8, 1, 0);
   const Schedule schedule = schedule_of(plan, 8);
   const int64_t in_order =
@@ -96,7 +96,7 @@ TEST_CASE("with one owner a unit only shared parameters travel, and placement ch
         place_on_nodes(schedule, NodePlacement::kInOrder, 4).node_of);
 }
 
-/// Bytes between nodes of every way to put the processes on nodes of `per_node`: smallest and largest.
+/// Bytes between nodes over all ways to place the processes on nodes of `per_node`: smallest and largest.
 std::pair<int64_t, int64_t> extremes(const Schedule& schedule, int per_node) {
   std::vector<int> node_of(schedule.placement.processes);
   for (size_t process = 0; process < node_of.size(); ++process)
@@ -109,7 +109,7 @@ std::pair<int64_t, int64_t> extremes(const Schedule& schedule, int per_node) {
   return found;
 }
 
-TEST_CASE("pack and spread are the best of all, found by trying each") {
+TEST_CASE("pack and spread are the best of all placements, found by exhaustive search") {
   int better_packed = 0;
   int better_spread = 0;
   for (uint64_t seed = 0; seed < 8; ++seed) {
@@ -139,7 +139,7 @@ TEST_CASE("pack and spread are the best of all, found by trying each") {
   CHECK(better_spread > 12);
 }
 
-/// Units owned by members of one cluster only. Cluster c: the workers that are c modulo `clusters`.
+/// Units whose owners all belong to one cluster. Cluster c: the workers equal to c modulo `clusters`.
 SubnetPlan clustered(int workers, int owners, int clusters, int64_t depth) {
   SubnetPlan plan = plan_of(workers, owners, 0, Construction::kBlock, Masking::kForward, depth);
   RandomBits random(1);
@@ -156,7 +156,7 @@ SubnetPlan clustered(int workers, int owners, int clusters, int64_t depth) {
   return plan;
 }
 
-TEST_CASE("64 workers in eight clusters: pack finds them, spread takes them apart, in little time") {
+TEST_CASE("64 workers in eight clusters: pack finds them, spread separates them, in little time") {
   const SubnetPlan plan = clustered(64, 6, 8, 200);
   const Schedule schedule = schedule_of(plan, 64);
   const std::clock_t start = std::clock();
@@ -167,7 +167,8 @@ TEST_CASE("64 workers in eight clusters: pack finds them, spread takes them apar
     CHECK(packed.node_of[worker] == packed.node_of[worker % 8]);
   CHECK(units_in_one_node(plan, schedule.placement, packed) == 200);
   CHECK(units_in_one_node(plan, schedule.placement, spread) == 0);
-  // One of each cluster on every node: no two owners of a unit meet, which is the most there can be.
+  // One worker of each cluster on every node: no two owners of a unit share a node, the largest traffic
+  // possible.
   for (int node = 0; node < 8; ++node) {
     std::vector<int> clusters;
     for (int process : spread.processes_in(node))
@@ -178,7 +179,7 @@ TEST_CASE("64 workers in eight clusters: pack finds them, spread takes them apar
   CHECK(place_on_nodes(schedule, NodePlacement::kPack, 8).node_of == packed.node_of);
 }
 
-TEST_CASE("ranks of a node become its processes, and rank 0 process 0") {
+TEST_CASE("the ranks of a node become its processes, and rank 0 becomes process 0") {
   const Schedule schedule = schedule_of(clustered(12, 3, 3, 30), 12);
   const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kPack, 4);
   CHECK(nodes.nodes() == 3);
@@ -196,7 +197,7 @@ TEST_CASE("ranks of a node become its processes, and rank 0 process 0") {
   CHECK(processes == all);
 }
 
-TEST_CASE("a node a process, or one node: placement has no effect; impossible nodes are refused") {
+TEST_CASE("one node per process, or one node: placement has no effect; impossible nodes are refused") {
   const Schedule schedule = schedule_of(clustered(8, 3, 2, 20), 8);
   for (int64_t per_node : {1, 8})
     for (const NodePlacement placement : {NodePlacement::kPack, NodePlacement::kSpread})

@@ -29,7 +29,7 @@ SubnetworkSpec subnetwork(int64_t workers, const std::string& coverage,
   return spec;
 }
 
-TEST_CASE("ResNet-18's layout is torchvision's") {
+TEST_CASE("ResNet-18's layout matches torchvision's") {
   const ModelLayout layout = layout_of([] {
     ModelSpec spec = resnet(64, Stem::kImageNet);
     spec.kind.as<ResNetSpec>().num_classes = 1000;
@@ -45,7 +45,7 @@ TEST_CASE("ResNet-18's layout is torchvision's") {
   CHECK(!layout.parameters[layout.parameter_index("layer3.0.downsample.0.weight")].branch);
 }
 
-TEST_CASE("every unit has exactly p owners and workers hold what they own") {
+TEST_CASE("every unit has exactly p owners, and workers hold the units that they own") {
   const ModelLayout layout = layout_of(resnet(16));
   for (const Assignment assignment : {Assignment::kBalanced, Assignment::kWindow, Assignment::kRandom}) {
     for (int64_t n = 1; n <= 9; ++n) {
@@ -85,7 +85,7 @@ int spread_of_units(const SubnetPlan& plan) {
   return spread_of_units(plan, 0, static_cast<int>(plan.units.size()));
 }
 
-TEST_CASE("equal_units: workers own as many units, or one more; branches of a block count once") {
+TEST_CASE("equal_units: numbers of units per worker differ by at most one; branches of a block count once") {
   const ModelLayout blocks = layout_of(resnet(16));
   for (const auto& [n, coverage, spread] :
        {std::tuple{8, "3/8", 0}, {8, "6/8", 0}, {5, "2/5", 1}, {4, "3/4", 0}}) {
@@ -100,7 +100,7 @@ TEST_CASE("equal_units: workers own as many units, or one more; branches of a bl
   CHECK(spread_of_units(make_plan(layout_of(llama, 16), spec, 0)) == 0);
 }
 
-TEST_CASE("equal_units in neuron construction: equal in each branch; what balanced does with n slices") {
+TEST_CASE("equal_units in neuron construction: equal in each branch; matches balanced with n slices") {
   SubnetworkSpec spec = subnetwork(8, "4/8", Assignment::kEqualUnits);
   spec.construction = Construction::kNeuron;
   spec.unit = UnitKind::kBranch;
@@ -182,7 +182,7 @@ TEST_CASE("in neuron construction owned, frozen and absent slices make up every 
   }
 }
 
-TEST_CASE("a worker's FLOPs are the shared part's and its branches'") {
+TEST_CASE("a worker's FLOPs are those of the shared part and its branches") {
   const SubnetPlan plan = make_plan(layout_of(resnet(16)), subnetwork(4, "1/4", Assignment::kWindow), 0);
   double units = 0;
   for (int unit = 0; unit < 8; ++unit)
@@ -196,7 +196,7 @@ TEST_CASE("a worker's FLOPs are the shared part's and its branches'") {
   CHECK(flops_share(plan) == Approx((4 * shared + units) / 4 / (shared + units)));
 }
 
-TEST_CASE("in neuron construction every worker computes what is not sliced") {
+TEST_CASE("in neuron construction every worker computes the layers that are not sliced") {
   const ModelLayout sliced = layout_of(resnet(16));
   ModelLayout layout = sliced;
   const Flops unsliced{.forward = 100, .weight_gradient = 20, .input_gradient = 3};
@@ -231,7 +231,7 @@ TEST_CASE("in neuron construction every worker computes what is not sliced") {
     }
 }
 
-TEST_CASE("a plan's hash tells plans apart and does not depend on anything else") {
+TEST_CASE("a plan's hash distinguishes plans and depends on nothing else") {
   const ModelLayout layout = layout_of(resnet(16));
   const SubnetPlan plan = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 1);
   CHECK(plan_hash(plan) == plan_hash(make_plan(layout, subnetwork(4, "0.5", Assignment::kRandom), 1)));
@@ -262,7 +262,7 @@ class PlanFile {
   std::string path_ = "test_plan_assignment.json";
 };
 
-TEST_CASE("an assignment file gives its owners back") {
+TEST_CASE("an assignment file restores its owners") {
   const ModelLayout layout = layout_of(resnet(16));
   const SubnetPlan published = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 11);
   const PlanFile file(json_of(identity_of(published)).dump());
@@ -271,7 +271,7 @@ TEST_CASE("an assignment file gives its owners back") {
   CHECK_THAT(file.error(2, "1"), Catch::Matchers::Contains(" 0..1"));
 }
 
-TEST_CASE("an assignment file that does not fit is refused by what is wrong in it") {
+TEST_CASE("an unsuitable assignment file is refused, naming the fault") {
   CHECK_THAT(PlanFile("not json").error(4, "2/4"), Catch::Matchers::Contains("is not a plan.json"));
   CHECK_THAT(PlanFile(R"({"units": []})").error(4, "2/4"),
              Catch::Matchers::Contains("has no unit layer1.0[0:16]"));

@@ -39,7 +39,7 @@ TEST_CASE("plan warnings: groups of workers without a unit in common are named")
   CHECK_THAT(pairs[0], Contains("(0,5 | 1,3 | 2,4)"));
 }
 
-TEST_CASE("plan warnings: workers without a unit are named, and are no group") {
+TEST_CASE("plan warnings: workers without a unit are named, and form no group") {
   const auto one = warnings_of(4, {{0, 1}, {1, 3}});
   REQUIRE(one.size() == 1);
   CHECK_THAT(one[0], Contains("worker 2 owns no unit"));
@@ -49,7 +49,7 @@ TEST_CASE("plan warnings: workers without a unit are named, and are no group") {
   CHECK_THAT(both[1], Contains("(1-2 | 4-5)"));
 }
 
-TEST_CASE("plan warnings: with one owner for every unit, one sentence whatever the number of workers") {
+TEST_CASE("plan warnings: with one owner for every unit, one sentence for any number of workers") {
   for (int workers : {2, 8, 64}) {
     SubnetworkSpec spec;
     spec.workers = workers;
@@ -62,7 +62,7 @@ TEST_CASE("plan warnings: with one owner for every unit, one sentence whatever t
   }
 }
 
-TEST_CASE("plan warnings: long lists are cut off") {
+TEST_CASE("plan warnings: long lists are truncated") {
   std::vector<OwnerSet> owners;
   for (int worker = 0; worker < 200; worker += 4)
     owners.push_back({worker, worker + 2});
@@ -72,7 +72,7 @@ TEST_CASE("plan warnings: long lists are cut off") {
     CHECK(warning.size() < 300);
 }
 
-TEST_CASE("plan warnings: workers are unconnected where the normalized second eigenvalue is 1") {
+TEST_CASE("plan warnings: workers are unconnected if the normalized second eigenvalue is 1") {
   RandomBits random(17);
   int unconnected = 0;
   for (int trial = 0; trial < 300; ++trial) {

@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kPlans = 1000;
 
-/// One to eight branches of two or three sliced parameters and one that is not, with shared ones in between.
+/// One to eight branches, each with two or three sliced parameters and an unsliced one, with shared ones in
+/// between.
 ModelLayout random_layout(RandomBits& random) {
   ModelLayout layout;
   layout.name = "random";
@@ -75,7 +76,8 @@ SubnetworkSpec random_subnetwork(RandomBits& random) {
   spec.unit = one_of(random, {UnitKind::kBlock, UnitKind::kBranch});
   spec.assignment =
       one_of(random, {Assignment::kBalanced, Assignment::kWindow, Assignment::kRandom, Assignment::kFile});
-  // The search for whole branches takes a good part of a second by design: some of them, with fewer workers.
+  // The search for whole branches takes a large part of a second by design: only some plans use it, most with
+  // fewer workers.
   if (spec.assignment == Assignment::kBalanced && spec.construction == Construction::kBlock) {
     if (random.below(8) > 0) spec.assignment = Assignment::kRandom;
     if (random.below(4) > 0) spec.workers = std::min<int64_t>(spec.workers, 12);
@@ -85,7 +87,7 @@ SubnetworkSpec random_subnetwork(RandomBits& random) {
   return spec;
 }
 
-/// What assignment: file reads, made by somebody else: random owner sets in any order.
+/// An input of `assignment: file` made by somebody else: random owner sets in any order.
 class PublishedPlan {
  public:
   PublishedPlan(const ModelLayout& layout, SubnetworkSpec spec, RandomBits& random) {
@@ -120,7 +122,7 @@ SubnetPlan random_plan(RandomBits& random) {
   return make_plan(layout, spec, random.next());
 }
 
-/// Exactly p different owners for every unit, and every hidden unit of every branch in one unit.
+/// Exactly p different owners for every unit, and every hidden unit of every branch in exactly one unit.
 bool has_p_owners_everywhere(const SubnetPlan& plan) {
   std::vector<std::vector<int>> covered;
   for (const BranchLayout& branch : plan.layout.branches)
@@ -138,7 +140,7 @@ bool has_p_owners_everywhere(const SubnetPlan& plan) {
   });
 }
 
-/// Whether a process runs a worker that owns the unit: by the definition of both, not by the schedule.
+/// Whether a process runs a worker that owns the unit, from the definitions instead of the schedule.
 class Holders {
  public:
   Holders(const SubnetPlan& plan, const Placement& placement) : plan_(plan) {
@@ -171,9 +173,9 @@ bool is_divided_over_holders(const Segment& segment, const Holders& holders, int
   return next == segment.elements;
 }
 
-/// What `from` sends to `to` is what `to` expects of it, in every exchange of a bucket. The receiver's side:
-/// it averages a share and needs the gradients of all who hold the segment; it holds the segment, or has its
-/// values, and needs the shares of others.
+/// `from` sends to `to` exactly the elements that `to` expects, in every exchange of a bucket. On the
+/// receiver's side: it averages a share and needs the gradients of all holders of the segment; it holds the
+/// segment, or has its values, and needs the shares of others.
 bool messages_agree(const SubnetPlan& plan, const Schedule& schedule, int bucket, const Holders& holders,
                     int from, int to) {
   int64_t gradients = 0;
@@ -194,7 +196,7 @@ bool messages_agree(const SubnetPlan& plan, const Schedule& schedule, int bucket
          elements(ExchangeKind::kGatherValues) == (shard ? shares_of_held : 0) + shares_of_others;
 }
 
-/// The sums over a process's messages are what plans count for it.
+/// The sums over a process's messages match the plan's figures for it.
 bool sums_agree(const Schedule& schedule, int bucket, int process) {
   const BucketElements found = elements_on(schedule, bucket, process);
   for (ExchangeKind kind : kExchangeKinds) {
@@ -213,7 +215,7 @@ bool schedules_agree(const SubnetPlan& plan, RandomBits& random) {
   std::vector<int64_t> divisors;
   for (int64_t w = 1; w <= plan.workers; ++w)
     if (plan.workers % w == 0) divisors.push_back(w);
-  // A process a worker in half of the cases.
+  // One worker per process in half of the cases.
   const int64_t processes =
       random.below(2) == 0 ? plan.workers : divisors[random.below(static_cast<int>(divisors.size()))];
   const Placement placement = make_placement(plan.workers, 1, processes);
@@ -230,7 +232,7 @@ bool schedules_agree(const SubnetPlan& plan, RandomBits& random) {
       elements += segment.elements;
       if (!is_divided_over_holders(segment, holders, placement.processes)) return false;
     }
-    for (int i = 0; i < 3; ++i) {  // three senders to everybody
+    for (int i = 0; i < 3; ++i) {  // three senders to all others
       const int from = random.below(placement.processes);
       if (i == 0 && !sums_agree(schedule, bucket, from)) return false;
       for (int to = 0; to < placement.processes; ++to)
@@ -264,7 +266,7 @@ double largest_eigenvalue(const std::vector<double>& matrix, int size) {
 }
 
 /// lambda2 >= (tr K - l1) / ((n - 1) l1) and, normalized by degree, >= (n - p) / (p (n - 1)) over the workers
-/// that own something.
+/// that own a unit.
 bool respects_bounds(const SubnetPlan& plan) {
   const int n = plan.workers;
   if (n == 1) return true;
@@ -287,7 +289,7 @@ bool respects_bounds(const SubnetPlan& plan) {
     const double largest = largest_eigenvalue(k, n);
     const Spectrum spectrum = spectrum_of(owners, weights, n);
     const double p = plan.owners_per_unit;
-    // Power iteration may stay below the eigenvalue by a little, which raises the bound.
+    // Power iteration may stay slightly below the eigenvalue, which raises the bound.
     constexpr double kConvergence = 1e-4;
     if (spectrum.lambda2 < (trace - largest) / ((n - 1) * largest) - kConvergence) return false;
     if (spectrum.lambda2 < spectrum.lambda2_bound - 1e-12 || spectrum.lambda2 > 1 + 1e-12) return false;

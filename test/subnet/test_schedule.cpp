@@ -38,7 +38,7 @@ TEST_CASE("placement: W = R n, or W divides n") {
   CHECK_THROWS_WITH(make_placement(8, 2, 3), Catch::Matchers::Contains("(1, 2, 4, 8, 16)"));
 }
 
-/// Every element of every parameter is in exactly one piece of a unit, in exactly one part of a segment.
+/// Every element of every parameter is in exactly one piece of a unit, and in exactly one part of a segment.
 void check_complete(const SubnetPlan& plan, const Schedule& schedule) {
   std::vector<int64_t> elements(plan.layout.parameters.size(), 0);
   for (const Bucket& bucket : schedule.buckets) {
@@ -68,7 +68,7 @@ void check_complete(const SubnetPlan& plan, const Schedule& schedule) {
     CHECK(elements[i] == plan.layout.parameters[i].elements());
 }
 
-TEST_CASE("a schedule has every element once, whatever the plan and the placement") {
+TEST_CASE("a schedule has every element once, for any plan and placement") {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const int64_t n = 1 + static_cast<int64_t>(seed % 8);
     const int64_t p = 1 + static_cast<int64_t>(seed * 7 % n);
@@ -82,7 +82,7 @@ TEST_CASE("a schedule has every element once, whatever the plan and the placemen
   }
 }
 
-/// Elements that all processes send in all exchanges of a kind.
+/// The number of elements that all processes send in all exchanges of a kind.
 int64_t sent_by_all(const Schedule& schedule, ExchangeKind kind) {
   int64_t sent = 0;
   for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket) {
@@ -125,7 +125,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a parameter outside branches is read after the branch it follows") {
+TEST_CASE("a parameter outside of branches is read after the branch that precedes it") {
   ModelLayout layout;
   for (const std::optional<int> branch :
        {std::optional<int>(), {0}, {0}, std::optional<int>(), {1}, std::optional<int>()})
@@ -133,7 +133,7 @@ TEST_CASE("a parameter outside branches is read after the branch it follows") {
   CHECK(depths_of(layout) == std::vector<int>{-1, 0, 0, 0, 1, 1});
 }
 
-TEST_CASE("a bucket's parameters, those it is the first to have, and the branch that reads it first") {
+TEST_CASE("a bucket's parameters, those that it contains first, and the branch that reads it first") {
   for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
     const SubnetPlan plan = plan_of(4, 2, 1, construction);
     const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), small_buckets(Precision::kFp32));
@@ -183,7 +183,7 @@ TEST_CASE("parts are even up to 64 bytes of the sum type") {
   }
 }
 
-TEST_CASE("buckets keep to their size unless a single parameter is larger") {
+TEST_CASE("buckets keep within their size unless a single parameter is larger") {
   const SubnetPlan plan = plan_of(4, 2, 0);
   const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), small_buckets(Precision::kFp32));
   CHECK(schedule.buckets.size() > 6);

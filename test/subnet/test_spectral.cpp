@@ -66,7 +66,7 @@ std::vector<OwnerSet> random_sets(int workers, int owners, int count, RandomBits
 
 }  // namespace
 
-TEST_CASE("eigenvalues of matrices made from known ones") {
+TEST_CASE("eigenvalues of matrices with known ones") {
   for (int n : {1, 2, 3, 8, 64, 200}) {
     std::mt19937 random(static_cast<unsigned>(n));
     std::uniform_real_distribution<double> uniform(-1, 1);
@@ -87,7 +87,7 @@ TEST_CASE("eigenvalues that are repeated, zero or far apart, at 512 x 512") {
   CHECK(largest_error(values, symmetric_eigenvalues(matrix_with(values, 3), 512)) < 1e-12);
 }
 
-TEST_CASE("eigenvalues of the second difference matrix by their formula") {
+TEST_CASE("eigenvalues of the second difference matrix match their formula") {
   const int n = 50;
   std::vector<double> matrix(n * n, 0);
   std::vector<double> expected;
@@ -99,14 +99,14 @@ TEST_CASE("eigenvalues of the second difference matrix by their formula") {
   CHECK(largest_error(expected, symmetric_eigenvalues(matrix, n)) < 1e-13);
 }
 
-TEST_CASE("matrices that are none are refused") {
+TEST_CASE("invalid matrices are refused") {
   CHECK_THROWS_AS(symmetric_eigenvalues({1, 2, 3}, 2), std::logic_error);
   CHECK_THROWS_AS(symmetric_eigenvalues({1, NAN, NAN, 1}, 2), std::logic_error);
   CHECK_THROWS_AS(co_ownership({{0, 2}}, {1.0}, 2), std::logic_error);
   CHECK_THROWS_AS(co_ownership({{0, 1}}, {1.0, 2.0}, 2), std::logic_error);
 }
 
-TEST_CASE("co-ownership adds the weights of the units two workers share") {
+TEST_CASE("co-ownership adds the weights of the units that two workers share") {
   const std::vector<double> k = co_ownership({{0, 1}, {1, 2}, {0, 1}}, {1, 10, 100}, 3);
   CHECK(k == std::vector<double>{101, 101, 0, 101, 111, 10, 0, 10, 10});
 }
@@ -142,7 +142,7 @@ TEST_CASE("cyclic shifts of eight workers: {0,1,3} against a window") {
   CHECK(lambda2_of(cyclic_shifts(spread_base_set(8, 3, random), 8), 8) == Approx(1.0 / 3).epsilon(1e-12));
 }
 
-TEST_CASE("a difference set is found where there is one, and reaches the bound") {
+TEST_CASE("a difference set is found if there is one, and reaches the bound") {
   RandomBits random(2);
   for (const auto& [n, p] : {std::pair{7, 3}, {13, 4}, {21, 5}}) {
     const std::vector<OwnerSet> sets = cyclic_shifts(spread_base_set(n, p, random), n);
@@ -178,13 +178,14 @@ TEST_CASE("lambda2 is never below its bounds") {
     for (const OwnerSet& set : sets)
       for (int worker : set)
         busy[worker] = true;
-    // The general form of the bound counts workers with units; all of them here, to have it with n.
+    // The general form of the bound counts the workers that own units; all of them do here, as in the form
+    // with n.
     if (std::all_of(busy.begin(), busy.end(), [](bool b) { return b; }))
       CHECK(spectrum.lambda2_normalized >= double(n - p) / (p * (n - 1)) - 1e-12);
   }
 }
 
-TEST_CASE("the general bound by hand, and that unequal workers can beat (n-p)/(p(n-1))") {
+TEST_CASE("the general bound matches a computation by hand, and unequal workers can beat (n-p)/(p(n-1))") {
   CHECK(lambda2_normalized_bound(8, 4) == Approx(1.0 / 7));
   CHECK(lambda2_normalized_bound(5, 5) == 0);
   CHECK(lambda2_normalized_bound(1, 1) == 0);

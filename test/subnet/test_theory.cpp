@@ -1,8 +1,8 @@
-// What is proved of the gradient estimate, as tests of the owner sets that this program draws. Let g_k be the
-// gradient of worker k's batch for a unit, gbar their mean over n workers, and ghat the mean over the unit's
-// p owners. That the engine computes ghat is test/cli/test_gradients.py.
+// Proven properties of the gradient estimate, tested on the owner sets that this program draws. Let g_k be
+// the gradient of worker k's batch for a unit, gbar their mean over n workers, and ghat the mean over the
+// unit's p owners. That the engine computes ghat is tested in test/cli/test_gradients.py.
 //
-// Owner sets here are drawn anew for each step (`assign_random` with another seed), as in the paper's
+// Owner sets here are drawn again for each step (`assign_random` with another seed), as in the paper's
 // analysis; a run of this program draws them once, and its estimate is unbiased over the samples.
 
 #include <algorithm>
@@ -62,11 +62,11 @@ std::vector<double> draw_normal(std::mt19937& random, int count) {
 using DrawOwners = std::function<std::vector<OwnerSet>(uint64_t seed)>;
 
 struct Bias {
-  double largest_z = 0;              ///< of the mean over draws, in its standard errors
+  double largest_z = 0;              ///< of the mean over draws, in standard errors
   double squared_over_expected = 0;  ///< mean of (ghat - gbar)^2 over its expectation
 };
 
-/// Over many draws of all groups' owners.
+/// Statistics over many draws of all groups' owners.
 Bias bias_of(const std::vector<std::vector<double>>& gradients, int owners, const DrawOwners& draw) {
   constexpr int kDraws = 4000;
   std::vector<double> sums(gradients.size());
@@ -103,7 +103,7 @@ TEST_CASE("the estimate is unbiased under random masks") {
   CHECK(bias.largest_z < 4.5);
   CHECK(std::abs(bias.squared_over_expected - 1) < 0.05);
 
-  // A worker that is always among the owners, and owners that stay the same, are biased.
+  // A worker that always is one of the owners, and owners that stay the same, cause bias.
   const Bias favoured = bias_of(gradients, owners, [&](uint64_t seed) {
     std::vector<OwnerSet> sets = drawn(seed);
     for (OwnerSet& set : sets)
@@ -115,8 +115,8 @@ TEST_CASE("the estimate is unbiased under random masks") {
   CHECK(constant.largest_z > 10);
 }
 
-/// A unit vector that K stretches by its second eigenvalue, where the first eigenvector is (1, .., 1): power
-/// iteration in the rest of the space.
+/// A unit vector that K stretches by its second eigenvalue, where (1, .., 1) is the first eigenvector: power
+/// iteration in its orthogonal complement.
 std::vector<double> second_eigenvector(const std::vector<double>& k, int size, std::mt19937& random) {
   std::vector<double> x = draw_normal(random, size);
   for (int iteration = 0; iteration < 20000; ++iteration) {
@@ -132,7 +132,8 @@ std::vector<double> second_eigenvector(const std::vector<double>& k, int size, s
   return x;
 }
 
-/// Mean over groups of (ghat - gbar)^2 where all groups have the same gradients, over sum_k (g_k - gbar)^2.
+/// Mean over groups of (ghat - gbar)^2 where all groups have the same gradients, divided by sum_k (g_k -
+/// gbar)^2.
 double relative_deviation(const std::vector<OwnerSet>& sets, const std::vector<double>& gradients) {
   double sum = 0;
   for (const OwnerSet& set : sets)
@@ -140,10 +141,11 @@ double relative_deviation(const std::vector<OwnerSet>& sets, const std::vector<d
   return sum / static_cast<double>(sets.size()) / spread_of(gradients);
 }
 
-// The paper relates the deviation to the spectral gap of the masks; the constant is our reading of it. With a
-// vector a of worker gradients that sums to 0, sum_u (ghat_u)^2 = a^T K a / p^2 for weights w_u = 1. Where
-// all workers own as many of U groups, (1, .., 1) is the eigenvector of the largest eigenvalue U p^2 / n, so
-// that the mean over units is at most lambda2 / n times |a|^2, with equality for the second eigenvector.
+// The paper relates the deviation to the spectral gap of the masks; the constant is our interpretation of it.
+// For a vector a of worker gradients that sums to 0, sum_u (ghat_u)^2 = a^T K a / p^2 for weights w_u = 1. If
+// all workers own equally many of U groups, (1, .., 1) is the eigenvector of the largest eigenvalue U p^2 /
+// n, so that the mean over units is at most lambda2 / n times |a|^2, with equality for the second
+// eigenvector.
 TEST_CASE("the deviation over all units is bounded by the spectral gap, and the bound is attained") {
   std::mt19937 random(2);
   const auto [workers, owners] =
@@ -156,7 +158,7 @@ TEST_CASE("the deviation over all units is bounded by the spectral gap, and the 
       CHECK(relative_deviation(sets, draw_normal(random, workers)) <= bound * (1 + 1e-12));
     const double attained = relative_deviation(sets, second_eigenvector(k, workers, random));
     CHECK(std::abs(attained - bound) <= 1e-6 * bound);
-    // What holds for a single unit, (1 - C) / p, holds for the mean.
+    // The bound for a single unit, (1 - C) / p, also holds for the mean.
     const double coverage = static_cast<double>(owners) / workers;
     CHECK(bound <= (1 - coverage) / owners * (1 + 1e-12));
   }
@@ -191,9 +193,10 @@ struct ConvexProblem {
     return squares;
   }
 
-  /// E of the same: e' = (1 - lr h) e - lr (noise of the estimate), whose parts are independent. The first
-  /// term decays at the rate of gradient descent; the second adds up to a ball around the minimum, of a size
-  /// in proportion to lr and to the estimate's variance (Bottou, Curtis and Nocedal 2018, theorem 4.6).
+  /// Expectation of the same: e' = (1 - lr h) e - lr (noise of the estimate), whose two terms are
+  /// independent. The first term decays at the rate of gradient descent; the second adds up to a ball around
+  /// the minimum, whose size is proportional to lr and to the estimate's variance (Bottou, Curtis and Nocedal
+  /// 2018, theorem 4.6).
   std::vector<double> expected(int owners, double lr, int steps, bool new_masks) const {
     std::vector<double> squares(steps, 0);
     for (size_t u = 0; u < centers.size(); ++u) {
@@ -209,13 +212,13 @@ struct ConvexProblem {
   }
 };
 
-TEST_CASE("on a convex problem SGD converges at the rate that the estimate's variance gives") {
+TEST_CASE("on a convex problem SGD converges at the rate given by the variance of the estimate") {
   constexpr int kWorkers = 8;
   constexpr int kSteps = 120;
   constexpr int kRuns = 300;
   constexpr double kLr = 0.2;
-  // Masks of one run stay as they are where all workers' losses are the same but for noise; where they
-  // differ, only masks that change lead to the common minimum.
+  // One draw of masks per run suffices if all workers' losses are the same except for noise; if they differ,
+  // only changing masks lead to the common minimum.
   const bool new_masks = GENERATE(false, true);
   const int owners = GENERATE(2, 4, 8);
   std::mt19937 random(3);
@@ -238,7 +241,7 @@ TEST_CASE("on a convex problem SGD converges at the rate that the estimate's var
     const double mean = sums[step] / kRuns;
     const double standard_error = std::sqrt((sums_of_squares[step] / kRuns - mean * mean) / kRuns);
     CHECK(std::abs(mean - expected[step]) < 5 * standard_error);
-    // The test sees the difference to the variance of data parallelism at the end.
+    // The test can distinguish the variance from that of data parallelism at the end.
     if (owners < kWorkers && step == kSteps - 1)
       CHECK(std::abs(mean - of_all_workers[step]) > 5 * standard_error);
   }

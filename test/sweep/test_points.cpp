@@ -41,14 +41,15 @@ exclude:
 
 }  // namespace
 
-TEST_CASE("a grid's first axis varies slowest, and additions come after it") {
+TEST_CASE("a grid's first axis varies slowest, and additions come after the grid") {
   CHECK(names_of_points(kSweep) ==
         Strings{"regime=B,coverage=6-8,seed=0", "regime=B,coverage=6-8,seed=1", "regime=B,coverage=1,seed=0",
                 "regime=B,coverage=1,seed=1", "regime=N,coverage=6-8,seed=0", "regime=N,coverage=6-8,seed=1",
                 "narrow-equal-memory,seed=0", "narrow-equal-memory,seed=1", "DDP"});
 }
 
-TEST_CASE("a point has the files and settings of all, then of its values, then of its addition") {
+TEST_CASE(
+    "a point has the files and settings of all points, then those of its values, then of its addition") {
   const std::vector<SweepPoint> points = points_of(kSweep);
   CHECK(points[5] ==
         SweepPoint{.name = "regime=N,coverage=6-8,seed=1",
@@ -67,7 +68,7 @@ TEST_CASE("a point has the files and settings of all, then of its values, then o
   CHECK(points[8].values.empty());
 }
 
-TEST_CASE("values keep what they mean on a command line") {
+TEST_CASE("values keep their meaning on the command line") {
   const auto override_of = [](const std::string& value) {
     return points_of("name: x\nconfigs: [e.yaml]\ngrid: {seed: [0]}\nset: {" + value + "}\n")
         .front()
@@ -82,7 +83,7 @@ TEST_CASE("values keep what they mean on a command line") {
   CHECK(override_of("schedule: {milestones: [0.5, 0.75]}") == "schedule.milestones=[0.5, 0.75]");
 }
 
-TEST_CASE("axes that share their last word keep their whole name") {
+TEST_CASE("axes with the same last word keep their full names") {
   CHECK(
       names_of_points(
           "name: x\ngrid: {model.name: [mlp], optimizer.name: [sgd, adamw], data.augment: [[], [crop]]}\n") ==
@@ -91,13 +92,13 @@ TEST_CASE("axes that share their last word keep their whole name") {
               "model.name=mlp,optimizer.name=adamw,augment=crop"});
 }
 
-TEST_CASE("additions alone are a sweep, and runs of one axis `seed` share a label") {
+TEST_CASE("additions without a grid are a sweep, and runs of a single axis `seed` share a label") {
   CHECK(names_of_points("name: x\nalso: [{label: a}, {label: b}]\n") == Strings{"a", "b"});
   for (const SweepPoint& point : points_of("name: x\ngrid: {seed: [0, 1]}\n"))
     CHECK(point.label == "x");
 }
 
-TEST_CASE("points that cannot be told apart, and exclusions of nothing or all, are refused") {
+TEST_CASE("indistinguishable points, and exclusions of nothing or of everything, are refused") {
   const auto error = [](const std::string& text) { return message_of<UsageError>([&] { points_of(text); }); };
   using Catch::Matchers::Contains;
   CHECK_THAT(error("name: x\nalso: [{label: a b}, {label: a/b}]\n"),

@@ -12,7 +12,7 @@ std::string error_of(const std::string& text) {
   return message_of<UsageError>([&] { parse_sweep(text, "x.yaml"); });
 }
 
-/// The error of a sweep whose third line is given.
+/// The error of a sweep with the given third line.
 std::string error_in_line_3(const std::string& line) {
   return error_of("name: x\ngrid: {seed: [0, 1], regime: {B: {subnetwork.construction: block}}}\n" + line +
                   "\n");
@@ -36,7 +36,7 @@ TEST_CASE("unknown keys of a sweep are refused with their place and the nearest 
              Contains("x.yaml:3:22: exclude.seed: found '2', expected a value of the axis: 0, 1"));
 }
 
-TEST_CASE("values are checked where they are written") {
+TEST_CASE("values are checked at the place where they are written") {
   CHECK_THAT(error_in_line_3("set: {optimizer.lr: fast}"),
              Contains("x.yaml:3:21: optimizer.lr: found 'fast', expected a number"));
   CHECK_THAT(error_in_line_3("also: [{label: a, set: {subnetwork.masking: forwards}}]"),
@@ -48,7 +48,7 @@ TEST_CASE("values are checked where they are written") {
   CHECK_THAT(error_in_line_3("set: {.lr: 1}"), Contains("found '.lr', expected a key"));
 }
 
-TEST_CASE("what would be lost or ambiguous is refused") {
+TEST_CASE("ambiguous entries and entries without effect are refused") {
   CHECK_THAT(error_in_line_3("set: {name: a}"), Contains("the sweep names its runs itself"));
   CHECK_THAT(error_of("name: x\ngrid: {output.dir: [a, b]}\n"), Contains("expected in the sweep's `set`"));
   CHECK_THAT(error_in_line_3("set: {seed: 1, seed: 2}"), Contains("found a second time"));
@@ -65,7 +65,7 @@ TEST_CASE("what would be lost or ambiguous is refused") {
   CHECK_THAT(error_in_line_3("exclude: [{}]"), Contains("found no axis"));
 }
 
-TEST_CASE("a sweep needs a name and something to run, and is no experiment") {
+TEST_CASE("a sweep needs a name and something to run, and is not an experiment") {
   CHECK_THAT(error_of("grid: {seed: [0]}\n"), Contains("x.yaml:1:1: name: missing"));
   CHECK_THAT(error_of("name: a/b\ngrid: {seed: [0]}\n"), Contains("expected a folder name"));
   CHECK_THAT(error_of("name: x\nconfigs: [a.yaml]\n"), Contains("nothing to run, expected `grid` or `also`"));

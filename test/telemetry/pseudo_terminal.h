@@ -9,7 +9,7 @@
 
 #include "catch.h"
 
-/// A terminal of our own: what is written to `terminal` is read from `screen`.
+/// A pseudo-terminal: output written to `terminal` is read from `screen`.
 class PseudoTerminal {
  public:
   explicit PseudoTerminal(unsigned short columns) : screen_(posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) {
@@ -30,7 +30,7 @@ class PseudoTerminal {
 
   int terminal() const { return terminal_; }
 
-  /// What was written since the last call.
+  /// The output since the last call.
   std::string screen() const {
     std::string text;
     char buffer[4096];

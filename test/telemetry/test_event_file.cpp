@@ -60,7 +60,7 @@ TEST_CASE("an event in protobuf's wire format, byte by byte", "[events]") {
         scalars_event(1.5, 300, {{"a/b", 0.5}}));
 }
 
-TEST_CASE("event files of a folder are named in the order in which they were made", "[events]") {
+TEST_CASE("a folder's event files are named in the order of their creation", "[events]") {
   const TempFolder folder;
   put(folder / "events.out.tfevents.9000000000.elsewhere", "of a host whose clock is ahead");
   for (int i = 0; i < 3; ++i)
@@ -71,12 +71,12 @@ TEST_CASE("event files of a folder are named in the order in which they were mad
     CHECK(names[static_cast<size_t>(i)].starts_with("events.out.tfevents.900000000" + std::to_string(i)));
 }
 
-TEST_CASE("records go to both files; what is null in the line is no scalar", "[events]") {
+TEST_CASE("records go to both files; nulls of the line are not written as scalars", "[events]") {
   TrainRecord train = {.step = 4, .loss = 2, .overlap = std::nan("")};
   EvalRecord eval = {.step = 4, .loss = 1, .accuracy = 0.5};
   eval.subnetwork_loss = {1, 2};
   eval.subnetwork_accuracy = {0.25, 0.5};
-  // Neither overlap, nor what is unset, nor what no process has told.
+  // Neither overlap, nor unset values, nor values that no process has reported.
   CHECK(scalars_of(train).size() == 10);
   train.times.ranks = {{.forward_ms = 4, .optimizer_ms = 1}, {.forward_ms = 6, .optimizer_ms = 2}};
   train.accuracy = 0.25;

@@ -14,7 +14,7 @@ using namespace sdp;
 
 namespace {
 
-/// Sends a descriptor (1 or 2) into a file until the end of the scope.
+/// Redirects a descriptor (1 or 2) to a file until the end of the scope.
 class Captured {
  public:
   Captured(int descriptor, const std::filesystem::path& path)
@@ -42,7 +42,7 @@ struct Output {
   std::string err;
 };
 
-/// What a logger prints for one message of each level.
+/// The output of a logger for one message of each level.
 Output output_of(int rank, bool console) {
   const TempFolder folder;
   {
@@ -58,7 +58,7 @@ Output output_of(int rank, bool console) {
 
 }  // namespace
 
-TEST_CASE("the console shows messages of rank 0 and troubles of all", "[log]") {
+TEST_CASE("the console shows messages of rank 0, and warnings and errors of all ranks", "[log]") {
   const Output first = output_of(0, true);
   CHECK(first.out == "step {1} of 2\n");
   CHECK(first.err == "warning: slow\nerror: broken\n");
@@ -70,7 +70,7 @@ TEST_CASE("the console shows messages of rank 0 and troubles of all", "[log]") {
   CHECK(silent.err.empty());
 }
 
-TEST_CASE("the log file has time, rank and level, and grows", "[log]") {
+TEST_CASE("the log file has time, rank and level, and is appended to", "[log]") {
   const TempFolder folder;
   put(folder / "log.txt", "before\n");
   const Logger first = make_logger(0, folder / "log.txt", false);
@@ -94,6 +94,6 @@ TEST_CASE("loggers are not registered globally", "[log]") {
   const Logger logger = make_logger(0, std::nullopt, true);
   int registered = 0;
   spdlog::apply_all([&](const auto&) { ++registered; });
-  CHECK(registered == 1);  // spdlog's own default
+  CHECK(registered == 1);  // spdlog's default logger
   CHECK(spdlog::default_logger() == before);
 }

@@ -146,7 +146,7 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
         R"({"step":3,"worker":1,"replica":0,"loss":2.5,"samples":[7,49999]})");
 }
 
-TEST_CASE("a line reads back as the record that it was written from", "[metrics]") {
+TEST_CASE("a line reads back as the record from which it was written", "[metrics]") {
   const auto read_back = [](const auto& record) {
     const std::string line = to_json_line(record);
     const std::optional<MetricsRecord> read = record_of_line(line);
@@ -178,7 +178,7 @@ TEST_CASE("a line reads back as the record that it was written from", "[metrics]
   CHECK(read_back(nonfinite).batches.at(0).samples == std::vector<int64_t>{5, 6});
 }
 
-TEST_CASE("a line of an older program lacks keys; one of a newer has more", "[metrics]") {
+TEST_CASE("a line of an older version lacks keys; one of a newer version has more", "[metrics]") {
   const auto train = std::get<TrainRecord>(
       *record_of_line(R"({"kind":"train","step":7,"loss":1,"new":[{}],"memory":{"weights_bytes":[1,2]}})"));
   CHECK(train.loss == 1);
@@ -197,7 +197,7 @@ TEST_CASE("a line of an older program lacks keys; one of a newer has more", "[me
     CHECK_THROWS_AS(record_of_line(line), RecordError);
 }
 
-TEST_CASE("numbers keep every bit; what JSON has not is null", "[metrics]") {
+TEST_CASE("numbers keep every bit; values that JSON lacks are null", "[metrics]") {
   for (const double loss : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 2.302585092994046}) {
     const auto read = json::parse(to_json_line(TraceRecord{.loss = loss}))["loss"].get<double>();
     CHECK(std::memcmp(&read, &loss, sizeof loss) == 0);
@@ -235,7 +235,7 @@ TEST_CASE("the last evaluation at a step is found among other lines", "[metrics]
   CHECK(find_evaluation(path, 2)->branch_scale == 0.5);
 }
 
-TEST_CASE("cut_back keeps the lines up to a step and drops a torn one", "[metrics]") {
+TEST_CASE("cut_back keeps the lines up to a step and drops an incomplete one", "[metrics]") {
   const TempFolder folder;
   const auto path = folder / "trace.jsonl";
   const std::string kept = "{\"step\":1,\"x\":0.10}\n{\"kind\":\"eval\",\"step\":2}\n";
@@ -244,7 +244,7 @@ TEST_CASE("cut_back keeps the lines up to a step and drops a torn one", "[metric
     CHECK(cut_back(path, 2) == 2);
     CHECK(get(path) == kept);
   }
-  SECTION("a torn line, though its step is early enough") {
+  SECTION("an incomplete line, even of an early enough step") {
     put(path, kept + "{\"step\":2}");
     cut_back(path, 5);
     CHECK(get(path) == kept);
@@ -266,7 +266,7 @@ TEST_CASE("cut_back keeps the lines up to a step and drops a torn one", "[metric
     CHECK(cut_back(path, 2) == 0);
     CHECK_FALSE(std::filesystem::exists(path));
   }
-  SECTION("a broken line in the middle is reported and nothing is lost") {
+  SECTION("a broken line in the middle is reported, and nothing is lost") {
     for (const char* broken : {"{\"st\n", "{}\n", "7\n", "\n"}) {
       const std::string text = kept + broken + kept;
       put(path, text);

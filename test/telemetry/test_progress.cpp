@@ -27,7 +27,7 @@ ProgressState half_way() {
 
 }  // namespace
 
-TEST_CASE("the progress line takes the room it gets", "[progress]") {
+TEST_CASE("the progress line fits the available width", "[progress]") {
   const ProgressState state = half_way();
   const std::string full =
       " 50% epoch 1.25/10 loss 2.3026 1.05 k samples/s ETA 3m 04s process memory 1.25 GiB tensor memory 20.0 "
@@ -48,7 +48,7 @@ TEST_CASE("the progress line takes the room it gets", "[progress]") {
     CHECK(static_cast<int>(format_progress(state, columns).size()) <= columns);
 }
 
-TEST_CASE("the progress line shows what is known", "[progress]") {
+TEST_CASE("the progress line shows the available values", "[progress]") {
   ProgressState state = {.step = 999, .total_steps = 1000, .epoch = 2};
   CHECK(format_progress(state, 20) == " 99% epoch 2.00");
   state.step = 1000;
@@ -61,7 +61,7 @@ TEST_CASE("the progress line shows what is known", "[progress]") {
         "process memory 1.25 GiB tensor memory 20.0 MiB");
 }
 
-TEST_CASE("away from a terminal there is a line at the logging interval and at the end", "[progress]") {
+TEST_CASE("without a terminal there is one line per logging interval and one at the end", "[progress]") {
   const TempFolder folder;
   const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600);
   REQUIRE(file >= 0);
@@ -79,7 +79,7 @@ TEST_CASE("away from a terminal there is a line at the logging interval and at t
         "step 25/100  25% epoch 1.00 ETA 2m 30s\n");
 }
 
-TEST_CASE("a terminal without columns, as mpirun makes, gets lines", "[progress]") {
+TEST_CASE("a terminal without columns, as created by mpirun, gets lines", "[progress]") {
   const PseudoTerminal pty(0);
   ProgressLine line(pty.terminal());
   CHECK_FALSE(line.is_terminal());
@@ -93,7 +93,7 @@ TEST_CASE("a terminal without columns, as mpirun makes, gets lines", "[progress]
   CHECK_FALSE(contains(screen, "\x1b"));
 }
 
-TEST_CASE("on a terminal one line is redrawn, ten times a second at most", "[progress]") {
+TEST_CASE("on a terminal one line is redrawn, at most ten times per second", "[progress]") {
   const PseudoTerminal pty(60);
   const Progress::Clock::time_point start;
   const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
@@ -119,10 +119,10 @@ TEST_CASE("on a terminal one line is redrawn, ten times a second at most", "[pro
   progress.finish();
   const std::string last = pty.screen();
   CHECK(contains(last, " 50%"));
-  CHECK(last.ends_with("\r\n"));  // the terminal's own form of a line end
+  CHECK(last.ends_with("\r\n"));  // the terminal's line ending
 }
 
-TEST_CASE("progress that nobody can see harms nothing", "[progress]") {
+TEST_CASE("progress that nobody can see causes no error", "[progress]") {
   ProgressLine line(-1);
   Progress progress(line, 1);
   progress.update({.step = 1, .total_steps = 1});
@@ -132,7 +132,7 @@ TEST_CASE("progress that nobody can see harms nothing", "[progress]") {
   work.update(1, 2, start + std::chrono::hours(1));
 }
 
-TEST_CASE("the line of a piece of work takes the room it gets", "[progress]") {
+TEST_CASE("the progress line of other work fits the available width", "[progress]") {
   const WorkState state = {
       .name = "evaluating the model", .unit = "batches", .done = 36, .total = 80, .elapsed_s = 9};
   const std::string full = " 45% evaluating the model 36/80 batches ETA 11.0 s";  // 44 batches at 4 in 1 s
@@ -149,7 +149,7 @@ TEST_CASE("the line of a piece of work takes the room it gets", "[progress]") {
   CHECK(format_work({.name = "reading"}, 12) == "  0% reading");
 }
 
-TEST_CASE("work is drawn on a terminal where it takes long, and then removed", "[progress]") {
+TEST_CASE("long work is drawn on a terminal, and then removed", "[progress]") {
   const PseudoTerminal pty(60);
   const Work::Clock::time_point start;
   const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
@@ -177,7 +177,7 @@ TEST_CASE("work is drawn on a terminal where it takes long, and then removed", "
   CHECK(pty.screen().empty());
 }
 
-TEST_CASE("work that is soon over leaves the line of training where it is", "[progress]") {
+TEST_CASE("work that ends soon leaves the training line in place", "[progress]") {
   const PseudoTerminal pty(60);
   const Work::Clock::time_point start;
   ProgressLine line(pty.terminal());
@@ -194,7 +194,7 @@ TEST_CASE("work that is soon over leaves the line of training where it is", "[pr
   CHECK(contains(pty.screen(), " 20%"));
 }
 
-TEST_CASE("a line that is left behind is ended", "[progress]") {
+TEST_CASE("an unfinished line is ended", "[progress]") {
   const PseudoTerminal pty(60);
   {
     ProgressLine line(pty.terminal());
@@ -205,7 +205,7 @@ TEST_CASE("a line that is left behind is ended", "[progress]") {
   CHECK(pty.screen().empty());
 }
 
-TEST_CASE("away from a terminal long work has a line every 10 s", "[progress]") {
+TEST_CASE("without a terminal, long work has a line every 10 s", "[progress]") {
   const TempFolder folder;
   const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600);
   REQUIRE(file >= 0);

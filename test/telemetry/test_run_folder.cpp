@@ -19,19 +19,19 @@ RunFolder create(const std::filesystem::path& output_dir, const std::string& nam
   const auto lock = [](const std::filesystem::path& folder) {
     return RunLock::acquire(folder, [](const std::string&) {});
   };
-  return create_run_folder(output_dir, name, resume, lock).folder;  // and the lock goes
+  return create_run_folder(output_dir, name, resume, lock).folder;  // and the lock is released
 }
 
 }  // namespace
 
-TEST_CASE("a run gets a new folder, or with resume its old one", "[run_folder]") {
+TEST_CASE("a run gets a new folder, or its existing one if resumed", "[run_folder]") {
   const TempFolder folder;
   const auto output_dir = folder / "some/runs";
   const RunFolder run = create(output_dir, "first", false);
   CHECK(run.dir == output_dir / "first");
   CHECK(std::filesystem::is_directory(run.dir));
   put(run.spec(), "name: first");
-  CHECK(create(output_dir, "first", false).dir == run.dir);  // nothing that could be lost yet
+  CHECK(create(output_dir, "first", false).dir == run.dir);  // no results that could be lost yet
   put(run.metrics(), "");
 
   const std::string message = message_of<UsageError>([&] { create(output_dir, "first", false); });
@@ -46,13 +46,14 @@ TEST_CASE("a run gets a new folder, or with resume its old one", "[run_folder]")
   CHECK(std::filesystem::is_directory(create(output_dir, "second", true).dir));
 }
 
-TEST_CASE("a partial checkpoint is nothing that could be lost", "[run_folder]") {
+TEST_CASE("a partial checkpoint is not a result that could be lost", "[run_folder]") {
   const TempFolder folder;
   std::filesystem::create_directories(folder / "run/checkpoints/.step-00000000.partial");
   CHECK_NOTHROW(create(folder.path(), "run", false));
 }
 
-TEST_CASE("what is new in a run folder goes unless it is kept, and what was there stays", "[run_folder]") {
+TEST_CASE("new files in a run folder are removed unless they are kept, and existing ones stay",
+          "[run_folder]") {
   const TempFolder folder;
   const RunFolder run{folder / "some/runs/first"};
   const auto fill = [&](bool keeps) {
@@ -104,7 +105,8 @@ TEST_CASE("impossible run folders are refused", "[run_folder]") {
   CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "file", true); }), "cannot make"));
 }
 
-TEST_CASE("a run that may still go on is not resumed, and a refusal does not wait for it", "[run_folder]") {
+TEST_CASE("a run that may still continue is not resumed, and a refusal does not wait for it",
+          "[run_folder]") {
   const TempFolder folder;
   const fs::path dir = create(folder.path(), "run", false).dir;
   put(RunFolder{dir}.metrics(), "");
@@ -124,7 +126,7 @@ TEST_CASE("links and pipes in place of a run's files are refused", "[run_folder]
   put(run.spec(), "name: run");
   put(folder / "precious", "precious");
   fs::create_directory(folder / "elsewhere");
-  fs::create_directory_symlink(folder / "elsewhere", run.dir / "notes");  // not the run's
+  fs::create_directory_symlink(folder / "elsewhere", run.dir / "notes");  // not one of the run's files
   CHECK_NOTHROW(check_run_files(run, /*to_write=*/true));
   const auto refusal = [&](const fs::path& name) {
     return message_of<UsageError>([&] { create(folder.path(), "run", /*resume=*/true); }) == ""   ? "accepted"

@@ -18,7 +18,7 @@ namespace {
 
 constexpr LockTimes kFast = {
     .heartbeat = milliseconds(20), .silence = milliseconds(300), .poll = milliseconds(5)};
-/// No heartbeat in the time of a test.
+/// No heartbeat during a test.
 constexpr LockTimes kSilent = {
     .heartbeat = std::chrono::hours(1), .silence = milliseconds(100), .poll = milliseconds(5)};
 
@@ -29,7 +29,7 @@ std::unique_ptr<RunLock> acquire(const TempFolder& folder, const LockTimes& time
   return RunLock::acquire(folder.path(), no_notice, times, self);
 }
 
-/// A process that has ended, and been waited for.
+/// A process that has ended and been waited for.
 RunOwner gone_process() {
   RunOwner owner = this_process();
   owner.pid = fork();
@@ -51,7 +51,7 @@ size_t names_in(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("a lock file's text holds its owner, and its heartbeat where it is said to be", "[run_lock]") {
+TEST_CASE("a lock file contains its owner, and its heartbeat at the expected offset", "[run_lock]") {
   RunOwner owner = this_process();
   owner.job = "77";
   owner.job_restarts = 2;
@@ -65,7 +65,7 @@ TEST_CASE("a lock file's text holds its owner, and its heartbeat where it is sai
   CHECK(this_process().id != owner.id);
 }
 
-TEST_CASE("a folder that is locked is refused, naming the owner, until the lock goes", "[run_lock]") {
+TEST_CASE("a locked folder is refused, naming the owner, until the lock is released", "[run_lock]") {
   const TempFolder folder;
   std::unique_ptr<RunLock> lock = acquire(folder);
   lock->check();
@@ -81,7 +81,7 @@ TEST_CASE("a folder that is locked is refused, naming the owner, until the lock 
   acquire(folder)->check();
 }
 
-TEST_CASE("of those who start at once exactly one gets the folder", "[run_lock]") {
+TEST_CASE("exactly one of several simultaneous starts gets the folder", "[run_lock]") {
   const bool was_left_behind = GENERATE(false, true);
   const RunOwner gone = gone_process();
   for (int round = 0; round < 20; ++round) {
@@ -115,17 +115,17 @@ TEST_CASE("of those who start at once exactly one gets the folder", "[run_lock]"
   }
 }
 
-TEST_CASE("processes take turns, and never two at a time", "[run_lock]") {
+TEST_CASE("processes take turns, and never two hold the lock at a time", "[run_lock]") {
   const TempFolder folder;
   const fs::path inside = folder / "inside";
-  // Each locks the folder until it has done so ten times; half of the time it ends with the lock left behind.
+  // Each child repeats until it has locked the folder ten times; half of the time it leaves the lock behind.
   const auto child = [&] {
     for (int done = 0; done < 10;) {
       try {
         const pid_t owner = fork();
         if (owner == 0) {
           std::unique_ptr<RunLock> lock = acquire(folder, kSilent);
-          if (!fs::create_directory(inside)) _exit(2);  // somebody else owns the folder too
+          if (!fs::create_directory(inside)) _exit(2);  // another process owns the folder too
           std::this_thread::sleep_for(milliseconds(1));
           fs::remove(inside);
           if (done % 2 == 0) _exit(0);
@@ -155,15 +155,15 @@ TEST_CASE("processes take turns, and never two at a time", "[run_lock]") {
   }
 }
 
-TEST_CASE("the lock of a process that is gone is taken over at once", "[run_lock]") {
+TEST_CASE("the lock of a process that has ended is taken over at once", "[run_lock]") {
   const TempFolder folder;
   RunOwner owner = gone_process();
-  SECTION("no process has its number") {}
-  SECTION("another process has its number now") {
+  SECTION("no process has its process id") {}
+  SECTION("another process has its process id now") {
     owner.pid = getpid();
     owner.process_start -= 1;
   }
-  SECTION("its job was started again since") {
+  SECTION("its job was restarted since") {
     owner = elsewhere();
     owner.job = "77";
   }
@@ -181,7 +181,7 @@ TEST_CASE("the lock of a process that is gone is taken over at once", "[run_lock
   CHECK(names_in(folder.path()) == 1);
 }
 
-TEST_CASE("a job that was not started again since does not take over its own run", "[run_lock]") {
+TEST_CASE("a job that was not restarted since does not take over its own run", "[run_lock]") {
   const TempFolder folder;
   RunOwner owner = this_process();
   owner.job = "77";
@@ -195,7 +195,7 @@ TEST_CASE("a job that was not started again since does not take over its own run
   }
 }
 
-TEST_CASE("an owner on another host is gone when its heartbeat stops", "[run_lock]") {
+TEST_CASE("an owner on another host counts as ended once its heartbeat stops", "[run_lock]") {
   const TempFolder folder;
   const RunOwner owner = elsewhere();
   std::vector<std::string> notices;
@@ -203,7 +203,7 @@ TEST_CASE("an owner on another host is gone when its heartbeat stops", "[run_loc
     return RunLock::acquire(
         folder.path(), [&](const std::string& message) { notices.push_back(message); }, kFast);
   };
-  SECTION("it goes on") {
+  SECTION("it continues") {
     const auto lock = acquire(folder, kFast, owner);
     const std::string refusal = message_of<UsageError>(start);
     CHECK(contains(refusal, "far-away"));
@@ -215,19 +215,19 @@ TEST_CASE("an owner on another host is gone when its heartbeat stops", "[run_loc
     REQUIRE(notices.size() == 2);  // waits, takes over
     CHECK(contains(notices[0], "far-away"));
   }
-  SECTION("it comes back after that") {
+  SECTION("it returns after that") {
     const auto late = acquire(folder, kSilent, owner);
     const auto lock = start();
     CHECK_THROWS_AS(late->check(), UsageError);
     lock->check();
   }
-  SECTION("nobody knows who it was") {
+  SECTION("the owner is unknown") {
     put(RunFolder{folder.path()}.lock(), "");
     start()->check();
   }
 }
 
-TEST_CASE("an owner notices that its lock was taken, and leaves the other's alone", "[run_lock]") {
+TEST_CASE("an owner notices that its lock was taken, and does not touch the other owner's", "[run_lock]") {
   const TempFolder folder;
   auto lock = acquire(folder);
   fs::remove(RunFolder{folder.path()}.lock());
@@ -238,7 +238,7 @@ TEST_CASE("an owner notices that its lock was taken, and leaves the other's alon
   other->check();
 }
 
-TEST_CASE("a start that ended while it took a lock over keeps nobody out", "[run_lock]") {
+TEST_CASE("a start that ended while taking over a lock does not block others", "[run_lock]") {
   const TempFolder folder;
   const fs::path lock = RunFolder{folder.path()}.lock();
   const RunOwner first = gone_process();

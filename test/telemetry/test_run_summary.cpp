@@ -8,7 +8,7 @@
 using namespace sdp;
 using nlohmann::json;
 
-TEST_CASE("a summary is a JSON object and reads back as it was", "[run_summary]") {
+TEST_CASE("a summary is a JSON object and is read back unchanged", "[run_summary]") {
   const TempFolder folder;
   const std::filesystem::path path = folder / "summary.json";
   CHECK_FALSE(read_summary(path).has_value());
@@ -40,7 +40,7 @@ TEST_CASE("a summary is a JSON object and reads back as it was", "[run_summary]"
                                        {"data_s", 1}});
 }
 
-TEST_CASE("a summary without times is one of an older program", "[run_summary]") {
+TEST_CASE("a summary without times comes from an older version", "[run_summary]") {
   const TempFolder folder;
   const std::filesystem::path path = folder / "summary.json";
   RunSummary summary = {
@@ -77,7 +77,7 @@ TEST_CASE("the times of a run are the sums over its metrics", "[run_summary]") {
   CHECK(contains(message_of<DataError>([&] { times_of_run(path); }), path.string() + ", line 2"));
 }
 
-TEST_CASE("what is no summary is refused by file and key", "[run_summary]") {
+TEST_CASE("invalid summaries are refused, naming file and key", "[run_summary]") {
   const TempFolder folder;
   const std::filesystem::path path = folder / "summary.json";
   for (const char* text : {"", "[]", "{\"step\": \"many\"}", "{\"total_steps\": 3}"}) {

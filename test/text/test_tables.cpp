@@ -7,7 +7,7 @@
 
 using namespace sdp;
 
-TEST_CASE("bytes for people", "[units]") {
+TEST_CASE("bytes in readable units", "[units]") {
   CHECK(format_bytes(0) == "0 B");
   CHECK(format_bytes(1023) == "1023 B");
   CHECK(format_bytes(1024) == "1.00 KiB");
@@ -19,7 +19,7 @@ TEST_CASE("bytes for people", "[units]") {
   CHECK(format_bytes(std::numeric_limits<int64_t>::max()) == "8192 PiB");
 }
 
-TEST_CASE("counts for people", "[units]") {
+TEST_CASE("counts in readable units", "[units]") {
   CHECK(format_count(0) == "0");
   CHECK(format_count(7) == "7");
   CHECK(format_count(999) == "999");
@@ -34,14 +34,14 @@ TEST_CASE("counts for people", "[units]") {
   CHECK(format_count(std::nan("")) == "nan");
 }
 
-TEST_CASE("shares for people", "[units]") {
+TEST_CASE("percentages", "[units]") {
   CHECK(format_percent(0) == "0.00 %");
   CHECK(format_percent(0.12346) == "12.35 %");
   CHECK(format_percent(1) == "100.00 %");
   CHECK(format_percent(-0.5) == "-50.00 %");
 }
 
-TEST_CASE("durations for people", "[units]") {
+TEST_CASE("durations in readable units", "[units]") {
   CHECK(format_duration(0) == "0.0 s");
   CHECK(format_duration(12.34) == "12.3 s");
   CHECK(format_duration(59.94) == "59.9 s");
@@ -55,7 +55,7 @@ TEST_CASE("durations for people", "[units]") {
   CHECK(format_duration(std::numeric_limits<double>::infinity()) == "?");
 }
 
-TEST_CASE("whole numbers for people", "[units]") {
+TEST_CASE("lists of whole numbers", "[units]") {
   CHECK(format_numbers({}) == "");
   CHECK(format_numbers({3}) == "3");
   CHECK(format_numbers({0, 1}) == "0 1");
@@ -66,7 +66,7 @@ TEST_CASE("whole numbers for people", "[units]") {
   CHECK(format_numbers(even, 23) == "0 2 4 6 ... (10 in all)");
 }
 
-TEST_CASE("columns are aligned, numbers to the right", "[table]") {
+TEST_CASE("columns are aligned, with numbers to the right", "[table]") {
   TextTable table({"unit", "λ2", "memory", "note"});
   table.add_row({"größe", "0.5", "12.3 MiB", "3 of 4"});
   table.add_row({"b", "-", "9 B", ""});

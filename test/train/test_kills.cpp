@@ -1,5 +1,5 @@
-// Runs that are killed (SIGKILL) at random moments, again and again. Each part is a forked process, as
-// starting the program takes longer than the run. A program of its own: OpenMP's threads of earlier tests
+// Runs that are killed (SIGKILL) at random moments, repeatedly. Each part is a forked process, because
+// starting the program takes longer than the run. This is a separate program: OpenMP threads of earlier tests
 // would not survive a fork.
 
 #include <ATen/Parallel.h>
@@ -41,7 +41,7 @@ void write_cifar10(const fs::path& folder) {
 }
 
 ExperimentSpec spec_of(const fs::path& folder, const std::string& construction, const std::string& masking) {
-  // BatchNorm statistics and momentum in one construction, AdamW's moments and dropout in the other.
+  // One construction has BatchNorm statistics and momentum, the other AdamW's moments and dropout.
   const std::string model = construction == "block"
                                 ? "{name: resnet18, width: 4}\noptimizer: {name: sgd, lr: 0.05}"
                                 : "{name: mlp, width: 8, depth: 3, hidden_width: 16, dropout: 0.2}\n"
@@ -61,7 +61,7 @@ ExperimentSpec spec_of(const fs::path& folder, const std::string& construction, 
       .spec;
 }
 
-/// Trains, or goes on, as the program does with one process.
+/// Starts or continues training, as the program does with one process.
 void train(const ExperimentSpec& spec) {
   LockedRunFolder locked = create_run_folder(
       spec.output.dir, spec.name, /*resume=*/true,
@@ -93,7 +93,7 @@ pid_t start(const ExperimentSpec& spec) {
   ::_exit(1);
 }
 
-/// Whether it was killed; anything else than that and success fails the test.
+/// Whether it was killed; any end other than this and success fails the test.
 bool wait_for(pid_t child) {
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
@@ -102,18 +102,17 @@ bool wait_for(pid_t child) {
   return killed;
 }
 
-/// Weights, optimizer state and BatchNorm statistics of a finished run: hash of the file that has them all.
+/// Weights, optimizer state and BatchNorm statistics of a finished run: the hash of the file that contains
+/// them.
 std::string state_of(const ExperimentSpec& spec) {
   const CheckpointStore store(fs::path(spec.output.dir) / spec.name);
   REQUIRE(store.latest_step() == 12);
   return store.read(12, /*verify_hashes=*/true).files.front().xxh3_128;
 }
 
-TEST_CASE(
-    "a run that is killed 52 times at random moments, in four regimes, ends with the uninterrupted one's "
-    "bits") {
+TEST_CASE("a run killed 52 times at random moments, in four regimes, ends with the uninterrupted run's") {
   constexpr int kKillsPerRegime = 13;
-  // What a killed process has written stays with the system; without a disk, fsync takes no time.
+  // The writes of a killed process stay with the system; without a disk, fsync takes no time.
   if (fs::is_directory("/dev/shm")) ::setenv("TMPDIR", "/dev/shm", /*overwrite=*/1);
   std::mt19937 random(20);
   for (const char* construction : {"block", "neuron"})
@@ -136,7 +135,7 @@ TEST_CASE(
         ::kill(child, SIGKILL);
         if (wait_for(child)) {
           ++kills;
-        } else {  // it was at its end: the next one begins anew
+        } else {  // it had finished: the next one starts anew
           CHECK(state_of(spec) == expected);
           fs::remove_all(run);
         }

@@ -47,7 +47,7 @@ TEST_CASE("the loss of a mixed batch is that of its soft labels") {
         Approx(expected.item<double>()).epsilon(1e-12));
 }
 
-TEST_CASE("images in the class of their label are counted, mixed images and tokens are not") {
+TEST_CASE("images of the class of their label are counted; mixed images and tokens are not") {
   TrainSpec spec;
   spec.precision = Precision::kFp64;
   const at::Tensor logits = at::randn({64, 7}, doubles());
@@ -65,7 +65,7 @@ TEST_CASE("images in the class of their label are counted, mixed images and toke
   CHECK_FALSE(training_loss(logits.view({4, 16, 7}), identity_head(), tokens, spec).correct.defined());
 }
 
-TEST_CASE("every token of a batch predicts the one after it") {
+TEST_CASE("every token of a batch predicts the next one") {
   TrainSpec spec;
   spec.precision = Precision::kFp64;
   const Batch tokens{.samples = {4, 9}, .tokens = {1, 2, 3, 4, 5, 6, 0, 1}};

@@ -37,7 +37,7 @@ ExperimentSpec skipping_spec(const Case& c) {
   return spec;
 }
 
-/// A function of the step and the slot.
+/// A batch that depends only on the step, the slot and the micro-batch.
 TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, const Slot& slot, int64_t micro_batch) {
   at::Generator noise = at::detail::createCPUGenerator(
       static_cast<uint64_t>(10000 * step + 100 * slot.worker + 10 * slot.replica + micro_batch));
@@ -46,7 +46,7 @@ TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, const Slot& slot,
           .labels = at::randint(10, {2}, noise, at::kLong).to(test_device())};
 }
 
-/// What a checkpoint would save of this process, and the engine's own count.
+/// The state of this process that a checkpoint would save, and the engine's step count.
 std::map<std::string, at::Tensor> state_of(const Experiment& experiment, Engine& engine) {
   std::map<std::string, at::Tensor> state;
   for (const StateRange& range : engine.owned_state())
@@ -59,7 +59,7 @@ std::map<std::string, at::Tensor> state_of(const Experiment& experiment, Engine&
   return state;
 }
 
-/// Five steps, the third of which is poisoned on the last rank, or is not there at all.
+/// Trains five steps, the third of which is poisoned on the last rank, or omitted.
 std::map<std::string, at::Tensor> train(const Experiment& experiment, Communicator& comm,
                                         std::optional<Poison> poison) {
   Engine engine(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm);
@@ -97,7 +97,7 @@ std::map<std::string, at::Tensor> train(const Experiment& experiment, Communicat
   return state_of(experiment, engine);
 }
 
-TEST_CASE("a run that skips a poisoned step is the run in which that step never was, bit by bit") {
+TEST_CASE("a run that skips a poisoned step matches a run without that step, bit by bit") {
   const auto c = GENERATE(
       Case{.processes = 2}, Case{.optimizer = "adamw", .masking = Masking::kBackward},
       Case{.processes = 2,
@@ -122,7 +122,7 @@ TEST_CASE("a run that skips a poisoned step is the run in which that step never 
   }
 }
 
-/// Gives the message of the error that every rank has to throw.
+/// Returns the message of the error that every rank must throw.
 std::string error_of(Communicator& comm, const std::function<void()>& call) {
   std::string message;
   try {
@@ -135,7 +135,7 @@ std::string error_of(Communicator& comm, const std::function<void()>& call) {
   return message;
 }
 
-TEST_CASE("values that are not finite on one rank are not saved by any, and the good checkpoint stays") {
+TEST_CASE("non-finite values on one rank are not saved by any rank, and the good checkpoint stays") {
   const Case c{.processes = 2, .optimizer = "adamw"};
   ExperimentSpec spec = spec_of(c);
   spec.checkpoint.keep_last = 1;
@@ -175,7 +175,7 @@ TEST_CASE("values that are not finite on one rank are not saved by any, and the 
   });
 }
 
-/// Sets the last value of a checkpoint's file, and its hash, as an older program would have saved it.
+/// Changes the last value in a checkpoint's file, and its hash, as if an older program had saved it.
 void put_nan(const CheckpointStore& store, int64_t step) {
   Manifest manifest = store.read(step, /*verify_hashes=*/false);
   ManifestFile& file = manifest.files.front();
@@ -189,7 +189,7 @@ void put_nan(const CheckpointStore& store, int64_t step) {
   put(store.folder(step) / kManifestName, manifest_text(manifest));
 }
 
-TEST_CASE("a checkpoint is read only if it is finite and of the same experiment") {
+TEST_CASE("a checkpoint is read only if it is finite and belongs to the same experiment") {
   const Case c{.processes = 1};
   const ExperimentSpec spec = spec_of(c);
   const Experiment experiment = make_experiment(spec, 1);

@@ -6,7 +6,7 @@ using Catch::Matchers::Contains;
 
 namespace sdp {
 
-TEST_CASE("slow data is warned of from a fifth of a step on") {
+TEST_CASE("slow data causes a warning from a fifth of a step on") {
   DataSpec data;
   data.loader_threads = 3;
   data.prefetch_batches = 7;
@@ -37,12 +37,12 @@ TEST_CASE("an evaluation in words") {
     CHECK_THAT(describe(record), Contains(part));
   CHECK_THAT(describe(record),
              !Contains("is better than"));  // as accurate as the assembled model on the same samples
-  SECTION("images go by accuracy") {
+  SECTION("images are compared by accuracy") {
     record.accuracy_on_subnetwork_samples = 0.40625;
     CHECK_THAT(describe(record),
                Contains("worker 1") && Contains("is better than") && Contains("40.62 % on the same"));
   }
-  SECTION("tokens by loss") {
+  SECTION("tokens are compared by loss") {
     record.tokens = 400;
     CHECK_THAT(describe(record),
                Contains("worker 1") && Contains("is better than") && Contains("1.3750 on the same"));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kWorld = 3;
 
-/// Every rank shares folders[rank]; rank r > 0 is on host "host r". What each throws.
+/// Every rank shares folders[rank]; rank r > 0 is on host "host r". Returns the error of each rank.
 std::vector<std::string> share(const std::vector<fs::path>& folders, milliseconds visible_after,
                                std::vector<SharedRunFolder>* results = nullptr, bool refused = false) {
   std::vector<std::string> messages(kWorld);
@@ -39,7 +39,7 @@ std::vector<std::string> share(const std::vector<fs::path>& folders, millisecond
 
 }  // namespace
 
-TEST_CASE("all processes see the run folder that rank 0 locks, and know where all run",
+TEST_CASE("all processes see the run folder that rank 0 locks, and know where all processes run",
           "[shared_run_folder]") {
   const TempFolder folder;
   std::vector<SharedRunFolder> results(kWorld);
@@ -68,11 +68,11 @@ TEST_CASE("a host that sees the folder late is waited for", "[shared_run_folder]
   late.join();
 }
 
-TEST_CASE("a folder that a host does not see is an error of all processes", "[shared_run_folder]") {
+TEST_CASE("a folder that one host does not see is an error on all processes", "[shared_run_folder]") {
   const TempFolder folder;
   fs::create_directory(folder / "shared");
   fs::create_directory(folder / "own");
-  // Another run's lock is not rank 0's.
+  // The lock of another run is not rank 0's.
   const auto other = RunLock::acquire(folder / "own", [](const std::string&) {});
   for (const fs::path& own : {folder / "own", folder / "none"}) {
     for (const std::string& message : share({folder / "shared", folder / "shared", own}, milliseconds(1))) {

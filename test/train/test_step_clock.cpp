@@ -17,7 +17,7 @@ double ms_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-TEST_CASE("each part of a step gets its time, and what is between parts is none's") {
+TEST_CASE("each part of a step gets its time, and time between parts counts for none") {
   StepClock clock(test_device());
   const auto total = [&](StepPart part) { return clock.total_ms(part); };
   const auto begin = std::chrono::steady_clock::now();
@@ -30,7 +30,7 @@ TEST_CASE("each part of a step gets its time, and what is between parts is none'
     std::this_thread::sleep_for(80ms);
   }
   synchronize(test_device());
-  constexpr double kSlack = 1;  // a GPU may be past the first event a little late
+  constexpr double kSlack = 1;  // a GPU may pass the first event slightly late
   CHECK(total(StepPart::kForward) > 40 - kSlack);
   CHECK(total(StepPart::kBackward) > 80 - kSlack);
   CHECK(total(StepPart::kOptimizer) == 0);
