@@ -175,7 +175,9 @@ RUNS = {  # values of the axes multiplied, and what is beside the grid
     "lr": 2 * 3,
     "full": 3 * 2 + 5,
     "full60": 2,
-    "curve": 3 * 3 * 3 + 2,
+    "curve20": 3 * 3,
+    "curve60": 3 * 3 + 2,
+    "curve200": 3 * 3,
     "llama": 4,
 }
 
