@@ -49,7 +49,7 @@ def processor_s():
 
 
 def run_torchvision(dataset, workers):
-    """Images per second of processor time and of wall-clock time, of enough images to hide the worker's start."""
+    """Images per second of processor time and of wall-clock time, over enough images to hide the worker's start."""
     dataset = ConcatDataset([dataset] * (1000 // len(dataset) + 1))
     loader = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=workers)
     start, processor_start = time.perf_counter(), processor_s()

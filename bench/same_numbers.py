@@ -39,7 +39,7 @@ MODELS = {
             "train": {"precision": "fp64", "on_nonfinite": "skip"}, "optimizer": {"shard": False, "nesterov": True}},
 }
 TIMES = ("_ms", "_s", "_per_s", "overlap")  # suffixes of keys that differ between any two runs
-# Whether buckets of several processes exist at the same time depends on which process is first.
+# Whether buckets of several processes exist at the same time depends on the order in which processes run.
 VOLATILE = {"time", "slowest_rank", "peak_process_memory_bytes", "peak_tensor_memory_bytes", "memory"}
 
 

@@ -117,7 +117,7 @@ def files():
     }
 
 
-# Forbidden by the format's description, but let through by the package.
+# Forbidden by the format's description, but accepted by the package.
 STRICTER_THAN_PACKAGE = {"leading space", "repeated tensor"}
 
 
@@ -129,7 +129,7 @@ def check_same_judgement(tool, folder):
         try:
             safetensors.torch.load_file(path)
             python_accepts = True
-        except Exception:  # of whatever kind: it refuses the file
+        except Exception:  # of any type: the package refuses the file
             python_accepts = False
         run = subprocess.run([tool, "check", path], capture_output=True, text=True)
         if python_accepts != (is_valid or name in STRICTER_THAN_PACKAGE):

@@ -1,5 +1,5 @@
-"""A finished run against the method written out in PyTorch (oracle.py): losses of every worker and step, final weights,
-BatchNorm statistics."""
+"""Compares a finished run with the method written in plain PyTorch (oracle.py): losses of every worker and step, final
+weights, BatchNorm statistics."""
 
 import json
 
@@ -9,7 +9,7 @@ import torch
 import harness
 import oracle
 
-# The oracle computes on a CPU. A GPU sums in another order, and rounds fp32 at other places.
+# The oracle computes on a CPU. A GPU sums in a different order and rounds fp32 at different places.
 TOLERANCE = {"cpu": {"fp64": 1e-9, "fp32": 1e-5}, "cuda": {"fp64": 1e-8, "fp32": 1e-4}}[harness.DEVICE]
 TORCH_TYPE = {"fp64": torch.float64, "fp32": torch.float32}
 
@@ -64,7 +64,7 @@ def compare_runs(run_dir, data, model, optimizer, precision, steps, batch_size, 
 
 
 def compare_accuracies(run_dir, correct, images):
-    """Of every line of the metrics, over its steps and all workers."""
+    """For every line of the metrics, over its steps and all workers."""
     begin = 0
     for line in harness.json_lines(run_dir / "metrics.jsonl"):
         if line["kind"] != "train":
@@ -77,7 +77,7 @@ def compare_accuracies(run_dir, correct, images):
 
 
 def compare_buffers(actual, expected, model, regime, precision):
-    """BatchNorm statistics of everything that a worker has, and of nothing else."""
+    """Checks the BatchNorm statistics of everything that a worker has, and that there are no others."""
     wanted = {}
     for worker, buffers in enumerate(expected):
         for name, values in buffers.items():
@@ -103,7 +103,7 @@ OPTIMIZERS = {
     "nesterov": {"name": "sgd", "lr": 0.05, "weight_decay": 5e-4, "nesterov": True},
     "plain_sgd": {"name": "sgd", "lr": 0.05, "weight_decay": 0.0, "momentum": 0.0},
     "adamw": {"name": "adamw", "lr": 1e-3, "weight_decay": 1e-2},
-    # AdamW's first step is about the gradient's sign: where a gradient is small as rounding, so is what is compared.
+    # AdamW's first step is close to the gradient's sign, which is arbitrary where a gradient is as small as its rounding.
     "adamw_smooth": {"name": "adamw", "lr": 1e-3, "weight_decay": 1e-2, "eps": 1e-4},
 }
 

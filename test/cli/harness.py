@@ -1,4 +1,4 @@
-"""Runs sdp-train as its users do and reads what it leaves behind, independently of its own code."""
+"""Runs sdp-train as its users do and reads the files that it writes, independently of its own code."""
 
 import hashlib
 import json
@@ -13,8 +13,8 @@ import torch
 from safetensors import safe_open
 
 BINARY = os.environ["SDP_TRAIN"]
-# Where runs compute, cpu or cuda. All processes of a run share one GPU, which Gloo allows, and its kernels are
-# deterministic, so that what has the same bits on a CPU has them there.
+# The device of the runs, cpu or cuda. All processes of a run share one GPU, which Gloo allows. Its kernels are set to be
+# deterministic, so that results that are equal bit by bit on a CPU are so on the GPU.
 DEVICE = os.environ.get("SDP_TEST_DEVICE", "cpu")
 ON_DEVICE = {
     "cpu": {"device": "cpu"},
@@ -53,12 +53,12 @@ RANK_VARIABLE = re.compile(
 
 
 def environment(env=None) -> dict:
-    """This process's environment without what a launcher of ranks may have left in it, then `env`."""
+    """This process's environment without the variables of a launcher, updated with `env`."""
     return {**{k: v for k, v in os.environ.items() if not RANK_VARIABLE.fullmatch(k)}, **(env or {})}
 
 
 def start(*arguments, env=None, **options) -> subprocess.Popen:
-    """Starts the program. `options` are Popen's."""
+    """Starts the program. `options` are passed to Popen."""
     return subprocess.Popen([BINARY, *map(str, arguments)], env=environment(env), **options)
 
 
@@ -78,7 +78,7 @@ def free_port() -> int:
 
 
 def write_config(folder: Path, name: str, data_dir: Path, **sections) -> Path:
-    """A spec as JSON, which is YAML. Sections given are merged over a small, fast experiment."""
+    """A spec as JSON, which is YAML. The given sections are merged into those of a small, fast experiment."""
     spec = {
         "name": name,
         "seed": 3,
@@ -141,7 +141,7 @@ def checkpoint_tensors(run_dir: Path, step: int):
 
 
 def checkpoint_pieces(run_dir: Path, step: int) -> dict:
-    """(parameter, hidden range) -> flat master values, put together from the ranges that the processes saved."""
+    """(parameter, hidden range) -> flat master values, assembled from the ranges that the processes saved."""
     ranges = {}
     for kind, parameter, hidden, (begin, _), values in checkpoint_tensors(run_dir, step):
         if kind == "value":
@@ -155,7 +155,7 @@ def checkpoint_pieces(run_dir: Path, step: int) -> dict:
 
 
 def checkpoint_values(run_dir: Path, step: int, model=None) -> dict:
-    """Values of every parameter. Those divided into slices are put together by the model's slice_of."""
+    """Values of every parameter. Parameters divided into slices are assembled with the model's slice_of."""
     pieces = checkpoint_pieces(run_dir, step)
     shapes = {name: p.shape for name, p in model.named_parameters()} if model else {}
     values = {}
@@ -186,7 +186,7 @@ def checkpoint_buffer_pieces(run_dir: Path, step: int) -> dict:
 
 
 def checkpoint_buffers(run_dir: Path, step: int) -> dict:
-    """(buffer, worker, replica) -> values, where buffers are not divided"""
+    """(buffer, worker, replica) -> values, for buffers that are not divided"""
     pieces = checkpoint_buffer_pieces(run_dir, step)
     buffers = {(name, worker, replica): values for (name, _, worker, replica), values in pieces.items()}
     assert len(buffers) == len(pieces)

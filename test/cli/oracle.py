@@ -1,9 +1,9 @@
 """Plain PyTorch models and training loops that sdp-train is compared with. Dense full models; hidden units that a
 worker does not have are multiplied by 0; gradients are averaged over the owners by hand.
 
-A model's forward takes `masks`: branch name -> 0/1 for every hidden unit, for the branches that are not all there. In
-block construction that is all or nothing for the branch with its own norms; in neuron construction the sum over the
-hidden units is masked and what acts on it stays."""
+A model's forward takes `masks`: branch name -> 0/1 for every hidden unit, for branches that are not complete. In block
+construction, the mask is all 1 or all 0, and applies to the branch with its norms. In neuron construction, it applies to
+the hidden units; the output's norm or bias stays."""
 
 import torch
 from torch import nn
@@ -80,7 +80,7 @@ class ResNet18(Oracle):
 
 
 class Bottleneck(nn.Module):
-    """Its hidden units are conv2's channels."""
+    """The hidden units are conv2's channels."""
 
     def __init__(self, in_channels, width, stride):
         super().__init__()
@@ -170,7 +170,7 @@ class Mlp(Oracle):
 
 
 class Regime:
-    """Who owns what, as plan.json says it."""
+    """The owners of every unit, read from plan.json."""
 
     def __init__(self, plan):
         self.workers, self.construction, self.masking = plan["workers"], plan["construction"], plan["masking"]
@@ -192,7 +192,7 @@ class Regime:
         return {branch: self.owned(worker, branch).to(dtype) for branch in self.units}
 
     def gradient_mask(self, model, name, shape, worker):
-        """0/1, which broadcasts over the parameter: where its gradient counts on this worker."""
+        """0/1, broadcast over the parameter: 1 where this worker's gradient counts."""
         branch = model.branch_of(name)
         if branch is None:
             return torch.ones(())
@@ -208,9 +208,9 @@ class Regime:
 
 
 def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=None):
-    """The method, written out. batches(step, worker) -> list of micro-batches (inputs, labels). learning_rate(step),
-    where it is not constant. Returns (step, worker) -> loss, steps from 1; (step, worker) -> how many predictions were right;
-    and each worker's own BatchNorm statistics, which mean nothing for hidden units that it does not have."""
+    """The method in plain PyTorch. batches(step, worker) -> list of micro-batches (inputs, labels). learning_rate(step)
+    is needed only if it is not constant. Returns (step, worker) -> loss, steps from 1; (step, worker) -> number of correct
+    predictions; and each worker's own BatchNorm statistics, meaningless for hidden units that it does not have."""
     losses, correct = {}, {}
     workers = range(regime.workers)
     buffers = [{name: b.clone() for name, b in model.named_buffers()} for _ in workers]

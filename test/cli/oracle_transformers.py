@@ -1,4 +1,4 @@
-"""Swin of torchvision, LLaMA and GPT-2 of transformers as oracle.py's training loop takes them."""
+"""Swin of torchvision, LLaMA and GPT-2 of transformers, in the form that oracle.py's training loop expects."""
 
 import types
 
@@ -8,9 +8,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 
 class LibraryModel:
-    """A branch's output is linear in its hidden units: masks on them are masks on what the last layer's weight has of
-    each, along `hidden_dim`. An absent branch lacks that layer's bias too. `branches`: name -> (hidden width, name of the
-    last layer)."""
+    """A branch's output is linear in its hidden units, so a mask on the units is a mask on the last layer's weight along
+    `hidden_dim`. An absent branch lacks that layer's bias, too. `branches`: name -> (hidden width, name of the last
+    layer)."""
 
     def __init__(self, net, branches, slices, branch_of, hidden_dim=1):
         self.net, self.branches, self.slices, self.branch_of = net, branches, slices, branch_of
@@ -84,7 +84,7 @@ def swin(width, heads, patch_size, window_size, classes=10):
 
 
 def llama(width, depth, hidden_width, heads, kv_heads, vocab_size, tied=False):
-    """With norms and angles in the type of the weights, which transformers computes in fp32."""
+    """With norms and rotary angles in the type of the weights; transformers computes them in fp32."""
     config = LlamaConfig(
         hidden_size=width,
         intermediate_size=hidden_width,

@@ -1,4 +1,4 @@
-"""What metrics.jsonl tells of exchanges and memory, against the plan; settings that change cost and not results."""
+"""Exchanges and memory in metrics.jsonl, compared with the plan; settings that change cost and not results."""
 
 import json
 import math
@@ -39,7 +39,7 @@ def assert_same_bits(one, other):
 
 
 def check_times(line):
-    """The parts of a step are no longer than the step."""
+    """The parts of a step together take no longer than the step."""
     times, exchange = line["times"], line["exchange"]
     waits = [a + b for a, b in zip(exchange["reduce_wait_ms"], exchange["publish_wait_ms"])]
     assert line["exchange_wait_ms"] == pytest.approx(sum(waits) / len(waits))
@@ -73,18 +73,18 @@ def test_exchanges_and_memory(tmp_path, data):
 
 def test_released_gradients_do_not_stand_in_full(tmp_path, data):
     released, planned, _, _ = run_with(tmp_path, "released", data)
-    # Gloo is also what `train.backend: auto` stands for on a CPU.
+    # On a CPU, `train.backend: auto` is Gloo, too.
     options = {"release_gradients": False, "backend": "gloo"}
     standing, planned_standing, _, _ = run_with(tmp_path, "standing", data, **options)
     assert_same_bits(released, standing)
     for rank, (less, more) in enumerate(zip(planned, planned_standing)):
         assert more["gradient_bytes"] == more["parameter_bytes"] > less["gradient_bytes"]
-        assert less["gradient_bytes"] == less["optimizer_bytes"]  # fp64: an averaged share, and its momentum
+        assert less["gradient_bytes"] == less["optimizer_bytes"]  # fp64: the averaged share and its momentum
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_checkpointing_activations_changes_no_result(tmp_path, data, processes):
-    """BatchNorm's running statistics too, which the evaluation uses as they are."""
+    """Includes BatchNorm's running statistics, which this evaluation does not recalibrate."""
     options = {"processes": processes}
     plain, planned, _, evaluation = run_with(tmp_path, "plain", data, **options)
     less, planned_less, _, evaluation_less = run_with(

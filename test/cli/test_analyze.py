@@ -19,7 +19,7 @@ import oracle_transformers
 from test_transformers import SWIN
 
 WORKERS = 4
-STEPS = 3  # of the runs that tell which samples make which batch
+STEPS = 3  # of the runs whose traces tell the samples of each batch
 BATCH = 4
 TOLERANCE = 1e-9
 REGIMES = {
@@ -36,7 +36,7 @@ MODELS = {
 
 
 class Experiment:
-    """A model's configuration, and a run that tells its values after every step and the order of samples."""
+    """A model's configuration, and a run that gives the values after every step and the order of samples."""
 
     def __init__(self, folder, data, model):
         self.folder, self.data = folder, data
@@ -64,7 +64,7 @@ class Experiment:
         return model
 
     def batches(self, step, size=BATCH):
-        """Of every worker: the first batches of this size that training for so many steps has not used."""
+        """For every worker: the first batches of this size that `steps` steps of training have not used."""
         trace = harness.trace_samples(self.run_dir)
         order = [sample for s in range(STEPS) for k in range(WORKERS) for sample in trace[s + 1, k, 0]]
         first = -(-step * BATCH // size)
@@ -84,7 +84,7 @@ def read_csv(path):
 
 
 def run_analyze(*arguments, expect=0):
-    # Threads that wait for each other leave their cores to the tests beside them.
+    # Waiting threads sleep, which leaves their cores to tests that run at the same time.
     return harness.run("analyze", *arguments, expect=expect, env={"OMP_WAIT_POLICY": "passive"})
 
 
@@ -95,7 +95,7 @@ def analyze(folder, *arguments):
 
 
 def gradients_of(model, batch, masks, construction):
-    """By name, with BatchNorm in training mode."""
+    """Gradients by name, with BatchNorm in training mode."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     loss = F.cross_entropy(model.run(buffers, batch[0], masks, construction), batch[1])
     parameters = dict(model.named_parameters())
@@ -111,7 +111,7 @@ def is_layer(name, parameter):
 
 
 def elements_of(model, plan, unit):
-    """Parameter -> where it belongs to the unit, broadcast over it. Only parameters that are divided into units."""
+    """Parameter -> 0/1, broadcast over it: 1 where it belongs to the unit. Only parameters that are divided into units."""
     owners = lambda other: [0] if other is unit else []
     alone = oracle.Regime({**plan, "workers": 1, "units": [{**other, "owners": owners(other)} for other in plan["units"]]})
     return {
@@ -190,7 +190,7 @@ def compare(similarity, deviation, regime, model, plan, rounds, step=None):
 
 
 def over_batches(cosines):
-    """Mean over layers of the mean over workers, of each batch."""
+    """For each batch, the mean over layers of the mean over workers."""
     by_layer = {}
     for (layer, _), (by_round, _) in cosines.items():
         by_layer.setdefault(layer, []).append(by_round[:, 0])
@@ -199,7 +199,7 @@ def over_batches(cosines):
 
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory, data):
-    """Model -> its experiment, made where it is first asked for."""
+    """Model -> its experiment, created at its first use."""
     return functools.cache(lambda model: Experiment(tmp_path_factory.mktemp(model), data, model))
 
 
@@ -219,7 +219,7 @@ def test_every_regime_at_initialization(tmp_path, experiments, model, batches):
         for regime in REGIMES
     }
     for row in similarity:
-        # The gradients of the full forward pass, and of another one.
+        # Gradients of the full forward pass, and of a different one.
         error = abs(float(row["cosine"]) - 1)
         assert error < 1e-12 if row["regime"] in ("B_b-SDP", "N_b-SDP") else error > 1e-9, row
     assert all(float(row["ratio"]) <= 1 for row in deviation if row["regime"] in ("B_b-SDP", "N_b-SDP"))
@@ -228,8 +228,8 @@ def test_every_regime_at_initialization(tmp_path, experiments, model, batches):
 
 
 def check_table(printed, similarity, deviation, by_batch):
-    """Mean over the layers of the mean over workers and its spread over batches, the lowest layer, the first and the last;
-    the largest ratio; mean norms."""
+    """Mean over layers of the mean over workers, and its spread over batches; the lowest, first and last layer; the largest
+    ratio; mean norms."""
     for regime in REGIMES:
         by_layer, norms = {}, {}
         for row in similarity:

@@ -67,7 +67,7 @@ def test_data_errors_exit_3(tmp_path, data):
     assert "data_batch_3.bin" in harness.run("--config", config, "--nproc", 1, expect=3).stderr
     config = harness.write_config(tmp_path, "classes", data, model={"num_classes": 7})
     assert "model.num_classes" in harness.run("--config", config, "--nproc", 1, expect=2).stderr
-    # What was refused before its first step does not stand in the way of the corrected command.
+    # A run that was refused before its first step does not block the corrected command.
     harness.run("--config", harness.write_config(tmp_path, "classes", data, train={"max_steps": 1}), "--nproc", 1)
 
 
@@ -136,7 +136,7 @@ def test_half_a_family_names_the_missing_variable(tmp_path, data, family, left_o
 
 
 def test_torchrun_starts_four_ranks(tmp_path, data):
-    """The real torchrun, with its own store, gives the launcher's result."""
+    """torchrun itself, with its own store, gives the same result as the launcher."""
     config = harness.write_config(tmp_path, "torchrun", data, train={"max_steps": 3})
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "--no-python",
@@ -148,7 +148,7 @@ def test_torchrun_starts_four_ranks(tmp_path, data):
 
 
 def test_ranks_with_different_specs_are_refused(tmp_path, data):
-    """Two ranks of one world that were given different learning rates."""
+    """Two ranks of one run that were given different learning rates."""
     config = harness.write_config(tmp_path, "run", data, subnetwork={"workers": 2, "coverage": "1/2"})
     env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.free_port())}
     processes = [
@@ -177,7 +177,7 @@ def test_terminal_shows_one_line_and_a_file_plain_lines(tmp_path, data):
     while True:
         try:
             chunk = os.read(leader, 4096)
-        except OSError:  # the terminal is gone with its last writer
+        except OSError:  # a terminal whose last writer has ended
             break
         if not chunk:
             break
@@ -187,7 +187,7 @@ def test_terminal_shows_one_line_and_a_file_plain_lines(tmp_path, data):
 
 
 def test_budgets(tmp_path, data):
-    """flops: as many steps more as a subnetwork computes less than the full model; coverage: 1/C."""
+    """flops: steps times the full model's FLOPs over a subnetwork's; coverage: steps times 1/C."""
     sections = dict(model={"name": "mlp", "width": 8, "depth": 4, "hidden_width": 64},
                     subnetwork={"coverage": "1/4"}, eval={"recalibrate_batches": 0}, optimizer={"lr": 1e-3})
     steps = {}

@@ -1,4 +1,4 @@
-"""configs/: every experiment, in every regime, is planned without a warning and is what its comments say."""
+"""configs/: every experiment, in every regime, is planned without a warning and agrees with its comments."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ REGIME = {  # construction, masking, coverage; data parallelism is any of them a
     "nbsdp": ("neuron", "backward", 0.5),
     "bbsdp": ("block", "backward", 0.5),
 }
-ONE_PLAN = {"gpt2": "nsdp", "resnet50": "bbsdp"}  # of models whose regimes other models' plans have tested
+ONE_PLAN = {"gpt2": "nsdp", "resnet50": "bbsdp"}  # models whose other regimes are covered by the plans of similar models
 LLAMAS = {"llama_134m": 134e6, "llama_500m": 500e6, "llama_1b": 1e9}
 LLAMA_VOCABULARY = 32000
 
@@ -41,7 +41,7 @@ def bases_of(file) -> list:
 
 
 def merged(*files) -> dict:
-    """The keys that files set, a later one winning; read without sdp-train. Single numbers may be texts."""
+    """The keys that the files set, read without sdp-train; later files win. Single numbers may be strings."""
     result = {}
     for file in files:
         own = yaml.safe_load(file.read_text())
@@ -53,7 +53,7 @@ def merged(*files) -> dict:
 
 
 def comments_of(file) -> str:
-    """The comments at the beginning of a file and of its base, in one line each."""
+    """The comments at the beginning of a file and of its bases, one line per file."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), file.read_text().splitlines())
     text = " ".join(line.lstrip("# ") for line in lines)
     return "\n".join([text, *map(comments_of, bases_of(file))])
@@ -98,7 +98,7 @@ def check_plan(result, regime, workers):
 
 @pytest.mark.parametrize("file", NAMED, ids=name_of)
 def test_plan_of_every_named_file(file):
-    """As typed; and it is the model's file of its first data set in the regime, under a name and folder of its own."""
+    """MODEL_REGIME.yaml sets the same keys as the model's first experiment in that regime, but for name and folder."""
     regime = name_of(file).split("_")[-1]
     model = name_of(file).removesuffix(f"_{regime}")
     if model not in ONE_PLAN or regime == ONE_PLAN[model]:
@@ -193,7 +193,7 @@ def test_sweeps_can_start(sweep):
 
 
 def test_memory_of_the_baselines():
-    """That what is called equal memory is, by the plan, to 6 %, as the comments of the sweeps say."""
+    """What the sweeps' comments call equal memory agrees to 6 % in the plans."""
 
     def megabytes(regime, *overrides, experiment="resnet18_cifar10"):
         cost = plan(CONFIGS / f"{experiment}.yaml", CONFIGS / "regime" / f"{regime}.yaml", overrides=overrides)["per_worker"]

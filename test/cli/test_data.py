@@ -1,5 +1,5 @@
-"""Data as a run sees it: every sample of an epoch exactly once, whatever the processes and wherever a run was cut; images
-that live on the device; damaged images; `data check`."""
+"""Data as a run sees it: every sample of an epoch exactly once, for any number of processes and across a resume; images
+kept on the device; damaged images; `data check`."""
 
 import io
 import json
@@ -22,7 +22,7 @@ NO_EVAL = {"recalibrate_batches": 0, "batch_size": 200}
 
 
 def used_samples(run_dir):
-    """Samples of all workers, step by step."""
+    """Samples of all workers, by step."""
     steps = {}
     for (step, _, _), samples in harness.trace_samples(run_dir).items():
         steps.setdefault(step, []).extend(samples)
@@ -67,7 +67,7 @@ def test_every_image_of_an_epoch_is_used_exactly_once(tmp_path, data, case):
     per_step = len(steps[0])
     assert 200 % per_step != 0 and sum(uses.values()) == round(600 / per_step) * per_step
 
-    # Cut in the middle of an epoch and continued by another number of processes.
+    # Stopped in the middle of an epoch and resumed with a different number of processes.
     cut = tmp_path / "runs" / "cut"
     config = harness.write_config(tmp_path, "cut", data, **sections)
     harness.run("--config", config, "--nproc", processes, "--set", "train.max_steps=4")
@@ -92,7 +92,7 @@ def test_every_window_of_tokens_is_used_exactly_once(tmp_path, tmp_path_factory,
     if cut_at:
         harness.run("--config", config, "--nproc", 3, "--set", f"train.max_steps={cut_at}")
     harness.run("--config", config, "--nproc", 1, "--resume" if cut_at else "--resume=if-any")
-    # By hand: windows of 48 + 1 tokens that share their ends, in each shard.
+    # By hand: windows of 48 + 1 tokens in each shard; neighbors share one token.
     size = sum((np.fromfile(file, np.uint16).size - 512 - 1) // 48 for file in sorted(tokens.glob("*train*.bin")))
     uses = check_exactly_once(used_samples(tmp_path / "runs" / "run"), size)
     assert len(uses) == size
@@ -122,7 +122,7 @@ def test_the_wait_for_data_is_measured_and_warned_of(tmp_path):
     lines = [x for x in harness.json_lines(tmp_path / "runs" / "slow" / "metrics.jsonl") if x["kind"] == "train"]
     waits = [line["data_wait_ms"] / line["step_ms"] for line in lines]
     assert len(waits) == 3 and all(0 < wait < 1.01 for wait in waits), waits
-    # How long it waits is the machine's; the warning follows from it, once, and not from the first batch.
+    # How long a step waits depends on the machine. The warning follows from it, once, and never from the first batch.
     assert result.stderr.count("the data is the bottleneck") == any(wait >= 0.2 for wait in waits[1:]), waits
 
 
@@ -212,7 +212,7 @@ def test_a_damaged_image_ends_training_with_its_name_or_is_skipped_and_counted(t
     message = harness.run("--config", imagenet_run(tmp_path, "error", folder), "--nproc", 1, expect=3).stderr
     assert str(broken) in message
 
-    # 15 images, 8 a step: the damaged one comes up at least 4 times in 9 steps, and its neighbor stands in.
+    # 15 images, 8 per step: the damaged one is drawn at least 4 times in 9 steps, and the next image replaces it.
     skipping = imagenet_run(tmp_path, "skip", folder, data={"on_error": "skip"}, train={"log_every_steps": 3})
     result = harness.run("--config", skipping, "--nproc", 2)
     assert result.stderr.count(str(broken)) >= 1

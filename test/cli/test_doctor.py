@@ -1,4 +1,4 @@
-"""`doctor` as its users start it: what it checks and saves, and its exit code where folders are wrong."""
+"""`doctor` as its users start it: what it checks and saves, and its exit code for unusable folders."""
 
 import json
 
@@ -27,7 +27,7 @@ def test_two_processes_and_the_profile_they_save(tmp_path):
     assert "6 files" in checks["data folder"]["detail"]
     assert list(run.iterdir()) == []
 
-    # The plan's rates are those of the profile, in the run's precision.
+    # The plan uses the profile's rates for the run's precision.
     config = harness.write_config(tmp_path, "planned", data)
     for precision in ("fp32", "bf16"):
         rates = found["profiles"][precision]

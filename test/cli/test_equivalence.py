@@ -1,4 +1,4 @@
-"""What sdp-train computes is what the method says: losses of every worker and step, and the final weights, against
+"""sdp-train computes what the method defines: losses of every worker and step, and the final weights, compared with
 plain PyTorch on dense models (oracle.py)."""
 
 import pytest
@@ -17,7 +17,7 @@ def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch
 
 # Several workers per process as well as one each: processes divide the workers.
 SIZES = [(8, "4/8", 2), (8, "3/8", 4), (8, "7/8", 1), (3, "2/3", 3), (4, "1/4", 4), (4, "1", 2)]
-# Each with two regimes, so that each regime meets three of them.
+# Two regimes for each, so that each regime is tested with three of them.
 CASES = [size + REGIMES[regime] for i, size in enumerate(SIZES) for regime in (i % 4, (i + 2) % 4)]
 
 
@@ -37,7 +37,7 @@ def test_every_regime_is_the_mask_oracle(tmp_path, data, construction, masking, 
 
 @pytest.mark.parametrize("construction,masking", REGIMES)
 def test_bottlenecks_are_the_mask_oracle(tmp_path, data, construction, masking):
-    """ResNet-50, where a branch has layers that no slice divides; in neuron construction some workers have no slice."""
+    """ResNet-50, whose branches have layers that are not sliced; in neuron construction, some workers have no slice."""
     regime = {"workers": 4, "coverage": "1/4", "construction": construction, "masking": masking}
     if construction == "neuron":
         regime["slices_per_branch"] = 3
@@ -156,7 +156,8 @@ def test_replicas_are_accumulated_micro_batches(tmp_path, data, processes, reduc
 
 
 def test_bf16_follows_fp32(tmp_path, data):
-    """bf16 keeps 8 bits: losses agree to a few percent over some steps, and masters move by less than a bf16 step."""
+    """bf16 has 8 significant bits: losses agree to a few percent for some steps, and master weights keep updates that are
+    smaller than a bf16 step."""
     losses = {}
     for precision in ("fp32", "bf16"):
         run_dir = harness.train(

@@ -1,5 +1,5 @@
-"""What evaluation reports, rebuilt in plain PyTorch from the final checkpoint: the assembled model as it was trained,
-the assembled model with its corrections, and every worker's subnetwork, on the whole test set or some of it."""
+"""Evaluation repeated in plain PyTorch from the final checkpoint: the assembled model without and with its corrections, and
+every worker's subnetwork, on all test samples or a subset."""
 
 import json
 
@@ -31,7 +31,7 @@ def owner_means(model, buffers, owners):
 
 
 def scales(of_branch):
-    """Factors on whole branches, as the oracle takes them."""
+    """Factors on whole branches, in the oracle's form."""
     return {branch: torch.tensor([scale], dtype=torch.float64) for branch, scale in of_branch.items()}
 
 
@@ -52,7 +52,7 @@ def loss_and_accuracy(model, images, labels, present):
 
 
 def evenly(count, values):
-    """`count` of the values, at even distances; all where there are no more."""
+    """`count` of the values, evenly spaced; all of them if there are no more."""
     count = min(count, len(values))
     return [values[i * len(values) // count] for i in range(count)]
 

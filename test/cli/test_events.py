@@ -1,4 +1,4 @@
-"""TensorBoard's own reader finds in the event files what metrics.jsonl says, and after a kill each step once."""
+"""TensorBoard's own reader finds the values of metrics.jsonl in the event files, each step once, also after a kill."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def expected_scalars(run_dir):
 
 
 def shown_scalars(run_dir):
-    """The same as TensorBoard shows it."""
+    """The same, read as TensorBoard shows it."""
     accumulator = EventAccumulator(str(run_dir), size_guidance={"scalars": 0})
     accumulator.Reload()
     return {
@@ -71,7 +71,7 @@ def test_scalars_are_those_of_the_metrics(tmp_path, data):
     assert [step for step, _ in expected["eval/loss"]] == [10, 20, 30, 40]
     assert shown_scalars(run_dir) == expected
     (file,) = event_files(run_dir)
-    # LegacyEventFileLoader stops without a word at a record whose CRC is wrong.
+    # LegacyEventFileLoader stops silently at a record whose CRC is wrong.
     events = list(LegacyEventFileLoader(str(file)).Load())
     lines = harness.json_lines(run_dir / "metrics.jsonl")
     assert len(events) == 2 + sum(line["kind"] != "start" for line in lines)
@@ -103,7 +103,7 @@ def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data, every_st
     assert session.session_log.status == session.session_log.START
     assert session.step == resumed_at + 1  # TensorBoard drops this step and those after it
 
-    # There is nothing left to do, and nothing new to tell.
+    # Nothing is left to train, so nothing is written.
     harness.run("--config", config, "--nproc", 2, "--resume")
     assert len(event_files(run_dir)) == 2
 

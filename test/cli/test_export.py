@@ -28,7 +28,7 @@ def evaluate(model, images, labels):
 
 @pytest.fixture(scope="module")
 def full_width(tmp_path_factory, data):
-    """Width 64, trained a little, no correction: what is exported is what was evaluated."""
+    """Width 64, a few steps, no correction: the exported model is the evaluated one."""
     return harness.train(
         tmp_path_factory.mktemp("export"), "wide", data, 2,
         model={"width": 64},
@@ -67,7 +67,7 @@ def test_logits_are_torchvisions(tmp_path, data, full_width):
         theirs = model(images)
     assert ours.shape == theirs.shape
     assert (ours - theirs).abs().max().item() < 1e-4
-    # What is written is what was evaluated.
+    # The exported model is the evaluated one.
     assert (record["samples"], record["test_samples"]) == (17, 40)
     loss = torch.nn.functional.cross_entropy(ours.double(), labels).item()
     assert record["loss"] == pytest.approx(loss, rel=0, abs=1e-6)
@@ -91,7 +91,7 @@ def test_eval_of_the_checkpoint_is_the_runs_own(tmp_path, data, mode, correction
 
 
 def test_export_folds_the_branch_scale(tmp_path, data):
-    """survival: the last BatchNorm of every branch is scaled by C, everything else is as without."""
+    """survival: the last BatchNorm of every branch is scaled by C; all other tensors are those of `none`."""
     exported = {}
     for scale in ("none", "survival"):
         run_dir = harness.train(
@@ -145,7 +145,7 @@ def test_eval_takes_other_corrections(tmp_path, data):
 
 @pytest.mark.parametrize("scale", ["none", "survival", "auto"])
 def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
-    """Recalibrated statistics and branch scale included: PyTorch gets the reported loss out of the exported file."""
+    """With recalibrated statistics and branch scale: PyTorch reproduces the reported loss from the exported file."""
     run_dir = harness.train(
         tmp_path, "run", data, 2,
         train={"max_steps": 5, "precision": "fp64"},
@@ -165,7 +165,7 @@ def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
         assert file.metadata()["recalibrate_batches"] == "3"
         assert float(file.metadata()["branch_scale"]) == record["branch_scale"]
     if scale == "auto":
-        # Without the run's evaluation at hand the branch scale is tried again, with the same result.
+        # Without the run's evaluation, the branch scale is selected again, with the same result.
         (run_dir / "metrics.jsonl").unlink()
         again = load_file(export(run_dir, tmp_path / "again.safetensors"))
         assert all(torch.allclose(again[name], state[name], atol=1e-10, rtol=0) for name in state)

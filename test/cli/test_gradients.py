@@ -1,5 +1,5 @@
-"""What the paper says of the gradient estimate under backward masking, on the program's own estimates: one step of plain
-SGD with learning rate 1 moves every parameter by its estimate.
+"""The paper's statements about the gradient estimate under backward masking, tested on the program's estimates: one step of
+plain SGD with learning rate 1 moves every parameter by its estimate.
 
 Let g_k be the gradient of worker k's batch on the full model, gbar their mean over n workers, and ghat the estimate, the
 mean over a unit's p owners. The mean of ghat over all owner sets is gbar, and ||ghat - gbar||^2 is at most
@@ -24,8 +24,8 @@ LLAMA = {"name": "llama_tiny", "width": 16, "depth": 2, "hidden_width": 24, "hea
 
 
 class Estimates:
-    """The first step's estimates of one model and construction, by (parameter, hidden range); a range of (0, 0) is what
-    all workers share. Initial values and batches are the same in all runs."""
+    """The first step's estimates of one model and construction, by (parameter, hidden range); the range (0, 0)
+    stands for parameters that all workers share. Initial values and batches are the same in all runs."""
 
     def __init__(self, folder, data, model, construction):
         self.folder, self.data, self.construction = folder, data, construction
@@ -71,7 +71,7 @@ class Estimates:
         run_dir = self.folder / "runs" / name
         planned = json.loads((run_dir / "plan.json").read_text())["units"]
         assert [tuple(unit["owners"]) for unit in planned] == list(owners_of_units)
-        # The full model's losses, whoever owns what.
+        # The full model's losses do not depend on the owners.
         losses = harness.trace_losses(run_dir)
         self.losses = self.losses or losses
         assert losses == pytest.approx(self.losses, rel=0, abs=1e-12)
@@ -83,7 +83,7 @@ class Estimates:
         return torch.cat([values for (_, hidden), values in sorted(estimate.items()) if hidden != (0, 0)])
 
     def owners_of_piece(self, piece, owners_of_units):
-        """None for what is shared."""
+        """None for shared parameters."""
         name, hidden = piece
         if hidden == (0, 0):
             return None
@@ -112,7 +112,7 @@ def mean_of(all_estimates):
 
 def test_the_mean_over_all_owner_sets_is_the_full_gradient(estimates):
     assert largest_difference(mean_of(list(estimates.of_set.values())), estimates.mean) < 1e-12
-    # What is shared is estimated by all workers, whoever owns the units; what is in a unit by its owners alone.
+    # Shared parameters are estimated by all workers, whoever owns the units; a unit's parameters by its owners alone.
     for owners, estimate in estimates.of_set.items():
         for piece, values in estimate.items():
             difference = (values - estimates.mean[piece]).abs().max().item()

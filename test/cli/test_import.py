@@ -1,5 +1,5 @@
-"""Weights of torchvision and transformers go in and come out unchanged, under any regime, and one worker's subnetwork is
-a model of its own."""
+"""Weights of torchvision and transformers are imported and exported unchanged in every regime, and one worker's subnetwork
+is exported as a smaller model."""
 
 import json
 
@@ -71,7 +71,7 @@ def save(net, path):
 
 
 def write_spec(folder, data, model, subnetwork, **sections):
-    """Forward and export leave the weights as they are: a learning rate of next to nothing, no correction."""
+    """A run that leaves the weights as they are: a negligible learning rate, no correction."""
     if "vocab_size" in model:
         sections["data"] = {"name": "tokens", "path": str(data), "sequence_length": TOKENS}
     return harness.write_config(
@@ -96,7 +96,7 @@ MODELS = {
     "llama_gqa_tied": (lambda: llama(2, True), LLAMA | {"kv_heads": 2, "tied_embeddings": True}),
     "gpt2": (gpt2, GPT2),
 }
-# All regimes of some models, and two of the others, whose slices are of the same kinds.
+# All regimes for some models, and two for the others, whose slices are of the same kinds.
 CASES = [
     (name, *regime) for name in MODELS for regime in (REGIMES[1:3] if name in ("resnet50", "gpt2") else REGIMES)
 ]
@@ -129,13 +129,13 @@ def test_import_then_export_keeps_every_byte(tmp_path, data, name, construction,
 
 
 def test_files_of_gpt2(tmp_path):
-    """A folder of transformers', one of the model without its head, as the published GPT-2 is, and what does not fit."""
+    """A folder from transformers; one of the model without its head, as GPT-2 was published; and folders that do not fit."""
     net = gpt2()
     net.save_pretrained(tmp_path / "whole")
     net.transformer.save_pretrained(tmp_path / "headless")
     old = {name: values.contiguous() for name, values in load_file(tmp_path / "headless" / "model.safetensors").items()}
     assert "wte.weight" in old and not any(name.startswith("transformer.") for name in old)
-    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 20, 20).tril() for i in range(3)}  # as files of old versions have them
+    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 20, 20).tril() for i in range(3)}  # as in files of old versions
     save_file(old | masks, tmp_path / "headless" / "model.safetensors")
     folder = write_tokens(tmp_path / "tokens")
     for name in ("whole", "headless"):
@@ -195,7 +195,7 @@ def masked_logits(net, owned, tokens):
 
 
 def is_alike(owned):
-    """Whether all blocks that are left have the same widths, of attention and MLP."""
+    """Whether all remaining blocks have the same widths of attention and MLP."""
     width = lambda branch: sum(end - begin for begin, end in owned[branch])
     blocks = {(width(f"model.layers.{i}.self_attn"), width(f"model.layers.{i}.mlp")) for i in range(3)} - {(0, 0)}
     return len(blocks) == 1 and all(blocks.pop())
@@ -203,7 +203,7 @@ def is_alike(owned):
 
 @pytest.mark.parametrize("construction", ["block", "neuron", "branches"])
 def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, construction):
-    """Blocks that are left out, and slices that are alike in every block, are a smaller LLaMA for transformers."""
+    """Without whole blocks, or with the same slices in every block, a subnetwork is a smaller LLaMA for transformers."""
     net = llama()
     save(net, tmp_path / "source.safetensors")
     folder = write_tokens(tmp_path / "tokens")
@@ -259,11 +259,11 @@ def test_what_does_not_fit_is_refused(tmp_path, data):
     assert "cannot" in import_from(tmp_path, spec, tmp_path / "missing.safetensors", expect=3).stderr
     save_file(state | {"another.weight": torch.zeros(3)}, source)
     assert "not used: another.weight\n" in import_from(tmp_path, spec, source).stdout
-    assert "--resume" in import_from(tmp_path, spec, source, expect=2).stderr  # the folder is taken now
+    assert "--resume" in import_from(tmp_path, spec, source, expect=2).stderr  # the folder exists now
 
 
 def test_a_folder_of_the_hub_is_imported_and_its_config_compared(tmp_path):
-    """Several files and an index, as transformers saves what is larger than one file should be."""
+    """Several files and an index, as transformers saves large models."""
     net = llama(kv_heads=2)
     hub = tmp_path / "hub"
     net.save_pretrained(hub, max_shard_size="20KB")
@@ -320,7 +320,7 @@ def test_config_of_an_image_model_is_enough_to_build_it(tmp_path, data):
         num_classes=model["num_classes"],
     ).eval()
     built.load_state_dict(load_file(out), strict=True)
-    # What training made of an image is what the normalization makes of its pixels.
+    # The exported normalization gives the input that training used.
     normalized, _ = harness.read_cifar10(data, "test")
     shape = (1, 3, 1, 1)
     mean, std = (torch.tensor(config["normalization"][key]).view(shape) for key in ("mean", "std"))
@@ -328,7 +328,7 @@ def test_config_of_an_image_model_is_enough_to_build_it(tmp_path, data):
     assert (pixels - pixels.round()).abs().max() < 1e-3 and pixels.min() >= -1e-3
     with torch.no_grad():
         assert torch.equal(built(normalized[:2]), net.eval()(normalized[:2]))
-    # It goes in again; the wrong sizes are told from the file.
+    # The export can be imported again; wrong sizes are found in the file.
     spec = write_spec(tmp_path, data, MODELS["swin"][1] | {"window_size": 2, "num_classes": 12}, {}, name="again")
     refused = import_from(tmp_path, spec, out, expect=3).stderr
     assert "--set model.window_size=4" in refused and "--set model.num_classes=10" in refused
@@ -354,7 +354,7 @@ def test_an_exported_language_model_knows_its_tokenizer(tmp_path):
     loaded = AutoTokenizer.from_pretrained(out.parent)
     assert loaded.eos_token == "w7" and loaded.eos_token_id == 7
     assert loaded("w3 w5")["input_ids"] == [3, 5]
-    # Where nothing tells the end of text, generation must not stop at transformers' own id 2.
+    # If no end-of-text token is known, generation must not stop at transformers' default, id 2.
     (folder / "toy.state.json").unlink()
     harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
     assert LlamaForCausalLM.from_pretrained(out.parent).generation_config.eos_token_id is None

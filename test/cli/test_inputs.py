@@ -1,5 +1,5 @@
-"""Bad input is refused before anything starts, with exit code 2 (spec) or 3 (data), by the name of the key or file and
-with the number found and the one expected."""
+"""Bad input is refused before anything starts, with exit code 2 (spec) or 3 (data). The message names the key or file, the
+number found and the one expected."""
 
 import json
 import re
@@ -72,13 +72,13 @@ SPEC_ERRORS = {
 }
 
 
-# One process starts at once, several are started by a launcher; a plan starts none.
+# One process trains directly, several are started by the launcher; a plan starts none.
 WAYS = [["--nproc", 1], ["--nproc", 2], ["plan"]]
 
 
 @pytest.mark.parametrize("case", SPEC_ERRORS)
 def test_spec_errors(tmp_path, data, tokens, case):
-    """The first in every way, the others in turn."""
+    """The first input with every command, the others with one each, in turn."""
     model, sections, expected = SPEC_ERRORS[case]
     config = spec_of(tmp_path, data, tokens, model, **sections)
     number = list(SPEC_ERRORS).index(case)
@@ -142,7 +142,7 @@ DAMAGED = {
 def test_damaged_shards(tmp_path, data, case, split):
     content, expected = DAMAGED[case]
     folder = write_tokens(tmp_path / "tokens")
-    damaged = folder / f"toy_{split}_000001.bin"  # behind one that is whole
+    damaged = folder / f"toy_{split}_000001.bin"  # after a valid one
     damaged.write_bytes(content)
     config = spec_of(tmp_path, data, folder, LLAMA)
     for processes in (1, 2) if case == "cut off" else (1,):
@@ -173,7 +173,7 @@ def test_tokens_outside_the_vocabulary(tmp_path, data, split, processes):
     config = spec_of(tmp_path, data, folder, LLAMA)
     expected = ["model.vocab_size", str(shard), VOCABULARY, 2001, 321, 2002]
     refused(tmp_path, ["--config", config, "--nproc", processes], expected, code=2)
-    # The number that the message asks for is enough.
+    # The number that the message names is enough.
     config = spec_of(tmp_path, data, folder, LLAMA | {"vocab_size": 2002}, train={"max_steps": 1})
     harness.run("--config", config, "--nproc", processes)
 

@@ -1,4 +1,4 @@
-"""Memory that `plan` predicts against what a worker's real step takes, counted by the allocator (`plan --measure`)."""
+"""The memory that `plan` predicts, compared with a real step's, counted by the allocator (`plan --measure`)."""
 
 import json
 import math
@@ -17,7 +17,7 @@ WITHIN_BF16_CONVOLUTIONS = WITHIN if torch.ops.mkldnn._is_mkldnn_bf16_supported(
 
 
 def measure(model, regime, *overrides, device="h100", **options):
-    """Memory is measured. Times are predicted from a data sheet, as to time this machine's operations takes long."""
+    """Memory is measured; times are predicted from a data sheet, because timing this machine's operations takes long."""
     arguments = ["plan", "--measure", "--device", device, "--json", "--config", CONFIGS / f"{model}.yaml"]
     arguments += ["--config", CONFIGS / "regime" / f"{regime}.yaml"]
     for override in ("data.path=/none", "train.device=cpu", "train.accumulate_steps=1", *overrides):

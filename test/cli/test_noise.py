@@ -1,5 +1,5 @@
-"""Randomness inside of training: dropout, stochastic depth, mixup and CutMix. It follows from the seed and the pass, so
-the number of processes and a restart change nothing; every pass has its own; evaluation has none."""
+"""Randomness in training: dropout, stochastic depth, mixup and CutMix. It depends on the seed and the pass alone, not on the
+number of processes or a restart; every pass has its own; evaluation has none."""
 
 import itertools
 import json
@@ -97,13 +97,13 @@ def test_resumed_run_has_the_same_bits(case, whole):
 
 
 def test_processes_do_not_change_it(case, whole):
-    """Neither four from the first step on, nor one that goes on with what they saved."""
+    """Neither four processes from the start, nor one that resumes from their checkpoint."""
     case.train("other", 4, steps=3)
     check_close(case.resume("other", 1), whole)
 
 
 def test_without_it_the_run_is_another(case, whole):
-    """From the first step on, in which weights and batches are the same."""
+    """In the first step already, in which weights and batches are the same."""
     quiet = harness.trace_losses(case.train("quiet", 2, **case.quiet))
     noisy = harness.trace_losses(whole)
     differs = [abs(noisy[key] - loss) > 1e-6 for key, loss in quiet.items() if key[0] == 1]
@@ -147,7 +147,7 @@ def test_evaluation_of_a_language_model_is_transformers(tmp_path):
         assert (record["samples"], record["test_samples"]) == (evaluated, samples)
         assert (record["tokens"], record["test_tokens"]) == (evaluated * TOKENS, samples * TOKENS)
 
-    # By itself a run evaluates as many samples as 20 steps use.
+    # By default, an evaluation during training takes as many samples as 20 steps.
     spec = yaml.safe_load((run_dir / "spec.yaml").read_text())
     per_step = 4 * 2 * 2  # workers, sequences of a micro-batch, micro-batches
     assert spec["eval"]["max_samples"] == 20 * per_step and spec["eval"]["max_samples_per_subnetwork"] == 5 * per_step
@@ -161,7 +161,7 @@ def test_evaluation_of_a_language_model_is_transformers(tmp_path):
     check(json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.max_samples=100000").stdout), samples)
 
 
-# ---- what is dropped, seen on one image and weights that stay as they are ----
+# ---- what is dropped, observed with one image and constant weights ----
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def one_image(tmp_path_factory):
 
 
 def passes(folder, data, model, steps, **train):
-    """The losses of all passes in order, and the model that they are of."""
+    """The losses of all passes in order, and the model that they belong to."""
     run_dir = harness.train(
         folder, "run", data, 2, model=model, subnetwork={"masking": "backward"},
         optimizer={"lr": 1e-30, "weight_decay": 0.0},
@@ -188,7 +188,7 @@ def passes(folder, data, model, steps, **train):
 
 
 def loss_with_scales(net, data, scales):
-    """scales: of every branch, a factor or one for each element of its output"""
+    """scales: for every branch, a factor, or one for each element of its output"""
     images, labels = harness.read_cifar10(data, "train")
     x = net.stem(images[:1].double().flatten(1))
     for block, scale in zip(net.blocks, scales, strict=True):
@@ -197,7 +197,7 @@ def loss_with_scales(net, data, scales):
 
 
 def counts(losses, expected):
-    """How often each of the expected losses was seen; there may be no other."""
+    """How often each of the expected losses occurred; no other loss may occur."""
     expected = torch.tensor(expected, dtype=torch.float64)
     assert torch.pdist(expected[:, None]).min() > 1e-7
     differences = (losses[:, None] - expected).abs()
@@ -206,14 +206,14 @@ def counts(losses, expected):
 
 
 def check_frequencies(found, probabilities):
-    """Within five deviations of what the probabilities give."""
+    """Counts lie within five standard deviations of the probabilities' expectation."""
     total, probabilities = found.sum(), torch.tensor(probabilities, dtype=torch.float64)
     deviations = (total * probabilities * (1 - probabilities)).sqrt()
     assert ((found - total * probabilities).abs() <= 5 * deviations).all(), found
 
 
 def test_every_pass_has_noise_of_its_own(tmp_path, one_image):
-    """Of every step, worker and replica: without noise, all losses are the same."""
+    """For every step, worker and replica: without noise, all losses are the same."""
     regime = {"masking": "backward", "replicas": 2}
     for name, noise in (("quiet", {}), ("noisy", DROPOUT)):
         run_dir = harness.train(
@@ -251,7 +251,7 @@ def test_another_seed_is_other_noise(tmp_path, one_image):
 
 @pytest.mark.parametrize("rule, survivals", [("linear", (1, 0.75, 0.5)), ("uniform", (0.5, 0.5, 0.5))])
 def test_stochastic_depth_drops_branches_by_its_rule(tmp_path, one_image, rule, survivals):
-    """Every branch stays with its own probability; those that stay are scaled so that the expectation does."""
+    """Every branch is kept with its own probability; kept branches are scaled so that the expectation is unchanged."""
     model = {"name": "mlp", "width": 8, "depth": 3, "hidden_width": 16, "stochastic_depth_rule": rule} | DEPTH
     losses, net = passes(tmp_path, one_image, model, steps=150)
     cases = list(itertools.product(*((0, 1) if survival < 1 else (1,) for survival in survivals)))
@@ -266,7 +266,7 @@ def test_stochastic_depth_drops_branches_by_its_rule(tmp_path, one_image, rule, 
 
 
 def test_stochastic_depth_drops_single_samples(tmp_path, one_image):
-    """Two samples of a batch are dropped each on its own: the mean loss has three values, 1 : 2 : 1."""
+    """The two samples of a batch are dropped independently: the mean loss has three values, in the ratio 1 : 2 : 1."""
     model = {"name": "mlp", "width": 8, "depth": 1, "hidden_width": 16} | DEPTH
     losses, net = passes(tmp_path, one_image, model, steps=100, batch_size_per_worker=2)
     none, both = (loss_with_scales(net, one_image, (scale,)) for scale in (2, 0))

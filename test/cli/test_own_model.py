@@ -1,4 +1,4 @@
-"""The example that uses lib/ without the program: a network of one's own, trained by the engine."""
+"""The example that uses lib/ without the program: a user's own network, trained by the engine."""
 
 import os
 import re

@@ -1,9 +1,9 @@
 """A process that is killed, in every phase of a run: the others end with exit code 4 at once, not at the
 collectives' time-out of 10 minutes, and name it.
 
-Phases are told by what can be seen from outside. A process that is stopped (SIGSTOP) stays in its phase while the test
-makes sure which one that is; then it is killed. Reduce and gather are told by the bytes that the process has written
-(/proc/PID/io) since the last line of metrics.jsonl: at coverage 1 it sends as many in each."""
+Phases are recognized from outside. A process that is suspended (SIGSTOP) stays in its phase while the test finds out which
+one it is; then it is killed. Reduce-scatter and all-gather are told apart by the bytes that the process has written
+(/proc/PID/io) since the last line of metrics.jsonl: at coverage 1, both send the same number."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ import pytest
 import harness
 
 WORLD = 3
-LIMIT_S = 60  # a machine may be slow and busy
+LIMIT_S = 60  # for slow and busy machines
 WIDE = {"name": "mlp", "width": 64, "hidden_width": 65536, "depth": 3}
 TRAFFIC = {
     "model": WIDE,
@@ -42,7 +42,7 @@ EVALUATION = TRAFFIC | {
 
 
 def await_(condition, what, limit_s=300):
-    """What the condition returns once it is true."""
+    """Waits until the condition is true; returns its value."""
     deadline = time.monotonic() + limit_s
     while not (result := condition()):
         assert time.monotonic() < deadline, f"no {what} within {limit_s} s"
@@ -51,7 +51,7 @@ def await_(condition, what, limit_s=300):
 
 
 def is_running(pid):
-    """Not where only its parent has not asked for its exit code yet."""
+    """Whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -87,7 +87,7 @@ class Launched:
         return (self.run_dir / f"rank-{rank}.txt" if rank else self.console).read_text()
 
     def check_codes(self, lost):
-        """The launcher's is that of the run."""
+        """The launcher's exit code is that of the run."""
         assert self.launcher.wait(LIMIT_S) == 4
         console = self.console.read_text()
         assert f"sdp-train: rank {lost} was killed by signal 9 (Killed)" in console
@@ -144,8 +144,8 @@ def written_bytes(pid):
 
 
 def stop_in_exchange(pid, run_dir, first_share, last_share):
-    """Stops a process when it has sent between these shares of a step's bytes. Steps in which it was not seen there are
-    let go."""
+    """Suspends a process when it has sent a fraction of the step's bytes between these bounds. If a step passes unseen, the
+    next one is tried."""
     await_(lambda: lines(run_dir, "train"), "step")
     rank = int(environment_of(pid)["RANK"])
     per_step = json.loads((run_dir / "plan.json").read_text())["per_process"][rank]["bytes_sent_per_step"]
@@ -171,7 +171,7 @@ def stop_in_gather(pid, run_dir):
 
 
 def stop_in_evaluation(pid, run_dir):
-    """After the line of a step comes its evaluation."""
+    """The evaluation follows the step's line."""
     await_(lambda: lines(run_dir, "train"), "step")
     time.sleep(0.5)
     os.kill(pid, signal.SIGSTOP)
@@ -179,13 +179,13 @@ def stop_in_evaluation(pid, run_dir):
 
 
 def stop_in_checkpoint(pid, run_dir):
-    """Its own file is being written; the checkpoint is complete only when all files are."""
+    """While its own file is being written; the checkpoint is complete only when all files are."""
     await_(run_dir.is_dir, "run folder")
     partial = run_dir / "checkpoints" / ".step-00000001.partial"
     own = f"process-{int(environment_of(pid)['RANK']):05d}-of-{WORLD:05d}.safetensors"
     await_((partial / own).exists, "checkpoint")
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(0.5)  # for the others to write theirs
+    time.sleep(0.5)  # so that the others write theirs
     assert partial.is_dir(), "the checkpoint was complete before"
 
 
@@ -233,7 +233,7 @@ def test_a_process_stopped_in_a_checkpoint_ends_when_it_goes_on(tmp_path, data, 
 
 
 def test_out_of_memory_says_what_did_not_fit_and_what_needs_less(tmp_path, data):
-    """A limit on the process's memory that the libraries stay below and the model's 8 GiB do not."""
+    """A memory limit for the process that is enough for the libraries and too low for the model's 8 GiB."""
     limit = 6 << 30
     config = harness.write_config(
         tmp_path, "large", data, model={"name": "mlp", "width": 16384, "hidden_width": 65536, "depth": 1},

@@ -22,7 +22,7 @@ def environment_of(rank, port):
 
 
 def run_ranks(arguments_of, expect):
-    """Runs a process for each rank; returns what they printed."""
+    """Runs one process per rank; returns their output."""
     port = harness.free_port()
     options = {"stdout": -1, "stderr": -1, "text": True}  # pipes
     ranks = [harness.start(*arguments_of(rank), env=environment_of(rank, port), **options) for rank in range(WORLD)]
@@ -40,7 +40,7 @@ def run_ranks(arguments_of, expect):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """Owner sets by workers: their neighbors by number are never those that own the same units."""
+    """Owner sets in which no worker shares a unit with its neighbor by number."""
 
     def make(workers, sets):
         folder = tmp_path_factory.mktemp("plan")
@@ -65,7 +65,7 @@ OWNERS = {
 
 @pytest.mark.parametrize("owners", OWNERS)
 def test_placement_does_not_change_the_experiment(tmp_path, data, published, owners):
-    """The same bits in traces and checkpoints, wherever the processes are."""
+    """Traces and checkpoints are the same bit by bit for every placement."""
     subnetwork = published(*OWNERS[owners])
     files = {}
     for placement, nodes in (("in_order", [0, 0, 1, 1]), ("pack", [0, 1, 0, 1]), ("spread", None)):
@@ -83,7 +83,7 @@ def test_placement_does_not_change_the_experiment(tmp_path, data, published, own
         if nodes:
             assert found == nodes
         else:
-            assert found in ([0, 0, 1, 1], [0, 1, 1, 0])  # no owners of a unit together
+            assert found in ([0, 0, 1, 1], [0, 1, 1, 0])  # no two owners of a unit on one node
         assert plan["nodes"]["placement"] == placement and plan["nodes"]["processes_per_node"] == PER_NODE
         assert "assembled full model" in texts[0]
         checkpoints = sorted((run_dir / "checkpoints").glob("*/*.safetensors"))
@@ -111,7 +111,7 @@ def test_ranks_that_are_not_numbered_node_by_node_are_refused(tmp_path, data):
 
 
 def test_placement_may_change_on_resume(tmp_path, data):
-    """One node: nothing moves, but nothing is refused either."""
+    """One node: nothing is moved, and nothing is refused."""
     run_dir = harness.train(tmp_path, "run", data, 2, train={"max_steps": 2})
     config = harness.write_config(tmp_path, "run", data, subnetwork={"placement": "spread"}, train={"max_steps": 3})
     harness.run("--config", config, "--nproc", 2, "--resume")

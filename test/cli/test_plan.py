@@ -1,4 +1,4 @@
-"""`plan` against PyTorch's own counts and closed formulas."""
+"""`plan` compared with PyTorch's own counts and with closed formulas."""
 
 import contextlib
 import json
@@ -39,7 +39,7 @@ def pytorch_training_flops(model, size, *extra):
 
 @contextlib.contextmanager
 def stream_elements(model, *branch_types):
-    """Yields a list that gets the elements that each branch reads and that it gives back, in one forward pass."""
+    """Yields a list that a forward pass fills with the numbers of elements that each branch reads and returns."""
     elements = []
 
     def see(module, args, kwargs, output):
@@ -54,7 +54,7 @@ def stream_elements(model, *branch_types):
 
 
 def check_tensor_parallel(result, elements, bytes_per_element):
-    """An all-reduce of what each branch gives back, and one of the gradient of what it reads, by a ring."""
+    """A ring all-reduce of each branch's output, and one of the gradient of its input."""
     traffic = result["forecast"]["model_parallel"]
     t = traffic["tensor"]["processes"]
     assert t == result["processes"] > 1
@@ -113,7 +113,7 @@ def test_flops_and_parameters_of_transformers_llama(name, width, depth, heads, h
     config = transformers.LlamaConfig(
         vocab_size=32000, hidden_size=width, intermediate_size=hidden, num_hidden_layers=depth,
         num_attention_heads=heads, num_key_value_heads=heads, attn_implementation="eager")
-    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # shapes alone, whatever the size
+    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # shapes without memory, for models of any size
         model = transformers.LlamaForCausalLM(config)
         with stream_elements(model, llama.LlamaAttention, llama.LlamaMLP) as elements:
             model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).logits.sum().backward()
@@ -128,7 +128,7 @@ def test_flops_and_parameters_of_transformers_gpt2():
     tokens = 512
     result = plan_of("gpt2_fineweb", "--set", f"data.sequence_length={tokens}", "--set", "model.vocab_size=50257")
     config = transformers.GPT2Config(attn_implementation="eager")
-    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # shapes alone
+    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # shapes without memory
         model = transformers.GPT2LMHeadModel(config)
         with stream_elements(model, gpt2.GPT2Attention, gpt2.GPT2MLP) as elements:
             model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).logits.sum().backward()
@@ -173,7 +173,7 @@ def test_flops_of_subnetworks(tmp_path):
 @pytest.mark.parametrize("release", [True, False])
 def test_memory_formulas(tmp_path, release):
     """
-    Bytes a parameter of the units in bf16 with Adam: DDP 16; forward SDP split over the owners 4 C + 12 / n, with
+    Bytes per parameter of the units in bf16 with Adam: DDP 16; forward SDP split over the owners 4 C + 12 / n, with
     released gradients 2 C + 16 / n.
     """
     n, p = 8, 4
@@ -208,7 +208,7 @@ def test_bytes_sent(tmp_path, n, coverage, p):
 
 @pytest.mark.parametrize("n,coverage,p", [(8, "3/8", 3), (8, "4/8", 4), (5, "4/5", 4)])
 def test_balance_and_mixing(tmp_path, n, coverage, p):
-    """Largest over mean of the workers' own figures, and numpy's eigenvalues of the co-ownership matrix."""
+    """Maximum over mean of the workers' figures, and numpy's eigenvalues of the co-ownership matrix."""
     result = plan(tmp_path, model={"width": 16}, subnetwork={"workers": n, "coverage": coverage})
     figures = {
         "flops": lambda cost: cost["flops_per_sample"],
@@ -256,8 +256,8 @@ def test_bytes_sent_under_backward_masking(tmp_path, n, coverage, p):
 @pytest.mark.parametrize("processes,per_node", [(8, 4), (8, 2), (4, 2), (8, 8), (8, 1)])
 def test_bytes_between_nodes(tmp_path, placement, processes, per_node):
     """
-    A holder of a unit gets its share's gradients from the others and gives them its new values: twice the share
-    for each holder on another node, where shares are even but for 64 bytes.
+    A holder of a unit receives its shard's gradients from the others and sends them its new values: twice the shard
+    for each holder on another node. Shards are of equal size but for 64 bytes.
     """
     subnetwork = {"workers": 8, "coverage": "4/8", "placement": placement}
     result = plan(
@@ -314,7 +314,7 @@ def test_placement_in_the_plans_text(tmp_path):
     assert "5 processes per node: expected 1 to 4" in refused.stderr
 
 
-# A process's peak memory counts that of the one it was forked from: started from a small one.
+# A process's peak memory includes that of its parent at the fork, so it is started from a small one.
 MEASURE = """
 import os, sys
 out = os.open(os.devnull, os.O_WRONLY)
@@ -342,7 +342,7 @@ def test_a_large_plan_is_cheap(construction, p):
     settings = [word for override in overrides for word in ("--set", f"subnetwork.{override}")]
     base_seconds, base_memory = measured("--version")
     arguments = ["plan", "--config", config, *settings, "--processes-per-node", 8, "--json"]
-    # The least of two: what else runs on the processor makes either take longer.
+    # The smaller of two: other load only makes a measurement larger.
     seconds = min(measured(*arguments)[0] for _ in range(2)) - base_seconds
     memory = measured(*arguments)[1] - base_memory
     assert seconds < 1 and memory < 100e6, f"{seconds:.2f} s, {memory / 1e6:.1f} MB"
@@ -369,7 +369,7 @@ def test_plan_text_names_what_matters(tmp_path):
 
 
 def kept_bytes(model, images, *extra):
-    """What autograd saves for backward, every tensor once, without parameters and buffers."""
+    """Bytes that autograd saves for the backward pass: every tensor once, without parameters and buffers."""
     own = {t.data_ptr() for t in [*model.parameters(), *model.buffers()]}
     seen = {}
 
@@ -390,7 +390,7 @@ def test_activation_bytes(tmp_path):
     dense = plan(tmp_path, model={"width": 16}, train=train)["dense"]
     images = torch.zeros(8, 3, 32, 32)
     model = oracle.ResNet18(16)
-    # The oracle's mask multiplication keeps no tensor of its own: its factor is a number.
+    # The oracle's mask multiplication saves no tensor: its factor is a number.
     assert dense["activation_bytes"] == pytest.approx(kept_bytes(model, images, {}), rel=0.01)
 
 
@@ -414,7 +414,7 @@ def test_options_without_effect_are_warned_about(tmp_path):
 
 
 def test_forecast(tmp_path):
-    """Ways to train on a device of a given size: what fits is at most that size, and memory decides the batch."""
+    """Methods on a device of a given memory: a method that fits takes at most this memory, which decides the batch size."""
     small, large = (plan(tmp_path, "--memory", size, "--device", "a100") for size in ("1.6", "2"))
     for result, bytes_ in ((small, 1.6e9), (large, 2e9)):
         device = result["forecast"]["device"]

@@ -25,7 +25,7 @@ RUNS = {"b_0": (0, "1/2"), "b_1": (1, "1/2"), "ddp": (0, "1")}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, data):
-    """Two seeds of B-SDP and one run of data parallelism, which is said not to have reached its end."""
+    """Two seeds of B-SDP and one run of data parallelism, which is made to look unfinished."""
     folder = tmp_path_factory.mktemp("report")
     for name, (seed, coverage) in RUNS.items():
         run = harness.train(
@@ -47,7 +47,7 @@ def lines_of(run, kind):
 
 
 def measures(run):
-    """What the report should say of a run, from its files."""
+    """The expected row of a run, computed from its files."""
     train, evals = lines_of(run, "train"), lines_of(run, "eval")
     plan = json.loads((run / "plan.json").read_text())
     ends = [0] + [line["step"] for line in train]
@@ -122,7 +122,7 @@ def number(text):
 
 
 def data_points(svg, wanted):
-    """Points of the first line with this color in values of the axes, by the numbers beside them."""
+    """Points of the first line of this color in data coordinates, computed from the axes' tick labels."""
     root = ElementTree.fromstring(svg.read_text())
     texts = [(text.get("text-anchor"), float(text.get("x")), float(text.get("y")), text.text) for text in root.iter(f"{SVG}text")]
     is_number = lambda text: text.replace("−", "").replace(".", "").isdigit()
@@ -218,11 +218,11 @@ def read_until(descriptor, wanted, seconds=60):
 
 
 def test_watch_on_a_terminal(runs, tmp_path):
-    """Ends by Ctrl-C while a run goes on, and by itself once all are finished."""
+    """Ends on Ctrl-C while a run goes on, and by itself once all runs are finished."""
     shutil.copytree(runs / "ddp", tmp_path / "ddp")
 
     def start():
-        """The process, and what reads its terminal, which is its own: none sees what another has drawn."""
+        """The process and a reader of its terminal. Every process has a terminal of its own."""
         ours, theirs = pty.openpty()
         return harness.start("report", tmp_path, "--watch", stdout=theirs, start_new_session=True), ours
 

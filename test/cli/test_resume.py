@@ -1,4 +1,4 @@
-"""Killed and resumed runs end with the weights of the uninterrupted one; bad checkpoints are refused by name."""
+"""Killed and resumed runs end with the weights of the uninterrupted run; bad checkpoints are refused by name."""
 
 import json
 import os
@@ -73,7 +73,7 @@ ADAMW = {"name": "adamw", "lr": 1e-3}
 KILLED = {
     "sgd": {},
     "adamw": {"optimizer": ADAMW},
-    # Steps of this model take no time; accumulation makes them long enough for the kill to come before the end.
+    # Steps of this model are very short; accumulation makes them long enough for the kill to come before the end.
     "adamw-bf16": {"model": MLP, "optimizer": ADAMW, "train": {"precision": "bf16", "accumulate_steps": 8}},
     "unsharded-accumulated": {"optimizer": {"shard": False}, "train": {"accumulate_steps": 2, "max_steps": 30}},
     "replicas": {"subnetwork": {"replicas": 2}, "train": {"max_steps": 30}},
@@ -151,7 +151,7 @@ def test_resume_without_a_checkpoint_is_refused_and_if_any_starts_the_run(tmp_pa
         assert str(run_dir) in refused and "without --resume" in refused
         assert not run_dir.parent.exists()
     run_dir.mkdir(parents=True)
-    (run_dir / "metrics.jsonl").write_text('{"kind":"start","step":0}\n')  # of a part that saved nothing
+    (run_dir / "metrics.jsonl").write_text('{"kind":"start","step":0}\n')  # of a part of the run that saved nothing
     assert "--resume=if-any" in harness.run("--config", config, "--nproc", 2, expect=2).stderr
     harness.run("--config", config, "--nproc", 2, "--resume=if-any")
     assert export_hash(run_dir) == export_hash(uninterrupted)
@@ -177,13 +177,13 @@ def resume_copy(tmp_path, data, ten_steps, processes, expect, steps=20, **change
 
 
 def test_summary_of_a_finished_run(tmp_path, data, ten_steps):
-    """200 images, 4 workers of 4 images a step."""
+    """200 images, 4 workers with 4 images per step."""
     version = harness.run("--version").stdout.split()[-1]
     threads = json.loads((ten_steps / "checkpoints" / "step-00000010" / "manifest.json").read_text())["threads"]
     expected = {"step": 10, "total_steps": 10, "skipped_steps": 0, "samples_per_step": 16, "epochs": 0.8, "processes": 2,
                 "threads_per_process": threads, "device": harness.DEVICE.upper(), "version": version}
     assert harness.without_times(summary_of(ten_steps)) == expected
-    # Longer than it was: not at its end until it is.
+    # With more steps, the finished run is unfinished again.
     resume_copy(tmp_path, data, ten_steps, 2, 1, optimizer={"lr": 1e12})
     assert not (tmp_path / "runs" / "run" / "summary.json").exists()
     resume_copy(tmp_path, data, ten_steps, 1, 0)
@@ -219,7 +219,7 @@ def test_latest_good_passes_over_what_is_damaged(tmp_path, data, uninterrupted):
 
 
 def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_path, data, ten_steps):
-    """Owner sets and spec are in the checkpoint too; what is missing of the metrics is told, and that the test data changed."""
+    """The checkpoint has owner sets and spec, too. Warnings name missing metrics and changed test data."""
     run_dir = tmp_path / "runs" / "run"
     shutil.copytree(ten_steps, run_dir)
     checkpoint = run_dir / "checkpoints" / "step-00000010"
@@ -306,7 +306,7 @@ def nonfinite_events(run_dir):
 
 
 def check_samples(run_dir, event):
-    """The batches are those of the trace whose loss was not finite."""
+    """The reported batches are those of the trace whose loss is not finite."""
     losses, samples = harness.trace_losses(run_dir), harness.trace_samples(run_dir)
     batches = {(event["step"], batch["worker"], batch["replica"]): batch["samples"] for batch in event["batches"]}
     assert batches == {key: samples[key] for key, loss in losses.items() if key[0] == event["step"] and loss is None}
@@ -344,7 +344,7 @@ def test_more_skipped_steps_in_a_row_than_allowed_end_the_run(tmp_path, data):
 
 @pytest.mark.parametrize("steps", [1, 5])
 def test_weights_that_are_not_finite_are_never_saved(tmp_path, data, steps):
-    """The loss of the first step is; its update is not. The run's end is no exception."""
+    """The first step's loss is finite, its update is not. This is found also if it is the run's last step."""
     sections = {**SMALL, "optimizer": {"lr": 1e300}, "train": {**SMALL["train"], "max_steps": steps}}
     sections["checkpoint"] = {"at_start": True, "every_steps": 1, "keep_last": 1}
     result = harness.run("--config", harness.write_config(tmp_path, "run", data, **sections), "--nproc", 2, expect=1)

@@ -21,7 +21,7 @@ STOPPED = 75
 
 
 def start_ranks(config, *more, folders=(None, None)):
-    """Two ranks with the variables that torchrun sets, each in its folder."""
+    """Two ranks with the variables that torchrun sets, each in its own folder."""
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.free_port())}
     return [
         harness.start("--config", config, *more, env=place | {"RANK": str(rank)}, cwd=folder,
@@ -63,7 +63,7 @@ def test_a_second_start_is_refused_and_harms_nothing(tmp_path, data):
     assert "max_steps: 1000000" in (run_dir / "spec.yaml").read_text()
     lines = harness.json_lines(run_dir / "metrics.jsonl")
     steps = [line["step"] for line in lines if line["kind"] == "train"]
-    # Every fifth step, and the one at which the signal stopped the run.
+    # Every fifth step, and the one after which the signal stopped the run.
     assert steps == sorted({*range(5, steps[-1] + 1, 5), steps[-1]})
     assert [line["step"] for line in lines if line["kind"] == "checkpoint"] == steps
     starts = [line for line in lines if line["kind"] == "start"]
@@ -74,7 +74,7 @@ def test_a_second_start_is_refused_and_harms_nothing(tmp_path, data):
 
 
 def test_a_folder_that_a_process_does_not_see_is_an_error_at_the_start(tmp_path, data):
-    """One path that leads each process to a folder of its own, as on the disks of two hosts."""
+    """One path that leads each process to its own folder, as on the local disks of two hosts."""
     config = harness.write_config(tmp_path, "run", data, **SMALL)
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:

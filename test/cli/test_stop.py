@@ -1,8 +1,8 @@
-"""A run that is asked to stop does so in every phase, whoever of its processes gets the signal, and goes on as if nothing
-had been.
+"""A run that is asked to stop does so in every phase, whichever of its processes gets the signal, and resumes as if it had
+not been stopped.
 
-Phases are told by what can be seen from outside. One rank is stopped (SIGSTOP), so that the others wait for it where they
-are; then the signal is sent, and the rank goes on. SIGINT and SIGHUP, which who runs the tests may ignore, are tested in
+Phases are recognized from outside. One rank is suspended (SIGSTOP), so that the others wait for it where they are; then the
+signal is sent, and the rank is continued. SIGINT and SIGHUP, which a parent of the tests may ignore, are tested in
 test/comm."""
 
 import json
@@ -19,9 +19,9 @@ import harness
 
 STEPS = 40
 SECTIONS = {
-    # No logging interval ends within the run: nobody waits for one.
+    # No logging interval ends within the run, so the stop cannot wait for one.
     "train": {"max_steps": STEPS, "precision": "fp32", "log_every_steps": 100000},
-    # 200 images, 16 a step: every 20 steps.
+    # 200 images, 16 per step: an evaluation every 20 steps.
     "eval": {"every_epochs": 1.6, "recalibrate_batches": 100},
     "checkpoint": {"at_start": False, "every_steps": 30, "keep_last": 10},
     "data": {"augment": ["crop", "flip"]},
@@ -30,7 +30,7 @@ SECTIONS = {
 
 
 def await_(condition, what, process):
-    """What the condition returns once it is true."""
+    """Waits until the condition is true; returns its value."""
     deadline = time.monotonic() + 300
     while not (result := condition()):
         assert time.monotonic() < deadline, f"no {what} within 300 s"
@@ -52,7 +52,7 @@ def ranks_of(launcher):
 
 def traced_steps(run_dir):
     path = run_dir / "trace.jsonl"
-    return path.read_text().count("\n") // 4 if path.exists() else 0  # a line per worker
+    return path.read_text().count("\n") // 4 if path.exists() else 0  # one line per worker
 
 
 def saved_step(run_dir):
@@ -66,8 +66,8 @@ def evaluated(run_dir):
 
 
 def stop_in_step(config, run_dir, step, signal_number, receiver):
-    """Starts the run, or goes on with it, and, when `step` steps are done and before the next is, sends a signal to the launcher, or to a rank
-    by its number. The process and what it prints."""
+    """Starts or resumes the run. After `step` steps, and before the next one ends, sends a signal to the launcher, or to the
+    rank of this number. Returns the process and its output."""
     launcher = start(config, "--nproc", 2, "--resume=if-any")
     await_(lambda: traced_steps(run_dir) >= step, f"step {step}", launcher)
     ranks = ranks_of(launcher)
@@ -98,7 +98,7 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     assert launcher.returncode == 75 and "same command" in output, output
     assert saved_step(run_dir) is None
 
-    # Training; step by step a rank is at most one ahead here, as the trace is gathered in each.
+    # Training. A rank is at most one step ahead here, because the trace is gathered in every step.
     for step, signal_number, receiver in [(2, signal.SIGTERM, "launcher"), (7, signal.SIGUSR1, 1), (12, signal.SIGTERM, 0)]:
         launcher, output = stop_in_step(config, run_dir, step, signal_number, receiver)
         assert launcher.returncode == 75 and "--resume" in output, output
@@ -106,16 +106,16 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
         assert traced_steps(run_dir) == saved_step(run_dir)
         assert not (run_dir / "summary.json").exists()
 
-    # Evaluation: it is left, the step is saved, and no further one is begun.
+    # Evaluation: it is abandoned, the step is saved, and no further step is begun.
     launcher, output = stop_in_step(config, run_dir, 20, signal.SIGUSR1, 0)
     assert launcher.returncode == 75, output
     assert saved_step(run_dir) == 20 and evaluated(run_dir) == []
-    # Saving: that is finished.
+    # Saving: the checkpoint is finished.
     launcher, output = stop_in_step(config, run_dir, 30, signal.SIGTERM, 1)
     assert launcher.returncode == 75, output
     assert saved_step(run_dir) in (30, 31) and evaluated(run_dir) == [20]
 
-    # The last evaluation: what was trained is saved, and only the evaluation is left to be resumed.
+    # The last evaluation: the trained weights are saved, and a resume only evaluates.
     launcher, output = stop_in_step(config, run_dir, STEPS, signal.SIGTERM, "launcher")
     assert launcher.returncode == 75, output
     assert saved_step(run_dir) == STEPS and evaluated(run_dir) == [20]
@@ -149,14 +149,14 @@ def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
 
 
 def is_suspended(pid):
-    """Whether all threads of a process are. The state follows the program's name, which is in parentheses."""
+    """Whether all threads of a process are suspended. In the file, the state follows the program's name in parentheses."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
     return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 @pytest.mark.parametrize("asked_to_stop", [True, False])
 def test_a_process_that_hangs_is_named(tmp_path, data, asked_to_stop):
-    """At the time-out of the exchange, or before, when the run is asked to stop meanwhile."""
+    """At the collectives' time-out, or earlier if the run is asked to stop meanwhile."""
     limit = {} if asked_to_stop else {"collective_timeout_s": 15}
     sections = {**SECTIONS, "train": {**SECTIONS["train"], "max_steps": 100000, **limit}}
     config = harness.write_config(tmp_path, "run", data, **sections)
@@ -164,7 +164,7 @@ def test_a_process_that_hangs_is_named(tmp_path, data, asked_to_stop):
     try:
         await_(lambda: saved_step(tmp_path / "runs" / "run"), "checkpoint", ranks[0])
         ranks[1].send_signal(signal.SIGSTOP)
-        # A thread of it that still ran could answer the request to stop, and the time-out of the exchange is long.
+        # A thread that still ran could answer the request to stop; then the run would end only at the collectives' time-out.
         await_(lambda: is_suspended(ranks[1].pid), "suspended rank 1", ranks[0])
         if asked_to_stop:
             ranks[0].send_signal(signal.SIGTERM)

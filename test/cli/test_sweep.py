@@ -1,4 +1,4 @@
-"""A sweep ends with what its runs give one by one, however often it is killed; what is done is not touched again."""
+"""A sweep gives the results of its runs started one by one, however often it is killed; finished runs are not changed."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def children_of(pid):
 
 
 def freeze_run(sweep):
-    """The run that the sweep is at does not end until it is killed. Returns its launcher's pid."""
+    """Suspends the ranks of the run that the sweep has started. Returns their launcher's pid."""
     (run,) = children_of(sweep.pid)
     for rank in children_of(run):
         os.kill(int(rank), signal.SIGSTOP)
@@ -125,7 +125,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
 
 
 def start_lines(run_dir):
-    """The parts that a run was done in."""
+    """The parts in which a run was executed."""
     return [record for record in harness.json_lines(run_dir / "metrics.jsonl") if record["kind"] == "start"]
 
 
@@ -149,7 +149,7 @@ def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp
         run = folder / f"seed={seed}"
         steps = [record["step"] for record in harness.json_lines(run / "metrics.jsonl") if record["kind"] == "train"]
         assert steps == list(range(5, 201, 5))
-        assert len(start_lines(run)) == (2 if seed == 5 else 1)  # no run was done twice
+        assert len(start_lines(run)) == (2 if seed == 5 else 1)  # no run was executed twice
     for run in ("seed=5", "seed=6"):
         assert saved_values(folder / run) == saved_values(whole[0].parent / "runs" / "sweep" / run)
 
@@ -171,7 +171,7 @@ def test_runs_of_another_spec_are_not_mixed(tmp_path, data, whole):
     message = harness.run("sweep", "--config", config, "--set", "optimizer.lr=0.01", expect=2).stderr
     assert "point seed=5" in message and "optimizer.lr (was 0.05, now 0.01)" in message
     assert states(config, "--set", "optimizer.lr=0.01", expect=2)["seed=5"] == "other spec"
-    # How often it tells and saves is nobody's result.
+    # How often a run logs and saves does not change its result.
     result = harness.run("sweep", "--config", config, "--dry-run", "--set", "train.log_every_steps=1").stdout
     assert re.search(r"seed=5: .*train\.log_every_steps \(was 5, now 1\)", result)
     assert snapshot(config.parent / "runs") == before
@@ -182,7 +182,7 @@ def test_a_run_that_fails_does_not_keep_the_others_from_running(tmp_path, data):
     config = write_sweep(tmp_path, data, experiment, grid={"optimizer.lr": [1e12, 0.05]})
     result = harness.run("sweep", "--config", config, "--nproc", 2, expect=1)
     assert "the run lr=1000000000000.0 failed (exit code 1)" in result.stderr
-    assert "not finite" in result.stderr  # the end of what it printed
+    assert "not finite" in result.stderr  # the end of its output
     assert "1 of 2 runs done" in result.stdout
     assert states(config) == {"lr=1000000000000.0": "to do", "lr=0.05": "done"}
 

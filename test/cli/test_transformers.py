@@ -1,4 +1,5 @@
-"""Swin, LLaMA and GPT-2 in every regime against torchvision's and transformers' with masks (oracle_transformers.py)."""
+"""Swin, LLaMA and GPT-2 in every regime, compared with the masked models of torchvision and transformers
+(oracle_transformers.py)."""
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def train_and_compare(tmp_path, data, model, optimizer, precision, steps, proces
 
 # Several workers per process as well as one each: processes divide the workers.
 SIZES = [(8, "4/8", 2), (3, "2/3", 3), (8, "7/8", 1), (8, "3/8", 4), (4, "1", 2)]
-# Each with two regimes of each model, and over both models with all four.
+# Two regimes of each model for each; all four over both models.
 CASES = [
     (model, *size, *REGIMES[(i + shift) % 4])
     for model, shifts in (("swin", (0, 1)), ("llama", (2, 3)))
@@ -80,7 +81,7 @@ def test_every_regime_is_the_mask_oracle(tmp_path, data, model, workers, coverag
 
 @pytest.mark.parametrize("construction,masking", REGIMES)
 def test_gpt2_in_every_regime(tmp_path, data, construction, masking):
-    """In neuron construction some workers have no slice of a branch, and its output bias all the same."""
+    """In neuron construction, a worker without a slice of a branch still has the branch's output bias."""
     regime = {"workers": 4, "coverage": "1/4" if masking == "forward" else "2/4", "construction": construction,
               "masking": masking, "unit": "branch"}
     if construction == "neuron":

@@ -1,4 +1,4 @@
-"""Reads, orders, augments and mixes the example data a second time and compares with what lib/data makes of it.
+"""Reads, orders, augments and mixes the example data independently and compares the result with lib/data's.
 
     oracle.py DUMP_DATA EXAMPLE_DATA
 
@@ -166,7 +166,7 @@ def scrambled(bits):
 
 
 def permutation(size, seed, epoch):
-    """An 8-round Feistel network over the smallest power of 4 that holds the set; what falls outside goes round again."""
+    """An 8-round Feistel network over the smallest power of 4 that holds the set; a result outside goes through again."""
     source = numbers(seed, SHUFFLE, epoch)
     keys = [next(source) for _ in range(8)]
     half = 1
@@ -215,7 +215,7 @@ def log_gamma_variate(source, shape):
 
 
 def mixed(images, labels, seed, position, mixup_alpha, cutmix_alpha):
-    """Images and soft labels of torchvision's MixUp or CutMix with the choices of lib/data put in."""
+    """Images and soft labels of torchvision's MixUp or CutMix, with lib/data's random choices."""
     source = numbers(seed, MIX, position)
     use_mixup = below(source, 2) == 0
     if not (mixup_alpha and cutmix_alpha):
@@ -274,14 +274,14 @@ def check_batches(program, folder):
 
 
 def write_tokens(path, tokens):
-    """As llm.c's write_datafile does it for its models gpt-2 (uint16) and llama-3 (uint32)."""
+    """As llm.c's write_datafile writes them for gpt-2 (uint16) and llama-3 (uint32)."""
     header = np.zeros(256, np.int32)
     header[:3] = *{2: (20240520, 1), 4: (20240801, 7)}[tokens.itemsize], len(tokens)
     path.write_bytes(header.tobytes() + tokens.tobytes())
 
 
 def windows(tokens, length):
-    """Samples of length + 1 tokens, of which the next begins with the last."""
+    """Samples of length + 1 tokens; each begins with the last token of the one before."""
     if len(tokens) <= length:
         return np.empty(0, np.int64)
     return np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length].astype(np.int64).ravel()

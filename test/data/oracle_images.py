@@ -1,8 +1,8 @@
-"""Decodes, crops and resizes JPEG images a second time and compares with what lib/data makes of them.
+"""Decodes, crops and resizes JPEG images independently and compares the result with lib/data's.
 
     oracle_images.py DUMP_IMAGES [FOLDER]
 
-Decoding: Pillow. Crops and resizing: torchvision's RandomResizedCrop (fed with lib/data's random numbers), Resize
+Decoding: Pillow. Crops and resizing: torchvision's RandomResizedCrop (with lib/data's random numbers), Resize
 and CenterCrop. Order: torchvision's ImageFolder, tarfile. Images: drawn here, or those of FOLDER/train.
 """
 import io
@@ -145,13 +145,13 @@ def check_dataset(program, folder):
             off = difference(got, expected)
             tall = np.array([height > 2 * width for width, height in image_sizes(folder / split)])
             print(f"{split}: within {off.max()} of torchvision, {np.mean(off > 0):.2e} of the values differ")
-            # Pillow 13 begins with the vertical pass where the source is tall, and so rounds elsewhere.
+            # Pillow 13 begins with the vertical pass for tall images, and so rounds at other places.
             assert off.max() <= 1 and np.mean(off[~tall] > 0) < 0.01, split
             assert dump(program, "imagenet", name, ours, SIZE, RESIZE, 0, SEED) == blob, f"shards of {split}"
 
 
 def check_scaled_decoding(program, folder):
-    """It averages 2, 4 or 8 pixels with a box before the triangle, and leaves evaluation as it is."""
+    """Reduced decoding applies a box filter over 2, 4 or 8 pixels before the triangle filter; evaluation does not."""
     _, plain = images_of(dump(program, "imagenet", folder, "train", SIZE, RESIZE, 0, SEED))
     _, scaled = images_of(dump(program, "imagenet", folder, "train", SIZE, RESIZE, 1, SEED))
     off = difference(scaled, plain)

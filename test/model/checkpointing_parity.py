@@ -1,4 +1,4 @@
-"""Activation checkpointing: the same losses and gradients, and what stays is what the plan says."""
+"""Activation checkpointing: losses and gradients are unchanged, and the saved activations are those of the plan."""
 
 import pytest
 import torch
@@ -62,6 +62,6 @@ def test_checkpointing(tmp_path, run, regime):
     plain = run(tmp_path, "fp32", worker, regime)["kept_bytes"].item()
     checkpointed = again_with_checkpointing(tmp_path, worker)
     kept, planned = (checkpointed[name].item() for name in ("kept_bytes", "planned_kept_bytes"))
-    # The plan leaves out BatchNorm's batch statistics and the rotary table, small as they are.
+    # The plan leaves out BatchNorm's batch statistics and the rotary table, which are small.
     assert is_as_planned(kept, planned, 0.03), (kept, planned)
     assert kept < 0.75 * plain

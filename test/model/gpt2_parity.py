@@ -11,13 +11,13 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from run_model import is_as_planned, one_pass
 
-torch.set_num_threads(1)  # of both programs: most passes here are tiny
+torch.set_num_threads(1)  # for both programs: most passes here are tiny
 BATCH, TOKENS = 3, 24
 SIZES = dict(width=32, hidden_width=128, heads=8, depth=2, vocab_size=256, context_length=40)
 
 
 def hugging_face(sizes, attention="sdpa"):
-    """Random weights of a size at which every part of the model shows in the loss."""
+    """Random weights, large enough for every part of the model to matter to the loss."""
     torch.manual_seed(7)
     config = GPT2Config(
         n_embd=sizes["width"], n_inner=sizes["hidden_width"], n_head=sizes["heads"], n_layer=sizes["depth"],
@@ -118,7 +118,7 @@ def test_bf16(tmp_path):
 
 
 def test_flops(tmp_path):
-    # CPU attention has no formula in FlopCounterMode; the one of the other fused kernels counts the same products.
+    # FlopCounterMode has no formula for CPU attention; that of the other fused kernels counts the same products.
     aten = torch.ops.aten
     counter = FlopCounterMode(display=False, custom_mapping={
         aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),

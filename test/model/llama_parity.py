@@ -17,7 +17,7 @@ THETA, EPS = 500.0, 1e-4
 
 
 def hugging_face(sizes, attention="sdpa"):
-    """Random weights of a size at which every part of the model shows in the loss."""
+    """Random weights, large enough for every part of the model to matter to the loss."""
     torch.manual_seed(7)
     config = LlamaConfig(
         hidden_size=sizes["width"], intermediate_size=sizes["hidden_width"], num_attention_heads=sizes["heads"],
@@ -33,7 +33,7 @@ def hugging_face(sizes, attention="sdpa"):
 
 
 def in_fp64(model):
-    """transformers computes norms and angles in fp32 whatever the model's type is."""
+    """transformers computes norms and rotary angles in fp32 for every type of the model."""
     model = model.double()
 
     def rms_norm(self, x):
@@ -141,7 +141,7 @@ def test_bf16(tmp_path):
 
 
 def test_flops(tmp_path):
-    # CPU attention has no formula in FlopCounterMode; the one of the other fused kernels counts the same products.
+    # FlopCounterMode has no formula for CPU attention; that of the other fused kernels counts the same products.
     aten = torch.ops.aten
     counter = FlopCounterMode(display=False, custom_mapping={
         aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: sdpa_flop_count(*shapes[:3]),
@@ -161,7 +161,7 @@ def test_flops(tmp_path):
 @pytest.mark.parametrize("masking", ["forward", "backward"])
 @pytest.mark.parametrize("unit", ["block", "branch"])
 def test_subnetworks(tmp_path, workers, coverage, construction, masking, unit):
-    """Grouped queries where branches are assigned together, a tied head where neurons are."""
+    """Grouped queries with block construction, a tied head with neuron construction."""
     sizes = SIZES | dict(kv_heads=4 if unit == "block" else 8, tied_embeddings=construction == "neuron", depth=3)
     split = dict(workers=workers, coverage=coverage, construction=construction, masking=masking, unit=unit)
     for worker in sorted({0, 1, workers - 1}):

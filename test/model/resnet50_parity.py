@@ -12,7 +12,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from resnet_parity import Runner, batch, gradients_of, largest_difference, regime_of
 from run_model import is_as_planned
 
-torch.set_num_threads(1)  # of both programs: most passes here are tiny
+torch.set_num_threads(1)  # for both programs: most passes here are tiny
 DEPTHS = [3, 4, 6, 3]
 BRANCHES = [f"layer{stage + 1}.{i}" for stage in range(4) for i in range(DEPTHS[stage])]
 
@@ -29,12 +29,12 @@ class Sizes:
 
 RESNET50 = Sizes("resnet50", "imagenet", 64, 64, num_classes=1000, batch=2)
 CIFAR = Sizes("resnet50", "cifar", 4, 16)
-ODD = Sizes("resnet50", "imagenet", 4, 50)  # maps of 25, 13, 7, 4 and 2 positions across
+ODD = Sizes("resnet50", "imagenet", 4, 50)  # feature maps of width 25, 13, 7, 4 and 2
 SMALL = {"cifar": CIFAR, "odd": ODD}
 
 
 def torchvision_model(sizes, dtype):
-    """With norms and statistics that are not those of a fresh model."""
+    """With norms and statistics that differ from those of a new model."""
     torch.manual_seed(1)
     model = ResNet(Bottleneck, DEPTHS, num_classes=sizes.num_classes)
     width = model.inplanes = sizes.width
@@ -59,7 +59,7 @@ def torchvision_model(sizes, dtype):
 
 
 def runner_of(folder, sizes, precision):
-    """And the model and the batch that it computes with."""
+    """Also returns the model and the batch."""
     dtype = torch.float64 if precision == "fp64" else torch.float32
     model = torchvision_model(sizes, dtype)
     images, labels = batch(sizes, dtype)
@@ -106,7 +106,7 @@ def hidden_width(sizes, branch):
 
 
 def hidden_of(out):
-    """branch -> (its owned hidden units, those that are there, owned or frozen)"""
+    """branch -> (owned hidden units, all that the worker has, owned or frozen)"""
     owned, present = {}, {}
     for number, branch in enumerate(BRANCHES):
         parts = [out[key] for part in (0, 1) if (key := f"hidden|{number}|{part}") in out]
@@ -156,7 +156,7 @@ def test_subnetworks(tmp_path, variant, masking, construction, workers, coverage
 
 
 def check_gradients(gradients, model, construction, owned):
-    """Exactly what the worker owns has a gradient, which is the dense model's gradient of that slice."""
+    """Exactly the slices that the worker owns have a gradient: that of the dense model's slice."""
     expected = {}
     for name, parameter in model.named_parameters():
         branch = branch_of(name)
@@ -172,12 +172,12 @@ def check_gradients(gradients, model, construction, owned):
         assert (gradients[name] - gradient).abs().max() < 1e-9 * gradient.abs().max().clamp_min(1e-3), name
 
 
-# ---- what stays for the backward pass ----
+# ---- saved activations ----
 
 
 def statistics_bytes(out, model, construction):
-    """Mean and 1/deviation of every channel that a BatchNorm keeps: those that are not computed again. The plan leaves
-    them out, as they are a batch's and not a sample's."""
+    """Mean and 1/deviation of every channel, which BatchNorms that are not recomputed save. The plan leaves them out,
+    because they are per batch and not per sample."""
     owned, present = hidden_of(out)
     channels = 0
     for name, module in model.named_modules():

@@ -13,7 +13,7 @@ from torchvision.models.resnet import BasicBlock, ResNet
 
 from run_model import is_as_planned, one_pass
 
-torch.set_num_threads(1)  # of both programs: most passes here are tiny
+torch.set_num_threads(1)  # for both programs: most passes here are tiny
 BRANCHES = [f"layer{stage}.{i}" for stage in (1, 2, 3, 4) for i in (0, 1)]
 
 
@@ -31,13 +31,13 @@ class Sizes:
 RESNET18 = Sizes("resnet18", "imagenet", 64, 1, 64, num_classes=1000, batch=2)
 CIFAR = Sizes("resnet18", "cifar", 8, 1, 16)
 IMAGENET = Sizes("resnet18", "imagenet", 8, 1, 32)
-ODD = Sizes("resnet18", "imagenet", 8, 1, 50)  # maps of 25, 13, 7, 4 and 2 positions across
+ODD = Sizes("resnet18", "imagenet", 8, 1, 50)  # feature maps of width 25, 13, 7, 4 and 2
 WIDE = Sizes("wide_resnet18", "cifar", 8, 2, 16)
 SMALL = {"cifar": CIFAR, "imagenet": IMAGENET, "odd": ODD, "wide": WIDE}
 
 
 def torchvision_model(sizes, dtype):
-    """With norms and statistics that are not those of a fresh model."""
+    """With norms and statistics that differ from those of a new model."""
     torch.manual_seed(1)
     model = ResNet(BasicBlock, [2, 2, 2, 2], num_classes=sizes.num_classes)
     width = model.inplanes = sizes.width * sizes.width_multiplier
@@ -88,7 +88,7 @@ class Runner:
 
 
 def runner_of(folder, sizes, precision):
-    """And the model and the batch that it computes with."""
+    """Also returns the model and the batch."""
     dtype = torch.float64 if precision == "fp64" else torch.float32
     model = torchvision_model(sizes, dtype)
     images, labels = batch(sizes, dtype)
@@ -125,7 +125,7 @@ def test_evaluation_uses_the_running_statistics(tmp_path, sizes):
     runner, model, images, _ = runner_of(tmp_path, sizes, "fp64")
     expected = model.eval()(images).detach()
     torch.testing.assert_close(runner.run(-1, "eval")["logits"], expected, rtol=0, atol=1e-10)
-    # A worker that has everything has the same model, in parts.
+    # A worker that owns everything has the full model, in parts.
     for construction in ("block", "neuron"):
         out = runner.run(1, "eval", workers=4, coverage="2/4", construction=construction, masking="backward")
         torch.testing.assert_close(out["logits"], expected, rtol=0, atol=1e-10)
@@ -161,7 +161,7 @@ def hidden_width(sizes, branch):
 
 
 def owned_hidden(out, sizes):
-    """branch -> its owned hidden units: those of the part that has gradients."""
+    """branch -> owned hidden units: those of the part that has gradients."""
     owned = {}
     for number, branch in enumerate(BRANCHES):
         present = [out[key] for part in (0, 1) if (key := f"hidden|{number}|{part}") in out]
@@ -172,7 +172,7 @@ def owned_hidden(out, sizes):
 
 
 def present_hidden(out):
-    """branch -> all hidden units that are there, owned or frozen."""
+    """branch -> all hidden units that the worker has, owned or frozen."""
     return {
         branch: sorted(
             unit for part in (0, 1) if (key := f"hidden|{number}|{part}") in out for unit in out[key].tolist()
@@ -199,7 +199,7 @@ def masked_loss(model, sizes, construction, has, images, labels):
     return loss
 
 
-# Every regime for the small images' stem, those of three workers for the other variants.
+# Every regime with the stem for small images; only those of three workers with the other variants.
 VARIANTS = [("cifar", *regime) for regime in REGIMES] + [
     (variant, *regime) for variant in ("imagenet", "odd", "wide") for regime in REGIMES if regime[2] == 3
 ]
@@ -231,7 +231,7 @@ def test_subnetworks(tmp_path, variant, masking, construction, workers, coverage
 
 
 def check_gradients(gradients, model, construction, owned):
-    """Exactly what the worker owns has a gradient, which is the dense model's gradient of that slice."""
+    """Exactly the slices that the worker owns have a gradient: that of the dense model's slice."""
     expected = {}
     for name, parameter in model.named_parameters():
         branch = branch_of(name)
@@ -247,7 +247,7 @@ def check_gradients(gradients, model, construction, owned):
         assert (gradients[name] - gradient).abs().max() < 1e-9 * gradient.abs().max().clamp_min(1e-3), name
 
 
-# ---- what stays for the backward pass ----
+# ---- saved activations ----
 
 KEPT = {
     "cifar 32": Sizes("resnet18", "cifar", 16, 1, 32, batch=8),
@@ -257,8 +257,8 @@ KEPT = {
 
 
 def statistics_bytes(out, model, sizes, construction):
-    """Mean and 1/deviation of every channel that a BatchNorm keeps: those that are not computed again. The plan leaves
-    them out, as they are a batch's and not a sample's."""
+    """Mean and 1/deviation of every channel, which BatchNorms that are not recomputed save. The plan leaves them out,
+    because they are per batch and not per sample."""
     owned, present = owned_hidden(out, sizes), present_hidden(out)
     channels = 0
     for name, module in model.named_modules():
@@ -273,7 +273,7 @@ def statistics_bytes(out, model, sizes, construction):
 
 
 def kept_bytes(out, model, sizes, construction="block"):
-    """What stayed, which is what the plan says and BatchNorm's statistics."""
+    """The saved activations: those of the plan, and BatchNorm's statistics."""
     measured, planned = out["kept_bytes"].item(), out["planned_kept_bytes"].item()
     assert is_as_planned(measured, planned, 0.01), (measured, planned)
     expected = planned + statistics_bytes(out, model, sizes, construction)
@@ -295,7 +295,7 @@ def test_kept_activations(tmp_path, sizes):
 
 @pytest.mark.parametrize("stem", ["cifar", "imagenet"])
 def test_frozen_branches_keep_less(tmp_path, stem):
-    """Of two workers the first owns the first branches and the second the others, one branch more each time."""
+    """Two workers: the first owns the first branches, the second the others. From case to case, the first has one more."""
     sizes = dataclasses.replace(KEPT[f"{stem} 32"], batch=4)
     runner, *_ = runner_of(tmp_path, sizes, "fp32")
     kept = {0: [], 1: []}

@@ -9,11 +9,11 @@ import subprocess
 from safetensors.torch import load
 
 
-DEVICE = os.environ.get("SDP_TEST_DEVICE", "cpu")  # the program computes there; the oracles on a CPU
+DEVICE = os.environ.get("SDP_TEST_DEVICE", "cpu")  # for the program; the oracles compute on a CPU
 
 
 def is_as_planned(measured_bytes, planned_bytes, share):
-    """Whether they differ by at most that share on a CPU. CUDA's kernels keep other small things beside: 10 % there."""
+    """Whether they differ by at most this fraction on a CPU. CUDA's kernels save further small tensors: 10 % there."""
     return abs(measured_bytes / planned_bytes - 1) < (share if DEVICE == "cpu" else max(share, 0.1))
 
 

@@ -11,7 +11,7 @@ from torchvision.models.swin_transformer import SwinTransformer
 
 from run_model import is_as_planned, one_pass
 
-torch.set_num_threads(1)  # of both programs: most passes here are tiny
+torch.set_num_threads(1)  # for both programs: most passes here are tiny
 DEPTHS = [2, 2, 6, 2]
 BLOCKS = [(f"features.{2 * stage + 1}.{i}", stage) for stage, depth in enumerate(DEPTHS) for i in range(depth)]
 
@@ -27,9 +27,9 @@ class Sizes:
 
 
 SWIN_T = Sizes(96, 3, 4, 7, 224, 1000)
-# Maps of 16, 8, 4 and 2 positions across: the last is padded to one window.
+# Feature maps of width 16, 8, 4 and 2: the last is padded to one window.
 SMALL = Sizes(24, 3, 2, 4, 32, 10)
-# Maps of 14, 7, 4 and 2: shifted windows on padded maps, and an odd map is merged.
+# Width 14, 7, 4 and 2: shifted windows on padded maps, and merging of an odd map.
 ODD = Sizes(24, 3, 2, 4, 28, 10)
 
 
@@ -102,7 +102,7 @@ def test_full_model(tmp_path, sizes):
 
 
 def kept_bytes(out):
-    """What stayed for the backward pass, which is what the plan says."""
+    """The saved activations, which are those of the plan."""
     measured, planned = out["kept_bytes"].item(), out["planned_kept_bytes"].item()
     assert is_as_planned(measured, planned, 0.01), (measured, planned)
     return measured
@@ -115,7 +115,7 @@ def test_evaluation_is_the_same_pass(tmp_path):
     torch.testing.assert_close(out["logits"], model(images).detach(), rtol=0, atol=1e-10)
 
 
-# The division, written out a second time: branches in order, and slice rules by name.
+# The division into units, written independently: branches in order, and slice rules by name.
 
 
 def branches(sizes):
@@ -150,7 +150,7 @@ def branch_of(parameter):
 
 
 def slice_rule(parameter, head_size):
-    """(dim, stacked blocks, elements a hidden unit) or None"""
+    """(dim, stacked blocks, elements per hidden unit) or None"""
     for end, rule in {
         ".attn.qkv.weight": (0, 3, head_size),
         ".attn.qkv.bias": (0, 3, head_size),
@@ -172,7 +172,7 @@ def cut(tensor, rule, ranges):
 
 
 def masked_parameters(model, sizes, construction, held):
-    """A branch's output is linear in its hidden units: masks on them are masks on the columns of its last layer.
+    """A branch's output is linear in its hidden units, so a mask on the units is a mask on the columns of its last layer.
     held: branch -> ranges of its hidden width. An absent branch has no output bias either."""
     parameters = dict(model.named_parameters())
     for name, width, _ in branches(sizes):
@@ -238,7 +238,7 @@ def test_subnetworks(tmp_path, construction, masking, unit, workers, coverage):
 
 
 def check_gradients(out, model, sizes, construction, ranges):
-    """Exactly what the worker owns has a gradient, which is the dense model's."""
+    """Exactly the slices that the worker owns have a gradient: that of the dense model."""
     expected = {}
     for name, parameter in model.named_parameters():
         branch = branch_of(name)
@@ -249,7 +249,7 @@ def check_gradients(out, model, sizes, construction, ranges):
             expected[name] = cut(parameter.grad, rule, ranges[branch]) if rule else parameter.grad
     assert {key for key in out if key.startswith("grad|")} == {f"grad|{name}|0" for name in expected}
     for name, gradient in expected.items():
-        # The bias of keys changes no probability: its gradient is zero but for rounding.
+        # The bias of keys does not change the attention weights: its gradient is zero up to rounding.
         assert (out[f"grad|{name}|0"] - gradient).abs().max() < 1e-9 * gradient.abs().max().clamp_min(1e-6), name
 
 

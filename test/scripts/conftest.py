@@ -8,7 +8,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 
 def load_script(name):
-    """A script of scripts/ as a module, whatever its name ends with."""
+    """Loads a script of scripts/ as a module, with or without a suffix."""
     loader = importlib.machinery.SourceFileLoader(name.removesuffix(".py"), str(SCRIPTS / name))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     sys.modules[loader.name] = module

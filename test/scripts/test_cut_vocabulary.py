@@ -1,4 +1,4 @@
-"""scripts/cut_vocabulary.py against numpy: what is kept, what the others become, what is refused."""
+"""scripts/cut_vocabulary.py compared with numpy: ids that are kept, the id of all others, refused input."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""scripts/fetch_data against a server on this machine, with archives of a few bytes in place of the pinned ones."""
+"""scripts/fetch_data with a local server, and small archives in place of the pinned ones."""
 
 import hashlib
 import http.server
@@ -44,8 +44,8 @@ MAT = random.Random(1).randbytes(200_000)
 
 
 class Server:
-    """Serves `files`; says what was asked for in `ranges`. With `ranged` off it sends whole files; `cuts` are numbers
-    of bytes after which it hangs up, one a request."""
+    """Serves `files` and records the requested ranges in `ranges`. Without `ranged` it sends whole files; `cuts` are numbers
+    of bytes after which it closes the connection, one per request."""
 
     def __init__(self, files):
         self.files, self.ranges, self.ranged, self.cuts, self.status = files, [], True, [], None
@@ -120,7 +120,7 @@ def test_files_that_need_no_unpacking_keep_their_names(server, tmp_path):
     (tmp_path / "train.mat").write_bytes(MAT)
     assert fetch(server, "svhn", tmp_path) == 0
     assert contents(tmp_path) == {"train.mat": MAT, "test.mat": MAT[::-1]}
-    assert len(server.ranges) == 1  # train.mat was there already
+    assert len(server.ranges) == 1  # train.mat existed already
 
 
 @pytest.mark.parametrize("ranged", [True, False])
@@ -295,7 +295,7 @@ def test_imagenet_becomes_folders_of_classes(imagenet, tmp_path):
     dest = tmp_path / "dest"
     assert fetch_data.main(["imagenet", str(dest), "--from", str(source)]) == 0
     assert tree(dest) == expected
-    # What an interrupted call left is made again, what is complete is not.
+    # Incomplete files of an interrupted call are written again, complete ones are not.
     wnid = "n01440764"
     (dest / "train" / wnid).rename(dest / "train" / f"{wnid}.part")
     (dest / "val").rename(dest / "val.part")

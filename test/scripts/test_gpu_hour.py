@@ -1,4 +1,4 @@
-"""scripts/gpu_hour: what a budget does to jobs, and the figures it takes from files."""
+"""scripts/gpu_hour: the effect of a time budget on jobs, and the figures read from files."""
 
 import json
 import signal
@@ -122,7 +122,7 @@ def test_losses_are_compared_by_the_largest_relative_difference():
 
 
 def test_images_come_back_in_order_with_their_labels(tmp_path):
-    """Of one color each, which JPEG keeps but for rounding; the last sheet is not full."""
+    """Each image has one color, which JPEG preserves up to rounding; the last sheet is not full."""
     rng = np.random.default_rng(0)
     written = {}
     for name in images.FILES:

@@ -1,4 +1,4 @@
-"""scripts/prepare_tokens.py: the shards against the tokenizer called directly, and what lib/data reads of them."""
+"""scripts/prepare_tokens.py: shards compared with the tokenizer called directly, and read by lib/data."""
 
 import gzip
 import json
@@ -54,7 +54,7 @@ def test_a_vocabulary_beyond_16_bits_gives_tokens_of_32(tokenizer, tmp_path):
 
 
 def test_an_encoding_of_tiktoken(tokenizer, tmp_path, monkeypatch):
-    """One that is added the way tiktoken finds encodings of other packages: bytes, and some pairs of them."""
+    """An encoding of bytes and some pairs of bytes, added as tiktoken finds encodings of other packages."""
     (tmp_path / "tiktoken_ext").mkdir()
     (tmp_path / "tiktoken_ext" / "toy.py").write_text(
         "def toy():\n"
@@ -128,7 +128,7 @@ def test_plain_text_is_divided(tokenizer, tmp_path, division, expected):
     assert shards(tmp_path / "out")["toy_train_000001.bin"].tolist() == tokens_of(tokenizer, expected)
 
 
-# --- what is wrong is named -------------------------------------------------------------------------------------
+# --- messages name the error -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

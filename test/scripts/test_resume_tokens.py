@@ -1,4 +1,4 @@
-"""scripts/prepare_tokens.py --resume: what goes on is the same as what was not interrupted, or it is refused."""
+"""scripts/prepare_tokens.py --resume: a resumed call gives the shards of an uninterrupted one, or is refused."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ def contents(folder):
 
 @pytest.fixture(scope="session")
 def long_input(tokenizer, tmp_path_factory):
-    """A file that takes seconds, and the shards of a call that was not interrupted."""
+    """A file that takes seconds to tokenize, and the shards of an uninterrupted call."""
     folder = tmp_path_factory.mktemp("long")
     source = write_jsonl(folder / "a.jsonl", [document(i, 2000) for i in range(1500)])
     run(tokenizer, folder / "whole", source, "--val-tokens", 5000, "--shard-tokens", 30_000, "--processes", 2)
@@ -55,14 +55,14 @@ def test_a_resumed_call_writes_what_an_uninterrupted_one_does(tokenizer, long_in
     assert {p.name: p.read_bytes() for p in tmp_path.glob("*.bin")} == whole
     assert not list(tmp_path.glob("*.part"))
     again = [name for name, changed in kept.items() if (tmp_path / name).stat().st_mtime_ns != changed]
-    assert len(again) <= 1  # one whose state was not written yet
+    assert len(again) <= 1  # a call whose state was not written yet
     run(tokenizer, tmp_path, *arguments)
     assert {p.name: p.read_bytes() for p in tmp_path.glob("*.bin")} == whole
 
 
 @pytest.mark.parametrize("shard_tokens", [1, 7, 64])
 def test_shards_may_begin_anywhere_in_a_document(tokenizer, tmp_path, monkeypatch, shard_tokens):
-    """Of every state that a call passes through, going on gives the same shards."""
+    """Resuming from every state that a call passes through gives the same shards."""
     documents = ["", "the quick brown fox", "x", "", "über the lazy dog", ""]
     source = write_jsonl(tmp_path / "a.jsonl", documents)
     arguments = [source, "--val-tokens", 3, "--shard-tokens", shard_tokens, "--processes", 1]
@@ -124,7 +124,7 @@ def test_shards_without_a_state_are_not_gone_on_with(tokenizer, tmp_path):
     error = run(tokenizer, out, *arguments, expect=2)
     assert "toy_train_000001.bin exists, but" in error and "toy.state.json does not" in error
     assert contents(out) == before
-    # Those of another name, though it begins in the same way, are no concern of this one.
+    # Shards of another name that begins in the same way are not touched.
     for path in out.iterdir():
         path.rename(out / path.name.replace("toy_", "toy_old_"))
     run(tokenizer, out, *arguments)
@@ -160,7 +160,7 @@ def test_a_torn_state_is_a_clear_error(tokenizer, tmp_path, capsys):
 
 
 def test_a_state_is_on_the_disk_before_it_has_its_name(tokenizer, tmp_path, monkeypatch):
-    """And its name is before the next shard is begun: calls of the system in their order."""
+    """Also its name, before the next shard is begun: the order of system calls."""
     calls, fsync, replace = [], os.fsync, os.replace
 
     def note_fsync(descriptor):
@@ -185,7 +185,7 @@ def test_a_state_is_on_the_disk_before_it_has_its_name(tokenizer, tmp_path, monk
 
 
 class Stream:
-    """The part of `datasets` that is called: a stream of records that can be skipped."""
+    """The part of `datasets` that the script calls: a stream of records that can be skipped."""
 
     def __init__(self, records):
         self.records = records
@@ -201,7 +201,7 @@ class Stream:
 
 
 class Hub:
-    """A data set at several commits; the last is what it is at now."""
+    """A data set with several commits; the last one is current."""
 
     def __init__(self, monkeypatch, commits):
         self.commits, self.reachable, self.loaded = commits, True, []

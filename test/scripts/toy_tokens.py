@@ -1,4 +1,4 @@
-"""What the tests of scripts/prepare_tokens.py call it with, and the shards it writes by the format's description."""
+"""Input for the tests of scripts/prepare_tokens.py, and a reader of shards written from the format's description."""
 
 import itertools
 import json
@@ -53,7 +53,7 @@ def run(tokenizer, out, *arguments, expect=0, stdin=None, program=PROGRAM):
 
 
 def read_shard(path):
-    """Its tokens, by llm.c's description of the format."""
+    """The shard's tokens, by llm.c's description of the format."""
     content = path.read_bytes()
     header = np.frombuffer(content, np.int32, 256)
     dtype = {20240520: np.uint16, 20240801: np.uint32}[header[0]]
@@ -64,7 +64,7 @@ def read_shard(path):
 
 
 def shards(folder):
-    """Names and tokens in the order of the numbers."""
+    """Names and tokens in the order of the shards' numbers."""
     found = sorted(folder.glob("*.bin"), key=lambda path: path.stem[-6:])
     return {path.name: read_shard(path) for path in found}
 
