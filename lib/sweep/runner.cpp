@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 
@@ -16,6 +17,7 @@
 #include "process/tail.h"
 #include "spec/error.h"
 #include "telemetry/run_lock.h"
+#include "telemetry/run_owner.h"
 #include "text/units.h"
 
 namespace sdp {
@@ -88,6 +90,7 @@ class SweepRunner {
   int run() {
     say(fmt::format("sweep {}: {} runs in {}, {} of them done", sweep_.name, sweep_.runs.size(),
                     sweep_.folder.string(), sweep_.runs.size() - at_first_));
+    name_runs_on_this_host();
     while (!open_.empty() && !is_stopped())
       if (!pass_over_open_runs()) wait_for_others();
     return report();
@@ -107,6 +110,21 @@ class SweepRunner {
   const SweepRun& run_of(const OpenRun& open) const { return sweep_.runs[open.index]; }
   std::string place_of(const OpenRun& open) const {
     return fmt::format("[{}/{}] {}", open.index + 1, sweep_.runs.size(), run_of(open).point.name);
+  }
+
+  /// Sweeps on one host take each other's cores and GPUs, unless the user has divided them.
+  void name_runs_on_this_host() const {
+    if (std::getenv("OMP_NUM_THREADS") != nullptr || std::getenv("CUDA_VISIBLE_DEVICES") != nullptr) return;
+    const std::string machine = this_process().machine;
+    for (const OpenRun& open : open_) {
+      const std::optional<RunOwner>& owner = run_of(open).owner;
+      if (owner && owner->machine == machine)
+        say(
+            fmt::format("{}: runs on this host in another sweep ({}). Each sweep uses all cores and GPUs of "
+                        "the host, unless "
+                        "taskset, OMP_NUM_THREADS or CUDA_VISIBLE_DEVICES divides them (docs/processes.md)",
+                        place_of(open), describe(*owner)));
+    }
   }
 
   /// Runs every run that no other process holds. Returns whether there was one.

@@ -129,7 +129,9 @@ def start_lines(run_dir):
     return [record for record in harness.json_lines(run_dir / "metrics.jsonl") if record["kind"] == "start"]
 
 
-def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp_path, data, whole):
+def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp_path, data, whole, monkeypatch):
+    for variable in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):  # that would divide the host
+        monkeypatch.delenv(variable, raising=False)
     config = write_sweep(tmp_path, data, grid={"seed": [5, 6, 7]})
     folder = tmp_path / "runs" / "sweep"
     killed = start_sweep(config)
@@ -143,6 +145,7 @@ def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp
     killed_output, _ = killed.communicate()
     assert survivor.returncode == 0, survivors_output
     assert "3 of 3 runs done" in survivors_output and ": done" not in killed_output
+    assert "OMP_NUM_THREADS" in survivors_output and "OMP_NUM_THREADS" not in killed_output  # of runs that share the host
     assert {name: state for name, state in states(config).items() if state != "done"} == {}
 
     for seed in (5, 6, 7):
