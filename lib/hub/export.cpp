@@ -35,15 +35,24 @@ std::filesystem::path config_path(const std::filesystem::path& out) {
   return out.parent_path() / "config.json";
 }
 
-/// Checks before writing: does not replace a config.json that `export` did not write. One written by `export`
-/// names the file it describes, the last one exported into the folder.
-void check_config_may_be_written(const std::filesystem::path& out) {
-  std::ifstream file(config_path(out));
-  if (!file) return;
-  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains(kOwnKey))
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+
+/// Checks before writing: does not replace a config.json that `export` did not write, or a tokenizer that has
+/// no config.json of `export` beside it. One written by `export` names the file it describes, the last one
+/// exported into the folder.
+void check_config_may_be_written(const std::filesystem::path& out, const TokenOrigin& tokens) {
+  const auto refuse = [&out](const std::filesystem::path& file) {
     throw UsageError(fmt::format("--out {}: {} was not written by sdp-train. Export into another folder.",
-                                 out.string(), config_path(out).string()));
+                                 out.string(), file.string()));
+  };
+  if (std::ifstream file(config_path(out)); file) {
+    const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains(kOwnKey)) refuse(config_path(out));
+  } else if (tokens.tokenizer) {
+    for (const char* name : {kTokenizer, kTokenizerConfig})
+      if (std::filesystem::exists(out.parent_path() / name)) refuse(out.parent_path() / name);
+  }
 }
 
 void write_config(const std::filesystem::path& out, nlohmann::ordered_json config) {
@@ -59,14 +68,14 @@ TokenOrigin tokens_of(const ExperimentSpec& spec) {
 void write_tokenizer(const std::filesystem::path& out, const TokenOrigin& tokens) {
   if (!tokens.tokenizer) return;
   const std::string content = read_text(*tokens.tokenizer);
-  write_file_atomically(out.parent_path() / "tokenizer.json", content);
+  write_file_atomically(out.parent_path() / kTokenizer, content);
   nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
   const auto tokenizer = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
   if (tokens.end_of_text && tokenizer.is_object() && tokenizer.contains("added_tokens"))
     for (const auto& added : tokenizer["added_tokens"])
       if (added.value("id", int64_t{-1}) == *tokens.end_of_text)
         config["bos_token"] = config["eos_token"] = added.value("content", "");
-  write_file_atomically(out.parent_path() / "tokenizer_config.json", config.dump(2) + "\n");
+  write_file_atomically(out.parent_path() / kTokenizerConfig, config.dump(2) + "\n");
 }
 
 TensorMetadata metadata_of(const Manifest& manifest) {
@@ -77,7 +86,8 @@ TensorMetadata metadata_of(const Manifest& manifest) {
 
 void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
                   const std::filesystem::path& out, const OnProgress& on_progress) {
-  check_config_may_be_written(out);
+  const TokenOrigin tokens = tokens_of(experiment.spec);
+  check_config_may_be_written(out, tokens);
   // The checkpoint's values were checked while reading; BatchNorm statistics may have been re-estimated
   // since.
   for (const auto& [name, values] : model.buffers())
@@ -99,7 +109,6 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(batches_to_recalibrate(experiment));
   file.write(out, metadata, on_progress);
-  const TokenOrigin tokens = tokens_of(experiment.spec);
   write_config(out, full_model_config(experiment, manifest, tokens));
   write_tokenizer(out, tokens);
 }
@@ -112,8 +121,8 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
         "--worker: under backward masking every worker has the whole model. Leave --worker out.");
   if (worker < 0 || worker >= plan.workers)
     throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
-  check_config_may_be_written(out);
   const TokenOrigin tokens = tokens_of(experiment.spec);
+  check_config_may_be_written(out, tokens);
   const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), tokens, worker);
   const SavedSubnetwork tensors(plan, reader, experiment.spec, at::kCPU, worker);
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));

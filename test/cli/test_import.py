@@ -358,6 +358,13 @@ def test_an_exported_language_model_knows_its_tokenizer(tmp_path):
     (folder / "toy.state.json").unlink()
     harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
     assert LlamaForCausalLM.from_pretrained(out.parent).generation_config.eos_token_id is None
+    # A tokenizer that is not export's own is not replaced.
+    foreign = tmp_path / "foreign" / "tokenizer.json"
+    foreign.parent.mkdir()
+    foreign.write_text("{}")
+    weights = foreign.parent / "model.safetensors"
+    refused = harness.run("export", "--run", tmp_path / "runs" / "run", "--out", weights, expect=2).stderr
+    assert str(foreign) in refused and foreign.read_text() == "{}" and not weights.exists()
 
 
 def test_worker_export_has_its_limits(tmp_path, data):
