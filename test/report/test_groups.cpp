@@ -155,6 +155,7 @@ TEST_CASE("groups that differ only in their budget share a label without the bud
   a.spec.train.max_steps = b.spec.train.max_steps = std::nullopt;
   a.spec.train.epochs = 20;
   b.spec.train.epochs = 60;
+  b.spec.train.log_every_steps = 3 * a.spec.train.log_every_steps;  // of longer runs, fewer lines per step
   const auto any_budget_of = [](std::vector<Run> runs) {
     std::vector<std::string> labels;
     for (const Group& group : group_runs(std::move(runs)))

@@ -113,7 +113,7 @@ struct TrainSpec {
           "folder",
           OnResume::kFree, InReport::kNotCompared, in_range(0, kMostSteps), "steps");
     field("log_every_steps", &TrainSpec::log_every_steps, "interval between training records in the metrics",
-          OnResume::kFree, InReport::kCompared, in_range(1, kMostSteps), "steps");
+          OnResume::kFree, InReport::kNotCompared, in_range(1, kMostSteps), "steps");
     field(
         "collective_timeout_s", &TrainSpec::collective_timeout_s,
         "how long a process waits for the others at startup and in every collective; a process that does not "
