@@ -178,7 +178,7 @@ RUNS = {  # values of the axes multiplied, and what is beside the grid
     "curve20": 3 * 3,
     "curve60": 3 * 3 + 2,
     "curve200": 3 * 3,
-    "llama": 4,
+    "llama": 2 * 2 + 3,
 }
 
 
