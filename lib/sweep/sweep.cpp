@@ -65,8 +65,11 @@ void look_at_folder(SweepRun& run, const ExperimentSpec& spec) {
   LockWatch lock(run.folder.dir);
   if (lock.look() != LockWatch::State::kFree) run.owner = lock.owner();
   run.state = state_of_run(run.folder);
-  if (run.state.stage != RunStage::kToDo)
-    run.changes = changes_between(load_saved_spec(run.folder.spec()), spec);
+  if (run.state.stage == RunStage::kToDo) return;
+  ExperimentSpec saved = load_saved_spec(run.folder.spec());
+  // Runs are saved with an absolute path. That of a published run may be relative to the working folder.
+  saved.data.path = std::filesystem::absolute(saved.data.path).lexically_normal().string();
+  run.changes = changes_between(saved, spec);
 }
 
 std::string in_words(const SweepRun& run) {

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -178,6 +179,17 @@ def test_runs_of_another_spec_are_not_mixed(tmp_path, data, whole):
     result = harness.run("sweep", "--config", config, "--dry-run", "--set", "train.log_every_steps=1").stdout
     assert re.search(r"seed=5: .*train\.log_every_steps \(was 5, now 1\)", result)
     assert snapshot(config.parent / "runs") == before
+
+
+def test_a_published_run_may_name_its_data_relative_to_the_working_folder(tmp_path, data, whole):
+    config, _ = whole
+    shutil.copytree(config.parent / "runs", tmp_path / "runs")
+    spec = tmp_path / "runs" / "sweep" / "seed=5" / "spec.yaml"
+    for path, told in [(os.path.relpath(data), False), ("elsewhere", True)]:
+        spec.write_text(re.sub(r"\n  path: .*", f'\n  path: "{path}"', (config.parent / "runs/sweep/seed=5/spec.yaml").read_text()))
+        result = harness.run("sweep", "--config", config, "--dry-run", "--set", f"output.dir={tmp_path / 'runs'}").stdout
+        assert re.search(r"seed=5 +done", result)
+        assert ("data.path" in result) == told
 
 
 def test_a_run_that_fails_does_not_keep_the_others_from_running(tmp_path, data):
