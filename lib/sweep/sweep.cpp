@@ -68,7 +68,7 @@ void look_at_folder(SweepRun& run, const ExperimentSpec& spec) {
   if (run.state.stage == RunStage::kToDo) return;
   ExperimentSpec saved = load_saved_spec(run.folder.spec());
   // Runs are saved with an absolute path. That of a published run may be relative to the working folder.
-  saved.data.path = std::filesystem::absolute(saved.data.path).lexically_normal().string();
+  make_data_path_absolute(saved);
   run.changes = changes_between(saved, spec);
 }
 

@@ -123,11 +123,14 @@ LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
   return load_trees(std::move(trees), overrides, named_files);
 }
 
+void make_data_path_absolute(ExperimentSpec& spec) {
+  spec.data.path = std::filesystem::absolute(spec.data.path).lexically_normal().string();
+}
+
 LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,
                          const std::vector<std::string>& overrides, NamedFiles named_files) {
   LoadedSpec loaded = load_spec(files, overrides, named_files);
-  std::string& path = loaded.spec.data.path;
-  path = std::filesystem::absolute(path).lexically_normal().string();
+  make_data_path_absolute(loaded.spec);
   return loaded;
 }
 
