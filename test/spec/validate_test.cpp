@@ -1,5 +1,7 @@
 #include "experiment/spec/validate.h"
 
+#include <filesystem>
+
 #include "spec_errors.h"
 
 namespace sdp {
@@ -36,8 +38,10 @@ TEST_CASE("the name must be a valid folder name") {
 
 TEST_CASE("the data folder must exist for commands that read it") {
   const std::string text = "name: a\ndata: {path: ./no/such/folder}\n";
-  CHECK(contains(spec_error(text),
-                 "x.yaml:2:14: data.path: found './no/such/folder', expected a folder that exists"));
+  const std::string error = spec_error(text);
+  CHECK(contains(error, "x.yaml:2:14: data.path: found './no/such/folder'"));
+  CHECK(contains(error, "'" + std::filesystem::current_path().string() + "'"));
+  CHECK(contains(error, "expected a folder that exists"));
   CHECK(parse_spec(text, "x.yaml", {}, NamedFiles::kNotNeeded).spec.data.path == "./no/such/folder");
   const TemporaryFolder folder;
   const auto file = folder.write("file", "x");

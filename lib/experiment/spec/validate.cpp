@@ -170,12 +170,20 @@ void check_location(const ExperimentSpec& spec, const Positions& positions) {
                 " is read from its files during training");
 }
 
+/// Where a relative path starts, so that a run started in the wrong directory shows as one.
+std::string starting_point(const std::string& path) {
+  std::error_code error;
+  const auto directory = std::filesystem::current_path(error);
+  if (std::filesystem::path(path).is_absolute() || error) return "";
+  return " (relative to the current directory, '" + directory.string() + "')";
+}
+
 void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(spec.data.path, ignored))
     fail_at(positions.of("data.path"), "data.path",
-            "found '" + shortened(spec.data.path) + "', expected a folder that exists. " +
-                missing_data_advice(spec));
+            "found '" + shortened(spec.data.path) + "'" + starting_point(spec.data.path) +
+                ", expected a folder that exists. " + missing_data_advice(spec));
 }
 
 /// A test set of images is small compared with the training set. A test set of tokens may be larger than all
