@@ -59,7 +59,7 @@ void add_doctor_options(CLI::App& app, sdp::DoctorArguments& arguments) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--data", options.data, "folder to test reading from, as data.path of a run");
   app.add_option("--output", options.output,
-                 "folder to test writing to, as output.dir of a run (default: the current folder)");
+                 "folder to test writing to, as output.dir of a run (default: the working directory)");
   app.add_option("--save", options.save, "file (.json) for the measured rates, for plan --device");
   app.add_flag("--json", arguments.json, "print the results as JSON");
   app.footer("Exit code 0: no check failed; 1: a check failed; its reason is printed.");

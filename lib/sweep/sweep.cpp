@@ -67,7 +67,7 @@ void look_at_folder(SweepRun& run, const ExperimentSpec& spec) {
   run.state = state_of_run(run.folder);
   if (run.state.stage == RunStage::kToDo) return;
   ExperimentSpec saved = load_saved_spec(run.folder.spec());
-  // Runs are saved with an absolute path. That of a published run may be relative to the working folder.
+  // Runs are saved with an absolute path. That of a published run may be relative to the working directory.
   make_data_path_absolute(saved);
   run.changes = changes_between(saved, spec);
 }

@@ -31,11 +31,11 @@ LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
                      const std::vector<std::string>& overrides,
                      NamedFiles named_files = NamedFiles::kMustExist);
 
-/// Takes a relative data.path as relative to the working folder.
+/// Takes a relative data.path as relative to the working directory.
 void make_data_path_absolute(ExperimentSpec& spec);
 
 /// Like load_spec, for a run. data.path is made absolute, because the saved spec may be read from another
-/// working folder.
+/// working directory.
 LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,
                          const std::vector<std::string>& overrides,
                          NamedFiles named_files = NamedFiles::kMustExist);

@@ -171,11 +171,11 @@ void check_location(const ExperimentSpec& spec, const Positions& positions) {
 }
 
 /// Where a relative path starts, so that a run started in the wrong directory shows as one.
-std::string starting_point(const std::string& path) {
+std::string starting_point(const std::filesystem::path& path) {
+  if (path.is_absolute()) return "";
   std::error_code error;
   const auto directory = std::filesystem::current_path(error);
-  if (std::filesystem::path(path).is_absolute() || error) return "";
-  return " (relative to the current directory, '" + directory.string() + "')";
+  return error ? "" : " (relative to the working directory, '" + directory.string() + "')";
 }
 
 void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {
