@@ -98,13 +98,13 @@ def check_plan(result, regime, workers):
 
 @pytest.mark.parametrize("file", NAMED, ids=name_of)
 def test_plan_of_every_named_file(file):
-    """MODEL_REGIME.yaml sets the same keys as the model's first experiment in that regime, but for name and folder."""
+    """MODEL_REGIME.yaml sets the same keys as the model's first experiment in that regime, but for the name."""
     regime = name_of(file).split("_")[-1]
     model = name_of(file).removesuffix(f"_{regime}")
     if model not in ONE_PLAN or regime == ONE_PLAN[model]:
         check_plan(plan(file), regime, workers=8)
     expected = merged(CONFIGS / f"{model}_{MODELS[model]}.yaml", CONFIGS / "regime" / f"{regime}.yaml")
-    assert merged(file) == expected | {"name": name_of(file), "output": {"dir": "runs"}}
+    assert merged(file) == expected | {"name": name_of(file)}
 
 
 @pytest.mark.parametrize("regime", REGIME)
@@ -120,12 +120,20 @@ def test_plan_of_other_data_sets(experiment):
     assert plan(experiment)["workers"] == 8
 
 
-def test_run_folders_differ():
-    runs = [merged(*files) for files in itertools.product(EXPERIMENTS, REGIMES)]
-    runs += [merged(file) for file in [*EXPERIMENTS, *NAMED]]
-    folders = {(run.get("output", {}).get("dir", "runs"), run["name"]) for run in runs}
-    assert len(folders) == len(runs)
-    assert all(merged(file)["name"] == name_of(file) for file in EXPERIMENTS)
+def test_runs_have_the_names_of_their_files():
+    for file in [*EXPERIMENTS, *NAMED]:
+        run = merged(file)
+        assert run["name"] == name_of(file) and "output" not in run
+
+
+@pytest.mark.parametrize("file", REGIMES, ids=name_of)
+def test_a_regime_file_holds_only_what_a_regime_is(file):
+    """So that it changes nothing else of an experiment that it is combined with, such as the run's folder."""
+    regime = merged(file)
+    assert set(regime) <= {"subnetwork", "optimizer", "train"}
+    assert set(regime["subnetwork"]) <= {"coverage", "construction", "masking"}
+    assert set(regime.get("optimizer", {})) <= {"shard"}
+    assert set(regime.get("train", {})) <= {"release_gradients", "reduce_every"}
 
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.rglob("*.yaml")), ids=lambda file: str(file.relative_to(CONFIGS)))
