@@ -11,6 +11,7 @@
 
 #include "comm/cores.h"
 #include "comm/shared_devices.h"
+#include "device/library_workspace.h"
 #include "memory/allocations.h"
 #include "process/memory.h"
 #include "spec/error.h"
@@ -63,6 +64,7 @@ void prepare_device([[maybe_unused]] c10::Device device) {
   at::globalContext().setAllowTF32CuDNN(false);
   at::globalContext().setSDPUseCuDNN(false);
   count_allocations(device);
+  allocate_library_workspace(device);
 }
 
 void use_own_cores() {

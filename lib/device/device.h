@@ -25,10 +25,10 @@ c10::Device choose_device(DeviceKind kind, const Ranks& ranks);
 /// processes than GPUs and NCCL would refuse that (comm/shared_devices.h).
 void check_processes(DeviceKind kind, BackendKind backend, int processes);
 
-/// Makes the device current and starts counting its allocations. Disables TF32 in cuDNN convolutions, which
-/// LibTorch enables by default, so that fp32 is exact. Also disables cuDNN attention, whose backward pass
-/// gives NaN with Swin's masks (https://github.com/pytorch/pytorch/issues/196678); the choice among the other
-/// kernels is unchanged.
+/// Makes the device current, starts counting its allocations and allocates cuBLAS's workspace. Disables TF32
+/// in cuDNN convolutions, which LibTorch enables by default, so that fp32 is exact. Also disables cuDNN
+/// attention, whose backward pass gives NaN with Swin's masks
+/// (https://github.com/pytorch/pytorch/issues/196678); the choice among the other kernels is unchanged.
 void prepare_device(c10::Device device);
 
 /// train.deterministic: does what torch.use_deterministic_algorithms(True) does, and selects attention

@@ -102,7 +102,11 @@ class Examination {
       std::vector<RankRates> all;
       for (const std::string& text : control_.all_gather_strings(to_text(*own)))
         all.push_back(rates_from(text));
+      std::vector<std::string> devices;
+      for (const Report& report : diagnosis_.ranks)
+        devices.push_back(report.facts.device);
       diagnosis_.findings.back() = judge_device_rates(all);
+      add(judge_library_workspace(all, devices));
       add(judge_exchange_rates(all));
       diagnosis_.profiles = common_profiles(all);
     }

@@ -90,9 +90,9 @@ void train_masked_mlp(FullValues& values, const SubnetPlan& plan, const Optimize
     }
     const at::NoGradGuard no_grad;
     for (size_t p = 0; p < parameters.size(); ++p) {
-      const at::Tensor gradient = sums[p] / owners[p] + sgd.weight_decay * values[p];
+      const at::Tensor gradient = sums[p] / owners[p] + sgd.weight_decay() * values[p];
       momentum[p] = momentum[p].defined() ? factor * momentum[p] + gradient : gradient;
-      values[p] = values[p] - sgd.lr * momentum[p];
+      values[p] = values[p] - sgd.lr() * momentum[p];
     }
   }
 }

@@ -69,7 +69,7 @@ std::string interface_of(const std::string& host_or_address) {
 
 std::string gloo_interface(const Ranks& ranks) {
   if (ranks.world == 1) return "";
-  if (ranks.single_host) return interface_of("127.0.0.1");
+  if (ranks.single_host) return interface_of(kLoopback);
   const std::string named = environment_value("GLOO_SOCKET_IFNAME");
   if (!named.empty()) return named;
   const std::string own = interface_of(host_name());

@@ -53,7 +53,10 @@ DeviceProfiles common_profiles(const std::vector<RankRates>& of_ranks) {
       profile.memory_bytes_per_s = std::min(profile.memory_bytes_per_s, other.memory_bytes_per_s);
       profile.launch_s = std::max(profile.launch_s, other.launch_s);
       profile.memory_bytes = std::min(profile.memory_bytes, other.memory_bytes);
-      profile.allowance_bytes = std::max(profile.allowance_bytes, other.allowance_bytes);
+      for (int64_t DeviceProfile::*bytes :
+           {&DeviceProfile::allowance_bytes, &DeviceProfile::library_workspace_bytes,
+            &DeviceProfile::convolution_workspace_bytes})
+        profile.*bytes = std::max(profile.*bytes, other.*bytes);
     }
   }
   for (auto& [precision, profile] : common) {
@@ -76,6 +79,30 @@ Finding judge_device_rates(const std::vector<RankRates>& of_ranks) {
     return one.profiles.at(Precision::kFp32).memory_bytes_per_s / 2;
   };
   return pass("device rates", text + "; copies: " + range_text(of_ranks, copied, "B/s"));
+}
+
+Finding judge_library_workspace(const std::vector<RankRates>& of_ranks,
+                                const std::vector<std::string>& devices) {
+  constexpr const char* kCheck = "library workspace";
+  std::vector<Finding> findings;
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    const DeviceProfile& profile = of_ranks[rank].profiles.at(Precision::kFp32);
+    const std::optional<int64_t> expected = expected_library_workspace_bytes(devices[rank]);
+    const std::string found = fmt::format("cuBLAS holds {}, cuDNN takes {} for a convolution",
+                                          format_bytes(profile.library_workspace_bytes),
+                                          format_bytes(profile.convolution_workspace_bytes));
+    if (profile.library_workspace_bytes == 0)
+      findings.push_back(skipped(kCheck, "not on a CPU"));
+    else if (!expected)
+      findings.push_back(pass(kCheck, found + "; plan has no data sheet of this GPU"));
+    else if (*expected == profile.library_workspace_bytes)
+      findings.push_back(pass(kCheck, found + ", as in plans for this GPU"));
+    else
+      findings.push_back(
+          failed(kCheck, fmt::format("{}; plans for this GPU expect {}", found, format_bytes(*expected)),
+                 "Unset CUBLAS_WORKSPACE_CONFIG, or plan with the saved profile (plan --device FILE.json)."));
+  }
+  return merged(findings);
 }
 
 Finding judge_exchange_rates(const std::vector<RankRates>& of_ranks) {

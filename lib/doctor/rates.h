@@ -28,6 +28,10 @@ DeviceProfiles common_profiles(const std::vector<RankRates>& of_ranks);
 
 /// The range of the ranks' rates, and the slowest rank if they differ.
 Finding judge_device_rates(const std::vector<RankRates>& of_ranks);
+/// Compares the library workspace of each rank's GPU with the profile that plans use for it. `devices`: names
+/// of the ranks' devices.
+Finding judge_library_workspace(const std::vector<RankRates>& of_ranks,
+                                const std::vector<std::string>& devices);
 Finding judge_exchange_rates(const std::vector<RankRates>& of_ranks);
 
 std::string to_text(const RankRates& rates);

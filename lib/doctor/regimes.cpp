@@ -66,7 +66,7 @@ FullValues train(const Experiment& experiment, Communicator& comm) {
   const std::vector<Slot>& slots = engine.store().slots();
   for (int64_t step = 0; step < kSteps; ++step) {
     size_t next = 0;
-    train_step.run(step, spec.optimizer.lr,
+    train_step.run(step, spec.optimizer.lr(),
                    [&] { return batch_of(spec, step, slots[next++].worker, comm.device()); });
   }
   const at::NoGradGuard no_grad;
@@ -157,7 +157,7 @@ ExperimentSpec tiny_spec(const CheckedMethod& method, std::string_view model, Pr
   spec.subnetwork.masking = method.masking;
   if (method.construction == Construction::kNeuron) spec.subnetwork.slices_per_branch = 2;
   spec.subnetwork.assignment = Assignment::kRandom;
-  spec.optimizer.lr = 0.01;
+  spec.optimizer.rule = SgdSpec{.lr = 0.01};
   spec.train.precision = precision;
   spec.train.batch_size_per_worker = kBatch;
   spec.train.bucket_megabytes = 0.02;  // small, for several exchanges

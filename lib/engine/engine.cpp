@@ -79,7 +79,7 @@ void Engine::step(double lr) {
   step_tensor_.add_(1);
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
     BucketState& state = states_[b];
-    const double weight_decay = schedule_.buckets[b].decays ? optimizer_.weight_decay : 0;
+    const double weight_decay = schedule_.buckets[b].decays ? optimizer_.weight_decay() : 0;
     state.updated = state.master.defined() ? state.master : read_updated(b);
     if (state.updated.numel() > 0)
       update(optimizer_, {.lr = lr, .weight_decay = weight_decay, .number = step_tensor_},

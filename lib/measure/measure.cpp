@@ -8,6 +8,8 @@
 
 #include "comm/fake_group.h"
 #include "device/device.h"
+#include "device/library_workspace.h"
+#include "device/product_rate.h"
 #include "engine/engine.h"
 #include "model/tensor_source.h"
 #include "train/train_step.h"
@@ -29,35 +31,16 @@ TensorBatch random_batch(const ExperimentSpec& spec, at::Device device) {
           .labels = at::randint(spec.model.num_classes(), {samples}, integers)};
 }
 
-/// Minimum duration, so that the overhead of a measurement does not count.
-constexpr double kEnoughSeconds = 0.02;
-
-/// Seconds of the fastest of a few runs after one warm-up run.
-template <class Run>
-double fastest_s(at::Device device, Run run) {
-  constexpr int kTimes = 3;
-  double fastest = 0;
-  for (int i = 0; i <= kTimes; ++i) {
-    synchronize(device);
-    const auto began = std::chrono::steady_clock::now();
-    run();
-    synchronize(device);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    if (i == 1 || (i > 1 && seconds < fastest)) fastest = seconds;
-  }
-  return fastest;
+/// Values of the size that training starts from, drawn on the device: the values of a run are drawn on the
+/// CPU, which takes seconds for a large model.
+at::Tensor random_values(const ParameterLayout& parameter, at::Device device) {
+  at::Tensor values = at::empty(parameter.shape, at::TensorOptions(at::kFloat).device(device));
+  return parameter.init.kind == Initializer::Kind::kConstant ? values.fill_(parameter.init.scale)
+                                                             : values.normal_(0, parameter.init.scale);
 }
 
-/// FLOP/s of a square matrix product: the smallest side, a power of two, whose product takes long enough.
-double product_rate(const at::TensorOptions& options) {
-  constexpr int64_t kLargestSide = 8192;
-  for (int64_t side = 512;; side *= 2) {
-    const at::Tensor a = at::ones({side, side}, options);
-    at::Tensor product = at::empty({side, side}, options);
-    const double seconds = fastest_s(options.device(), [&] { at::mm_out(product, a, a); });
-    const auto length = static_cast<double>(side);
-    if (seconds >= kEnoughSeconds || side == kLargestSide) return 2 * length * length * length / seconds;
-  }
+double seconds_since(std::chrono::steady_clock::time_point began) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
 /// Bytes per second that a large copy reads and writes.
@@ -70,6 +53,24 @@ double memory_rate(at::Device device) {
     const double seconds = fastest_s(device, [&] { target.copy_(source); });
     if (seconds >= kEnoughSeconds || bytes == kMostBytes) return 2 * static_cast<double>(bytes) / seconds;
   }
+}
+
+/// The largest workspace of cuDNN in both passes of a layer like those of ResNet-18; 0 on a CPU, where plans
+/// know what oneDNN takes.
+int64_t convolution_workspace_bytes(const at::TensorOptions& options) {
+  if (options.device().is_cpu()) return 0;
+  const at::Tensor x = at::randn({16, 64, 32, 32}, options), w = at::randn({64, 64, 3, 3}, options);
+  const auto freed_bytes = [](auto run) {
+    reset_peak();
+    [[maybe_unused]] const auto results = run();
+    return allocated_at_peak().total() - allocated_now().total();
+  };
+  const int64_t forward_bytes = freed_bytes([&] { return at::conv2d(x, w, /*bias=*/{}, 1, 1); });
+  const int64_t backward_bytes = freed_bytes([&] {
+    return at::convolution_backward(x, x, w, /*bias_sizes=*/c10::nullopt, {1, 1}, {1, 1}, {1, 1},
+                                    /*transposed=*/false, {0, 0}, /*groups=*/1, {true, true, false});
+  });
+  return std::max(forward_bytes, backward_bytes);
 }
 
 double launch_s(const at::TensorOptions& options) {
@@ -85,36 +86,41 @@ double launch_s(const at::TensorOptions& options) {
 
 }  // namespace
 
-StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device, int64_t steps) {
+StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device) {
+  constexpr size_t kFewestSteps = 3;
+  constexpr double kLongEnoughSeconds = 1;
   const ExperimentSpec& spec = experiment.spec;
   prepare_device(device);
   use_own_cores();
   const std::unique_ptr<Communicator> comm =
       fake_communicator(process, experiment.schedule.placement.processes, device);
   Engine engine(experiment.plan, experiment.schedule, spec.optimizer, *comm);
-  engine.initialize(static_cast<uint64_t>(spec.seed));
+  engine.set_values(
+      [&](int parameter) { return random_values(experiment.plan.layout.parameters[parameter], device); });
   TrainStep train_step(experiment, engine, *comm);
   const auto run = [&](int64_t step) {
-    train_step.run(step, spec.optimizer.lr, [&] { return random_batch(spec, device); });
+    train_step.run(step, spec.optimizer.lr(), [&] { return random_batch(spec, device); });
   };
 
   run(0);
   comm->barrier();
   reset_peak();
-  std::vector<double> times_ms;
-  for (int64_t step = 1; step <= steps; ++step) {
+  std::vector<double> times_s;
+  const auto began_all = std::chrono::steady_clock::now();
+  while (times_s.size() < kFewestSteps || seconds_since(began_all) < kLongEnoughSeconds) {
     const auto began = std::chrono::steady_clock::now();
-    run(step);
+    run(static_cast<int64_t>(times_s.size()) + 1);
     comm->barrier();
-    times_ms.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+    times_s.push_back(seconds_since(began));
   }
-  std::nth_element(times_ms.begin(), times_ms.begin() + steps / 2, times_ms.end());
+  const auto middle = times_s.begin() + static_cast<std::ptrdiff_t>(times_s.size() / 2);
+  std::nth_element(times_s.begin(), middle, times_s.end());
   return {.process = process,
           .device = device_name(device),
           .peak = allocated_at_peak(),
-          .step_ms = times_ms[static_cast<size_t>(steps / 2)],
-          .steps = steps};
+          .library_workspace_bytes = library_workspace_bytes(device),
+          .step_ms = 1e3 * *middle,
+          .steps = static_cast<int64_t>(times_s.size())};
 }
 
 DeviceProfile measure_device(c10::Device device, Precision precision) {
@@ -124,6 +130,7 @@ DeviceProfile measure_device(c10::Device device, Precision precision) {
   return {.name = device_name(device),
           .rates = RatesFrom::kThisDevice,
           .flops_per_s = product_rate(options),
+          .peak_flops_per_s = data_sheet_flops_per_s(gpu_name(device), precision).value_or(0),
           .tile_side = device.is_cuda() ? kGpuTileSide : 1,
           .tiles_at_once = multiprocessors(device),
           .launch_s = launch_s(options),
@@ -132,7 +139,9 @@ DeviceProfile measure_device(c10::Device device, Precision precision) {
           .inside_bytes_per_s = memory_bytes_per_s / 2,
           .between_bytes_per_s = memory_bytes_per_s / 2,
           .memory_bytes = device_memory_bytes(device),
-          .allowance_bytes = 0};
+          .allowance_bytes = 0,
+          .library_workspace_bytes = library_workspace_bytes(device),
+          .convolution_workspace_bytes = convolution_workspace_bytes(options)};
 }
 
 }  // namespace sdp

@@ -17,14 +17,15 @@ namespace sdp {
 struct StepMeasurement {
   int process = 0;
   std::string device;
-  MemoryByKind peak;   ///< tensors when their total in a step is largest
-  double step_ms = 0;  ///< median; exchanges take no time, as no other process takes part
-  int64_t steps = 0;   ///< measured steps, after one warm-up step
+  MemoryByKind peak;                    ///< tensors when their total in a step is largest
+  int64_t library_workspace_bytes = 0;  ///< not among the tensors (device/library_workspace.h)
+  double step_ms = 0;                   ///< median; exchanges take no time, as no other process takes part
+  int64_t steps = 0;                    ///< measured steps, after one warm-up step
 };
 
-/// Runs `steps` steps of process `process` of the experiment's schedule on random samples. Counts this
-/// process's allocations from then on.
-StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device, int64_t steps);
+/// Runs steps of process `process` of the experiment's schedule on random samples with random values, for at
+/// least a second. Counts this process's allocations from then on.
+StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device);
 
 /// Rates of this machine's device in the precision, with this process's threads: of a large matrix product
 /// and of a large copy, and the time of an operation on one element. Operations are timed individually

@@ -13,16 +13,19 @@ namespace {
 
 /// Predicted and measured bytes of one kind of memory.
 struct KindRow {
+  const char* key;
   const char* name;
   int64_t predicted_bytes;
   int64_t measured_bytes;
 };
 
-std::vector<KindRow> kind_rows(const StepMeasurement& measured, const MemoryByKind& predicted) {
+std::vector<KindRow> kind_rows(const StepMeasurement& measured, const StepPrediction& predicted) {
   std::vector<KindRow> rows;
   for (const MemoryKindInfo& kind : kMemoryKinds)
-    rows.push_back({kind.name, predicted.*kind.bytes, measured.peak.*kind.bytes});
-  rows.push_back({"peak", predicted.total(), measured.peak.total()});
+    rows.push_back({kind.name, kind.name, predicted.peak.*kind.bytes, measured.peak.*kind.bytes});
+  rows.push_back({"peak", "peak", predicted.peak.total(), measured.peak.total()});
+  rows.push_back({"library_workspace", "library workspace, in addition", predicted.library_workspace_bytes,
+                  measured.library_workspace_bytes});
   return rows;
 }
 
@@ -37,7 +40,7 @@ std::string describe_measurement(const Experiment& experiment, const StepMeasure
       measured.device, format_milliseconds(measured.step_ms), format_milliseconds(predicted.step_ms),
       predicted.step_ms / measured.step_ms);
   TextTable table({"tensors at the peak", "predicted", "measured", "predicted/measured"});
-  for (const KindRow& row : kind_rows(measured, predicted.peak))
+  for (const KindRow& row : kind_rows(measured, predicted))
     table.add_row({row.name, format_bytes(row.predicted_bytes), format_bytes(row.measured_bytes),
                    row.measured_bytes > 0 ? fmt::format("{:.3f}", static_cast<double>(row.predicted_bytes) /
                                                                       static_cast<double>(row.measured_bytes))
@@ -51,9 +54,9 @@ std::string measurement_json(const StepMeasurement& measured, const StepPredicti
                                  {"steps", measured.steps},
                                  {"predicted_step_ms", predicted.step_ms},
                                  {"step_ms", measured.step_ms}};
-  for (const KindRow& row : kind_rows(measured, predicted.peak)) {
-    json["predicted_bytes"][row.name] = row.predicted_bytes;
-    json["measured_bytes"][row.name] = row.measured_bytes;
+  for (const KindRow& row : kind_rows(measured, predicted)) {
+    json["predicted_bytes"][row.key] = row.predicted_bytes;
+    json["measured_bytes"][row.key] = row.measured_bytes;
   }
   return json.dump(2) + "\n";
 }

@@ -11,6 +11,7 @@ namespace sdp {
 /// The plan's prediction for a process's step without the others.
 struct StepPrediction {
   MemoryByKind peak;
+  int64_t library_workspace_bytes = 0;
   double step_ms = 0;
 };
 

@@ -159,8 +159,12 @@ void book(const at::Tensor& tensor, MemoryKind kind) {
   if (tensor.defined()) ledger().move(tensor.storage().data(), kind);
 }
 
+void leave_out(const void* data) {
+  ledger().remove(data);
+}
+
 void leave_out(const at::Tensor& tensor) {
-  if (tensor.defined()) ledger().remove(tensor.storage().data());
+  if (tensor.defined()) leave_out(tensor.storage().data());
 }
 
 }  // namespace sdp

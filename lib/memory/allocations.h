@@ -39,7 +39,8 @@ class MemoryScope {
 
 /// Assigns the tensor's memory to this kind. Does nothing if the memory is not counted.
 void book(const at::Tensor& tensor, MemoryKind kind);
-/// Stops counting the tensor's memory, as it is not part of a step.
+/// Stops counting this memory, as it is not part of a step. Does nothing if it is not counted.
+void leave_out(const void* data);
 void leave_out(const at::Tensor& tensor);
 
 }  // namespace sdp

@@ -171,3 +171,20 @@ TEST_CASE("the common profile has the slowest rank's rates, and memory rates whe
   CHECK(read.exchange.inside_bytes_per_s == 7);
   CHECK(read.profiles.at(Precision::kFp64).flops_per_s == 20);
 }
+
+TEST_CASE("the library workspace is compared with that of plans for the same GPU") {
+  constexpr const char* kH100 = "NVIDIA H100 80GB HBM3 (cuda:0)";
+  constexpr int64_t kMib = int64_t{1} << 20;
+  const auto with = [](int64_t bytes) {
+    RankRates rates = rates_of(20, 7);
+    rates.profiles.at(Precision::kFp32).library_workspace_bytes = bytes;
+    return rates;
+  };
+  // LibTorch's size for compute capability 9.0, in two threads.
+  CHECK(judge_library_workspace({with(2 * 32 * kMib)}, {kH100}).status == Status::kPass);
+  const Finding other = judge_library_workspace({with(2 * 32 * kMib), with(2 * 8 * kMib)}, {kH100, kH100});
+  CHECK(other.status == Status::kFail);
+  CHECK(contains(other.detail, "rank 1"));
+  CHECK(judge_library_workspace({with(2 * 8 * kMib)}, {"NVIDIA L4 (cuda:0)"}).status == Status::kPass);
+  CHECK(judge_library_workspace({with(0)}, {"CPU"}).status == Status::kSkip);
+}

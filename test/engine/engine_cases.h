@@ -50,7 +50,7 @@ inline ExperimentSpec spec_of(const Case& c) {
   spec.subnetwork.assignment =
       c.construction == Construction::kNeuron ? Assignment::kWindow : Assignment::kRandom;
   spec.optimizer.rule = UpdateRule(c.optimizer);
-  spec.optimizer.lr = 0.01;
+  spec.optimizer.rule.visit([](auto& rule) { rule.lr = 0.01; });
   spec.optimizer.shard = c.shard;
   spec.train.precision = c.precision;
   spec.train.reduce_dtype = c.reduce_dtype;

@@ -73,7 +73,7 @@ void check_case(const Case& c) {
       }
       engine.reduce();
       expect_equal(engine.gradient_bytes(), planned.averaged_gradient_bytes, "averaged gradient bytes");
-      engine.step(spec.optimizer.lr);
+      engine.step(spec.optimizer.lr());
       expect_equal(engine.gradient_bytes(), 0, "gradient bytes after the update");
       spoil_values(engine, plan);
       engine.gather_values();
@@ -184,8 +184,7 @@ TEST_CASE("a gradient is the mean over its owners in all replicas") {
   constexpr int kProcesses = 4;
   ExperimentSpec spec =
       spec_of({.workers = 2, .replicas = 2, .processes = kProcesses, .coverage = "1", .model = "mlp"});
-  spec.optimizer.rule = SgdSpec{.momentum = 0};
-  spec.optimizer.weight_decay = 0;
+  spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
   const Schedule schedule = make_schedule(plan, make_placement(2, 2, kProcesses), schedule_options(spec));
   run_engine(kProcesses, [&](Communicator& comm) {
@@ -206,8 +205,7 @@ TEST_CASE("a gradient is the mean over its owners in all replicas") {
 TEST_CASE("a worker whose backward pass left no gradients counts as zero gradients") {
   const ExperimentSpec spec = [] {
     ExperimentSpec s = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = "mlp"});
-    s.optimizer.rule = SgdSpec{.momentum = 0};
-    s.optimizer.weight_decay = 0;
+    s.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
     s.train.release_gradients = false;
     return s;
   }();
@@ -264,8 +262,7 @@ TEST_CASE("the clipped norm counts every parameter once, whichever process holds
 
 TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32") {
   ExperimentSpec spec = spec_of({.coverage = "1", .precision = Precision::kBf16, .model = "mlp"});
-  spec.optimizer.rule = SgdSpec{.momentum = 0};
-  spec.optimizer.weight_decay = 0;
+  spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
   const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), schedule_options(spec));
   run_engine(4, [&](Communicator& comm) {

@@ -79,8 +79,7 @@ TEST_CASE("the order in which gradients arrive, and whether they arrive, affects
 
 TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
   ExperimentSpec spec = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = "mlp"});
-  spec.optimizer.rule = SgdSpec{.momentum = 0};
-  spec.optimizer.weight_decay = 0;
+  spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
   spec.train.reduce_dtype = WireType::kBf16;
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
   const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec));
