@@ -21,8 +21,6 @@
 namespace sdp {
 namespace {
 
-constexpr int64_t kMeasuredSteps = 3;
-
 /// A machine, and the time of operations on it.
 struct Machine {
   DeviceProfile device;
@@ -77,16 +75,18 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
 }
 
 std::string measured_text(const Experiment& experiment, const PlanArguments& arguments) {
-  const StepMemory memory(experiment.plan, experiment.schedule, experiment.spec.train);
-  const int process = process_to_measure(experiment, memory, arguments.worker);
   const TrainSpec& train = experiment.spec.train;
   const Machine machine = machine_of(arguments, train);
-  const StepMeasurement measured =
-      measure_step(experiment, process, choose_device(train.device, Ranks{}), kMeasuredSteps);
+  const StepMemory memory(experiment.plan, experiment.schedule, train,
+                          machine.device.convolution_workspace_bytes);
+  const int process = process_to_measure(experiment, memory, arguments.worker);
+  const StepMeasurement measured = measure_step(experiment, process, choose_device(train.device, Ranks{}));
   const Cost cost = cost_of(experiment, process);
   const StepSeconds planned =
       step_seconds(experiment.plan, experiment.schedule, train, cost, process, machine.times, machine.device);
-  const StepPrediction predicted{.peak = memory.peak(cost, process), .step_ms = 1e3 * planned.step_s()};
+  const StepPrediction predicted{.peak = memory.peak(cost, process),
+                                 .library_workspace_bytes = machine.device.library_workspace_bytes,
+                                 .step_ms = 1e3 * planned.step_s()};
   return arguments.json ? measurement_json(measured, predicted)
                         : describe_measurement(experiment, measured, predicted);
 }

@@ -12,22 +12,28 @@ namespace sdp {
 namespace {
 
 /// From NVIDIA's data sheets "A100 80GB SXM", "H100 SXM", "H200 SXM" and "HGX B200" (one eighth of the board
-/// per GPU). Product rates are without sparsity, link rates are for one direction. The fp32 rates are those
-/// without TF32, which is off. The numbers of multiprocessors are from the architecture white papers. The
-/// links between nodes are those of NVIDIA's DGX systems: one adapter per device, with 200 Gbit/s for an A100
-/// and 400 Gbit/s for the others. A DGX B200 has 1,440 GB of GPU memory.
+/// per GPU). The workspace is that of LibTorch (CublasHandlePool.cpp) for compute capability 8.0, 9.0
+/// and 10.0, once for the forward and once for the backward pass. Product rates are without sparsity, link
+/// rates are for one direction. The fp32 rates are those without TF32, which is off. The numbers of
+/// multiprocessors are from the architecture white papers. The links between nodes are those of NVIDIA's DGX
+/// systems: one adapter per device, with 200 Gbit/s for an A100 and 400 Gbit/s for the others. A DGX B200 has
+/// 1,440 GB of GPU memory.
 struct DataSheet {
   std::string_view name;
   double bf16_flops_per_s, fp32_flops_per_s, fp64_flops_per_s;
   double memory_bytes_per_s, nvlink_bytes_per_s, network_bytes_per_s;
   int64_t memory_bytes;
   int64_t multiprocessors;
+  int64_t library_workspace_bytes;
 };
+constexpr int64_t kKib = 1024;
+constexpr int64_t kSmallWorkspaceBytes = 2 * (2 * 4096 + 8 * 16) * kKib;
+constexpr int64_t kLargeWorkspaceBytes = 2 * (8 * 4096) * kKib;
 constexpr std::array<DataSheet, 4> kDataSheets = {{
-    {"a100", 312e12, 19.5e12, 19.5e12, 2.04e12, 300e9, 25e9, 80'000'000'000, 108},
-    {"h100", 989e12, 67e12, 67e12, 3.35e12, 450e9, 50e9, 80'000'000'000, 132},
-    {"h200", 989e12, 67e12, 67e12, 4.8e12, 450e9, 50e9, 141'000'000'000, 132},
-    {"b200", 2250e12, 75e12, 37e12, 8e12, 900e9, 50e9, 180'000'000'000, 148},
+    {"a100", 312e12, 19.5e12, 19.5e12, 2.04e12, 300e9, 25e9, 80'000'000'000, 108, kSmallWorkspaceBytes},
+    {"h100", 989e12, 67e12, 67e12, 3.35e12, 450e9, 50e9, 80'000'000'000, 132, kLargeWorkspaceBytes},
+    {"h200", 989e12, 67e12, 67e12, 4.8e12, 450e9, 50e9, 141'000'000'000, 132, kLargeWorkspaceBytes},
+    {"b200", 2250e12, 75e12, 37e12, 8e12, 900e9, 50e9, 180'000'000'000, 148, kLargeWorkspaceBytes},
 }};
 
 // Shares of the data sheet's rates that training reaches; none was measured for this project. Products: at
@@ -41,7 +47,7 @@ constexpr double kReachedLinks = 0.7;
 /// Time between the starts of consecutive kernels in a stream that the host keeps filled: 3.8 us for kernels
 /// that take 2.9 us (Gray 2019, "Getting Started with CUDA Graphs", NVIDIA's developer blog).
 constexpr double kLaunchSeconds = 4e-6;
-/// CUDA context and modules, NCCL's buffers, workspace of cuBLAS and cuDNN.
+/// CUDA context and modules, NCCL's buffers, cuDNN's workspace.
 constexpr int64_t kAllowanceBytes = 1'500'000'000;
 
 double flops_per_s(const DataSheet& sheet, Precision precision) {
@@ -54,6 +60,20 @@ double flops_per_s(const DataSheet& sheet, Precision precision) {
       return sheet.fp64_flops_per_s;
   }
   return 0;
+}
+
+/// nullptr for a GPU that is not one of the known modules.
+const DataSheet* data_sheet_of(std::string_view gpu_name) {
+  // PCIe cards of the same name have other rates, and a part of a GPU (MIG) has only a part of the rates.
+  for (const char* other : {"PCI", "NVL", "MIG"})
+    if (gpu_name.find(other) != std::string_view::npos) return nullptr;
+  for (const DataSheet& sheet : kDataSheets) {
+    std::string model = " ";
+    for (const char c : sheet.name)
+      model += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (gpu_name.find(model) != std::string_view::npos) return &sheet;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -70,6 +90,7 @@ DeviceProfile device_profile(std::string_view name, Precision precision) {
     if (sheet.name == name)
       return {.name = std::string(name),
               .flops_per_s = kReachedFlops * flops_per_s(sheet, precision),
+              .peak_flops_per_s = flops_per_s(sheet, precision),
               .tile_side = kGpuTileSide,
               .tiles_at_once = sheet.multiprocessors,
               .launch_s = kLaunchSeconds,
@@ -77,23 +98,21 @@ DeviceProfile device_profile(std::string_view name, Precision precision) {
               .inside_bytes_per_s = kReachedLinks * sheet.nvlink_bytes_per_s,
               .between_bytes_per_s = kReachedLinks * sheet.network_bytes_per_s,
               .memory_bytes = sheet.memory_bytes,
-              .allowance_bytes = kAllowanceBytes};
+              .allowance_bytes = kAllowanceBytes,
+              .library_workspace_bytes = sheet.library_workspace_bytes};
   throw UsageError(fmt::format(
       "--device {}: expected one of {}, measure, or a .json file written by `sdp-train doctor --save`", name,
       fmt::join(known_devices(), ", ")));
 }
 
 std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precision precision) {
-  // PCIe cards of the same name have other rates, and a part of a GPU (MIG) has only a part of the rates.
-  for (const char* other : {"PCI", "NVL", "MIG"})
-    if (gpu_name.find(other) != std::string_view::npos) return std::nullopt;
-  for (const DataSheet& sheet : kDataSheets) {
-    std::string model = " ";
-    for (const char c : sheet.name)
-      model += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    if (gpu_name.find(model) != std::string_view::npos) return flops_per_s(sheet, precision);
-  }
-  return std::nullopt;
+  const DataSheet* const sheet = data_sheet_of(gpu_name);
+  return sheet ? std::optional(flops_per_s(*sheet, precision)) : std::nullopt;
+}
+
+std::optional<int64_t> expected_library_workspace_bytes(std::string_view gpu_name) {
+  const DataSheet* const sheet = data_sheet_of(gpu_name);
+  return sheet ? std::optional(sheet->library_workspace_bytes) : std::nullopt;
 }
 
 }  // namespace sdp

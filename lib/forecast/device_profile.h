@@ -31,21 +31,27 @@ struct DeviceProfile {
   std::string name;
   RatesFrom rates = RatesFrom::kDataSheet;
   double flops_per_s = 0;          ///< of large matrix products in the run's precision
+  double peak_flops_per_s = 0;     ///< of the data sheet; 0 if that is not known
   int64_t tile_side = 1;           ///< side of the tiles of a product's result, in elements
   int64_t tiles_at_once = 1;       ///< tiles computed in parallel: the number of multiprocessors
   double launch_s = 0;             ///< per kernel, independent of its work
-  bool copies_together = true;     ///< many pieces are copied in one launch (GPU), not one launch per piece
+  bool copies_together = true;     ///< contiguous pieces are copied in one launch (GPU), not one each
   double memory_bytes_per_s = 0;   ///< of the device's memory
   double inside_bytes_per_s = 0;   ///< from a process to other processes of its node
   double between_bytes_per_s = 0;  ///< from a process to other nodes
   int64_t memory_bytes = 0;        ///< size of the device's memory
-  int64_t allowance_bytes = 0;     ///< part of it used by context, communicator and library workspace
+  int64_t allowance_bytes = 0;     ///< part of it used by context and communicator
+  /// Part of it used by cuBLAS for the products of a step, whatever their sizes (device/library_workspace.h).
+  int64_t library_workspace_bytes = 0;
+  /// Used by cuDNN while a convolution runs; 0 if that is not known.
+  int64_t convolution_workspace_bytes = 0;
 
   template <class Visitor>
   static void fields(Visitor& field) {
     field("name", &DeviceProfile::name);
     field("times", &DeviceProfile::rates);
     field("flops_per_s", &DeviceProfile::flops_per_s);
+    field("peak_flops_per_s", &DeviceProfile::peak_flops_per_s);
     field("tile_side", &DeviceProfile::tile_side);
     field("tiles_at_once", &DeviceProfile::tiles_at_once);
     field("launch_s", &DeviceProfile::launch_s);
@@ -55,9 +61,11 @@ struct DeviceProfile {
     field("between_bytes_per_s", &DeviceProfile::between_bytes_per_s);
     field("memory_bytes", &DeviceProfile::memory_bytes);
     field("allowance_bytes", &DeviceProfile::allowance_bytes);
+    field("library_workspace_bytes", &DeviceProfile::library_workspace_bytes);
+    field("convolution_workspace_bytes", &DeviceProfile::convolution_workspace_bytes);
   }
 
-  int64_t tensor_bytes() const { return memory_bytes - allowance_bytes; }
+  int64_t tensor_bytes() const { return memory_bytes - allowance_bytes - library_workspace_bytes; }
 };
 
 /// "a100", "h100", "h200", "b200": SXM modules, eight to a node.
@@ -68,7 +76,9 @@ std::vector<std::string> known_devices();
 DeviceProfile device_profile(std::string_view name, Precision precision);
 
 /// The data sheet's rate of matrix products in this precision; nullopt for a GPU that is not one of the known
-/// modules. `gpu_name`: as reported by the driver, such as "NVIDIA H100 80GB HBM3".
+/// modules. `gpu_name`: contains the name reported by the driver, such as "NVIDIA H100 80GB HBM3".
 std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precision precision);
+/// The library workspace in the module's profile; nullopt likewise.
+std::optional<int64_t> expected_library_workspace_bytes(std::string_view gpu_name);
 
 }  // namespace sdp

@@ -101,7 +101,8 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const Schedule& schedule,
 /// exchange.
 std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<Cost>& costs,
                                   const std::vector<int64_t>& between, const Machine& machine) {
-  const StepMemory memory(method.plan, method.schedule, method.spec.train);
+  const StepMemory memory(method.plan, method.schedule, method.spec.train,
+                          machine.device.convolution_workspace_bytes);
   std::vector<ProcessStep> steps;
   for (int process = 0; process < static_cast<int>(costs.size()); ++process) {
     const Cost& cost = costs[process];
@@ -171,8 +172,10 @@ std::vector<Cost> costs_of(const EngineMethod& method) {
 StepForecast forecast_engine(const EngineMethod& method, const std::vector<Cost>& costs,
                              const std::vector<ProcessStep>& steps, const DeviceProfile& device) {
   StepForecast forecast = forecast_steps(method.name, flops_share(method.plan), steps, device);
+  forecast.coverage = method.plan.coverage();
+  forecast.checkpoints = method.spec.train.checkpoint_activations;
   forecast.largest_batch =
-      StepMemory(method.plan, method.schedule, method.spec.train)
+      StepMemory(method.plan, method.schedule, method.spec.train, device.convolution_workspace_bytes)
           .largest_batch(costs[forecast.peak_process], forecast.peak_process, device.tensor_bytes());
   return forecast;
 }
@@ -183,7 +186,7 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const DeviceProfile& device = machine.device;
   const FsdpBytes bytes = fsdp_bytes(ddp.plan.layout, ddp.spec, placement.processes);
   const Cost cost = cost_of(ddp.plan, ddp.schedule, ddp.spec.optimizer, 0, ddp.spec.train);
-  const StepMemory memory(ddp.plan, ddp.schedule, ddp.spec.train);
+  const StepMemory memory(ddp.plan, ddp.schedule, ddp.spec.train, device.convolution_workspace_bytes);
   const auto peak_at = [&](int64_t batch_size) {
     return MemoryByKind{.weights = bytes.weights + bytes.gathered_weights,
                         .gradients = bytes.gradients + bytes.unit_gradients,
@@ -207,6 +210,8 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const std::string name =
       ddp.spec.train.checkpoint_activations ? "ZeRO-3/FSDP, checkpointing" : "ZeRO-3/FSDP";
   StepForecast forecast = forecast_steps(name, /*flops_share=*/1, {step}, device);
+  forecast.in_this_program = false;
+  forecast.checkpoints = ddp.spec.train.checkpoint_activations;
   forecast.largest_batch =
       largest_batch([&](int64_t batch) { return peak_at(batch).total() <= device.tensor_bytes(); });
   return forecast;
@@ -215,6 +220,23 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
 /// Samples per step, over all workers and replicas.
 int64_t global_batch_size(const ExperimentSpec& spec, const Placement& placement) {
   return spec.train.batch_size_per_worker * spec.train.accumulate_steps * placement.slots();
+}
+
+RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
+                         const DeviceProfile& device) {
+  const ExperimentSpec& spec = experiment.spec;
+  const Placement& placement = experiment.schedule.placement;
+  RunForecast run{.batch_size_per_worker = spec.train.batch_size_per_worker,
+                  .accumulate_steps = spec.train.accumulate_steps,
+                  .global_batch_samples = global_batch_size(spec, placement),
+                  .tokens_per_sample = spec.data.is_of_tokens() ? spec.data.sequence_length() : 0};
+  const double step_s = plan.step_ms / 1e3;
+  run.samples_per_s = static_cast<double>(run.global_batch_samples) / step_s;
+  if (device.peak_flops_per_s > 0)
+    run.utilization = run.samples_per_s * plan.flops_share * experiment.plan.dense_flops() /
+                      (placement.processes * device.peak_flops_per_s);
+  if (spec.train.max_steps) run.hours = static_cast<double>(*spec.train.max_steps) * step_s / 3600;
+  return run;
 }
 
 }  // namespace
@@ -233,10 +255,12 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   Forecast forecast{.device = device,
                     .per_process = {},
                     .plan = forecast_engine(own, own_costs, own_steps, device),
+                    .run = {},
                     .others = {},
                     .model_parallel = model_parallel_traffic(plan.layout, spec.train.precision,
                                                              global_batch_size(spec, schedule.placement),
                                                              schedule.placement.processes)};
+  forecast.run = run_forecast(experiment, forecast.plan, device);
   for (const ProcessStep& step : own_steps)
     forecast.per_process.push_back(step.peak);
   forecast.per_process.resize(static_cast<size_t>(schedule.placement.processes),
@@ -280,30 +304,6 @@ std::vector<StepForecast> Forecast::methods() const {
   std::vector<StepForecast> all = {plan};
   all.insert(all.end(), others.begin(), others.end());
   return all;
-}
-
-Verdict Forecast::verdict() const {
-  constexpr double kNoticeable = 0.95;
-  constexpr size_t kWaysWithoutCheckpointing = 4;  // DDP, ZeRO-1, ZeRO-2, FSDP
-  const StepForecast& ddp = others.front();
-  const auto share_of = [&](const StepForecast& method) {
-    return static_cast<double>(plan.peak.total()) / static_cast<double>(method.peak.total());
-  };
-  Verdict verdict{.time_at_equal_flops = (plan.step_ms / plan.flops_share) / (ddp.step_ms / ddp.flops_share),
-                  .memory_share = share_of(ddp),
-                  .smallest = ddp.name,
-                  .smallest_share = share_of(ddp),
-                  .is_the_only_to_fit = plan.fits};
-  for (size_t i = 0; i < kWaysWithoutCheckpointing; ++i) {
-    const StepForecast& method = others[i];
-    if (method.fits) verdict.is_the_only_to_fit = false;
-    if (share_of(method) <= verdict.smallest_share) continue;
-    verdict.smallest = method.name;
-    verdict.smallest_share = share_of(method);
-  }
-  verdict.pays_in_time = verdict.time_at_equal_flops < kNoticeable;
-  verdict.pays_in_memory = verdict.smallest_share < kNoticeable;
-  return verdict;
 }
 
 }  // namespace sdp

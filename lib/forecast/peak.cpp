@@ -25,7 +25,7 @@ class StepSimulation {
 
  private:
   void run();
-  int64_t reordered_bytes(int parameter) const;
+  int64_t convolution_workspace_bytes(int parameter) const;
   int64_t of_batch(double bytes_a_sample) const { return std::llround(bytes_a_sample * batch_size_); }
 
   void forward(const SlotSizes& slot);
@@ -196,22 +196,23 @@ void StepSimulation::backward(const SlotSizes& slot) {
     if (p == 0) now_.activations -= of_batch(slot.stem_saved);
     standing_[p] = slot.gradients[p];
     now_.gradients += standing_[p];
-    const int64_t reordered = reordered_bytes(p);
-    now_.activations += reordered;
+    const int64_t workspace = convolution_workspace_bytes(p);
+    now_.activations += workspace;
     record();
-    now_.activations -= reordered;
+    now_.activations -= workspace;
     if (p == plan_.layout.loss.head) now_.activations -= head_gradient_;
     gradient_came(p);
     if (leaves && branch >= 0) now_.activations -= of_batch(slot.saved[branch]);
   }
 }
 
-/// On a CPU a convolution (oneDNN) first computes its weight's gradient in another memory layout and in the
-/// type of the sums.
-int64_t StepSimulation::reordered_bytes(int index) const {
+/// Workspace of a convolution's gradients: cuDNN's, if it is known. oneDNN first computes the weight's
+/// gradient in another memory layout and in the type of the sums.
+int64_t StepSimulation::convolution_workspace_bytes(int index) const {
   const ParameterLayout& parameter = plan_.layout.parameters[index];
   const Precision precision = schedule_.options.precision;
   if (parameter.shape.size() != 4) return 0;
+  if (sizes_.convolution_workspace_bytes() > 0) return sizes_.convolution_workspace_bytes();
   return standing_[index] / bytes_of(element_type(parameter, precision)) * bytes_of(sum_type(precision));
 }
 
@@ -242,8 +243,10 @@ void StepSimulation::update() {
 
 }  // namespace
 
-StepMemory::StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train)
-    : sizes_(plan, schedule, train.checkpoint_activations), batch_size_(train.batch_size_per_worker) {}
+StepMemory::StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train,
+                       int64_t convolution_workspace_bytes)
+    : sizes_(plan, schedule, train.checkpoint_activations, convolution_workspace_bytes),
+      batch_size_(train.batch_size_per_worker) {}
 
 StepMaxima StepMemory::maxima(const Cost& cost, int process) const {
   return StepSimulation(sizes_, cost, process).maxima(batch_size_);

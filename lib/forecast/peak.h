@@ -25,9 +25,11 @@ int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits);
 
 /// Memory of a step on the processes of a schedule, with activation checkpointing if `train` sets it. Plan
 /// and schedule must outlive it. `cost` is the cost of the same process (cost_of).
+/// `convolution_workspace_bytes`: of the device (DeviceProfile), which counts as activations.
 class StepMemory {
  public:
-  StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train);
+  StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train,
+             int64_t convolution_workspace_bytes);
 
   /// For the batch size of `train`.
   StepMaxima maxima(const Cost& cost, int process) const;

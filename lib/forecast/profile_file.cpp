@@ -13,7 +13,7 @@ namespace sdp {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int kFormVersion = 1;
+constexpr int kFormVersion = 2;
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& reason) {
   throw UsageError(fmt::format("--device {}: {}. Expected a profile written by `sdp-train doctor --save {}`.",
@@ -26,7 +26,8 @@ bool is_usable(const DeviceProfile& profile) {
   return positive(profile.flops_per_s) && positive(profile.memory_bytes_per_s) &&
          positive(profile.inside_bytes_per_s) && positive(profile.between_bytes_per_s) &&
          std::isfinite(profile.launch_s) && profile.launch_s >= 0 && profile.tile_side >= 1 &&
-         profile.tiles_at_once >= 1 && profile.allowance_bytes >= 0 && profile.tensor_bytes() > 0;
+         profile.tiles_at_once >= 1 && profile.allowance_bytes >= 0 && profile.library_workspace_bytes >= 0 &&
+         profile.convolution_workspace_bytes >= 0 && profile.tensor_bytes() > 0;
 }
 
 }  // namespace

@@ -5,10 +5,12 @@
 
 namespace sdp {
 
-StepSizes::StepSizes(const SubnetPlan& plan, const Schedule& schedule, bool checkpoint_activations)
+StepSizes::StepSizes(const SubnetPlan& plan, const Schedule& schedule, bool checkpoint_activations,
+                     int64_t convolution_workspace_bytes)
     : plan_(plan),
       schedule_(schedule),
       checkpoints_(checkpoint_activations),
+      convolution_workspace_bytes_(convolution_workspace_bytes),
       depths_(depths_of(plan.layout)),
       index_(index_buckets(plan.layout, schedule)) {
   // As on a process that has several units of each branch.

@@ -36,13 +36,16 @@ struct SlotSizes {
 /// must outlive it.
 class StepSizes {
  public:
-  StepSizes(const SubnetPlan& plan, const Schedule& schedule, bool checkpoint_activations);
+  StepSizes(const SubnetPlan& plan, const Schedule& schedule, bool checkpoint_activations,
+            int64_t convolution_workspace_bytes);
 
   const SubnetPlan& plan() const { return plan_; }
   const Schedule& schedule() const { return schedule_; }
   /// By parameter, as depths_of returns them.
   const std::vector<int>& depths() const { return depths_; }
   const BucketIndex& index() const { return index_; }
+  /// Of the device; 0 if that is not known.
+  int64_t convolution_workspace_bytes() const { return convolution_workspace_bytes_; }
   /// Gradient of the head under a chunked loss, in the type of the sums; 0 without a chunked loss.
   int64_t head_gradient_bytes() const;
 
@@ -57,6 +60,7 @@ class StepSizes {
   const SubnetPlan& plan_;
   const Schedule& schedule_;
   bool checkpoints_;
+  int64_t convolution_workspace_bytes_;
   std::vector<int> depths_;
   BucketIndex index_;
   std::vector<std::vector<int64_t>> strided_elements_of_;  ///< by bucket and segment: in strided pieces

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "subnet/exchange.h"
+#include "subnet/storage.h"
 
 namespace sdp {
 namespace {
@@ -13,16 +14,31 @@ constexpr double kLaunchesPerBucket = 8;
 /// published, unpacked), and each time one copy and three tensor views are dispatched.
 constexpr double kLaunchesPerPiece = 16;
 
+/// Where other pieces are copied together, a strided one is copied separately into its gradient's place and
+/// when it is unpacked.
+constexpr double kLaunchesPerStridedPiece = 2;
+
+/// Whether the piece is strided on a process that holds several units of its parameter.
+bool is_strided(const SubnetPlan& plan, const Piece& piece) {
+  return !is_contiguous(plan.layout.parameters[piece.parameter], /*units=*/2);
+}
+
 /// Launches of the update and of the copies around it. Pieces are cut at the boundaries between the holders'
 /// shares.
-double update_launches(const Schedule& schedule, int process, bool copies_together) {
+double update_launches(const SubnetPlan& plan, const Schedule& schedule, int process, bool copies_together) {
   double launches = 0;
   for (const Bucket& bucket : schedule.buckets) {
     launches += kLaunchesPerBucket;
-    if (copies_together) continue;
-    for (const Segment& segment : bucket.segments)
-      if (segment.is_held_by(process))
+    for (const Segment& segment : bucket.segments) {
+      if (!segment.is_held_by(process)) continue;
+      if (!copies_together)
         launches += kLaunchesPerPiece * static_cast<double>(segment.pieces.size() + segment.holders.size());
+      else
+        launches +=
+            kLaunchesPerStridedPiece *
+            static_cast<double>(std::count_if(segment.pieces.begin(), segment.pieces.end(),
+                                              [&](const Piece& piece) { return is_strided(plan, piece); }));
+    }
   }
   return launches;
 }
@@ -73,7 +89,7 @@ StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const
       step.alongside.backward_s = static_cast<double>(schedule.reductions_per_step()) * once.backward_s;
   }
   step.update_s = updated_and_copied_bytes(schedule, cost, process) / device.memory_bytes_per_s +
-                  update_launches(schedule, process, device.copies_together) * device.launch_s;
+                  update_launches(plan, schedule, process, device.copies_together) * device.launch_s;
   return step;
 }
 

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "device/device.h"
+#include "device/library_workspace.h"
 #include "forecast/accounting.h"
 #include "forecast/peak.h"
 #include "memory/allocations.h"
@@ -41,19 +42,18 @@ bool is_out_of_memory(const std::exception& error) {
 
 std::string describe_out_of_memory(const std::exception& error, const Experiment& experiment, int process,
                                    c10::Device device) {
-  const MemoryByKind planned = StepMemory(experiment.plan, experiment.schedule, experiment.spec.train)
+  const MemoryByKind planned = StepMemory(experiment.plan, experiment.schedule, experiment.spec.train,
+                                          /*convolution_workspace_bytes=*/0)
                                    .peak(cost_of(experiment, process), process);
   const MemoryByKind most = allocated_at_peak();
   return fmt::format(
-      "Rank {} is out of memory on {} of {}: {}. Its tensors reached {} ({}); the plan predicts {} at the "
-      "peak of a step, without the device libraries' workspace. To reduce memory, use a smaller "
-      "train.batch_size_per_worker with "
-      "more "
-      "train.accumulate_steps, train.checkpoint_activations: true, a lower subnetwork.coverage or fewer "
-      "workers per "
-      "process; `sdp-train plan` prints the memory.",
+      "Rank {} is out of memory on {} of {}: {}. Its tensors reached {} ({}), in addition to {} of cuBLAS's "
+      "workspace; the plan predicts {} of tensors at the peak of a step. To reduce memory, use a smaller "
+      "train.batch_size_per_worker with more train.accumulate_steps, train.checkpoint_activations: true, a "
+      "lower subnetwork.coverage or fewer workers per process; `sdp-train plan` prints the memory.",
       process, device_name(device), format_bytes(device_memory_bytes(device)), reason_of(error),
-      format_bytes(most.total()), kinds_text(most), format_bytes(planned.total()));
+      format_bytes(most.total()), kinds_text(most), format_bytes(library_workspace_bytes(device)),
+      format_bytes(planned.total()));
 }
 
 }  // namespace sdp

@@ -423,16 +423,18 @@ def test_forecast(tmp_path):
         checkpointing = [f"{name}, checkpointing" for name in ("DDP", "ZeRO-3/FSDP", "this plan")]
         assert names == ["this plan", "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3/FSDP", *checkpointing]
         for method in result["forecast"]["methods"]:
-            assert method["fits"] == (method["peak_bytes"]["total"] + device["allowance_bytes"] <= bytes_)
+            reserved = device["allowance_bytes"] + device["library_workspace_bytes"]
+            assert method["fits"] == (method["peak_bytes"]["total"] + reserved <= bytes_)
             assert method["largest_batch_size_per_worker"] >= 4 if method["fits"] else True
         largest = max(cost["peak_bytes"]["total"] for cost in result["per_worker"])
         assert result["forecast"]["methods"][0]["peak_bytes"]["total"] == largest
     batches = [[method["largest_batch_size_per_worker"] for method in r["forecast"]["methods"]] for r in (small, large)]
-    # Almost all of the memory is activations: five times as much of it, five times the batch.
-    assert np.array(batches[1]) / np.array(batches[0]) == pytest.approx(5, rel=0.05)
+    # Almost all of the memory is activations: several times as much of it, as many times the batch.
+    ratio = (2e9 - reserved) / (1.6e9 - reserved)
+    assert ratio > 4 and np.array(batches[1]) / np.array(batches[0]) == pytest.approx(ratio, rel=0.05)
     assert small["forecast"]["device"]["times"] == "estimated"
     measured = plan(tmp_path, "--device", "measure", model={"width": 8})["forecast"]
     assert measured["device"]["times"] == "measured"
-    rates = [value for key, value in measured["device"].items() if key.endswith("_s")]
+    rates = [value for key, value in measured["device"].items() if key.endswith("_s") and not key.startswith("peak")]
     times = [method["compute_ms"] for method in measured["methods"]]
     assert len(rates) == 5 and all(0 < value < float("inf") for value in [*rates, *times])
