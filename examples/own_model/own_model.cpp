@@ -49,8 +49,7 @@ int main() {
   sdp::SubnetworkSpec subnetwork;
   subnetwork.workers = 4;
   subnetwork.coverage.text = "2/4";
-  sdp::OptimizerSpec optimizer;  // SGD with momentum
-  optimizer.weight_decay = 0;
+  const sdp::OptimizerSpec optimizer{.rule = sdp::SgdSpec{.weight_decay = 0}};
   const sdp::SubnetPlan plan = sdp::make_plan(own_layout(), subnetwork, /*seed=*/0);
   const sdp::Placement placement = sdp::make_placement(subnetwork.workers, /*replicas=*/1, /*processes=*/1);
   const sdp::Schedule schedule = sdp::make_schedule(plan, placement, {});

@@ -26,7 +26,7 @@ ScheduleOptions schedule_options(const ExperimentSpec& spec) {
   ScheduleOptions options;
   options.precision = spec.train.precision;
   options.bucket_bytes = static_cast<int64_t>(spec.train.bucket_megabytes * 1e6);
-  options.decay_norms_and_biases = spec.optimizer.decay_norms_and_biases;
+  options.decay_norms_and_biases = spec.optimizer.decay_norms_and_biases();
   options.shard = spec.optimizer.shard;
   options.accumulate_steps = spec.train.accumulate_steps;
   options.reduce_every = spec.train.reduce_every;

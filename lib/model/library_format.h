@@ -42,6 +42,9 @@ class LibraryFormat {
  public:
   virtual ~LibraryFormat() = default;
 
+  /// The name of the architecture in the library, `model_type` of config.json.
+  virtual std::string_view model_type() const = 0;
+
   /// The configuration from which the library makes the model. Empty if the library cannot express the shape.
   virtual nlohmann::ordered_json config(const BlockShape& shape, const ConfigContext& context) const = 0;
 

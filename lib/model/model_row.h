@@ -69,6 +69,10 @@ inline constexpr Treatment kModelTreatment{OnResume::kFixed, InReport::kCompared
 inline constexpr int64_t kSmallImageSize = 32;
 inline constexpr int64_t kImageNetImageSize = 224;
 
+/// Number of attention heads for a width that was given without one: heads of `head_size` elements, or else
+/// of the largest smaller even size that divides the width.
+int64_t heads_of_width(int64_t width, int64_t head_size);
+
 /// Throws UsageError at the position of the key unless `by` divides `value`.
 void check_multiple(const Positions& positions, const std::string& key, int64_t value,
                     const std::string& divisor, int64_t by, const std::string& why);

@@ -4,8 +4,15 @@
 #include <string>
 
 #include "spec/position.h"
+#include "spec/value_text.h"
 
 namespace sdp {
+
+int64_t heads_of_width(int64_t width, int64_t head_size) {
+  while (head_size > 1 && (width % head_size != 0 || head_size % 2 != 0))
+    --head_size;
+  return width / head_size;
+}
 
 void check_multiple(const Positions& positions, const std::string& key, int64_t value,
                     const std::string& divisor, int64_t by, const std::string& why) {
@@ -73,6 +80,17 @@ std::optional<int64_t> ModelSpec::most_tokens() const {
 
 void resolve_model(ModelSpec& spec) {
   spec.kind.visit([&](auto& model) { model.resolve(spec.name()); });
+}
+
+std::string sizes_text(const ModelSpec& spec) {
+  std::string text;
+  spec.kind.visit([&]<class Kind>(const Kind& model) {
+    for_each_field<Kind>([&]<class T>(const FieldInfo& field, T Kind::*member) {
+      if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, std::optional<int64_t>>)
+        text += (text.empty() ? "" : ", ") + std::string(field.key) + " " + yaml_text(model.*member);
+    });
+  });
+  return text;
 }
 
 void check_model(const ModelSpec& spec, const Positions& positions) {

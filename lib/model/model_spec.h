@@ -3,6 +3,7 @@
 // The section `model` of a spec.
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "model/registry.h"
@@ -49,6 +50,9 @@ struct ModelSpec {
 
 /// Sets the keys that are unset to the model's own values.
 void resolve_model(ModelSpec& spec);
+
+/// The sizes of a resolved spec by key: "width 64, depth 4, hidden_width 176, ...".
+std::string sizes_text(const ModelSpec& spec);
 
 /// Throws UsageError for a resolved spec whose sizes contradict each other.
 void check_model(const ModelSpec& spec, const Positions& positions);

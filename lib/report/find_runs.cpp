@@ -84,9 +84,9 @@ class Search {
   static void add_label(Run& run, const std::string& label) {
     if (const auto method = contradicted_method(label, run.spec))
       throw UsageError(fmt::format(
-          "{}: the label '{}' in its sweep.json says {}, but the run is {}. Change the label there, "
+          "{}: the label '{}' in its sweep.json says {}, but the run is {} ({}). Change the label there, "
           "or leave the run out.",
-          run.dir.string(), label, *method, method_of(run.spec)));
+          run.dir.string(), label, *method, method_of(run.spec), method_settings(run.spec)));
     run.sweep_label = label;
   }
 

@@ -10,7 +10,7 @@
 namespace sdp {
 namespace {
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 
 std::string progress_of(const Group& group) {
   const size_t unfinished = group.unfinished();
@@ -66,13 +66,13 @@ std::vector<Statistic> compared(const std::vector<Statistic>& column, const Base
                                 Comparison comparison) {
   std::vector<Statistic> result;
   for (size_t row = 0; row < column.size(); ++row) {
-    double mean = kUnknown;
+    double mean = kNotMeasured;
     if (baselines[row]) {
       const double of_baseline = column[*baselines[row]].mean;
       mean =
           comparison == Comparison::kRatio ? column[row].mean / of_baseline : column[row].mean - of_baseline;
     }
-    result.push_back({.mean = mean, .std = kUnknown, .count = std::isfinite(mean) ? int64_t{1} : 0});
+    result.push_back({.mean = mean, .std = kNotMeasured, .count = std::isfinite(mean) ? int64_t{1} : 0});
   }
   return result;
 }

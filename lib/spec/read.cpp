@@ -45,10 +45,8 @@ void YamlValue::refuse_number(const std::string& kind) const {
 }
 
 void YamlValue::refuse_name(const std::vector<std::string_view>& names) const {
-  std::string expected = (names.size() == 1 ? "" : "one of ") + join(names, ", ");
-  if (const auto nearest = nearest_name(node.text, names))
-    expected += "; did you mean '" + std::string(*nearest) + "'?";
-  refuse(expected);
+  const std::string expected = (names.size() == 1 ? "" : "one of ") + join(names, ", ");
+  refuse(expected + did_you_mean(node.text, names));
 }
 
 void read_value(bool& target, const YamlValue& value) {

@@ -93,54 +93,71 @@ void choose_kinds(Spec& spec, const YamlNode& node) {
   });
 }
 
+/// What reading a tree adds to.
+struct ReadResults {
+  Positions& positions;
+  UsageErrors& errors;
+  std::vector<std::string> all_keys;  ///< dotted_keys of the whole spec
+};
+
 /// Sets the keys of `spec` that are in the mapping `node` and leaves the others unchanged.
 template <SpecStruct Spec>
-void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, Positions& positions);
+void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, ReadResults& results);
 
-/// Reads a mapping, all of whose keys must be keys of `spec`.
+/// Reads a mapping, all of whose keys must be keys of `spec` or of kinds that its components have. Messages
+/// list the keys of the chosen kinds.
 template <SpecStruct Spec>
-void read_section(Spec& spec, const YamlNode& node, const std::string& parent, Positions& positions) {
-  const auto allowed = keys_with_kinds<Spec>();
+void read_section(Spec& spec, const YamlNode& node, const std::string& parent, ReadResults& results) {
+  const auto listed = keys_with_chosen_kinds(spec);
   if (node.kind != YamlNode::Kind::kMapping)
-    fail_at(node.position, parent, found(node) + ", expected a mapping with the keys " + join(allowed, ", "));
-  check_keys(node, parent, allowed);
-  if (!positions.is_set(parent)) positions.set(parent, node.position);
-  read_keys(spec, node, parent, positions);
+    return results.errors.collect(node.position, parent, [&] {
+      fail_at(node.position, parent,
+              found(node) + ", expected a mapping with the keys " + join(listed, ", "));
+    });
+  check_keys(node, parent,
+             {.allowed = keys_with_kinds<Spec>(), .listed = listed, .everywhere = results.all_keys},
+             results.errors);
+  if (!results.positions.is_set(parent)) results.positions.set(parent, node.position);
+  read_keys(spec, node, parent, results);
 }
 
 template <SpecStruct Spec>
-void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, Positions& positions) {
+void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, ReadResults& results) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
     const YamlNode* child = find_key(node, field.key);
     const std::string key = dotted(parent, field.key);
     if constexpr (SpecStruct<T>) {
-      if (child) read_section(spec.*member, *child, key, positions);
+      if (child) read_section(spec.*member, *child, key, results);
     } else if (child) {
-      read_value(spec.*member, YamlValue{*child, key, field});
+      results.errors.collect(child->position, key, [&] {
+        read_value(spec.*member, YamlValue{*child, key, field});
+      });
       if (child->kind == YamlNode::Kind::kNull)
-        positions.unset(key);
+        results.positions.unset(key);
       else
-        positions.set(key, child->position);
+        results.positions.set(key, child->position);
     }
     // Keys of other kinds are read too, so that every file is checked in full. Their values are discarded.
     if constexpr (KindOfSeveral<T>)
       for_each_kind<T>([&]<class Kind>() {
         Kind other;
         read_keys((spec.*member).template is<Kind>() ? (spec.*member).template as<Kind>() : other, node,
-                  parent, positions);
+                  parent, results);
       });
   });
 }
 
-/// Throws UsageError that names the first required key that was not set.
+/// Adds an error for each required key that was not set.
 template <SpecStruct Spec>
-void check_required(const std::string& parent, const Positions& positions) {
+void check_required(const std::string& parent, const Positions& positions, UsageErrors& errors) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*) {
     const std::string key = dotted(parent, field.key);
     if constexpr (SpecStruct<T>) {
-      check_required<T>(key, positions);
-    } else if (field.required && !positions.is_set(key)) {
-      fail_at(positions.of(key), key, "missing, expected the " + std::string(field.doc));
+      check_required<T>(key, positions, errors);
+    } else if (field.required && !positions.is_set(key) && !errors.concern(key)) {
+      errors.collect(positions.of(key), key, [&] {
+        fail_at(positions.of(key), key, "missing, expected the " + std::string(field.doc));
+      });
     }
   });
 }

@@ -64,12 +64,25 @@ std::optional<std::string_view> nearest_name(std::string_view word,
     // A much longer word cannot be near, and a wrong key may be as long as the file.
     if (word.size() > 2 * candidate.size()) continue;
     const size_t distance = edit_distance(word, candidate);
-    if (2 * distance > std::max(word.size(), candidate.size())) continue;
+    // Half of the letters may be wrong only in a word of two.
+    if (distance > 1 ? 2 * distance >= std::max(word.size(), candidate.size()) : candidate.size() < 2)
+      continue;
     if (nearest && distance >= smallest) continue;
     nearest = candidate;
     smallest = distance;
   }
   return nearest;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates) {
+  std::vector<std::string_view> names;
+  for (const auto candidate : candidates)
+    if (word.size() > 1 && candidate.starts_with(word)) names.push_back(candidate);
+  if (names.empty())
+    if (const auto nearest = nearest_name(word, candidates)) names.push_back(*nearest);
+  if (names.empty()) return "";
+  return names.size() == 1 ? "; did you mean '" + std::string(names[0]) + "'?"
+                           : "; did you mean one of " + join(names, ", ") + "?";
 }
 
 }  // namespace sdp

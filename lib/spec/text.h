@@ -19,8 +19,12 @@ std::string shortest_decimal(double value);
 std::string join(const std::vector<std::string_view>& words, std::string_view separator);
 
 /// The candidate with the smallest edit distance (insert, delete, replace, swap of neighbours) to `word`.
-/// None if that distance is more than half the length of the longer word.
+/// None if that distance is half the length of the longer word or more.
 std::optional<std::string_view> nearest_name(std::string_view word,
                                              const std::vector<std::string_view>& candidates);
+
+/// "; did you mean 'model'?": the candidates that begin with `word`, otherwise the nearest one; empty if
+/// there is none.
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);
 
 }  // namespace sdp

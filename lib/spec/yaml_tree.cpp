@@ -167,20 +167,39 @@ std::string found(const YamlNode& node) {
   return node.quoted ? "found the text \"" + text + "\"" : "found '" + text + "'";
 }
 
-void check_keys(const YamlNode& mapping, const std::string& parent,
-                const std::vector<std::string_view>& allowed) {
+namespace {
+
+/// A key of another section whose last word is `word` or begins with it.
+std::string other_section_hint(const std::string& word, const std::vector<std::string>& everywhere) {
+  std::vector<std::string_view> keys;
+  for (const std::string& key : everywhere)
+    if (word.size() > 1 && std::string_view(key).substr(key.rfind('.') + 1).starts_with(word))
+      keys.push_back(key);
+  return keys.empty() ? "" : "; did you mean " + join(keys, " or ") + "?";
+}
+
+void refuse_key(const YamlNode& key, const std::string& dotted_key, const KnownKeys& known) {
+  std::string hint = did_you_mean(key.text, known.allowed);
+  if (hint.empty()) hint = other_section_hint(key.text, known.everywhere);
+  fail_at(key.position, dotted_key,
+          "unknown key" + (hint.empty() ? "." : hint) + " Allowed here: " + join(known.listed, ", "));
+}
+
+}  // namespace
+
+void check_keys(const YamlNode& mapping, const std::string& parent, const KnownKeys& known,
+                UsageErrors& errors) {
   std::map<std::string_view, const YamlNode*> seen;
   for (const YamlNode& key : mapping.keys) {
-    if (std::find(allowed.begin(), allowed.end(), key.text) == allowed.end()) {
-      const auto nearest = nearest_name(key.text, allowed);
-      const std::string hint = nearest ? "; did you mean '" + std::string(*nearest) + "'?" : ".";
-      fail_at(key.position, dotted(parent, shortened(key.text)),
-              "unknown key" + hint + " Allowed here: " + join(allowed, ", "));
-    }
-    const auto [first, is_new] = seen.emplace(key.text, &key);
-    if (!is_new)
-      fail_at(key.position, dotted(parent, key.text),
-              "found a second time, expected once" + first_line(first->second->position));
+    const std::string dotted_key = dotted(parent, shortened(key.text));
+    errors.collect(key.position, dotted_key, [&] {
+      if (std::find(known.allowed.begin(), known.allowed.end(), key.text) == known.allowed.end())
+        refuse_key(key, dotted_key, known);
+      const auto [first, is_new] = seen.emplace(key.text, &key);
+      if (!is_new)
+        fail_at(key.position, dotted_key,
+                "found a second time, expected once" + first_line(first->second->position));
+    });
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "spec/position.h"
+#include "spec/usage_errors.h"
 
 namespace sdp {
 
@@ -34,10 +35,18 @@ YamlNode read_yaml(const std::filesystem::path& file);
 /// Describes the node in messages: "found 'text'", "found a list", ...
 std::string found(const YamlNode& node);
 
-/// Throws UsageError for a key that is not allowed in the mapping, with the nearest allowed key, and for a
-/// key that occurs twice. `parent` is the dotted name of the mapping.
-void check_keys(const YamlNode& mapping, const std::string& parent,
-                const std::vector<std::string_view>& allowed);
+/// The keys of a mapping.
+struct KnownKeys {
+  std::vector<std::string_view> allowed;
+  std::vector<std::string_view> listed = allowed;  ///< in messages
+  std::vector<std::string> everywhere =
+      {};  ///< dotted keys of the whole document, to suggest another section
+};
+
+/// Adds an error for each key that is not allowed in the mapping, with similar keys, and for each key that
+/// occurs twice. `parent` is the dotted name of the mapping.
+void check_keys(const YamlNode& mapping, const std::string& parent, const KnownKeys& known,
+                UsageErrors& errors);
 
 /// The value of a key; null if the mapping does not have it.
 const YamlNode* find_key(const YamlNode& mapping, std::string_view key);

@@ -77,13 +77,20 @@ void assign_from_file(SubnetPlan& plan, const std::string& path) {
   if (!json.is_object() || !json.contains("units") || !json["units"].is_array())
     refuse("is not a plan.json: expected an object with a list `units`");
   std::map<std::tuple<std::string, int64_t, int64_t>, OwnerSet> owners;
-  for (const auto& unit : json["units"]) {
+  for (size_t u = 0; u < json["units"].size(); ++u) {
+    const auto& unit = json["units"][u];
+    for (const char* key : {"branch", "begin", "end", "owners"})
+      if (!unit.is_object() || !unit.contains(key))
+        refuse(fmt::format("units[{}] lacks `{}`; expected branch, begin, end and owners", u, key));
     try {
-      OwnerSet set = unit.at("owners").get<OwnerSet>();
+      OwnerSet set = unit["owners"].get<OwnerSet>();
       std::sort(set.begin(), set.end());
-      owners[{unit.at("branch"), unit.at("begin"), unit.at("end")}] = set;
-    } catch (const nlohmann::json::exception& error) {
-      refuse(fmt::format("a unit needs branch, begin, end and owners ({})", error.what()));
+      owners[{unit["branch"], unit["begin"], unit["end"]}] = set;
+    } catch (const nlohmann::json::exception&) {
+      refuse(fmt::format(
+          "units[{}] is {}; expected branch as text, begin and end as whole numbers, and owners as a "
+          "list of whole numbers",
+          u, unit.dump()));
     }
   }
   for (Unit& unit : plan.units) {

@@ -82,8 +82,9 @@ struct SubnetworkSpec {
           "units that a worker does not own are absent (forward) or present and frozen (backward)",
           OnResume::kFixed, InReport::kInRegime);
     field("unit", &SubnetworkSpec::unit,
-          "whether the branches of a block are assigned together (block) or separately (branch); with "
-          "construction neuron, block assigns their slices with the same index together",
+          "whether the branches of a block have the same owners (block), in construction neuron slice by "
+          "slice, "
+          "or owners of their own (branch)",
           OnResume::kFixed, InReport::kFollowsRegime);
     field("slices_per_branch", &SubnetworkSpec::slices_per_branch,
           "construction neuron: number of slices of a branch's hidden width, in attention at most the number "
@@ -93,11 +94,9 @@ struct SubnetworkSpec {
               [](const SubnetworkSpec& s) { return s.construction == Construction::kBlock; },
               "has no effect: only construction neuron divides branches into slices"));
     field("assignment", &SubnetworkSpec::assignment,
-          "how owner sets are chosen; balanced: even FLOPs, then even memory, then good mixing; equal_units: "
-          "like balanced, but only assignments in which the workers' numbers of units differ by at most one "
-          "(units assigned together count once; in construction neuron with a multiple of n slices, balanced "
-          "ensures this too); window: workers i to i+p-1, modulo n, own unit i; random: drawn for each unit; "
-          "file: read from assignment_file",
+          "how owners are chosen. balanced: even FLOPs, then even memory, then mixing; equal_units: first an "
+          "equal number of units; window: workers i to i+p-1 own unit i; random: drawn for each unit; file: "
+          "read from assignment_file",
           OnResume::kFixed, InReport::kCompared,
           advise_when<SubnetworkSpec>(
               [](const SubnetworkSpec& s) { return s.assignment != Assignment::kBalanced && s.is_dense(); },

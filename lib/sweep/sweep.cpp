@@ -50,9 +50,9 @@ auto naming(const SweepPoint& point, const Call& call) {
 void check_label(const SweepPoint& point, const ExperimentSpec& spec) {
   if (const auto method = contradicted_method(point.label, spec))
     throw UsageError(
-        fmt::format("the label '{}' says {}, but the settings are those of {}. Change the label, or "
+        fmt::format("the label '{}' says {}, but the settings are those of {} ({}). Change the label, or "
                     "use the settings of configs/regime.",
-                    point.label, *method, method_of(spec)));
+                    point.label, *method, method_of(spec), method_settings(spec)));
 }
 
 bool has_effect(const SpecChange& change) {

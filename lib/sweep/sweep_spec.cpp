@@ -52,7 +52,8 @@ class SweepReader {
   SweepSpec read(const YamlNode& root) {
     refuse_experiment(root);
     expect(root, Kind::kMapping, "", "a mapping with the keys name, configs, set, grid, also, exclude");
-    check_keys(root, "", {"name", "configs", "set", "grid", "also", "exclude"});
+    check_keys(root, "", {.allowed = {"name", "configs", "set", "grid", "also", "exclude"}}, errors_);
+    errors_.throw_if_any();
     const YamlNode* name = find_key(root, "name");
     if (!name) fail_at(root.position, "name", "missing, expected the name of the sweep's folder");
     sweep_.name = read_word(*name, "name", "the name of the sweep's folder");
@@ -112,7 +113,9 @@ class SweepReader {
                             : "the same for all runs, expected in the sweep's `set`");
     for (const SweepSetting& other : changes.set)
       if (other.key == key) fail_at(position, key, "found a second time, expected once");
-    read_section(scratch_, nested(key, value, position), "", positions_);
+    ReadResults results{.positions = positions_, .errors = errors_, .all_keys = {}};
+    read_section(scratch_, nested(key, value, position), "", results);
+    errors_.throw_if_any();
     changes.set.push_back({key, line_of(value)});
   }
 
@@ -181,7 +184,8 @@ class SweepReader {
            "a list of points, each as {label: DDP, set: {subnetwork.coverage: 1}}");
     for (const YamlNode& item : node.items) {
       expect(item, Kind::kMapping, "also", "a mapping with the keys label, configs, set, across");
-      check_keys(item, "also", {"label", "configs", "set", "across"});
+      check_keys(item, "also", {.allowed = {"label", "configs", "set", "across"}}, errors_);
+      errors_.throw_if_any();
       const YamlNode* label = find_key(item, "label");
       if (!label) fail_at(item.position, "also.label", "missing, expected what the point is called");
       SweepAddition addition = {.label = read_word(*label, "also.label", "what the point is called")};
@@ -254,17 +258,16 @@ class SweepReader {
 
   [[noreturn]] static void refuse_name(const YamlNode& node, const std::string& where,
                                        const std::string& what, const std::vector<std::string_view>& names) {
-    const auto nearest = nearest_name(node.text, names);
     fail_at(node.position, where,
             fmt::format("{}, expected {}: {}{}", found(node), what,
-                        names.empty() ? "there is none" : join(names, ", "),
-                        nearest ? fmt::format("; did you mean '{}'?", *nearest) : ""));
+                        names.empty() ? "there is none" : join(names, ", "), did_you_mean(node.text, names)));
   }
 
   std::filesystem::path folder_;
   SweepSpec sweep_;
   ExperimentSpec scratch_;  ///< every value is read into it, as a check
   Positions positions_;
+  UsageErrors errors_;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace {
 SwinSpec swin(int64_t width, int64_t patch, int64_t window, int64_t image, int64_t classes) {
   SwinSpec spec{.num_classes = classes,
                 .width = width,
+                .heads = 3,
                 .image_size = image,
                 .patch_size = patch,
                 .window_size = window};

@@ -37,7 +37,7 @@ TEST_CASE("runs that differ only in seed, name and output belong to one group", 
   b.spec.output.dir = "elsewhere";
   b.spec.checkpoint.keep_last = 7;
   b.spec.subnetwork.coverage.text = "0.5";
-  c.spec.optimizer.lr = 0.5;
+  c.spec.optimizer.rule = SgdSpec{.lr = 0.5};
   const std::vector<Group> groups = group_runs({a, c, b});
   REQUIRE(groups.size() == 2);
   CHECK(groups[0].label == "B-SDP 2/4, lr 0.1");
@@ -64,7 +64,7 @@ TEST_CASE("runs whose spec changed during training form a separate group", "[stu
   Run plain = small_run(0), changed = small_run(1), same = small_run(2), later = small_run(3);
   for (Run* run : {&changed, &same, &later}) {
     run->train = {train_record(25, 1, 1)};
-    run->spec.optimizer.lr = 0.01;
+    run->spec.optimizer.rule = SgdSpec{.lr = 0.01};
     run->history.changes = {{.step = 10, .key = "optimizer.lr", .was = "0.5", .now = "0.02"},
                             {.step = 20, .key = "optimizer.lr", .was = "0.02", .now = "0.01"},
                             {.step = 20, .key = "output.dir", .was = "\"runs\"", .now = "\"elsewhere\""}};
@@ -120,7 +120,11 @@ TEST_CASE("groups are named after their differences", "[study]") {
   CHECK(labels_of({base}) == Labels{"B-SDP 2/4"});
   CHECK(labels_of({base, dense}) == Labels{"B-SDP 2/4", "ZeRO-2"});
   other.spec.model.kind.as<ResNetSpec>().width = 8;
-  other.spec.optimizer.rule = AdamWSpec();
+  AdamWSpec adamw;
+  adamw.lr = 0.1;
+  adamw.weight_decay = 5e-4;
+  adamw.decay_norms_and_biases = true;
+  other.spec.optimizer.rule = adamw;
   other.spec.train.budget = Budget::kFlops;
   CHECK(labels_of({base, other, dense}) == Labels{"B-SDP 2/4, width null, sgd, budget epochs",
                                                   "B-SDP 2/4, width 8, adamw, budget flops",
@@ -163,10 +167,10 @@ TEST_CASE("groups that differ only in their budget share a label without the bud
     return labels;
   };
   CHECK(any_budget_of({a, b, c}) == Labels{"B-SDP 2/4", "B-SDP 2/4", "B-SDP 1/4"});
-  b.spec.optimizer.lr = 0.5;
+  b.spec.optimizer.rule = SgdSpec{.lr = 0.5};
   CHECK(any_budget_of({a, b}) == Labels{"B-SDP 2/4, lr 0.1", "B-SDP 2/4, lr 0.5"});
   // Several sweeps, each with another budget and the same labels.
-  b.spec.optimizer.lr = a.spec.optimizer.lr;
+  b.spec.optimizer = a.spec.optimizer;
   a.sweep_label = b.sweep_label = "half";
   CHECK(labels_of({a, b}) == Labels{"half, epochs 20", "half, epochs 60"});
   CHECK(any_budget_of({a, b}) == Labels{"half", "half"});

@@ -126,7 +126,7 @@ TEST_CASE("changes during training are marked and reported", "[study]") {
     run.evals = {{.step = 30, .accuracy = 0.5}};
     finish(run);
   }
-  runs[1].spec.optimizer.lr = 0.5;
+  runs[1].spec.optimizer.rule = SgdSpec{.lr = 0.5};
   runs[1].history.changes = {{.step = 20, .key = "optimizer.lr", .was = "0.1", .now = "0.5"}};
   const StudyTable table = make_table(group_runs(std::move(runs)), "");
   const std::string note =

@@ -40,7 +40,7 @@ output: {dir: "a: b"}
   CHECK(spec.subnetwork.coverage.text == "3/8");
   CHECK(spec.subnetwork.assignment == Assignment::kWindow);
   CHECK(spec.optimizer.rule.name() == "adamw");
-  CHECK(spec.optimizer.lr == 5e-4);
+  CHECK(spec.optimizer.lr() == 5e-4);
   CHECK(spec.optimizer.rule.as<AdamWSpec>().beta1 == 0);
   CHECK_FALSE(spec.optimizer.shard);
   CHECK(spec.schedule.milestones == std::vector<double>{0.25, 0.5});
@@ -143,6 +143,39 @@ TEST_CASE("an unknown key is refused at every level, with the allowed ones and t
                  "x.yaml:3:19: output.trase: unknown key"));
 }
 
+TEST_CASE("all errors are reported at once, each with its place") {
+  const std::string error = spec_error(
+      "name: ../x\nlr: 1\nmodel: {name: lama, image_sizes: 9}\noptimizer: {lr: x, nesterov: true, momentum: "
+      "0}\n"
+      "train: {batch_size: 4, precision: fp16}\nsubnetwork: {workers: 3, coverage: 1/2}\nbatch: 3\n",
+      {"optimizer=sgd", "seed=-1"});
+  INFO(error);
+  for (const char* place :
+       {"x.yaml:1:7: name: ", "x.yaml:2:1: lr: unknown key; did you mean optimizer.lr?",
+        "x.yaml:3:15: model.name: ",
+        "x.yaml:3:21: model.image_sizes: unknown key; did you mean 'image_size'?",
+        "x.yaml:4:17: optimizer.lr: ",
+        "x.yaml:5:9: train.batch_size: unknown key; did you mean 'batch_size_per_worker'?",
+        "x.yaml:5:35: train.precision: ", "x.yaml:6:36: subnetwork.coverage: ",
+        "x.yaml:7:1: batch: unknown key; did you mean ", "data.path: missing",
+        "--set seed=-1: seed: ", "--set optimizer=sgd: optimizer: "})
+    CHECK(contains(error, place));
+  CHECK(contains(error, "12 errors"));
+  // Contradictions that take part in another error, and checks of an unknown model, would mislead.
+  CHECK_FALSE(contains(error, "optimizer.nesterov"));
+  CHECK_FALSE(contains(error, "data.name"));
+}
+
+TEST_CASE("suggestions for names and keys") {
+  CHECK(contains(spec_error(spec_with("model: {name: llama}")),
+                 "did you mean one of llama_tiny, llama_134m, llama_500m, llama_1b?"));
+  CHECK_FALSE(contains(spec_error(spec_with("train: {precision: fp16}")), "did you mean"));
+  // The keys of other models are not allowed to appear as if they had an effect.
+  const std::string of_llama = spec_error(spec_with("model: {name: llama_tiny, layers: 3}"));
+  CHECK(contains(of_llama, "Allowed here: name, width, depth"));
+  CHECK_FALSE(contains(of_llama, "window_size"));
+}
+
 TEST_CASE("a duplicate key is refused") {
   const std::string epochs = spec_error(spec_with("train:\n  epochs: 1\n  budget: flops\n  epochs: 2\n"));
   CHECK(epochs.rfind("x.yaml:6:3: train.epochs: found a second time", 0) == 0);
@@ -185,7 +218,7 @@ TEST_CASE("overrides come last and are parsed as YAML") {
                   "model={name: mlp, width: 5}", "train.max_steps=null", "name=b", "output.dir=x=y",
                   "schedule={name: step}", "optimizer.lr=0.3"})
           .spec;
-  CHECK(spec.optimizer.lr == 0.3);
+  CHECK(spec.optimizer.lr() == 0.3);
   CHECK(spec.optimizer.rule.as<SgdSpec>().momentum == 0.5);
   CHECK(spec.seed == 4);
   CHECK(spec.data.augment->empty());
@@ -268,7 +301,7 @@ TEST_CASE("a later file replaces individual keys of an earlier one") {
                                     "schedule: {milestones: [0.9]}\n");
   const auto spec = load_spec({base, variant}, {"seed=2"}).spec;
   CHECK(spec.name == "variant");
-  CHECK(spec.optimizer.lr == 0.4);
+  CHECK(spec.optimizer.lr() == 0.4);
   CHECK(spec.optimizer.rule.as<SgdSpec>().momentum == 0.5);
   CHECK(spec.schedule.name == ScheduleName::kStep);
   CHECK(spec.schedule.milestones == std::vector<double>{0.9});
@@ -293,7 +326,7 @@ TEST_CASE("a file is read after its base") {
   const auto leaf = folder.write("leaf.yaml", "train: {epochs: 4}\nbase: middle.yaml\nname: leaf\n");
   const auto spec = load_spec({leaf}, {"seed=7"}).spec;
   CHECK(spec.name == "leaf");
-  CHECK(spec.optimizer.lr == 0.2);
+  CHECK(spec.optimizer.lr() == 0.2);
   CHECK(spec.optimizer.rule.as<SgdSpec>().momentum == 0.5);
   CHECK(spec.train.epochs == 4);
   CHECK(spec.seed == 7);
@@ -380,7 +413,7 @@ TEST_CASE("of several bases the later takes precedence, and the file itself over
   const auto spec =
       load_spec({folder.write("leaf.yaml", "base: [middle.yaml, other.yaml]\nseed: 3\n")}, {}).spec;
   CHECK(spec.optimizer.rule.as<SgdSpec>().momentum == 0.5);
-  CHECK(spec.optimizer.lr == 0.3);
+  CHECK(spec.optimizer.lr() == 0.3);
   CHECK(spec.train.epochs == 3);
   CHECK(spec.seed == 3);
 }

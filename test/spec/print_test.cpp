@@ -35,8 +35,12 @@ const std::map<std::string, Keys> kKeysOfKind = {
      {"model.width", "model.depth", "model.hidden_width", "model.heads", "model.vocab_size",
       "model.context_length"}},
     {"mlp", {"model.num_classes", "model.width", "model.depth", "model.hidden_width", "model.image_size"}},
-    {"sgd", {"optimizer.momentum", "optimizer.nesterov"}},
-    {"adamw", {"optimizer.beta1", "optimizer.beta2", "optimizer.eps"}},
+    {"sgd",
+     {"optimizer.lr", "optimizer.weight_decay", "optimizer.decay_norms_and_biases", "optimizer.momentum",
+      "optimizer.nesterov"}},
+    {"adamw",
+     {"optimizer.lr", "optimizer.weight_decay", "optimizer.decay_norms_and_biases", "optimizer.beta1",
+      "optimizer.beta2", "optimizer.eps"}},
     {"cifar10", {}},
     {"cifar100", {}},
     {"svhn", {"data.svhn_extra"}},
@@ -74,9 +78,6 @@ const Keys kKeys = {"name",
                     "subnetwork.placement",
                     "optimizer.name",
                     "optimizer",
-                    "optimizer.lr",
-                    "optimizer.weight_decay",
-                    "optimizer.decay_norms_and_biases",
                     "optimizer.clip_norm",
                     "optimizer.shard",
                     "schedule.name",
@@ -183,7 +184,7 @@ ExperimentSpec unusual() {
   spec.subnetwork.unit = UnitKind::kBranch;
   spec.subnetwork.slices_per_branch = 5;
   spec.subnetwork.assignment = Assignment::kRandom;
-  spec.optimizer = {AdamWSpec{0.95, 1 - 1e-16, 5e-324}, 0.1 + 0.2, 1e300, false, 1e-7, false};
+  spec.optimizer = {AdamWSpec{0.1 + 0.2, 1e300, true, 0.95, 1 - 1e-16, 5e-324}, 1e-7, false};
   spec.schedule = {ScheduleName::kStep, 0.1, 3, {1e-9, 1.0 / 3, 1 - 1e-15}, 0.7, 0.01};
   spec.train = {123456.125,
                 5,
@@ -364,10 +365,14 @@ TEST_CASE("the JSON Schema has every key with its type, limits and default") {
   CHECK(property("subnetwork", "workers").at("minimum") == 1);
   CHECK(property("subnetwork", "workers").at("default") == 1);
   CHECK(property("subnetwork", "coverage").at("default") == "1");
-  CHECK(property("optimizer", "lr").at("type") == "number");
-  CHECK(property("optimizer", "lr").at("exclusiveMinimum") == 0);
-  CHECK(property("optimizer", "lr").at("default") == 0.1);
-  CHECK_FALSE(property("optimizer", "lr").contains("maximum"));
+  const Json of_rules = property("optimizer", "lr").at("anyOf");
+  for (const Json& rule : of_rules) {
+    CHECK(rule.at("type") == "number");
+    CHECK(rule.at("exclusiveMinimum") == 0);
+    CHECK_FALSE(rule.contains("maximum"));
+  }
+  CHECK(of_rules.at(0).at("default") == 0.1);
+  CHECK(of_rules.at(1).at("default") == 3e-4);
   CHECK(property("optimizer", "momentum").at("minimum") == 0);
   CHECK(property("optimizer", "momentum").at("exclusiveMaximum") == 1);
   CHECK(property("schedule", "final_lr_factor").at("maximum") == 1);

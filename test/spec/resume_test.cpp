@@ -22,7 +22,7 @@ TEST_CASE("an unchanged spec, or one with changes only to where it runs, resumes
 TEST_CASE("changes to the rest of the run are named") {
   const ExperimentSpec saved;
   ExperimentSpec now = saved;
-  now.optimizer.lr = 0.5;
+  now.optimizer.rule = SgdSpec{.lr = 0.5};
   now.train.max_steps = 100;
   const std::vector<std::string> warnings = check_resumable(saved, now);
   REQUIRE(warnings.size() == 2);
@@ -60,4 +60,48 @@ TEST_CASE("changes to keys that the saved state depends on are refused, each key
                s.data.augment = std::vector<Augmentation>{};
              }),
              Contains("seed (was 0, now 1), data.augment (was null, now [])"));
+}
+
+TEST_CASE("the samples of a step may be divided differently into micro-batches") {
+  ExperimentSpec saved, now;
+  saved.train.batch_size_per_worker = 8;
+  now.train.batch_size_per_worker = 4;
+  now.train.accumulate_steps = 2;
+  CHECK(check_resumable(saved, now).empty());
+  now.train.accumulate_steps = 3;
+  CHECK_THROWS_AS(check_resumable(saved, now), UsageError);
+}
+
+TEST_CASE("a resumed run keeps its length, unless an override shortens it") {
+  ExperimentSpec saved;
+  saved.train.max_steps = 100;
+  const auto resumed = [&](LengthFrom from, std::optional<int64_t> max_steps) {
+    ExperimentSpec now;
+    now.train.max_steps = max_steps;
+    keep_length(saved, now, from);
+    return now.train.max_steps;
+  };
+  CHECK(resumed(LengthFrom::kDefault, std::nullopt) == 100);
+  CHECK(resumed(LengthFrom::kFile, 200) == 200);
+  CHECK(resumed(LengthFrom::kOverride, 50) == 50);
+  CHECK_THROWS_AS(resumed(LengthFrom::kFile, 50), UsageError);
+  CHECK(resumed(LengthFrom::kFile, std::nullopt) == std::nullopt);  // in epochs, which cannot be compared
+  saved.train.max_steps = std::nullopt;
+  saved.train.epochs = 20;
+  ExperimentSpec shorter;
+  shorter.train.epochs = 10;
+  CHECK_THROWS_AS(keep_length(saved, shorter, LengthFrom::kFile), UsageError);
+  keep_length(saved, shorter, LengthFrom::kDefault);
+  CHECK(shorter.train.epochs == 20);
+}
+
+TEST_CASE("where the length of a run is set") {
+  const auto from = [](const std::string& rest, const std::vector<std::string>& overrides = {}) {
+    return parse_spec("name: test\ndata: {path: .}\n" + rest, "x.yaml", overrides).length_from;
+  };
+  CHECK(from("") == LengthFrom::kDefault);
+  CHECK(from("train: {epochs: 3}") == LengthFrom::kFile);
+  CHECK(from("", {"train.max_steps=3"}) == LengthFrom::kOverride);
+  CHECK(from("train: {epochs: 3}", {"train.max_steps=3"}) == LengthFrom::kOverride);
+  CHECK(from("train: {max_steps: 3}", {"train.max_steps=null"}) == LengthFrom::kDefault);
 }

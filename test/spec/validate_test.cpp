@@ -159,7 +159,6 @@ TEST_CASE("a setting without effect causes a warning, at its position, and only 
       {"schedule: {name: constant, final_lr_factor: 0.1}", "x.yaml:3:45: schedule.final_lr_factor: "},
       {"train: {budget: flops}", "x.yaml:3:17: train.budget: "},
       {"train: {budget: coverage}", "x.yaml:3:17: train.budget: "},
-      {"train: {precision: bf16, device: cpu}", "x.yaml:3:20: train.precision: bf16 is several times slower"},
       {"checkpoint: {every_steps: 5, every_epochs: 1}", "x.yaml:3:44: checkpoint.every_epochs: "},
       {"model: {name: mlp}\neval: {recalibrate_batches: 5}", "x.yaml:4:29: eval.recalibrate_batches: "},
       {"eval: {branch_scale: survival}", "x.yaml:3:22: eval.branch_scale: "},

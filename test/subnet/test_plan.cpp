@@ -276,7 +276,7 @@ TEST_CASE("an unsuitable assignment file is refused, naming the fault") {
   CHECK_THAT(PlanFile(R"({"units": []})").error(4, "2/4"),
              Catch::Matchers::Contains("has no unit layer1.0[0:16]"));
   CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0"}]})").error(4, "2/4"),
-             Catch::Matchers::Contains("a unit needs branch, begin, end and owners"));
+             Catch::Matchers::Contains("units[0] lacks `begin`"));
   CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})")
                  .error(4, "2/4"),
              Catch::Matchers::Contains("unit layer1.0 has owners [1, 1]"));

@@ -41,7 +41,7 @@ struct EvalSpec {
           OnResume::kFree, InReport::kFollowsRegime, in_range(0, kMostSteps), "batches");
     field("branch_scale", &EvalSpec::branch_scale,
           "factor on every branch's output in the assembled model: none, survival (the coverage), or auto "
-          "(whichever of the two has the lower loss on a few training batches)",
+          "(survival if its loss on training batches is lower by more than its standard error)",
           OnResume::kFree, InReport::kFollowsRegime);
     field("batch_size", &EvalSpec::batch_size,
           "samples per evaluation batch; unset: 100 images or 4 token sequences", OnResume::kFree,

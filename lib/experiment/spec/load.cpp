@@ -7,6 +7,7 @@
 #include "spec/position.h"
 #include "spec/read.h"
 #include "spec/text.h"
+#include "spec/usage_errors.h"
 #include "spec/yaml_tree.h"
 
 namespace sdp {
@@ -93,22 +94,37 @@ void read_with_bases(const std::filesystem::path& file, std::vector<std::filesys
   trees.push_back(std::move(tree));
 }
 
+LengthFrom length_from(const Positions& positions) {
+  LengthFrom from = LengthFrom::kDefault;
+  for (const char* key : {"train.epochs", "train.max_steps"}) {
+    if (!positions.is_set(key)) continue;
+    if (positions.of(key).is_override()) return LengthFrom::kOverride;
+    from = LengthFrom::kFile;
+  }
+  return from;
+}
+
 LoadedSpec load_trees(std::vector<YamlNode> trees, const std::vector<std::string>& overrides,
                       NamedFiles named_files) {
   LoadedSpec loaded;
   Positions positions;
+  UsageErrors errors;
+  ReadResults results{.positions = positions, .errors = errors, .all_keys = {}};
+  add_dotted_keys<ExperimentSpec>("", results.all_keys);
   for (const std::string& assignment : overrides)
-    trees.push_back(parse_override(assignment));
+    errors.collect({.source = assignment}, "", [&] { trees.push_back(parse_override(assignment)); });
   for (const YamlNode& tree : trees)
     choose_kinds(loaded.spec, tree);
   for (const YamlNode& tree : trees)
-    read_section(loaded.spec, tree, "", positions);
+    read_section(loaded.spec, tree, "", results);
+  if (errors.concern("")) errors.throw_if_any();  // not even a mapping
 
-  check_required<ExperimentSpec>("", positions);
-  check_across_keys(loaded.spec, positions, named_files);
+  check_required<ExperimentSpec>("", positions, errors);
+  check_across_keys(loaded.spec, positions, named_files, errors);
+  errors.throw_if_any();
   loaded.warnings = find_warnings(loaded.spec, positions);
+  loaded.length_from = length_from(positions);
   resolve(loaded.spec);
-  check_model(loaded.spec.model, positions);
   return loaded;
 }
 

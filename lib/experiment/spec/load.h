@@ -11,10 +11,14 @@
 
 namespace sdp {
 
+/// Where the length of the run (train.epochs, train.max_steps) is set.
+enum class LengthFrom { kDefault, kFile, kOverride };
+
 struct LoadedSpec {
   ExperimentSpec spec;  ///< checked and resolved (see `resolve`)
   std::vector<std::string>
       warnings;  ///< with their positions; ignore those of a saved spec.yaml, which sets every key
+  LengthFrom length_from = LengthFrom::kDefault;
 };
 
 /// Reads the files in order, then the overrides. A later file replaces single keys of the earlier ones. A
@@ -23,10 +27,10 @@ struct LoadedSpec {
 /// model.name decides which keys of `model` have an effect, wherever they are set; the other keys of `model`
 /// cause warnings.
 ///
-/// Throws UsageError. The message begins with "file:line:column: " ("file: " if the file cannot be read,
-/// "--set a.b=v: " for an override) and the key. It says what was found and what was expected, and for an
-/// unknown key or name it lists the allowed ones and suggests the nearest. Every file is checked in full,
-/// including keys that a later file replaces.
+/// Throws UsageError with all errors, one to a line. Each begins with "file:line:column: " ("file: " if the
+/// file cannot be read, "--set a.b=v: " for an override) and the key. It says what was found and what was
+/// expected, and for an unknown key or name it lists the allowed ones and suggests similar ones. Every file
+/// is checked in full, including keys that a later file replaces.
 LoadedSpec load_spec(const std::vector<std::filesystem::path>& files,
                      const std::vector<std::string>& overrides,
                      NamedFiles named_files = NamedFiles::kMustExist);

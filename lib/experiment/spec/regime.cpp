@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "spec/value_text.h"
+
 namespace sdp {
 namespace {
 
@@ -66,6 +68,13 @@ std::string method_of(const ExperimentSpec& spec) {
   // Gradients that are accumulated over micro-batches are kept in full on every process.
   const bool adds_up = spec.train.accumulate_steps > 1 && spec.train.reduce_every == ReduceEvery::kStep;
   return spec.train.release_gradients && !adds_up ? "ZeRO-2" : "ZeRO-1";
+}
+
+std::string method_settings(const ExperimentSpec& spec) {
+  const std::string coverage = "subnetwork.coverage " + spec.subnetwork.coverage.text;
+  if (!spec.subnetwork.is_dense()) return coverage;
+  return coverage + ", optimizer.shard " + yaml_text(spec.optimizer.shard) + ", train.release_gradients " +
+         yaml_text(spec.train.release_gradients);
 }
 
 std::optional<std::string> contradicted_method(std::string_view label, const ExperimentSpec& spec) {

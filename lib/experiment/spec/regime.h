@@ -33,6 +33,9 @@ Regime regime_of(const SubnetworkSpec& spec);
 /// the optimizer state, "ZeRO-2" the optimizer state and the gradients.
 std::string method_of(const ExperimentSpec& spec);
 
+/// The settings that decide method_of: "subnetwork.coverage 1, optimizer.shard true, ...".
+std::string method_settings(const ExperimentSpec& spec);
+
 /// The first method that a label names although the spec uses a different one, for example "DDP" in the label
 /// "DDP, width 12" of a spec that is ZeRO-2. std::nullopt if the label names no method or the right one; a
 /// spec of coverage 1 may also be named by its regime. ZeRO-3 and FSDP, which this program does not have, are

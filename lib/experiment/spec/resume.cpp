@@ -22,18 +22,54 @@ std::vector<SpecChange> changes_between(const ExperimentSpec& saved, const Exper
   return changes;
 }
 
+namespace {
+
+/// Whether a step has as many samples of each worker. Its samples are then the same, too.
+bool have_equal_steps(const TrainSpec& a, const TrainSpec& b) {
+  return a.batch_size_per_worker * a.accumulate_steps == b.batch_size_per_worker * b.accumulate_steps;
+}
+
+bool is_division_of_step(const std::string& key) {
+  return key == "train.batch_size_per_worker" || key == "train.accumulate_steps";
+}
+
+}  // namespace
+
 std::vector<std::string> check_resumable(const ExperimentSpec& saved, const ExperimentSpec& now) {
   std::string refused;
   std::vector<std::string> warnings;
   for (const SpecChange& change : changes_between(saved, now)) {
+    if (is_division_of_step(change.key) && have_equal_steps(saved.train, now.train)) continue;
     if (change.on_resume == OnResume::kFixed) refused += (refused.empty() ? "" : ", ") + change.text();
     if (change.on_resume == OnResume::kRestOfRun)
       warnings.push_back(change.text() + ": the rest of the run follows the new value");
   }
   if (!refused.empty())
-    throw UsageError("--resume: the run was started with a different " + refused +
-                     ". Resume it with its own spec.yaml, or start a new run under another name.");
+    throw UsageError(
+        "--resume: the run was started with a different " + refused +
+        ". Resume it with its own spec.yaml, or start a new run under another name. To start the new "
+        "run from this one's weights, without its optimizer state: sdp-train export --run DIR --out "
+        "F.safetensors, then sdp-train import --config NEW.yaml --from F.safetensors.");
   return warnings;
+}
+
+void keep_length(const ExperimentSpec& saved, ExperimentSpec& now, LengthFrom from) {
+  if (from == LengthFrom::kDefault) {
+    now.train.epochs = saved.train.epochs;
+    now.train.max_steps = saved.train.max_steps;
+    return;
+  }
+  if (from == LengthFrom::kOverride || saved.train.max_steps.has_value() != now.train.max_steps.has_value())
+    return;
+  const bool in_steps = now.train.max_steps.has_value();
+  if (in_steps ? *now.train.max_steps >= *saved.train.max_steps : now.train.epochs >= saved.train.epochs)
+    return;
+  const std::string key = in_steps ? "train.max_steps" : "train.epochs";
+  const std::string was = in_steps ? yaml_text(*saved.train.max_steps) : yaml_text(saved.train.epochs);
+  const std::string is = in_steps ? yaml_text(*now.train.max_steps) : yaml_text(now.train.epochs);
+  throw UsageError("--resume: " + key + " is " + is + ", but the run was started with " + was +
+                   ". Leave it out to keep the run's length, or add --set " + key + "=" + is +
+                   " to end the run earlier.");
 }
 
 }  // namespace sdp

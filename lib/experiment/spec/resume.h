@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "experiment/spec/experiment_spec.h"
+#include "experiment/spec/load.h"
 
 namespace sdp {
 
@@ -23,8 +24,12 @@ std::vector<SpecChange> changes_between(const ExperimentSpec& saved, const Exper
 
 /// Returns warnings for changed keys that affect the rest of the run (learning rate, schedule, length). Keys
 /// that only say where and how the run continues may change without a warning. Throws UsageError that names
-/// every changed key on which the saved state depends: seed, model, data set, subnetworks, batch sizes,
-/// precision and the kind of optimizer.
+/// every changed key on which the saved state depends: seed, model, data set, subnetworks, samples per step,
+/// precision and the kind of optimizer. The samples of a step may be divided differently into micro-batches.
 std::vector<std::string> check_resumable(const ExperimentSpec& saved, const ExperimentSpec& now);
+
+/// The length of a resumed run: the saved one if `now` does not set it. Throws UsageError if a file, rather
+/// than an override, makes the run shorter: it is probably not the file that the run was started with.
+void keep_length(const ExperimentSpec& saved, ExperimentSpec& now, LengthFrom from);
 
 }  // namespace sdp

@@ -70,12 +70,7 @@ struct TrainSpec {
         "precision", &TrainSpec::precision,
         "type of weights, activations and gradients; with bf16, gradient sums, master weights and optimizer "
         "state are fp32",
-        OnResume::kFixed, InReport::kCompared,
-        advise_when<TrainSpec>(
-            [](const TrainSpec& s) {
-              return s.precision == Precision::kBf16 && s.device == DeviceKind::kCpu;
-            },
-            "bf16 is several times slower than fp32 on a CPU; use fp32 there"));
+        OnResume::kFixed, InReport::kCompared);
     field("device", &TrainSpec::device, "auto: cuda if a GPU is available, otherwise cpu", OnResume::kFree,
           InReport::kCompared);
     field("backend", &TrainSpec::backend,
@@ -89,10 +84,8 @@ struct TrainSpec {
           OnResume::kRestOfRun, InReport::kCompared);
     field(
         "reduce_every", &TrainSpec::reduce_every,
-        "when gradients are reduced with accumulate_steps > 1: once, summed over the micro-batches (step), "
-        "or "
-        "after each micro-batch (micro_batch), which sends accumulate_steps times as much but keeps only the "
-        "process's own shard of the sum",
+        "with accumulate_steps > 1: whether gradients are reduced once per step, or after each micro-batch, "
+        "which sends accumulate_steps times as much and keeps only the process's shard of them",
         OnResume::kRestOfRun, InReport::kFollowsRegime);
     field("release_gradients", &TrainSpec::release_gradients,
           "send each bucket as soon as the backward pass has computed its gradients, and free their memory; "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <functional>
 
 #include "experiment/spec/missing_data.h"
 #include "spec/advice.h"
@@ -110,8 +111,17 @@ void check_products(const ExperimentSpec& spec, const Positions& positions) {
                 " samples per step");
 }
 
-void check_training(const ExperimentSpec& spec, const Positions& positions) {
+void check_optimizer(const ExperimentSpec& spec, const Positions& positions) {
   spec.optimizer.check(positions);
+}
+
+void check_model_sizes(const ExperimentSpec& spec, const Positions& positions) {
+  ModelSpec model = spec.model;
+  resolve_model(model);
+  check_model(model, positions);
+}
+
+void check_milestones(const ExperimentSpec& spec, const Positions& positions) {
   const auto& milestones = spec.schedule.milestones;
   if (!std::is_sorted(milestones.begin(), milestones.end()))
     fail_at(positions.of("schedule.milestones"), "schedule.milestones",
@@ -207,17 +217,28 @@ void resolve_eval_samples(ExperimentSpec& spec) {
 
 }  // namespace
 
-void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files) {
-  check_name(spec, positions);
-  check_coverage(spec, positions);
-  check_assignment_file(spec, positions, named_files);
-  check_products(spec, positions);
-  check_training(spec, positions);
-  check_data_kind(spec, positions);
-  check_augmentation(spec, positions);
-  check_location(spec, positions);
-  check_backend(spec, positions);
-  if (named_files == NamedFiles::kMustExist) check_data_folder(spec, positions);
+void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files,
+                       UsageErrors& errors) {
+  using Check = std::function<void(const ExperimentSpec&, const Positions&)>;
+  const auto check = [&](std::initializer_list<const char*> keys, const Check& of_keys) {
+    if (std::any_of(keys.begin(), keys.end(), [&](const char* key) { return errors.concern(key); })) return;
+    errors.collect(positions.of(*keys.begin()), *keys.begin(), [&] { of_keys(spec, positions); });
+  };
+  check({"name"}, check_name);
+  check({"subnetwork.coverage", "subnetwork.workers"}, check_coverage);
+  check({"subnetwork.assignment_file", "subnetwork.assignment"},
+        [&](const auto&, const auto&) { check_assignment_file(spec, positions, named_files); });
+  check(
+      {"train.batch_size_per_worker", "train.accumulate_steps", "subnetwork.workers", "subnetwork.replicas"},
+      check_products);
+  check({"optimizer"}, check_optimizer);
+  check({"schedule.milestones"}, check_milestones);
+  check({"data.name", "model.name", "data.sequence_length", "model.context_length"}, check_data_kind);
+  check({"data.augment", "data.name"}, check_augmentation);
+  check({"data.location", "data.name"}, check_location);
+  check({"train.backend", "train.device"}, check_backend);
+  check({"model"}, check_model_sizes);
+  if (named_files == NamedFiles::kMustExist) check({"data.path", "data.name"}, check_data_folder);
 }
 
 std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positions& positions) {

@@ -7,6 +7,7 @@
 
 #include "experiment/spec/experiment_spec.h"
 #include "spec/position.h"
+#include "spec/usage_errors.h"
 
 namespace sdp {
 
@@ -14,11 +15,13 @@ namespace sdp {
 /// them. A finished run does not need the assignment file: its owner sets are in its plan.json.
 enum class NamedFiles { kMustExist, kNotNeeded };
 
-/// Throws UsageError for the first contradiction, at the position of the key (or of the enclosing mapping if
-/// the key has its default): a name that is not a folder name, a coverage that the number of workers does not
-/// allow, a missing or superfluous assignment file, Nesterov momentum without momentum, milestones that do
-/// not increase, data that the model cannot read, a missing data folder.
-void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files);
+/// Adds an error for each contradiction, at the position of the key (or of the enclosing mapping if
+/// the key has its default), unless a key that takes part in it already has an error: a name that is not a
+/// folder name, a coverage that the number of workers does not allow, a missing or superfluous assignment
+/// file, Nesterov momentum without momentum, milestones that do not increase, data that the model cannot
+/// read, sizes of the model that contradict each other, a missing data folder.
+void check_across_keys(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files,
+                       UsageErrors& errors);
 
 /// One message, with its position, for every key that was set but has no effect or has an unexpected cost.
 std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positions& positions);

@@ -14,13 +14,15 @@ class Gpt2Format : public LibraryFormat {
  public:
   explicit Gpt2Format(const Gpt2Spec& spec) : spec_(spec) {}
 
+  std::string_view model_type() const override { return "gpt2"; }
+
   /// transformers computes the head size as the width divided by the number of heads, so it cannot express an
   /// attention with only some of the heads.
   Json config(const BlockShape& shape, const ConfigContext& context) const override {
     if (shape.hidden_widths.at(0) != *spec_.heads) return Json::object();
     const Json end_of_text = context.end_of_text ? Json(*context.end_of_text) : Json();
     return {{"architectures", {"GPT2LMHeadModel"}},
-            {"model_type", "gpt2"},
+            {"model_type", std::string(model_type())},
             {"activation_function", "gelu_new"},
             {"n_embd", *spec_.width},
             {"n_inner", shape.hidden_widths.at(1)},
@@ -41,8 +43,7 @@ class Gpt2Format : public LibraryFormat {
   }
 
   std::vector<ConfigKey> compared_keys() const override {
-    return {{"model_type", nullptr},
-            {"n_embd", "width"},
+    return {{"n_embd", "width"},
             {"n_layer", "depth"},
             {"n_inner", "hidden_width"},
             {"n_head", "heads"},

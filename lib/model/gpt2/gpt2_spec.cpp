@@ -25,7 +25,7 @@ void Gpt2Spec::resolve(std::string_view name) {
   depth = depth.value_or(size.depth);
   width = width.value_or(size.width);
   hidden_width = hidden_width.value_or(4 * *width);
-  heads = heads.value_or(size.heads);
+  heads = heads.value_or(heads_of_width(*width, size.width / size.heads));
   vocab_size = vocab_size.value_or(50257);
 }
 

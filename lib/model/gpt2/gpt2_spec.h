@@ -32,7 +32,8 @@ struct Gpt2Spec {
     field("depth", &Gpt2Spec::depth, "number of transformer blocks", in_range(1, 2048));
     field("hidden_width", &Gpt2Spec::hidden_width, "hidden neurons of each MLP; unset: 4 times `width`",
           in_range(1, 1 << 20));
-    field("heads", &Gpt2Spec::heads, "number of attention heads", in_range(1, kMostWidth));
+    field("heads", &Gpt2Spec::heads, "number of attention heads; unset: heads of 64 elements",
+          in_range(1, kMostWidth));
     field("vocab_size", &Gpt2Spec::vocab_size, "number of tokens in the vocabulary; unset: 50257",
           in_range(2, 1 << 24));
     field("context_length", &Gpt2Spec::context_length,

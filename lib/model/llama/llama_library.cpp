@@ -14,12 +14,14 @@ class LlamaFormat : public LibraryFormat {
  public:
   explicit LlamaFormat(const LlamaSpec& spec) : spec_(spec) {}
 
+  std::string_view model_type() const override { return "llama"; }
+
   Json config(const BlockShape& shape, const ConfigContext& context) const override {
     const int64_t kv_heads = shape.hidden_widths.at(0);  // of the attention
     const int64_t hidden_width = shape.hidden_widths.at(1);
     const Json end_of_text = context.end_of_text ? Json(*context.end_of_text) : Json();
     return {{"architectures", {"LlamaForCausalLM"}},
-            {"model_type", "llama"},
+            {"model_type", std::string(model_type())},
             {"hidden_act", "silu"},
             {"hidden_size", *spec_.width},
             {"intermediate_size", hidden_width},
@@ -42,8 +44,7 @@ class LlamaFormat : public LibraryFormat {
   }
 
   std::vector<ConfigKey> compared_keys() const override {
-    return {{"model_type", nullptr},
-            {"hidden_size", "width"},
+    return {{"hidden_size", "width"},
             {"num_hidden_layers", "depth"},
             {"intermediate_size", "hidden_width"},
             {"num_attention_heads", "heads"},

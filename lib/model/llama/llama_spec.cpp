@@ -8,6 +8,12 @@ namespace {
 struct LlamaSize {
   std::string_view name;
   int64_t depth, width, hidden_width, heads, vocab_size;
+
+  /// Of another width, with the same ratio; a multiple of 16, as the hidden widths of all sizes are.
+  int64_t hidden_width_of(int64_t other_width) const {
+    constexpr int64_t kMultiple = 16;
+    return (hidden_width * other_width + kMultiple * width - 1) / (kMultiple * width) * kMultiple;
+  }
 };
 
 // 134M, 500M and 1B: parameter counts, including embedding and head, are within 2 % of the names. Heads have
@@ -26,8 +32,8 @@ void LlamaSpec::resolve(std::string_view name) {
       *std::find_if(kSizes.begin(), kSizes.end(), [&](const LlamaSize& s) { return s.name == name; });
   depth = depth.value_or(size.depth);
   width = width.value_or(size.width);
-  hidden_width = hidden_width.value_or(size.hidden_width);
-  heads = heads.value_or(size.heads);
+  hidden_width = hidden_width.value_or(size.hidden_width_of(*width));
+  heads = heads.value_or(heads_of_width(*width, size.width / size.heads));
   kv_heads = kv_heads.value_or(*heads);
   vocab_size = vocab_size.value_or(size.vocab_size);
 }

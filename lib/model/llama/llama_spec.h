@@ -32,8 +32,10 @@ struct LlamaSpec {
   static void fields(Visitor& field) {
     field("width", &LlamaSpec::width, "channels of the residual stream", in_range(1, kMostWidth));
     field("depth", &LlamaSpec::depth, "number of transformer blocks", in_range(1, 2048));
-    field("hidden_width", &LlamaSpec::hidden_width, "hidden neurons of each MLP", in_range(1, 1 << 20));
-    field("heads", &LlamaSpec::heads, "number of attention heads", in_range(1, kMostWidth));
+    field("hidden_width", &LlamaSpec::hidden_width,
+          "hidden neurons of each MLP; unset: in proportion to `width`", in_range(1, 1 << 20));
+    field("heads", &LlamaSpec::heads, "number of attention heads; unset: as many as keep their size",
+          in_range(1, kMostWidth));
     field("kv_heads", &LlamaSpec::kv_heads,
           "number of key/value heads; fewer than `heads` is grouped-query attention; unset: `heads`",
           in_range(1, kMostWidth));
@@ -44,7 +46,7 @@ struct LlamaSpec {
           positive());
   }
 
-  /// Sets the unset sizes to those of the name.
+  /// Sets the unset sizes to those of the name, or to what follows from the width if that is set.
   void resolve(std::string_view name);
   void check(const Positions& positions) const;
   static LlamaSpec tiny();

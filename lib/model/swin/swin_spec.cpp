@@ -5,8 +5,9 @@ namespace sdp {
 void SwinSpec::resolve(std::string_view) {
   constexpr int64_t kImageNetPatch = 4;
   constexpr int64_t kImageNetWindow = 7;
+  constexpr int64_t kHeadSize = 32;
   width = width.value_or(96);
-  heads = heads.value_or(3);
+  heads = heads.value_or(heads_of_width(*width, kHeadSize));
   patch_size = patch_size.value_or(kImageNetPatch);
   window_size = window_size.value_or(kImageNetWindow);
   const bool is_imagenets = *patch_size == kImageNetPatch && *window_size == kImageNetWindow;

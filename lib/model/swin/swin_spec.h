@@ -29,7 +29,8 @@ struct SwinSpec {
     field("num_classes", &SwinSpec::num_classes, "number of classes", in_range(2, 1 << 20));
     field("width", &SwinSpec::width, "channels of the first stage; unset: 96", in_range(1, kMostWidth));
     field("heads", &SwinSpec::heads,
-          "number of attention heads in the first stage, doubled in each following stage; unset: 3",
+          "number of attention heads in the first stage, doubled in each following stage; unset: heads of 32 "
+          "elements",
           in_range(1, kMostWidth));
     field(
         "image_size", &SwinSpec::image_size,
