@@ -26,6 +26,7 @@ struct TrainArguments {
   SpecArguments spec;
   std::optional<int64_t> processes;  ///< --nproc
   Resume resume = Resume::kNo;
+  bool smoke = false;
   std::vector<std::string> command_line;  ///< passed on to the processes the launcher starts
 };
 int train_command(const TrainArguments& arguments);

@@ -86,6 +86,7 @@ std::string describe(const SplitReport& report, const DataSpec& spec) {
 
 ordered_json json_of(const SplitReport& report) {
   ordered_json json = {{"samples", report.samples}, {"problems", report.problems}};
+  if (!report.note.empty()) json["note"] = report.note;
   if (!report.shards.empty()) {
     json["shards"] = ordered_json::array();
     for (const TokenScan& shard : report.shards) {

@@ -69,20 +69,20 @@ std::optional<double> branch_scale_to_export(const Experiment& experiment, const
 
 /// Reads training data only if a correction needs them.
 void correct(FullModel& model, const Experiment& experiment, std::optional<double> branch_scale,
-             ProgressLine& line) {
+             const std::filesystem::path& checkpoint, ProgressLine& line) {
   const ExperimentSpec& spec = experiment.spec;
   const int64_t recalibrate_batches = batches_to_recalibrate(experiment);
   if (branch_scale && recalibrate_batches == 0) return model.set_branch_scale(*branch_scale);
   if (recalibrate_batches > 0)
-    std::printf("recalibrating BatchNorm statistics on %lld training batches (eval.recalibrate_batches)\n",
+    std::printf("BatchNorm statistics of %lld training batches (eval.recalibrate_batches)\n",
                 static_cast<long long>(recalibrate_batches));
   std::fflush(stdout);
   const auto train = open_split(spec, Split::kTrain, line);
   const std::unique_ptr<Communicator> comm =
       connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(spec.train.collective_timeout_s)});
   const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
-  Evaluator evaluator(experiment, source, source, *comm, line,
-                      [&](const std::string& message) { print_skipped(line, message); });
+  const auto on_skipped = [&](const std::string& message) { print_skipped(line, message); };
+  Evaluator evaluator(experiment, source, source, *comm, line, on_skipped, checkpoint);
   if (const auto trial = evaluator.correct(model, branch_scale))
     std::printf("%s\n", describe(*trial, model.branch_scale()).c_str());
 }
@@ -107,8 +107,8 @@ int eval_command(const EvalArguments& arguments) {
       open_split(experiment.spec, arguments.train_data ? Split::kTrain : Split::kTest, line);
   const FeedSource train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
   const FeedSource source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
-  Evaluator evaluator(experiment, train_source, source, *comm, line,
-                      [&](const std::string& message) { print_skipped(line, message); });
+  const auto on_skipped = [&](const std::string& message) { print_skipped(line, message); };
+  Evaluator evaluator(experiment, train_source, source, *comm, line, on_skipped, reader.folder());
   EvalRecord record = evaluator.evaluate(model);
   record.step = reader.manifest().step;
   record.on_training_data = arguments.train_data;
@@ -123,6 +123,7 @@ int export_command(const ExportArguments& arguments) {
   // Exports the master values, whatever the precision of the run.
   if (spec.train.precision == Precision::kBf16) spec.train.precision = Precision::kFp32;
   const Experiment experiment = experiment_of(spec, arguments.run);
+  prepare_export(spec, arguments.out);
   use_own_cores();
   ProgressLine line(STDERR_FILENO);
   const CheckpointReader reader = open_checkpoint(arguments.run, line);
@@ -133,7 +134,8 @@ int export_command(const ExportArguments& arguments) {
     return 0;
   }
   SavedFullModel model(experiment.plan, reader, spec, at::kCPU);
-  correct(model, experiment, branch_scale_to_export(experiment, arguments.run, reader.manifest()), line);
+  correct(model, experiment, branch_scale_to_export(experiment, arguments.run, reader.manifest()),
+          reader.folder(), line);
   {
     Work work(line, "exporting the model");
     export_model(model, experiment, reader.manifest(), arguments.out, work.on_progress());

@@ -20,6 +20,13 @@ std::filesystem::path saved_file(const RunArguments& run, const char* name) {
   check_run_files(RunFolder{run.run_dir}, /*to_write=*/false);
   const CheckpointStore store(run.run_dir);
   if (const std::optional<int64_t> step = store.latest_step()) return store.verified_file(*step, name);
+  // A folder of the run rather than the run.
+  for (std::filesystem::path above = std::filesystem::absolute(run.run_dir).lexically_normal();
+       above.has_relative_path(); above = above.parent_path())
+    if (CheckpointStore(above.parent_path()).latest_step())
+      throw UsageError(
+          fmt::format("--run {}: expected the folder of a run; this is inside of one. Use --run {}",
+                      run.run_dir.string(), above.parent_path().string()));
   if (!std::filesystem::exists(RunFolder{run.run_dir}.spec()))
     throw UsageError(
         "--run " + run.run_dir.string() +

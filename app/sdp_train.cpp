@@ -73,6 +73,15 @@ sdp::Resume resume_of(const std::string& value) {
   throw sdp::UsageError("--resume=" + value + ": expected --resume, --resume=latest-good or --resume=if-any");
 }
 
+/// What a first argument that is neither an option nor a command may mean.
+std::string hint_for(const std::string& first) {
+  if (first.ends_with(".yaml") || first.ends_with(".yml"))
+    return "To train the experiment in " + first + ": sdp-train --config " + first;
+  if (first == "train" || first == "run")
+    return "Training has no command of its own: sdp-train --config X.yaml";
+  return "";
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
@@ -94,6 +103,11 @@ int run(int argc, char** argv) {
       "continue from the run folder's newest checkpoint; --resume=latest-good: from the newest intact "
       "checkpoint, skipping damaged ones; --resume=if-any: from the newest, or from the beginning if "
       "there is none");
+  app.add_flag(
+         "--smoke", train.smoke,
+         "try the experiment: two steps, a small evaluation and a checkpoint in a temporary folder, which is "
+         "removed")
+      ->excludes("--resume");
   app.require_subcommand(0, 1);
 
   sdp::SweepArguments sweep;
@@ -209,7 +223,10 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
-    return code == 0 ? 0 : static_cast<int>(sdp::ExitCode::kUsage);
+    if (code == 0) return 0;
+    if (const std::string hint = hint_for(argc > 1 ? argv[1] : ""); !hint.empty())
+      std::fprintf(stderr, "%s\n", hint.c_str());
+    return static_cast<int>(sdp::ExitCode::kUsage);
   }
   if (*data_check_app) return sdp::data_check_command(data_check);
   if (*sweep_app) return sdp::sweep_command(sweep);

@@ -22,6 +22,7 @@
 #include "hub/library_files.h"
 #include "print_warnings.h"
 #include "process/stop_signals.h"
+#include "smoke_test.h"
 #include "spec/error.h"
 #include "subnet/identity.h"
 #include "subnet/plan_warnings.h"
@@ -33,10 +34,9 @@
 namespace sdp {
 namespace {
 
-/// The checkpoint of a run to be resumed: checks that `spec` fits it, and keeps its owner sets, which are the
-/// same in all checkpoints of a run. With kLatestGood the trainer verifies the processes' files.
-std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const ExperimentSpec& spec,
-                                                Resume resume) {
+/// A verified file of the checkpoint of a run to be resumed. With kLatestGood the trainer verifies the
+/// processes' files.
+std::optional<std::filesystem::path> saved_file(const RunFolder& folder, Resume resume, const char* name) {
   if (!finds_checkpoint(folder.dir, resume)) return std::nullopt;
   const CheckpointStore store(folder.dir);
   const std::optional<int64_t> step =
@@ -44,8 +44,20 @@ std::optional<std::filesystem::path> saved_plan(const RunFolder& folder, const E
           ? store.latest_good_step(/*verify_hashes=*/false, [](const std::string&) {})
           : store.latest_step();
   if (!step) return std::nullopt;  // removed since
-  check_resumable(load_saved_spec(store.verified_file(*step, kSavedSpec)), spec);
-  return store.verified_file(*step, kSavedPlan);
+  return store.verified_file(*step, name);
+}
+
+/// The spec of this command, checked against that of the checkpoint that it resumes from.
+ExperimentSpec spec_to_run(const LoadedSpec& loaded, Resume resume) {
+  ExperimentSpec spec = loaded.spec;
+  const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
+  check_run_files(folder, /*to_write=*/false);
+  if (const auto file = saved_file(folder, resume, kSavedSpec)) {
+    const ExperimentSpec saved = load_saved_spec(*file);
+    keep_length(saved, spec, loaded.length_from);
+    check_resumable(saved, spec);
+  }
+  return spec;
 }
 
 void print_notice(const std::string& message) {
@@ -86,11 +98,11 @@ std::string job_of(const ExperimentSpec& spec, const Ranks& ranks) {
 int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
              std::vector<std::string> warnings, StopSignals& signals, pid_t parent) {
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
-  check_run_files(folder, /*to_write=*/false);
   const bool launched_here = !started.rendezvous_file.empty();  // the launcher has then created the folder
   std::unique_ptr<RunLock> inherited;
   if (launched_here && started.rank == 0) inherited = RunLock::inherit(folder.dir);
-  const auto plan = saved_plan(folder, spec, resume);
+  const auto plan =
+      saved_file(folder, resume, kSavedPlan);  // owner sets are the same in all checkpoints of a run
   const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
   for (std::string& warning : plan_warnings(experiment.plan))
     warnings.push_back(std::move(warning));
@@ -197,6 +209,12 @@ int import_command(const ImportArguments& arguments) {
               arguments.from.c_str());
   std::printf(unused.empty() ? "\n" : "; not used: %s\n", fmt::format("{}", fmt::join(unused, ", ")).c_str());
   std::printf("Train it with the same --config and --set, and --resume.\n");
+  if (has_subnetworks(experiment.plan) && !experiment.plan.keeps_frozen_units())
+    print_notice(
+        "With subnetwork.masking: forward every worker lacks some of the branches that the weights were "
+        "trained with, "
+        "so training starts from a higher loss than the model's. Backward masking and coverage 1 start from "
+        "its own.");
   return 0;
 }
 
@@ -205,8 +223,13 @@ int train_command(const TrainArguments& arguments) {
   StopSignals signals(static_cast<int>(ExitCode::kPreempted));
   ignore_sigpipe();
   const LoadedSpec loaded = load_run_spec(arguments.spec.configs, arguments.spec.overrides);
-  const ExperimentSpec& spec = loaded.spec;
+  const ExperimentSpec spec =
+      arguments.smoke ? smoke_test_of(loaded.spec) : spec_to_run(loaded, arguments.resume);
   const std::optional<Ranks> ranks = ranks_from_environment(current_environment());
+  std::optional<SmokeTestFolder> smoke_test;
+  if (arguments.smoke && (!ranks || (ranks->rank == 0 && ranks->rendezvous_file.empty())))
+    smoke_test.emplace(spec);
+  if (smoke_test) print_notice("smoke test: two steps and a small evaluation; nothing is kept");
   if (ranks && ranks->rendezvous_file.empty() && arguments.processes)
     throw UsageError(fmt::format("--nproc {}: the processes were already started by {}. Leave --nproc out.",
                                  *arguments.processes, ranks->source));
@@ -219,13 +242,12 @@ int train_command(const TrainArguments& arguments) {
   // Invalid experiments are refused before anything starts.
   check_processes(spec.train.device, spec.train.backend, processes);
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
-  check_run_files(folder, /*to_write=*/false);
   const bool goes_on = finds_checkpoint(folder.dir, arguments.resume);
   if (!goes_on) make_experiment(spec, processes);
   const LockedRunFolder locked = create_run_folder(
       spec.output.dir, spec.name, /*resume=*/arguments.resume != Resume::kNo,
       [](const std::filesystem::path& dir) { return RunLock::acquire_for_child(dir, print_notice); });
-  if (goes_on) make_experiment(spec, processes, saved_plan(folder, spec, arguments.resume));
+  if (goes_on) make_experiment(spec, processes, saved_file(folder, arguments.resume, kSavedPlan));
   signals.block();  // for the launcher, and for its processes until they handle signals
   return launch(processes, arguments.command_line, locked.folder.dir);
 }

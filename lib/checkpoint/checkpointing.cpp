@@ -261,7 +261,7 @@ void check_fits(const CheckpointReader& reader, const SubnetPlan& plan, const Ex
       throw DataError(
           fmt::format("{}: the checkpoint belongs to another experiment: {}. Use it with the spec.yaml "
                       "and plan.json beside it.",
-                      reader.manifest_path().string(), what));
+                      (reader.folder() / kManifestName).string(), what));
   };
   require(manifest.plan_hash == plan_hash(plan) && manifest.workers == plan.workers,
           "the model, the workers or their owner sets differ");

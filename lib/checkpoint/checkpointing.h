@@ -88,7 +88,7 @@ class CheckpointReader {
                    const OnProgress& on_progress = ignore_progress);
 
   const Manifest& manifest() const { return manifest_; }
-  std::filesystem::path manifest_path() const { return folder_ / kManifestName; }
+  const std::filesystem::path& folder() const { return folder_; }
   /// Step and content, to compare between processes.
   std::string identity() const;
   /// Copies elements [begin, end) into `target` (flat, any type and device). Throws DataError if elements are

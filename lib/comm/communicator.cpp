@@ -173,6 +173,11 @@ bool Communicator::stops_here() {
   return connection_->watch && connection_->watch->stops_here();
 }
 
+void Communicator::set_stop_notice(const std::string& notice) {
+  const std::lock_guard lock(connection_->stop_notice_mutex);
+  connection_->stop_notice = notice;
+}
+
 bool Communicator::stops_within() {
   return connection_->watch && connection_->watch->stops_within();
 }

@@ -127,6 +127,8 @@ class Communicator {
   /// collective: it waits only after a request to stop, until all processes have answered, which each does at
   /// once whatever it is computing.
   bool stops_here();
+  /// What rank 0 prints as soon as one of the processes is asked to stop, whatever it is computing.
+  void set_stop_notice(const std::string& notice);
   /// Between two stop points, each process may call this any number of times. Returns whether all processes
   /// abort their work between these two points. From the first call to the next stop point no process may
   /// begin a collective.

@@ -32,7 +32,6 @@ namespace sdp {
 namespace {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
-constexpr const char* kLoopback = "127.0.0.1";
 /// At most the time that SLURM leaves between the signal and the kill, and that others would wait anyway.
 constexpr std::chrono::milliseconds kAnswerTimeout{10'000};
 /// Lets c10d's time-outs, where it has any, expire first: their messages say more.
@@ -59,6 +58,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int si
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", std::to_string(c10d::CleanUpOnly).c_str(), /*overwrite=*/0);
   // A device fault is an error of this process with its own exit code; the watchdog must not rethrow it.
   setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
+  // After a timeout the watchdog aborts the communicator at once, without first waiting for a dump of c10d's
+  // flight recorder, which is not used.
+  setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/0);
   // Measures how long collectives take (Pending::duration_ms).
   setenv("TORCH_NCCL_ENABLE_TIMING", "1", /*overwrite=*/0);
   const c10::cuda::CUDAGuard guard(device);
@@ -111,6 +113,11 @@ PeerWatch::Events events_of_process(Communicator::Connection& connection, std::c
       .stopped_before_training =
           [&connection] {
             end_before_training(static_cast<int>(ExitCode::kPreempted), connection.rank == 0);
+          },
+      .stopping =
+          [&connection] {
+            const std::lock_guard lock(connection.stop_notice_mutex);
+            if (connection.rank == 0 && !connection.stop_notice.empty()) write_line(connection.stop_notice);
           },
       .unanswered = [&connection, limit](const auto& missing) { end_unanswered(connection, missing, limit); },
       .orphaned =

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "comm/communicator.h"
@@ -31,7 +32,9 @@ struct Communicator::Connection {
   std::atomic<const char*> operation = nullptr;  ///< name of the collective that the host is in
   std::atomic<int64_t> collectives = 0;          ///< number of collectives begun
   std::atomic<bool> threw_loss = false;          ///< a PeerLostError reports the loss
-  std::unique_ptr<PeerWatch> watch;              ///< null for a world of one without a stop descriptor
+  std::mutex stop_notice_mutex;
+  std::string stop_notice;           ///< see Communicator::set_stop_notice
+  std::unique_ptr<PeerWatch> watch;  ///< null for a world of one without a stop descriptor
 };
 
 /// "evaluation, all-reduce"; either part may be missing.

@@ -14,11 +14,12 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "comm/ranks.h"
+
 namespace sdp {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr const char* kLoopback = "127.0.0.1";
 constexpr std::chrono::seconds kHelloTimeout{5};
 /// A process that knows the token sends it at once. If there are more guests than this, the oldest ones are
 /// not ranks and are dropped.

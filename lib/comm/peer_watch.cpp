@@ -295,6 +295,7 @@ void PeerWatch::begin_stop() {
   if (const std::optional<int64_t> passed = agreement_.ask()) {
     stop_asked_at_ = Clock::now();
     send_all({.number = *passed, .kind = Message::Kind::kStops});
+    if (!agreement_.is_before_training() && options_.events.stopping) options_.events.stopping();
   }
   if (agreement_.is_before_training()) end_before_training();
 }

@@ -69,6 +69,8 @@ class PeerWatch {
     std::function<void(const std::vector<Departure>&)> unnoticed = {};
     /// This process or another one was asked to stop before all processes had begun training.
     std::function<void()> stopped_before_training = {};
+    /// This process or another one was asked to stop, and training has begun on all of them.
+    std::function<void()> stopping = {};
     /// A stop was asked for, and these ranks have not answered within answer_timeout.
     std::function<void(const std::vector<int>&)> unanswered = {};
     /// Options::parent has ended.

@@ -158,7 +158,7 @@ void set_master(Ranks& ranks, const Variables& variables, const std::vector<std:
   if (variables.has("MASTER_ADDR"))
     ranks.master_address = variables.text("MASTER_ADDR");
   else if (ranks.single_host)
-    ranks.master_address = "127.0.0.1";
+    ranks.master_address = kLoopback;
   else if (!first_host.empty())
     ranks.master_address = first_host;
   else

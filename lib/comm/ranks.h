@@ -9,6 +9,8 @@
 
 namespace sdp {
 
+inline constexpr const char* kLoopback = "127.0.0.1";
+
 using Environment = std::map<std::string, std::string>;
 
 /// The environment variables of this process.

@@ -21,7 +21,7 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 /// The host at which rank 0 serves the store. On a single host this is loopback whatever MASTER_ADDR says,
 /// because rank 0 listens on loopback only, unless the launcher serves the store.
 std::string store_host(const Ranks& ranks) {
-  return ranks.single_host && !ranks.external_store ? "127.0.0.1" : ranks.master_address;
+  return ranks.single_host && !ranks.external_store ? kLoopback : ranks.master_address;
 }
 
 [[noreturn]] void port_is_taken(const Rendezvous& rendezvous, const std::string& reason) {

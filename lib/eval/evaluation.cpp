@@ -4,10 +4,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <type_traits>
 
 #include "device/device.h"
+#include "eval/kept_statistics.h"
 #include "model/layouts.h"
 #include "model/logit_rows.h"
 #include "telemetry/work.h"
@@ -16,7 +18,9 @@ namespace sdp {
 
 namespace {
 
-constexpr int64_t kTriedBatches = 8;  // batches per branch scale tried
+// Batches on which branch scales are compared: more and more until the comparison is decided.
+constexpr int64_t kFewestTriedBatches = 8;
+constexpr int64_t kMostTriedBatches = 64;
 
 /// Converts sums over predictions on the host, [3] fp64: loss, correct predictions, number of predictions.
 EvalResult mean_of(const at::Tensor& host) {
@@ -70,13 +74,15 @@ std::vector<int64_t> samples_per_subnetwork(const EvalSpec& spec, int64_t test_s
 }
 
 Evaluator::Evaluator(const Experiment& experiment, const FeedSource& train, const FeedSource& test,
-                     Communicator& comm, ProgressLine& line, OnSkipped on_skipped)
+                     Communicator& comm, ProgressLine& line, OnSkipped on_skipped,
+                     std::filesystem::path checkpoint)
     : experiment_(experiment),
       train_(train),
       test_(test),
       comm_(comm),
       line_(line),
-      on_skipped_(std::move(on_skipped)) {}
+      on_skipped_(std::move(on_skipped)),
+      checkpoint_(std::move(checkpoint)) {}
 
 template <class Part>
 auto Evaluator::timed(double& total_s, Part part) const {
@@ -210,13 +216,20 @@ Evaluator::Results Evaluator::run(FullModel& full_model, const std::string& name
     const Passes passes{.mine = batches.count(), .all = (all + comm_.size() - 1) / comm_.size()};
     const std::unique_ptr<Feed> feed = data.evaluation(batches);
     const at::Tensor sums = zero_sums();
+    const at::Tensor batch_losses = at::zeros({all}, sums.options());
     Work work(line_, name, "batches");
-    for_each_batch(*feed, passes, mode, work.on_progress(),
-                   [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(*model, mode, batch, some)); });
+    for_each_batch(*feed, passes, mode, work.on_progress(), [&](int64_t number, const TensorBatch& batch) {
+      const at::Tensor of_batch = sums_of(*model, mode, batch, some);
+      sums.add_(of_batch);
+      batch_losses[batches.first_batch + number * batches.stride] =
+          of_batch[0][0] / of_batch[0][2].clamp_min(1);
+    });
     leave_if_stopped_here();
     comm_.all_reduce_sum(sums);
+    comm_.all_reduce_sum(batch_losses);
     const at::Tensor host = comm_.to_host(sums);
-    return Results{.all = mean_of(host[0]), .some = mean_of(host[1])};
+    return Results{
+        .all = mean_of(host[0]), .some = mean_of(host[1]), .batch_losses = comm_.to_host(batch_losses)};
   });
 }
 
@@ -243,7 +256,7 @@ Predictions Evaluator::predict(FullModel& full_model) {
 /// BatchNorm statistics, re-estimated as the plain average over training batches passed through the assembled
 /// model. Batch i is the i-th of the training order and is run by process i mod W; the average is over all
 /// processes' batches.
-void Evaluator::recalibrate(FullModel& full_model) {
+void Evaluator::estimate_statistics(FullModel& full_model) {
   const ExperimentSpec& spec = experiment_.spec;
   const at::NoGradGuard no_grad;
   const int64_t batches = *spec.eval.recalibrate_batches;
@@ -277,22 +290,51 @@ void Evaluator::recalibrate(FullModel& full_model) {
   });
 }
 
-/// Tries both branch scales, each with its own BatchNorm statistics.
+void Evaluator::recalibrate(FullModel& full_model) {
+  if (checkpoint_.empty()) return estimate_statistics(full_model);
+  const KeptStatistics kept(checkpoint_, experiment_.spec, train_.identity(), full_model);
+  // Several processes might not find the same.
+  if (comm_.size() == 1 && kept.load(full_model)) return;
+  estimate_statistics(full_model);
+  if (comm_.rank() == 0) kept.save(full_model);
+}
+
+/// Tries both branch scales, each with its own BatchNorm statistics, on the same batches.
 BranchScaleTrial Evaluator::choose_branch_scale(FullModel& full_model) {
-  const std::vector<int64_t> samples =
-      evenly_spread(kTriedBatches * *experiment_.spec.eval.batch_size, train_.size());
-  const auto loss_at = [&](double branch_scale) {
-    correct(full_model, branch_scale);
-    return run(full_model, "comparing branch scales", train_, samples).all.loss;
+  struct Candidate {
+    double branch_scale;
+    std::map<std::string, at::Tensor> statistics = {};
+    Results results = {};
   };
-  BranchScaleTrial trial{.samples = static_cast<int64_t>(samples.size()), .loss_none = loss_at(1)};
-  std::map<std::string, at::Tensor> statistics;
-  for (const auto& [name, buffer] : full_model.buffers())
-    statistics[name] = buffer.clone();
-  trial.loss_survival = loss_at(experiment_.plan.coverage());
-  if (trial.loss_survival < trial.loss_none) return trial;
-  full_model.set_branch_scale(1);
-  full_model.buffers() = std::move(statistics);
+  std::array<Candidate, 2> candidates = {Candidate{1}, Candidate{experiment_.plan.coverage()}};
+  for (Candidate& candidate : candidates) {
+    correct(full_model, candidate.branch_scale);
+    for (const auto& [name, buffer] : full_model.buffers())
+      candidate.statistics[name] = buffer.clone();
+  }
+  const auto use = [&](const Candidate& candidate) {
+    full_model.set_branch_scale(candidate.branch_scale);
+    full_model.buffers() = candidate.statistics;
+  };
+  BranchScaleTrial trial;
+  for (int64_t batches = kFewestTriedBatches; batches <= kMostTriedBatches; batches *= 2) {
+    const std::vector<int64_t> samples =
+        evenly_spread(batches * *experiment_.spec.eval.batch_size, train_.size());
+    for (Candidate& candidate : candidates) {
+      use(candidate);
+      candidate.results = run(full_model, "comparing branch scales", train_, samples);
+    }
+    const auto& [none, survival] = candidates;
+    const at::Tensor differences = survival.results.batch_losses - none.results.batch_losses;
+    const auto count = static_cast<double>(differences.numel());
+    trial = {.samples = static_cast<int64_t>(samples.size()),
+             .loss_none = none.results.all.loss,
+             .loss_survival = survival.results.all.loss,
+             .standard_error = count > 1 ? differences.std().item<double>() / std::sqrt(count) : 0};
+    if (trial.is_decided() || trial.samples == train_.size()) break;
+  }
+  const bool is_survival = trial.is_decided() && trial.loss_survival < trial.loss_none;
+  use(candidates[is_survival ? 1 : 0]);
   return trial;
 }
 

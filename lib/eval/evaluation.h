@@ -3,6 +3,7 @@
 // Evaluation on samples of the test set: the assembled full model, with the corrections the spec asks for,
 // and single subnetworks. The assembled model's samples are divided over the processes.
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -59,9 +60,10 @@ struct EvaluationStopped {};
 class Evaluator {
  public:
   /// The sources, and the line on which progress is shown, must outlive the object. `train` is read only for
-  /// BatchNorm recalibration.
+  /// BatchNorm recalibration. `checkpoint`: folder of the checkpoint with the model's values, for
+  /// KeptStatistics; empty if there is none.
   Evaluator(const Experiment& experiment, const FeedSource& train, const FeedSource& test, Communicator& comm,
-            ProgressLine& line, OnSkipped on_skipped);
+            ProgressLine& line, OnSkipped on_skipped, std::filesystem::path checkpoint);
 
   /// Collective. Returns the result with corrections and, if there are any, also without. Afterwards the full
   /// model has the corrected BatchNorm statistics and branch scale.
@@ -72,8 +74,8 @@ class Evaluator {
   void add_subnetworks(EvalRecord& record, const std::vector<int>& workers,
                        const std::function<Model&(size_t i)>& subnetwork);
   /// Collective. Sets the full model's branch scale to the given one or, without one, to the better of the
-  /// two, and re-estimates BatchNorm statistics as configured. Returns the losses of the trial, if there was
-  /// one.
+  /// two on training samples, and re-estimates BatchNorm statistics as configured. Returns the losses of the
+  /// trial, if there was one.
   std::optional<BranchScaleTrial> correct(FullModel& full_model, std::optional<double> branch_scale);
   /// Uses the corrections that the full model has. For a single process.
   Predictions predict(FullModel& full_model);
@@ -91,10 +93,12 @@ class Evaluator {
   struct Results {
     EvalResult all;
     EvalResult some;
+    at::Tensor batch_losses;  ///< [batches] fp64, on the host: mean loss of each batch of `all`
   };
   Results run(FullModel& full_model, const std::string& name, const FeedSource& data,
               const std::vector<int64_t>& samples, const std::vector<int64_t>& some = {});
   void recalibrate(FullModel& full_model);
+  void estimate_statistics(FullModel& full_model);
   BranchScaleTrial choose_branch_scale(FullModel& full_model);
   /// Loops over the batches of an evaluation or recalibration, calling use(number, batch) with each.
   void for_each_batch(Feed& feed, Passes passes, const ForwardMode& mode, const OnProgress& on_progress,
@@ -121,6 +125,7 @@ class Evaluator {
   Communicator& comm_;
   ProgressLine& line_;
   OnSkipped on_skipped_;
+  std::filesystem::path checkpoint_;
   Stopwatch since_begin_;
   EvalTimes times_;
   EvalResult on_subnetwork_samples_;  ///< of the assembled model

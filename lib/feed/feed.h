@@ -38,6 +38,7 @@ class FeedSource {
   ~FeedSource();
 
   int64_t size() const { return dataset_.size(); }
+  DataIdentity identity() const { return dataset_.identity(); }
   bool is_resident() const { return resident_ != nullptr; }
 
   /// The source must outlive its feeds.

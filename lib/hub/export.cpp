@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -38,9 +41,13 @@ std::filesystem::path config_path(const std::filesystem::path& out) {
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 
-/// Checks before writing: does not replace a config.json that `export` did not write, or a tokenizer that has
-/// no config.json of `export` beside it. One written by `export` names the file it describes, the last one
-/// exported into the folder.
+TokenOrigin tokens_of(const ExperimentSpec& spec) {
+  return spec.data.is_of_tokens() ? token_origin(spec.data) : TokenOrigin{};
+}
+
+/// Does not replace a config.json that `export` did not write, or a tokenizer that has no config.json of
+/// `export` beside it. One written by `export` names the file it describes, the last one exported into the
+/// folder.
 void check_config_may_be_written(const std::filesystem::path& out, const TokenOrigin& tokens) {
   const auto refuse = [&out](const std::filesystem::path& file) {
     throw UsageError(fmt::format("--out {}: {} was not written by sdp-train. Export into another folder.",
@@ -58,10 +65,6 @@ void check_config_may_be_written(const std::filesystem::path& out, const TokenOr
 void write_config(const std::filesystem::path& out, nlohmann::ordered_json config) {
   config[kOwnKey][kWeightsKey] = out.filename().string();
   write_file_atomically(config_path(out), config.dump(2) + "\n");
-}
-
-TokenOrigin tokens_of(const ExperimentSpec& spec) {
-  return spec.data.is_of_tokens() ? token_origin(spec.data) : TokenOrigin{};
 }
 
 /// The files that transformers' AutoTokenizer loads.
@@ -84,10 +87,24 @@ TensorMetadata metadata_of(const Manifest& manifest) {
 
 }  // namespace
 
+void prepare_export(const ExperimentSpec& spec, const std::filesystem::path& out) {
+  const auto refuse = [&out](const std::string& why) {
+    throw UsageError(fmt::format("--out {}: {}", out.string(), why));
+  };
+  std::error_code error;
+  if (std::filesystem::is_directory(out, error))
+    refuse("is a folder. Name a file in it, such as " + (out / "model.safetensors").string());
+  if (std::filesystem::exists(out, error)) refuse("exists already. Remove it or name another file.");
+  const std::filesystem::path folder = out.has_parent_path() ? out.parent_path() : ".";
+  std::filesystem::create_directories(folder, error);
+  if (error) refuse("cannot create the folder: " + error.message());
+  if (access(folder.c_str(), W_OK) != 0)
+    refuse("cannot write into the folder: " + std::string(std::strerror(errno)));
+  check_config_may_be_written(out, tokens_of(spec));
+}
+
 void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
                   const std::filesystem::path& out, const OnProgress& on_progress) {
-  const TokenOrigin tokens = tokens_of(experiment.spec);
-  check_config_may_be_written(out, tokens);
   // The checkpoint's values were checked while reading; BatchNorm statistics may have been re-estimated
   // since.
   for (const auto& [name, values] : model.buffers())
@@ -109,6 +126,7 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(batches_to_recalibrate(experiment));
   file.write(out, metadata, on_progress);
+  const TokenOrigin tokens = tokens_of(experiment.spec);
   write_config(out, full_model_config(experiment, manifest, tokens));
   write_tokenizer(out, tokens);
 }
@@ -122,7 +140,6 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   if (worker < 0 || worker >= plan.workers)
     throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
   const TokenOrigin tokens = tokens_of(experiment.spec);
-  check_config_may_be_written(out, tokens);
   const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), tokens, worker);
   const SavedSubnetwork tensors(plan, reader, experiment.spec, at::kCPU, worker);
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));

@@ -7,11 +7,14 @@
 
 namespace sdp {
 
+/// What can be checked before the work of an export: makes the folder of `out`. Throws UsageError if it
+/// cannot be written, if `out` exists, or if there is a config.json or tokenizer that `export` did not write.
+void prepare_export(const ExperimentSpec& spec, const std::filesystem::path& out);
+
 // Both write safetensors, one tensor at a time, with the tensor names of the library that users load them
 // with (torchvision, transformers). They also write config.json beside it (hub/model_config.h), and the
 // tokenizer if the shards' folder has it (data/sets/token_origin.h). Values have the spec's precision, fp32
-// or fp64. Throws UsageError if a config.json or tokenizer exists that `export` did not write, DataError if a
-// file cannot be written. Progress is reported in bytes.
+// or fp64. Throws DataError if a file cannot be written. Progress is reported in bytes.
 
 /// The assembled full model: parameters with the model's branch scale applied, BatchNorm statistics and the
 /// library's other tensors. The metadata records step, plan, branch scale and the source of the statistics

@@ -50,9 +50,32 @@ class Differences {
   bool is_supported_ = true;
 };
 
+/// The names of our models of that architecture: "gpt2, gpt2_medium"; empty if there is none.
+std::string models_of_type(std::string_view model_type) {
+  std::string names;
+  for_each_kind<ModelKind>([&]<class Kind>() {
+    const auto format = library_format_of(model_named(Kind::names[0]));
+    if (format && format->model_type() == model_type) names = names_of_kind<Kind>(", ");
+  });
+  return names;
+}
+
+/// Throws DataError for a file of another architecture that this program has under another model.name.
+void check_type(const LibraryFormat& format, const Json& config, const ModelSpec& spec,
+                const std::filesystem::path& path) {
+  if (!config.contains("model_type") || !config["model_type"].is_string()) return;
+  const auto found = config["model_type"].get<std::string>();
+  if (found == format.model_type()) return;
+  if (const std::string models = models_of_type(found); !models.empty())
+    throw DataError(fmt::format("{}: model_type is {}, but model.name is {}. Set model.name to one of {}",
+                                path.string(), found, spec.name(), models));
+}
+
 void compare_with_library(Differences& differences, const LibraryFormat& format, const Json& config,
                           const Experiment& experiment) {
   const Json expected = library_config_of(experiment, format, {});
+  if (config.contains("model_type"))
+    differences.compare(config["model_type"], std::string(format.model_type()), "model_type", nullptr);
   const Json found =
       format.normalized(config, [&](const std::string& key, const Json& value, const std::string& supported) {
         differences.refuse(key, value, supported);
@@ -82,6 +105,7 @@ void check_library_config(const Experiment& experiment, const std::filesystem::p
                        config["sdp_train"].contains("model") && config["sdp_train"]["model"].is_object();
   const ModelSpec& model = experiment.spec.model;
   if (const auto format = library_format_of(model)) {
+    check_type(*format, config, model, path);
     compare_with_library(differences, *format, config, experiment);
   } else if (has_own && !config["sdp_train"].contains("worker")) {  // a subnetwork has other sizes
     compare_own(differences, config, model);

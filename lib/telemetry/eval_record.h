@@ -33,18 +33,23 @@ struct EvalTimes {
 };
 static_assert(lists_every_member<EvalTimes>());
 
-/// Losses of the assembled model on training samples with both branch scales; the one with the lower loss is
-/// used (eval.branch_scale: auto).
+/// Losses of the assembled model on training samples with both branch scales (eval.branch_scale: auto).
+/// Survival is used if its loss is lower by more than the standard error of the difference.
 struct BranchScaleTrial {
   int64_t samples = 0;
-  double loss_none = 0;      ///< branch scale 1
-  double loss_survival = 0;  ///< branch scale equal to the coverage
+  double loss_none = 0;       ///< branch scale 1
+  double loss_survival = 0;   ///< branch scale equal to the coverage
+  double standard_error = 0;  ///< of the difference, from the differences of single batches
+
+  bool is_decided() const { return std::abs(loss_survival - loss_none) > standard_error; }
 
   template <class Field>
   static constexpr void fields(Field& field) {
     field("samples", &BranchScaleTrial::samples, {.quantity = Quantity::kWhole});
     field("loss_none", &BranchScaleTrial::loss_none, {.quantity = Quantity::kLoss});
     field("loss_survival", &BranchScaleTrial::loss_survival, {.quantity = Quantity::kLoss});
+    field("standard_error", &BranchScaleTrial::standard_error,
+          {.quantity = Quantity::kLoss, .if_missing = 0});
   }
 };
 static_assert(lists_every_member<BranchScaleTrial>());

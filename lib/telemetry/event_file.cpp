@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 constexpr std::string_view kFileVersion = "brain.Event:2";
 
-enum class WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+enum class ProtoType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 /// Little-endian.
 template <class Unsigned>
@@ -38,21 +38,21 @@ std::string varint(uint64_t value) {
   return bytes += static_cast<char>(value);
 }
 
-std::string key(uint32_t field, WireType type) {
+std::string key(uint32_t field, ProtoType type) {
   return varint(field << 3 | static_cast<uint32_t>(type));
 }
 std::string integer_field(uint32_t field, int64_t value) {
-  return key(field, WireType::kVarint) + varint(static_cast<uint64_t>(value));
+  return key(field, ProtoType::kVarint) + varint(static_cast<uint64_t>(value));
 }
 std::string double_field(uint32_t field, double value) {
-  return key(field, WireType::kFixed64) + fixed(std::bit_cast<uint64_t>(value));
+  return key(field, ProtoType::kFixed64) + fixed(std::bit_cast<uint64_t>(value));
 }
 std::string float_field(uint32_t field, float value) {
-  return key(field, WireType::kFixed32) + fixed(std::bit_cast<uint32_t>(value));
+  return key(field, ProtoType::kFixed32) + fixed(std::bit_cast<uint32_t>(value));
 }
 /// A length-delimited field: a string or a message.
 std::string bytes_field(uint32_t field, std::string_view bytes) {
-  return (key(field, WireType::kBytes) + varint(bytes.size())).append(bytes);
+  return (key(field, ProtoType::kBytes) + varint(bytes.size())).append(bytes);
 }
 
 std::string event(double wall_time_s, int64_t step, const std::string& what) {

@@ -101,6 +101,12 @@ void Logger::error(const std::string& message) const {
   logger_->log(spdlog::level::err, spdlog::string_view_t(message));
 }
 
+void Logger::record(const std::string& message) const {
+  const spdlog::details::log_msg line(logger_->name(), spdlog::level::info, message);
+  for (const spdlog::sink_ptr& sink : logger_->sinks())
+    if (dynamic_cast<FileSink*>(sink.get())) sink->log(line);
+}
+
 void Logger::begin_file() const {
   for (const spdlog::sink_ptr& sink : logger_->sinks())
     if (auto* const file = dynamic_cast<FileSink*>(sink.get())) file->begin();

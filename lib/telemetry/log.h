@@ -21,6 +21,8 @@ class Logger {
   void info(const std::string& message) const;
   void warn(const std::string& message) const;
   void error(const std::string& message) const;
+  /// Only in the log file: something that the console shows in another way.
+  void record(const std::string& message) const;
 
   /// Appends everything logged so far to the log file, and from now on every message immediately. Throws
   /// DataError if the file cannot be opened.

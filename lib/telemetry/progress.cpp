@@ -59,11 +59,17 @@ std::string format_progress_line(const ProgressState& state) {
   return joined(step + " " + progress_percent(share_done(state)), fields_of(state));
 }
 
+void Progress::begin(int64_t step, Clock::time_point now) {
+  has_begun_ = shows_next_ = true;
+  first_step_ = step;
+  first_time_ = now;
+}
+
 void Progress::update(ProgressState state, Clock::time_point now) {
   const bool is_first = !state_;
-  if (is_first) {
-    first_step_ = state.step;
-    first_time_ = now;
+  if (!has_begun_) {
+    begin(state.step, now);
+    shows_next_ = false;
   }
   const int64_t steps = state.step - first_step_;
   if (steps > 0) {
@@ -75,9 +81,10 @@ void Progress::update(ProgressState state, Clock::time_point now) {
   state_ = state;
   is_shown_ = false;
   const bool is_due = line_.is_terminal() ? is_first || now - last_draw_ >= ProgressLine::kDrawInterval
-                                          : state.step % log_every_steps_ == 0;
+                                          : shows_next_ || state.step % log_every_steps_ == 0;
   if (!is_due) return;
   last_draw_ = now;
+  shows_next_ = false;
   draw();
 }
 

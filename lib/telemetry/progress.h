@@ -31,7 +31,7 @@ std::string format_progress(const ProgressState& state, int columns);
 std::string format_progress_line(const ProgressState& state);
 
 /// Shows the progress of training. On a terminal, it redraws a single line in place at most 10 times per
-/// second; elsewhere, it prints a line at every logging interval and one at the end.
+/// second; elsewhere, it prints a line after the first step, at every logging interval and at the end.
 class Progress {
  public:
   using Clock = ProgressLine::Clock;
@@ -39,10 +39,14 @@ class Progress {
   /// The line must outlive it.
   Progress(ProgressLine& line, int64_t log_every_steps) : line_(line), log_every_steps_(log_every_steps) {}
 
-  /// Call after each step. Sets `seconds_left` from the average pace since the first call.
+  /// Call before the first step, whose end is then shown in any case.
+  void begin(int64_t step, Clock::time_point now = Clock::now());
+  /// Call after each step. Sets `seconds_left` from the average pace since begin(), or the first call.
   void update(ProgressState state, Clock::time_point now = Clock::now());
   /// Shows the last state if it was not shown yet, and ends the line.
   void finish();
+  /// The state of the last update, with `seconds_left`.
+  const std::optional<ProgressState>& state() const { return state_; }
 
  private:
   void draw();
@@ -51,6 +55,8 @@ class Progress {
   int64_t log_every_steps_;
   std::optional<ProgressState> state_;
   bool is_shown_ = false;  // state_ was drawn
+  bool has_begun_ = false;
+  bool shows_next_ = false;
   int64_t first_step_ = 0;
   Clock::time_point first_time_;
   Clock::time_point last_draw_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
@@ -73,7 +75,17 @@ bool has_checkpoints(const RunFolder& run) {
                      [](const fs::path& name) { return !name.string().starts_with('.'); });
 }
 
-/// A run that was refused before its first step has nothing to lose.
+/// Whether the metrics say more than that the run was started.
+bool has_results(const fs::path& metrics) {
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || record.value("kind", "") != "start") return true;
+  }
+  return false;
+}
+
+/// A run that ended before its first results has nothing to lose.
 void refuse_results(const RunFolder& run, bool resume) {
   if (resume) return;
   std::string exists = "the run folder " + run.dir.string() + " exists";
@@ -82,8 +94,7 @@ void refuse_results(const RunFolder& run, bool resume) {
     exists += ", and is locked by " + describe(*owner) + ", which may still be running";
   if (has_checkpoints(run))
     throw UsageError(exists + ". Continue that run with --resume, or set another name.");
-  std::error_code ignored;
-  if (fs::exists(run.metrics(), ignored))
+  if (has_results(run.metrics()))
     throw UsageError(
         exists +
         ", with the metrics of a run that ended before its first checkpoint. Start it again with "

@@ -148,10 +148,8 @@ std::string name_of(const std::optional<RunOwner>& owner) {
   std::string advice = "Wait for that run, stop it, or set another name.";
   if (!owner.job.empty() && owner.job == self.job)
     advice =
-        "Both runs belong to this job: give every run a name of its own. If they are meant to be one run, "
-        "RANK and "
-        "WORLD_SIZE "
-        "must not be set to those of a single process.";
+        "Both processes belong to this job, and each was started as a run of its own. Give every run its own "
+        "name; for one run of several processes, start them with a launcher that sets RANK and WORLD_SIZE.";
   throw UsageError(
       fmt::format("the run folder {} is in use by {}. {}", folder.string(), describe(owner), advice));
 }

@@ -44,7 +44,11 @@ struct RunSummary {
   std::string device = {};    ///< as the run named it when it began
   std::string version = {};   ///< of sdp-train
   int64_t skipped_steps = 0;  ///< train.on_nonfinite: skip; 0 if the run did not record it
-  RunTimes times = {};        ///< all 0 if the run did not record them
+  // Of the assembled model, from the last evaluation on test data.
+  std::optional<double> loss = {};
+  std::optional<double> accuracy = {};
+  std::optional<double> perplexity = {};  ///< for a language model
+  RunTimes times = {};                    ///< all 0 if the run did not record them
 
   template <class Field>
   static constexpr void fields(Field& field) {
@@ -58,6 +62,9 @@ struct RunSummary {
     field("device", &RunSummary::device, kAlways);
     field("version", &RunSummary::version, kAlways);
     field("skipped_steps", &RunSummary::skipped_steps);
+    field("loss", &RunSummary::loss);
+    field("accuracy", &RunSummary::accuracy);
+    field("perplexity", &RunSummary::perplexity);
     field(kInline, &RunSummary::times);
   }
   bool operator==(const RunSummary&) const = default;

@@ -18,6 +18,11 @@ void RunConsole::warn(const std::string& message) {
   log_.warn(message);
 }
 
+void RunConsole::show(const ProgressState& state) {
+  progress_.update(state);
+  log_.record(format_progress_line(*progress_.state()));
+}
+
 void RunConsole::report_skipped(const std::string& message) {
   if (reported_.insert(message).second) warn(fmt::format("skipped: {}", message));
 }

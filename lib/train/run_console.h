@@ -20,7 +20,10 @@ class RunConsole {
   /// Warns of a damaged image that was left out, once per image.
   void report_skipped(const std::string& message);
 
-  void show(const ProgressState& state) { progress_.update(state); }
+  /// Before the first step.
+  void begin_progress(int64_t step) { progress_.begin(step); }
+  /// Shows the progress, and records it in the log file.
+  void show(const ProgressState& state);
   void finish_progress() { progress_.finish(); }
   /// For the progress of other work, such as an evaluation.
   ProgressLine& line() { return line_; }

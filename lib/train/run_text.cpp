@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "device/product_rate.h"
 #include "text/units.h"
 
 namespace sdp {
@@ -93,10 +94,11 @@ std::string describe(const EvalRecord& record) {
 std::string describe(const BranchScaleTrial& trial, double branch_scale) {
   return fmt::format(
       "branch scale {:.4g} (eval.branch_scale: auto): the loss on {} training samples is {:.4f} with branch "
-      "scale "
-      "survival and "
-      "{:.4f} with branch scale none",
-      branch_scale, trial.samples, trial.loss_survival, trial.loss_none);
+      "scale survival and {:.4f} with none{}",
+      branch_scale, trial.samples, trial.loss_survival, trial.loss_none,
+      trial.is_decided()
+          ? ""
+          : fmt::format(", which differ by less than the standard error, {:.2g}", trial.standard_error));
 }
 
 std::string describe_start(const Experiment& experiment, const std::string& device) {
@@ -108,15 +110,15 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
                                    : fmt::format(", {} nodes of {} (placement {}),", nodes.nodes(),
                                                  nodes.processes_per_node, name_of(nodes.placement));
   return fmt::format(
-      "{}: {} parameters, {} workers, coverage {}/{} ({} construction, {} masking), {} of the FLOPs of the "
-      "full "
-      "model\n"
+      "{}: {}; {} parameters\n"
+      "{} workers, coverage {}/{} ({} construction, {} masking), {} of the FLOPs of the full model\n"
       "{} process{}{} on {}, {} worker{} per process, {} replica{}, {}",
-      plan.layout.name, format_count(static_cast<double>(plan.layout.parameter_count())), plan.workers,
-      plan.owners_per_unit, plan.workers, name_of(plan.construction), name_of(plan.masking),
-      format_percent(flops_share(plan)), placement.processes, placement.processes == 1 ? "" : "es", on_nodes,
-      device, placement.slots_per_process(), placement.slots_per_process() == 1 ? "" : "s",
-      placement.replicas, placement.replicas == 1 ? "" : "s", name_of(experiment.spec.train.precision));
+      plan.layout.name, sizes_text(experiment.spec.model),
+      format_count(static_cast<double>(plan.layout.parameter_count())), plan.workers, plan.owners_per_unit,
+      plan.workers, name_of(plan.construction), name_of(plan.masking), format_percent(flops_share(plan)),
+      placement.processes, placement.processes == 1 ? "" : "es", on_nodes, device,
+      placement.slots_per_process(), placement.slots_per_process() == 1 ? "" : "s", placement.replicas,
+      placement.replicas == 1 ? "" : "s", name_of(experiment.spec.train.precision));
 }
 
 std::string describe_length(const Experiment& experiment, const RunSteps& steps) {
@@ -127,6 +129,16 @@ std::string describe_length(const Experiment& experiment, const RunSteps& steps)
     text += fmt::format(" (budget {}: {:.4g} times {:.4g})", name_of(train.budget),
                         steps.epochs / train.epochs, train.epochs);
   return text;
+}
+
+std::optional<std::string> slow_precision_warning(Precision precision, c10::Device device) {
+  if (precision != Precision::kBf16 || !device.is_cpu()) return std::nullopt;
+  const double bf16 = product_rate(at::kBFloat16), fp32 = product_rate(at::kFloat);
+  if (bf16 >= fp32) return std::nullopt;
+  return fmt::format(
+      "bf16 is slow on this CPU: products reach {}FLOP/s, in fp32 {}FLOP/s. To train in fp32, add --set "
+      "train.precision=fp32",
+      format_count(bf16), format_count(fp32));
 }
 
 std::optional<std::string> slow_data_warning(double step_ms, double wait_ms, const DataSpec& data) {

@@ -2,6 +2,8 @@
 
 // Log messages about a run, its plan and its evaluations.
 
+#include <c10/core/Device.h>
+
 #include <optional>
 #include <string>
 
@@ -23,6 +25,10 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
 
 /// Number of steps and epochs, and how they follow from the budget.
 std::string describe_length(const Experiment& experiment, const RunSteps& steps);
+
+/// A warning with the measured rates if products on a CPU are slower in bf16 than in fp32; otherwise
+/// std::nullopt.
+std::optional<std::string> slow_precision_warning(Precision precision, c10::Device device);
 
 /// A warning if steps wait for their batches for a fifth of their time or more; otherwise std::nullopt.
 std::optional<std::string> slow_data_warning(double step_ms, double wait_ms, const DataSpec& data);

@@ -77,6 +77,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       interval_(engine_, train_step_, feed_.get(), comm.device()),
       profiler_(start_.step, experiment.spec.train.profile_steps, comm.device(),
                 folder_.profile(comm.rank())),
+      step_watch_(comm.rank() == 0),
       saved_step_(start_.is_resumed ? start_.step : -1),
       skipped_steps_(start_.skipped_steps) {
   if (comm.rank() == 0) {
@@ -118,6 +119,8 @@ void Trainer::tell_start() {
   console_.tell(describe_length(experiment_, steps_));
   for (const Dataset* data : {data_.train.get(), data_.test.get()})
     if (const std::string note = data->note(); !note.empty()) console_.warn(note);
+  if (const auto warning = slow_precision_warning(experiment_.spec.train.precision, comm_.device()))
+    console_.warn(*warning);
   if (train_source_.is_resident())
     console_.tell("images are kept and augmented on the device (data.location)");
   if (steps_.length.warmup_steps >= steps_.length.total_steps)
@@ -155,16 +158,22 @@ ExitCode Trainer::run() {
   if (experiment_.spec.checkpoint.at_start && start_.step == 0 && saved_step_ != 0) save(0);
   if (start_.owes_evaluation && !evaluate(start_.step)) return stop(start_.step);
   interval_.begin();
+  set_stop_notice();
+  const Stopwatch first_step;
+  if (comm_.rank() == 0) console_.begin_progress(start_.step);
   for (int64_t step = start_.step; step < total; ++step) {
     if (comm_.stops_here()) return stop(step);
     profiler_.before_step(step);
+    step_watch_.begin(step + 1);
     train_step(step);
     profiler_.after_step(step);
     const int64_t done = step + 1;
+    if (step == start_.step) show_first_step(first_step);
     bool saves = done == total || is_due(steps_.checkpoint_every_steps, done);
     // A line of the metrics, which checks the losses, precedes every checkpoint.
     if (saves || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
       saves = log_interval(done) || saves;
+    step_watch_.end();
     const auto pause_began = std::chrono::steady_clock::now();
     // Save first: an evaluation may take long.
     if (saves) save(done);
@@ -181,7 +190,7 @@ ExitCode Trainer::run() {
 }
 
 double Trainer::lr_of(int64_t step) const {
-  return learning_rate(experiment_.spec.schedule, experiment_.spec.optimizer.lr, steps_.length, step);
+  return learning_rate(experiment_.spec.schedule, experiment_.spec.optimizer.lr(), steps_.length, step);
 }
 
 void Trainer::train_step(int64_t step) {
@@ -198,6 +207,18 @@ void Trainer::train_step(int64_t step) {
   if (result.nonfinite) return skip_step(step, *result.nonfinite);
   consecutive_skips_ = 0;
   interval_.add(step, result);
+}
+
+/// An interval of the metrics may be long: the first step tells how long the run will take.
+void Trainer::show_first_step(const Stopwatch& stopwatch) {
+  const int64_t done = start_.step + 1;
+  if (comm_.rank() > 0 || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done)) return;
+  synchronize(comm_.device());
+  console_.show({.step = done,
+                 .total_steps = steps_.length.total_steps,
+                 .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+                 .total_epochs = steps_.epochs,
+                 .samples_per_s = static_cast<double>(steps_.samples_per_step) / stopwatch.seconds()});
 }
 
 void Trainer::skip_step(int64_t step, const NonfiniteStep& found) {
@@ -285,8 +306,11 @@ bool Trainer::evaluate(int64_t done) try {
   const bool final = done == steps_.length.total_steps;
   if (final) console_.finish_progress();
   engine_.await_all_values();
-  Evaluator evaluator(experiment_, train_source_, test_source_, comm_, console_.line(),
-                      [this](const std::string& message) { console_.report_skipped(message); });
+  const auto on_skipped = [this](const std::string& message) { console_.report_skipped(message); };
+  const std::filesystem::path checkpoint =
+      saved_step_ == done ? CheckpointStore(folder_.dir).folder(done) : std::filesystem::path();
+  Evaluator evaluator(experiment_, train_source_, test_source_, comm_, console_.line(), on_skipped,
+                      checkpoint);
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
   EvalRecord record = evaluator.evaluate(full_model);
   record.step = done;
@@ -332,10 +356,17 @@ void Trainer::save(int64_t done) {
   const SavedCheckpoint saved = save_checkpoint(folder_.dir, experiment_, engine_, comm_, progress,
                                                 description_, threads(), work.on_progress());
   saved_step_ = done;
+  set_stop_notice();
   if (metrics_) append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
   for (const std::string& message : saved.left)
     console_.warn("could not remove an old checkpoint: " + message);
   save_timer_.restart(SaveTimer::Clock::now());
+}
+
+void Trainer::set_stop_notice() {
+  comm_.set_stop_notice(
+      fmt::format("stopping after this step; a second signal stops at once and loses the steps since step {}",
+                  std::max<int64_t>(saved_step_, 0)));
 }
 
 /// All processes have done the same number of steps.
@@ -352,16 +383,22 @@ ExitCode Trainer::stop(int64_t done) {
 void Trainer::summarize() const {
   if (comm_.rank() > 0 || std::filesystem::exists(folder_.summary())) return;
   check_lock();
-  write_summary(folder_.summary(), {.step = std::max(start_.step, steps_.length.total_steps),
-                                    .total_steps = steps_.length.total_steps,
-                                    .samples_per_step = steps_.samples_per_step,
-                                    .epochs = steps_.epochs,
-                                    .processes = comm_.size(),
-                                    .threads_per_process = threads(),
-                                    .device = device_name(comm_.device()),
-                                    .version = kProgramVersion,
-                                    .skipped_steps = skipped_steps_,
-                                    .times = times_of_run(folder_.metrics())});
+  const std::optional<EvalRecord> last = find_evaluation(folder_.metrics(), steps_.length.total_steps);
+  write_summary(
+      folder_.summary(),
+      {.step = std::max(start_.step, steps_.length.total_steps),
+       .total_steps = steps_.length.total_steps,
+       .samples_per_step = steps_.samples_per_step,
+       .epochs = steps_.epochs,
+       .processes = comm_.size(),
+       .threads_per_process = threads(),
+       .device = device_name(comm_.device()),
+       .version = kProgramVersion,
+       .skipped_steps = skipped_steps_,
+       .loss = last ? std::optional(last->loss) : std::nullopt,
+       .accuracy = last ? std::optional(last->accuracy) : std::nullopt,
+       .perplexity = last && last->is_of_tokens() ? std::optional(last->perplexity()) : std::nullopt,
+       .times = times_of_run(folder_.metrics())});
 }
 
 }  // namespace sdp

@@ -14,6 +14,7 @@
 #include "spec/error.h"
 #include "telemetry/log.h"
 #include "telemetry/run_metrics.h"
+#include "telemetry/stopwatch.h"
 #include "train/interval.h"
 #include "train/profiler.h"
 #include "train/run_console.h"
@@ -21,6 +22,7 @@
 #include "train/run_start.h"
 #include "train/shared_run_folder.h"
 #include "train/step_trace.h"
+#include "train/step_watch.h"
 #include "train/train_step.h"
 
 namespace sdp {
@@ -53,6 +55,7 @@ class Trainer {
   void tell_start();
 
   void train_step(int64_t step);
+  void show_first_step(const Stopwatch& stopwatch);
   double lr_of(int64_t step) const;
   void skip_step(int64_t step, const NonfiniteStep& found);
   [[noreturn]] void stop_because_not_finite(int64_t step, const NonfiniteStep& found);
@@ -67,6 +70,7 @@ class Trainer {
   bool evaluate(int64_t done);
   void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
   void save(int64_t done);
+  void set_stop_notice();
   ExitCode stop(int64_t done);
   void summarize() const;
   /// Writes a line of the metrics. Rank 0 only.
@@ -94,6 +98,7 @@ class Trainer {
   std::unique_ptr<Feed> feed_;  ///< null if there are no steps left
   Interval interval_;
   StepProfiler profiler_;
+  StepWatch step_watch_;                 ///< shown by rank 0
   std::unique_ptr<RunMetrics> metrics_;  ///< rank 0 only, if there is work to do
   std::optional<StepTrace> trace_;       ///< with output.trace
   RunDescription description_;           ///< rank 0 only

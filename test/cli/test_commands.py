@@ -76,6 +76,38 @@ def test_usage_errors(tmp_path):
     harness.run("--no-such-option", expect=2)
     assert "plan" in harness.run("--help").stdout
     assert re.match(r"sdp-train \d+\.\d+\.\d+", harness.run("--version").stdout)
+    for words in (["x.yaml"], ["train", "--config", "x.yaml"], ["run", "x.yaml"]):
+        assert "sdp-train --config" in harness.run(*words, expect=2).stderr
+
+
+def test_a_folder_inside_of_a_run_names_the_run(tmp_path, data):
+    run_dir = harness.train(tmp_path, "run", data, 1, train={"max_steps": 1})
+    for command, inside in (("eval", "checkpoints"), ("eval", "checkpoints/step-00000001"), ("analyze", "checkpoints")):
+        refused = harness.run(command, "--run", run_dir / inside, expect=2).stderr
+        assert f"--run {run_dir}\n" in refused
+
+
+def files_below(folder):
+    return sorted(str(path) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_smoke_runs_everything_and_keeps_nothing(tmp_path, data, processes):
+    config = harness.write_config(tmp_path, "tried", data, train={"max_steps": 1000}, eval={"recalibrate_batches": 50})
+    before = files_below(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    for _ in range(2):
+        result = harness.run("--config", config, "--nproc", processes, "--smoke", env={"TMPDIR": str(temporary)})
+        assert "step 2/2" in result.stdout and "assembled full model" in result.stdout
+    temporary.rmdir()
+    assert files_below(tmp_path) == before
+    harness.run("--config", config, "--smoke", "--resume", expect=2)
+    # A test that was killed does not block the next one.
+    left = temporary / f"sdp-train-smoke-{os.getuid()}" / "tried" / "checkpoints" / "step-00000002"
+    left.mkdir(parents=True)
+    harness.run("--config", config, "--nproc", processes, "--smoke", env={"TMPDIR": str(temporary)})
+    assert not left.exists()
 
 
 def test_output_that_cannot_be_written_ends_with_3(tmp_path, data):

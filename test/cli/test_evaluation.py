@@ -3,6 +3,7 @@ every worker's subnetwork, on all test samples or a subset."""
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -121,13 +122,21 @@ def test_evaluation_is_pytorchs(
 
     factor = COVERAGE if scale == "survival" else 1.0
     if scale == "auto":
-        tried = evenly(8 * batch_size, range(len(train_images)))
-        trial = {
-            key: loss_and_accuracy(model, train_images[tried], train_labels[tried], correct(factor))[0]
-            for key, factor in (("loss_none", 1.0), ("loss_survival", COVERAGE))
-        }
-        assert record["branch_scale_trial"] == pytest.approx({"samples": len(tried), **trial}, rel=0, abs=1e-8)
-        factor = COVERAGE if trial["loss_survival"] < trial["loss_none"] else 1.0
+        for tried_batches in (8, 16, 32, 64):
+            tried = evenly(tried_batches * batch_size, range(len(train_images)))
+            trial, of_batches = {"samples": len(tried)}, []
+            for key, factor in (("loss_none", 1.0), ("loss_survival", COVERAGE)):
+                present = correct(factor)
+                trial[key] = loss_and_accuracy(model, train_images[tried], train_labels[tried], present)[0]
+                split = [tried[i : i + batch_size] for i in range(0, len(tried), batch_size)]
+                of_batches.append([loss_and_accuracy(model, train_images[b], train_labels[b], present)[0] for b in split])
+            difference = np.subtract(*of_batches)
+            trial["standard_error"] = difference.std(ddof=1) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
+            is_decided = abs(trial["loss_survival"] - trial["loss_none"]) > trial["standard_error"]
+            if is_decided or len(tried) == len(train_images):
+                break
+        assert record["branch_scale_trial"] == pytest.approx(trial, rel=0, abs=1e-8)
+        factor = COVERAGE if is_decided and trial["loss_survival"] < trial["loss_none"] else 1.0
     assert record["branch_scale"] == factor
     present = correct(factor)
     loss, accuracy = loss_and_accuracy(model, images, labels, present)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torchvision
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import harness
 import oracle
@@ -110,8 +110,43 @@ def export(run_dir, out):
     return out
 
 
-def test_errors(tmp_path):
+def test_errors(tmp_path, full_width):
     assert "no-such-run" in harness.run("export", "--run", tmp_path / "no-such-run", "--out", tmp_path / "x", expect=2).stderr
+    # Checked before any work: another file is never replaced.
+    (tmp_path / "mine").write_text("mine")
+    for out in (tmp_path / "mine", tmp_path / "mine" / "x", tmp_path):
+        refused = harness.run("export", "--run", full_width, "--out", out, expect=2)
+        assert str(out) in refused.stderr and "BatchNorm" not in refused.stdout
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert export(full_width, tmp_path / "new" / "folder" / "x").exists()
+
+
+def test_recalibrated_statistics_are_kept_beside_the_checkpoint(tmp_path, data):
+    run_dir = harness.train(
+        tmp_path, "run", data, 2, train={"max_steps": 3}, eval={"recalibrate_batches": 2, "branch_scale": "none"}
+    )
+
+    def loss(*overrides):
+        arguments = [argument for override in overrides for argument in ("--set", override)]
+        return json.loads(harness.run("eval", "--run", run_dir, "--json", *arguments).stdout)["loss"]
+
+    (kept,) = run_dir.glob("checkpoints/step-00000003/statistics-*")
+    original, trained = kept.read_bytes(), harness.last_eval(run_dir)["loss"]
+    kept.unlink()
+    estimated = loss()
+    assert estimated == pytest.approx(trained, rel=1e-12)
+    export(run_dir, tmp_path / "a")
+
+    # They are read where they belong: changed ones change the loss, damaged ones are estimated again.
+    save_file({name: 2 * values for name, values in load_file(kept).items()}, kept)
+    assert loss() != pytest.approx(estimated, rel=1e-3)
+    export(run_dir, tmp_path / "b")
+    a, b = load_file(tmp_path / "a"), load_file(tmp_path / "b")
+    assert torch.equal(b["bn1.running_var"], 2 * a["bn1.running_var"])
+    loss("eval.recalibrate_batches=3")
+    assert len(list(kept.parent.glob("statistics-*"))) == 2, "other batches, another file"
+    kept.write_bytes(original[:-8])
+    assert loss() == estimated
 
 
 def test_batchnorm_statistics_are_averaged_over_the_owners(tmp_path, data):

@@ -294,6 +294,10 @@ def test_a_folder_of_the_hub_is_imported_and_its_config_compared(tmp_path):
         (hub / "config.json").write_text(json.dumps(config | change))
         refused = import_from(tmp_path, spec, hub, expect=3).stderr
         assert part in refused and "cannot be imported" in refused
+    # An architecture of the program, but not the spec's.
+    (hub / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
+    refused = import_from(tmp_path, spec, hub, expect=3).stderr
+    assert "model.name" in refused and "gpt2_medium" in refused and "cannot be imported" not in refused
 
 
 def test_a_file_of_torch_save_is_named_as_one(tmp_path, data):
@@ -356,6 +360,7 @@ def test_an_exported_language_model_knows_its_tokenizer(tmp_path):
     assert loaded("w3 w5")["input_ids"] == [3, 5]
     # If no end-of-text token is known, generation must not stop at transformers' default, id 2.
     (folder / "toy.state.json").unlink()
+    out.unlink()
     harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
     assert LlamaForCausalLM.from_pretrained(out.parent).generation_config.eos_token_id is None
     # A tokenizer that is not export's own is not replaced.

@@ -24,6 +24,7 @@ SMALL = {
 
 def export_hash(run_dir):
     out = run_dir / "model.safetensors"
+    out.unlink(missing_ok=True)
     harness.run("export", "--run", run_dir, "--out", out)
     return harness.sha256(out)
 
@@ -151,9 +152,20 @@ def test_resume_without_a_checkpoint_is_refused_and_if_any_starts_the_run(tmp_pa
         assert str(run_dir) in refused and "without --resume" in refused
         assert not run_dir.parent.exists()
     run_dir.mkdir(parents=True)
-    (run_dir / "metrics.jsonl").write_text('{"kind":"start","step":0}\n')  # of a part of the run that saved nothing
+    # Of a part of the run that saved nothing.
+    (run_dir / "metrics.jsonl").write_text('{"kind":"start","step":0}\n{"kind":"train","step":1}\n')
     assert "--resume=if-any" in harness.run("--config", config, "--nproc", 2, expect=2).stderr
     harness.run("--config", config, "--nproc", 2, "--resume=if-any")
+    assert export_hash(run_dir) == export_hash(uninterrupted)
+    check_times(run_dir, parts=1)
+
+
+def test_a_start_that_failed_does_not_block_the_next_one(tmp_path, data, uninterrupted):
+    config = harness.write_config(tmp_path, "run", data, **SMALL)
+    run_dir = tmp_path / "runs" / "run"
+    run_dir.mkdir(parents=True)
+    (run_dir / "metrics.jsonl").write_text('{"kind":"start","step":0}\n')
+    harness.run("--config", config, "--nproc", 2)
     assert export_hash(run_dir) == export_hash(uninterrupted)
     check_times(run_dir, parts=1)
 
@@ -182,7 +194,10 @@ def test_summary_of_a_finished_run(tmp_path, data, ten_steps):
     threads = json.loads((ten_steps / "checkpoints" / "step-00000010" / "manifest.json").read_text())["threads"]
     expected = {"step": 10, "total_steps": 10, "skipped_steps": 0, "samples_per_step": 16, "epochs": 0.8, "processes": 2,
                 "threads_per_process": threads, "device": harness.DEVICE.upper(), "version": version}
+    expected |= {key: harness.last_eval(ten_steps)[key] for key in ("loss", "accuracy")}
     assert harness.without_times(summary_of(ten_steps)) == expected
+    log = (ten_steps / "log.txt").read_text()
+    assert "step 1/10" in log and "step 10/10" in log, "the progress lines are in the log"
     # With more steps, the finished run is unfinished again.
     resume_copy(tmp_path, data, ten_steps, 2, 1, optimizer={"lr": 1e12})
     assert not (tmp_path / "runs" / "run" / "summary.json").exists()
@@ -278,8 +293,10 @@ def test_resume_with_another_learning_rate_says_so(tmp_path, data, ten_steps):
 
 @pytest.mark.parametrize("processes,steps", [(2, 10), (1, 4)])
 def test_resume_of_a_finished_run_changes_nothing(tmp_path, data, ten_steps, processes, steps):
-    result = resume_copy(tmp_path, data, ten_steps, processes, 0, steps, optimizer={"lr": 0.9}, output={"trace": False})
-    assert "nothing to do" in result.stdout
+    """A run is not ended early by a shorter length in its file."""
+    code = 0 if steps == 10 else 2
+    result = resume_copy(tmp_path, data, ten_steps, processes, code, steps, optimizer={"lr": 0.9}, output={"trace": False})
+    assert "nothing to do" in result.stdout if code == 0 else "train.max_steps" in result.stderr
     contents = lambda folder: {path.relative_to(folder): path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
     assert contents(tmp_path / "runs" / "run") == contents(ten_steps)
 

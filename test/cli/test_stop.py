@@ -7,6 +7,7 @@ test/comm."""
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -65,19 +66,43 @@ def evaluated(run_dir):
     return [line["step"] for line in harness.json_lines(path) if line["kind"] == "eval"] if path.exists() else []
 
 
+def output_until(process, pattern):
+    """The process's output up to a match of the pattern, read while the process is still running."""
+    text = ""
+    os.set_blocking(process.stdout.fileno(), False)
+
+    def found():
+        nonlocal text
+        try:
+            text += os.read(process.stdout.fileno(), 1 << 16).decode()
+        except BlockingIOError:
+            pass
+        return re.search(pattern, text)
+
+    match = await_(found, f"output {pattern}", process)
+    os.set_blocking(process.stdout.fileno(), True)
+    return match, text
+
+
 def stop_in_step(config, run_dir, step, signal_number, receiver):
     """Starts or resumes the run. After `step` steps, and before the next one ends, sends a signal to the launcher, or to the
-    rank of this number. Returns the process and its output."""
+    rank of this number. Rank 0, unless only the suspended rank has the signal, says at once which steps a second signal
+    would lose. Returns the process and its output."""
     launcher = start(config, "--nproc", 2, "--resume=if-any")
     await_(lambda: traced_steps(run_dir) >= step, f"step {step}", launcher)
     ranks = ranks_of(launcher)
     os.kill(ranks[1], signal.SIGSTOP)  # the others wait for it in the next exchange
     assert step not in evaluated(run_dir)
     os.kill(launcher.pid if receiver == "launcher" else ranks[receiver], signal_number)
-    time.sleep(0.2)
+    output = ""
+    if receiver == 1:
+        time.sleep(0.2)
+    else:
+        notice, output = output_until(launcher, r"since step (\d+)")
+        assert int(notice[1]) == (saved_step(run_dir) or 0)
     assert launcher.poll() is None
     os.kill(ranks[1], signal.SIGCONT)
-    return launcher, launcher.communicate(timeout=300)[0]
+    return launcher, output + launcher.communicate(timeout=300)[0]
 
 
 def final_hashes(run_dir):

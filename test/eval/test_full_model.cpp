@@ -62,9 +62,10 @@ void evaluate(const ExperimentSpec& spec, const Colors& data,
         LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
         const FeedSource source(data, spec.data, spec.train.precision, comm.device());
         ProgressLine line(-1);
-        Evaluator evaluator(experiment, source, source, comm, line, [](const std::string& message) {
+        const auto on_skipped = [](const std::string& message) {
           if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);
-        });
+        };
+        Evaluator evaluator(experiment, source, source, comm, line, on_skipped, /*checkpoint=*/{});
         const EvalRecord record = evaluator.evaluate(full);
         check(record, full);
       },

@@ -101,7 +101,8 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
   eval.accuracy_on_subnetwork_samples = 0.75;
   eval.recalibrated_batches = 20;
   eval.branch_scale = 0.5;
-  eval.branch_scale_trial = BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25};
+  eval.branch_scale_trial =
+      BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25, .standard_error = 0.1};
   const std::string subnetworks =
       R"("subnetwork_loss":[1.0,2.0],"subnetwork_accuracy":[0.25,0.5],"subnetwork_samples":5,)"
       R"("loss_on_subnetwork_samples":1.5,"accuracy_on_subnetwork_samples":0.75,)";
@@ -109,7 +110,7 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
         R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"samples":10,"test_samples":40,)"
         R"("skipped_samples":4,"loss_uncorrected":3.0,"accuracy_uncorrected":0.5,)"
         R"("recalibrated_batches":20,"branch_scale":0.5,)"
-        R"("branch_scale_trial":{"samples":800,"loss_none":1.5,"loss_survival":1.25},)" +
+        R"("branch_scale_trial":{"samples":800,"loss_none":1.5,"loss_survival":1.25,"standard_error":0.1},)" +
             subnetworks + times);
   eval.branch_scale_trial.reset();
   // exp(0) and exp(-inf)
@@ -166,7 +167,8 @@ TEST_CASE("a line reads back as the record from which it was written", "[metrics
   CHECK(read.exchange == train.exchange);
 
   EvalRecord eval = {.step = 3, .loss = 2, .tokens = 80, .loss_uncorrected = 3, .branch_scale = 0.5};
-  eval.branch_scale_trial = BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25};
+  eval.branch_scale_trial =
+      BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25, .standard_error = 0.1};
   eval.subnetwork_loss = {1, std::nan("")};
   CHECK(read_back(eval).branch_scale_trial->loss_survival == 1.25);
   CHECK(read_back(EvalRecord{.step = 3, .skipped_samples = 4}).skipped_samples == 4);

@@ -32,7 +32,9 @@ TEST_CASE("a run gets a new folder, or its existing one if resumed", "[run_folde
   CHECK(std::filesystem::is_directory(run.dir));
   put(run.spec(), "name: first");
   CHECK(create(output_dir, "first", false).dir == run.dir);  // no results that could be lost yet
-  put(run.metrics(), "");
+  put(run.metrics(), "{\"kind\":\"start\",\"step\":0}\n");
+  CHECK(create(output_dir, "first", false).dir == run.dir);
+  put(run.metrics(), "{\"kind\":\"start\",\"step\":0}\n{\"kind\":\"train\",\"step\":1}\n");
 
   const std::string message = message_of<UsageError>([&] { create(output_dir, "first", false); });
   CHECK(contains(message, run.dir.string()));
@@ -109,7 +111,7 @@ TEST_CASE("a run that may still continue is not resumed, and a refusal does not 
           "[run_folder]") {
   const TempFolder folder;
   const fs::path dir = create(folder.path(), "run", false).dir;
-  put(RunFolder{dir}.metrics(), "");
+  put(RunFolder{dir}.metrics(), "results");
   RunOwner elsewhere = this_process();
   elsewhere.machine = "another";
   elsewhere.host = "far-away";

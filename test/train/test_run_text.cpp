@@ -26,7 +26,8 @@ TEST_CASE("an evaluation in words") {
   record.accuracy_uncorrected = 0.25;
   record.recalibrated_batches = 20;
   record.branch_scale = 0.5;
-  record.branch_scale_trial = BranchScaleTrial{.samples = 800, .loss_none = 1.75, .loss_survival = 1.5};
+  record.branch_scale_trial =
+      BranchScaleTrial{.samples = 800, .loss_none = 1.75, .loss_survival = 1.5, .standard_error = 0.1};
   record.subnetwork_loss = {1.5, 1.125};
   record.subnetwork_accuracy = {0.375, 0.4375};
   record.subnetwork_samples = 10;
