@@ -296,6 +296,30 @@ def test_data_check_of_tokens(tmp_path):
     assert str(file) in problem and "77" in problem and str(VOCABULARY + 5) in problem
 
 
+def test_a_vocabulary_larger_than_that_of_the_tokens_is_told(tmp_path):
+    folder = write_tokens(tmp_path / "tokens")
+    largest = int(np.fromfile(folder / "toy_train_000000.bin", np.uint16)[512:].max())
+
+    def config(vocab_size):
+        model = LLAMA | {"vocab_size": vocab_size}
+        data = {"name": "tokens", "sequence_length": 48, "augment": []}
+        train = {"max_steps": 1, "precision": "fp32"}
+        return harness.write_config(tmp_path, f"run{vocab_size}", folder, model=model, data=data, train=train)
+
+    # Without the tokenizer's size, the largest token that was read counts.
+    report, _ = check(config(5000))
+    assert f"model.vocab_size: {largest + 1}" in report["train"]["note"] and "note" not in report["test"]
+    assert "note" not in check(config(VOCABULARY))[0]["train"]
+
+    settings = {"end_of_text": 0, "vocab_size": 3000}
+    (folder / "toy.state.json").write_text(json.dumps({"settings": settings}))
+    report, _ = check(config(5000))
+    assert "model.vocab_size: 3000" in report["train"]["note"]
+    assert "note" not in check(config(3072))[0]["train"], "a multiple of 128 is usual"
+    assert "model.vocab_size: 3000" in harness.run("--config", config(5000)).stderr
+    assert "vocab_size: 3000" not in harness.run("--config", config(3072)).stderr
+
+
 def test_data_check_of_nothing(tmp_path):
     folder = tmp_path / "empty"
     folder.mkdir()

@@ -12,7 +12,7 @@ namespace sdp {
 
 namespace {
 
-constexpr uint64_t kTagBytes = 8;
+constexpr uint64_t kFirstTagBytes = 8;
 /// Deflate encodes up to 258 bytes in two bits.
 constexpr uint64_t kMostInflation = 1032;
 
@@ -35,7 +35,7 @@ Mat5Stream::Mat5Stream(std::span<const uint8_t> element, bool compressed)
   inflater_->avail_in = static_cast<uInt>(element.size());  // an element's size has 32 bits
   if (inflateInit(inflater_.get()) != Z_OK) throw std::bad_alloc();
 
-  bytes_left_ = kTagBytes;
+  bytes_left_ = kFirstTagBytes;
   const Mat5Tag tag = read_tag();
   if (tag.type != kMatMatrix)
     throw Mat5Damage(fmt::format("its compressed data is an element of type {}, expected a matrix ({})",

@@ -21,7 +21,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "shards are little-endian and read as they are");
 
-constexpr int64_t kHeaderBytes = 256 * sizeof(int32_t);
+constexpr int64_t kShardHeaderBytes = 256 * sizeof(int32_t);
 constexpr int64_t kScannedAtOnce = int64_t{1}
                                    << 20;  // tokens; small enough that a second pass reads from the cache
 
@@ -35,10 +35,10 @@ constexpr std::array kFormats = {Format{.magic = 20240520, .version = 1, .token_
 
 /// Bytes per token in the file; 0 if the header does not say, which is a problem.
 int64_t token_bytes_of(const fs::path& path, std::span<const std::byte> bytes, const OnProblem& on_problem) {
-  if (static_cast<int64_t>(bytes.size()) < kHeaderBytes) {
+  if (static_cast<int64_t>(bytes.size()) < kShardHeaderBytes) {
     on_problem(
         fmt::format("{}: {} bytes, expected a header of {} bytes and tokens. Write or copy the shard again.",
-                    path.string(), bytes.size(), kHeaderBytes));
+                    path.string(), bytes.size(), kShardHeaderBytes));
     return 0;
   }
   std::array<int32_t, 2> header;  // magic number, version
@@ -66,11 +66,11 @@ int64_t token_bytes_of(const fs::path& path, std::span<const std::byte> bytes, c
 void check_size(const fs::path& path, std::span<const std::byte> bytes, int64_t token_bytes,
                 const OnProblem& on_problem) {
   const auto size_bytes = static_cast<int64_t>(bytes.size());
-  const int64_t tokens = (size_bytes - kHeaderBytes) / token_bytes;
+  const int64_t tokens = (size_bytes - kShardHeaderBytes) / token_bytes;
   uint32_t stated;
   std::memcpy(&stated, bytes.data() + 2 * sizeof(int32_t), sizeof stated);
   const int64_t expected_tokens = (tokens >> 32 << 32) + stated;
-  const int64_t expected_bytes = kHeaderBytes + expected_tokens * token_bytes;
+  const int64_t expected_bytes = kShardHeaderBytes + expected_tokens * token_bytes;
   if (size_bytes != expected_bytes)
     on_problem(
         fmt::format("{}: {} bytes, expected {} for the {} tokens that the header states at offset 8{}. The "
@@ -83,8 +83,8 @@ template <class Token>
 std::variant<std::span<const uint16_t>, std::span<const uint32_t>> tokens_in(
     std::span<const std::byte> bytes) {
   // The mapping begins at a page boundary, so tokens are aligned.
-  return std::span(reinterpret_cast<const Token*>(bytes.data() + kHeaderBytes),
-                   (bytes.size() - kHeaderBytes) / sizeof(Token));
+  return std::span(reinterpret_cast<const Token*>(bytes.data() + kShardHeaderBytes),
+                   (bytes.size() - kShardHeaderBytes) / sizeof(Token));
 }
 
 template <class Token>
@@ -146,7 +146,7 @@ int64_t TokenShard::size() const {
 }
 
 int64_t TokenShard::offset_bytes(int64_t position) const {
-  return kHeaderBytes + position * token_bytes_;
+  return kShardHeaderBytes + position * token_bytes_;
 }
 
 void TokenShard::check_positions(int64_t begin, int64_t count) const {

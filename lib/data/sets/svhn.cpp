@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr ImageShape kShape{.channels = 3, .height = 32, .width = 32};
-constexpr int64_t kImageBytes = 3072;
+constexpr ImageShape kSvhnShape{.channels = 3, .height = 32, .width = 32};
+constexpr int64_t kSvhnImageBytes = 3072;
 constexpr size_t kSide = 32;
-constexpr std::string_view kExpected =
+constexpr std::string_view kSvhnFiles =
     "Expected SVHN's cropped digits: train_32x32.mat, test_32x32.mat and, for data.svhn_extra, "
     "extra_32x32.mat.";
 
@@ -45,8 +45,8 @@ std::string missing_file(const fs::path& folder, const std::string& name,
     if (contains(found, other))
       return fmt::format(
           "{}: missing {}. {} is of the full numbers (format 1), of which images differ in size. {}",
-          folder.string(), name, other, kExpected);
-  return fmt::format("{}: missing {}. Found {}. {}", folder.string(), name, enumerate(found), kExpected);
+          folder.string(), name, other, kSvhnFiles);
+  return fmt::format("{}: missing {}. Found {}. {}", folder.string(), name, enumerate(found), kSvhnFiles);
 }
 
 DataError wrong_sizes(const Mat5Array& array, std::string_view expected) {
@@ -59,14 +59,15 @@ struct Variables {
   Mat5Array pixels;
   Mat5Array labels;
 
-  int64_t images() const { return pixels.numel() / kImageBytes; }
+  int64_t images() const { return pixels.numel() / kSvhnImageBytes; }
 };
 
 Variables open_variables(const Mat5File& file) {
   Variables variables{.pixels = file.open("X"), .labels = file.open("y")};
   const std::vector<int64_t>& sizes = variables.pixels.dimensions();
   const bool fits = sizes.size() == 3 || sizes.size() == 4;
-  if (!fits || sizes[0] != kShape.width || sizes[1] != kShape.height || sizes[2] != kShape.channels)
+  if (!fits || sizes[0] != kSvhnShape.width || sizes[1] != kSvhnShape.height ||
+      sizes[2] != kSvhnShape.channels)
     throw wrong_sizes(variables.pixels, "32 x 32 x 3 x N");
   if (variables.labels.dimensions() != std::vector<int64_t>{variables.images(), 1})
     throw wrong_sizes(variables.labels, fmt::format("{} x 1, as X has images", variables.images()));
@@ -82,9 +83,9 @@ std::vector<uint8_t> read_labels(Mat5Array& array) {
 }
 
 /// Appends an image stored by columns, [C, W, H], as [C, H, W].
-void append_transposed(const std::array<uint8_t, kImageBytes>& columns, std::vector<uint8_t>& pixels) {
+void append_transposed(const std::array<uint8_t, kSvhnImageBytes>& columns, std::vector<uint8_t>& pixels) {
   const size_t first = pixels.size();
-  pixels.resize(first + kImageBytes);
+  pixels.resize(first + kSvhnImageBytes);
   for (size_t channel = 0; channel < 3; ++channel)
     for (size_t y = 0; y < kSide; ++y)
       for (size_t x = 0; x < kSide; ++x)
@@ -102,7 +103,7 @@ void append_file(const fs::path& path, const OnProblem& on_problem, ImageArray& 
   if (!labels) return;
 
   images.pixels.reserve(images.pixels.size() + static_cast<size_t>(x.numel()));
-  std::array<uint8_t, kImageBytes> columns;
+  std::array<uint8_t, kSvhnImageBytes> columns;
   const auto read_image = [&] { return x.read(columns), true; };
   for (size_t image = 0; image < labels->size(); ++image) {
     if (!attempt(on_problem, read_image)) return;
@@ -122,7 +123,7 @@ void append_file(const fs::path& path, const OnProblem& on_problem, ImageArray& 
 }  // namespace
 
 ImageArray read_svhn(const fs::path& folder, Split split, bool with_extra, const OnProblem& on_problem) {
-  ImageArray images{.shape = kShape, .num_classes = 10, .normalization = SvhnSpec::normalization()};
+  ImageArray images{.shape = kSvhnShape, .num_classes = 10, .normalization = SvhnSpec::normalization()};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   for (const std::string& name : file_names(split, with_extra)) {

@@ -1,5 +1,8 @@
 #include "data/sets/token_origin.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -30,6 +33,16 @@ bool begins_with_gpt2s_end_of_text(const fs::path& path) {
 
 }  // namespace
 
+std::string unused_vocabulary_note(int64_t vocab_size, int64_t tokens) {
+  constexpr int64_t kMultiple = 128;
+  const int64_t usual = std::max((tokens + kMultiple - 1) / kMultiple * kMultiple, tokens + tokens / 10);
+  if (vocab_size <= usual) return "";
+  return fmt::format(
+      "model.vocab_size is {}, but the training data has a vocabulary of {} tokens: the other rows of "
+      "embedding and head are never used. Set model.vocab_size: {}",
+      vocab_size, tokens, tokens);
+}
+
 TokenOrigin token_origin(const DataSpec& spec) {
   TokenOrigin origin;
   fs::path shard;
@@ -48,6 +61,9 @@ TokenOrigin token_origin(const DataSpec& spec) {
       throw DataError(path.string() +
                       ": not written by scripts/prepare_tokens.py: settings.end_of_text is missing");
     origin.end_of_text = state[end].get<int64_t>();
+    const auto vocab_size = nlohmann::json::json_pointer("/settings/vocab_size");
+    if (state.contains(vocab_size) && state[vocab_size].is_number_integer())
+      origin.vocab_size = state[vocab_size].get<int64_t>();
   } else if (begins_with_gpt2s_end_of_text(shard)) {
     origin.end_of_text = kEndOfTextOfGpt2;
   }

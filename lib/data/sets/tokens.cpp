@@ -10,6 +10,7 @@
 
 #include "data/sets/check.h"
 #include "data/sets/split_files.h"
+#include "data/sets/token_origin.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr ShardNames kShardNames{
+constexpr ShardNames kTokenShardNames{
     .extension = ".bin",
     .val_and_test = false,
     .expected =
@@ -40,7 +41,7 @@ void check_same_size(const fs::path& shard, int64_t token_bytes, const fs::path&
 }  // namespace
 
 std::vector<fs::path> token_shards_of(const DataSpec& spec, Split split) {
-  return files_of_split(spec.path, patterns_of(spec.set.as<TokensSpec>()), split, kShardNames);
+  return files_of_split(spec.path, patterns_of(spec.set.as<TokensSpec>()), split, kTokenShardNames);
 }
 
 TokenDataset::TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size)
@@ -57,6 +58,8 @@ TokenDataset::TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size
     size_ += samples_in(shard);
   }
   if (size_ == 0) refuse_short_shards();
+  if (split != Split::kTrain) return;
+  if (const auto tokens = token_origin(spec).vocab_size) note_ = unused_vocabulary_note(vocab_size, *tokens);
 }
 
 void TokenDataset::refuse_short_shards() const {
@@ -200,6 +203,11 @@ void check_set(const TokensSpec& spec, const DataSpec& data, const ModelSpec& mo
       report.samples += std::max<int64_t>(shard.tokens - 1, 0) / spec.sequence_length;
     if (report.samples == 0 && report.problems.empty())
       report.problems.emplace_back("no shard is longer than data.sequence_length; lower it.");
+    if (report.split != Split::kTrain) return;
+    int64_t tokens = 0;
+    for (const TokenScan& shard : report.shards)
+      tokens = std::max(tokens, shard.largest.value_or(-1) + 1);
+    report.note = unused_vocabulary_note(model.vocab_size(), token_origin(data).vocab_size.value_or(tokens));
   });
 }
 

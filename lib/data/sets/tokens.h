@@ -29,6 +29,9 @@ class TokenDataset final : public Dataset {
   /// Identity from the shards' names and sizes and the samples' length.
   DataIdentity identity() const override;
 
+  /// Whether model.vocab_size is much larger than the tokenizer's vocabulary; for training data.
+  std::string note() const override { return note_; }
+
   /// Appends the T + 1 tokens of a sample to `tokens`.
   void append_sample(int64_t index, Buffer<int64_t>& tokens) const;
 
@@ -63,6 +66,7 @@ class TokenDataset final : public Dataset {
   MappedFile::Access access_;
   int64_t sequence_length_;
   int64_t vocab_size_;
+  std::string note_;
   std::vector<Shard> shards_;
   int64_t size_ = 0;
 };
