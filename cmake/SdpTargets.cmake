@@ -20,8 +20,25 @@ add_library(sdp_torch_pch STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp)
 target_precompile_headers(sdp_torch_pch PRIVATE <ATen/ATen.h> <ATen/core/grad_mode.h>)
 target_link_libraries(sdp_torch_pch PUBLIC sdp_flags sdp::torch Threads::Threads)
 
+# With SDP_UNITY_BUILD, the files of a folder are compiled as one: a third of the time for a whole build, but a change
+# of one file compiles all of them.
+function(sdp_unite target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # GCC takes the files for headers then, whose classes must not have members of an anonymous namespace.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "folder_${folder}" group)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+endfunction()
+
 function(sdp_configure target)
   cmake_parse_arguments(ARG "TORCH" "" "DEPENDS" ${ARGN})
+  if(SDP_UNITY_BUILD)
+    sdp_unite(${target})
+  endif()
   target_link_libraries(${target} PUBLIC sdp_flags Threads::Threads ${ARG_DEPENDS})
   if(ARG_TORCH)
     target_link_libraries(${target} PUBLIC sdp::torch)

@@ -231,9 +231,12 @@ build_jobs() {
 # cached NAME: the value in the build folder's CMake cache; empty if there is none.
 cached() { sed -n "s/^$1:[A-Z]*=//p" build/CMakeCache.txt 2>/dev/null || true; }
 
-# configure [CMAKE ARGUMENT...]
+# configure [CMAKE ARGUMENT...]: a new build folder compiles folder by folder, as nothing is there that could be kept; an
+# existing one stays as it is.
 configure() {
-  local torch_dir arguments=("-DPython3_EXECUTABLE=$(project_python)")
+  local torch_dir unity arguments=("-DPython3_EXECUTABLE=$(project_python)")
+  unity=$(cached SDP_UNITY_BUILD)
+  arguments+=("-DSDP_UNITY_BUILD=${unity:-ON}")
   if torch_dir=$(own_libtorch); then
     # CMake searches its own variable before the environment's.
     arguments+=("-DCMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH//:/;}")
