@@ -8,9 +8,9 @@ namespace {
 using Accepts = bool (*)(const StepForecast&);
 
 /// Of the methods that fit and are accepted, those of the highest coverage; of these the first one whose time
-/// is within 2 % of the shortest, as the methods are in order of simplicity. nullptr if there is none.
+/// is within 5 % of the shortest, as the methods are in order of simplicity. nullptr if there is none.
 const StepForecast* best_of(const std::vector<StepForecast>& methods, Accepts accepts) {
-  constexpr double kAlike = 1.02;
+  constexpr double kAlike = 1.05;
   std::vector<const StepForecast*> candidates;
   for (const StepForecast& method : methods)
     if (method.fits && accepts(method)) candidates.push_back(&method);

@@ -168,13 +168,6 @@ std::string forecast_table(const Forecast& forecast, int64_t micro_batches) {
   return text + "\n";
 }
 
-/// "a, b and c".
-std::string list_text(const std::vector<std::string>& names) {
-  if (names.size() < 2) return names.empty() ? "" : names.front();
-  const std::vector<std::string> all_but_last(names.begin(), names.end() - 1);
-  return fmt::format("{} and {}", fmt::join(all_but_last, ", "), names.back());
-}
-
 /// Batch, rate and length of this plan's run.
 std::string run_text(const RunForecast& run) {
   std::string text = fmt::format("A step of this plan trains on {} samples", run.global_batch_samples);
@@ -221,9 +214,9 @@ std::string verdict_text(const Forecast& forecast, double coverage) {
     if (!method.fits) too_large.push_back(method.name);
   std::string text = run_text(forecast.run);
   if (!verdict.fit.empty())
-    text +=
-        fmt::format("Fits in {}: {}.\n", format_bytes(forecast.device.memory_bytes), list_text(verdict.fit));
-  if (!too_large.empty()) text += fmt::format("Does not fit: {}.\n", list_text(too_large));
+    text += fmt::format("Fits in {}: {}.\n", format_bytes(forecast.device.memory_bytes),
+                        fmt::join(verdict.fit, "; "));
+  if (!too_large.empty()) text += fmt::format("Does not fit: {}.\n", fmt::join(too_large, "; "));
   text += decision_text(verdict);
   if (verdict.fastest_over_recommended < 0.98)
     text += fmt::format("At equal FLOPs, {} would take {} of its time.\n", verdict.fastest,

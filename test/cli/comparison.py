@@ -16,7 +16,7 @@ TORCH_TYPE = {"fp64": torch.float64, "fp32": torch.float32}
 
 def make_optimizer(model, spec):
     parameters = list(model.parameters())
-    small = spec["weight_decay"] if spec.get("decay_norms_and_biases", True) else 0.0
+    small = spec["weight_decay"] if spec.get("decay_norms_and_biases", spec["name"] == "sgd") else 0.0
     groups = [
         {"params": [p for p in parameters if p.ndim > 1]},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": small},

@@ -1,16 +1,22 @@
-"""scripts/gpu_hour: the effect of a time budget on jobs, and the figures read from files."""
+"""scripts/gpu_hour: the effect of a time budget on jobs, what a call leaves, and the figures read from files."""
 
+import itertools
 import json
+import os
 import signal
+import subprocess
+import sys
+import tarfile
 import time
 
 import numpy as np
 import pytest
-from conftest import SCRIPTS  # noqa: F401: puts scripts/ on the path
+from conftest import SCRIPTS, load_script
 
-from gpuhour import images, steps
-from gpuhour.jobs import GRACE_S, Context, Job, Ledger, Row, Unfinished, judged, run_jobs
-from gpuhour.runs import largest_difference
+gpu_hour = load_script("gpu_hour")
+from gpuhour import images, order, pack, runs, steps, suite  # noqa: E402
+from gpuhour.jobs import GRACE_S, Context, Job, Ledger, Row, Unfinished, judged, run_jobs  # noqa: E402
+from gpuhour.runs import largest_difference  # noqa: E402
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def call(context, jobs, budget_s):
     recording = [Job(j.stage, j.name, j.estimate_s, j.limit_s, lambda c, j=j: began.append(j.name) or j.work(c),
                      j.takes_what_is_left) for j in jobs]
     context.state.mkdir(exist_ok=True)
-    run_jobs(recording, context, ledger, time.monotonic() + budget_s, say=lambda *_, **__: None)
+    run_jobs(recording, context, ledger, time.monotonic() + budget_s, lambda: None, say=lambda *_, **__: None)
     return {j.name: Ledger(context.state / "results.json").status(j) for j in jobs}, began
 
 
@@ -95,6 +101,108 @@ def test_a_program_that_fails_is_told_with_its_last_line(context):
         context.run(["sh", "-c", "echo first; echo last words >&2; exit 3"])
 
 
+def test_what_a_job_found_before_it_failed_remains(context):
+    def breaks(_):
+        yield Row("first", "1")
+        raise ValueError("planted")
+
+    call(context, [job("breaks", breaks)], 100)
+    entry = json.loads((context.state / "results.json").read_text())["stage/breaks"]
+    assert (entry["status"], [row["what"] for row in entry["rows"]]) == ("failed", ["first", "breaks"])
+
+
+def test_results_are_written_after_every_job(context, tmp_path):
+    out = tmp_path / "out"
+    seen = []
+    jobs = [job(name, lambda _: seen.append(sorted(out.glob("*"))) or [Row("a", "1")]) for name in ("first", "second")]
+    context.state.mkdir()
+    ledger = Ledger(context.state / "results.json", commit="abc")
+    run_jobs(jobs, context, ledger, time.monotonic() + 100, lambda: gpu_hour.write_results(context, jobs, ledger, out),
+             say=lambda *_, **__: None)
+    assert [[file.name for file in files] for files in seen] == [[], ["logs.tar.gz", "results.json", "table.md"]]
+    entry = json.loads((out / "results.json").read_text())["stage/second"]
+    assert (entry["status"], entry["commit"], entry["device"]) == ("done", "abc", context.device_now())
+
+
+def test_results_have_few_files_within_their_limit(context, tmp_path):
+    log = context.state / "logs" / "job"
+    log.mkdir(parents=True)
+    for n in range(8):
+        (log / f"{n}.txt").write_bytes(os.urandom(3 << 20))
+    (log / "small.txt").write_text("kept")
+    (log / "huge.txt").write_bytes(bytes(gpu_hour.LOG_LIMIT_BYTES + 1))
+    (context.state / "profile.json").write_text("{}")
+    gpu_hour.write_results(context, [], Ledger(context.state / "results.json"), tmp_path / "out")
+    files = list((tmp_path / "out").rglob("*"))
+    assert sorted(file.name for file in files) == ["logs.tar.gz", "profile.json", "results.json", "table.md"]
+    assert max(file.stat().st_size for file in files) <= 16 << 20
+    names = tarfile.open(tmp_path / "out" / "logs.tar.gz").getnames()
+    assert "logs/job/small.txt" in names and "logs/job/0.txt" in names and "logs/job/huge.txt" not in names
+
+
+def test_on_a_new_machine_what_an_earlier_call_did_counts_and_what_failed_is_done_again(context, tmp_path):
+    jobs = [job("good", lambda _: [Row("a", "1")]), job("bad", lambda _: [judged("b", "2", False)]), job("new", lambda _: [])]
+    earlier = tmp_path / "earlier.json"
+    ledger = Ledger(earlier, commit="old")
+    ledger.put(jobs[0], "done", 1, [Row("a", "1")], "GPU 1")
+    ledger.put(jobs[1], "failed", 1, [judged("b", "2", False)], "GPU 1")
+    context.state.mkdir()
+    ledger = Ledger(context.state / "results.json", earlier, commit="new")
+    assert [ledger.is_open(j) for j in jobs] == [False, True, True]
+    ledger.put(jobs[1], "done", 2, [judged("b", "3", True)], "GPU 2")
+    again = Ledger(context.state / "results.json", earlier, commit="new")
+    assert [again.is_open(j) for j in jobs] == [False, False, True]
+    entries = {name: (entry["commit"], entry["device"], entry["seconds"]) for name, entry in again.jobs.items()}
+    assert entries == {"stage/good": ("old", "GPU 1", 1), "stage/bad": ("new", "GPU 2", 2)}
+
+
+def test_the_most_important_jobs_come_first_and_fit_into_one_call(context, monkeypatch):
+    context.device = "cuda"
+    monkeypatch.setattr(suite, "tests_of", lambda _: dict.fromkeys(["swin", *order.FIRST_TESTS]))
+    jobs = order.jobs_of(context, epochs=1)
+    assert len({j.key for j in jobs}) == len(jobs)
+    groups = {}
+    for j in itertools.takewhile(lambda j: j.name != "resnet ddp by nccl", jobs):
+        model = j.name.split()[0] if j.stage == "steps" else ""
+        groups.setdefault((j.stage, "pytorch" if j.name.startswith("llama_1b pytorch") else model), []).append(j)
+    assert [(*kind, sum(j.estimate_s for j in group)) for kind, group in groups.items()] == [
+        ("doctor", "", 40), ("parity", "", 60), ("steps", "llama_1b", 70), ("steps", "pytorch", 60), ("steps", "resnet18", 70),
+        ("faults", "", 110), ("suite", "", 60)]
+    assert [j.name for j in groups["faults", ""]] == ["kill by nccl", "hang by nccl", "resume by nccl"]
+    assert jobs[-1].stage == "learning" and jobs[-1].takes_what_is_left
+
+
+def test_inherited_library_folders_are_kept_and_the_driver_is_added(monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/first::/second")
+    paths = runs.environment()["LD_LIBRARY_PATH"].split(":")
+    assert paths[-3:] == ["/first", "/second", "/usr/local/nvidia/lib64"] and paths[0].endswith("torch/lib") and "" not in paths
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert runs.environment()["LD_LIBRARY_PATH"].split(":") == paths[:-3] + paths[-1:]
+
+
+def test_without_torch_nothing_is_packed(tmp_path):
+    command = [sys.executable, "-I", "-S", SCRIPTS / "gpu_hour", "--pack", tmp_path / "folder"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1 and "has no torch" in result.stderr and "Traceback" not in result.stderr
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_pack_that_is_too_large_to_travel_is_refused(tmp_path, monkeypatch, capsys):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text("/ignored\n/folder/\n")
+    (tmp_path / "source").write_bytes(bytes(3 << 20))
+    (tmp_path / "ignored").write_bytes(bytes(5 << 20))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "data").write_bytes(bytes(1 << 20))
+    pack.check_travel(tmp_path, folder)
+    assert "4.0 MiB travel" in capsys.readouterr().out
+    monkeypatch.setattr(pack, "TRAVEL_LIMIT_BYTES", 4 << 20)  # the rule for ignored files takes a few bytes more
+    with pytest.raises(SystemExit, match="At most 4 MiB"):
+        pack.check_travel(tmp_path, folder)
+    assert not folder.exists()
+
+
 def trace_of(tmp_path, category, events):
     file = tmp_path / "trace.json"
     file.write_text(json.dumps({"traceEvents": [
@@ -105,14 +213,14 @@ def trace_of(tmp_path, category, events):
 
 def test_idle_time_is_what_no_kernel_covers(tmp_path):
     trace = trace_of(tmp_path, "kernel", [("gemm", 7, 100, 140), ("copy", 8, 130, 150), ("gemm", 7, 170, 200)])
-    span, busy, kernels = steps.kernels_of(trace, on_gpu=True)
+    span, busy, kernels = steps.kernels_of(steps.device_events(trace, on_gpu=True))
     assert (span, busy) == (100, 80)
     assert kernels == [("gemm", 70), ("copy", 20)]
 
 
 def test_on_a_cpu_an_operation_within_another_is_not_counted_twice(tmp_path):
     trace = trace_of(tmp_path, "cpu_op", [("linear", 1, 0, 50), ("mm", 1, 10, 40), ("add", 1, 60, 70), ("mm", 2, 0, 5)])
-    assert steps.kernels_of(trace, on_gpu=False) == (70, 60, [("linear", 50), ("add", 10), ("mm", 5)])
+    assert steps.kernels_of(steps.device_events(trace, on_gpu=False)) == (70, 60, [("linear", 50), ("add", 10), ("mm", 5)])
 
 
 def test_losses_are_compared_by_the_largest_relative_difference():
