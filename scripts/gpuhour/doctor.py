@@ -2,7 +2,7 @@
 
 import json
 
-from gpuhour.jobs import Context, Job, Row, last_line
+from gpuhour.jobs import Context, Row, last_line
 
 
 def examine(context: Context) -> list[Row]:
@@ -17,7 +17,3 @@ def examine(context: Context) -> list[Row]:
     rows = [Row(check["check"], " ".join((check["detail"], check["advice"])).strip(), check["status"].replace("SKIP", ""))
             for check in json.loads(text[text.index("\n{"):])["checks"]]
     return rows + ([Row("exit code", str(code), "FAIL")] if code not in (0, 1) else [])
-
-
-def jobs(device: str) -> list[Job]:
-    return [Job("doctor", "one process per device", 60, 120, examine)]

@@ -7,8 +7,9 @@ import resource
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 
-from gpuhour.jobs import Context, Job, Row, judged
+from gpuhour.jobs import Context, Row, judged
 from gpuhour.parity import small_spec
 from gpuhour.runs import Ranks, lines_of, write_spec
 
@@ -16,10 +17,6 @@ PEER_LOST, PREEMPTED = 4, 75
 LONG, SHORT = 1_000_000, 40
 TIMEOUT_S = 10  # limit of an exchange when a process hangs
 WITHIN_S = 30
-
-
-def backends(context: Context) -> tuple[str, ...]:
-    return ("nccl", "gloo") if context.on_gpu else ("gloo",)
 
 
 def spec_of(context: Context, name: str, steps: int) -> tuple[dict, pathlib.Path]:
@@ -39,9 +36,8 @@ def started(context: Context, name: str, backend: str, steps: int = LONG, more=(
     return Ranks(context, arguments, 2, backend=backend, label=f"{name}-{backend}", **options), run_dir
 
 
-def blamed(ranks: Ranks, reporter: int, lost: int) -> bool:
-    text = ranks.text(reporter)
-    return f"rank {lost}" in text.lower()
+def rank_1_is_named(ranks: Ranks) -> bool:
+    return "rank 1" in ranks.text(0).lower()
 
 
 def outcome(name: str, ranks: Ranks, backend: str, act) -> Row:
@@ -52,53 +48,43 @@ def outcome(name: str, ranks: Ranks, backend: str, act) -> Row:
         code = ranks.context.wait(ranks.processes[0], TIMEOUT_S + WITHIN_S)
     finally:
         seconds = time.monotonic() - began
-        ranks.processes[1].send_signal(signal.SIGCONT)
-        ranks.end()
-    names = blamed(ranks, 0, 1)
+        ranks.processes[1].kill()  # if stopped, it would not end by SIGTERM
+    names = rank_1_is_named(ranks)
     return judged(f"{name}, {backend}", f"rank 0 ended with {code} after {seconds:.1f} s, rank 1 {'' if names else 'not '}named",
                   code == PEER_LOST and names)
 
 
-def killed(context: Context) -> list[Row]:
-    rows = []
-    for backend in backends(context):
-        ranks, run_dir = started(context, "kill", backend)
-        ranks.wait_until_trained(run_dir, 5)
-        rows.append(outcome("kill -9 of rank 1", ranks, backend, ranks.processes[1].kill))
-    return rows
+def killed(context: Context, backend: str) -> list[Row]:
+    ranks, run_dir = started(context, "kill", backend)
+    ranks.wait_until_trained(run_dir, 5)
+    return [outcome("kill -9 of rank 1", ranks, backend, ranks.processes[1].kill)]
 
 
-def hanging(context: Context) -> list[Row]:
-    rows = []
-    for backend in backends(context):
-        ranks, run_dir = started(context, "hang", backend)
-        ranks.wait_until_trained(run_dir, 5)
-        rows.append(outcome("SIGSTOP of rank 1", ranks, backend, lambda: ranks.processes[1].send_signal(signal.SIGSTOP)))
-    return rows
+def hanging(context: Context, backend: str) -> list[Row]:
+    ranks, run_dir = started(context, "hang", backend)
+    ranks.wait_until_trained(run_dir, 5)
+    return [outcome("SIGSTOP of rank 1", ranks, backend, lambda: ranks.processes[1].send_signal(signal.SIGSTOP))]
 
 
-def out_of_memory(context: Context) -> list[Row]:
+def out_of_memory(context: Context, backend: str) -> list[Row]:
     """Rank 1 may use little memory: it must report the cause, and rank 0 must name rank 1."""
-    rows = []
-    for backend in backends(context):
-        def limited():  # enough to load the libraries and start threads, but not to train
-            resource.setrlimit(resource.RLIMIT_DATA, (1200 << 20, 1200 << 20))
 
-        environment = lambda rank: {"PYTORCH_ALLOC_CONF": "per_process_memory_fraction:0.0001"} if rank == 1 else {}
-        options = {"env_of": environment} if context.on_gpu else {"limits_of": lambda rank: limited if rank == 1 else None}
-        more = ("--set", "model.width=64", "--set", "train.batch_size_per_worker=200")
-        ranks, _ = started(context, "memory", backend, more=more, **options)
-        began = time.monotonic()
-        try:
-            codes = ranks.wait(3 * WITHIN_S)
-        finally:
-            ranks.end()
-        own = "memory" in ranks.text(1).lower() or "alloc" in ranks.text(1).lower()
-        good = codes[0] == PEER_LOST and codes[1] not in (0, PEER_LOST) and own and blamed(ranks, 0, 1)
-        rows.append(judged(f"out of memory on rank 1, {backend}",
-                           f"exit codes {codes} after {time.monotonic() - began:.1f} s, cause {'' if own else 'not '}reported",
-                           good))
-    return rows
+    def limited():  # enough to load the libraries and start threads, but not to train
+        resource.setrlimit(resource.RLIMIT_DATA, (1200 << 20, 1200 << 20))
+
+    environment = lambda rank: {"PYTORCH_ALLOC_CONF": "per_process_memory_fraction:0.0001"} if rank == 1 else {}
+    options = {"env_of": environment} if context.on_gpu else {"limits_of": lambda rank: limited if rank == 1 else None}
+    more = ("--set", "model.width=64", "--set", "train.batch_size_per_worker=200")
+    ranks, _ = started(context, "memory", backend, more=more, **options)
+    began = time.monotonic()
+    try:
+        codes = ranks.wait(3 * WITHIN_S)
+    finally:
+        ranks.end()
+    own = "memory" in ranks.text(1).lower() or "alloc" in ranks.text(1).lower()
+    good = codes[0] == PEER_LOST and codes[1] not in (0, PEER_LOST) and own and rank_1_is_named(ranks)
+    return [judged(f"out of memory on rank 1, {backend}",
+                   f"exit codes {codes} after {time.monotonic() - began:.1f} s, cause {'' if own else 'not '}reported", good)]
 
 
 def weights_of(run_dir: pathlib.Path) -> str:
@@ -110,32 +96,30 @@ def weights_of(run_dir: pathlib.Path) -> str:
     return digest.hexdigest()
 
 
-def resumed(context: Context) -> list[Row]:
+def resumed(context: Context, backend: str) -> Iterator[Row]:
     """SIGTERM in training, then --resume: the same bits as an uninterrupted run, with train.deterministic."""
-    rows = []
-    for backend in backends(context):
-        straight, straight_dir = started(context, "straight", backend, SHORT)
-        codes = straight.wait()
-        ranks, run_dir = started(context, "stopped", backend, SHORT)
-        ranks.wait_until_trained(run_dir, 5)
-        began = time.monotonic()
-        for process in ranks.processes:
-            process.send_signal(signal.SIGTERM)
-        stop_codes = ranks.wait()
-        rows.append(judged(f"SIGTERM, {backend}", f"exit codes {stop_codes} after {time.monotonic() - began:.1f} s",
-                           stop_codes == [PREEMPTED] * 2))
-        step = lines_of(run_dir, "checkpoint")[-1]["step"]
-        again, _ = started(context, "stopped", backend, SHORT, resumes=True)
-        codes += again.wait()
-        same = codes == [0] * 4 and weights_of(straight_dir) == weights_of(run_dir)
-        rows.append(judged(f"resumed from step {step} of {SHORT}, {backend}",
-                           "the same bits" if same else f"exit codes {codes}, different weights", same))
-    return rows
+    straight, straight_dir = started(context, "straight", backend, SHORT)
+    ranks, run_dir = started(context, "stopped", backend, SHORT)
+    ranks.wait_until_trained(run_dir, 5)
+    began = time.monotonic()
+    for process in ranks.processes:
+        process.send_signal(signal.SIGTERM)
+    stop_codes = ranks.wait()
+    yield judged(f"SIGTERM, {backend}", f"exit codes {stop_codes} after {time.monotonic() - began:.1f} s",
+                 stop_codes == [PREEMPTED] * 2)
+    step = lines_of(run_dir, "checkpoint")[-1]["step"]
+    again, _ = started(context, "stopped", backend, SHORT, resumes=True)
+    codes = straight.wait() + again.wait()
+    same = codes == [0] * 4 and weights_of(straight_dir) == weights_of(run_dir)
+    yield judged(f"resumed from step {step} of {SHORT}, {backend}",
+                 "the same bits" if same else f"exit codes {codes}, different weights", same)
 
 
-def streamed(context: Context) -> list[Row]:
-    """Evaluates the assembled model as a whole and branch by branch, from the run of `resumed`."""
-    run_dir = context.scratch("faults") / f"straight-{backends(context)[0]}"
+def streamed(context: Context, backend: str) -> list[Row]:
+    """Evaluates the assembled model as a whole and branch by branch, from the uninterrupted run of `resumed`."""
+    run_dir = spec_of(context, f"straight-{backend}", SHORT)[1]
+    if not (run_dir / "latest").exists():
+        started(context, "straight", backend, SHORT)[0].wait()
     losses = []
     for mode in ("full", "streamed"):
         text = context.sdp("eval", "--run", run_dir, "--set", f"eval.mode={mode}", "--set", f"train.device={context.device}",
@@ -143,11 +127,3 @@ def streamed(context: Context) -> list[Row]:
         losses.append(json.loads(text[text.index("{"):])["loss"])
     difference = abs(losses[0] - losses[1]) / losses[0]
     return [judged("evaluation whole and streamed", f"losses differ by {difference:.1e} (allowed 1e-05)", difference <= 1e-5)]
-
-
-def jobs(device: str) -> list[Job]:
-    seconds = 40 if device == "cuda" else 30
-    return [Job("faults", name, estimate, 4 * estimate, work)
-            for name, estimate, work in (("resume", 2 * seconds, resumed), ("streamed evaluation", 15, streamed),
-                                         ("kill", seconds, killed), ("out of memory", seconds, out_of_memory),
-                                         ("hang", seconds + TIMEOUT_S, hanging))]

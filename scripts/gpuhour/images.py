@@ -3,6 +3,7 @@ multiple of JPEG's blocks of 16 pixels, so images do not affect their neighbors.
 
 import io
 import pathlib
+import random
 import zipfile
 
 FILES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
@@ -49,4 +50,14 @@ def unpack_images(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
             (folder / name).write_bytes(b"".join(records))
     (folder / "batches.meta.txt").write_text("airplane automobile bird cat deer dog frog horse ship truck\n".replace(" ", "\n"))
     (folder / "complete").touch()
+    return folder
+
+
+def write_noise_images(folder: pathlib.Path, per_file: int) -> pathlib.Path:
+    """CIFAR-10's binary layout with noise, the same bytes everywhere."""
+    noise = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        records = (bytes([noise.randrange(10)]) + noise.randbytes(3 * PIXELS) for _ in range(per_file))
+        (folder / name).write_bytes(b"".join(records))
     return folder

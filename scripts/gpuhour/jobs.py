@@ -1,5 +1,6 @@
 """Jobs within a budget of seconds. Finished jobs are recorded, so that the next call continues with the rest."""
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -9,9 +10,13 @@ import signal
 import subprocess
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+EARLIER = pathlib.Path("docs/results/gpu/results.json")  # of an earlier call
 GRACE_S = 15  # from SIGTERM to SIGKILL, for a run to save a checkpoint and end
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PRCTL = ctypes.CDLL(None).prctl
+NVIDIA_SMI = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.max.sm,clocks.mem", "--format=csv,noheader", "--id=0"]
 
 
 class OutOfTime(Exception):
@@ -20,6 +25,10 @@ class OutOfTime(Exception):
 
 class Unfinished(Exception):
     """The job stopped cleanly and continues at the next call."""
+
+
+class LeftOut(Exception):
+    """The job needs something that is missing here. Another machine or pack may have it."""
 
 
 @dataclasses.dataclass
@@ -41,7 +50,7 @@ class Job:
     name: str
     estimate_s: float
     limit_s: float
-    work: Callable[["Context"], list[Row]]
+    work: Callable[["Context"], Iterable[Row]]  # the rows that it yields remain if it fails later
     takes_what_is_left: bool = False  # starts even if less time than its estimate is left, and continues at the next call
 
     @property
@@ -58,7 +67,7 @@ class Context:
         self.device = device
         self.environment = environment
         self.binary = home / "build" / "sdp-train"
-        self.deadline = 0.0
+        self.deadline = float("inf")
         self.log = state / "log"
         self.started: list[subprocess.Popen] = []
 
@@ -66,10 +75,16 @@ class Context:
     def on_gpu(self) -> bool:
         return self.device == "cuda"
 
-    @property
-    def parallel_runs(self) -> int:
-        """Number of small runs at the same time when only their results matter."""
-        return 6 if self.on_gpu else 1
+    def device_now(self) -> str:
+        """A GPU's name, driver, clock, highest clock and memory clock at this moment."""
+        if not self.on_gpu:
+            return f"CPU, {os.cpu_count()} cores"
+        path = {"PATH": f"{self.environment['PATH']}:/usr/local/nvidia/bin"}
+        try:
+            told = subprocess.run(NVIDIA_SMI, env=self.environment | path, stdout=subprocess.PIPE, text=True, timeout=10)
+            return told.stdout.strip()
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"GPU, nvidia-smi failed: {type(error).__name__}"
 
     def scratch(self, name: str) -> pathlib.Path:
         folder = self.state / "scratch" / name
@@ -85,13 +100,19 @@ class Context:
         return self.deadline - time.monotonic()
 
     def start(self, command, *, log: pathlib.Path, env=None, limits=None) -> subprocess.Popen:
-        """Starts a program in its own process group; both outputs go to the log."""
+        """Starts a program in its own process group; both outputs go to the log. It does not outlive this process."""
+
+        def prepare() -> None:
+            PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if limits:
+                limits()
+
         with log.open("ab") as out:
             out.write(("$ " + " ".join(map(str, command)) + "\n").encode())
             out.flush()
             process = subprocess.Popen(
                 [str(part) for part in command], stdout=out, stderr=subprocess.STDOUT, cwd=self.home,
-                env=self.environment | (env or {}), start_new_session=True, preexec_fn=limits,
+                env=self.environment | (env or {}), process_group=0, preexec_fn=prepare,
             )
         self.started.append(process)
         return process
@@ -111,11 +132,11 @@ class Context:
             end_group(process)
             raise OutOfTime(f"{process.args[0]} did not end in time") from None
 
-    def run(self, command, *, log_name: str = "job", env=None, limits=None) -> str:
+    def run(self, command, *, log_name: str = "job", env=None) -> str:
         """Runs a program to its end and returns its output; an exit code other than 0 is an error."""
         log = self.log / f"{log_name}.txt"
         begin = log.stat().st_size if log.exists() else 0
-        code = self.wait(self.start(command, log=log, env=env, limits=limits))
+        code = self.wait(self.start(command, log=log, env=env))
         text = log.read_bytes()[begin:].decode(errors="replace").partition("\n")[2]
         if code != 0:
             raise RuntimeError(f"exit code {code}: {last_line(text)}")
@@ -143,22 +164,32 @@ def end_group(process: subprocess.Popen) -> None:
 
 
 class Ledger:
-    """The state of each job, in a file that is updated at every change."""
+    """The state of each job, in a file that is updated at every change. Without that file, it begins with those of an earlier
+    call on another machine: what is done there is done, and everything else is open, its rows kept until it runs again."""
 
-    def __init__(self, file: pathlib.Path):
+    def __init__(self, file: pathlib.Path, earlier: pathlib.Path | None = None, commit: str = ""):
         self.file = file
+        self.commit = commit
         self.jobs: dict[str, dict] = json.loads(file.read_text()) if file.exists() else {}
+        if not file.exists() and earlier and earlier.exists():
+            self.jobs = json.loads(earlier.read_text())
+            self.open_again(lambda key: self.jobs[key]["status"] != "done")
+
+    def open_again(self, is_wanted: Callable[[str], bool]) -> None:
+        for key in filter(is_wanted, self.jobs):
+            self.jobs[key]["status"] = "open again"
 
     def status(self, job: Job) -> str:
         return self.jobs.get(job.key, {}).get("status", "not begun")
 
     def is_open(self, job: Job) -> bool:
-        return self.status(job) in ("not begun", "unfinished")
+        return self.status(job) in ("not begun", "unfinished", "open again")
 
-    def put(self, job: Job, status: str, seconds: float, rows: list[Row]) -> None:
-        spent = self.jobs.get(job.key, {}).get("seconds", 0.0)
+    def put(self, job: Job, status: str, seconds: float, rows: list[Row], device: str) -> None:
+        spent = self.jobs[job.key]["seconds"] if self.status(job) == "unfinished" else 0.0
         self.jobs[job.key] = {
             "status": status, "seconds": round(spent + seconds, 1), "rows": [dataclasses.asdict(row) for row in rows],
+            "commit": self.commit, "device": device,
         }
         temporary = self.file.with_suffix(".tmp")
         temporary.write_text(json.dumps(self.jobs, indent=1) + "\n")
@@ -166,33 +197,38 @@ class Ledger:
 
 
 def run_job(job: Job, context: Context, ledger: Ledger, budget_end: float) -> str:
-    """Runs the job and returns its status: done, failed, too slow, or unfinished when the budget is used up."""
+    """Runs the job and returns its status: done, left out, failed, too slow, or unfinished when the budget is used up."""
     began = time.monotonic()
     context.deadline = min(began + job.limit_s, budget_end)
-    is_cut_by_budget = context.deadline == budget_end
     context.log = context.state / "logs" / job.key.replace("/", "-").replace(" ", "_")
     context.log.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     try:
-        rows = job.work(context)
+        for row in job.work(context):
+            rows.append(row)
         status = "failed" if any(row.verdict == "FAIL" for row in rows) else "done"
     except Unfinished as stopped:
         status = "unfinished"
-        rows = [Row(job.name, str(stopped))]
+        rows.append(Row(job.name, str(stopped)))
+    except LeftOut as reason:
+        status = "left out"
+        rows.append(Row(job.name, str(reason)))
     except OutOfTime as late:
+        is_cut_by_budget = budget_end - time.monotonic() <= GRACE_S + 5
         status = "unfinished" if is_cut_by_budget else "too slow"
-        rows = [Row(job.name, str(late), "" if is_cut_by_budget else "FAIL")]
+        rows.append(Row(job.name, str(late), "" if is_cut_by_budget else "FAIL"))
     except Exception as error:  # a failing job must not stop the others
         (context.log / "error.txt").write_text(traceback.format_exc())
         status = "failed"
-        rows = [Row(job.name, f"{type(error).__name__}: {error}", "FAIL")]
+        rows.append(Row(job.name, f"{type(error).__name__}: {error}", "FAIL"))
     finally:
         context.end_all()
-    ledger.put(job, status, time.monotonic() - began, rows)
+    ledger.put(job, status, time.monotonic() - began, rows, context.device_now())
     return status
 
 
-def run_jobs(jobs: list[Job], context: Context, ledger: Ledger, budget_end: float, say=print) -> None:
+def run_jobs(jobs: list[Job], context: Context, ledger: Ledger, budget_end: float, after_each: Callable[[], None],
+             say=print) -> None:
     """Runs jobs in order. A job whose estimate exceeds the remaining time waits for the next call; shorter ones still run."""
     for job in jobs:
         left_s = budget_end - time.monotonic()
@@ -203,4 +239,5 @@ def run_jobs(jobs: list[Job], context: Context, ledger: Ledger, budget_end: floa
             continue
         say(f"{job.key}: about {job.estimate_s:.0f} s, {left_s:.0f} s left", flush=True)
         status = run_job(job, context, ledger, budget_end)
+        after_each()
         say(f"{job.key}: {status} after {ledger.jobs[job.key]['seconds']:.0f} s", flush=True)

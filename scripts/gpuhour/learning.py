@@ -1,12 +1,10 @@
-"""ResNet-18 of full width on all of CIFAR-10: eight workers on one device, DDP and B-SDP 4/8 at equal FLOPs. The runs take longer than
-one call: a run that the budget stops saves a checkpoint, and the next call continues from it."""
+"""ResNet-18 of full width on all of CIFAR-10: eight workers on one device, DDP and B-SDP 4/8 at equal FLOPs. The runs take
+longer than one call: a run that the budget stops saves a checkpoint, and the next call continues from it."""
 
-import json
 import pathlib
-import time
 
 from gpuhour.images import unpack_images
-from gpuhour.jobs import GRACE_S, Context, Job, OutOfTime, Row, Unfinished, end_group
+from gpuhour.jobs import GRACE_S, Context, LeftOut, OutOfTime, Row, Unfinished
 from gpuhour.runs import lines_of
 
 PREEMPTED = 75
@@ -25,7 +23,7 @@ def settings_of(context: Context, epochs: int, data: pathlib.Path, folder: pathl
 def train(context: Context, method: str, epochs: int) -> list[Row]:
     images = context.home / "pack" / "cifar10.zip"
     if not images.exists():
-        return [Row(method, "not run: CIFAR-10 was not packed (--pack FOLDER --cifar10 DIR)")]
+        raise LeftOut("CIFAR-10 was not packed (--pack FOLDER --cifar10 DIR)")
     data = unpack_images(images, context.state / "data" / "cifar10")
     folder = context.scratch("learning")
     name = METHODS[method]
@@ -47,9 +45,3 @@ def train(context: Context, method: str, epochs: int) -> list[Row]:
     rate = sorted(line["samples_per_s"] for line in lines)[len(lines) // 2]
     return [Row(f"{method}, {epochs} epochs' FLOPs of DDP, all of CIFAR-10 recompressed as JPEG",
                 f"assembled model {100 * evaluation['accuracy']:.2f} %, loss {evaluation['loss']:.4f}; {rate:.0f} samples/s")]
-
-
-def jobs(device: str, epochs: int) -> list[Job]:
-    return [Job("learning", method, 200 if device == "cuda" else 60, 3600,
-                lambda context, method=method: train(context, method, epochs), takes_what_is_left=True)
-            for method in METHODS]

@@ -1,5 +1,6 @@
 """Packs a folder with only what a GPU machine needs, in the layout of the repository."""
 
+import ast
 import json
 import os
 import pathlib
@@ -9,10 +10,11 @@ import subprocess
 import tarfile
 
 from gpuhour import parity
-from gpuhour.images import pack_images
-from gpuhour.jobs import Context
+from gpuhour.images import pack_images, write_noise_images
+from gpuhour.jobs import EARLIER, Context
 
-NEEDS_OF_PYTHON_TESTS = ["pytest", "torch", "numpy", "safetensors"]
+LIBRARIES = "numpy", "pytest", "safetensors", "torch", "torchvision", "transformers"  # that tests may need
+TRAVEL_LIMIT_BYTES = 64 << 20  # of the checkout and the pack
 
 
 def copy_program(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -21,16 +23,27 @@ def copy_program(source: pathlib.Path, target: pathlib.Path) -> None:
     subprocess.run(["strip", "--strip-unneeded", target], check=True)
 
 
+def imported(file: pathlib.Path) -> set[str]:
+    """The modules that a test imports, directly or by its neighbors."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""]
+        found |= {name.partition(".")[0] for name in names}
+    neighbors = [file.with_name(f"{name}.py") for name in found]
+    return found.union(*(imported(neighbor) for neighbor in neighbors if neighbor.exists() and neighbor != file))
+
+
 def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) -> int:
-    """Packs the programs and Python files of the tests with the label `device`, and tests.json, which says how to call
-    them from a folder {home} with the program {program}. Returns the number of tests."""
+    """Packs the programs and Python files of the tests with the label `device`, and beside them tests.json, which says how
+    to call them from a folder {home} with the program {program}. Returns the number of tests."""
     listing = subprocess.run(["ctest", "--test-dir", home / "build", "--show-only=json-v1", "-L", "^device$"], check=True,
                              capture_output=True, text=True)
-    tests = []
+    tests = {}
     for test in json.loads(listing.stdout)["tests"]:
         properties = {entry["name"]: entry["value"] for entry in test["properties"]}
         python = test["command"][0]
         is_python = pathlib.Path(python).name.startswith("python")
+        needs = imported(pathlib.Path(test["command"][-1])).intersection(LIBRARIES) if is_python else ()
         parts = [*test["command"], *properties.get("ENVIRONMENT", [])]
         for part in parts:
             program = pathlib.Path(part.partition("=")[2] or part)
@@ -42,15 +55,15 @@ def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) 
                 return "{python}"
             return text.replace(str(home / "build" / "sdp-train"), "{program}").replace(str(home), "{home}")
 
-        tests.append({"name": test["name"], "command": [relocated(part) for part in test["command"]],
-                      "environment": [relocated(entry) for entry in properties.get("ENVIRONMENT", [])],
-                      "needs": NEEDS_OF_PYTHON_TESTS if is_python else []})
+        tests[test["name"]] = {"command": [relocated(part) for part in test["command"]],
+                               "environment": [relocated(entry) for entry in properties.get("ENVIRONMENT", [])],
+                               "needs": sorted(needs)}
     copy_program(home / "build" / "test" / "comm_helper", scratch / "build" / "test" / "comm_helper")  # test_comm starts it
     for file in (home / "test").rglob("*.py"):
         copy = scratch / file.relative_to(home)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, copy)
-    (scratch / "tests.json").write_text(json.dumps(tests, indent=1) + "\n")
+    target.with_name("tests.json").write_text(json.dumps(tests, indent=1) + "\n")
     with tarfile.open(target, "w:xz") as archive:
         archive.add(scratch, ".")
     return len(tests)
@@ -58,13 +71,10 @@ def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) 
 
 def write_noise(folder: pathlib.Path) -> None:
     """Small data sets in the official layouts, the same bytes everywhere: images of noise, tokens of noise and a pattern."""
+    write_noise_images(folder / "images", 200)
     noise = random.Random(0)
-    images, tokens = folder / "images", folder / "tokens"
-    for data in (images, tokens):
-        data.mkdir(parents=True)
-    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
-        records = (bytes([noise.randrange(10)]) + noise.randbytes(3072) for _ in range(200))
-        (images / name).write_bytes(b"".join(records))
+    tokens = folder / "tokens"
+    tokens.mkdir()
     for name, count in (("noise_train_000000.bin", 1 << 18), ("noise_val_000000.bin", 1 << 14)):
         header = b"".join(n.to_bytes(4, "little") for n in (20240520, 1, count)).ljust(1024, b"\0")
         # A pattern that can be learned in a few steps, so that the losses depend on the steps.
@@ -72,18 +82,37 @@ def write_noise(folder: pathlib.Path) -> None:
         (tokens / name).write_bytes(header + b"".join(value.to_bytes(2, "little") for value in values))
 
 
-def size_bytes(folder: pathlib.Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+def travel_bytes(home: pathlib.Path, folder: pathlib.Path) -> int:
+    """Size of what goes to the GPU machine: the files of the checkout that git does not ignore, and the pack."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=home, check=True,
+                            capture_output=True, text=True).stdout
+    files = {home / name for name in listed.split("\0") if name} | set(folder.rglob("*"))
+    return sum(file.lstat().st_size for file in files if file.is_file())
+
+
+def check_travel(home: pathlib.Path, folder: pathlib.Path) -> None:
+    size_bytes = travel_bytes(home, folder)
+    told = f"{size_bytes / (1 << 20):.1f} MiB travel: the checkout without what git ignores, and {folder}"
+    if size_bytes > TRAVEL_LIMIT_BYTES:
+        shutil.rmtree(folder)
+        raise SystemExit(f"{told}. At most {TRAVEL_LIMIT_BYTES >> 20} MiB may. Remove files, or pack without --cifar10 or with a "
+                         "lower --quality.")
+    print(told)
 
 
 def pack(context: Context, folder: pathlib.Path, cifar10: pathlib.Path | None, quality: int) -> None:
     home = context.home
+    if folder.exists():
+        raise SystemExit(f"{folder} exists. Remove it, or name another folder.")
     folder.mkdir(parents=True)
     copy_program(context.binary, folder / "build" / "sdp-train")
     shutil.copytree(home / "configs", folder / "configs")
     (folder / "scripts").mkdir()
     shutil.copy2(home / "scripts" / "gpu_hour", folder / "scripts" / "gpu_hour")
     shutil.copytree(home / "scripts" / "gpuhour", folder / "scripts" / "gpuhour", ignore=shutil.ignore_patterns("__pycache__"))
+    if (home / EARLIER).exists():
+        (folder / EARLIER).parent.mkdir(parents=True)
+        shutil.copy2(home / EARLIER, folder / EARLIER)
     write_noise(folder / "pack")
     tests = pack_tests(home, context.fresh("tests"), folder / "pack" / "tests.tar.xz")
     if cifar10:
@@ -91,6 +120,7 @@ def pack(context: Context, folder: pathlib.Path, cifar10: pathlib.Path | None, q
     described = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=home, capture_output=True, text=True)
     (folder / "pack" / "commit.txt").write_text(described.stdout.strip() + "\n")
     here = Context(folder, context.state, "cpu", context.environment)
-    here.deadline, here.log = context.deadline, context.log
+    here.log = context.log
     (folder / "pack" / "reference.json").write_text(json.dumps(parity.record(here), indent=1) + "\n")
-    print(f"{folder}: {size_bytes(folder) / 1e6:.1f} MB, {tests} tests")
+    print(f"{folder}: {tests} tests")
+    check_travel(home, folder)

@@ -1,14 +1,17 @@
 """Starts runs of sdp-train as a user or a launcher does, and reads their results."""
 
+import importlib.util
 import json
 import os
 import pathlib
 import socket
+import sys
 import time
 
 from gpuhour.jobs import Context, OutOfTime, end_group
 
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+DRIVER = "/usr/local/nvidia/lib64"  # where containers mount it
 
 
 def write_spec(folder: pathlib.Path, spec: dict) -> pathlib.Path:
@@ -105,3 +108,15 @@ def without_rank_variables() -> dict[str, str]:
     """This process's environment without the variables of launchers."""
     families = ("OMPI_", "PMI_", "PMIX_", "MPI_", "SLURM_", "TORCHELASTIC_")
     return {k: v for k, v in os.environ.items() if k not in RANK_VARIABLES and not k.startswith(families)}
+
+
+def environment() -> dict[str, str]:
+    """The environment in which the LibTorch of this Python's torch is found first, and a GPU's driver where it was found before."""
+    torch = importlib.util.find_spec("torch")
+    if torch is None or torch.origin is None:
+        raise SystemExit(f"{sys.executable} has no torch. Run this file with a Python that has it, here .venv/bin/python.")
+    lib = pathlib.Path(torch.origin).parent / "lib"
+    nvidia = sorted((lib.parent.parent / "nvidia").glob("*/lib"))
+    inherited = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
+    paths = ":".join(map(str, [lib, *nvidia, *inherited, DRIVER]))
+    return without_rank_variables() | {"LD_LIBRARY_PATH": paths, "PYTHON": sys.executable}

@@ -1,19 +1,23 @@
-"""Steps of large models: memory and time compared with the plan's forecast and with PyTorch, and where the time of a step is spent."""
+"""Steps of large models: memory and time against the plan's forecast and PyTorch, and where the time of a step is spent."""
 
 import collections
-import contextlib
 import json
-import os
 import pathlib
-import signal
+import statistics
 import subprocess
 import time
+from collections.abc import Iterator
 
-from gpuhour.jobs import Context, Job, Row, judged
+from gpuhour.images import write_noise_images
+from gpuhour.jobs import Context, Row, judged
+from gpuhour.runs import lines_of
 
 MEMORY_WITHIN = (0.95, 1.05)
-GIB = 2**30
-METHODS = ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp", "zero1", "zero2")
+GIB, MIB = 2**30, 2**20
+METHODS = ("ddp", "bsdp", "nsdp", "bbsdp", "nbsdp", "zero1", "zero2")
+BATCH = {"cuda": 64, "cpu": 4}  # of each of eight workers
+WORKERS, RUN_STEPS, LOGGED_STEPS, PROFILED_STEPS = 8, 50, 10, 2
+TRACE_KERNELS, TRACE_EVENTS, TRACE_NAME = 12, 10_000, 200
 
 # For each model its configuration and settings; below, small sizes for a CPU.
 MODELS = {
@@ -31,10 +35,14 @@ ON_CPU = {
 ON_CPU["llama_134m"] = ON_CPU["llama_1b"]
 
 
+def as_options(settings: list[str]) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
+
+
 def settings_of(context: Context, model: str) -> list[str]:
     settings = [*MODELS[model][1], f"train.device={context.device}", *(() if context.on_gpu else ON_CPU[model])]
     data = "pack/tokens" if model.startswith("llama") else "pack/images"
-    return [part for setting in [*settings, f"data.path={data}"] for part in ("--set", setting)]
+    return as_options([*settings, f"data.path={data}"])
 
 
 def config_of(context: Context, model: str, method: str) -> list:
@@ -45,17 +53,21 @@ def config_of(context: Context, model: str, method: str) -> list:
 def measured_step(context: Context, model: str, method: str) -> dict:
     text = context.sdp("plan", *config_of(context, model, method), *settings_of(context, model), "--measure", "--json",
                        log_name=f"{model}-{method}")
-    return json.loads(text[text.index("{"):])
+    measured = json.loads(text[text.index("{"):])
+    context.scratch("steps").joinpath(f"{model}-{method}.json").write_text(json.dumps(measured))
+    return measured
 
 
 def measure(context: Context, model: str, method: str) -> list[Row]:
     measured = measured_step(context, model, method)
-    have, planned = measured["measured_bytes"]["peak"], measured["predicted_bytes"]["peak"]
-    ratio = planned / have
-    context.scratch("steps").joinpath(f"{model}-{method}.json").write_text(json.dumps(measured))
+    have, planned = measured["measured_bytes"], measured["predicted_bytes"]
+    ratio = planned["peak"] / have["peak"]
+    workspace, expected = have["library_workspace"], planned["library_workspace"]
     return [
-        judged(f"{model} {method}: peak of one worker of 8", f"{have / GIB:.3f} GiB, planned {ratio:.3f} of it",
+        judged(f"{model} {method}: peak of one worker of 8", f"{have['peak'] / GIB:.3f} GiB, planned {ratio:.3f} of it",
                MEMORY_WITHIN[0] <= ratio <= MEMORY_WITHIN[1]),
+        judged(f"{model} {method}: cuBLAS's workspace in addition", f"{workspace / MIB:.1f} MiB, planned {expected / MIB:.1f}",
+               workspace == expected),
         Row(f"{model} {method}: step of one worker",
             f"{measured['step_ms']:.1f} ms, planned {measured['predicted_step_ms'] / measured['step_ms']:.2f} of it"),
     ]
@@ -67,23 +79,23 @@ def parameters_of(context: Context, model: str) -> int:
     return json.loads(text[text.index("{"):])["per_worker"][0]["parameters"]
 
 
-def against_pytorch(context: Context, model: str, how: str) -> list[Row]:
+def torch_step(context: Context, model: str, how: str, *more) -> dict:
+    command = [context.environment["PYTHON"], pathlib.Path(__file__).with_name("torch_steps.py"), "--model", model,
+               "--device", context.device, "--how", how, *more, *([] if context.on_gpu else ["--small"])]
+    return json.loads(context.run(command, log_name=f"{model}-pytorch-{how}").strip().splitlines()[-1])
+
+
+def against_pytorch(context: Context, model: str, how: str) -> Iterator[Row]:
+    """A step of one worker that holds the whole model, and PyTorch's."""
+    theirs = torch_step(context, model, how)
     file = context.scratch("steps") / f"{model}-ddp.json"
     ours = json.loads(file.read_text()) if file.exists() else measured_step(context, model, "ddp")
-    command = [context.environment["PYTHON"], pathlib.Path(__file__).with_name("torch_steps.py"), "--model", model,
-               "--device", context.device, "--how", how, *([] if context.on_gpu else ["--small"])]
-    try:
-        theirs = json.loads(context.run(command, log_name=f"{model}-pytorch-{how}").strip().splitlines()[-1])
-    except RuntimeError as error:
-        return [Row(f"{model}: PyTorch, {how}", f"did not run, {error}")]
-    held = parameters_of(context, model)
-    peak = f"; peak {theirs['peak_bytes'] / GIB:.3f} GiB, ours {ours['measured_bytes']['peak'] / GIB:.3f} GiB"
-    rows = [Row(f"{model}: PyTorch, {how}",
-                f"{theirs['step_ms']:.1f} ms, ours {ours['step_ms'] / theirs['step_ms']:.2f} of it"
-                + (peak if context.on_gpu else ""))]
-    if theirs["parameters"] != held:
-        rows.append(Row(f"{model}: parameters", f"PyTorch {theirs['parameters']}, ours {held}", "FAIL"))
-    return rows
+    # PyTorch's peak includes cuBLAS's workspace.
+    our_peak = ours["measured_bytes"]["peak"] + ours["measured_bytes"]["library_workspace"]
+    peak = f"; peak {theirs['peak_bytes'] / GIB:.3f} GiB, ours {our_peak / GIB:.3f} GiB" if context.on_gpu else ""
+    yield Row(f"{model}: PyTorch, {how}", f"{theirs['step_ms']:.1f} ms, ours {ours['step_ms'] / theirs['step_ms']:.2f} of it{peak}")
+    if theirs["parameters"] != (held := parameters_of(context, model)):
+        yield Row(f"{model}: parameters", f"PyTorch {theirs['parameters']}, ours {held}", "FAIL")
 
 
 def union_us(intervals: list[tuple[float, float]]) -> float:
@@ -95,24 +107,37 @@ def union_us(intervals: list[tuple[float, float]]) -> float:
     return covered
 
 
-def kernels_of(trace: pathlib.Path, on_gpu: bool) -> tuple[float, float, list[tuple[str, float]]]:
-    """The span and busy time of a Chrome trace, in us, and the kernels that take the most time. On a CPU, the
-    outermost operations count as kernels."""
+def device_events(trace: pathlib.Path, on_gpu: bool) -> list[dict]:
+    """What a Chrome trace says of the device: kernels, copies and fills; on a CPU, operations."""
     wanted = {"kernel", "gpu_memcpy", "gpu_memset"} if on_gpu else {"cpu_op"}
     events = [event for event in json.loads(trace.read_text())["traceEvents"]
               if event.get("ph") == "X" and event.get("cat") in wanted]
     if not events:
         raise RuntimeError(f"{trace.name} has no events of {', '.join(sorted(wanted))}")
+    return sorted(events, key=lambda event: (event["ts"], -event["dur"]))
+
+
+def kernels_of(events: list[dict]) -> tuple[float, float, list[tuple[str, float]]]:
+    """Their span and busy time in us, and the kernels that take the most time. On a CPU, the outermost operations
+    count as kernels."""
     intervals = [(event["ts"], event["ts"] + event["dur"]) for event in events]
     by_name: dict[str, float] = collections.defaultdict(float)
     reached: dict[tuple, float] = {}
-    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+    for event in events:
         line = (event["pid"], event["tid"])
         if event["ts"] >= reached.get(line, float("-inf")):
             by_name[event["name"]] += event["dur"]
             reached[line] = event["ts"] + event["dur"]
     span = max(end for _, end in intervals) - min(begin for begin, _ in intervals)
     return span, union_us(intervals), sorted(by_name.items(), key=lambda item: -item[1])
+
+
+def trimmed(events: list[dict], kernels: list[tuple[str, float]]) -> dict:
+    """A Chrome trace of only the largest kernels, without their arguments and with limits for its size."""
+    largest = {name for name, _ in kernels[:TRACE_KERNELS]}
+    kept = [event for event in events if event["name"] in largest][:TRACE_EVENTS]
+    return {"traceEvents": [{"ph": "X", "cat": event["cat"], "name": event["name"][:TRACE_NAME], "ts": event["ts"],
+                             "dur": event["dur"], "pid": event["pid"], "tid": event["tid"]} for event in kept]}
 
 
 def wait_for_trace(context: Context, process: subprocess.Popen, trace: pathlib.Path) -> None:
@@ -124,42 +149,71 @@ def wait_for_trace(context: Context, process: subprocess.Popen, trace: pathlib.P
         except (FileNotFoundError, json.JSONDecodeError):
             time.sleep(0.2)
     code = process.poll()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
     if not trace.exists():
         raise RuntimeError(f"no {trace.name}, exit code {code}; see profile.txt")
 
 
+def kernel_rows(context: Context, name: str, what: str, trace: pathlib.Path) -> list[Row]:
+    """Where the time goes, and the trimmed trace for --out."""
+    events = device_events(trace, context.on_gpu)
+    span, busy, kernels = kernels_of(events)
+    (context.state / f"trace-{name}.json").write_text(json.dumps(trimmed(events, kernels)))
+    (context.log / f"{name}-kernels.txt").write_text("".join(f"{us:12.1f} us  {kernel}\n" for kernel, us in kernels))
+    largest = "; ".join(f"{kernel[:60]} {100 * us / busy:.0f} %" for kernel, us in kernels[:4])
+    return [Row(f"{what}, {PROFILED_STEPS} steps profiled", f"{span / 1000:.1f} ms, idle {100 * (1 - busy / span):.1f} %"),
+            Row(f"{what}: largest kernels", largest)]
+
+
+def run_settings(folder: pathlib.Path, name: str, steps: int, logged_steps: int) -> list[str]:
+    return as_options([f"train.max_steps={steps}", f"train.profile_steps={PROFILED_STEPS}", f"train.log_every_steps={logged_steps}",
+                       "schedule.warmup_steps=0", "checkpoint.every_epochs=0", "eval.every_epochs=0", "eval.max_samples=4",
+                       "eval.recalibrate_batches=0", f"output.dir={folder}", f"name={name}"])
+
+
 def profile(context: Context, model: str) -> list[Row]:
     """Profiles two steps of two half-sized workers in one process by kernel."""
     folder = context.fresh(f"profile-{model}")
-    settings = ["subnetwork.workers=2", "subnetwork.coverage=1/2", "train.max_steps=1000", "train.profile_steps=2",
-                "train.log_every_steps=1", "schedule.warmup_steps=0", "checkpoint.every_epochs=0", "eval.max_samples=4",
-                "eval.recalibrate_batches=0", f"output.dir={folder}", f"name={model}"]
-    settings = [part for setting in settings for part in ("--set", setting)]
     trace = folder / model / "profile-rank-0.json"
-    process = context.start([context.binary, *config_of(context, model, "bsdp"), *settings_of(context, model), *settings,
-                             "--nproc", 1], log=context.log / "profile.txt")
+    process = context.start([context.binary, *config_of(context, model, "bsdp"), *settings_of(context, model),
+                             *run_settings(folder, model, steps=1000, logged_steps=1),
+                             *as_options(["subnetwork.workers=2", "subnetwork.coverage=1/2"]), "--nproc", 1],
+                            log=context.log / "profile.txt")
     wait_for_trace(context, process, trace)
-    span, busy, kernels = kernels_of(trace, context.on_gpu)
-    largest = "; ".join(f"{name[:60]} {100 * us / busy:.0f} %" for name, us in kernels[:4])
-    (context.log / f"{model}-kernels.txt").write_text("".join(f"{us:12.1f} us  {name}\n" for name, us in kernels))
-    return [Row(f"{model}: two steps of two workers", f"{span / 1000:.1f} ms, idle {100 * (1 - busy / span):.1f} %"),
-            Row(f"{model}: largest kernels", largest)]
+    return kernel_rows(context, model, f"{model} bsdp, two workers", trace)
 
 
-def jobs(device: str) -> list[Job]:
-    gpu = device == "cuda"
-    result = []
-    for model in MODELS:
-        seconds = 30 if gpu and model == "llama_1b" else 14 if gpu else 12
-        for method in METHODS:
-            result.append(Job("steps", f"{model} {method}", seconds, 8 * seconds,
-                              lambda context, case=(model, method): measure(context, *case)))
-        for how in ("eager", "compiled"):
-            seconds = 60 if how == "compiled" else 25
-            result.append(Job("steps", f"{model} pytorch {how}", seconds, (3 if gpu else 8) * seconds,
-                              lambda context, case=(model, how): against_pytorch(context, *case)))
-        result.append(Job("steps", f"{model} profile", 40, 120, lambda context, model=model: profile(context, model)))
-    return result
+def samples_per_s(run_dir: pathlib.Path) -> float:
+    """The median over the logged intervals but the first, which warms up and is profiled."""
+    return statistics.median(line["samples_per_s"] for line in lines_of(run_dir, "train")[1:])
+
+
+def run_all_workers(context: Context, method: str) -> pathlib.Path:
+    """Trains ResNet-18 with eight workers in one process. On noise: every step has new images, and no epoch ends."""
+    batch = BATCH[context.device]
+    folder = context.fresh(f"workers-{method}")
+    images = write_noise_images(context.scratch("images"), WORKERS * batch * RUN_STEPS // 5 + 1)
+    context.sdp(*config_of(context, "resnet18", method), *settings_of(context, "resnet18"),
+                *run_settings(folder, method, RUN_STEPS, LOGGED_STEPS),
+                *as_options([f"train.batch_size_per_worker={batch}", f"data.path={images}"]), "--nproc", 1, log_name=method)
+    return folder / method
+
+
+def all_workers(context: Context, method: str) -> list[Row]:
+    run_dir = run_all_workers(context, method)
+    what = f"resnet18 {method}, 8 workers of batch {BATCH[context.device]} on one device"
+    return [Row(what, f"{samples_per_s(run_dir):.0f} samples/s"),
+            *kernel_rows(context, f"resnet18-{method}", what, run_dir / "profile-rank-0.json")]
+
+
+def all_workers_against_pytorch(context: Context) -> list[Row]:
+    """PyTorch trains one model on the samples of all eight workers."""
+    batch = WORKERS * BATCH[context.device]
+    theirs = 1000 * batch / torch_step(context, "resnet18", "compiled", "--batch", batch)["step_ms"]
+    ours = {}
+    for method in ("ddp", "bsdp"):
+        run_dir = context.scratch(f"workers-{method}") / method
+        ours[method] = samples_per_s(run_dir if lines_of(run_dir, "eval") else run_all_workers(context, method))
+    ratios = ", ".join(f"{method} {rate / theirs:.2f} of it" for method, rate in ours.items())
+    return [Row(f"resnet18: PyTorch, compiled, channels_last, batch {batch}", f"{theirs:.0f} samples/s, ours {ratios}")]

@@ -81,6 +81,15 @@ def test_a_run_that_stopped_in_good_order_goes_on(context):
     assert len(calls) == 3
 
 
+def test_what_is_left_out_here_is_open_on_the_next_machine(context, monkeypatch):
+    monkeypatch.setattr(suite, "tests_of", lambda _: {"test": {"needs": ["pytest", "no_such_library"]}})
+    jobs = [job("lacks", lambda c: suite.run_test(c, "test"))]
+    assert [call(context, jobs, 100) for _ in range(2)] == [({"lacks": "left out"}, ["lacks"]), ({"lacks": "left out"}, [])]
+    rows = json.loads((context.state / "results.json").read_text())["stage/lacks"]["rows"]
+    assert rows == [{"what": "lacks", "value": "this Python has no no_such_library", "verdict": ""}]
+    assert Ledger(context.state / "elsewhere.json", context.state / "results.json").is_open(jobs[0])
+
+
 def test_nothing_outlives_a_call_that_is_ended(context):
     started = []
 
