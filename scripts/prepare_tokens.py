@@ -4,20 +4,20 @@
     prepare_tokens.py INPUT... --out DIR --name NAME [--val-tokens N] ...
     prepare_tokens.py --dataset HuggingFaceFW/fineweb --subset sample-10BT --out DIR --name fineweb
 
-An INPUT is a file, a folder or - (standard input). *.jsonl has one document per line, *.parquet one per row; any other
-file is plain text, a single document (--document divides it). *.gz files of text and JSON are unpacked.
+An INPUT is a file, a folder or - (standard input). Its content decides how it is read: JSON has one document per line or
+element of an array, Parquet one per row, and plain text is a single document (--document divides it). All may be packed by
+gzip or zstd, Parquet excepted. The input is read once to find all errors in it before the work begins.
 
-DIR gets NAME_val_000000.bin with the first tokens and NAME_train_000001.bin, .._000002.bin, .. with the others. The
-end-of-text token precedes every document. Tokens have 16 bits if the vocabulary fits and 32 if not. A shard is
-renamed to its final name when it is complete, and NAME.state.json says where the next one begins: --resume continues
-there. The same input and options give the same bytes, with any number of processes. A tokenizer.json is copied to
-NAME.tokenizer.json, so that models trained on the shards are exported with it.
+DIR gets NAME_val_000000.bin for validation, with documents from all over the input, and NAME_train_000001.bin, .._000002.bin,
+.. with the others. The end-of-text token precedes every document; blank ones are left out. Tokens have 16 bits if the
+vocabulary fits and 32 if not. A shard is renamed to its final name when it is complete, and NAME.state.json says where the
+next one begins: --resume continues there. The same input and options give the same bytes, with any number of processes. A
+tokenizer.json is copied to NAME.tokenizer.json, so that models trained on the shards are exported with it.
 
 Exit status: 0 everything was written, 2 the arguments are wrong or a package is missing, 3 the input cannot be read.
 """
 
 import argparse
-import array
 import collections
 import concurrent.futures
 import hashlib
@@ -25,15 +25,23 @@ import itertools
 import multiprocessing
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 import threading
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import text_documents
-from text_documents import InputError, MissingPackage, need
-from token_shards import Output, State, UsageError, read_state, write_state
+from text_documents import Documents, InputError, MissingPackage, Source, Survey, need
+from token_shards import Output, State, UsageError, part_of, read_state, write_state
 
 BATCH_CHARACTERS = 1 << 20  # of documents that a process tokenizes at a time
 BATCHES_AHEAD = 4  # per process; limits the memory
+DATASET_SURVEY = 256  # documents of a --dataset that are read beforehand
+DATASET_SHARE = 10  # of a --dataset, whose size is unknown: one in so many documents, until there are enough
+MOST_VAL_TOKENS = 10_000_000  # by default
 END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"]
 
 
@@ -41,7 +49,7 @@ END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"]
 
 
 class Tiktoken:
-    def __init__(self, name):
+    def __init__(self, name: str):
         tiktoken = need("tiktoken", f"--tokenizer {name}")
         try:
             self.encoding = tiktoken.get_encoding(name)
@@ -55,17 +63,17 @@ class Tiktoken:
         self.vocab_size = self.encoding.n_vocab
         self.fingerprint = f"tiktoken {name}"
 
-    def id_of(self, token):
+    def id_of(self, token: str) -> int | None:
         return self.encoding.encode_single_token(token) if token in self.encoding.special_tokens_set else None
 
-    def encode(self, texts):
+    def encode(self, texts: list[str]) -> list:
         return [self.encoding.encode_ordinary(text) for text in texts]
 
 
 class TokenizersFile:
     """A tokenizer.json of Hugging Face's library. Special tokens that occur in a text are encoded as text."""
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         tokenizers = need("tokenizers", f"--tokenizer {path}")
         content = pathlib.Path(path).read_text()
         try:
@@ -79,10 +87,10 @@ class TokenizersFile:
         self.fingerprint = f"tokenizer.json {hashlib.sha256(content.encode()).hexdigest()}"
         self.file_content = content
 
-    def id_of(self, token):
+    def id_of(self, token: str) -> int | None:
         return self.tokenizer.token_to_id(token)
 
-    def encode(self, texts):
+    def encode(self, texts: list[str]) -> list:
         return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
 
@@ -92,20 +100,20 @@ class Bytes:
     vocab_size = 257
     fingerprint = "bytes"
 
-    def id_of(self, token):
+    def id_of(self, token: str) -> int | None:
         return 256 if token == END_OF_TEXT[0] else None
 
-    def encode(self, texts):
+    def encode(self, texts: list[str]) -> list:
         return [text.encode() for text in texts]
 
 
-def open_tokenizer(name):
+def open_tokenizer(name: str) -> Tiktoken | TokenizersFile | Bytes:
     if name == "bytes":
         return Bytes()
     return TokenizersFile(name) if name.endswith(".json") or os.path.exists(name) else Tiktoken(name)
 
 
-def end_of_text(tokenizer, wanted):
+def end_of_text(tokenizer: Tiktoken | TokenizersFile | Bytes, wanted: str | None) -> int:
     """Id of the end-of-text token."""
     names = [wanted] if wanted else [name for name in END_OF_TEXT if tokenizer.id_of(name) is not None]
     if len(names) != 1 or tokenizer.id_of(names[0]) is None:
@@ -116,39 +124,39 @@ def end_of_text(tokenizer, wanted):
 
 # --- tokenizing, in this process or several -----------------------------------------------------------------------
 
-worker = None  # in a process of the pool: its tokenizer
+worker: "Worker"  # in a process of the pool: its tokenizer
 
 
 class Worker:
-    def __init__(self, tokenizer_name, end_of_text_name):
+    def __init__(self, tokenizer_name: str, end_of_text_name: str | None):
         self.tokenizer = open_tokenizer(tokenizer_name)
         self.end = end_of_text(self.tokenizer, end_of_text_name)
         self.typecode = "H" if self.tokenizer.vocab_size <= 1 << 16 else "I"
-        self.token_bytes = array.array(self.typecode).itemsize
+        self.token_bytes = array(self.typecode).itemsize
 
-    def tokens_of(self, texts):
+    def tokens_of(self, texts: list[str]) -> tuple[array, list[int]]:
         """All tokens, with an end-of-text token before each document, and the number of tokens of every document."""
         documents = [[self.end, *ids] for ids in self.tokenizer.encode(texts)]
-        flat = array.array(self.typecode, itertools.chain.from_iterable(documents))
+        flat = array(self.typecode, itertools.chain.from_iterable(documents))
         if sys.byteorder == "big":  # shards are little-endian
             flat.byteswap()
         return flat, [len(ids) for ids in documents]
 
 
-def start_worker(*arguments):
+def start_worker(*arguments: Any) -> None:
     global worker
     # Otherwise a process of the pool would outlive a killed parent.
     threading.Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()
     worker = Worker(*arguments)
 
 
-def run_worker(texts):
+def run_worker(texts: list[str]) -> tuple[array, list[int]]:
     return worker.tokens_of(texts)
 
 
-def batches_of(documents):
+def batches_of(documents: Iterable[str]) -> Iterator[list[str]]:
     texts, characters = [], 0
-    for text, _ in documents:
+    for text in documents:
         texts.append(text)
         characters += len(text)
         if characters >= BATCH_CHARACTERS:
@@ -158,18 +166,19 @@ def batches_of(documents):
         yield texts
 
 
-def tokenized(documents, own_worker, processes, arguments):
+def tokenized(documents: Iterable[str], own_worker: Worker, options: argparse.Namespace) -> Iterator[tuple[array, list[int]]]:
     """Results of Worker.tokens_of in the order of the documents, computed at most a few batches ahead."""
-    if processes == 1:
+    if options.processes == 1:
         yield from map(own_worker.tokens_of, batches_of(documents))
         return
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, context, start_worker, arguments) as pool:
-        pending = collections.deque()
+    arguments = (options.tokenizer, options.end_of_text)
+    with concurrent.futures.ProcessPoolExecutor(options.processes, context, start_worker, arguments) as pool:
+        pending: collections.deque = collections.deque()
         try:
             for texts in batches_of(documents):
                 pending.append(pool.submit(run_worker, texts))
-                if len(pending) >= BATCHES_AHEAD * processes:
+                if len(pending) >= BATCHES_AHEAD * options.processes:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
@@ -181,34 +190,42 @@ def tokenized(documents, own_worker, processes, arguments):
 # --- resuming after an interruption ---------------------------------------------------------------------------------
 
 
-def of_file(path):
-    """Path, size and modification time of a file; for standard input, its name."""
-    if path is None:
-        return ["-"]
-    status = path.stat()
-    return [str(path), status.st_size, status.st_mtime_ns]
-
-
-def settings_of(options, worker):
-    """Settings that a later call must share to resume with the shards."""
-    source = {"dataset": [options.dataset, options.subset, options.split]}
-    if not options.dataset:
-        files = text_documents.files_of(options.inputs)
-        source = {"inputs": [of_file(path) for path, _ in files]}
-    return source | {
+def settings_of(options: argparse.Namespace, sources: list[Source], worker: Worker) -> dict[str, Any]:
+    """Settings that a later call must share to resume with the shards. lib/data/sets reads end_of_text and vocab_size."""
+    return {
+        "dataset": [options.dataset, options.subset, options.split],
+        "inputs": [[source.place, source.kind, source.size_bytes, source.changed_ns] for source in sources],
         "tokenizer": worker.tokenizer.fingerprint,
+        "vocab_size": worker.tokenizer.vocab_size,
         "end_of_text": worker.end,
-        "document": options.document,
-        "text_key": options.text_key,
-        "shard_tokens": options.shard_tokens,
-        "val_tokens": options.val_tokens,
-    }
+    } | {key: getattr(options, key) for key in ("document", "text_key", "shard_tokens", "val_tokens")}
 
 
-def begin(options, settings, worker):
+def validation_of(options: argparse.Namespace, survey: Survey, worker: Worker) -> tuple[int, int]:
+    """Characters of validation, and over how many they are spread (State)."""
+    if not survey.characters:
+        raise InputError("the input has no text")
+    tokens_of_excerpts = sum(map(len, worker.tokenizer.encode(survey.excerpts)))
+    tokens_per_character = survey.documents / survey.characters + tokens_of_excerpts / sum(map(len, survey.excerpts))
+    tokens = round(tokens_per_character * survey.characters)
+    usual = MOST_VAL_TOKENS if options.dataset else max(1, min(MOST_VAL_TOKENS, tokens // 20))
+    goal = usual if options.val_tokens is None else options.val_tokens
+    characters = round(goal / tokens_per_character)
+    if options.dataset:
+        return characters, DATASET_SHARE * characters
+    if 2 * goal > tokens:
+        raise UsageError(f"--val-tokens {goal}: more than half of the input, which has about {tokens} tokens; {usual} are usual")
+    print(f"{survey.documents} documents with about {tokens} tokens, {goal} of them for validation", flush=True)
+    return (max(1, characters), survey.characters) if goal else (0, 0)
+
+
+def begin(options: argparse.Namespace, sources: list[Source], problems: list[Exception], settings: dict, worker: Worker) -> State:
     """The state of a call that does not resume."""
     revision = text_documents.dataset_revision(options.dataset) if options.dataset else None
-    state = State(settings, revision)
+    documents = [source.documents(options.document, options.text_key) for source in sources]
+    if options.dataset:
+        documents = [itertools.islice(documents_of(options, sources, revision), DATASET_SURVEY)]
+    state = State(settings, revision, *validation_of(options, Survey(documents, problems), worker))
     if isinstance(worker.tokenizer, TokenizersFile):
         (options.out / f"{options.name}.tokenizer.json").write_text(worker.tokenizer.file_content)
     write_state(options, state)
@@ -218,7 +235,15 @@ def begin(options, settings, worker):
 # --- the program ----------------------------------------------------------------------------------------------------
 
 
-def parse(arguments):
+def token_count(text: str) -> int:
+    for unit, power in {"k": "e3", "m": "e6", "g": "e9", "b": "e9"}.items():
+        text = text.lower().replace(unit, power)
+    if not (number := float(text)).is_integer() or number < 0:
+        raise ValueError
+    return int(number)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files, folders or -")
     parser.add_argument("--dataset", metavar="REPO", help="a data set of the Hugging Face hub, streamed")
@@ -229,24 +254,33 @@ def parse(arguments):
     parser.add_argument(
         "--tokenizer", default="gpt2", metavar="NAME|FILE", help="an encoding of tiktoken, a tokenizer.json, or bytes (gpt2)"
     )
-    parser.add_argument("--end-of-text", metavar="TOKEN", help=f"token before each document (default: the one of {END_OF_TEXT} in the vocabulary)")
+    parser.add_argument(
+        "--end-of-text", metavar="TOKEN", help=f"token before each document (default: the one of {END_OF_TEXT} in the vocabulary)"
+    )
     parser.add_argument(
         "--document", choices=["file", "paragraph", "line"], default="file", help="plain text: the unit of a document (file)"
     )
     parser.add_argument("--text-key", default="text", metavar="KEY", help="key of the text in JSON, Parquet and --dataset (text)")
-    parser.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="tokens per shard (100000000)")
+    parser.add_argument("--shard-tokens", type=token_count, default=100_000_000, metavar="N", help="tokens per shard (100M)")
     parser.add_argument(
-        "--val-tokens", type=int, metavar="N", help="tokens in the validation shard, 0: none (default: as --shard-tokens)"
+        "--val-tokens",
+        type=token_count,
+        metavar="N",
+        help="tokens of validation, about, such as 60k or 1.5M; 0: none (a 20th of the input, at most 10M)",
     )
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="processes that tokenize (default: all cores)")
+    for option, purpose in (("--text", "are plain text, whatever their ending or content"), ("--skip", "are left out")):
+        parser.add_argument(
+            option, action="append", default=[], metavar="PATTERN", help=f"files, or those in folders, named like *.log {purpose}"
+        )
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), metavar="N", help="processes that tokenize (default: all cores)"
+    )
     parser.add_argument("--resume", action="store_true", help="continue after the complete shards")
     options = parser.parse_args(arguments)
-    if options.val_tokens is None:
-        options.val_tokens = options.shard_tokens
     if bool(options.inputs) == bool(options.dataset):
         parser.error("either INPUT or --dataset is needed")
-    if options.shard_tokens < 1 or options.val_tokens < 0 or options.processes < 1:
-        parser.error("--shard-tokens and --processes must be at least 1, --val-tokens at least 0")
+    if options.shard_tokens < 1 or options.processes < 1:
+        parser.error("--shard-tokens and --processes must be at least 1")
     if options.resume and "-" in options.inputs:
         parser.error("--resume cannot continue with standard input, which cannot be read again")
     if any(part in options.name for part in ("/", "train", "val")):
@@ -254,57 +288,51 @@ def parse(arguments):
     return options
 
 
-def documents_from(options, state):
-    first = state.documents
+def documents_of(options: argparse.Namespace, sources: list[Source], revision: str | None) -> Documents:
     if options.dataset:
-        return text_documents.dataset_documents(
-            options.dataset, options.subset, options.split, options.text_key, state.revision, first
-        )
-    documents = text_documents.file_documents(options.inputs, options.document, options.text_key)
-    return itertools.islice(documents, first, None)
+        return text_documents.dataset_documents(options.dataset, options.subset, options.split, options.text_key, revision)
+    return itertools.chain.from_iterable(source.documents(options.document, options.text_key) for source in sources)
 
 
-def prepare(options):
+def prepare(options: argparse.Namespace) -> None:
     own_worker = Worker(options.tokenizer, options.end_of_text)
     options.out.mkdir(parents=True, exist_ok=True)
-    settings = settings_of(options, own_worker)
-    state = read_state(options, settings, own_worker.token_bytes) or begin(options, settings, own_worker)
+    with tempfile.NamedTemporaryFile(dir=options.out, suffix=".txt") as stdin:  # the input is read several times
+        if "-" in options.inputs:
+            shutil.copyfileobj(sys.stdin.buffer, stdin)
+            stdin.flush()
+        write(options, own_worker, *text_documents.sources_of(options, pathlib.Path(stdin.name)))
+
+
+def write(options: argparse.Namespace, own_worker: Worker, sources: list[Source], problems: list[Exception]) -> None:
+    settings = settings_of(options, sources, own_worker)
+    state = None if problems else read_state(options, settings, own_worker.token_bytes)
+    state = state or begin(options, sources, problems, settings, own_worker)
     if state.complete:
         print(f"{options.out}: complete")
         return
     if options.dataset and state.revision is None:
-        print(
-            f"warning: the revision of --dataset {options.dataset} is unknown, so --resume cannot detect whether the "
-            "data set has changed",
-            file=sys.stderr,
-        )
+        print(f"warning: the revision of --dataset {options.dataset} is unknown: --resume cannot detect changes", file=sys.stderr)
     output = Output(options, state, own_worker.token_bytes)
-    batches = tokenized(
-        documents_from(options, state),
-        own_worker,
-        options.processes,
-        (options.tokenizer, options.end_of_text),
-    )
-    for tokens, lengths in batches:
-        at = 0
-        for length in lengths:
-            output.add(tokens[at : at + length])
-            at += length
-    output.finish()
+    for validation in (True, False)[min(1, output.number()) :]:
+        documents = part_of(documents_of(options, sources, state.revision), state, validation)
+        for tokens, lengths in tokenized(itertools.islice(documents, state.documents, None), own_worker, options):
+            at = 0
+            for length in lengths:
+                output.add(tokens[at : at + length])
+                at += length
+        output.finish(validation)
     print(f"{options.out}: complete, {sum(state.shard_tokens)} tokens of {8 * own_worker.token_bytes} bits")
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes already run in parallel
     try:
         prepare(options)
-    except (UsageError, MissingPackage) as error:
+    except (UsageError, MissingPackage, InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
+        return 2 if isinstance(error, (UsageError, MissingPackage)) else 3
     return 0
 
 

@@ -1,5 +1,7 @@
 """scripts/prepare_tokens.py: shards compared with the tokenizer called directly, and read by lib/data."""
 
+import codecs
+import collections
 import gzip
 import json
 import os
@@ -12,20 +14,59 @@ import pyarrow.parquet
 import pytest
 import tokenizers
 
-from conftest import SCRIPTS
-from toy_tokens import DOCUMENTS, END, run, shards, tokenizer, tokens_of, write_jsonl
+from conftest import SCRIPTS, load_script
+from toy_tokens import DOCUMENTS, END, documents_in, run, shards, split_of, texts_of_bytes, tokenizer, tokens_of, write_jsonl
+
+prepare_tokens = load_script("prepare_tokens.py")
+
+
+def main(out, *arguments, expect=0):
+    """In this process, with the bytes of the text as tokens."""
+    common = ["--tokenizer", "bytes", "--processes", 1, "--out", out, "--name", "toy"]
+    assert prepare_tokens.main(list(map(str, [*arguments, *common]))) == expect
+
+
+def texts(out):
+    """The texts of validation and of training."""
+    val, train = split_of(out)
+    return texts_of_bytes(val) if len(val) else [], texts_of_bytes(train)
+
+
+def parquet(path, documents, **options):
+    pyarrow.parquet.write_table(pyarrow.table({"n": list(range(len(documents))), "text": documents}), path, **options)
+    return path
+
+
+def zstd(data):
+    return pyarrow.compress(data, codec="zstd", asbytes=True)
+
+
+def name_only(value):
+    """Of the parameters of a test, only names of files are in its own name."""
+    return value if isinstance(value, str) else ""
+
+
+def jsonl(documents, end="\n"):
+    return "".join(json.dumps({"text": text}) + end for text in documents).encode()
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_shards_hold_the_tokens_of_all_documents_in_order(tokenizer, tmp_path, processes):
     source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
-    expected = tokens_of(tokenizer, DOCUMENTS)
-    run(tokenizer, out, source, "--val-tokens", 700, "--shard-tokens", 3000, "--processes", processes)
+    run(tokenizer, out, source, "--val-tokens", 2000, "--shard-tokens", 3000, "--processes", processes)
     got = shards(out)
     sizes = [len(tokens) for tokens in got.values()]
-    assert sizes == [700] + [3000] * ((len(expected) - 700) // 3000) + [(len(expected) - 700) % 3000]
+    total = len(tokens_of(tokenizer, DOCUMENTS))
+    assert sizes[1:] == [3000] * ((total - sizes[0]) // 3000) + [(total - sizes[0]) % 3000]
     assert list(got) == ["toy_val_000000.bin"] + [f"toy_train_{i:06d}.bin" for i in range(1, len(sizes))]
-    assert np.concatenate(list(got.values())).tolist() == expected
+    _, encode, end = tokenizer
+    val, train = (documents_in(tokens, end) for tokens in split_of(out))
+    expected = [tuple(encode(text)) for text in DOCUMENTS]
+    assert collections.Counter(val + train) == collections.Counter(expected)
+    for part in (val, train):  # in the order of the input
+        rest = iter(expected)
+        assert all(document in rest for document in part)
+    assert abs(sizes[0] - 2000) <= max(map(len, expected)) + 100  # the number of tokens per character is an estimate
     assert next(iter(got.values())).dtype == np.uint16
     assert {p.name for p in out.iterdir()} == {*got, "toy.state.json", "toy.tokenizer.json"}
     assert (out / "toy.tokenizer.json").read_bytes() == tokenizer[0].read_bytes()
@@ -43,7 +84,7 @@ def test_a_vocabulary_beyond_16_bits_gives_tokens_of_32(tokenizer, tmp_path):
     wide.add_tokens([f"filler{i}" for i in range(1 << 16)] + ["tokenbeyond"])
     wide.save(str(tmp_path / "wide.json"))
     (tmp_path / "a.txt").write_text("the quick tokenbeyond fox")
-    run((tmp_path / "wide.json",), tmp_path / "out", tmp_path / "a.txt", "--val-tokens", 0, "--processes", 1)
+    run((tmp_path / "wide.json",), tmp_path / "out", tmp_path / "a.txt", "--val-tokens", 0)
     ((name, tokens),) = shards(tmp_path / "out").items()
     assert name == "toy_train_000001.bin" and tokens.dtype == np.uint32
     assert tokens.tolist() == [wide.token_to_id(END), *wide.encode("the quick tokenbeyond fox").ids]
@@ -80,36 +121,186 @@ def test_bytes_need_no_package(tokenizer, tmp_path):
     without = "import runpy, sys; sys.modules.update(dict.fromkeys(['numpy', 'tiktoken', 'tokenizers'])); sys.argv.pop(0); "
     path = f"sys.path.insert(0, {str(SCRIPTS)!r}); runpy.run_path(sys.argv[0], run_name='__main__')"
     program = [sys.executable, "-c", without + path, SCRIPTS / "prepare_tokens.py"]
-    arguments = [*inputs, "--val-tokens", 0, "--tokenizer", "bytes", "--processes", 1]
+    arguments = [*inputs, "--val-tokens", 0, "--tokenizer", "bytes"]
     run(tokenizer, tmp_path / "out", *arguments, program=program)
     (tokens,) = shards(tmp_path / "out").values()
     assert tokens.dtype == np.uint16
     assert tokens.tolist() == [token for text in texts for token in [256, *text.encode()]]
 
 
-def test_kinds_of_input(tokenizer, tmp_path):
+def test_a_folder_of_all_kinds_and_standard_input(tokenizer, tmp_path):
     folder = tmp_path / "in"
     (folder / "b").mkdir(parents=True)
     (folder / "a.txt").write_bytes("one\r\n\r\nte¼xt\n".encode())
     write_jsonl(folder / "b" / "c.jsonl", DOCUMENTS[:3])
     with gzip.open(folder / "b" / "d.ndjson.gz", "wt") as file:
         file.write("\n" + json.dumps({"text": "packed", "other": 1}) + "\n\n")
-    table = pyarrow.table({"n": list(range(5)), "text": DOCUMENTS[3:8]})
-    pyarrow.parquet.write_table(table, folder / "e.parquet", row_group_size=2)
-    (folder / "f.bin").write_bytes(b"\xff not looked at")
-    (tmp_path / "alone.unknown").write_text("alone")
-    expected = ["one\r\n\r\nte¼xt\n", *DOCUMENTS[:3], "packed", *DOCUMENTS[3:8], "alone", "from stdin\n\nrest"]
-    run(
-        tokenizer,
-        tmp_path / "out",
-        folder,
-        tmp_path / "alone.unknown",
-        "-",
-        "--val-tokens",
-        0,
-        stdin=b"from stdin\n\nrest",
-    )
-    assert np.concatenate(list(shards(tmp_path / "out").values())).tolist() == tokens_of(tokenizer, expected)
+    parquet(folder / "e.parquet", DOCUMENTS[3:8], row_group_size=2)
+    (folder / "f.json").write_text(json.dumps([{"text": "array"}, {"text": "of two"}]))
+    (folder / "g.md").write_bytes(codecs.BOM_UTF8 + b"a mark before it")
+    (folder / "h.txt").write_bytes(b"")
+    (tmp_path / "alone.text").write_text("alone")
+    expected = ["one\r\n\r\nte¼xt\n", *DOCUMENTS[:3], "packed", *DOCUMENTS[3:8], "array", "of two", "a mark before it", "alone"]
+    arguments = [folder, tmp_path / "alone.text", "-", "--val-tokens", 0]
+    run(tokenizer, tmp_path / "out", *arguments, "--processes", 2, stdin=b"from stdin\n\nrest")
+    _, got = split_of(tmp_path / "out")
+    assert got.tolist() == tokens_of(tokenizer, [*expected, "from stdin\n\nrest"])
+    assert not list((tmp_path / "out").glob("*.txt"))  # the copy of standard input
+
+
+TWO = ["one \u2028 ü", 'two "[{']
+PRETTY = json.dumps([{"id": i, "text": text} for i, text in enumerate(TWO)], indent=2).encode()
+
+
+@pytest.mark.parametrize(
+    "name, content, expected",
+    [
+        ("lines.json", json.dumps([{"text": text} for text in TWO], ensure_ascii=False).encode(), TWO),
+        ("pretty.json", PRETTY, TWO),
+        ("crlf.json", PRETTY.replace(b"\n", b"\r\n") + b"\r\n", TWO),
+        ("array.jsonl", PRETTY, TWO),
+        ("array.json.zst", zstd(PRETTY), TWO),
+        ("one.json", b'{\n  "text": "one",\n  "more": {"text": "no"}\n}\n', ["one"]),
+        ("objects.json", b'{\n "text": "one"\n}\n\n{\n "text": "two"\n}', ["one", "two"]),
+        ("none.json", b"[]\n", []),
+        ("c4-train.00000-of-01024.json.gz", gzip.compress(jsonl(TWO)), TWO),
+        ("members.jsonl.gz", gzip.compress(jsonl(["a"])) + gzip.compress(jsonl(["b"])), ["a", "b"]),
+        ("unpacked.jsonl.gz", jsonl(TWO), TWO),
+        ("packed.jsonl", gzip.compress(jsonl(TWO)), TWO),
+        ("lines.jsonl.zst", zstd(jsonl(TWO * 3)), TWO * 3),
+        ("frames.jsonl.zst", zstd(jsonl(["a"])) + zstd(jsonl(["b"])), ["a", "b"]),
+        ("book.txt.zst", zstd(b"a\nbook"), ["a\nbook"]),
+        ("packed", gzip.compress(jsonl(TWO)), TWO),
+        ("crlf.jsonl", jsonl(TWO, "\r\n"), TWO),
+        ("UPPER.JSONL", jsonl(TWO) + b"\n \n", TWO),
+        ("unterminated.jsonl", jsonl(TWO).rstrip(), TWO),
+        ("mark.jsonl", codecs.BOM_UTF8 + jsonl(TWO), TWO),
+        ("mark.json", codecs.BOM_UTF8 + b"\n" + PRETTY, TWO),
+        ("mark.txt.gz", gzip.compress(codecs.BOM_UTF8 + b"a\xef\xbb\xbfb"), ["a\ufeffb"]),
+        ("lines.txt", jsonl(TWO), TWO),
+        ("page.txt", b"<html>a text about pages</html>", ["<html>a text about pages</html>"]),
+        ("brackets.txt", b"[1] a footnote {not JSON}", ["[1] a footnote {not JSON}"]),
+    ],
+    ids=name_only,
+)
+def test_the_content_decides_how_a_file_is_read(tmp_path, name, content, expected):
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "last.txt").write_text("last")
+    main(tmp_path / "out", tmp_path / name, tmp_path / "last.txt", "--val-tokens", 0)
+    assert texts(tmp_path / "out") == ([], [*expected, "last"])
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.bin", "a.json"])
+def test_parquet_is_known_by_its_content(tmp_path, name):
+    column = pyarrow.array(TWO, pyarrow.large_string())
+    pyarrow.parquet.write_table(pyarrow.table({"text": column}), tmp_path / name)
+    main(tmp_path / "out", tmp_path / name, "--val-tokens", 0)
+    assert texts(tmp_path / "out") == ([], TWO)
+
+
+def test_a_mark_in_the_middle_file_is_removed(tmp_path):
+    contents = [b"first", codecs.BOM_UTF8 + b"second", b"third"]
+    for i, content in enumerate(contents):
+        (tmp_path / f"{i}.txt").write_bytes(content)
+    main(tmp_path / "out", *(tmp_path / f"{i}.txt" for i in range(3)), "--val-tokens", 0)
+    assert texts(tmp_path / "out")[1] == ["first", "second", "third"]
+
+
+def test_other_files_are_named_text_or_left_out(tmp_path):
+    folder = tmp_path / "in"
+    for name in ("a.txt", "b.log", "c.LOG", "notes/d", "notes/e.jsonl", ".cache/f.metadata"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b'{"text": "' + name.encode() + b'"} ' if name.endswith("jsonl") else name.encode())
+    main(tmp_path / "out", folder, "--val-tokens", 0, expect=3)
+    patterns = ["--text", "*.log", "--text", "notes", "--skip", ".cache", "--skip", "*.LOG"]
+    main(tmp_path / "out", folder, "--val-tokens", 0, *patterns)
+    assert texts(tmp_path / "out")[1] == ["a.txt", "b.log", "notes/d", '{"text": "notes/e.jsonl"} ']
+
+
+def test_blank_documents_are_left_out_and_counted(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(["", "one", " \n\t", "two", "\u3000"]))
+    (tmp_path / "b.txt").write_text(" \n")
+    (tmp_path / "c.txt").write_text("")
+    parquet(tmp_path / "d.parquet", ["", "three"])
+    main(tmp_path / "out", *sorted(tmp_path.iterdir()), "--val-tokens", 0)
+    assert texts(tmp_path / "out")[1] == ["one", "two", "three"]
+    assert "6 blank" in capsys.readouterr().out
+
+
+def test_the_size_of_the_vocabulary_is_beside_the_shards(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("the quick")
+    run(tokenizer, tmp_path / "out", tmp_path / "a.txt", "--val-tokens", 0)
+    ids = tokenizers.Tokenizer.from_file(str(tokenizer[0])).get_vocab().values()
+    settings = json.loads((tmp_path / "out" / "toy.state.json").read_text())["settings"]
+    assert settings["vocab_size"] == max(ids) + 1 and settings["end_of_text"] == tokenizer[2]
+
+
+# --- validation ---------------------------------------------------------------------------------------------------
+
+
+def test_validation_comes_from_all_files(tmp_path):
+    """In proportion to their sizes, and every document is in one of both."""
+    parts = {name: [f"{name} {i} {text}" for i, text in enumerate(DOCUMENTS)] for name in ("lines", "table", "array", "plain")}
+    parts["table"] = parts["table"][:100]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(jsonl(parts["lines"]))
+    parquet(folder / "b.parquet", parts["table"])
+    (folder / "c.json").write_text(json.dumps([{"text": text} for text in parts["array"]]))
+    parts["plain"] = [text.replace("\n", " ") for text in parts["plain"]]
+    (folder / "d.txt").write_text("\n".join(parts["plain"]))
+    main(tmp_path / "out", folder, "--val-tokens", "20k", "--document", "line", "--shard-tokens", "50k")
+    val, train = texts(tmp_path / "out")
+    every = [text for documents in parts.values() for text in documents]
+    assert collections.Counter(val + train) == collections.Counter(every)
+    longest = max(len(text.encode()) for text in every)
+    total = sum(len(text.encode()) + 1 for text in every)
+    for name, documents in parts.items():
+        share = 20_000 * sum(len(text.encode()) + 1 for text in documents) / total
+        got = sum(len(text.encode()) + 1 for text in val if text.startswith(name))
+        assert abs(got - share) <= 2 * longest, name
+
+
+def test_validation_does_not_follow_a_regular_order(tmp_path):
+    documents = [f"{'even' if i % 2 == 0 else 'odd_'} {i:06d} {'x' * 90}" for i in range(4000)]
+    (tmp_path / "a.jsonl").write_bytes(jsonl(documents))
+    main(tmp_path / "out", tmp_path / "a.jsonl", "--val-tokens", "20k")
+    val, _ = texts(tmp_path / "out")
+    places = [int(text.split()[1]) for text in val]
+    even = sum(text.startswith("even") for text in val)
+    assert 0.3 < even / len(val) < 0.7
+    assert max(np.diff([0, *places, 4000])) < 4 * 4000 / len(val)  # nowhere a large gap
+
+
+def test_long_documents_give_their_ends(tmp_path):
+    books = [" ".join(f"{name}{i}" for i in range(3000)) + "\n" for name in ("a", "b", "c")]
+    for i, book in enumerate(books):
+        (tmp_path / f"{i}.txt").write_text(book)
+    main(tmp_path / "out", *(tmp_path / f"{i}.txt" for i in range(3)), "--val-tokens", "1k")
+    val, train = texts(tmp_path / "out")
+    assert [begin + end for begin, end in zip(train, val, strict=True)] == books
+    assert all(begin.endswith(" ") for begin in train)  # between words
+    assert all(300 < len(text) < 500 for text in val)
+
+
+def test_validation_does_not_depend_on_processes_or_shards(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS))
+    expected = None
+    for i, arguments in enumerate([[], ["--shard-tokens", "1k"], ["--processes", "2"]]):
+        common = [tmp_path / "a.jsonl", "--tokenizer", "bytes", "--out", tmp_path / str(i), *arguments]
+        command = [sys.executable, SCRIPTS / "prepare_tokens.py", *common]
+        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+        val, train = split_of(tmp_path / str(i))
+        expected = expected or (val.tolist(), train.tolist())
+        assert (val.tolist(), train.tolist()) == expected
+
+
+@pytest.mark.parametrize("copies", [1, 5, 20])
+def test_by_default_validation_is_a_20th_of_the_input(tmp_path, copies):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS * copies))
+    main(tmp_path / "out", tmp_path / "a.jsonl")
+    val, train = split_of(tmp_path / "out")
+    assert abs(len(val) - (len(val) + len(train)) / 20) < 800  # a document or two
 
 
 @pytest.mark.parametrize(
@@ -124,8 +315,12 @@ def test_plain_text_is_divided(tokenizer, tmp_path, division, expected):
     (tmp_path / "a.txt").write_bytes(b"\n\nfirst\nsecond\r\n \nthird\n\n\nfourth")
     (tmp_path / "empty.txt").write_text(" \n")
     inputs = [tmp_path / "a.txt", tmp_path / "empty.txt"]
-    run(tokenizer, tmp_path / "out", *inputs, "--val-tokens", 0, "--document", division, "--processes", 1)
+    run(tokenizer, tmp_path / "out", *inputs, "--val-tokens", 0, "--document", division)
     assert shards(tmp_path / "out")["toy_train_000001.bin"].tolist() == tokens_of(tokenizer, expected)
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+PAGE = b"\xef\xbb\xbf\n<!DOCTYPE html>\n<html><title>404 Not Found</title></html>\n"
 
 
 # --- messages name the error -------------------------------------------------------------------------------------
@@ -142,32 +337,98 @@ def test_plain_text_is_divided(tokenizer, tmp_path, division, expected):
             b'{"text": "x"}\n{"content": "y", "id": 1}\n',
             ["a.jsonl: line 2: no 'text' (keys content, id)", "--text-key"],
         ),
-        ("a.jsonl", b'["x"]\n', ["a.jsonl: line 1: no 'text' (list)"]),
+        ("a.jsonl", b'["x"]\n', ["a.jsonl: record 1: no 'text' (str)"]),
+        ("a.json", b'[{"text": "x"},\n {"text": "y"}', ["a.json: not JSON", "line 2", "--text"]),
+        ("a.json", b'[{"text": "x"}, {"body": "y"}]', ["a.json: record 2: no 'text' (keys body)"]),
         ("a.jsonl", b'{"text": null}\n', ["a.jsonl: line 1: the value of 'text' is NoneType, expected text"]),
         ("a.jsonl", b'{"text": "ab\\ud800"}\n', ["a.jsonl: line 1: 'text' has half a surrogate pair at character 2"]),
-        ("a.txt.gz", b"not gzip", ["a.txt.gz: Not a gzipped file"]),
         ("a.txt.gz", gzip.compress(b"text" * 1000)[:-20], ["a.txt.gz: Compressed file ended"]),
-        ("a.parquet", b"not parquet, but some bytes", ["a.parquet: Parquet"]),
+        ("a.parquet", b"not parquet, but some bytes", ["a.parquet: not Parquet"]),
+        ("a.jsonl.zst", zstd(jsonl(["x"] * 50_000))[:-40], ["a.jsonl.zst: "]),
+        ("a.parquet", b"PAR1 and no more", ["a.parquet: Parquet"]),
+        ("a.parquet", b"", ["a.parquet: not Parquet"]),
         ("a.txt", b"", ["the input has no text"]),
+        *((name, LFS, [f"{name}: a Git LFS pointer"]) for name in ("a.parquet", "a.jsonl.gz", "a.txt", "a")),
+        *((name, PAGE, [f"{name}: an HTML or XML page"]) for name in ("a.parquet", "a.json.gz", "a.txt.gz", "a.gz", "a.jsonl")),
+        ("a.json.zst", b"\n<?xml version='1.0'?><Error>AccessDenied</Error>", ["a.json.zst: an HTML or XML page"]),
+        ("a.txt", "text".encode("utf-16"), ["a.txt: UTF-16"]),
+        ("a.jsonl", codecs.BOM_UTF16_BE + '{"text": "x"}'.encode("utf-16-be"), ["a.jsonl: UTF-16"]),
+        ("a.txt", "text".encode("utf-16-le"), ["a.txt: binary"]),
+        ("a.md", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", ["a.md: binary"]),
+        ("a.txt.gz", gzip.compress(gzip.compress(b"text")), ["a.txt.gz: binary"]),
+        ("a.log", b"text", ["a.log: may not be text", "--text '*.log'"]),
+        ("README", b"text", ["README: may not be text", "--text README"]),
+        ("a.html", PAGE, ["a.html: may not be text"]),
     ],
+    ids=name_only,
 )
-@pytest.mark.parametrize("processes", [1, 2])
-def test_input_that_cannot_be_read(tokenizer, tmp_path, name, content, parts, processes):
+def test_input_that_cannot_be_read(tmp_path, capsys, name, content, parts):
     (tmp_path / name).write_bytes(content)
-    error = run(tokenizer, tmp_path / "out", tmp_path / name, "--val-tokens", 0, "--processes", processes, expect=3)
+    main(tmp_path / "out", tmp_path / name, "--val-tokens", 0, expect=3)
+    error = capsys.readouterr().err
     for part in parts:
         assert part in error
-    assert not list((tmp_path / "out").glob("*.bin"))
+    assert not list((tmp_path / "out").iterdir())
 
 
-def test_other_input_that_cannot_be_read(tokenizer, tmp_path):
-    assert "absent: there is no such file" in run(tokenizer, tmp_path / "out", tmp_path / "absent", expect=3)
+def test_all_errors_are_reported_at_once_before_the_work(tmp_path, capsys, monkeypatch):
+    """Also those in the last documents of large files."""
+    folder = tmp_path / "in"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.txt").write_text("good\n")
+    (folder / "b.jsonl").write_bytes(jsonl(DOCUMENTS) + b'{"text": 1}\n{"text": 2}\n')
+    (folder / "deep" / "c.txt").write_bytes(b"good\n" * 50_000 + b"\xe9")
+    (folder / "d.parquet").write_bytes(LFS)
+    pyarrow.parquet.write_table(pyarrow.table({"body": ["x"]}), folder / "e.parquet")
+    (folder / "f.pdf").write_bytes(b"%PDF-1.7")
+    (folder / "g.txt").symlink_to(folder / "gone.txt")
+    os.mkfifo(folder / "h.txt")
+    monkeypatch.setattr(prepare_tokens, "tokenized", lambda *_: pytest.fail("the work has begun"))
+    main(tmp_path / "out", folder, tmp_path / "absent", expect=3)
+    problems = capsys.readouterr().err.splitlines()
+    named = ["b.jsonl: line", "c.txt: byte 0xe9 at offset 250000", "d.parquet: a Git LFS", "e.parquet: no column 'text' (body)"]
+    named += ["f.pdf: may not be text", "g.txt: there is no such file", "h.txt: there is", "absent: there is no such file"]
+    assert len(problems) == len(named)
+    assert all(sum(part in problem for problem in problems) == 1 for part in named)
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_an_empty_folder_and_more_validation_than_text_are_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(prepare_tokens, "tokenized", lambda *_: pytest.fail("the work has begun"))
     (tmp_path / "none").mkdir()
-    assert "none: no file below it is named *.txt" in run(tokenizer, tmp_path / "out", tmp_path / "none", expect=3)
-    pyarrow.parquet.write_table(pyarrow.table({"body": ["x"]}), tmp_path / "a.parquet")
-    assert "no column 'text' (body)" in run(tokenizer, tmp_path / "out", tmp_path / "a.parquet", expect=3)
-    (tmp_path / "a.txt").write_text("the quick")
-    assert "fewer than --val-tokens 100000000" in run(tokenizer, tmp_path / "out", tmp_path / "a.txt", expect=3)
+    main(tmp_path / "out", tmp_path / "none", expect=3)
+    assert "none: no file below it" in capsys.readouterr().err
+    (tmp_path / "a.txt").write_text("x" * 999)
+    for tokens in ("501", "1k", "100M"):
+        main(tmp_path / "out", tmp_path / "a.txt", "--val-tokens", tokens, expect=2)
+        assert "--val-tokens" in capsys.readouterr().err
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(
+    "text, tokens",
+    [
+        ("60000", 60_000),
+        ("60k", 60_000),
+        ("1.5M", 1_500_000),
+        ("1e6", 10**6),
+        ("2G", 2 * 10**9),
+        ("0.5k", 500),
+        ("3b", 3 * 10**9),
+    ],
+)
+def test_numbers_of_tokens(text, tokens):
+    for option in ("val_tokens", "shard_tokens"):
+        arguments = ["a.txt", "--out", "x", f"--{option.replace('_', '-')}", text]
+        assert getattr(prepare_tokens.parse(arguments), option) == tokens
+
+
+@pytest.mark.parametrize("text", ["", "k", "60kk", "1.5", "-1k", "1.2345k", "nan", "inf", "1e6k", "60 tokens", "0x10"])
+def test_what_is_no_number_of_tokens(text, capsys):
+    for option in ("--val-tokens", "--shard-tokens"):
+        with pytest.raises(SystemExit) as status:
+            prepare_tokens.parse(["a.txt", "--out", "x", f"{option}={text}"])
+        assert status.value.code == 2 and option in capsys.readouterr().err
 
 
 def test_wrong_calls(tokenizer, tmp_path):

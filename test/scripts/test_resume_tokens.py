@@ -1,5 +1,6 @@
 """scripts/prepare_tokens.py --resume: a resumed call gives the shards of an uninterrupted one, or is refused."""
 
+import collections
 import itertools
 import json
 import os
@@ -9,12 +10,11 @@ import sys
 import time
 import types
 
-import numpy as np
 import pytest
 import tokenizers
 
 from conftest import load_script
-from toy_tokens import DOCUMENTS, PROGRAM, document, run, shards, tokenizer, tokens_of, write_jsonl
+from toy_tokens import DOCUMENTS, PROGRAM, document, documents_in, run, shards, split_of, tokenizer, write_jsonl
 
 prepare_tokens = load_script("prepare_tokens.py")
 import text_documents
@@ -63,10 +63,11 @@ def test_a_resumed_call_writes_what_an_uninterrupted_one_does(tokenizer, long_in
 @pytest.mark.parametrize("shard_tokens", [1, 7, 64])
 def test_shards_may_begin_anywhere_in_a_document(tokenizer, tmp_path, monkeypatch, shard_tokens):
     """Resuming from every state that a call passes through gives the same shards."""
-    documents = ["", "the quick brown fox", "x", "", "über the lazy dog", ""]
+    documents = ["", "the quick brown fox", "x", "", "über the lazy dog", "", "the", "fox", ""]
     source = write_jsonl(tmp_path / "a.jsonl", documents)
-    arguments = [source, "--val-tokens", 3, "--shard-tokens", shard_tokens, "--processes", 1]
+    arguments = [source, "--val-tokens", 5, "--shard-tokens", shard_tokens, "--processes", 1]
     arguments += ["--tokenizer", tokenizer[0], "--name", "toy"]
+    assert main(*arguments, "--out", tmp_path / "one", "--shard-tokens", 10_000) == 0
     out, states = tmp_path / "out", []
     original = token_shards.write_state
 
@@ -78,7 +79,7 @@ def test_shards_may_begin_anywhere_in_a_document(tokenizer, tmp_path, monkeypatc
         monkeypatch.setattr(module, "write_state", write_state)
     assert main(*arguments, "--out", out) == 0
     expected = {p.name: p.read_bytes() for p in out.glob("*.bin")}
-    assert np.concatenate(list(shards(out).values())).tolist() == tokens_of(tokenizer, documents)
+    assert split_of(out)[1].tolist() == split_of(tmp_path / "one")[1].tolist()
     assert [complete for _, complete in states][:3] == [0, 1, 2]
     for text, complete in list(states):
         for path in list(shards(out))[complete:]:
@@ -184,20 +185,12 @@ def test_a_state_is_on_the_disk_before_it_has_its_name(tokenizer, tmp_path, monk
 # --- data sets of the hub -----------------------------------------------------------------------------------------
 
 
-class Stream:
-    """The part of `datasets` that the script calls: a stream of records that can be skipped."""
-
-    def __init__(self, records):
-        self.records = records
-
-    def skip(self, count):
-        return Stream(self.records[count:])
-
-    def __iter__(self):
-        for record in self.records:
-            if isinstance(record, Exception):
-                raise record
-            yield record
+def stream(records):
+    """What the script uses of a stream of `datasets`."""
+    for record in records:
+        if isinstance(record, Exception):
+            raise record
+        yield record
 
 
 class Hub:
@@ -216,15 +209,20 @@ class Hub:
 
     def load_dataset(self, *_, revision, **options):
         self.loaded.append(revision)
-        return Stream(self.commits[revision or list(self.commits)[-1]])
+        return stream(self.commits[revision or list(self.commits)[-1]])
 
 
 def records(documents):
     return [{"text": text} for text in documents]
 
 
+def documents_of(tokenizer, folder):
+    """The documents of validation and of training, as tokens."""
+    return [documents_in(tokens, tokenizer[2]) for tokens in split_of(folder)]
+
+
 def stream_arguments(tokenizer, out):
-    arguments = ["--dataset", "some/set", "--val-tokens", 100, "--shard-tokens", 500, "--processes", 1]
+    arguments = ["--dataset", "some/set", "--val-tokens", 1000, "--shard-tokens", 500, "--processes", 1]
     return [*arguments, "--tokenizer", tokenizer[0], "--name", "toy", "--out", out]
 
 
@@ -239,8 +237,9 @@ def test_a_data_set_is_gone_on_with_at_the_commit_it_was_begun_at(tokenizer, tmp
     hub.commits = {"c0ffee": records(DOCUMENTS), "decade": records(DOCUMENTS[::-1])}
     hub.reachable = False  # it is not asked again
     assert main(*arguments, "--resume") == 0
-    assert np.concatenate(list(shards(tmp_path).values())).tolist() == tokens_of(tokenizer, DOCUMENTS)
-    assert hub.loaded == ["c0ffee", "c0ffee"]
+    assert hub.loaded and set(hub.loaded) == {"c0ffee"}
+    val, train = documents_of(tokenizer, tmp_path)
+    assert collections.Counter(val + train) == collections.Counter(tuple(tokenizer[1](text)) for text in DOCUMENTS)
     assert "warning" not in capsys.readouterr().err
 
 
@@ -252,26 +251,51 @@ def test_where_the_commit_cannot_be_known_it_is_said(tokenizer, tmp_path, monkey
     assert main(*arguments) == 3
     error = capsys.readouterr().err
     assert "some/set: the hub does not report its revision (no network)" in error
-    assert "--resume cannot detect whether the data set has changed" in error
+    assert "--resume cannot detect" in error
     hub.commits, hub.reachable = {"c0ffee": records(DOCUMENTS)}, True
     assert main(*arguments, "--resume") == 0
-    assert "--resume cannot detect whether the data set has changed" in capsys.readouterr().err
-    assert hub.loaded == [None, None]
-    assert np.concatenate(list(shards(tmp_path).values())).tolist() == tokens_of(tokenizer, DOCUMENTS)
+    assert "--resume cannot detect" in capsys.readouterr().err
+    assert set(hub.loaded) == {None}
+    val, train = documents_of(tokenizer, tmp_path)
+    assert len(val) + len(train) == len(DOCUMENTS)
 
 
-def test_a_stream_of_the_hub_is_gone_on_with_where_it_stopped(monkeypatch):
+def test_of_a_data_set_validation_takes_documents_of_its_first_part(tokenizer, tmp_path, monkeypatch, capsys):
+    """One in ten until there are enough, as its size is unknown."""
+    Hub(monkeypatch, {"c0ffee": records([*DOCUMENTS, " "] * 3)})
+    assert main(*stream_arguments(tokenizer, tmp_path), "--val-tokens", "1k") == 0
+    assert "3 blank" in capsys.readouterr().out
+    val, train = documents_of(tokenizer, tmp_path)
+    encoded = [tuple(tokenizer[1](text)) for text in DOCUMENTS] * 3
+    assert collections.Counter(val + train) == collections.Counter(encoded)
+    assert 600 < sum(map(len, val)) < 1400
+    places = [encoded.index(document) for document in val]
+    assert places == sorted(places) and 100 < places[-1] < 300
+    Hub(monkeypatch, {"c0ffee": records(DOCUMENTS)})  # small: a tenth of it and not 10M tokens
+    assert main(*stream_arguments(tokenizer, tmp_path / "small"), "--val-tokens", "10M") == 0
+    val, train = documents_of(tokenizer, tmp_path / "small")
+    assert 0.05 < len(val) / len(DOCUMENTS) < 0.15
+
+
+def test_a_key_that_a_data_set_lacks_is_told_before_the_work(tokenizer, tmp_path, monkeypatch, capsys):
+    Hub(monkeypatch, {"c0ffee": [*records(DOCUMENTS[:50]), {"body": "x"}]})
+    assert main(*stream_arguments(tokenizer, tmp_path)) == 3
+    assert "document 50: no 'text' (body)" in capsys.readouterr().err.replace("keys ", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stream_of_the_hub(monkeypatch):
     calls = []
 
     class Datasets:
         @staticmethod
         def load_dataset(*arguments, **options):
             calls.append((arguments, options))
-            return Stream([{"text": text} for text in DOCUMENTS[:5]] + [{"body": "x"}])
+            return iter([{"text": text} for text in DOCUMENTS[:3]] + [{"body": "x"}])
 
     monkeypatch.setitem(sys.modules, "datasets", Datasets)
-    got = text_documents.dataset_documents("some/set", "sample", "train", "text", "c0ffee", 2)
-    assert list(itertools.islice(got, 3)) == [(DOCUMENTS[i], f"some/set: document {i}") for i in (2, 3, 4)]
-    with pytest.raises(text_documents.InputError, match="document 5: no 'text' .body."):
+    got = text_documents.dataset_documents("some/set", "sample", "train", "text", "c0ffee")
+    assert list(itertools.islice(got, 3)) == [(DOCUMENTS[i], f"some/set: document {i}") for i in range(3)]
+    with pytest.raises(text_documents.InputError, match="document 3: no 'text' .keys body."):
         next(got)
     assert calls == [(("some/set",), {"name": "sample", "split": "train", "revision": "c0ffee", "streaming": True})]

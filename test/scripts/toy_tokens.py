@@ -22,7 +22,7 @@ def document(number, words=60):
     return " ".join(chosen.choice(WORDS) for _ in range(chosen.randrange(1, words)))
 
 
-DOCUMENTS = [document(i) for i in range(400)]
+DOCUMENTS = [text for i in range(400) if (text := document(i)).strip()]
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +45,19 @@ def tokens_of(tokenizer, documents):
     return list(itertools.chain.from_iterable([end, *encode(text)] for text in documents))
 
 
+def documents_in(tokens, end):
+    """The tokens of each document, without the end-of-text token that begins it."""
+    begins = np.flatnonzero(np.asarray(tokens) == end)
+    assert len(begins) and begins[0] == 0
+    return [tuple(part[1:].tolist()) for part in np.split(np.asarray(tokens), begins[1:])]
+
+
+def texts_of_bytes(tokens):
+    return [bytes(document).decode() for document in documents_in(tokens, 256)]
+
+
 def run(tokenizer, out, *arguments, expect=0, stdin=None, program=PROGRAM):
-    command = [*program, "--tokenizer", tokenizer[0], "--out", out, "--name", "toy", *arguments]
+    command = [*program, "--tokenizer", tokenizer[0], "--out", out, "--name", "toy", "--processes", 1, *arguments]
     result = subprocess.run(list(map(str, command)), input=stdin, capture_output=True, timeout=300)
     assert result.returncode == expect, result.stderr.decode()
     return result.stderr.decode()
@@ -67,6 +78,14 @@ def shards(folder):
     """Names and tokens in the order of the shards' numbers."""
     found = sorted(folder.glob("*.bin"), key=lambda path: path.stem[-6:])
     return {path.name: read_shard(path) for path in found}
+
+
+def split_of(folder):
+    """Tokens of validation and of training."""
+    found = shards(folder)
+    val = [tokens for name, tokens in found.items() if "_val_" in name]
+    train = [tokens for name, tokens in found.items() if "_train_" in name]
+    return np.concatenate(val) if val else np.array([], np.uint16), np.concatenate(train)
 
 
 def write_jsonl(path, documents):
