@@ -149,21 +149,6 @@ std::vector<std::string_view> keys_with_kinds() {
   return keys;
 }
 
-/// The keys of a section, including those of the kinds that `spec` has chosen.
-template <SpecStruct Spec>
-std::vector<std::string_view> keys_with_chosen_kinds(const Spec& spec) {
-  std::vector<std::string_view> keys;
-  for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
-    keys.push_back(field.key);
-    if constexpr (KindOfSeveral<T>)
-      (spec.*member).visit([&]<class Kind>(const Kind&) {
-        const auto own = keys_of<Kind>();
-        keys.insert(keys.end(), own.begin(), own.end());
-      });
-  });
-  return keys;
-}
-
 /// The dotted keys of a spec and of all kinds, each once.
 template <SpecStruct Spec>
 void add_dotted_keys(const std::string& parent, std::vector<std::string>& keys) {

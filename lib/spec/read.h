@@ -104,11 +104,33 @@ struct ReadResults {
 template <SpecStruct Spec>
 void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, ReadResults& results);
 
+/// The keys of a section, including those of the kinds that `spec` has chosen, unless the node names unknown
+/// ones.
+template <SpecStruct Spec>
+std::vector<std::string_view> keys_to_list(const Spec& spec, const YamlNode& node) {
+  std::vector<std::string_view> keys;
+  for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
+    keys.push_back(field.key);
+    if constexpr (KindOfSeveral<T>) {
+      const YamlNode* name = find_key(node, field.key);
+      if (name && !name->text.empty() && name->text != (spec.*member).name()) {
+        keys.push_back("and those of a known name");
+        return;
+      }
+      (spec.*member).visit([&]<class Kind>(const Kind&) {
+        const auto own = keys_of<Kind>();
+        keys.insert(keys.end(), own.begin(), own.end());
+      });
+    }
+  });
+  return keys;
+}
+
 /// Reads a mapping, all of whose keys must be keys of `spec` or of kinds that its components have. Messages
 /// list the keys of the chosen kinds.
 template <SpecStruct Spec>
 void read_section(Spec& spec, const YamlNode& node, const std::string& parent, ReadResults& results) {
-  const auto listed = keys_with_chosen_kinds(spec);
+  const auto listed = keys_to_list(spec, node);
   if (node.kind != YamlNode::Kind::kMapping)
     return results.errors.collect(node.position, parent, [&] {
       fail_at(node.position, parent,

@@ -9,7 +9,7 @@
 namespace sdp {
 namespace {
 
-const double kNone = std::nan("");
+const double kMissing = std::nan("");
 
 at::Tensor vector_of(const std::vector<double>& values) {
   return at::tensor(values, at::kDouble).to(test_device());
@@ -26,19 +26,19 @@ TEST_CASE("the cosine of two vectors") {
 }
 
 TEST_CASE("mean and standard deviation of several values") {
-  const Spread three = spread_of({1, kNone, 2, 6});
+  const Spread three = spread_of({1, kMissing, 2, 6});
   CHECK(three.mean == 3);
   CHECK(three.deviation == Approx(std::sqrt((4.0 + 1 + 9) / 2)));
   CHECK(spread_of({5}).mean == 5);
   CHECK(std::isnan(spread_of({5}).deviation));
-  CHECK(std::isnan(spread_of({kNone}).mean));
+  CHECK(std::isnan(spread_of({kMissing}).mean));
 }
 
 TEST_CASE("a layer's cosines are summarized over its workers") {
   const std::vector<LayerSummary> layers = summarize({{.depth = 0, .worker = 0, .cosine = {0.5}},
-                                                      {.depth = 0, .worker = 1, .cosine = {kNone}},
+                                                      {.depth = 0, .worker = 1, .cosine = {kMissing}},
                                                       {.depth = 0, .worker = 2, .cosine = {-0.1}},
-                                                      {.depth = 3, .worker = 1, .cosine = {kNone}},
+                                                      {.depth = 3, .worker = 1, .cosine = {kMissing}},
                                                       {.depth = 2, .worker = 1, .cosine = {1}}},
                                                      &LayerGradients::cosine);
   REQUIRE(layers.size() == 3);
