@@ -27,8 +27,8 @@ struct DataSheet {
   int64_t library_workspace_bytes;
 };
 constexpr int64_t kKib = 1024;
-constexpr int64_t kSmallWorkspaceBytes = 2 * (2 * 4096 + 8 * 16) * kKib;
-constexpr int64_t kLargeWorkspaceBytes = 2 * (8 * 4096) * kKib;
+constexpr int64_t kSmallWorkspaceBytes = 2 * (kKib * 2 * 4096 + kKib * 8 * 16);
+constexpr int64_t kLargeWorkspaceBytes = kKib * 2 * 8 * 4096;
 constexpr std::array<DataSheet, 4> kDataSheets = {{
     {"a100", 312e12, 19.5e12, 19.5e12, 2.04e12, 300e9, 25e9, 80'000'000'000, 108, kSmallWorkspaceBytes},
     {"h100", 989e12, 67e12, 67e12, 3.35e12, 450e9, 50e9, 80'000'000'000, 132, kLargeWorkspaceBytes},

@@ -14,7 +14,7 @@ constexpr const char* kDense = "subnetwork: {workers: 4, coverage: 1}\n";
 TEST_CASE("methods by the regime below full coverage, and by the divided state at full coverage") {
   const auto of = [](const std::string& construction, const std::string& masking) {
     return method_of(parsed("subnetwork: {workers: 4, coverage: 2/4, construction: " + construction +
-                          ", masking: " + masking + "}\noptimizer: {shard: false}"));
+                            ", masking: " + masking + "}\noptimizer: {shard: false}"));
   };
   CHECK(of("block", "forward") == "B-SDP");
   CHECK(of("block", "backward") == "B_b-SDP");
