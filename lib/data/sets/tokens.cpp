@@ -186,7 +186,8 @@ MissingData TokensSpec::missing(const DataSpec& data, const ModelSpec&) const {
       .other_commands =
           fmt::format("  scripts/prepare_tokens.py README.md docs/design.md docs/data.md --tokenizer bytes "
                       "--val-tokens 8192 --out {0}\n"
-                      "  build/sdp-train --config configs/llama_tiny_tokens.yaml --set data.path={0}",
+                      "  build/sdp-train --config configs/llama_tiny_tokens.yaml --set data.path={0} "
+                      "--set model.vocab_size=257",
                       kExampleTokens)};
 }
 
