@@ -358,25 +358,28 @@ EvalRecord Evaluator::evaluate(FullModel& full_model) {
     return run(full_model, name, test_, samples, samples_per_subnetwork(spec.eval, test_.size()));
   };
   EvalRecord record;
+  std::optional<Results> results;
   if (corrects) {
-    const EvalResult uncorrected = run_on_test("evaluating the full model, uncorrected").all;
-    record.loss_uncorrected = uncorrected.loss;
-    record.accuracy_uncorrected = uncorrected.accuracy;
+    results = run_on_test("evaluating the full model, uncorrected");
+    record.loss_uncorrected = results->all.loss;
+    record.accuracy_uncorrected = results->all.accuracy;
     record.branch_scale_trial = correct(full_model, branch_scale);
     record.recalibrated_batches = recalibrated;
     record.branch_scale = full_model.branch_scale();
   }
-  const Results results = run_on_test("evaluating the full model");
-  on_subnetwork_samples_ = results.some;
-  record.loss = results.all.loss;
-  record.accuracy = results.all.accuracy;
+  // A trial that keeps branch scale 1 without recalibration leaves the model as it was.
+  const bool changed = recalibrated > 0 || record.branch_scale != 1;
+  if (!results || changed) results = run_on_test("evaluating the full model");
+  on_subnetwork_samples_ = results->some;
+  record.loss = results->all.loss;
+  record.accuracy = results->all.accuracy;
   record.samples = static_cast<int64_t>(samples.size());
   record.test_samples = test_.size();
   if (spec.data.is_of_tokens()) {
     record.tokens = record.samples * spec.data.sequence_length();
     record.test_tokens = record.test_samples * spec.data.sequence_length();
   } else {
-    record.skipped_samples = record.samples - results.all.predictions;
+    record.skipped_samples = record.samples - results->all.predictions;
   }
   record.times = times_;
   record.times.eval_s = since_begin_.seconds();

@@ -22,6 +22,11 @@ std::string range_text(const std::vector<double>& values, Format format) {
   return fmt::format("{} to {}", format(*low), format(*high));
 }
 
+/// Whether a correction changed the model: a trial of the branch scale may keep 1.
+bool is_changed_by_corrections(const EvalRecord& record) {
+  return record.loss_uncorrected && (record.recalibrated_batches > 0 || record.branch_scale != 1);
+}
+
 /// Names the corrections of the evaluation.
 std::string corrections_text(const EvalRecord& record) {
   const std::string scale = fmt::format("branch scale {:.4g}", record.branch_scale);
@@ -55,7 +60,7 @@ std::string better_subnetwork_text(const EvalRecord& record) {
 
 std::string of_images(const EvalRecord& record) {
   std::string text = fmt::format("accuracy {}, loss {:.4f}", format_percent(record.accuracy), record.loss);
-  if (record.loss_uncorrected)
+  if (is_changed_by_corrections(record))
     text += fmt::format(" (without {}: {}, {:.4f})", corrections_text(record),
                         format_percent(*record.accuracy_uncorrected), *record.loss_uncorrected);
   if (!record.subnetwork_accuracy.empty())
@@ -67,7 +72,7 @@ std::string of_images(const EvalRecord& record) {
 
 std::string of_tokens(const EvalRecord& record) {
   std::string text = fmt::format("loss {:.4f}, perplexity {}", record.loss, perplexity_text(record.loss));
-  if (record.loss_uncorrected)
+  if (is_changed_by_corrections(record))
     text += fmt::format(" (without {}: {:.4f}, {})", corrections_text(record), *record.loss_uncorrected,
                         perplexity_text(*record.loss_uncorrected));
   if (!record.subnetwork_loss.empty())

@@ -38,6 +38,11 @@ TEST_CASE("an evaluation in words") {
     CHECK_THAT(describe(record), Contains(part));
   CHECK_THAT(describe(record),
              !Contains("is better than"));  // as accurate as the assembled model on the same samples
+  SECTION("a trial that keeps branch scale 1 corrects nothing") {
+    record.recalibrated_batches = 0;
+    record.branch_scale = 1;
+    CHECK_THAT(describe(record), !Contains("without") && Contains("800 training samples"));
+  }
   SECTION("images are compared by accuracy") {
     record.accuracy_on_subnetwork_samples = 0.40625;
     CHECK_THAT(describe(record),
