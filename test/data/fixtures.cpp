@@ -7,7 +7,8 @@
 
 namespace sdp::testing {
 
-TarWriter& TarWriter::add(const std::string& name, const std::string& data, char type) {
+TarWriter& TarWriter::add(const std::string& name, const std::string& data, char type,
+                          const std::string& target) {
   std::string header(512, '\0');
   const auto put = [&](size_t at, const std::string& text) { header.replace(at, text.size(), text); };
   char octal[16];
@@ -20,6 +21,7 @@ TarWriter& TarWriter::add(const std::string& name, const std::string& data, char
   put(136, "00000000000");
   put(148, "        ");
   header[156] = type;
+  put(157, target);
   put(257, "ustar");
   put(263, "00");
   unsigned sum = 0;

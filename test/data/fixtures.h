@@ -41,7 +41,12 @@ class TempDir {
 /// A ustar archive, written from the format's description (POSIX pax, "ustar Interchange Format").
 class TarWriter {
  public:
-  TarWriter& add(const std::string& name, const std::string& data, char type = '0');
+  TarWriter& add(const std::string& name, const std::string& data, char type = '0',
+                 const std::string& target = "");
+  /// A hard link (type '1') or a symbolic one ('2').
+  TarWriter& add_link(const std::string& name, const std::string& target, char type) {
+    return add(name, "", type, target);
+  }
   /// With the two zero blocks that end an archive.
   std::string finish() const { return bytes_ + std::string(1024, '\0'); }
   const std::string& without_end() const { return bytes_; }

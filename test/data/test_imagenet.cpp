@@ -148,13 +148,60 @@ TEST_CASE("folders that are missing, empty or mixed up are named", "[data]") {
   folder.write("train/dog/b.png", "x");
   const std::vector<std::string> problems = problems_of(spec_of(folder.path()), Split::kTrain);
   REQUIRE(problems.size() == 2);
-  CHECK(lacks(problems[0], {"train/cow: a class without images", "the folder images"}) == "");
+  CHECK(lacks(problems[0], {"train/cow/images: 1 images", "train/cow/images/a.JPEG", "Move them up"}) == "");
   CHECK(lacks(problems[1], {"train/dog/b.png", "is not a JPEG"}) == "");
   CHECK(!fs::exists(folder.path() / "train.sdp-index"));
   CHECK(lacks(open_error(spec_of(folder.path())), {"train/cow"}) == "");
 
   folder.write("set-train.tar", tar_of({{"a", 0}}).finish());
   CHECK(lacks(open_error(spec_of(folder.path())), {"both class folders and tar shards"}) == "");
+}
+
+TEST_CASE("whatever ImageFolder or a person takes for an image is read or a problem", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  for (const char* name : {"p.Jpg", "q.jpe", "r.JFIF", "s.jif", "t.v2.jPeG"})
+    folder.write(std::string("train/dog/") + name, jpeg_of(1));
+  fs::create_symlink("p.Jpg", folder.path() / "train/dog/u.jpg");
+  folder.write("train/dog/Thumbs.db", "x");
+  folder.write("train/dog/._p.Jpg", "x");
+  folder.write("train/readme.txt", "x");
+  CHECK(problems_of(spec_of(folder.path()), Split::kTrain).empty());
+  CHECK(open(folder.path())->size() == 4 + 6);
+
+  const std::vector<std::string> unread = {"dog/a.PNG",
+                                           "dog/b.tiff",
+                                           "dog/c.Webp",
+                                           "dog/d.gif",
+                                           "dog/no_ending",
+                                           "dog/wrong.txt",
+                                           "dog/.hidden.png" /* not looked at */,
+                                           "stray.jpg",
+                                           "cat/x/y/deep.jpg"};
+  for (const std::string& name : unread)
+    folder.write("train/" + name, jpeg_of(1));
+  fs::create_directory_symlink(folder.path() / "val/dog", folder.path() / "train/cat/linked");
+  const std::vector<std::string> problems = problems_of(spec_of(folder.path()), Split::kTrain);
+  CHECK(problems.size() == unread.size() - 1 + 1);
+  for (const char* name : {"dog/a.PNG", "dog/b.tiff", "dog/c.Webp", "dog/d.gif", "dog/no_ending",
+                           "dog/wrong.txt", "stray.jpg", "cat/x: 1 images", "cat/linked: 1 images"})
+    CHECK(std::any_of(problems.begin(), problems.end(), [&](const std::string& problem) {
+      return problem.find(std::string("train/") + name) != std::string::npos;
+    }));
+}
+
+TEST_CASE("Tiny ImageNet's validation set is explained", "[data]") {
+  const TempDir folder;
+  write_folders(folder);
+  fs::remove_all(folder.path() / "val");
+  folder.write("val/images/a.JPEG", jpeg_of(50));
+  folder.write("val/images/b.JPEG", jpeg_of(60));
+  folder.write("val/val_annotations.txt", "a.JPEG\tcat\t0\t0\t62\t62\nb.JPEG\tdog\t0\t0\t62\t62\n");
+  const std::string error = open_error(spec_of(folder.path()), Split::kTest);
+  const size_t command = error.find("cd ");
+  REQUIRE(command != std::string::npos);
+  REQUIRE(std::system(error.substr(command).c_str()) == 0);
+  CHECK(labels_of(*open(folder.path(), Split::kTest)) == std::vector<int64_t>{0, 1});
 }
 
 TEST_CASE("images that do not decode are named", "[data]") {

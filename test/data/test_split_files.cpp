@@ -68,6 +68,18 @@ TEST_CASE("data.train_files and data.test_files name other files", "[data]") {
   CHECK(set.names(Split::kTrain) == Names{"whole.tar"});
 }
 
+TEST_CASE("files that are shards but for compression or case are not left out silently", "[data]") {
+  for (const char* name : {"train_1.bin.gz", "Train_1.bin", "train_1.BIN", "b_train.bin.zst"}) {
+    const Fixture set({"train_0.bin", "val_0.bin", name});
+    CHECK(lacks(set.error<DataError>(Split::kTrain), {name, "data.train_files"}) == "");
+    CHECK(set.names(Split::kTest) == Names{"val_0.bin"});
+  }
+  const Fixture others({"train_0.bin", "val_0.bin", "test_0.bin.gz", "train_0.bin.part", "training.tar.gz"});
+  CHECK(others.names(Split::kTrain) == Names{"train_0.bin"});
+  CHECK(others.names(Split::kTest) == Names{"val_0.bin"});
+  CHECK(lacks(Fixture({"train_0.bin", "Val_0.bin"}).error<DataError>(Split::kTest), {"Val_0.bin"}) == "");
+}
+
 TEST_CASE("a pattern without matches is a wrong setting, no file by default is wrong data", "[data]") {
   Fixture set({"a.bin", "b.bin", "inner/c.bin"});
   CHECK(lacks(set.error<DataError>(Split::kTrain),

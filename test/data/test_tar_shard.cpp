@@ -91,8 +91,68 @@ TEST_CASE("duplicate keys and shards without images are refused", "[data]") {
               {"member 1/a.jpg at offset 1024", "unique"}) == "");
   CHECK(lacks(shard_error(TarWriter().add("a.jpg", "A").add("a.cls", "1").add("a.cls", "2").finish()),
               {"member a.cls at offset 2048", "unique"}) == "");
-  CHECK(lacks(shard_error(TarWriter().add("a.png", "A").finish()), {"no member named KEY.jpg"}) == "");
+  CHECK(lacks(shard_error(TarWriter().add("a.png", "A").finish()), {"member a.png at offset 0"}) == "");
+  CHECK(lacks(shard_error(TarWriter().add("a.txt", "A").finish()), {"no member named KEY.jpg"}) == "");
   CHECK(lacks(shard_error(TarWriter().finish()), {"train-000000.tar"}) == "");
+}
+
+TEST_CASE("images are found whatever the case of their names, with dots in them, and through links",
+          "[data]") {
+  const TempDir folder;
+  const auto shard = folder.write("train-000000.tar", TarWriter()
+                                                          .add("a.Jpg", "A")
+                                                          .add("a.CLS", "1")
+                                                          .add("b.v2.jpe", "B")
+                                                          .add("b.cls", "2")
+                                                          .add("c.001.JFIF", "C")
+                                                          .add("c.001.cls", "3")
+                                                          .add("c.002.jpg", "D")
+                                                          .add("c.002.cls", "4")
+                                                          .add("x/d.jpg", "E")
+                                                          .add("x/d.depth.jpg", "depth")
+                                                          .add("x/d.cls", "5")
+                                                          .add_link("y/e.jpg", "../a.Jpg", '2')
+                                                          .add_link("y/e.cls", "x/d.cls", '1')
+                                                          .add_link("f.jpg", "g.jpg", '2')
+                                                          .add_link("f.cls", "y/e.cls", '2')
+                                                          .add_link("./g.jpg", "./x/d.jpg", '1')
+                                                          .add("./g.cls", "6")
+                                                          .add("._a.jpg", "AppleDouble")
+                                                          .add("__MACOSX/.x/a.jpg", "AppleDouble")
+                                                          .finish());
+  std::string images;
+  std::vector<int64_t> labels;
+  for (const LabelledJpeg& sample : read_jpeg_shard(shard, 10)) {
+    REQUIRE(sample.jpeg.data.size() == 1);
+    images += static_cast<char>(sample.jpeg.data[0]);
+    labels.push_back(sample.label);
+  }
+  CHECK(images == "ABCDEAEE");
+  CHECK(labels == std::vector<int64_t>{1, 2, 3, 4, 5, 5, 5, 6});
+}
+
+TEST_CASE("what may be a sample and is not read is a problem", "[data]") {
+  const auto problem_of = [](const TarWriter& rest) {
+    return shard_error(TarWriter(rest).add("z.jpg", "Z").add("z.cls", "1").finish());
+  };
+  const std::string jpeg = "\xff\xd8\xff\xe0";
+  CHECK(
+      problem_of(TarWriter().add("z.seg.png", "\x89PNG").add("z.json", "{}").add("notes.txt", "a")).empty());
+  for (const char* name : {"a.png", "a.PNG", "a.tiff", "x/a.webp"})
+    CHECK(lacks(problem_of(TarWriter().add(name, "A").add("x/a.cls", "1")),
+                {std::string("member ") + name}) == "");
+  for (const char* name : {"a", "a.jpg.bak", "a.img"})
+    CHECK(lacks(problem_of(TarWriter().add(name, jpeg)), {std::string("member ") + name}) == "");
+  CHECK(lacks(problem_of(TarWriter().add("a.raw", "?").add("a.cls", "1")),
+              {"member a.cls", "without an image", "a.jpg"}) == "");
+  CHECK(lacks(problem_of(TarWriter().add("a.v1.jpg", "A").add("a.v2.jpg", "B").add("a.cls", "1")),
+              {"member a.v2.jpg", "unique"}) == "");
+  CHECK(lacks(problem_of(TarWriter().add_link("b.jpg", "/data/b.jpg", '2')),
+              {"member b.jpg", "/data/b.jpg", "--dereference"}) == "");
+  CHECK(lacks(problem_of(TarWriter().add_link("b.jpg", "none.jpg", '1')), {"member b.jpg", "none.jpg"}) ==
+        "");
+  CHECK(lacks(problem_of(TarWriter().add_link("b.jpg", "c.jpg", '2').add_link("c.jpg", "b.jpg", '2')),
+              {"member b.jpg"}) == "");
 }
 
 TEST_CASE("a broken tar is refused with the offset, wherever it breaks", "[data]") {

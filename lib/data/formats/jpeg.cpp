@@ -226,10 +226,6 @@ void JpegImage::check() {
   decoder_->require(decoder_->finish());
 }
 
-bool is_jpeg_extension(std::string_view extension) {
-  return extension == "jpg" || extension == "jpeg" || extension == "JPG" || extension == "JPEG";
-}
-
 std::vector<uint8_t> decode_jpeg(std::span<const uint8_t> jpeg, int64_t height, int64_t width) {
   JpegImage image(jpeg);
   if (image.height() != height || image.width() != width)

@@ -71,9 +71,6 @@ class JpegImage {
   std::unique_ptr<Decoder> decoder_;
 };
 
-/// Whether a file with this extension (without the dot) counts as a JPEG: jpg, jpeg, JPG or JPEG.
-bool is_jpeg_extension(std::string_view extension);
-
 /// Decodes a JPEG of exactly height x width pixels to [3, height, width].
 std::vector<uint8_t> decode_jpeg(std::span<const uint8_t> jpeg, int64_t height, int64_t width);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <fstream>
 #include <map>
@@ -15,7 +16,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 
-#include "data/formats/jpeg.h"
+#include "data/formats/image_name.h"
 #include "io/file.h"
 #include "spec/error.h"
 
@@ -72,17 +73,34 @@ std::string name_of(archive_entry* entry) {
   return "(unreadable name)";
 }
 
-/// A sample's key and the following extension, both as views into `name`.
-struct KeyAndExtension {
-  std::string_view key;
-  std::string_view extension;
-};
-
-KeyAndExtension split_name(std::string_view name) {
+/// WebDataset's key: the name up to the first dot after the last slash.
+std::string_view key_of(std::string_view name) {
   const size_t slash = name.rfind('/');
-  const size_t dot = name.find('.', slash == std::string_view::npos ? 0 : slash + 1);
-  if (dot == std::string_view::npos) return {name, {}};
-  return {name.substr(0, dot), name.substr(dot + 1)};
+  return name.substr(0, name.find('.', slash == std::string_view::npos ? 0 : slash + 1));
+}
+
+/// The name without its extension and the dot before it.
+std::string_view stem_of(std::string_view name) {
+  name.remove_suffix(extension_of(name).size());
+  if (name.ends_with('.')) name.remove_suffix(1);
+  return name;
+}
+
+bool is_label(std::string_view name) {
+  const std::string_view extension = extension_of(name);
+  return std::equal(extension.begin(), extension.end(), std::string_view("cls").begin(),
+                    std::string_view("cls").end(),
+                    [](unsigned char a, unsigned char b) { return std::tolower(a) == b; });
+}
+
+bool is_hidden(std::string_view name) {
+  for (size_t begin = 0; begin != std::string_view::npos && begin < name.size();) {
+    const std::string_view part = name.substr(begin, name.find('/', begin) - begin);
+    if (part.starts_with('.') && part != "." && part != "..") return true;
+    begin = name.find('/', begin);
+    if (begin != std::string_view::npos) ++begin;
+  }
+  return false;
 }
 
 /// The innermost folder of a member's name; empty if there is none.
@@ -114,8 +132,8 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-/// Labels of the samples in a shard, by their keys.
-using LabelOfKey = std::map<std::string, int64_t, std::less<>>;
+/// Labels in a shard, by the names of their members without the extension.
+using Labels = std::map<std::string, int64_t, std::less<>>;
 
 /// `place` describes the position of the text. std::nullopt after a problem.
 std::optional<int64_t> label_from(std::string_view text, int64_t num_classes, const std::string& place,
@@ -134,20 +152,80 @@ std::string text_of(const InputFile& file, const TarEntry& member) {
   return text;
 }
 
-/// The labels in all KEY.cls of a shard; none: there is no such member. A key with an invalid label has the
-/// label -1.
-LabelOfKey labels_in(const std::filesystem::path& shard, const std::vector<TarEntry>& members,
-                     int64_t num_classes, const OnProblem& on_problem) {
+/// The labels in all .cls members of a shard. An invalid label is -1.
+Labels labels_in(const std::filesystem::path& shard, const std::vector<TarEntry>& members,
+                 int64_t num_classes, const OnProblem& on_problem) {
   const InputFile file(shard);
-  LabelOfKey labels;
+  Labels labels;
   for (const TarEntry& member : members) {
-    const auto [key, extension] = split_name(member.name);
-    if (extension != "cls") continue;
+    if (!is_label(member.name)) continue;
     const std::string place = place_of(shard, member);
     const std::optional<int64_t> label = label_from(text_of(file, member), num_classes, place, on_problem);
-    if (!labels.emplace(key, label.value_or(-1)).second) on_problem(place + std::string(kDoubled));
+    if (!labels.emplace(stem_of(member.name), label.value_or(-1)).second)
+      on_problem(place + std::string(kDoubled));
   }
   return labels;
+}
+
+/// Reports what may be a sample but has no JPEG that is read: an image in another format or under another
+/// name, or a label alone.
+void report_unread(const std::filesystem::path& shard, const std::vector<TarEntry>& members,
+                   const OnProblem& on_problem) {
+  std::set<std::string_view> keys;  // of the images read or reported
+  for (const TarEntry& member : members)
+    if (is_jpeg_name(member.name)) keys.insert(key_of(member.name));
+  const InputFile file(shard);
+  for (const TarEntry& member : members) {
+    const std::string_view key = key_of(member.name);
+    if (is_label(member.name) || keys.contains(key)) continue;
+    std::vector<uint8_t> first_bytes(static_cast<size_t>(std::min(member.size_bytes, kImageMagicBytes)));
+    file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(first_bytes)));
+    if (!is_other_image_name(member.name) && !starts_as_image(first_bytes)) continue;
+    keys.insert(key);
+    on_problem(
+        fmt::format("{}: an image that is not read. Expected a JPEG named KEY.jpg; convert or rename it.",
+                    place_of(shard, member)));
+  }
+  for (const TarEntry& member : members)
+    if (is_label(member.name) && keys.insert(key_of(member.name)).second)
+      on_problem(fmt::format("{}: a label without an image. Expected a member {}.jpg.",
+                             place_of(shard, member), stem_of(member.name)));
+}
+
+/// A link in a tar file, by the numbers of list_tar()'s result.
+struct Link {
+  size_t member;
+  std::filesystem::path target;
+};
+
+/// Gives each link the position of the file that it leads to.
+void follow_links(const std::filesystem::path& shard, const std::vector<Link>& links,
+                  std::vector<TarEntry>& members) {
+  if (links.empty()) return;
+  const auto normal = [](const std::filesystem::path& name) { return name.lexically_normal().string(); };
+  std::map<std::string, size_t> member_named;
+  for (size_t member = 0; member < members.size(); ++member)
+    member_named.emplace(normal(members[member].name), member);
+  std::map<size_t, std::string> target_of;
+  for (const Link& link : links)
+    target_of.emplace(link.member, normal(link.target));
+  for (const auto& [link, target] : target_of) {
+    size_t at = link;
+    for (size_t hops = 0; hops <= links.size() && target_of.contains(at); ++hops) {
+      const auto found = member_named.find(target_of.at(at));
+      if (found == member_named.end()) break;
+      at = found->second;
+    }
+    if (target_of.contains(at))
+      throw DataError(
+          fmt::format("{}: a link to {}, which is no file in this tar. Write the tar with the files in place "
+                      "of the links "
+                      "(GNU tar: --dereference --hard-dereference).",
+                      place_of(shard, members[link]), target));
+    const std::string name = members[link].name;
+    members[link] = members[at];
+    members[link].name = name;
+  }
 }
 
 void read_data(const InputFile& file, TarMember& member) {
@@ -168,12 +246,15 @@ std::vector<TarEntry> list_tar(const std::filesystem::path& shard) {
 
   const ArchiveHandle handle = open_tar(shard);
   std::vector<TarEntry> members;
+  std::vector<Link> links;
   archive_entry* entry = nullptr;
   for (;;) {
     const int result = archive_read_next_header(handle.get(), &entry);
     if (result == ARCHIVE_EOF) break;
     if (result != ARCHIVE_OK && result != ARCHIVE_WARN) fail_at_position(shard, handle.get());
-    if (archive_entry_filetype(entry) != AE_IFREG) continue;
+    const char* symlink = archive_entry_symlink(entry);
+    const char* hardlink = archive_entry_size(entry) > 0 ? nullptr : archive_entry_hardlink(entry);
+    if (!symlink && !hardlink && archive_entry_filetype(entry) != AE_IFREG) continue;
 
     TarEntry member{.name = name_of(entry),
                     .offset_bytes = archive_read_header_position(handle.get()),
@@ -183,9 +264,14 @@ std::vector<TarEntry> list_tar(const std::filesystem::path& shard) {
       throw DataError(fmt::format(
           "{}: broken tar file: the member has {} bytes, but the file ends at {}. Write or copy it again.",
           place_of(shard, member), member.size_bytes, size_bytes));
+    if (hardlink) links.push_back({.member = members.size(), .target = hardlink});
+    if (symlink)
+      links.push_back(
+          {.member = members.size(), .target = std::filesystem::path(member.name).parent_path() / symlink});
     members.push_back(std::move(member));
   }
   check_end_mark(shard, size_bytes);
+  follow_links(shard, links, members);
   return members;
 }
 
@@ -202,32 +288,44 @@ std::vector<TarMember> read_tar(const std::filesystem::path& shard) {
 std::vector<JpegEntry> list_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes,
                                        const OnProblem& on_problem) {
   std::vector<TarEntry> members = list_tar(shard);
-  const LabelOfKey label_of_key = labels_in(shard, members, num_classes, on_problem);
-  std::set<std::string, std::less<>> keys;
+  const size_t count = members.size();
+  std::erase_if(members, [](const TarEntry& member) { return is_hidden(member.name); });
+  const Labels labels = labels_in(shard, members, num_classes, on_problem);
+  report_unread(shard, members, on_problem);
+  std::set<std::string, std::less<>> used;   // names of labels
+  std::set<std::string, std::less<>> plain;  // keys of images KEY.jpg
+  for (const TarEntry& member : members)
+    if (is_jpeg_name(member.name) && stem_of(member.name) == key_of(member.name))
+      plain.emplace(key_of(member.name));
   std::vector<JpegEntry> samples;
   for (TarEntry& member : members) {
-    const auto [key, extension] = split_name(member.name);
-    if (!is_jpeg_extension(extension)) continue;
+    if (!is_jpeg_name(member.name)) continue;
     const std::string place = place_of(shard, member);
-    if (!keys.emplace(key).second) {
+    const std::string_view key = key_of(member.name);
+    const std::string_view stem = stem_of(member.name);
+    const bool by_folder = labels.empty() && parse_number(folder_of(member.name));
+    const std::string_view name = by_folder || labels.contains(stem) ? stem : key;
+    // KEY.depth.jpg beside KEY.jpg is another field of the same sample.
+    if (name != stem && plain.contains(key)) continue;
+    if (!used.emplace(name).second) {
       on_problem(place + std::string(kDoubled));
       continue;
     }
     std::optional<int64_t> label;
-    if (const auto found = label_of_key.find(key); found != label_of_key.end())
+    if (by_folder)
+      label = label_from(folder_of(member.name), num_classes, place, on_problem);
+    else if (const auto found = labels.find(name); found != labels.end())
       label = found->second;
-    else if (label_of_key.empty() && parse_number(folder_of(member.name)))
-      label = label_from(folder_of(member.name), num_classes, place, on_problem).value_or(-1);
     else
       on_problem(
           fmt::format("{}: no label. Expected a member {}.cls with the class as a number.", place, key));
     if (label.value_or(-1) >= 0) samples.push_back({std::move(member), *label});
   }
-  if (keys.empty())
+  if (used.empty())
     on_problem(fmt::format(
         "{}: no member named KEY.jpg among {} members. Expected images KEY.jpg with their labels in "
         "KEY.cls.",
-        shard.string(), members.size()));
+        shard.string(), count));
   return samples;
 }
 

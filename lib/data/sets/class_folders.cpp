@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "data/attempt.h"
-#include "data/formats/jpeg.h"
+#include "data/formats/image_name.h"
 #include "data/sets/folder.h"
 #include "data/sets/image_files.h"
 #include "io/file.h"
@@ -35,26 +36,30 @@ struct ClassListing {
   std::vector<std::string> files;
 };
 
-/// The text after the last dot.
-std::string_view extension_of(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
+/// Whether a file that is not named as a JPEG may be an image nevertheless.
+bool is_unread_image(const fs::path& file) {
+  if (is_other_image_name(file.filename().string())) return true;
+  std::array<uint8_t, kImageMagicBytes> first_bytes{};
+  std::ifstream(file, std::ios::binary).read(reinterpret_cast<char*>(first_bytes.data()), kImageMagicBytes);
+  return starts_as_image(first_bytes);
 }
 
-bool is_jpeg(std::string_view name) {
-  return is_jpeg_extension(extension_of(name));
-}
-
-/// Other formats that torchvision's ImageFolder accepts.
-bool is_other_image(std::string_view name) {
-  constexpr std::array<std::string_view, 7> kExtensions = {"png", "PNG", "bmp", "ppm", "pgm", "tif", "webp"};
-  return std::find(kExtensions.begin(), kExtensions.end(), extension_of(name)) != kExtensions.end();
+/// The images below a folder, at any depth.
+std::vector<fs::path> images_below(const fs::path& folder) {
+  std::vector<fs::path> images;
+  const ClassListing listing(folder);
+  for (const std::string& name : listing.files)
+    if (is_jpeg_name(name) || is_unread_image(folder / name)) images.push_back(folder / name);
+  for (const std::string& name : listing.folders)
+    for (fs::path& image : images_below(folder / name))
+      images.push_back(std::move(image));
+  return images;
 }
 
 /// Explains why a folder has no class folders, and what to do.
 [[noreturn]] void fail_without_classes(const fs::path& folder, const ClassListing& listing) {
   const auto count = [&](auto is) { return std::count_if(listing.files.begin(), listing.files.end(), is); };
-  if (const auto images = count(is_jpeg); images > 0)
+  if (const auto images = count(is_jpeg_name); images > 0)
     throw DataError(fmt::format(
         "{}: {} images without class folders, as the official archive of the validation set unpacks. "
         "Move each into a folder of its class, {}/n01440764/ and so on: ImageNet's development kit lists "
@@ -70,10 +75,34 @@ bool is_other_image(std::string_view name) {
                               folder.string()));
 }
 
+/// Tiny ImageNet's validation set is one folder of images and a list of their classes.
+void refuse_tiny_imagenet(const fs::path& folder, const ClassListing& listing) {
+  constexpr std::string_view kList = "val_annotations.txt";
+  if (!contains(listing.files, kList)) return;
+  throw DataError(
+      fmt::format("{0}: the classes of the images are in {1}, as Tiny ImageNet has it, expected one folder "
+                  "per class. Move "
+                  "the images: cd {0} && while read -r image class _; do mkdir -p $class && mv images/$image "
+                  "$class/; done < "
+                  "{1} && rmdir images && mv {1} ..",
+                  folder.string(), kList));
+}
+
 std::vector<std::string> class_names(const fs::path& folder) {
   ClassListing listing(folder);
+  refuse_tiny_imagenet(folder, listing);
   if (listing.folders.empty()) fail_without_classes(folder, listing);
   return std::move(listing.folders);
+}
+
+/// Reports images beside the class folders.
+void report_images_without_class(const fs::path& folder, const OnProblem& on_problem) {
+  const ClassListing listing(folder);
+  for (const std::string& name : listing.files)
+    if (is_jpeg_name(name) || is_unread_image(folder / name))
+      on_problem(
+          fmt::format("{}: an image outside of the class folders. Move it into its class's, or elsewhere.",
+                      (folder / name).string()));
 }
 
 std::vector<std::string> missing_from(const std::vector<std::string>& names,
@@ -105,23 +134,31 @@ std::vector<std::string> checked_classes(const fs::path& folder, const std::vect
 bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const OnProblem& on_problem) {
   const auto listing = attempt(on_problem, [&] { return ClassListing(folder); });
   if (!listing) return false;
-  int64_t images = 0;
-  int64_t problems = 0;
+  const int64_t before = index.size();
+  bool whole = true;
+  const auto report = [&](const std::string& problem) {
+    on_problem(problem);
+    whole = false;
+  };
   for (const std::string& name : listing->files) {
-    if (is_jpeg(name)) {
+    if (is_jpeg_name(name))
       index.add_file(name, label);
-      ++images;
-    } else if (is_other_image(name)) {
-      on_problem(fmt::format("{}: the image is not a JPEG. Convert or remove it.", (folder / name).string()));
-      ++problems;
-    }
+    else if (is_unread_image(folder / name))
+      report(fmt::format("{}: the image is not a JPEG by its name or format. Rename, convert or remove it.",
+                         (folder / name).string()));
   }
-  if (images > 0) return problems == 0;
-  on_problem(fmt::format(
-      "{}: a class without images: no *.JPEG{}. Unpack the class again, or remove the folder.",
-      folder.string(),
-      listing->folders.empty() ? "" : fmt::format(", but the folder {}", listing->folders.front())));
-  return false;
+  for (const std::string& name : listing->folders) {
+    const auto images = attempt(report, [&] { return images_below(folder / name); });
+    if (images && !images->empty())
+      report(fmt::format(
+          "{0}: {1} images in a folder below a class, {2} the first. Move them up into the class's "
+          "folder: find {0}/ -type f -exec mv -n {{}} {3}/ \\;",
+          (folder / name).string(), images->size(), images->front().string(), folder.string()));
+  }
+  if (index.size() == before && whole)
+    report(fmt::format("{}: a class without images: no *.JPEG. Unpack the class again, or remove the folder.",
+                       folder.string()));
+  return whole;
 }
 
 class ClassFolders final : public ImageFiles {
@@ -153,6 +190,7 @@ std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split spl
   const std::vector<std::string> classes =
       split == Split::kTest && has_train ? class_names(folder / kTrain) : own;
   const std::vector<std::string> listed = checked_classes(own_folder, own, classes, on_problem);
+  report_images_without_class(own_folder, on_problem);
 
   std::vector<ImageGroup> groups;
   groups.reserve(listed.size());

@@ -37,9 +37,11 @@ struct IndexOptions {
   OnProgress on_progress = ignore_progress;
 };
 
-/// FOLDER/train/CLASS/*.JPEG or FOLDER/val/CLASS/*.JPEG (also .jpeg, .jpg, .JPG), in the order of
+/// FOLDER/train/CLASS/*.JPEG or FOLDER/val/CLASS/*.JPEG (any name that is_jpeg_name()), in the order of
 /// torchvision's ImageFolder: classes by name, with the labels 0, 1, ..., and files by name in each. Classes
-/// are the folders of train/ if it exists, and val/ must have the same.
+/// are the folders of train/ if it exists, and val/ must have the same. Images that are not read, because of
+/// their format, their name or a folder below the class's, are problems. Names that begin with a dot, which
+/// macOS adds, are not looked at.
 std::unique_ptr<ImageFiles> open_class_folders(const std::filesystem::path& folder, Split split,
                                                const IndexOptions& index, const OnProblem& on_problem);
 

@@ -29,7 +29,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the file has the numbers as they are in memory");
 
 // The file: magic, XXH3-64 of everything after it, then values as written by Writer.
-constexpr std::string_view kMagic = "SDPIDX01";
+constexpr std::string_view kMagic = "SDPIDX02";
 
 class Writer {
  public:

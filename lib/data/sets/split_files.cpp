@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -70,6 +72,42 @@ std::vector<fs::path> matching(const Selection& selection, Split split, const Sh
       is_val ? "val" : "test"));
 }
 
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  return text;
+}
+
+/// Refuses files that would be shards of the split if they were unpacked or had another case.
+void refuse_almost_shards(const Selection& selection, Split split, const ShardNames& names,
+                          const std::vector<fs::path>& files) {
+  constexpr std::array<std::string_view, 5> kPacked = {"", ".gz", ".bz2", ".xz", ".zst"};
+  std::vector<std::string_view> words = {"train"};
+  if (split == Split::kTest) words = {"val", "test"};
+  const auto is_val = [](const fs::path& file) {
+    return file.filename().string().find("val") != std::string::npos;
+  };
+  if (split == Split::kTest && !names.val_and_test && std::any_of(files.begin(), files.end(), is_val))
+    words = {"val"};
+  for (const fs::path& file : files_matching(selection.folder, "*")) {
+    const std::string name = file.filename().string();
+    const std::string small = lower(name);
+    const auto ends = [&](std::string_view packed) {
+      return small.ends_with(fmt::format("{}{}", names.extension, packed)) ||
+             (names.extension == ".tar" && small.ends_with(".tgz"));
+    };
+    const auto has = [&](const std::string& text) {
+      return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
+    };
+    if (!has(small) || std::none_of(kPacked.begin(), kPacked.end(), ends)) continue;
+    if (name.ends_with(names.extension) && has(name)) continue;
+    throw DataError(
+        fmt::format("{0}: not read, as its name is not *train*{2}, *val*{2} or *test*{2}. Unpack it if it is "
+                    "compressed, rename it, or set data.{1}_files.",
+                    file.string(), split == Split::kTrain ? "train" : "test", names.extension));
+  }
+}
+
 }  // namespace
 
 std::vector<fs::path> default_files(const fs::path& folder, Split split, const ShardNames& names) {
@@ -90,6 +128,7 @@ std::vector<fs::path> files_of_split(const fs::path& folder, const ShardPatterns
   const Selection selection{folder, patterns};
   std::vector<fs::path> files = matching(selection, split, names);
   if (files.empty() && pattern_of(selection, split)) fail_without_match(selection, split);
+  if (!pattern_of(selection, split)) refuse_almost_shards(selection, split, names, files);
   if (files.empty()) fail_without_default(selection, split, names);
   // The same pattern in both keys means that evaluation on training data is intended.
   if (selection.patterns.train && selection.patterns.train == selection.patterns.test) return files;

@@ -39,7 +39,8 @@ std::vector<std::filesystem::path> default_files(const std::filesystem::path& fo
 /// default_files(), sorted by name. Throws UsageError naming the key if its pattern matches nothing or
 /// contains a folder, and DataError if no default file exists. A file that belongs to the other split too is
 /// a UsageError if one of the keys is set and a DataError if none is; it is allowed only if both keys have
-/// the same pattern.
+/// the same pattern. Without a pattern, a file that would be a shard if it were unpacked or had another case
+/// (train-1.tar.gz, Train-1.TAR) is a DataError.
 std::vector<std::filesystem::path> files_of_split(const std::filesystem::path& folder,
                                                   const ShardPatterns& patterns, Split split,
                                                   const ShardNames& names);
