@@ -11,6 +11,7 @@
 #include "experiment/spec/load.h"
 #include "spec/error.h"
 #include "telemetry/work.h"
+#include "text/json_text.h"
 #include "text/table.h"
 
 namespace sdp {
@@ -128,7 +129,7 @@ int data_check_command(const DataCheckArguments& arguments) {
     if (!arguments.json) std::fputs(describe(report, spec.data).c_str(), stdout);
     std::fflush(stdout);
   }
-  if (arguments.json) std::printf("%s\n", json.dump(2).c_str());
+  if (arguments.json) std::printf("%s\n", json_text(json, 2).c_str());
   if (problems > 0)
     throw DataError(fmt::format("data check found {} problem{}.", problems, problems == 1 ? "" : "s"));
   if (!arguments.json) std::printf("no problem found\n");

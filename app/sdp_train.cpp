@@ -4,16 +4,21 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "commands.h"
 #include "device/version.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace {
 
@@ -243,6 +248,28 @@ int run(int argc, char** argv) {
   return sdp::train_command(train);
 }
 
+/// Refuses arguments that nobody means as they are: text in another encoding than UTF-8, which spec.yaml and
+/// JSON cannot hold, and paths that a shell would have expanded but for their place (--run=~/runs). The
+/// values of
+/// --set are checked with their keys.
+void check_arguments(int argc, char** argv) {
+  std::error_code error;
+  if (const auto folder = std::filesystem::current_path(error).string(); sdp::invalid_utf8_at(folder))
+    throw sdp::UsageError("the working folder's path is not UTF-8: " + folder +
+                          ". Rename it, or use another one.");
+  bool is_set = false;
+  for (int i = 1; i < argc; ++i) {
+    std::string_view argument = argv[i];
+    if (sdp::invalid_utf8_at(argument))
+      throw sdp::UsageError(std::string(argument) + ": not UTF-8, expected UTF-8. Rename what it names.");
+    const bool was_set = std::exchange(is_set, argument == "--set");
+    if (was_set || argument.starts_with("--set=")) continue;
+    if (argument.starts_with("--")) argument.remove_prefix(std::min(argument.size(), argument.find('=') + 1));
+    if (sdp::has_shell_expansion(argument))
+      throw sdp::UsageError(std::string(argv[i]) + ": expected " + std::string(sdp::kNoShellExpansion) + ".");
+  }
+}
+
 /// If standard output is closed, the next file that is opened would get its descriptor, and everything
 /// printed would be written into that file. A read-only placeholder takes the descriptor instead.
 void keep_standard_descriptors() {
@@ -265,6 +292,7 @@ int after_output(int code) {
 int main(int argc, char** argv) {
   keep_standard_descriptors();
   try {
+    check_arguments(argc, argv);
     return after_output(run(argc, argv));
   } catch (const sdp::Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

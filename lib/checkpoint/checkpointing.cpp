@@ -17,6 +17,7 @@
 #include "model/slices.h"
 #include "plan/figures.h"
 #include "spec/error.h"
+#include "text/json_text.h"
 
 namespace sdp {
 namespace {
@@ -161,7 +162,7 @@ SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Expe
   TensorFile tensors = file_of(state);
   const ManifestFile mine = write_process_file(tensors, folder, comm.rank(), comm.size(), on_progress);
   const nlohmann::json record = {mine.name, mine.bytes, mine.xxh3_128};
-  const std::vector<std::string> records = comm.all_gather_strings(record.dump());
+  const std::vector<std::string> records = comm.all_gather_strings(json_text(record));
   Manifest manifest = manifest_of(experiment, progress);
   manifest.threads = threads;
   SavedCheckpoint saved;

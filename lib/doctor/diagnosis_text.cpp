@@ -4,6 +4,7 @@
 
 #include "doctor/doctor.h"
 #include "spec/json_fields.h"
+#include "text/json_text.h"
 #include "text/table.h"
 #include "text/units.h"
 
@@ -61,7 +62,7 @@ std::string json_text_of(const Diagnosis& diagnosis, const Ranks& ranks) {
     json["ranks"].push_back(std::move(row));
   }
   json["profiles"] = to_json(diagnosis.profiles);
-  return json.dump(2, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace sdp

@@ -14,6 +14,7 @@
 #include "io/atomic_file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
+#include "text/json_text.h"
 
 namespace sdp {
 namespace {
@@ -165,7 +166,7 @@ Agreed agree(Communicator& control, const std::string& name, const std::function
   Agreed agreed;
   std::vector<Finding> of_ranks;
   for (const std::string& text : control.all_gather_strings(
-           json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace))) {
+           json_text(json))) {
     const auto other = nlohmann::ordered_json::parse(text);
     of_ranks.push_back(struct_of<Finding>(other));
     agreed.threw = agreed.threw || other.at("threw").get<bool>();

@@ -17,6 +17,7 @@
 #include "process/memory.h"
 #include "spec/json_fields.h"
 #include "telemetry/run_owner.h"
+#include "text/json_text.h"
 
 #ifdef USE_C10D_NCCL
 #include <c10/cuda/CUDAException.h>
@@ -139,7 +140,7 @@ std::string to_text(const Report& report) {
   const nlohmann::ordered_json json = {{"versions", json_of(report.versions)},
                                        {"cuda", json_of(report.cuda)},
                                        {"facts", json_of(report.facts)}};
-  return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+  return json_text(json);
 }
 
 Report report_from(const std::string& text) {

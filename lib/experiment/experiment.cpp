@@ -16,6 +16,7 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
   const Placement placement = make_placement(subnetwork.workers, subnetwork.replicas, processes);
   const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
   check_sizes(layout, spec);
+  check_batch_norms(layout, spec);
   SubnetPlan plan = make_plan(layout, subnetwork, static_cast<uint64_t>(spec.seed));
   Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
   NodeMap nodes = place_on_nodes(schedule, subnetwork.placement, processes_per_node.value_or(processes));

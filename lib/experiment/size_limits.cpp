@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <vector>
+
 #include "spec/error.h"
 #include "subnet/element_type.h"
 
@@ -23,7 +28,39 @@ double bytes_per_sample(const ModelLayout& layout) {
   return (saved.elements + stream) * static_cast<double>(bytes_of(ElementType::kF64)) + saved.bytes;
 }
 
+/// The fewest values per channel and sample that a BatchNorm sees; none without BatchNorm.
+std::optional<int64_t> fewest_norm_positions(const ModelLayout& layout) {
+  std::optional<int64_t> fewest;
+  const auto look_at = [&](const std::vector<Operation>& operations) {
+    for (const Operation& operation : operations)
+      if (operation.kind == OperationKind::kBatchNorm)
+        fewest = std::min(fewest.value_or(operation.rows), operation.rows);
+  };
+  look_at(layout.stem_operations);
+  for (const BranchLayout& branch : layout.branches) {
+    look_at(branch.operations);
+    look_at(branch.shared_operations);
+  }
+  return fewest;
+}
+
 }  // namespace
+
+void check_batch_norms(const ModelLayout& layout, const ExperimentSpec& spec) {
+  const std::optional<int64_t> positions = fewest_norm_positions(layout);
+  if (!positions || *positions > 1) return;
+  const auto check = [&](std::string_view key, int64_t batch_size) {
+    if (batch_size == 1)
+      throw UsageError(fmt::format(
+          "{}: 1 with model.image_size: {} leaves a BatchNorm of {} one value per channel, expected two "
+          "or more: the last blocks have {} position. Set {} to 2 or more, a larger "
+          "model.image_size, or model.stem: cifar, which does not reduce the image.",
+          key, spec.model.image_size(), layout.name, *positions, key));
+  };
+  check("train.batch_size_per_worker", spec.train.batch_size_per_worker);
+  if (spec.eval.recalibrate_batches.value_or(0) > 0)
+    check("eval.batch_size", spec.eval.batch_size.value_or(0));
+}
 
 void check_sizes(const ModelLayout& layout, const ExperimentSpec& spec) {
   const int64_t parameters = layout.parameter_count();

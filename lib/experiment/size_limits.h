@@ -1,8 +1,9 @@
 #pragma once
 
-// The largest model and step for which plans are made. Every number of a spec has its own limit
-// (spec/limits.h); these limits apply to products of the numbers. Within them no size, number of bytes or
-// number of samples overflows 64 bits, so plans compute without further checks.
+// Sizes that no plan can be made for or that cannot be trained: the largest model and step for which plans
+// are made. Every number of a spec has its own limit (spec/limits.h); these limits apply to products of the
+// numbers. Within them no size, number of bytes or number of samples overflows 64 bits, so plans compute
+// without further checks.
 
 #include "experiment/spec/experiment_spec.h"
 #include "subnet/layout.h"
@@ -19,5 +20,9 @@ inline constexpr double kMostStepBytes = 0x1p61;
 /// Throws UsageError if the layout, or a step of the spec with it, exceeds these limits. The message says
 /// what to change.
 void check_sizes(const ModelLayout& layout, const ExperimentSpec& spec);
+
+/// Throws UsageError if a BatchNorm would see one value per channel, whose variance is not defined (as in
+/// PyTorch: "Expected more than 1 value per channel when training"), in training or recalibration.
+void check_batch_norms(const ModelLayout& layout, const ExperimentSpec& spec);
 
 }  // namespace sdp

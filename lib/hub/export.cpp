@@ -20,6 +20,7 @@
 #include "io/file.h"
 #include "model/slices.h"
 #include "spec/error.h"
+#include "text/json_text.h"
 
 namespace sdp {
 namespace {
@@ -64,7 +65,7 @@ void check_config_may_be_written(const std::filesystem::path& out, const TokenOr
 
 void write_config(const std::filesystem::path& out, nlohmann::ordered_json config) {
   config[kOwnKey][kWeightsKey] = out.filename().string();
-  write_file_atomically(config_path(out), config.dump(2) + "\n");
+  write_file_atomically(config_path(out), json_text(config, 2) + "\n");
 }
 
 /// The files that transformers' AutoTokenizer loads.
@@ -78,7 +79,7 @@ void write_tokenizer(const std::filesystem::path& out, const TokenOrigin& tokens
     for (const auto& added : tokenizer["added_tokens"])
       if (added.value("id", int64_t{-1}) == *tokens.end_of_text)
         config["bos_token"] = config["eos_token"] = added.value("content", "");
-  write_file_atomically(out.parent_path() / kTokenizerConfig, config.dump(2) + "\n");
+  write_file_atomically(out.parent_path() / kTokenizerConfig, json_text(config, 2) + "\n");
 }
 
 TensorMetadata metadata_of(const Manifest& manifest) {

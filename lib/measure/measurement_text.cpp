@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "text/json_text.h"
 #include "text/table.h"
 #include "text/units.h"
 
@@ -58,7 +59,7 @@ std::string measurement_json(const StepMeasurement& measured, const StepPredicti
     json["predicted_bytes"][row.key] = row.predicted_bytes;
     json["measured_bytes"][row.key] = row.measured_bytes;
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace sdp

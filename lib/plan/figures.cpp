@@ -7,6 +7,7 @@
 #include "spec/json_fields.h"
 #include "subnet/exchange.h"
 #include "subnet/plan_warnings.h"
+#include "text/json_text.h"
 
 namespace sdp {
 namespace {
@@ -149,7 +150,7 @@ PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device
 }
 
 std::string to_json(const PlanFigures& figures) {
-  return json_of(figures).dump(2) + "\n";
+  return json_text(json_of(figures), 2) + "\n";
 }
 
 PlanFigures figures_from_json(const std::string& text) {

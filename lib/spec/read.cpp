@@ -74,6 +74,7 @@ void read_value(double& target, const YamlValue& value) {
 void read_value(std::string& target, const YamlValue& value) {
   if (value.node.kind != YamlNode::Kind::kScalar) value.refuse("text");
   if (value.field.required && value.node.text.empty()) value.refuse("text that is not empty");
+  if (has_shell_expansion(value.node.text)) value.refuse(std::string(kNoShellExpansion));
   target = value.node.text;
 }
 

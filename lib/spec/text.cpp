@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 
 namespace sdp {
 
@@ -24,6 +25,38 @@ std::string shortened(std::string_view text) {
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
     --end;  // do not cut a UTF-8 character
   return std::string(text.substr(0, end)) + "... (" + std::to_string(text.size()) + " characters)";
+}
+
+std::optional<size_t> invalid_utf8_at(std::string_view text) {
+  const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+  for (size_t at = 0; at < text.size();) {
+    const unsigned first = byte(at);
+    const size_t length = first < 0x80       ? 1
+                          : first >> 5 == 6  ? 2
+                          : first >> 4 == 14 ? 3
+                          : first >> 3 == 30 ? 4
+                                             : 0;
+    if (length == 0 || length > text.size() - at) return at;
+    uint32_t code = length == 1 ? first : first & (0xFFU >> (length + 1));
+    for (size_t next = at + 1; next < at + length; ++next) {
+      if (byte(next) >> 6 != 2) return at;
+      code = code << 6 | (byte(next) & 0x3FU);
+    }
+    constexpr std::array<uint32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
+    if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return at;
+    at += length;
+  }
+  return std::nullopt;
+}
+
+bool has_shell_expansion(std::string_view text) {
+  if (text.starts_with('~')) return true;
+  for (size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$', at + 1)) {
+    const char next = at + 1 < text.size() ? text[at + 1] : ' ';
+    if (next == '_' || next == '{' || (next >= 'a' && next <= 'z') || (next >= 'A' && next <= 'Z'))
+      return true;
+  }
+  return false;
 }
 
 std::string join(const std::vector<std::string_view>& words, std::string_view separator) {

@@ -16,6 +16,15 @@ std::string shortened(std::string_view text);
 /// number ("5.0e-04", "10", "0.1").
 std::string shortest_decimal(double value);
 
+/// The offset of the first byte that is not UTF-8.
+std::optional<size_t> invalid_utf8_at(std::string_view text);
+
+/// Whether a shell would replace a part of the text: a ~ at its beginning, or $NAME.
+bool has_shell_expansion(std::string_view text);
+
+inline constexpr std::string_view kNoShellExpansion =
+    "the path itself: ~ and $NAME are only replaced by a shell";  ///< what to expect instead
+
 std::string join(const std::vector<std::string_view>& words, std::string_view separator);
 
 /// The candidate with the smallest edit distance (insert, delete, replace, swap of neighbours) to `word`.

@@ -125,6 +125,25 @@ std::string read_text(const std::filesystem::path& file) {
   return text;
 }
 
+/// YAML may be UTF-16, but nothing else here is.
+void check_utf8(const std::string& text, const Position& origin) {
+  const std::optional<size_t> at = invalid_utf8_at(text);
+  const bool has_nul = text.find('\0') != std::string::npos;
+  if (!at && !has_nul) return;
+  const bool is_utf16 = text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff") || has_nul;
+  Position position = origin;
+  if (!origin.is_override() && !is_utf16) {
+    position.line =
+        1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*at), '\n'));
+    position.column = static_cast<int>(*at - (text.rfind('\n', *at) + 1)) + 1;
+  }
+  fail_at(position, "",
+          is_utf16
+              ? "found UTF-16 or binary data, expected UTF-8 text. To convert: iconv -f UTF-16 -t UTF-8"
+              : "found a byte that is not UTF-8, expected UTF-8 text. If it is Latin-1, to convert: iconv -f "
+                "LATIN1 -t UTF-8");
+}
+
 std::string first_line(const Position& position) {
   return position.is_override() ? "" : " (the first is on line " + std::to_string(position.line) + ")";
 }
@@ -132,6 +151,7 @@ std::string first_line(const Position& position) {
 }  // namespace
 
 YamlNode parse_yaml(const std::string& text, const Position& origin) {
+  check_utf8(text, origin);
   YamlNode nothing;
   nothing.position = origin;
   TreeBuilder builder(origin);
@@ -146,6 +166,25 @@ YamlNode parse_yaml(const std::string& text, const Position& origin) {
     fail_at(position_of(error.mark, origin), "", "not valid YAML: " + error.msg);
   }
   return builder.root().value_or(nothing);
+}
+
+YamlNode parse_typed_value(const std::string& text, const Position& origin) {
+  constexpr std::string_view kBegins = "'\"[{";
+  constexpr std::string_view kEnds = "'\"]}";
+  const size_t kind = text.empty() ? std::string_view::npos : kBegins.find(text.front());
+  if (kind != std::string_view::npos) {
+    YamlNode value = parse_yaml(text, origin);
+    if (text.back() != kEnds[kind])
+      fail_at(origin, "", std::string("not valid YAML: text after the closing ") + kEnds[kind]);
+    return value;
+  }
+  check_utf8(text, origin);
+  YamlNode value;
+  value.position = origin;
+  if (text.empty() || text == "~" || text == "null") return value;
+  value.kind = YamlNode::Kind::kScalar;
+  value.text = text;
+  return value;
 }
 
 YamlNode read_yaml(const std::filesystem::path& file) {

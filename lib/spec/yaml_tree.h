@@ -25,8 +25,14 @@ struct YamlNode {
 
 /// Reads one document. A text without a document gives kNull. Positions are lines and columns of
 /// `origin.source`; if `origin` is an override, it is the position of every node. Throws UsageError with a
-/// position for a syntax error, a second document, an alias (*name) or a key that is not a plain word.
+/// position for text that is not UTF-8, a syntax error, a second document, an alias (*name) or a key that is
+/// not a plain word.
 YamlNode parse_yaml(const std::string& text, const Position& origin);
+
+/// Reads a value as it is typed on a command line. A list, a mapping or a text in quotes is YAML; anything
+/// else is null (nothing, ~ or null) or a scalar with exactly this text, also where YAML would see a comment
+/// ("a #1") or a mapping ("a: b"). Throws as parse_yaml, and if something follows the end of the YAML value.
+YamlNode parse_typed_value(const std::string& text, const Position& origin);
 
 /// Reads the document of a file. Throws UsageError if the file cannot be read, and for the same reasons as
 /// parse_yaml.

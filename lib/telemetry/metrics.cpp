@@ -8,6 +8,7 @@
 #include "io/lines.h"
 #include "spec/error.h"
 #include "telemetry/record_json.h"
+#include "text/json_text.h"
 
 namespace sdp {
 
@@ -38,7 +39,7 @@ std::string to_json_line(const Record& record) {
   ordered_json json;
   if (!Record::kKind.empty()) json["kind"] = Record::kKind;
   put_fields(record, json);
-  return json.dump();
+  return json_text(json);
 }
 
 template std::string to_json_line(const TrainRecord&);

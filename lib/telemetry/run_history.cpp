@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "spec/error.h"
 #include "telemetry/run_owner.h"
+#include "text/json_text.h"
 
 namespace sdp {
 namespace {
@@ -74,7 +75,7 @@ std::string history_text(const RunHistory& history) {
                              {"test_data", json_of(history.test_data)},
                              {"changes", std::move(changes)}};
   // A path may contain bytes that are not UTF-8.
-  return json.dump(2, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 std::optional<RunHistory> read_history(const std::filesystem::path& path) {

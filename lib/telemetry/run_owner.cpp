@@ -1,4 +1,5 @@
 #include "telemetry/run_owner.h"
+#include "text/json_text.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -135,7 +136,7 @@ std::string lock_text(const RunOwner& owner, int64_t heartbeat) {
                                        {"job", owner.job},
                                        {"job_restarts", owner.job_restarts},
                                        {"since", owner.since}};
-  return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_text(json) + "\n";
 }
 
 std::optional<RunOwner> parse_lock_text(const std::string& text) {

@@ -8,6 +8,7 @@
 #include "spec/error.h"
 #include "telemetry/metrics.h"
 #include "telemetry/record_json.h"
+#include "text/json_text.h"
 
 namespace sdp {
 namespace {
@@ -42,7 +43,7 @@ RunTimes times_of_run(const std::filesystem::path& metrics) {
 void write_summary(const std::filesystem::path& path, const RunSummary& summary) {
   nlohmann::ordered_json json;
   put_fields(summary, json);
-  write_file_atomically(path, json.dump(2) + "\n");
+  write_file_atomically(path, json_text(json, 2) + "\n");
 }
 
 std::optional<RunSummary> read_summary(const std::filesystem::path& path) {

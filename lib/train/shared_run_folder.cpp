@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "spec/error.h"
+#include "text/json_text.h"
 
 namespace sdp {
 namespace {
@@ -26,7 +27,7 @@ std::string locked_by_rank_0(SharedRunFolder& run, const std::function<std::uniq
   }
   outcome["host"] = host_name();
   outcome["folder"] = fs::absolute(run.folder.dir).string();
-  return outcome.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+  return json_text(outcome);
 }
 
 /// Opening a folder makes an NFS client read its entries again.
@@ -80,7 +81,7 @@ SharedRunFolder share_run_folder(Communicator& comm, const RunFolder& folder, co
                               same_host ? std::chrono::milliseconds{0} : visible_after);
   const nlohmann::json place = {mine.host, mine.threads, sees};
   std::map<std::string, std::vector<int>> blind;
-  for (const std::string& text : comm.all_gather_strings(place.dump())) {
+  for (const std::string& text : comm.all_gather_strings(json_text(place))) {
     const auto other = nlohmann::json::parse(text);
     run.processes.push_back({.host = other[0], .threads = other[1]});
     if (!other[2].get<bool>())

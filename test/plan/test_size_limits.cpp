@@ -146,5 +146,39 @@ TEST_CASE("the largest numbers together give an error or a plan without invalid 
   CHECK(planned > 0);
 }
 
+TEST_CASE("one value per channel of a BatchNorm is refused, as PyTorch refuses it in training") {
+  // Side of the last stage: the ImageNet stem quarters the image, three stages halve it, each time rounded
+  // up.
+  const auto last_side = [](int64_t side, bool imagenet) {
+    for (int i = 0; i < (imagenet ? 5 : 3); ++i)
+      side = (side + 1) / 2;
+    return side;
+  };
+  for (const char* model : {"resnet18", "wide_resnet18", "resnet50"})
+    for (const char* stem : {"imagenet", "cifar"})
+      for (const int64_t size : {8, 16, 32, 33, 64})
+        for (const int64_t batch : {1, 2}) {
+          const std::string text = "name: norms\nmodel: {name: " + std::string(model) + ", stem: " + stem +
+                                   ", image_size: " + std::to_string(size) + "}\ndata: {path: .}\n";
+          const ExperimentSpec spec =
+              parse_spec(text, "x.yaml", {"train.batch_size_per_worker=" + std::to_string(batch)},
+                         NamedFiles::kNotNeeded)
+                  .spec;
+          const int64_t side = last_side(size, std::string(stem) == "imagenet");
+          INFO(text << batch);
+          const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
+          if (side * side * batch > 1)
+            CHECK_NOTHROW(check_batch_norms(layout, spec));
+          else
+            CHECK_THROWS_AS(check_batch_norms(layout, spec), UsageError);
+        }
+  const ExperimentSpec recalibrated = parse_spec(
+                                          "name: norms\nmodel: {name: resnet18, image_size: 8}\ndata: {path: "
+                                          ".}\neval: {batch_size: 1, recalibrate_batches: 5}\n",
+                                          "x.yaml", {}, NamedFiles::kNotNeeded)
+                                          .spec;
+  CHECK_THROWS_AS(check_batch_norms(layout_of(recalibrated.model, 0), recalibrated), UsageError);
+}
+
 }  // namespace
 }  // namespace sdp

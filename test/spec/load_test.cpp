@@ -231,6 +231,47 @@ TEST_CASE("overrides come last and are parsed as YAML") {
   CHECK(spec.output.dir == "x=y");
 }
 
+TEST_CASE("an override's text is as it was typed, or refused") {
+  const auto name_of = [](const std::string& typed) {
+    return parse_spec(spec_with(""), "x.yaml", {"name=" + typed}).spec.name;
+  };
+  for (const char* typed :
+       {"try #3", "a: b", "#1", "- a", "a, b", "x # y # z", "*a", "&a b", "!a b", "|", "%a", "`a"})
+    CHECK(name_of(typed) == typed);
+  CHECK(name_of("'try #3'") == "try #3");
+  CHECK(name_of("\"caf\\u00e9\"") == "caf\xc3\xa9");
+  CHECK(parse_spec(spec_with(""), "x.yaml", {"output.dir=/a #1/b: c"}).spec.output.dir == "/a #1/b: c");
+  for (const char* typed : {"'a' # b", "\"a\" b", "[a] # b", "{a: 1} #"})
+    CHECK(contains(spec_error(spec_with(""), {std::string("name=") + typed}), "--set name="));
+}
+
+TEST_CASE("what only a shell expands is refused, in files and overrides") {
+  for (const char* path : {"~/runs", "~", "~me/x", "$HOME/runs", "/a/${USER}/b", "runs/$X"}) {
+    CHECK(contains(spec_error(spec_with("output: {dir: \"" + std::string(path) + "\"}\n")),
+                   "output.dir: found"));
+    CHECK(
+        contains(spec_error(spec_with(""), {"output.dir=" + std::string(path) + "/"}), "output.dir: found"));
+  }
+  CHECK(contains(spec_error("name: a\ndata: {path: ~/x}\n"),
+                 "data.path: found '~/x', expected the path itself"));
+  CHECK(parse_spec(spec_with("output: {dir: a~b$/5$}\n"), "x.yaml").spec.output.dir == "a~b$/5$");
+}
+
+TEST_CASE("text in another encoding is refused with its place") {
+  CHECK(contains(spec_error("name: a\ndata: {path: caf\xe9}\n"),
+                 "x.yaml:2:17: found a byte that is not UTF-8"));
+  CHECK(contains(spec_error("name: \xff\n"), "x.yaml:1:7: found a byte"));
+  CHECK(contains(spec_error(spec_with(""), {"name=caf\xe9"}), "not UTF-8"));
+  CHECK(contains(spec_error(spec_with(""), {"name='caf\xe9'"}), "not UTF-8"));
+  std::string utf16 = "\xff\xfe";
+  for (const char letter : std::string("name: a\r\n"))
+    utf16 += {letter, '\0'};
+  CHECK(contains(spec_error(utf16), "UTF-16"));
+  CHECK(contains(spec_error(utf16.substr(2)), "UTF-16"));
+  CHECK(parse_spec("\xef\xbb\xbf" + spec_with("output: {dir: caf\xc3\xa9}\n"), "x.yaml").spec.output.dir ==
+        "caf\xc3\xa9");
+}
+
 TEST_CASE("the last model name decides which keys have an effect, wherever they are set") {
   const auto load = [](const std::string& model, const std::vector<std::string>& overrides) {
     return parse_spec(spec_with("model: " + model), "x.yaml", overrides);

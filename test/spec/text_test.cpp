@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
 
 #include "experiment/spec/experiment_spec.h"
 #include "spec_errors.h"
@@ -52,4 +54,26 @@ TEST_CASE("limits in words and as a test") {
 }
 
 }  // namespace
+TEST_CASE("UTF-8 is what nlohmann::json takes for it") {
+  std::mt19937 random(7);
+  // Bytes at the borders of UTF-8's ranges, so that whole characters occur.
+  const std::string bytes = "a\x7f\x80\x8f\x90\x9f\xa0\xbf\xc1\xc2\xdf\xe0\xe1\xed\xef\xf0\xf1\xf4\xf5\xff";
+  int valid = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (size_t length = random() % 5; text.size() < length;)
+      text += bytes[random() % bytes.size()];
+    bool expected = true;
+    try {
+      static_cast<void>(nlohmann::json(text).dump());
+    } catch (const nlohmann::json::type_error&) {
+      expected = false;
+    }
+    valid += expected ? 1 : 0;
+    REQUIRE(!invalid_utf8_at(text).has_value() == expected);
+  }
+  CHECK(valid > 1000);
+  CHECK(invalid_utf8_at("ab\xc3") == 2U);
+}
+
 }  // namespace sdp

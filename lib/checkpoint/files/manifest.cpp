@@ -7,6 +7,7 @@
 #include "checkpoint/files/digest.h"
 #include "hash/xxh3.h"
 #include "spec/error.h"
+#include "text/json_text.h"
 
 namespace sdp {
 namespace {
@@ -126,7 +127,7 @@ std::string manifest_text(const Manifest& manifest) {
   json["files"] = std::move(files);
   const std::string zeros(kHashDigits, '0');
   json[kOwnHash] = zeros;
-  std::string text = json.dump(2) + "\n";
+  std::string text = json_text(json, 2) + "\n";
   const std::string hash = xxh3_128(text);
   return text.replace(text.rfind(zeros), zeros.size(), hash);
 }

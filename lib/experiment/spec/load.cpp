@@ -13,14 +13,16 @@
 namespace sdp {
 namespace {
 
-/// "a.b=v" as the tree of the file "a: {b: v}". The position of every node is the override.
+/// "a.b=v" as the tree of the file "a: {b: v}", with v as it is typed. The position of every node is the
+/// override.
 YamlNode parse_override(const std::string& assignment) {
   const Position position{.source = "--set " + shortened(assignment)};
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos || !is_dotted_key(assignment.substr(0, equals)))
     fail_at(position, "", "expected key=value, such as optimizer.lr=0.2");
 
-  return nested(assignment.substr(0, equals), parse_yaml(assignment.substr(equals + 1), position), position);
+  return nested(assignment.substr(0, equals), parse_typed_value(assignment.substr(equals + 1), position),
+                position);
 }
 
 /// Refuses a file for `sdp-train sweep`, which is not an experiment.
