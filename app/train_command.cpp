@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -120,7 +119,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
                .stop_descriptor = signals.descriptor(),
                .parent = has_launcher ? parent : 0});
   check_same_everywhere(*comm, "The spec", spec_hash(spec));
-  const std::vector<int> threads = divide_cores(*comm);
+  const std::vector<std::string> core_warnings = divide_cores(*comm);
   check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
   const SharedRunFolder run =
       share_run_folder(*comm, folder, {.host = host_name(), .threads = at::get_num_threads()}, [&] {
@@ -130,16 +129,12 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
   const bool first = ranks.rank == 0;
   const Logger log =
       make_logger(ranks.rank, first ? std::optional(folder.log()) : std::nullopt, /*console=*/true);
-  if (first)
+  if (first) {
     for (const std::string& warning : warnings)
       log.warn(warning);
-  if (const auto [fewest, most] = std::minmax_element(threads.begin(), threads.end());
-      first && *fewest < *most)
-    log.warn(
-        fmt::format("processes compute with {} to {} threads, because their hosts have different numbers of "
-                    "cores available. With other numbers of threads results agree only up to rounding; "
-                    "OMP_NUM_THREADS sets the same number for all",
-                    *fewest, *most));
+    for (const std::string& warning : core_warnings)
+      log.warn(warning);
+  }
   try {
     const int code = train(experiment, ranks, *comm, run, log, resume);
     signals.ignore();

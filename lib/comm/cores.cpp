@@ -1,5 +1,6 @@
 #include "comm/cores.h"
 
+#include <dlfcn.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -18,6 +20,28 @@ namespace sdp {
 namespace {
 
 constexpr int kMostCpus = 1 << 20;
+
+/// The cores that OpenMP binds threads to; empty if it does not. The runtime that LibTorch loads binds the
+/// first thread to one core before main() begins, but keeps the mask that the process was started with as its
+/// places.
+std::vector<int> openmp_places() {
+  const auto function = []<class Function>(Function*, const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  };
+  auto* const num_places = function(static_cast<int (*)()>(nullptr), "omp_get_num_places");
+  auto* const num_procs = function(static_cast<int (*)(int)>(nullptr), "omp_get_place_num_procs");
+  auto* const proc_ids = function(static_cast<void (*)(int, int*)>(nullptr), "omp_get_place_proc_ids");
+  std::vector<int> cpus;
+  if (!num_places || !num_procs || !proc_ids) return cpus;
+  for (int place = 0; place < num_places(); ++place) {
+    std::vector<int> ids(static_cast<size_t>(std::max(0, num_procs(place))));
+    proc_ids(place, ids.data());
+    cpus.insert(cpus.end(), ids.begin(), ids.end());
+  }
+  std::sort(cpus.begin(), cpus.end());
+  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
+  return cpus;
+}
 
 /// The affinity mask of the calling thread. The kernel rejects a set that is smaller than its own mask.
 std::vector<int> affinity() {
@@ -51,12 +75,41 @@ int omp_num_threads() {
   return value == nullptr ? 0 : std::clamp(std::atoi(value), 0, kMostCpus);
 }
 
-/// Path of this process's version 2 cgroup, or "".
-std::string own_cgroup() {
+/// The quota of this process's cgroup. Version 1 has a hierarchy for each list of controllers.
+std::optional<CoreQuota> own_quota() {
+  std::optional<CoreQuota> least;
   std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind("0::", 0) == 0) return line.substr(3);
-  return "";
+  for (std::string line; std::getline(file, line);) {  // NUMBER:CONTROLLERS:PATH
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool is_version_1 = ("," + controllers + ",").find(",cpu,") != std::string::npos;
+    if (!controllers.empty() && !is_version_1) continue;
+    const std::optional<CoreQuota> quota =
+        quota_cores(is_version_1 ? "/sys/fs/cgroup/cpu" : "/sys/fs/cgroup", line.substr(second + 1));
+    if (quota && (!least || quota->cores < least->cores)) least = quota;
+  }
+  return least;
+}
+
+/// The quota that a folder sets, in cores; 0 if none.
+double cores_set_in(const std::filesystem::path& folder) {
+  const auto from = [](std::istream&& quota_file, std::istream& period_file) {
+    double quota_us = 0;  // "max" or -1 if there is no quota
+    double period_us = 0;
+    return quota_file >> quota_us && period_file >> period_us && quota_us > 0 && period_us > 0
+               ? quota_us / period_us
+               : 0;
+  };
+  std::ifstream both(folder / "cpu.max");
+  if (both) {
+    std::string quota_us;
+    both >> quota_us;
+    return from(std::istringstream(quota_us), both);
+  }
+  std::ifstream period(folder / "cpu.cfs_period_us");
+  return from(std::ifstream(folder / "cpu.cfs_quota_us"), period);
 }
 
 }  // namespace
@@ -64,12 +117,8 @@ std::string own_cgroup() {
 std::optional<CoreQuota> quota_cores(const std::filesystem::path& mount, const std::string& group) {
   std::optional<CoreQuota> least;
   const auto limit_by = [&](const std::filesystem::path& folder) {
-    std::ifstream file(folder / "cpu.max");
-    int64_t quota = 0;  // the file has the word "max" instead of a number if there is no quota
-    int64_t period = 0;
-    if (!(file >> quota >> period) || quota <= 0 || period <= 0) return;
-    const auto cores = static_cast<int>(std::min<int64_t>((quota - 1) / period + 1, kMostCpus));
-    if (!least || cores < least->cores) least = {cores, folder.string()};
+    const double cores = cores_set_in(folder);
+    if (cores > 0 && (!least || cores < least->cores)) least = {cores, folder.string()};
   };
   std::filesystem::path folder = mount;
   limit_by(folder);
@@ -84,21 +133,25 @@ std::optional<CoreQuota> quota_cores(const std::filesystem::path& mount, const s
 int available_cores() {
   const CoreClaim claim = own_claim();
   const auto cores = static_cast<int>(claim.cpus.size());
-  return std::max(1, claim.quota ? std::min(cores, claim.quota->cores) : cores);
+  return std::max(1, claim.quota ? std::min(cores, static_cast<int>(claim.quota->cores)) : cores);
 }
 
 CoreClaim own_claim() {
+  const std::vector<int> places = openmp_places();
   // The kernel's boot id identifies the host; containers on one host have different host names.
   return {.host = first_line_of("/proc/sys/kernel/random/boot_id"),
-          .cpus = affinity(),
-          .quota = quota_cores("/sys/fs/cgroup", own_cgroup()),
-          .omp_num_threads = omp_num_threads()};
+          .cpus = places.empty() ? affinity() : places,
+          .quota = own_quota(),
+          .omp_num_threads = omp_num_threads(),
+          .omp_binds = !places.empty()};
 }
 
 std::string to_text(const CoreClaim& claim) {
   const CoreQuota quota = claim.quota.value_or(CoreQuota{});
   std::ostringstream text;
-  text << claim.host << '\n' << quota.group << '\n' << quota.cores << ' ' << claim.omp_num_threads;
+  text << claim.host << '\n'
+       << quota.group << '\n'
+       << quota.cores << ' ' << claim.omp_num_threads << ' ' << claim.omp_binds;
   for (const int cpu : claim.cpus)
     text << ' ' << cpu;
   return text.str();
@@ -110,7 +163,7 @@ CoreClaim claim_from(const std::string& text) {
   CoreQuota quota;
   std::getline(words, claim.host);
   std::getline(words, quota.group);
-  words >> quota.cores >> claim.omp_num_threads;
+  words >> quota.cores >> claim.omp_num_threads >> claim.omp_binds;
   for (int cpu = 0; words >> cpu;)
     claim.cpus.push_back(cpu);
   if (quota.cores > 0) claim.quota = quota;
@@ -131,13 +184,34 @@ std::vector<int> threads_of(const std::vector<CoreClaim>& claims) {
     for (const int cpu : claim.cpus)
       cores += 1.0 / users_of_cpu[{claim.host, cpu}];
     if (claim.quota)
-      cores = std::min(
-          cores, static_cast<double>(claim.quota->cores) / users_of_quota[{claim.host, claim.quota->group}]);
+      cores = std::min(cores, claim.quota->cores / users_of_quota[{claim.host, claim.quota->group}]);
     constexpr double kRounding = 1e-6;  // three times 1/3 may add up to less than 1
     threads.push_back(claim.omp_num_threads > 0 ? claim.omp_num_threads
                                                 : std::max(1, static_cast<int>(cores + kRounding)));
   }
   return threads;
+}
+
+std::vector<std::string> warnings_about(const std::vector<CoreClaim>& claims) {
+  std::vector<std::string> warnings;
+  const std::vector<int> threads = threads_of(claims);
+  if (const auto [fewest, most] = std::minmax_element(threads.begin(), threads.end()); *fewest < *most)
+    warnings.push_back("processes compute with " + std::to_string(*fewest) + " to " + std::to_string(*most) +
+                       " threads, because their hosts have different numbers of cores available. With other "
+                       "numbers of threads "
+                       "results agree only up to rounding; OMP_NUM_THREADS sets the same number for all");
+  std::set<std::pair<std::string, int>> bound;
+  for (const CoreClaim& claim : claims) {
+    if (!claim.omp_binds || claim.cpus.empty() || bound.emplace(claim.host, claim.cpus.front()).second)
+      continue;
+    warnings.push_back(
+        "OMP_PROC_BIND or OMP_PLACES binds the threads of several processes of a host to the same cores, "
+        "from core " +
+        std::to_string(claim.cpus.front()) +
+        " on, which they then share. Unset it, or let the launcher give each process its own cores");
+    break;
+  }
+  return warnings;
 }
 
 }  // namespace sdp

@@ -10,26 +10,28 @@
 namespace sdp {
 
 /// Number of cores available to the calling thread and the threads it starts: the size of its affinity mask
-/// (taskset, SLURM, cpusets) or the quota of its cgroup (containers), rounded up, whichever is less. At
+/// (taskset, SLURM, cpusets) or the quota of its cgroup (containers), rounded down, whichever is less. At
 /// least 1.
 int available_cores();
 
 /// The core quota of a group of processes.
 struct CoreQuota {
-  int cores = 0;
+  double cores = 0;
   std::string group;  ///< path of the cgroup that sets the quota
 };
 
-/// The smallest `cpu.max` of a version 2 cgroup and its ancestors, in cores, rounded up; nullopt if none is
-/// set. `mount`: where the cgroups are mounted; `group`: the cgroup's path below `mount`.
+/// The smallest quota of a cgroup and its ancestors: `cpu.max` (version 2), or `cpu.cfs_quota_us` and
+/// `cpu.cfs_period_us` (version 1); nullopt if none is set. `mount`: where the cgroups of the CPU controller
+/// are mounted; `group`: the cgroup's path below `mount`.
 std::optional<CoreQuota> quota_cores(const std::filesystem::path& mount, const std::string& group);
 
 /// What one process reports about itself, so that the processes of a host can divide its cores.
 struct CoreClaim {
   std::string host;       ///< the same for all processes of a host, and for no others
-  std::vector<int> cpus;  ///< its affinity mask
+  std::vector<int> cpus;  ///< its affinity mask, as it was before OpenMP bound its threads
   std::optional<CoreQuota> quota = {};
   int omp_num_threads = 0;  ///< OMP_NUM_THREADS (the first number of a list); 0 if it is not set
+  bool omp_binds = false;   ///< OpenMP binds each thread to a core of its own (OMP_PROC_BIND, OMP_PLACES)
 };
 CoreClaim own_claim();
 std::string to_text(const CoreClaim& claim);
@@ -39,5 +41,8 @@ CoreClaim claim_from(const std::string& text);
 /// of one divided by the number of the host's processes that may use the core (a launcher may have bound each
 /// process to separate cores), at most its share of the quota and at least 1.
 std::vector<int> threads_of(const std::vector<CoreClaim>& claims);
+
+/// What to warn of: different numbers of threads, and processes whose threads OpenMP binds to the same cores.
+std::vector<std::string> warnings_about(const std::vector<CoreClaim>& claims);
 
 }  // namespace sdp

@@ -71,13 +71,12 @@ void use_own_cores() {
   at::set_num_threads(threads_of({own_claim()}).front());
 }
 
-std::vector<int> divide_cores(Communicator& comm) {
+std::vector<std::string> divide_cores(Communicator& comm) {
   std::vector<CoreClaim> claims;
   for (const std::string& text : comm.all_gather_strings(to_text(own_claim())))
     claims.push_back(claim_from(text));
-  const std::vector<int> threads = threads_of(claims);
-  at::set_num_threads(threads[static_cast<size_t>(comm.rank())]);
-  return threads;
+  at::set_num_threads(threads_of(claims)[static_cast<size_t>(comm.rank())]);
+  return warnings_about(claims);
 }
 
 at::Generator make_generator(c10::Device device) {

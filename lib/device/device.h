@@ -42,8 +42,8 @@ int device_count(DeviceKind kind);
 void use_own_cores();
 
 /// Collective. Divides the cores that several processes of a host may use (threads_of in comm/cores.h), sets
-/// this process's number of threads, and returns the numbers of all processes in rank order.
-std::vector<int> divide_cores(Communicator& comm);
+/// this process's number of threads, and returns warnings_about() the cores of all processes.
+std::vector<std::string> divide_cores(Communicator& comm);
 
 /// A new, unshared random-number generator for this device.
 at::Generator make_generator(c10::Device device);

@@ -1,5 +1,6 @@
 #include "doctor/doctor.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <optional>
@@ -55,11 +56,11 @@ class Examination {
       device_.reset();
       no_device = error.what();
     }
-    const std::vector<int> threads = divide_cores(control_);
+    divide_cores(control_);
     control_.barrier();
     Report own = {
         .versions = own_versions(), .cuda = own_cuda_versions(), .facts = own_facts(ranks_, device_)};
-    own.facts.threads = threads[static_cast<size_t>(control_.rank())];
+    own.facts.threads = at::get_num_threads();
     for (const std::string& text : control_.all_gather_strings(to_text(own)))
       diagnosis_.ranks.push_back(report_from(text));
     for (const Report& report : diagnosis_.ranks)
@@ -165,8 +166,7 @@ Agreed agree(Communicator& control, const std::string& name, const std::function
   json["threw"] = threw;
   Agreed agreed;
   std::vector<Finding> of_ranks;
-  for (const std::string& text : control.all_gather_strings(
-           json_text(json))) {
+  for (const std::string& text : control.all_gather_strings(json_text(json))) {
     const auto other = nlohmann::ordered_json::parse(text);
     of_ranks.push_back(struct_of<Finding>(other));
     agreed.threw = agreed.threw || other.at("threw").get<bool>();

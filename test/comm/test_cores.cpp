@@ -29,9 +29,10 @@ int cores_when_restricted_to(int count) {
   return cores;
 }
 
-void write_limit(const std::filesystem::path& folder, const std::string& limit) {
+void write_limit(const std::filesystem::path& folder, const std::string& limit,
+                 const std::string& file = "cpu.max") {
   std::filesystem::create_directories(folder);
-  std::ofstream(folder / "cpu.max") << limit << "\n";
+  std::ofstream(folder / file) << limit << "\n";
 }
 
 }  // namespace
@@ -45,9 +46,9 @@ TEST_CASE("available cores follow the affinity mask") {
   CHECK(available_cores() == cores);
 }
 
-TEST_CASE("the quota of a cgroup is the least of its ancestors', rounded up") {
+TEST_CASE("the quota of a cgroup is the least of its ancestors'") {
   const test::ScratchFolder mount;
-  const auto cores = [&](const std::string& group) -> std::optional<int> {
+  const auto cores = [&](const std::string& group) -> std::optional<double> {
     const auto quota = quota_cores(mount.path(), group);
     return quota ? std::optional(quota->cores) : std::nullopt;
   };
@@ -57,13 +58,13 @@ TEST_CASE("the quota of a cgroup is the least of its ancestors', rounded up") {
   write_limit(mount.path() / "job", "max 100000");
   CHECK_FALSE(cores("/job"));
   write_limit(mount.path() / "job/step", "250000 100000");
-  CHECK(cores("/job/step") == 3);
-  CHECK(cores("/job/step/task") == 3);
+  CHECK(cores("/job/step") == 2.5);
+  CHECK(cores("/job/step/task") == 2.5);
   CHECK(quota_cores(mount.path(), "/job/step/task")->group == mount.path() / "job/step");
   write_limit(mount.path() / "job/step/task", "800000 100000");
-  CHECK(cores("/job/step/task") == 3);
+  CHECK(cores("/job/step/task") == 2.5);
   write_limit(mount.path() / "job/step/task", "5000 100000");
-  CHECK(cores("/job/step/task") == 1);
+  CHECK(cores("/job/step/task") == 0.05);
   CHECK_FALSE(cores("/job"));
   write_limit(mount.path(), "200000 100000");
   CHECK(cores("/") == 2);
@@ -71,6 +72,24 @@ TEST_CASE("the quota of a cgroup is the least of its ancestors', rounded up") {
   CHECK(cores("/job/step") == 2);
   write_limit(mount.path(), "nonsense");
   CHECK_FALSE(cores("/"));
+}
+
+TEST_CASE("the quota of a version 1 cgroup is read, too") {
+  const test::ScratchFolder mount;
+  const auto write = [&](const std::string& group, const std::string& quota_us,
+                         const std::string& period_us) {
+    write_limit(mount.path() / group, quota_us, "cpu.cfs_quota_us");
+    write_limit(mount.path() / group, period_us, "cpu.cfs_period_us");
+  };
+  write("docker", "-1", "100000");
+  CHECK_FALSE(quota_cores(mount.path(), "/docker"));
+  write("docker/a", "50000", "100000");
+  REQUIRE(quota_cores(mount.path(), "/docker/a"));
+  CHECK(quota_cores(mount.path(), "/docker/a")->cores == 0.5);
+  write("docker", "30000", "100000");
+  CHECK(quota_cores(mount.path(), "/docker/a")->cores == 0.3);
+  write_limit(mount.path() / "docker/b", "150000", "cpu.cfs_quota_us");
+  CHECK(quota_cores(mount.path(), "/docker/b")->cores == 0.3);
 }
 
 TEST_CASE("only cores that several processes share are divided") {
@@ -91,34 +110,53 @@ TEST_CASE("only cores that several processes share are divided") {
 
 TEST_CASE(
     "a quota is divided among the processes that share it; OMP_NUM_THREADS takes precedence over both") {
-  const auto with_quota = [](int cores, const std::string& group) {
+  const auto with_quota = [](double cores, const std::string& group) {
     return CoreClaim{.host = "a", .cpus = {0, 1, 2, 3, 4, 5, 6, 7}, .quota = CoreQuota{cores, group}};
   };
   CHECK(threads_of({with_quota(3, "job")}) == std::vector<int>{3});
   CHECK(threads_of({with_quota(6, "job"), with_quota(6, "job")}) == std::vector<int>{3, 3});
   CHECK(threads_of({with_quota(3, "one"), with_quota(2, "other")}) == std::vector<int>{3, 2});
   CHECK(threads_of({with_quota(1, "job"), with_quota(1, "job")}) == std::vector<int>{1, 1});
+  CHECK(threads_of({with_quota(0.5, "job")}) == std::vector<int>{1});
+  CHECK(threads_of({with_quota(1.9, "job")}) == std::vector<int>{1});
+  CHECK(threads_of({with_quota(5, "job"), with_quota(5, "job")}) == std::vector<int>{2, 2});
   CoreClaim asked = with_quota(2, "job");
   asked.omp_num_threads = 5;
   CHECK(threads_of({asked, with_quota(2, "job")}) == std::vector<int>{5, 1});
 }
 
 TEST_CASE("a claim is unchanged after sending") {
-  CoreClaim claim = {.host = "a host", .cpus = {0, 3, 200}, .quota = CoreQuota{2, "/a group"}};
+  CoreClaim claim = {.host = "a host", .cpus = {0, 3, 200}, .quota = CoreQuota{2.5, "/a group"}};
   claim.omp_num_threads = 7;
+  claim.omp_binds = true;
   const CoreClaim read = claim_from(to_text(claim));
   CHECK(read.host == claim.host);
   CHECK(read.cpus == claim.cpus);
   REQUIRE(read.quota);
-  CHECK(read.quota->cores == 2);
+  CHECK(read.quota->cores == 2.5);
+  CHECK(read.omp_binds);
   CHECK(read.quota->group == "/a group");
   CHECK(read.omp_num_threads == 7);
   claim.quota.reset();
   CHECK_FALSE(claim_from(to_text(claim)).quota);
   const CoreClaim own = own_claim();
   CHECK_FALSE(own.host.empty());
-  CHECK(std::min<size_t>(own.cpus.size(), own.quota ? own.quota->cores : own.cpus.size()) ==
-        static_cast<size_t>(available_cores()));
+  const auto cpus = static_cast<double>(own.cpus.size());
+  CHECK(std::max(1, static_cast<int>(std::min(cpus, own.quota ? own.quota->cores : cpus))) ==
+        available_cores());
+}
+
+TEST_CASE("processes that OpenMP binds to the same cores, and different numbers of threads, are warned of") {
+  const CoreClaim bound = {.host = "a", .cpus = {0, 1, 2, 3}, .omp_binds = true};
+  CHECK(warnings_about({bound}).empty());
+  CHECK(warnings_about({bound, {.host = "b", .cpus = {0, 1, 2, 3}, .omp_binds = true}}).empty());
+  CHECK(warnings_about({bound, {.host = "a", .cpus = {4, 5, 6, 7}, .omp_binds = true}}).empty());
+  const std::vector<std::string> same = warnings_about({bound, bound, bound});
+  REQUIRE(same.size() == 1);
+  CHECK(same[0].find("OMP_PROC_BIND") != std::string::npos);
+  const CoreClaim all = {.host = "a", .cpus = {0, 1, 2, 3}};
+  CHECK(warnings_about({all, all}).empty());
+  REQUIRE(warnings_about({all, {.host = "b", .cpus = {0, 1}}}).size() == 1);
 }
 
 TEST_CASE("the claim has the first number of OMP_NUM_THREADS") {
