@@ -10,6 +10,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "memory/kept_blocks.h"
+
 namespace sdp {
 namespace {
 
@@ -80,8 +82,14 @@ Ledger& ledger() {
   return *instance;
 }
 
-/// Wraps LibTorch's CPU allocator and records its allocations. Memory is freed through a plain function, and
-/// c10 requires a DataPtr's context to be its data; hence the single instance.
+/// One per process, like the ledger.
+KeptBlocks& kept_blocks() {
+  static auto* const instance = new KeptBlocks;
+  return *instance;
+}
+
+/// Wraps LibTorch's CPU allocator, keeps freed blocks and records its allocations. Memory is freed through a
+/// plain function, and c10 requires a DataPtr's context to be its data; hence the single instance.
 class CountingCpuAllocator : public c10::Allocator {
  public:
   static void install() {
@@ -91,8 +99,8 @@ class CountingCpuAllocator : public c10::Allocator {
   }
 
   c10::DataPtr allocate(size_t size) override {
-    c10::DataPtr block = inner_.allocate(size);
-    void* const data = block.release_context();
+    void* data = size >= KeptBlocks::kSmallestBytes ? kept_blocks().allocate(size) : nullptr;
+    if (!data) data = inner_.allocate(size).release_context();
     if (data) ledger().add(data, static_cast<int64_t>(size));
     return {data, data, &give_back, c10::kCPU};
   }
@@ -105,7 +113,7 @@ class CountingCpuAllocator : public c10::Allocator {
   explicit CountingCpuAllocator(c10::Allocator& inner) : inner_(inner) {}
   static void give_back(void* data) {
     if (data) ledger().remove(data);
-    inner_deleter(data);
+    if (!kept_blocks().free(data)) inner_deleter(data);
   }
 
   static inline c10::DeleterFnPtr inner_deleter = nullptr;

@@ -1,0 +1,54 @@
+#pragma once
+
+// Freed blocks of CPU memory, kept for later allocations. malloc gives large blocks back to the kernel when
+// they are freed, which then zeroes and maps their pages anew at the next step: a fifth of a small language
+// model's training time on a CPU.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+namespace sdp {
+
+/// Allocates blocks of whole pages. The pages in use and kept never exceed the most pages that were in use at
+/// once: to allocate beyond that, the smallest kept blocks that suffice are given back to the kernel. A
+/// process with kept blocks therefore needs hardly more memory at its peak than one without. Thread-safe.
+class KeptBlocks {
+ public:
+  /// Smaller blocks are malloc's: it rarely gives them back, and whole pages would waste more of them.
+  static constexpr size_t kSmallestBytes = size_t{1} << 17;
+
+  KeptBlocks() = default;
+  ~KeptBlocks();
+  KeptBlocks(const KeptBlocks&) = delete;
+  KeptBlocks& operator=(const KeptBlocks&) = delete;
+
+  /// A block of at least `bytes`, aligned to a page; null if the kernel has none. The contents of a block
+  /// that was kept are those that it was freed with.
+  void* allocate(size_t bytes);
+  /// Keeps a block of allocate(); false if `data` is none.
+  bool free(void* data);
+
+  struct Counts {
+    size_t in_use_bytes = 0;
+    size_t kept_bytes = 0;
+    size_t most_in_use_bytes = 0;
+    int64_t mapped_blocks = 0;  ///< taken from the kernel so far
+  };
+  Counts counts() const;
+
+ private:
+  /// Null if none fits.
+  void* take_kept(size_t bytes);
+  /// Gives blocks back until at most `most_bytes` are kept.
+  void give_back(size_t most_bytes);
+
+  mutable std::mutex mutex_;
+  std::unordered_map<const void*, size_t> in_use_;  // sizes
+  std::multimap<size_t, void*> kept_;               // by size
+  Counts counts_;
+};
+
+}  // namespace sdp
