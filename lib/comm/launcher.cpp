@@ -80,6 +80,8 @@ std::vector<std::string> environment_of(int rank, int processes, const std::stri
   environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
   environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(processes);
   environment[kRendezvousFileVariable] = rendezvous_file;
+  // Threads that spin while they wait take the cores from those they wait for, as soon as anything else runs.
+  environment.try_emplace("OMP_WAIT_POLICY", "passive");
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment)
     entries.push_back(fmt::format("{}={}", name, value));
