@@ -60,6 +60,8 @@ class ParameterStore {
   const std::vector<Slot>& slots() const { return slots_; }
   const SlotTensors& slot(int local_slot) const { return slot_tensors_.at(local_slot); }
 
+  /// By parameter and unit: views into every stored part that contains the piece, in the shape of its slice.
+  const std::map<std::pair<int, int>, std::vector<at::Tensor>>& pieces() const { return pieces_; }
   /// A unit's piece of a parameter on this process, as a view in the shape of its slice.
   at::Tensor piece(int parameter, int unit) const;
   /// Adds the copies that fill `values`, flat and of any type, from the segment's elements from `begin` on.
@@ -100,7 +102,6 @@ class ParameterStore {
   at::Device device_;
   std::vector<Slot> slots_;
   std::map<StoredPart, at::Tensor> stored_;
-  /// By parameter and unit: views into every stored part that contains the piece.
   std::map<std::pair<int, int>, std::vector<at::Tensor>> pieces_;
   std::set<std::pair<int, int>> strided_;  ///< keys of pieces_ with a view that is not contiguous
   std::vector<SlotTensors> slot_tensors_;

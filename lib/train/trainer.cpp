@@ -8,6 +8,7 @@
 #include "checkpoint/checkpointing.h"
 #include "device/device.h"
 #include "device/version.h"
+#include "engine/audit.h"
 #include "forecast/device_profile.h"
 #include "telemetry/run_summary.h"
 #include "telemetry/stopwatch.h"
@@ -175,6 +176,7 @@ ExitCode Trainer::run() {
       saves = log_interval(done) || saves;
     step_watch_.end();
     const auto pause_began = std::chrono::steady_clock::now();
+    if (is_due(static_cast<double>(experiment_.spec.train.audit_every.value_or(0)), done)) audit(done);
     // Save first: an evaluation may take long.
     if (saves) save(done);
     bool was_left = false;
@@ -248,6 +250,17 @@ void Trainer::stop_because_not_finite(int64_t step, const NonfiniteStep& found) 
   throw Error(ExitCode::kInternal,
               fmt::format("{}. {} train.on_nonfinite: skip leaves out such steps and continues. {}",
                           text_of(record), kNonfiniteRemedies, text_of_last_checkpoint(folder_.dir)));
+}
+
+void Trainer::audit(int64_t done) {
+  engine_.await_all_values();
+  const std::vector<DifferentCopies> found = find_different_copies(engine_.store(), comm_);
+  if (found.empty()) return;
+  throw Error(
+      ExitCode::kInternal,
+      fmt::format("after step {}, {}. A copy was changed outside of training, as by faulty memory: test the "
+                  "host of the rank that differs. {}",
+                  done, describe(found, experiment_.plan), text_of_last_checkpoint(folder_.dir)));
 }
 
 bool Trainer::log_interval(int64_t done) {

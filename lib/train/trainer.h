@@ -60,6 +60,8 @@ class Trainer {
   void skip_step(int64_t step, const NonfiniteStep& found);
   [[noreturn]] void stop_because_not_finite(int64_t step, const NonfiniteStep& found);
 
+  /// Throws if copies of values differ between processes. Collective.
+  void audit(int64_t done);
   /// Writes the interval's line of the metrics. Returns whether checkpoint.every_minutes have passed, the
   /// same on all processes. Collective.
   bool log_interval(int64_t done);

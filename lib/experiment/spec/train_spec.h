@@ -44,6 +44,7 @@ struct TrainSpec {
   double label_smoothing = 0;
   OnNonfinite on_nonfinite = OnNonfinite::kStop;
   int64_t max_consecutive_skips = 10;
+  std::optional<int64_t> audit_every;
 
   bool operator==(const TrainSpec&) const = default;
 
@@ -124,6 +125,11 @@ struct TrainSpec {
           OnResume::kRestOfRun, InReport::kCompared, in_range(0, kMostSteps), "steps",
           advise_when<TrainSpec>([](const TrainSpec& s) { return s.on_nonfinite == OnNonfinite::kStop; },
                                  "has no effect: only on_nonfinite skip uses it"));
+    field("audit_every", &TrainSpec::audit_every,
+          "compare the copies of all values on all processes after every so many steps, and end the run if "
+          "they "
+          "differ (faulty memory); unset: never",
+          OnResume::kFree, InReport::kNotCompared, in_range(1, kMostSteps), "steps");
   }
 };
 

@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <map>
+#include <random>
+#include <sstream>
+
+#include "catch.h"
+#include "engine/audit.h"
+#include "engine_cases.h"
+
+namespace sdp {
+namespace {
+
+/// Flips one bit of an element of a piece.
+void flip(const at::Tensor& copy, int64_t element, int bit) {
+  const at::NoGradGuard no_grad;
+  const bool is_wide = copy.element_size() == 4;
+  const at::Tensor before = copy.reshape({-1}).clone();
+  const at::Tensor bits = before.view(is_wide ? at::kInt : at::kShort);
+  bits[element] = at::bitwise_xor(bits[element], is_wide ? 1 << bit : static_cast<int16_t>(1 << bit));
+  copy.copy_(before.view(copy.sizes()));
+}
+
+/// The same piece of a parameter on every rank that has it, drawn by all ranks alike.
+std::pair<int, int> shared_piece(const ParameterStore& store, Communicator& comm, std::mt19937& random) {
+  std::string own;
+  for (const auto& [place, copies] : store.pieces())
+    own += std::to_string(place.first) + " " + std::to_string(place.second) + "\n";
+  std::map<std::pair<int, int>, int> holders;
+  for (const std::string& text : comm.all_gather_strings(own)) {
+    std::istringstream lines(text);
+    for (std::pair<int, int> place; lines >> place.first >> place.second;)
+      ++holders[place];
+  }
+  std::vector<std::pair<int, int>> shared;
+  for (const auto& [place, count] : holders)
+    if (count > 1) shared.push_back(place);
+  expect(!shared.empty(), "no piece is on two ranks");
+  return shared[random() % shared.size()];
+}
+
+void check_case(const Case& c) {
+  const ExperimentSpec spec = spec_of(c);
+  const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
+  const SubnetPlan plan = make_plan(layout, spec.subnetwork, 3);
+  const Placement placement = make_placement(c.workers, c.replicas, c.processes);
+  const Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
+  run_thread_ranks(
+      static_cast<int>(c.processes),
+      [&](Communicator& comm) {
+        Engine engine(plan, schedule, spec.optimizer, comm);
+        engine.initialize(3);
+        for (int step = 0; step < 2; ++step) {
+          backward(engine, spec, plan, step);
+          engine.reduce();
+          engine.step(0.01);
+          engine.gather_values();
+        }
+        engine.await_all_values();
+        ParameterStore& store = engine.store();
+        expect(find_different_copies(store, comm).empty(), "copies differ after training");
+        std::mt19937 random(11);
+        for (int round = 0; round < 5; ++round) {
+          const std::pair<int, int> place = shared_piece(store, comm, random);
+          const auto own = store.pieces().find(place);
+          // The last rank that has the piece is the one whose memory is faulty.
+          const std::vector<std::string> has =
+              comm.all_gather_strings(own == store.pieces().end() ? "" : "yes");
+          const auto last = std::find(has.rbegin(), has.rend(), "yes");
+          const int culprit = static_cast<int>(has.rend() - last) - 1;
+          const unsigned element = random();
+          const int bit = static_cast<int>(random() % 15);
+          const auto flip_own = [&] {
+            const at::Tensor& copy = own->second.front();
+            flip(copy, element % copy.numel(), bit);
+          };
+          if (comm.rank() == culprit) flip_own();
+          const std::vector<DifferentCopies> found = find_different_copies(store, comm);
+          expect(found.size() == 1, std::to_string(found.size()) + " differences of one flipped bit");
+          expect(found[0].parameter == place.first && found[0].unit == place.second,
+                 "another piece is named");
+          const auto is_culprit = [&](const std::vector<int>& ranks) {
+            return ranks == std::vector<int>{culprit};
+          };
+          expect(found[0].ranks.size() == 2 &&
+                     std::count_if(found[0].ranks.begin(), found[0].ranks.end(), is_culprit) == 1 &&
+                     found[0].ranks[0].size() >= found[0].ranks[1].size(),
+                 "other ranks are named");
+          expect(describe(found, plan).find(plan.layout.parameters[place.first].name) == 0, "another name");
+          if (comm.rank() == culprit) flip_own();
+          expect(find_different_copies(store, comm).empty(), "copies differ after the bit was flipped back");
+        }
+      },
+      Exchanges::kAtOnce, test_device());
+}
+
+}  // namespace
+
+TEST_CASE("a flipped bit in a copy is found, with its parameter, unit and ranks") {
+  for (const bool shard : {true, false}) {
+    check_case({.shard = shard});
+    check_case({.coverage = "3/4", .shard = shard, .construction = Construction::kNeuron});
+    check_case({.processes = 2, .shard = shard, .masking = Masking::kBackward});
+    check_case({.workers = 2, .replicas = 2, .coverage = "1/2", .shard = shard});
+    check_case({.precision = Precision::kBf16, .optimizer = "adamw", .shard = shard, .model = "mlp"});
+  }
+}
+
+}  // namespace sdp
