@@ -15,31 +15,32 @@
 #include <stdexcept>
 
 #include "comm/ranks.h"
+#include "hash/hmac.h"
 
 namespace sdp {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kHelloTimeout{5};
-/// A process that knows the token sends it at once. If there are more guests than this, the oldest ones are
+/// A process that knows the secret answers at once. If there are more guests than this, the oldest ones are
 /// not ranks and are dropped.
 constexpr size_t kMostGuests = 512;
 
-std::string random_token() {
+constexpr const char* kSecretKey = "watch/secret";
+constexpr size_t kNumberSize = 64;
+
+/// 32 random bytes as hexadecimal digits.
+std::string random_number() {
   std::random_device source;
-  return fmt::format("{:08x}{:08x}", source(), source());
+  std::string digits;
+  while (digits.size() < kNumberSize)
+    digits += fmt::format("{:08x}", source());
+  return digits;
 }
 
-/// The message with which a process introduces itself: the listener's token and its own rank.
-std::string hello(const std::string& token, int rank) {
-  return fmt::format("{} {:08}", token, rank);
-}
-
-/// The rank in a complete hello; nullopt if the token is wrong.
-std::optional<int> rank_of(const std::string& text, const std::string& token) {
-  int rank = -1;
-  std::from_chars(text.data() + token.size() + 1, text.data() + text.size(), rank);
-  return rank >= 0 && text == hello(token, rank) ? std::optional(rank) : std::nullopt;
+/// The message with which a process introduces itself to a listener that has sent it `number`.
+std::string hello(const std::string& secret, const std::string& number, int listener, int rank) {
+  return fmt::format("{:08} {}", rank, hmac_sha256(secret, fmt::format("{} {} {}", number, listener, rank)));
 }
 
 std::string address_key(int rank) {
@@ -49,13 +50,12 @@ std::string address_key(int rank) {
 struct Address {
   std::string host;
   int port = 0;
-  std::string token;
 };
 
 Address read_address(c10d::Store& store, int rank, const std::string& master) {
   std::istringstream words(store.get_to_str(address_key(rank)));
   Address address;
-  if (!(words >> address.host >> address.port >> address.token))
+  if (!(words >> address.host >> address.port))
     throw std::runtime_error(fmt::format("no address for rank {} in the store", rank));
   if (address.host == "master") address.host = master;
   return address;
@@ -64,7 +64,8 @@ Address read_address(c10d::Store& store, int rank, const std::string& master) {
 /// A client that has connected and not yet identified itself.
 struct Guest {
   Socket socket;
-  std::string text;  ///< received so far
+  std::string number;  ///< sent to it
+  std::string text;    ///< received so far
   Deadline deadline;
 };
 
@@ -76,6 +77,16 @@ bool listen_to(Guest& guest, size_t bytes) {
   if (received <= 0) return false;
   guest.text.append(text, 0, static_cast<size_t>(received));
   return true;
+}
+
+/// The rank in a guest's complete hello; nullopt if it is not one of `missing` or does not know the secret.
+std::optional<int> rank_of(const Guest& guest, const std::string& secret, int listener,
+                           const std::vector<int>& missing) {
+  int rank = -1;
+  std::from_chars(guest.text.data(), guest.text.data() + guest.text.size(), rank);
+  const bool is_rank = std::find(missing.begin(), missing.end(), rank) != missing.end() &&
+                       equal_in_constant_time(guest.text, hello(secret, guest.number, listener, rank));
+  return is_rank ? std::optional(rank) : std::nullopt;
 }
 
 /// Waits until data or a connection arrives, a guest's time is over or the deadline passes.
@@ -98,9 +109,9 @@ std::vector<int> missing_above(int rank, const std::vector<Socket>& peers) {
 }
 
 /// Accepts the connections of the processes with higher ranks.
-void receive_peers(const Socket& listener, const std::string& token, const Meeting& meeting,
+void receive_peers(const Socket& listener, const std::string& secret, const Meeting& meeting,
                    std::vector<Socket>& peers) {
-  const size_t bytes = hello(token, 0).size();
+  const size_t bytes = hello(secret, "", 0, 0).size();
   std::list<Guest> guests;
   while (true) {
     const std::vector<int> missing = missing_above(meeting.rank, peers);
@@ -115,15 +126,16 @@ void receive_peers(const Socket& listener, const std::string& token, const Meeti
           (polled[place].revents == 0 || listen_to(*guest, bytes)) && Clock::now() < guest->deadline;
       const bool is_complete = guest->text.size() == bytes;
       if (is_there && is_complete)
-        if (const std::optional<int> rank = rank_of(guest->text, token);
-            rank && std::find(missing.begin(), missing.end(), *rank) != missing.end() &&
-            !peers[static_cast<size_t>(*rank)].is_open())
+        if (const std::optional<int> rank = rank_of(*guest, secret, meeting.rank, missing);
+            rank && !peers[static_cast<size_t>(*rank)].is_open())
           peers[static_cast<size_t>(*rank)] = std::move(guest->socket);
       guest = is_there && !is_complete ? std::next(guest) : guests.erase(guest);
     }
     if (polled.front().revents == 0) continue;
-    if (Socket accepted = accept_before(listener, Clock::now()); accepted.is_open())
-      guests.push_back({std::move(accepted), "", Clock::now() + kHelloTimeout});
+    if (Socket accepted = accept_before(listener, Clock::now()); accepted.is_open()) {
+      guests.push_back({std::move(accepted), random_number(), "", Clock::now() + kHelloTimeout});
+      send(guests.back().socket.descriptor(), guests.back().number.data(), kNumberSize, MSG_NOSIGNAL);
+    }
     if (guests.size() > kMostGuests) guests.pop_front();
   }
 }
@@ -135,17 +147,18 @@ std::vector<Socket> meet_peers(c10d::Store& store, const Meeting& meeting) {
   if (meeting.size == 1) return peers;
   const bool one_host = meeting.master.empty();
   const Socket listener = listen_on_free_port(meeting.master, one_host);
-  const std::string token = random_token();
+  if (meeting.rank == 0) store.set(kSecretKey, random_number());
+  const std::string secret = store.get_to_str(kSecretKey);
   const std::string own = one_host ? kLoopback : address_towards(meeting.master);
-  store.set(address_key(meeting.rank),
-            fmt::format("{} {} {}", own.empty() ? "master" : own, port_of(listener), token));
+  store.set(address_key(meeting.rank), fmt::format("{} {}", own.empty() ? "master" : own, port_of(listener)));
   for (int rank = 0; rank < meeting.rank; ++rank) {
     const Address address = read_address(store, rank, meeting.master);
     Socket& peer = peers[static_cast<size_t>(rank)];
     peer = connect_before(address.host, address.port, meeting.deadline);
-    send_all(peer, hello(address.token, meeting.rank));
+    const std::string number = receive_before(peer, kNumberSize, meeting.deadline);
+    send_all(peer, hello(secret, number, rank, meeting.rank));
   }
-  receive_peers(listener, token, meeting, peers);
+  receive_peers(listener, secret, meeting, peers);
   for (const Socket& peer : peers)
     if (peer.is_open() && !one_host) notice_lost_host(peer);
   return peers;

@@ -21,10 +21,10 @@ struct Meeting {
 };
 
 /// Returns a connection to every other process, [W], with a closed socket for this rank. Each process
-/// connects to the lower ranks and accepts connections from the higher ranks. Any other client is turned away
-/// if it does not send the listener's token, which is in the store, within 5 s. Many such clients may connect
-/// at a time without delaying the ranks. Throws std::runtime_error, which names the missing ranks, or the
-/// store's errors.
+/// connects to the lower ranks and accepts connections from the higher ranks. A listener sends every client a
+/// number that it uses once, and turns it away unless it answers within 5 s with its rank and an HMAC of
+/// both, whose key is a secret in the store. Many strangers may connect at a time without delaying the ranks.
+/// Throws std::runtime_error, which names the missing ranks, or the store's errors.
 std::vector<Socket> meet_peers(c10d::Store& store, const Meeting& meeting);
 
 }  // namespace sdp

@@ -151,6 +151,19 @@ void send_all(const Socket& socket, const std::string& text) {
     fail("cannot send");
 }
 
+std::string receive_before(const Socket& socket, size_t bytes, Deadline deadline) {
+  std::string text(bytes, '\0');
+  for (size_t got = 0; got < bytes;) {
+    if (!poll_before(socket.descriptor(), POLLIN, deadline))
+      throw std::runtime_error("a process has accepted the connection and says nothing");
+    const ssize_t more = recv(socket.descriptor(), text.data() + got, bytes - got, MSG_DONTWAIT);
+    if (more == 0) throw std::runtime_error("a process has closed the connection");
+    if (more < 0 && errno != EAGAIN && errno != EINTR) fail("cannot receive");
+    got += more > 0 ? static_cast<size_t>(more) : 0;
+  }
+  return text;
+}
+
 void notice_lost_host(const Socket& socket) {
   const auto set = [&](int level, int option, int value) {
     if (setsockopt(socket.descriptor(), level, option, &value, sizeof(value)) != 0) fail("setsockopt");

@@ -38,6 +38,8 @@ Socket accept_before(const Socket& listener, Deadline deadline);
 Socket connect_before(const std::string& host, int port, Deadline deadline);
 
 void send_all(const Socket& socket, const std::string& text);
+/// That many bytes.
+std::string receive_before(const Socket& socket, size_t bytes, Deadline deadline);
 
 /// Makes the kernel close the connection about 30 s after the other host has stopped answering.
 void notice_lost_host(const Socket& socket);

@@ -1,8 +1,6 @@
 // Processes that end while others continue: which one is named, and how soon all have ended.
 
-#include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +11,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -241,37 +238,6 @@ TEST_CASE("the wait for departures ends even if nobody has left") {
   CHECK(letters(world[0]->after_failure(milliseconds(200))) == "..");
   CHECK(Clock::now() - begin >= milliseconds(200));
   CHECK(Clock::now() - begin < seconds(2));
-}
-
-TEST_CASE("strangers who connect are turned away, and many silent connections delay nobody") {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::unique_ptr<PeerWatch> first;
-  std::thread thread([&] {
-    first =
-        std::make_unique<PeerWatch>(*store, PeerWatch::Options{.rank = 0, .size = 2, .timeout = seconds(60)});
-  });
-  std::istringstream words(store->get_to_str("watch/0"));
-  std::string host, token;
-  int port = 0;
-  words >> host >> port >> token;
-  CHECK(host == "127.0.0.1");
-  std::vector<Socket> silent;
-  for (int i = 0; i < 40; ++i)  // 5 s each would exceed the timeout
-    silent.push_back(connect_before(host, port, Clock::now() + seconds(1)));
-  for (const std::string& hello : {std::string("GET / HTTP/1.1\r\nHost: a.very.long.name\r\n"),
-                                   std::string(token.size(), '0') + " 00000001", token + " 00000000",
-                                   token + " 00000002", token + " -0000001", token + " 1xxxxxxx"}) {
-    const Socket stranger = connect_before(host, port, Clock::now() + seconds(1));
-    send_all(stranger, hello);
-    pollfd polled = {.fd = stranger.descriptor(), .events = POLLIN, .revents = 0};
-    char byte = 0;
-    CHECK(poll(&polled, 1, 30'000) == 1);
-    CHECK(recv(stranger.descriptor(), &byte, 1, MSG_DONTWAIT) <= 0);
-  }
-  PeerWatch second(*store, {.rank = 1, .size = 2, .timeout = seconds(60)});
-  thread.join();
-  second.leave(Departure::kError);
-  CHECK(letters(first->after_failure(seconds(60))) == ".e");
 }
 
 TEST_CASE("a process that never connects is an error at the timeout") {

@@ -1,0 +1,165 @@
+// How processes meet although strangers connect to their ports.
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <functional>
+#include <future>
+#include <sstream>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "catch.h"
+#include "comm/meet_peers.h"
+#include "hash/hmac.h"
+#include "helper_process.h"
+
+namespace sdp {
+namespace {
+
+using Catch::Contains;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+Deadline in(milliseconds time) {
+  return Clock::now() + time;
+}
+
+/// Rank 0 of `size` ranks, which waits for the others, and what strangers may find out about it.
+struct Host {
+  explicit Host(int size)
+      : sockets(std::async(std::launch::async, [this, size] {
+          return meet_peers(*store, {.rank = 0, .size = size, .deadline = in(seconds(60))});
+        })) {
+    std::istringstream(store->get_to_str("watch/0")) >> address >> port;
+    secret = store->get_to_str("watch/secret");
+  }
+  std::future<std::vector<Socket>> rank(int number, int size) {
+    return std::async(std::launch::async, [this, number, size] {
+      return meet_peers(*store, {.rank = number, .size = size, .deadline = in(seconds(60))});
+    });
+  }
+  Socket connect() const { return connect_before(address, port, in(seconds(10))); }
+
+  c10::intrusive_ptr<c10d::HashStore> store = c10::make_intrusive<c10d::HashStore>();
+  std::future<std::vector<Socket>> sockets;
+  std::string address, secret;
+  int port = 0;
+};
+
+constexpr size_t kNumberSize = 64;
+
+std::string number_from(const Socket& socket) {
+  return receive_before(socket, kNumberSize, in(seconds(10)));
+}
+
+std::string answer(const std::string& key, const std::string& number, int listener, int rank,
+                   const std::string& says = "00000001") {
+  return says + " " + hmac_sha256(key, number + " " + std::to_string(listener) + " " + std::to_string(rank));
+}
+
+/// Whether the other side closes the connection, at the latest when its patience of 5 s is over.
+bool is_turned_away(const Socket& socket) {
+  pollfd polled = {.fd = socket.descriptor(), .events = POLLIN, .revents = 0};
+  char byte = 0;
+  return poll(&polled, 1, 30'000) == 1 && recv(socket.descriptor(), &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
+}  // namespace
+
+TEST_CASE("HMAC-SHA-256 agrees with RFC 4231") {
+  const auto key = [](size_t size, int byte) { return std::string(size, static_cast<char>(byte)); };
+  std::string counted;
+  for (char byte = 1; byte <= 25; ++byte)
+    counted += byte;
+  CHECK(hmac_sha256(key(20, 0x0b), "Hi There") ==
+        "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+  CHECK(hmac_sha256("Jefe", "what do ya want for nothing?") ==
+        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  CHECK(hmac_sha256(key(20, 0xaa), key(50, 0xdd)) ==
+        "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe");
+  CHECK(hmac_sha256(counted, key(50, 0xcd)) ==
+        "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b");
+  CHECK(hmac_sha256(key(131, 0xaa), "Test Using Larger Than Block-Size Key - Hash Key First") ==
+        "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+  CHECK(
+      hmac_sha256(key(131, 0xaa),
+                  "This is a test using a larger than block-size key and a larger than block-size data. The "
+                  "key needs to be hashed before being used by the HMAC algorithm.") ==
+      "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
+}
+
+TEST_CASE("equality in constant time") {
+  CHECK(equal_in_constant_time("", ""));
+  CHECK(equal_in_constant_time("abc", "abc"));
+  CHECK_FALSE(equal_in_constant_time("abc", "abd"));
+  CHECK_FALSE(equal_in_constant_time("abc",
+                                     "\xe1"
+                                     "bc"));
+  CHECK_FALSE(equal_in_constant_time("abc", "abcd"));
+  CHECK_FALSE(equal_in_constant_time(std::string_view("a\0b", 3), std::string_view("a\0c", 3)));
+}
+
+TEST_CASE("strangers who connect are turned away, and delay nobody") {
+  Host host(2);
+  std::vector<Socket> silent;
+  for (int i = 0; i < 40; ++i)  // 5 s each would exceed the deadline
+    silent.push_back(host.connect());
+  const std::vector<std::function<std::string(const std::string& number)>> attempts = {
+      [](const std::string&) {
+        return "GET / HTTP/1.1\r\nHost: a.very.long.name\r\nAccept: text/html, */*; q=0.1\r\n\r\n";
+      },
+      [](const std::string&) { return std::string(1000, '\0'); },
+      [](const std::string&) { return "00000001 " + std::string(64, '0'); },
+      [](const std::string& number) { return "00000001 " + number; },
+      [](const std::string& number) { return answer("a guess", number, 0, 1); },
+      [&](const std::string& number) { return answer(host.secret, number, 1, 1); },  // for another listener
+      [&](const std::string& number) { return answer(host.secret, number, 0, 0, "00000000"); },
+      [&](const std::string& number) { return answer(host.secret, number, 0, 2, "00000002"); },
+      [&](const std::string& number) { return answer(host.secret, number, 0, -1, "-0000001"); },
+      [&](const std::string& number) { return answer(host.secret, number, 0, 1, "1xxxxxxx"); },
+  };
+  for (const auto& attempt : attempts) {
+    const Socket stranger = host.connect();
+    send_all(stranger, attempt(number_from(stranger)));
+    CHECK(is_turned_away(stranger));
+  }
+  const Socket slow = host.connect();  // a byte at a time
+  for (int i = 0; i < 10; ++i)
+    send_all(slow, "0");
+  auto second = host.rank(1, 2);
+  CHECK(second.get()[0].is_open());
+  CHECK(host.sockets.get()[1].is_open());
+}
+
+TEST_CASE("a recorded introduction is of no use") {
+  Host host(3);
+  const Socket first = host.connect(), later = host.connect();
+  const std::string recorded = answer(host.secret, number_from(first), 0, 1);
+  REQUIRE(number_from(later) != recorded);
+  send_all(later, recorded);  // before the rank has used it
+  CHECK(is_turned_away(later));
+  send_all(first, recorded);
+  const Socket afterwards = host.connect();
+  number_from(afterwards);
+  send_all(afterwards, recorded);
+  CHECK(is_turned_away(afterwards));
+  const Socket again = host.connect();  // somebody who knows the secret, but the rank is there already
+  send_all(again, answer(host.secret, number_from(again), 0, 1));
+  CHECK(is_turned_away(again));
+  const Socket third = host.connect();
+  send_all(third, answer(host.secret, number_from(third), 0, 2, "00000002"));
+  CHECK(host.sockets.get()[1].is_open());
+  CHECK_THROWS(host.connect());  // after the meeting nobody listens
+}
+
+TEST_CASE("a listener that says nothing, or ends, is an error at the deadline") {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  const test::Listener silent;
+  store->set("watch/secret", std::string("secret"));
+  store->set("watch/0", "127.0.0.1 " + std::to_string(silent.port()));
+  CHECK_THROWS_WITH(meet_peers(*store, {.rank = 1, .size = 2, .deadline = in(milliseconds(200))}),
+                    Contains("says nothing"));
+}
+
+}  // namespace sdp
