@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "comm/ranks.h"
+#include "io/file.h"
 #include "process/awaited_signals.h"
 #include "process/copy.h"
 #include "process/tail.h"
@@ -93,8 +94,8 @@ Log open_log(const std::filesystem::path& folder, int rank) {
   log.path = folder / ("rank-" + std::to_string(rank) + ".txt");
   log.descriptor = open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (log.descriptor < 0)
-    throw UsageError("Cannot write the log of rank " + std::to_string(rank) + ", " + log.path.string() +
-                     ": " + std::strerror(errno) + ". Choose a folder that exists and is writable.");
+    throw UsageError(fmt::format("Cannot write the log of rank {}, {}: {}. {}", rank, log.path.string(),
+                                 std::strerror(errno), advice_for(errno)));
   log.begin = std::filesystem::file_size(log.path);
   return log;
 }

@@ -19,8 +19,20 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 
-std::string_view advice(int error) {
+Descriptor open_file(const std::filesystem::path& path, int flags) {
+  Descriptor file(::open(path.c_str(), flags));
+  if (file.number() < 0) throw_io_error("open", path, errno);
+  return file;
+}
+
+}  // namespace
+
+std::string_view advice_for(int error) {
   switch (error) {
+    case EMFILE:
+      return "Raise this process's limit (ulimit -n), then run again.";
+    case ENFILE:
+      return "Raise this host's limit (sysctl fs.file-max) or end other programs, then run again.";
     case ENOSPC:
     case EDQUOT:
       return "Free space there or choose another disk, then run again.";
@@ -39,17 +51,9 @@ std::string_view advice(int error) {
   }
 }
 
-Descriptor open_file(const std::filesystem::path& path, int flags) {
-  Descriptor file(::open(path.c_str(), flags));
-  if (file.number() < 0) throw_io_error("open", path, errno);
-  return file;
-}
-
-}  // namespace
-
 void throw_io_error(std::string_view action, const std::filesystem::path& path, int error) {
   throw DataError("cannot " + std::string(action) + " " + path.string() + ": " +
-                  std::generic_category().message(error) + ". " + std::string(advice(error)));
+                  std::generic_category().message(error) + ". " + std::string(advice_for(error)));
 }
 
 void check_regular_file(const std::filesystem::path& path) {

@@ -13,6 +13,9 @@
 
 namespace sdp {
 
+/// What to do if the system reports this errno value.
+std::string_view advice_for(int error);
+
 /// Throws DataError "cannot <action> <path>: <reason of the errno value>. <advice>".
 [[noreturn]] void throw_io_error(std::string_view action, const std::filesystem::path& path, int error);
 
