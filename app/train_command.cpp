@@ -116,6 +116,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
               {.backend = spec.train.backend,
                .timeout = std::chrono::seconds(spec.train.collective_timeout_s),
                .job = job_of(spec, ranks),
+               .folder = folder.dir,
                .stop_descriptor = signals.descriptor(),
                .parent = has_launcher ? parent : 0});
   check_same_everywhere(*comm, "The spec", spec_hash(spec));

@@ -180,6 +180,8 @@ struct ConnectOptions {
   /// Distinguishes this job from others that may meet at the same address. The same on all processes of a
   /// job.
   std::string job = {};
+  /// Where the processes meet if they share it (Ranks); it may not exist yet. Empty: they meet over TCP.
+  std::string folder = {};
   /// Becomes readable when this process is asked to stop; -1: stop requests are not expected.
   int stop_descriptor = -1;
   /// The parent of this process; if the parent ends, this process is asked to stop. 0: the parent is not

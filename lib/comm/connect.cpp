@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -24,6 +26,7 @@
 #include "comm/launcher.h"
 #include "comm/rendezvous.h"
 #include "comm/shared_devices.h"
+#include "io/file.h"
 #include "process/stop_signals.h"
 #include "process/write_line.h"
 #include "spec/error.h"
@@ -156,16 +159,20 @@ struct Attempt {
 
 [[noreturn]] void cannot_connect(const Rendezvous& rendezvous, const std::string& reason) {
   const Ranks& ranks = rendezvous.ranks;
-  throw PeerLostError(
-      fmt::format("Rank {} could not connect to the other {} at {} within {} s (ranks from {}): {}",
-                  ranks.rank, ranks.world == 2 ? "process" : fmt::format("{} processes", ranks.world - 1),
-                  rendezvous.place(), rendezvous.timeout.count() / 1000, ranks.source, reason));
+  std::string remedy;
+  for (const int error : {EMFILE, ENFILE})
+    if (reason.find(std::strerror(error)) != std::string::npos)
+      remedy = fmt::format(". {}", advice_for(error));
+  throw PeerLostError(fmt::format(
+      "Rank {} could not connect to the other {} at {} within {} s (ranks from {}): {}", ranks.rank,
+      ranks.world == 2 ? "process" : fmt::format("{} processes", ranks.world - 1), rendezvous.place(),
+      rendezvous.options.timeout.count() / 1000, ranks.source, reason + remedy));
 }
 
 std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::Device device,
                                                       const ConnectOptions& options,
                                                       ConnectProgress* progress) {
-  const Rendezvous rendezvous = {.ranks = ranks, .job = options.job, .timeout = options.timeout};
+  Rendezvous rendezvous(ranks, options);
   try {
     Store store = ranks.world == 1 ? Store(c10::make_intrusive<c10d::HashStore>()) : meet(rendezvous);
     auto connection = connect_over(store, {.rank = ranks.rank,
@@ -179,6 +186,7 @@ std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::De
                                            .parent = options.parent,
                                            .progress = progress});
     connection->serves_store = rendezvous.serves();
+    connection->announced = std::move(rendezvous.announcement);
     return connection;
   } catch (const Error&) {
     throw;
@@ -288,6 +296,7 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
   ignore_sigpipe();
   if (ranks.world == 1) return joined(connect_now(ranks, device, options, /*progress=*/nullptr));
   const auto attempt = std::make_shared<Attempt>();
+  if (!attempt->done.is_open()) cannot_connect({ranks, options}, std::strerror(errno));
   std::thread([attempt, ranks, device, options] {
     std::unique_ptr<Communicator::Connection> connection;
     std::exception_ptr error;
@@ -305,10 +314,12 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
   const std::lock_guard lock(attempt->mutex);
   if (attempt->error) std::rethrow_exception(attempt->error);
   if (attempt->connection) return joined(std::move(attempt->connection));
-  const Rendezvous rendezvous = {.ranks = ranks, .job = options.job, .timeout = options.timeout};
-  cannot_connect(rendezvous, fmt::format("it was waiting for {}. If another program listens at this address, "
-                                         "set MASTER_PORT to a free port on every process",
-                                         attempt->progress.waits_for.load()));
+  const Rendezvous rendezvous(ranks, options);
+  cannot_connect(rendezvous,
+                 fmt::format("it was waiting for {}{}", attempt->progress.waits_for.load(),
+                             rendezvous.file.empty() ? ". If another program listens at this address, set "
+                                                       "MASTER_PORT to a free port on every process"
+                                                     : ""));
 }
 
 }  // namespace sdp

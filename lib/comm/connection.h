@@ -13,6 +13,7 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "comm/meeting_file.h"
 #include "comm/peer_watch.h"
 
 namespace sdp {
@@ -21,6 +22,7 @@ struct Communicator::Connection {
   int rank = 0;
   int size = 1;
   at::Device device = at::kCPU;
+  std::unique_ptr<Announcement> announced;    ///< rank 0's, of the store's file
   c10::intrusive_ptr<c10d::Store> store;      ///< rendezvous; local to the process in a world of one
   c10::intrusive_ptr<c10d::Backend> backend;  ///< null for a world of one without NCCL
   bool is_stream_ordered = false;             ///< see Communicator

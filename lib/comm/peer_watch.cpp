@@ -100,7 +100,8 @@ PeerWatch::PeerWatch(c10d::Store& store, Options options)
       closed_(peers_.size(), false),
       departures_(peers_.size(), Departure::kNone),
       whereabouts_(peers_.size()) {
-  if (!end_.is_open()) throw std::runtime_error("cannot create an event descriptor");
+  if (!end_.is_open())
+    throw std::runtime_error(fmt::format("cannot create an event descriptor: {}", std::strerror(errno)));
   // Signals must be handled by the threads that already exist, so block them in the new one.
   sigset_t all, before;
   sigfillset(&all);

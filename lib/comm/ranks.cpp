@@ -1,5 +1,6 @@
 #include "comm/ranks.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@ namespace sdp {
 namespace {
 
 constexpr int kLargestWorld = 65536;
+constexpr const char* kSharedFolder = "SDP_SHARED_FOLDER";
 constexpr int kDefaultPort = 29500;
 constexpr int kFirstJobPort = 20000;
 constexpr int kJobPorts = 10000;
@@ -44,6 +46,20 @@ class Variables {
                        ". The program that starts the processes sets this variable. Correct it, or unset it "
                        "and the related variables to let sdp-train start the processes itself.");
     return parsed;
+  }
+
+  /// MASTER_ADDR, or "".
+  std::string address() const {
+    const std::string value = text("MASTER_ADDR");
+    std::string quoted;
+    for (const unsigned char byte : value)
+      quoted += byte > ' ' && byte != 0x7f ? std::string(1, static_cast<char>(byte))
+                                           : fmt::format("\\x{:02x}", byte);
+    if (quoted == value) return value;
+    throw UsageError(
+        "Environment variable MASTER_ADDR is \"" + quoted +
+        "\"; expected the name or address of rank 0's host, without blanks, line breaks and other "
+        "control characters. Set it to that on every process.");
   }
 
   /// The first of the names that is set, or "".
@@ -120,7 +136,7 @@ Ranks read_numbers(const Variables& variables, const Family& family) {
   ranks.rank = variables.number(family.rank, 0, ranks.world - 1);
   const std::string local_rank = variables.first_set(family.local_rank);
   const std::string local_world = variables.first_set(family.local_world);
-  const bool one_host = ranks.world == 1 || is_loopback(variables.text("MASTER_ADDR"));
+  const bool one_host = ranks.world == 1 || is_loopback(variables.address());
   ranks.local_world = local_world.empty() ? ranks.world : variables.number(local_world, 1, ranks.world);
   if (!local_rank.empty())
     ranks.local_rank = variables.number(local_rank, 0, ranks.local_world - 1);
@@ -132,6 +148,7 @@ Ranks read_numbers(const Variables& variables, const Family& family) {
                      family.local_rank.front() + " (to 0 if a host runs only one process).");
   const bool local_known = !local_rank.empty() && !local_world.empty();
   ranks.single_host = local_known ? ranks.local_world == ranks.world : one_host;
+  ranks.shares_folder = local_known && ranks.single_host;
   return ranks;
 }
 
@@ -156,7 +173,7 @@ void set_master(Ranks& ranks, const Variables& variables, const std::vector<std:
                 const std::string& first_host) {
   ranks.master_port = master_port(variables, job);
   if (variables.has("MASTER_ADDR"))
-    ranks.master_address = variables.text("MASTER_ADDR");
+    ranks.master_address = variables.address();
   else if (ranks.single_host)
     ranks.master_address = kLoopback;
   else if (!first_host.empty())
@@ -290,6 +307,7 @@ std::optional<Ranks> from_slurm(const Variables& variables) {
   ranks.local_world = slurm_local_world(variables, ranks.world, hosts);
   ranks.local_rank = variables.number("SLURM_LOCALID", 0, ranks.local_world - 1);
   ranks.single_host = hosts.empty() ? ranks.local_world == ranks.world : hosts.size() == 1;
+  ranks.shares_folder = ranks.single_host;
   set_master(ranks, variables, {"SLURM_JOB_ID", "SLURM_STEP_ID"}, hosts.empty() ? "" : hosts.front());
   return ranks;
 }
@@ -316,6 +334,7 @@ std::optional<Ranks> ranks_from_environment(const Environment& environment) {
       std::optional<Ranks> ranks = family(variables);
       if (!ranks) continue;
       if (ranks->source.empty()) return std::nullopt;
+      if (variables.has(kSharedFolder)) ranks->shares_folder = variables.number(kSharedFolder, 0, 1) == 1;
       if (incomplete) ranks->source += "; ignored " + incomplete->note() + " (incomplete)";
       return ranks;
     } catch (const Incomplete& error) {

@@ -28,6 +28,7 @@ struct Ranks {
   bool equal_hosts = false;     ///< every host must have the same number of processes; connect() checks it
   std::string source;           ///< where the ranks come from, e.g. "torchrun (RANK, WORLD_SIZE)"
   bool single_host = true;      ///< all processes are on one host and can use loopback
+  bool shares_folder = false;   ///< the launcher's or user's word that all processes see the same folders
   std::string master_address;   ///< host of rank 0; empty with a rendezvous file
   int master_port = 0;          ///< 0 with a rendezvous file
   bool external_store = false;  ///< the launcher already serves a c10d TCPStore there: rank 0 must not
@@ -50,9 +51,12 @@ struct Ranks {
 /// loopback address (all processes on one host). Otherwise only LOCAL_WORLD_SIZE may be missing; it then
 /// defaults to WORLD_SIZE, which only results in fewer threads.
 ///
+/// Processes see the same folders if their launcher says that they are on one host. SDP_SHARED_FOLDER (0 or
+/// 1) takes precedence.
+///
 /// Throws UsageError if a launcher's variables are incomplete and those of no other launcher are complete,
 /// naming the variables that are set and those that are missing; if a value is not a number or out of range;
-/// or if ranks on several hosts have no MASTER_ADDR.
+/// if MASTER_ADDR has blanks or control characters; or if ranks on several hosts have no MASTER_ADDR.
 std::optional<Ranks> ranks_from_environment(const Environment& environment);
 
 }  // namespace sdp

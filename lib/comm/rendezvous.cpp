@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "comm/sockets.h"
+#include "process/write_line.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -44,24 +46,47 @@ int listen_on_loopback(const Rendezvous& rendezvous) {
     return descriptor;
   const int error = errno;
   if (descriptor >= 0) close(descriptor);
+  if (error == EMFILE || error == ENFILE) throw std::runtime_error(std::strerror(error));
   if (error == EADDRINUSE) port_is_taken(rendezvous, std::strerror(error));
   throw UsageError("Rank 0 cannot listen on " + rendezvous.place() + ": " + std::strerror(error) +
                    ". On every process, set MASTER_PORT to a port that this user may listen on.");
 }
 
-Store open_store(const Rendezvous& rendezvous) {
-  const Ranks& ranks = rendezvous.ranks;
-  if (!ranks.rendezvous_file.empty()) {
-    Store store = c10::make_intrusive<c10d::FileStore>(ranks.rendezvous_file, ranks.world);
-    store->setTimeout(rendezvous.timeout);
-    return store;
+/// If the folder's locks do not work, the processes meet over TCP.
+void check_locks(Rendezvous& rendezvous) {
+  const ConnectOptions& options = rendezvous.options;
+  if (rendezvous.ranks.rank != 0) {
+    if (!await_announcement(options.folder, std::chrono::steady_clock::now() + options.timeout))
+      rendezvous.file.clear();
+    return;
   }
+  rendezvous.announcement = std::make_unique<Announcement>(options.folder);
+  const std::string& problem = rendezvous.announcement->problem();
+  if (problem.empty()) return;
+  rendezvous.file.clear();
+  write_line(fmt::format("warning: files in {} cannot be locked ({}), so the processes meet at {}",
+                         options.folder, problem, rendezvous.place()));
+}
+
+void check_address(const Ranks& ranks) {
+  try {
+    check_resolves(ranks.master_address);
+  } catch (const std::exception& error) {
+    throw UsageError(
+        fmt::format("Rank {}: {}, the host of rank 0 (ranks from {}). Set MASTER_ADDR to a name or "
+                    "address that every host knows.",
+                    ranks.rank, error.what(), ranks.source));
+  }
+}
+
+Store open_tcp_store(const Rendezvous& rendezvous) {
+  const Ranks& ranks = rendezvous.ranks;
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(ranks.master_port);
   options.isServer = rendezvous.serves();
   options.numWorkers = static_cast<size_t>(ranks.world);
   options.waitWorkers = false;  // c10d would also count processes of another job
-  options.timeout = rendezvous.timeout;
+  options.timeout = rendezvous.options.timeout;
   if (options.isServer && ranks.single_host)
     options.masterListenFd = listen_on_loopback(rendezvous);  // c10d closes it
   Store store = c10::make_intrusive<c10d::TCPStore>(store_host(ranks), options);
@@ -69,26 +94,36 @@ Store open_store(const Rendezvous& rendezvous) {
   return c10::make_intrusive<c10d::PrefixStore>(ranks.store_prefix, store);
 }
 
-/// Two jobs with the same port share one store, which the first job serves.
+Store open_store(Rendezvous& rendezvous) {
+  const Ranks& ranks = rendezvous.ranks;
+  if (!ranks.single_host || ranks.external_store) check_address(ranks);
+  if (ranks.rendezvous_file.empty() && !rendezvous.file.empty()) check_locks(rendezvous);
+  if (rendezvous.file.empty()) return open_tcp_store(rendezvous);
+  Store store = c10::make_intrusive<c10d::FileStore>(rendezvous.file, ranks.world);
+  store->setTimeout(rendezvous.options.timeout);
+  return store;
+}
+
+/// Two jobs with the same port or run folder share one store, that of the first job.
 void check_job(c10d::Store& store, const Rendezvous& rendezvous) {
   if (rendezvous.ranks.rank == 0) {
-    store.set("job", std::vector<uint8_t>(rendezvous.job.begin(), rendezvous.job.end()));
+    store.set("job", std::vector<uint8_t>(rendezvous.options.job.begin(), rendezvous.options.job.end()));
     return;
   }
   const std::vector<uint8_t> found = store.get("job");
   const std::string job(found.begin(), found.end());
-  if (job == rendezvous.job) return;
+  if (job == rendezvous.options.job) return;
   throw UsageError(
-      fmt::format("Rank {} has met another job at {}: that job is {}, this job is {}. Set MASTER_PORT to a "
-                  "different port for each job, on every process.",
-                  rendezvous.ranks.rank, rendezvous.place(), job, rendezvous.job));
+      fmt::format("Rank {} has met another job at {}: that job is {}, this job is {}. Give each job its "
+                  "own run folder, and its own MASTER_PORT on every process.",
+                  rendezvous.ranks.rank, rendezvous.place(), job, rendezvous.options.job));
 }
 
 void check_rank(c10d::Store& store, const Rendezvous& rendezvous) {
   if (store.add(fmt::format("rank {}", rendezvous.ranks.rank), 1) == 1) return;
   throw UsageError(
       fmt::format("Two processes have rank {} among those that meet at {} (ranks from {}). If two jobs meet "
-                  "there, set MASTER_PORT to a different port for each job.",
+                  "there, give each job its own run folder and its own MASTER_PORT.",
                   rendezvous.ranks.rank, rendezvous.place(), rendezvous.ranks.source));
 }
 
@@ -115,16 +150,22 @@ void check_equal_hosts(c10d::Store& store, const Ranks& ranks, bool serves) {
 
 }  // namespace
 
+Rendezvous::Rendezvous(const Ranks& of_ranks, const ConnectOptions& with)
+    : ranks(of_ranks), options(with), file(ranks.rendezvous_file) {
+  if (file.empty() && ranks.shares_folder && !ranks.external_store && !options.folder.empty())
+    file = store_file(options.folder);
+}
+
 bool Rendezvous::serves() const {
-  return ranks.world > 1 && ranks.rank == 0 && ranks.rendezvous_file.empty() && !ranks.external_store;
+  return ranks.world > 1 && ranks.rank == 0 && file.empty() && !ranks.external_store;
 }
 
 std::string Rendezvous::place() const {
-  if (!ranks.rendezvous_file.empty()) return ranks.rendezvous_file;
+  if (!file.empty()) return file;
   return fmt::format("{}:{}", store_host(ranks), ranks.master_port);
 }
 
-c10::intrusive_ptr<c10d::Store> meet(const Rendezvous& rendezvous) {
+c10::intrusive_ptr<c10d::Store> meet(Rendezvous& rendezvous) {
   Store store = open_store(rendezvous);
   check_job(*store, rendezvous);
   if (rendezvous.ranks.equal_hosts) check_equal_hosts(*store, rendezvous.ranks, rendezvous.serves());

@@ -97,6 +97,10 @@ Socket::~Socket() {
   if (is_open()) close(descriptor_);
 }
 
+void check_resolves(const std::string& host) {
+  resolve(host, /*port=*/0, SOCK_STREAM);
+}
+
 std::string address_towards(const std::string& host) {
   const sockaddr_storage local = local_address_towards(host);
   if (is_loopback(local)) return "";

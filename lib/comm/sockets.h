@@ -25,6 +25,9 @@ class Socket {
   int descriptor_ = -1;
 };
 
+/// Throws if the name or address is unknown.
+void check_resolves(const std::string& host);
+
 /// The address from which this host reaches `host` (a name or an address); "" if `host` is this host.
 std::string address_towards(const std::string& host);
 

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -159,15 +158,9 @@ def by_hand(config, *ranks, port):
     return [start(config, env={**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in ranks]
 
 
-def is_listening(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
-    port = harness.free_port()
-    (rank,) = by_hand(harness.write_config(tmp_path, "run", data, **SECTIONS), 0, port=port)
-    await_(lambda: is_listening(port), "rank 0 that listens", rank)
+    (rank,) = by_hand(harness.write_config(tmp_path, "run", data, **SECTIONS), 0, port=harness.free_port())
+    await_((tmp_path / "runs" / "run" / ".rendezvous").exists, "rank 0 that waits", rank)
     rank.send_signal(signal.SIGUSR1)
     output, _ = rank.communicate(timeout=300)
     assert rank.returncode == 75, output

@@ -87,7 +87,8 @@ int sleep_long(const Call& call, int rank) {
 
 /// exchange [STEPS]: exchanges with all ranks, forever or for that many steps, and checks what it receives.
 int exchange(const Call& call, const sdp::Ranks& ranks) {
-  const auto comm = sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(300)});
+  const auto comm =
+      sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(300), .folder = call.folder});
   const int64_t steps = call.arguments.empty() ? INT64_MAX : std::stoll(call.arguments.front());
   const std::vector<int64_t> splits(static_cast<size_t>(comm->size()), 1000);
   const at::Tensor send = at::full({1000 * comm->size()}, comm->rank(), at::kFloat);

@@ -1,5 +1,7 @@
 // Real processes that connect over TCP without our launcher.
 
+#include <sys/resource.h>
+
 #include <fstream>
 #include <future>
 #include <set>
@@ -59,12 +61,95 @@ TEST_CASE("the store listens only on loopback unless there are several hosts") {
   const std::set<std::string> loopback = {"0100007F"};
   CHECK(addresses({}) == loopback);
   // One host whose name is not a loopback address, and perhaps not one that this process could reach.
-  CHECK(addresses({{"MASTER_ADDR", "no-such-host"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}) ==
-        loopback);
+  Environment unknown_name = {{"MASTER_ADDR", "no-such-host"},
+                              {"LOCAL_RANK", "0"},
+                              {"LOCAL_WORLD_SIZE", "2"},
+                              {"SDP_SHARED_FOLDER", "0"}};
+  CHECK(addresses(unknown_name) == loopback);
   const std::set<std::string> several =
       addresses({{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}, {"GLOO_SOCKET_IFNAME", "lo"}});
   REQUIRE(several.size() == 1);
   CHECK(several.begin()->find_first_not_of('0') == std::string::npos);
+}
+
+TEST_CASE("processes that share the run folder meet there, and no port is open") {
+  const bool one_host = GENERATE(true, false);
+  const ScratchFolder folder;
+  const int port = free_port();
+  Environment place = {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", one_host ? "2" : "1"}};
+  if (!one_host) place.insert({{"SDP_SHARED_FOLDER", "1"}, {"GLOO_SOCKET_IFNAME", "lo"}});
+  for (int start = 0; start < 2; ++start) {
+    const auto ranks = start_ranks(folder, 2, {"exchange"}, port, place);
+    folder.await("ready-0");
+    folder.await("ready-1");
+    CHECK(listening_addresses(port).empty());
+    CHECK(std::filesystem::status(folder.path() / ".rendezvous.store").permissions() ==
+          static_cast<std::filesystem::perms>(0600));
+    std::filesystem::remove(folder.path() / "ready-0");
+    std::filesystem::remove(folder.path() / "ready-1");
+  }  // the processes are killed, and the second start renews their files
+  const auto ranks = start_ranks(folder, 2, {"exchange", "3"}, port, place);
+  for (const auto& rank : ranks)
+    CHECK(rank->wait() == 0);
+  CHECK_FALSE(folder.has(".rendezvous"));
+  CHECK_FALSE(folder.has(".rendezvous.store"));
+}
+
+TEST_CASE("a second job in the same run folder is refused") {
+  const ScratchFolder folder;
+  const Environment place = {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}};
+  const auto first = start_ranks(folder, 2, {"exchange"}, free_port(), place);
+  folder.await("ready-0");
+  folder.await("ready-1");
+  const auto second = start_ranks(folder, 2, {"exchange"}, free_port(), place);
+  for (const auto& rank : second)
+    CHECK(rank->wait() == static_cast<int>(ExitCode::kUsage));
+}
+
+TEST_CASE("an address that nobody knows is refused before anybody waits") {
+  Ranks ranks;
+  ranks.rank = GENERATE(0, 1);
+  ranks.world = 2;
+  ranks.source = "test";
+  ranks.master_address = GENERATE("no-such-host.invalid", "256.0.0.1", "::1::", "-");
+  ranks.master_port = free_port();
+  ranks.single_host = false;
+  const ScratchFolder folder;
+  for (const bool shares : {false, true}) {
+    ranks.shares_folder = shares;
+    CHECK_THROWS_WITH(connect(ranks, at::kCPU, {.timeout = seconds(600), .folder = folder.path()}),
+                      Catch::Contains(ranks.master_address) && Catch::Contains("MASTER_ADDR"));
+  }
+  ranks.single_host = ranks.external_store = true;
+  CHECK_THROWS_AS(connect(ranks, at::kCPU, {.timeout = seconds(600)}), UsageError);
+}
+
+TEST_CASE("too many open files is named, with its remedy") {
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  Ranks ranks;
+  ranks.rank = GENERATE(0, 1);
+  ranks.world = 2;
+  ranks.source = "test";
+  ranks.master_address = "127.0.0.1";
+  ranks.master_port = free_port();
+  const ScratchFolder folder;
+  const auto message_at = [&](rlim_t limit) {
+    const rlimit few = {limit, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    std::string message;
+    try {
+      connect(ranks, at::kCPU, {.timeout = seconds(2), .folder = folder.path()});
+    } catch (const std::exception& error) {
+      message = error.what();
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+    return message;
+  };
+  for (const bool shares : {false, true}) {
+    ranks.shares_folder = shares;
+    CHECK_THAT(message_at(3), Catch::Contains("ulimit -n") && !Catch::Contains("MASTER_PORT"));
+  }
 }
 
 TEST_CASE("a port in use, and peers that never connect") {

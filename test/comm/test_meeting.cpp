@@ -1,8 +1,13 @@
-// How processes meet although strangers connect to their ports.
+// How processes meet: through a file in a folder they share, and past strangers who connect to their ports.
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <functional>
 #include <future>
 #include <sstream>
@@ -10,8 +15,10 @@
 
 #include "catch.h"
 #include "comm/meet_peers.h"
+#include "comm/meeting_file.h"
 #include "hash/hmac.h"
 #include "helper_process.h"
+#include "spec/error.h"
 
 namespace sdp {
 namespace {
@@ -19,6 +26,7 @@ namespace {
 using Catch::Contains;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::ScratchFolder;
 using Clock = std::chrono::steady_clock;
 
 Deadline in(milliseconds time) {
@@ -63,6 +71,12 @@ bool is_turned_away(const Socket& socket) {
   pollfd polled = {.fd = socket.descriptor(), .events = POLLIN, .revents = 0};
   char byte = 0;
   return poll(&polled, 1, 30'000) == 1 && recv(socket.descriptor(), &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
+mode_t mode_of(const std::filesystem::path& path) {
+  struct stat status = {};
+  REQUIRE(lstat(path.c_str(), &status) == 0);
+  return status.st_mode & 0777;
 }
 
 }  // namespace
@@ -160,6 +174,60 @@ TEST_CASE("a listener that says nothing, or ends, is an error at the deadline") 
   store->set("watch/0", "127.0.0.1 " + std::to_string(silent.port()));
   CHECK_THROWS_WITH(meet_peers(*store, {.rank = 1, .size = 2, .deadline = in(milliseconds(200))}),
                     Contains("says nothing"));
+}
+
+TEST_CASE("rank 0 announces a file that only this user can read, and the others wait for it") {
+  const ScratchFolder scratch;
+  const std::filesystem::path folder = scratch.path() / "runs" / "run";
+  CHECK_THROWS_WITH(await_announcement(folder, in(milliseconds(50))), Contains((folder).string()));
+  auto other = std::async(std::launch::async, [&] { return await_announcement(folder, in(seconds(60))); });
+  {
+    const Announcement announced(folder);
+    CHECK(announced.problem().empty());
+    CHECK(other.get());
+    CHECK(mode_of(store_file(folder)) == 0600);
+    CHECK(mode_of(folder / ".rendezvous") == 0600);
+    CHECK_THROWS_AS(Announcement(folder), UsageError);
+    CHECK(await_announcement(folder, in(seconds(60))));  // the refused one has changed nothing
+  }
+  CHECK_THROWS(await_announcement(folder, in(milliseconds(50))));
+}
+
+TEST_CASE("what killed processes, other users or broken locks leave in the folder") {
+  const ScratchFolder scratch;
+  const std::filesystem::path file = scratch.path() / ".rendezvous";
+  const auto write = [](const std::filesystem::path& path, const std::string& text) {
+    std::ofstream(path) << text;
+  };
+  SECTION("an announcement without a lock, and a store with old keys, are renewed") {
+    write(file, "");
+    write(file.string() + ".new", "");
+    write(store_file(scratch.path()), "old keys");
+    CHECK_THROWS(await_announcement(scratch.path(), in(milliseconds(50))));
+    const Announcement announced(scratch.path());
+    CHECK(await_announcement(scratch.path(), in(seconds(60))));
+    CHECK(std::filesystem::file_size(store_file(scratch.path())) == 0);
+    CHECK(mode_of(store_file(scratch.path())) == 0600);
+  }
+  SECTION("a link is not followed") {
+    write(scratch.path() / "elsewhere", "precious");
+    std::filesystem::create_symlink("elsewhere", store_file(scratch.path()));
+    const Announcement announced(scratch.path());
+    CHECK(scratch.read("elsewhere") == "precious");
+    CHECK_FALSE(std::filesystem::is_symlink(store_file(scratch.path())));
+  }
+  SECTION("another user's announcement does not count") {
+    write(file, "");
+    if (chown(file.c_str(), 12345, 12345) != 0) return;  // not privileged
+    const int descriptor = open(file.c_str(), O_RDWR);
+    flock(descriptor, LOCK_EX);
+    CHECK_THROWS(await_announcement(scratch.path(), in(milliseconds(50))));
+    close(descriptor);
+  }
+  SECTION("an announcement that says that locks do not work") {
+    write(file, "-");
+    CHECK_FALSE(await_announcement(scratch.path(), in(seconds(60))));
+  }
 }
 
 }  // namespace sdp

@@ -214,6 +214,43 @@ TEST_CASE("a complete family takes precedence over an incomplete one, and the so
   CHECK(contains(error_of(with(kOpenMpi, {{"WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", ""}})), "torchrun"));
 }
 
+TEST_CASE(
+    "processes share the run folder if their launcher says that they are on one host, or the user says so") {
+  const auto shares = [](const Environment& environment) {
+    return ranks_from_environment(environment)->shares_folder;
+  };
+  const Environment several = with(kTorchrun, {{"WORLD_SIZE", "4"},
+                                               {"RANK", "1"},
+                                               {"LOCAL_WORLD_SIZE", "2"},
+                                               {"LOCAL_RANK", "1"},
+                                               {"MASTER_ADDR", "node-a"}});
+  const Environment one = with(several, {{"LOCAL_WORLD_SIZE", "4"}});
+  CHECK(shares(one));
+  CHECK_FALSE(shares(several));
+  // Nobody has said that these are on one host; they may have been started in different folders.
+  CHECK_FALSE(shares({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}}));
+  CHECK(shares(kOpenMpi));
+  CHECK_FALSE(shares(kSlurm));
+  CHECK(shares(with(kSlurm, {{"SDP_SHARED_FOLDER", "1"}})));
+  CHECK(shares(with(several, {{"SDP_SHARED_FOLDER", "1"}})));
+  CHECK_FALSE(shares(with(one, {{"SDP_SHARED_FOLDER", "0"}})));
+  for (const char* wrong : {"yes", "2", "1 ", "-1"})
+    CHECK(contains(error_of(with(several, {{"SDP_SHARED_FOLDER", wrong}})), "SDP_SHARED_FOLDER is \""));
+}
+
+TEST_CASE("an address with blanks or control characters is quoted and refused") {
+  const std::vector<std::pair<std::string, std::string>> addresses = {
+      {"node-a\n", "\"node-a\\x0a\""}, {"127.0.0.1\r\n", "\"127.0.0.1\\x0d\\x0a\""},
+      {" node-a", "\"\\x20node-a\""},  {"node a", "\"node\\x20a\""},
+      {"a\tb", "\"a\\x09b\""},         {"\x7f", "\"\\x7f\""}};
+  for (const Environment& family : {kTorchrun, kOpenMpi, kSlurm})
+    for (const auto& [address, quoted] : addresses)
+      CHECK_THAT(error_of(with(family, {{"MASTER_ADDR", address}})),
+                 Catch::Contains(quoted) && Catch::Contains("MASTER_ADDR"));
+  CHECK(ranks_from_environment(with(kSlurm, {{"MASTER_ADDR", "fe80::1%eth0"}}))->master_address ==
+        "fe80::1%eth0");
+}
+
 TEST_CASE("the first family takes precedence") {
   Environment all;
   for (const Environment& family : {kSlurm, kPmi, kOpenMpi, kMvapich2, kTorchrun})
