@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <fstream>
 #include <sstream>
@@ -188,6 +190,22 @@ std::string read_text(const std::filesystem::path& path) {
   text << in.rdbuf();
   if (in.bad()) throw_io_error("read", path, errno);
   return std::move(text).str();
+}
+
+std::string download_problem(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  constexpr size_t kMostRead = 1024;  // both show in their first line, after spaces and a byte order mark
+  std::string begin(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMostRead));
+  begin.erase(0, begin.find_first_not_of(" \t\r\n\xEF\xBB\xBF"));
+  std::transform(begin.begin(), begin.end(), begin.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (begin.starts_with("version https://git-lfs"))
+    return path.string() +
+           ": is a Git LFS pointer in place of the file. Fetch the file with git lfs pull, or download it "
+           "again.";
+  if (begin.starts_with("<!doctype html") || begin.starts_with("<html"))
+    return path.string() +
+           ": is an HTML page in place of the file. Download the file again, from its own address (on the "
+           "Hugging Face hub: /resolve/ instead of /blob/).";
+  return "";
 }
 
 std::vector<uint8_t> read_bytes(const std::filesystem::path& path) {

@@ -94,6 +94,10 @@ class MappedFile {
 
 std::string read_text(const std::filesystem::path& path);
 
+/// What is wrong with a file that holds what a failed download left in its place, a Git LFS pointer or an
+/// HTML page, and what to do. Empty: neither. `bytes`: the file's content.
+std::string download_problem(const std::filesystem::path& path, std::span<const std::byte> bytes);
+
 /// The whole of a file of bytes, without a copy on the way.
 std::vector<uint8_t> read_bytes(const std::filesystem::path& path);
 

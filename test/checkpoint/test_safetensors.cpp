@@ -168,3 +168,25 @@ TEST_CASE("damaged files are refused, naming the file, the tensor and the damage
                  "no type can hold"));
   CHECK(contains(refusal("nonsense", ""), "does not start with '{'"));
 }
+
+TEST_CASE("what a failed download left is named for what it is", "[safetensors]") {
+  const TempFolder folder;
+  const auto refusal = [&](const std::string& content) {
+    put(folder / "f", content);
+    return message_of<DataError>([&] { SafetensorsFile(folder / "f"); });
+  };
+  const std::string oid =
+      "\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
+  for (const char* version : {"https://git-lfs.github.com/spec/v1", "https://git-lfs.github.com/spec/v2"})
+    CHECK(contains(refusal(std::string("version ") + version + oid), "Git LFS pointer"));
+  for (const char* page :
+       {"<!DOCTYPE html>\n<html lang=\"en\"><body>404</body></html>", "<html></html>",
+        "\xEF\xBB\xBF\r\n <!doctype HTML PUBLIC \"-//W3C//DTD HTML 4.01//EN\">", "<HTML><HEAD>"})
+    CHECK(contains(refusal(page), "HTML page"));
+  // A header whose length begins with '<'.
+  const std::string header = R"({"__metadata__":{"html":"<!doctype html"}})";
+  put(folder / "f", little_endian_length('<') + header + std::string('<' - header.size(), ' '));
+  CHECK(SafetensorsFile(folder / "f").entries().empty());
+  for (const char* other : {"version 2", "<svg></svg>", "html", "Entry not found"})
+    CHECK(!contains(refusal(other), "in place of the file"));
+}

@@ -122,6 +122,11 @@ TEST_CASE("damaged shards are named with the damage", "[data]") {
   CHECK(lacks(error(token_shard(tokens) + "x"), {"x_train_1.bin: 1225 bytes, expected 1224"}) == "");
   CHECK(lacks(error(token_shard(tokens, 99)), {"x_train_1.bin: 1224 bytes, expected 1222"}) == "");
   CHECK(lacks(error(token_shard({}, -1)), {"x_train_1.bin: 1024 bytes", "4294967295 tokens"}) == "");
+  CHECK(lacks(error("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 200001024\n"),
+              {"x_train_1.bin: is a Git LFS pointer"}) == "");
+  CHECK(lacks(error("<!doctype html>\n<title>Not found</title>" + std::string(2000, ' ')),
+              {"x_train_1.bin: is an HTML page"}) == "");
+  CHECK(lacks(error("\n<html>"), {"x_train_1.bin: is an HTML page"}) == "");
   CHECK(error(token_shard(tokens)).empty());
   folder.write("dir_train.bin/inside", "a folder is no shard");
   CHECK(open_error(folder.path()).empty());

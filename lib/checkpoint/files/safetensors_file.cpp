@@ -104,6 +104,7 @@ class HeaderParser {
 };
 
 int64_t HeaderParser::read_header_length() const {
+  if (const std::string problem = download_problem(path_, file_); !problem.empty()) throw DataError(problem);
   const auto file_bytes = static_cast<int64_t>(file_.size());
   if (file_bytes < kLengthBytes)
     fail("it has " + std::to_string(file_bytes) + " bytes, less than the 8 of the header length");
