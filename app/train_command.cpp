@@ -1,6 +1,5 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -190,20 +189,22 @@ int import_command(const ImportArguments& arguments) {
   NewFiles new_files(locked.folder);
   const RunFolder& folder = locked.folder;
   ProgressLine line(STDERR_FILENO);
-  std::vector<std::string> unused;
+  std::string wrapper;
   {
     RunHistory history = new_history();
     history.imported = import_source(arguments.from, line);
     const RunDescription description = describe_run(experiment, history);
     Work work(line, "importing the model");
-    unused = import_model(experiment, arguments.from, description, folder.dir, work.on_progress());
+    wrapper = import_model(experiment, arguments.from, description, folder.dir, work.on_progress());
     write_description(description, folder.dir);
   }
   new_files.keep();
-  std::printf("%s: checkpoint 0 has the %zu tensors of the model from %s", folder.dir.c_str(),
+  std::printf("%s: checkpoint 0 has the %zu tensors of the model from %s\n", folder.dir.c_str(),
               experiment.plan.layout.parameters.size() + experiment.plan.layout.buffers.size(),
               arguments.from.c_str());
-  std::printf(unused.empty() ? "\n" : "; not used: %s\n", fmt::format("{}", fmt::join(unused, ", ")).c_str());
+  if (!wrapper.empty())
+    print_notice("The names of the tensors were read without \"" + wrapper +
+                 "\", which DistributedDataParallel and torch.compile put before them.");
   std::printf("Train it with the same --config and --set, and --resume.\n");
   if (has_subnetworks(experiment.plan) && !experiment.plan.keeps_frozen_units())
     print_notice(

@@ -54,13 +54,14 @@ void add_buffer(TensorFile& out, const Experiment& experiment, const LibraryTens
 
 }  // namespace
 
-std::vector<std::string> import_model(const Experiment& experiment, const std::filesystem::path& from,
-                                      const RunDescription& description, const std::filesystem::path& run_dir,
-                                      const OnProgress& on_progress) {
+std::string import_model(const Experiment& experiment, const std::filesystem::path& from,
+                         const RunDescription& description, const std::filesystem::path& run_dir,
+                         const OnProgress& on_progress) {
   const ModelLayout& layout = experiment.plan.layout;
   check_library_config(experiment, from);
   const at::ScalarType type = scalar_type(sum_type(experiment.spec.train.precision));
-  const LibraryTensors tensors(from, layout, library_format_of(experiment.spec.model), type);
+  const LibraryTensors tensors(from, layout, library_format_of(experiment.spec.model), type,
+                               library_tensors(experiment.spec.model, layout, 0));
   TensorFile out;
   for (const ParameterLayout& parameter : layout.parameters)
     add_parameter(out, experiment, tensors, parameter, type);
@@ -74,7 +75,7 @@ std::vector<std::string> import_model(const Experiment& experiment, const std::f
   for (ManifestFile& saved : write_description(description, folder))
     manifest.files.push_back(std::move(saved));
   store.commit(0, manifest, experiment.spec.checkpoint.keep_last);
-  return tensors.unused(library_tensors(experiment.spec.model, layout, 0));
+  return tensors.wrapper();
 }
 
 }  // namespace sdp

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "checkpoint/checkpointing.h"
 #include "experiment/experiment.h"
@@ -14,11 +13,11 @@ namespace sdp {
 
 /// Writes checkpoint 0 of the run folder from safetensors files with the tensor names of the model's library
 /// (torchvision, transformers); see library_files(). Parameters and BatchNorm statistics come from the files;
-/// the optimizer state is zero. Tensors are read and written one at a time. Returns the tensors that the
-/// model does not use. Throws the DataErrors of check_library_config() and LibraryTensors before anything is
-/// written. Progress is reported in bytes.
-std::vector<std::string> import_model(const Experiment& experiment, const std::filesystem::path& from,
-                                      const RunDescription& description, const std::filesystem::path& run_dir,
-                                      const OnProgress& on_progress);
+/// the optimizer state is zero. Tensors are read and written one at a time. Returns
+/// LibraryTensors::wrapper(). Throws the DataErrors of check_library_config() and LibraryTensors before
+/// anything is written. Progress is reported in bytes.
+std::string import_model(const Experiment& experiment, const std::filesystem::path& from,
+                         const RunDescription& description, const std::filesystem::path& run_dir,
+                         const OnProgress& on_progress);
 
 }  // namespace sdp

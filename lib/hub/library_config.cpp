@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "hub/library_files.h"
 #include "hub/model_config.h"
-#include "io/file.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -19,11 +19,13 @@ using Json = nlohmann::ordered_json;
 /// Collects the differences, and the options that adapt the spec.
 class Differences {
  public:
-  void compare(const Json& found, const Json& expected, const std::string& file_key, const char* model_key) {
-    if (found.is_null() || found == expected) return;
-    if (model_key) {
-      lines_.push_back(
-          fmt::format("{} is {}, model.{} is {}", file_key, found.dump(), model_key, expected.dump()));
+  void compare(const Json& found, const Json& expected, const std::string& file_key, const char* model_key,
+               bool is_absent = false) {
+    if (found == expected) return;
+    if (model_key && !found.is_null()) {
+      lines_.push_back(fmt::format("{} is {}{}, model.{} is {}", file_key,
+                                   is_absent ? "absent, by default " : "", found.dump(), model_key,
+                                   expected.dump()));
       repairs_.push_back(fmt::format("--set model.{}={}", model_key,
                                      found.is_string() ? found.get<std::string>() : found.dump()));
     } else {
@@ -76,35 +78,41 @@ void compare_with_library(Differences& differences, const LibraryFormat& format,
   const Json expected = library_config_of(experiment, format, {});
   if (config.contains("model_type"))
     differences.compare(config["model_type"], std::string(format.model_type()), "model_type", nullptr);
-  const Json found =
+  const Json given =
       format.normalized(config, [&](const std::string& key, const Json& value, const std::string& supported) {
         differences.refuse(key, value, supported);
       });
-  for (const auto& [library, model] : format.compared_keys())
-    if (found.contains(library)) differences.compare(found[library], expected[library], library, model);
+  Json found = Json::object();
+  for (const ConfigKey& key : format.compared_keys())
+    found[key.library] = key.absent;
+  found.update(given);
+  format.derive(found);
+  for (const ConfigKey& key : format.compared_keys())
+    differences.compare(found[key.library], expected[key.library], key.library, key.model,
+                        !given.contains(key.library));
 }
 
 void compare_own(Differences& differences, const Json& config, const ModelSpec& spec) {
   const Json expected = model_json(spec);
   const Json& found = config["sdp_train"]["model"];
   for (const auto& [key, value] : found.items())
-    if (expected.contains(key)) differences.compare(value, expected[key], key, key.c_str());
+    if (expected.contains(key) && !value.is_null())
+      differences.compare(value, expected[key], key, key.c_str());
 }
 
 }  // namespace
 
 void check_library_config(const Experiment& experiment, const std::filesystem::path& from) {
+  const std::filesystem::path path = config_beside(from);
   std::error_code ignored;
-  const std::filesystem::path path =
-      (std::filesystem::is_directory(from, ignored) ? from : from.parent_path()) / "config.json";
   if (!std::filesystem::exists(path, ignored)) return;
-  const Json config = Json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) throw DataError(fmt::format("{}: is not a JSON object", path.string()));
+  const Json config = read_json_object(path);
   Differences differences;
   const bool has_own = config.contains("sdp_train") && config["sdp_train"].is_object() &&
                        config["sdp_train"].contains("model") && config["sdp_train"]["model"].is_object();
   const ModelSpec& model = experiment.spec.model;
   if (const auto format = library_format_of(model)) {
+    if (has_own && config.size() == 1) return;  // of a subnetwork that the library cannot express
     check_type(*format, config, model, path);
     compare_with_library(differences, *format, config, experiment);
   } else if (has_own && !config["sdp_train"].contains("worker")) {  // a subnetwork has other sizes

@@ -21,10 +21,10 @@ constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr const char* kOnlyName = "model.safetensors";
 
 std::vector<fs::path> files_of_index(const fs::path& index) {
-  const auto json = nlohmann::json::parse(read_text(index), nullptr, /*allow_exceptions=*/false);
-  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  const auto json = read_json_object(index);
+  const auto map = json.find("weight_map");
   std::set<fs::path> names;
-  if (json.is_object() && map != json.end() && map->is_object())
+  if (map != json.end() && map->is_object())
     for (const auto& [tensor, file] : map->items())
       if (file.is_string() && !fs::path(file.get<std::string>()).has_parent_path())
         names.insert(file.get<std::string>());
@@ -63,7 +63,33 @@ fs::path only_file_of(const fs::path& folder) {
                               folder.string(), files.size(), kIndexName, kOnlyName));
 }
 
+/// See LibraryTensors::wrapper.
+std::string wrapper_of(const std::vector<SafetensorsFile>& files) {
+  std::string wrapper;
+  for (const char* part : {"module.", "_orig_mod.", "module."}) {  // both orders
+    const auto has_part = [&](const TensorView& view) { return view.entry.name.starts_with(wrapper + part); };
+    if (std::ranges::all_of(files,
+                            [&](const auto& file) { return std::ranges::all_of(file.entries(), has_part); }))
+      wrapper += part;
+  }
+  return wrapper;
+}
+
 }  // namespace
+
+fs::path config_beside(const fs::path& from) {
+  std::error_code ignored;
+  return (fs::is_directory(from, ignored) ? from : from.parent_path()) / "config.json";
+}
+
+nlohmann::ordered_json read_json_object(const fs::path& path) {
+  const std::string text = read_text(path);
+  if (const std::string problem = download_problem(path, std::as_bytes(std::span(text))); !problem.empty())
+    throw DataError(problem);
+  auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw DataError(fmt::format("{}: is not a JSON object", path.string()));
+  return json;
+}
 
 std::vector<fs::path> library_files(const fs::path& from) {
   std::error_code ignored;
@@ -77,13 +103,16 @@ std::vector<fs::path> library_files(const fs::path& from) {
 }
 
 LibraryTensors::LibraryTensors(const fs::path& from, const ModelLayout& layout,
-                               std::unique_ptr<LibraryFormat> format, at::ScalarType type)
+                               std::unique_ptr<LibraryFormat> format, at::ScalarType type,
+                               const std::map<std::string, at::Tensor>& made_anew)
     : from_(from), format_(std::move(format)), type_(type) {
   for (const fs::path& path : library_files(from))
     files_.emplace_back(path);
+  wrapper_ = wrapper_of(files_);
+  std::set<std::string> used;  // names in the files
   std::vector<std::string> problems;
   const auto check = [&](const auto& tensor) {
-    if (const TensorView* const view = find(tensor.name)) used_.insert(view->entry.name);
+    if (const TensorView* const view = find(tensor.name)) used.insert(view->entry.name);
     if (std::string problem = problem_of(tensor.name, tensor.shape); !problem.empty())
       problems.push_back(std::move(problem));
   };
@@ -91,29 +120,34 @@ LibraryTensors::LibraryTensors(const fs::path& from, const ModelLayout& layout,
     check(parameter);
   for (const BufferLayout& buffer : layout.buffers)
     check(buffer);
-  if (problems.empty()) problems = check_repeated();
+  if (problems.empty()) problems = check_others(used, made_anew);
   if (problems.empty()) return;
   constexpr size_t kMostShown = 10;
   const size_t more = problems.size() - std::min(problems.size(), kMostShown);
   problems.resize(problems.size() - more);
   throw DataError(fmt::format(
       "{}: does not fit the model of the spec:\n  {}{}\nIs it another model, or one with other "
-      "sizes? Change `model` to match the file.",
+      "sizes? Change `model` to match the file. Remove tensors that are not the model's from the file.",
       from.string(), fmt::join(problems, "\n  "), more > 0 ? fmt::format("\n  and {} more", more) : ""));
 }
 
-std::vector<std::string> LibraryTensors::check_repeated() {
+std::vector<std::string> LibraryTensors::check_others(
+    const std::set<std::string>& used, const std::map<std::string, at::Tensor>& made_anew) const {
   std::vector<std::string> problems;
-  if (!format_) return problems;
   for (const SafetensorsFile& file : files_)
     for (const TensorView& view : file.entries()) {
-      const std::string& name = view.entry.name;
-      const std::string parameter(format_->repeated_by(name));
-      if (parameter.empty()) continue;
-      used_.insert(name);
-      if (!at::equal(as_tensor(view).to(type_), read(parameter)))
-        problems.push_back(
-            fmt::format("{} differs from {}, expected the same tensor (tied)", name, parameter));
+      if (used.contains(view.entry.name)) continue;
+      const std::string name = view.entry.name.substr(wrapper_.size());
+      const std::string parameter(format_ ? format_->repeated_by(name) : "");
+      if (parameter.empty()) {
+        if (!made_anew.contains(name) && !(format_ && format_->is_redundant(name)))
+          problems.push_back(fmt::format("{} is not a tensor of the model and would be lost", name));
+      } else if (!at::equal(as_tensor(view).to(type_), read(parameter))) {
+        problems.push_back(fmt::format(
+            "{} differs from {}, expected the same tensor, as they are tied (where the model has the option, "
+            "model.tied_embeddings=false gives it both)",
+            name, parameter));
+      }
     }
   return problems;
 }
@@ -122,8 +156,9 @@ const TensorView* LibraryTensors::find(const std::string& name) const {
   const std::string_view prefix = format_ ? format_->optional_prefix() : "";
   const bool has_short_name = !prefix.empty() && name.starts_with(prefix);
   for (const SafetensorsFile& file : files_) {
-    if (const TensorView* const view = file.find(name)) return view;
-    const TensorView* const view = has_short_name ? file.find(name.substr(prefix.size())) : nullptr;
+    if (const TensorView* const view = file.find(wrapper_ + name)) return view;
+    const TensorView* const view =
+        has_short_name ? file.find(wrapper_ + name.substr(prefix.size())) : nullptr;
     if (view) return view;
   }
   return nullptr;
@@ -146,16 +181,6 @@ std::string LibraryTensors::problem_of(const std::string& name, const std::vecto
 
 at::Tensor LibraryTensors::read(const std::string& name) const {
   return as_tensor(*find(name)).to(type_);
-}
-
-std::vector<std::string> LibraryTensors::unused(const std::map<std::string, at::Tensor>& made_anew) const {
-  std::vector<std::string> names;
-  for (const SafetensorsFile& file : files_)
-    for (const TensorView& view : file.entries())
-      if (!used_.contains(view.entry.name) && !made_anew.contains(view.entry.name) &&
-          !(format_ && format_->is_redundant(view.entry.name)))
-        names.push_back(view.entry.name);
-  return names;
 }
 
 int64_t LibraryTensors::batch_norm_updates() const {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,27 +25,38 @@ namespace sdp {
 /// message says how to convert it.
 std::vector<std::filesystem::path> library_files(const std::filesystem::path& from);
 
+/// config.json beside the weights `from`, whether it exists or not. `from`: a file, or its folder.
+std::filesystem::path config_beside(const std::filesystem::path& from);
+
+/// Throws DataError unless the file holds a JSON object.
+nlohmann::ordered_json read_json_object(const std::filesystem::path& path);
+
 /// The tensors of a layout, in files with the library's tensor names.
 class LibraryTensors {
  public:
   /// Opens the files of `from` (library_files). A single DataError lists all tensors that are missing, have
-  /// the wrong shape, are not of a floating-point type, are not finite, or differ from the parameter that
-  /// they should repeat. `type`: the type to read them as. `format`: the library's naming; null: the layout's
-  /// names.
+  /// the wrong shape, are not of a floating-point type, are not finite, differ from the parameter that they
+  /// should repeat, or are neither in the layout nor in `made_anew` nor redundant to the library. `type`: the
+  /// type to read them as. `format`: the library's naming; null: the layout's names.
   LibraryTensors(const std::filesystem::path& from, const ModelLayout& layout,
-                 std::unique_ptr<LibraryFormat> format, at::ScalarType type);
+                 std::unique_ptr<LibraryFormat> format, at::ScalarType type,
+                 const std::map<std::string, at::Tensor>& made_anew);
 
   at::Tensor read(const std::string& name) const;
-  /// Tensors that are neither in the layout nor in `made_anew`, nor redundant to the library.
-  std::vector<std::string> unused(const std::map<std::string, at::Tensor>& made_anew) const;
+  /// What the names of all tensors in the files begin with because their module was wrapped by
+  /// DistributedDataParallel ("module.") or torch.compile ("_orig_mod.") or both; elsewhere the names are
+  /// without it. Empty: it was not.
+  const std::string& wrapper() const { return wrapper_; }
   /// torchvision's num_batches_tracked, one for all BatchNorm layers; 0 if there is none. Throws DataError if
   /// it is not a count.
   int64_t batch_norm_updates() const;
 
  private:
   const TensorView* find(const std::string& name) const;
-  /// Tensors that should repeat a parameter (LibraryFormat::repeated_by) but differ from it.
-  std::vector<std::string> check_repeated();
+  /// The faults of the tensors that are not `used`: that one should repeat a parameter
+  /// (LibraryFormat::repeated_by) but differs from it, or would be lost.
+  std::vector<std::string> check_others(const std::set<std::string>& used,
+                                        const std::map<std::string, at::Tensor>& made_anew) const;
   /// The fault of the tensor; empty if there is none.
   std::string problem_of(const std::string& name, const std::vector<int64_t>& shape) const;
 
@@ -52,7 +64,7 @@ class LibraryTensors {
   std::vector<SafetensorsFile> files_;
   std::unique_ptr<LibraryFormat> format_;
   at::ScalarType type_;
-  std::set<std::string> used_;  ///< names in the files
+  std::string wrapper_;
 };
 
 }  // namespace sdp

@@ -13,11 +13,11 @@
 
 namespace sdp {
 
-/// A key of the library's configuration and the corresponding key of our section `model`; nullptr if only one
-/// value is supported.
+/// A key of the library's configuration.
 struct ConfigKey {
   const char* library;
-  const char* model;
+  const char* model;              ///< of our section `model`; nullptr if only one value is supported
+  nlohmann::ordered_json absent;  ///< what the library takes if the key is absent
 };
 
 /// The blocks of a model, or of a subnetwork whose blocks are all alike.
@@ -52,10 +52,12 @@ class LibraryFormat {
   virtual std::vector<ConfigKey> compared_keys() const = 0;
 
   /// Brings a configuration that the library saved into the form of `config`, where the library accepts
-  /// several forms.
-  virtual nlohmann::ordered_json normalized(nlohmann::ordered_json found, const RefuseConfig&) const {
-    return found;
-  }
+  /// several forms. Absent keys stay absent.
+  virtual nlohmann::ordered_json normalized(nlohmann::ordered_json found, const RefuseConfig&) const = 0;
+
+  /// For a normalized configuration that has all `compared_keys`: replaces null where the value then follows
+  /// from others.
+  virtual void derive(nlohmann::ordered_json& found) const = 0;
 
   /// Name of a block, which is the prefix of its tensors' names: "model.layers.3".
   virtual std::string block_name(int64_t block) const = 0;

@@ -42,29 +42,41 @@ class Gpt2Format : public LibraryFormat {
             {"torch_dtype", context.is_fp64 ? "float64" : "float32"}};
   }
 
+  /// Defaults: transformers.GPT2Config of versions 4.57 and 5.
   std::vector<ConfigKey> compared_keys() const override {
-    return {{"n_embd", "width"},
-            {"n_layer", "depth"},
-            {"n_inner", "hidden_width"},
-            {"n_head", "heads"},
-            {"n_positions", "context_length"},
-            {"vocab_size", "vocab_size"},
-            {"activation_function", nullptr},
-            {"layer_norm_epsilon", nullptr},
-            {"tie_word_embeddings", nullptr},
-            {"scale_attn_weights", nullptr},
-            {"scale_attn_by_inverse_layer_idx", nullptr},
-            {"add_cross_attention", nullptr}};
+    return {{"n_embd", "width", 768},
+            {"n_layer", "depth", 12},
+            {"n_inner", "hidden_width", nullptr},
+            {"n_head", "heads", 12},
+            {"n_positions", "context_length", 1024},
+            {"vocab_size", "vocab_size", 50257},
+            {"activation_function", nullptr, "gelu_new"},
+            {"layer_norm_epsilon", nullptr, 1e-5},
+            {"tie_word_embeddings", nullptr, true},
+            {"scale_attn_weights", nullptr, true},
+            {"scale_attn_by_inverse_layer_idx", nullptr, false},
+            {"add_cross_attention", nullptr, false}};
   }
 
   Json normalized(Json found, const RefuseConfig&) const override {
-    const bool is_usual_width = !found.contains("n_inner") || found["n_inner"].is_null();
-    if (is_usual_width && found.contains("n_embd") && found["n_embd"].is_number_integer())
-      found["n_inner"] = 4 * found["n_embd"].get<int64_t>();
+    // GPT2Config.attribute_map: names that take precedence.
+    for (const auto& [alias, key] : {std::pair("hidden_size", "n_embd"),
+                                     {"max_position_embeddings", "n_positions"},
+                                     {"num_attention_heads", "n_head"},
+                                     {"num_hidden_layers", "n_layer"}})
+      if (found.contains(alias)) {
+        found[key] = found[alias];
+        found.erase(alias);
+      }
     // Two names for the same function.
     if (found.value("activation_function", Json()) == "gelu_pytorch_tanh")
       found["activation_function"] = "gelu_new";
     return found;
+  }
+
+  void derive(Json& found) const override {
+    if (found["n_inner"].is_null() && found["n_embd"].is_number_integer())
+      found["n_inner"] = 4 * found["n_embd"].get<int64_t>();
   }
 
   std::string block_name(int64_t block) const override { return "transformer.h." + std::to_string(block); }

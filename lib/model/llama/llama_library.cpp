@@ -43,28 +43,34 @@ class LlamaFormat : public LibraryFormat {
             {"torch_dtype", context.is_fp64 ? "float64" : "float32"}};
   }
 
+  /// Defaults: transformers.LlamaConfig of versions 4.57 and 5.
   std::vector<ConfigKey> compared_keys() const override {
-    return {{"hidden_size", "width"},
-            {"num_hidden_layers", "depth"},
-            {"intermediate_size", "hidden_width"},
-            {"num_attention_heads", "heads"},
-            {"num_key_value_heads", "kv_heads"},
-            {"vocab_size", "vocab_size"},
-            {"rope_theta", "rope_theta"},
-            {"rms_norm_eps", "norm_eps"},
-            {"tie_word_embeddings", "tied_embeddings"},
-            {"hidden_act", nullptr},
-            {"attention_bias", nullptr},
-            {"mlp_bias", nullptr}};
+    return {{"hidden_size", "width", 4096},
+            {"num_hidden_layers", "depth", 32},
+            {"intermediate_size", "hidden_width", 11008},
+            {"num_attention_heads", "heads", 32},
+            {"num_key_value_heads", "kv_heads", nullptr},
+            {"vocab_size", "vocab_size", 32000},
+            {"rope_theta", "rope_theta", 10000.0},
+            {"rms_norm_eps", "norm_eps", 1e-6},
+            {"tie_word_embeddings", "tied_embeddings", false},
+            {"hidden_act", nullptr, "silu"},
+            {"attention_bias", nullptr, false},
+            {"mlp_bias", nullptr, false}};
   }
 
   Json normalized(Json found, const RefuseConfig& refuse) const override {
-    // Newer versions of transformers have the base and the type in one object.
-    const Json rope = found.value("rope_parameters", found.value("rope_scaling", Json()));
-    if (rope.is_object()) {
-      if (rope.contains("rope_theta")) found["rope_theta"] = rope["rope_theta"];
+    // Version 5 of transformers has the base and the type in one object, version 4 only the type.
+    for (const char* key : {"rope_scaling", "rope_parameters"}) {
+      const Json rope = found.value(key, Json());
+      if (!rope.is_object()) continue;
       const Json type = rope.value("rope_type", rope.value("type", Json("default")));
       if (type != "default") refuse("the type of rotary embedding", type, "\"default\"");
+      if (!rope.contains("rope_theta")) continue;
+      const Json& theta = rope["rope_theta"];
+      if (found.value("rope_theta", theta) != theta)
+        refuse(std::string(key) + ".rope_theta", theta, "the same value as in rope_theta");
+      found["rope_theta"] = theta;
     }
     const auto number = [&](const char* key) {
       return found.contains(key) && found[key].is_number_integer() ? found[key].get<int64_t>() : 0;
@@ -76,7 +82,21 @@ class LlamaFormat : public LibraryFormat {
     return found;
   }
 
+  void derive(Json& found) const override {
+    if (found["num_key_value_heads"].is_null()) found["num_key_value_heads"] = found["num_attention_heads"];
+  }
+
   std::string block_name(int64_t block) const override { return "model.layers." + std::to_string(block); }
+
+  /// Files of LlamaModel, which has no head, have names without this prefix.
+  std::string_view optional_prefix() const override { return "model."; }
+
+  /// Frequencies that old versions of transformers saved and that none reads.
+  bool is_redundant(std::string_view name) const override { return name.ends_with(".rotary_emb.inv_freq"); }
+
+  std::string_view repeated_by(std::string_view name) const override {
+    return spec_.tied_embeddings && name == "lm_head.weight" ? "model.embed_tokens.weight" : "";
+  }
 
  private:
   const LlamaSpec spec_;

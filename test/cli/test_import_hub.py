@@ -1,0 +1,217 @@
+"""config.json as transformers reads it, also where keys are absent; tensors that
+would be lost; wrapped modules; and files that a download did not bring."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+import harness
+from test_import import GPT2, LLAMA, import_from, llama, resnet18, save, write_spec
+from test_import import MODELS as NAMED
+from test_transformers import VOCABULARY, read_tokens, write_tokens
+
+SEQUENCES = 40
+# Values other than transformers' defaults and ours, and weights so large that each shows in the loss.
+LLAMA_KEYS = {
+    "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
+    "num_key_value_heads": 8, "head_dim": 4, "vocab_size": VOCABULARY, "rope_theta": 500000.0, "rms_norm_eps": 1e-3,
+    "tie_word_embeddings": False, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "rope_scaling": None,
+    "max_position_embeddings": 256, "bos_token_id": 3, "eos_token_id": 5, "pad_token_id": 6, "initializer_range": 0.3,
+}
+LLAMA_MODEL = LLAMA | {"rope_theta": 500000, "norm_eps": 1e-3}
+GPT2_KEYS = {
+    "model_type": "gpt2", "n_embd": 32, "n_inner": 128, "n_layer": 3, "n_head": 8, "n_positions": 20, "vocab_size": VOCABULARY,
+    "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False, "bos_token_id": 3, "eos_token_id": 5,
+    "initializer_range": 0.3,
+}
+KINDS = {
+    "llama": (LlamaForCausalLM, LlamaConfig, LLAMA_KEYS, LLAMA_MODEL),
+    "gpt2": (GPT2LMHeadModel, GPT2Config, GPT2_KEYS, GPT2),
+}
+# Keys whose default is not the value above, and the option that adapts the spec to it; none: no weights of 32 channels fit it.
+CHANGES = {
+    "hidden_size": None, "intermediate_size": None, "num_hidden_layers": None, "num_attention_heads": None, "vocab_size": None,
+    "rope_theta": "model.rope_theta=10000.0", "rms_norm_eps": "model.norm_eps=1e-06",
+    "n_embd": None, "n_layer": None, "n_positions": None, "n_head": None,
+}  # fmt: skip
+NOT_READ = ["max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range"]
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    return write_tokens(tmp_path_factory.mktemp("tokens"), SEQUENCES)
+
+
+def write_hub(folder, kind, change=(), drop=()):
+    """A model with the keys of the kind and its weights, as transformers saves it; config.json is then changed."""
+    torch.manual_seed(1)
+    make, config, keys, _ = KINDS[kind]
+    make(config(**keys)).save_pretrained(folder)
+    rewritten = {key: value for key, value in (keys | dict(change)).items() if key not in drop}
+    (folder / "config.json").write_text(json.dumps(rewritten))
+    return folder
+
+
+def loss_of_library(kind, folder, tokens):
+    net = KINDS[kind][0].from_pretrained(folder).eval()
+    inputs, labels = read_tokens(tokens)
+    with torch.no_grad():
+        return torch.nn.functional.cross_entropy(net(inputs).logits.flatten(0, 1), labels.flatten()).item()
+
+
+def loss_after_import(tmp_path, spec, source, *options):
+    run = tmp_path / "runs" / spec.stem
+    harness.run("import", "--config", spec, "--from", source, *options)
+    return json.loads(harness.run("eval", "--run", run, "--train-data", "--json").stdout)["loss"]
+
+
+def spec_of(tmp_path, tokens, kind, model=(), name="run"):
+    return write_spec(tmp_path, tokens, KINDS[kind][3] | dict(model), {"coverage": "1"}, name=name)
+
+
+@pytest.mark.parametrize("kind,key", [(kind, key) for kind in KINDS for key in [*KINDS[kind][2], None] if key not in NOT_READ])
+def test_an_absent_key_means_the_librarys_default(tmp_path, tokens, kind, key):
+    hub = write_hub(tmp_path / "hub", kind, drop=[key] if key else NOT_READ)
+    spec = spec_of(tmp_path, tokens, kind)
+    options = []
+    if key in CHANGES:
+        refused = import_from(tmp_path, spec, hub, expect=3).stderr
+        assert key in refused
+        if not CHANGES[key]:
+            return
+        assert f"--set {CHANGES[key]}" in refused
+        options = ["--set", CHANGES[key]]
+        whole = loss_of_library(kind, write_hub(tmp_path / "whole", kind), tokens)
+        assert abs(whole - loss_of_library(kind, hub, tokens)) > 1e-4
+    expected = loss_of_library(kind, hub, tokens)
+    assert loss_after_import(tmp_path, spec, hub, *options) == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize("kind,change,drop,model", [
+    # Version 5 of transformers has the base in rope_parameters, which version 4 does not read.
+    ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}, [], {}),
+    ("llama", {"head_dim": None, "num_key_value_heads": None}, [], {}),
+    ("gpt2", {"num_attention_heads": 4}, [], {"heads": 4}),
+    ("gpt2", {"hidden_size": 32, "num_hidden_layers": 3}, ["n_embd", "n_layer", "n_inner"], {}),
+    ("gpt2", {"n_inner": None, "n_head": 4, "activation_function": "gelu_pytorch_tanh"}, [], {"heads": 4}),
+])  # fmt: skip
+def test_other_forms_of_the_same_configuration(tmp_path, tokens, kind, change, drop, model):
+    hub = write_hub(tmp_path / "hub", kind, change, drop)
+    spec = spec_of(tmp_path, tokens, kind, model)
+    assert loss_after_import(tmp_path, spec, hub) == pytest.approx(loss_of_library(kind, hub, tokens), abs=2e-6)
+
+
+def test_rotary_base_of_version_5(tmp_path, tokens):
+    """Where only rope_parameters has the base, the loss is the one of version 4 with the base in rope_theta."""
+    expected = loss_of_library("llama", write_hub(tmp_path / "four", "llama"), tokens)
+    nested = {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "rope_scaling": None}
+    hub = write_hub(tmp_path / "five", "llama", nested, ["rope_theta"])
+    assert loss_after_import(tmp_path, spec_of(tmp_path, tokens, "llama"), hub) == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize("kind,change,key", [
+    ("llama", {"rope_theta": None}, "rope_theta"),
+    ("llama", {"rms_norm_eps": None}, "rms_norm_eps"),
+    ("llama", {"tie_word_embeddings": True}, "tie_word_embeddings"),
+    ("llama", {"head_dim": 8}, "head_dim"),
+    ("llama", {"rope_parameters": {"rope_theta": 10000.0}}, "rope_theta"),  # differs from rope_theta
+    ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}, "linear"),
+    ("gpt2", {"tie_word_embeddings": None}, "tie_word_embeddings"),
+    ("gpt2", {"num_attention_heads": 4}, "n_head"),
+    ("gpt2", {"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon"),
+])  # fmt: skip
+def test_a_value_that_the_model_does_not_have_is_refused_with_its_key(tmp_path, tokens, kind, change, key):
+    hub = write_hub(tmp_path / "hub", kind, change)
+    assert key in import_from(tmp_path, spec_of(tmp_path, tokens, kind), hub, expect=3).stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_head_of_its_own_is_not_dropped(tmp_path, tokens):
+    net = llama()
+    state = {name: values.clone() for name, values in net.state_dict().items()}
+    source = tmp_path / "source.safetensors"
+    embedding = state["model.embed_tokens.weight"]
+    small = embedding.clone()
+    small[5, 7] += 1e-3
+    spec = write_spec(tmp_path, tokens, LLAMA | {"tied_embeddings": True}, {}, name="tied")
+    for head in (state["lm_head.weight"], small, embedding[:-1].clone()):
+        save_file(state | {"lm_head.weight": head}, source)
+        refused = import_from(tmp_path, spec, source, expect=3).stderr
+        assert "lm_head.weight" in refused and "model.tied_embeddings=false" in refused
+        assert not (tmp_path / "runs").exists()
+    save_file(state | {"lm_head.weight": embedding.clone()}, source)
+    import_from(tmp_path, spec, source)
+    save_file(state, source)
+    import_from(tmp_path, write_spec(tmp_path, tokens, LLAMA, {}, name="untied"), source)
+
+
+@pytest.mark.parametrize("name", ["score.weight", "model.layers.3.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias"])
+def test_a_tensor_that_would_be_lost_is_an_error(tmp_path, tokens, name):
+    state = llama().state_dict()
+    save_file(state | {name: torch.ones(4)}, tmp_path / "source.safetensors")
+    spec = write_spec(tmp_path, tokens, LLAMA, {})
+    assert name in import_from(tmp_path, spec, tmp_path / "source.safetensors", expect=3).stderr
+    assert not (tmp_path / "runs").exists()
+    # Old versions of transformers saved these, and none reads them.
+    frequencies = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(2) for i in range(3)}
+    save_file(state | frequencies, tmp_path / "source.safetensors")
+    import_from(tmp_path, spec, tmp_path / "source.safetensors")
+
+
+@pytest.mark.parametrize("kind,wrapper", [
+    ("resnet18", "module."), ("resnet18", "_orig_mod."), ("llama", "module._orig_mod."), ("llama_gqa_tied", "_orig_mod."),
+    ("gpt2", "_orig_mod.module."), ("gpt2_headless", "module."),
+])  # fmt: skip
+def test_weights_of_a_wrapped_module(tmp_path, data, tokens, kind, wrapper):
+    """As saved from a module that DistributedDataParallel or torch.compile wraps."""
+    make, model = NAMED[kind.removesuffix("_headless")]
+    state = save(make(), tmp_path / "plain.safetensors")
+    names = {name: name.removeprefix("transformer.") if kind == "gpt2_headless" else name for name in state}
+    source = tmp_path / "source.safetensors"
+    save_file({wrapper + names[name]: values for name, values in state.items()}, source)
+    spec = write_spec(tmp_path, tokens if "vocab_size" in model else data, model, {})
+    assert f'"{wrapper}"' in import_from(tmp_path, spec, source).stdout
+    out = tmp_path / "out" / "model.safetensors"
+    harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
+    exported = load_file(out)
+    assert exported.keys() == state.keys()
+    assert all(torch.equal(exported[name], values) for name, values in state.items())
+
+
+def test_a_prefix_that_only_some_tensors_have_is_no_wrapper(tmp_path, data):
+    state = save(resnet18(), tmp_path / "plain.safetensors")
+    save_file({name if "fc" in name else "module." + name: values for name, values in state.items()}, tmp_path / "source")
+    spec = write_spec(tmp_path, data, NAMED["resnet18"][1], {})
+    assert "conv1.weight" in import_from(tmp_path, spec, tmp_path / "source", expect=3).stderr
+
+
+def test_llama_without_its_head(tmp_path, tokens):
+    """Files of LlamaModel, whose names lack "model."."""
+    net = llama(2, True)
+    net.model.save_pretrained(tmp_path / "hub")
+    assert "norm.weight" in load_file(tmp_path / "hub" / "model.safetensors")
+    spec = write_spec(tmp_path, tokens, LLAMA | {"kv_heads": 2, "tied_embeddings": True}, {"coverage": "1"})
+    config = json.loads((tmp_path / "hub" / "config.json").read_text())
+    (tmp_path / "hub" / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    expected = loss_of_library("llama", tmp_path / "hub", tokens)
+    assert loss_after_import(tmp_path, spec, tmp_path / "hub") == pytest.approx(expected, abs=2e-6)
+
+
+LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:" + 64 * "4" + "\nsize 548105171\n"
+HTML = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors.index.json", "config.json", "shard"])
+@pytest.mark.parametrize("content,found", [(LFS, "Git LFS"), (HTML, "HTML")])
+def test_a_file_that_was_not_downloaded_is_named_for_what_it_is(tmp_path, tokens, name, content, found):
+    hub = tmp_path / "hub"
+    llama().save_pretrained(hub, max_shard_size="20KB")
+    path = hub / name if name != "shard" else sorted(hub.glob("*.safetensors"))[1]
+    path.write_text(content)
+    refused = import_from(tmp_path, write_spec(tmp_path, tokens, LLAMA, {}), hub, expect=3).stderr
+    assert str(path) in refused and found in refused
+    assert not (tmp_path / "runs").exists()
