@@ -123,13 +123,13 @@ int export_command(const ExportArguments& arguments) {
   // Exports the master values, whatever the precision of the run.
   if (spec.train.precision == Precision::kBf16) spec.train.precision = Precision::kFp32;
   const Experiment experiment = experiment_of(spec, arguments.run);
-  prepare_export(spec, arguments.out);
+  const ExportOrigin origin = prepare_export(spec, arguments.run.run_dir, arguments.out);
   use_own_cores();
   ProgressLine line(STDERR_FILENO);
   const CheckpointReader reader = open_checkpoint(arguments.run, line);
   if (arguments.worker) {
     Work work(line, "exporting the subnetwork");
-    export_subnetwork(reader, experiment, *arguments.worker, arguments.out, work.on_progress());
+    export_subnetwork(reader, experiment, *arguments.worker, origin, arguments.out, work.on_progress());
     std::printf("wrote %s\n", arguments.out.c_str());
     return 0;
   }
@@ -138,7 +138,7 @@ int export_command(const ExportArguments& arguments) {
           reader.folder(), line);
   {
     Work work(line, "exporting the model");
-    export_model(model, experiment, reader.manifest(), arguments.out, work.on_progress());
+    export_model(model, experiment, reader.manifest(), origin, arguments.out, work.on_progress());
   }
   std::printf("wrote %s\n", arguments.out.c_str());
   return 0;

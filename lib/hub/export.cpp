@@ -14,10 +14,12 @@
 #include "data/sets/token_origin.h"
 #include "engine/finite.h"
 #include "eval/evaluation.h"
+#include "hub/library_files.h"
 #include "hub/library_tensors.h"
 #include "hub/model_config.h"
 #include "io/atomic_file.h"
 #include "io/file.h"
+#include "io/glob.h"
 #include "model/slices.h"
 #include "spec/error.h"
 #include "text/json_text.h"
@@ -42,14 +44,10 @@ std::filesystem::path config_path(const std::filesystem::path& out) {
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 
-TokenOrigin tokens_of(const ExperimentSpec& spec) {
-  return spec.data.is_of_tokens() ? token_origin(spec.data) : TokenOrigin{};
-}
-
-/// Does not replace a config.json that `export` did not write, or a tokenizer that has no config.json of
+/// Does not replace a config.json that `export` did not write, or another file that has no config.json of
 /// `export` beside it. One written by `export` names the file it describes, the last one exported into the
 /// folder.
-void check_config_may_be_written(const std::filesystem::path& out, const TokenOrigin& tokens) {
+void check_config_may_be_written(const std::filesystem::path& out, const ExportOrigin& origin) {
   const auto refuse = [&out](const std::filesystem::path& file) {
     throw UsageError(fmt::format("--out {}: {} was not written by sdp-train. Export into another folder.",
                                  out.string(), file.string()));
@@ -57,15 +55,12 @@ void check_config_may_be_written(const std::filesystem::path& out, const TokenOr
   if (std::ifstream file(config_path(out)); file) {
     const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains(kOwnKey)) refuse(config_path(out));
-  } else if (tokens.tokenizer) {
-    for (const char* name : {kTokenizer, kTokenizerConfig})
-      if (std::filesystem::exists(out.parent_path() / name)) refuse(out.parent_path() / name);
+  } else {
+    std::vector<std::filesystem::path> others = origin.imported_files;
+    if (origin.tokens.tokenizer) others.insert(others.end(), {kTokenizer, kTokenizerConfig});
+    for (const std::filesystem::path& other : others)
+      if (const auto path = out.parent_path() / other.filename(); std::filesystem::exists(path)) refuse(path);
   }
-}
-
-void write_config(const std::filesystem::path& out, nlohmann::ordered_json config) {
-  config[kOwnKey][kWeightsKey] = out.filename().string();
-  write_file_atomically(config_path(out), json_text(config, 2) + "\n");
 }
 
 /// The files that transformers' AutoTokenizer loads.
@@ -82,13 +77,25 @@ void write_tokenizer(const std::filesystem::path& out, const TokenOrigin& tokens
   write_file_atomically(out.parent_path() / kTokenizerConfig, json_text(config, 2) + "\n");
 }
 
+/// config.json and the tokenizer. What was imported replaces the shards' tokenizer: it is the model's.
+void write_files_beside(const std::filesystem::path& out, nlohmann::ordered_json config,
+                        const ExportOrigin& origin) {
+  write_tokenizer(out, origin.tokens);
+  for (const std::filesystem::path& file : origin.imported_files)
+    if (const auto path = out.parent_path() / file.filename(); path != config_path(out))
+      write_file_atomically(path, read_text(file));
+  config[kOwnKey][kWeightsKey] = out.filename().string();
+  write_file_atomically(config_path(out), json_text(config, 2) + "\n");
+}
+
 TensorMetadata metadata_of(const Manifest& manifest) {
   return {{"format", "pt"}, {"step", std::to_string(manifest.step)}, {"plan_hash", manifest.plan_hash}};
 }
 
 }  // namespace
 
-void prepare_export(const ExperimentSpec& spec, const std::filesystem::path& out) {
+ExportOrigin prepare_export(const ExperimentSpec& spec, const std::filesystem::path& run_dir,
+                            const std::filesystem::path& out) {
   const auto refuse = [&out](const std::string& why) {
     throw UsageError(fmt::format("--out {}: {}", out.string(), why));
   };
@@ -101,11 +108,19 @@ void prepare_export(const ExperimentSpec& spec, const std::filesystem::path& out
   if (error) refuse("cannot create the folder: " + error.message());
   if (access(folder.c_str(), W_OK) != 0)
     refuse("cannot write into the folder: " + std::string(std::strerror(errno)));
-  check_config_may_be_written(out, tokens_of(spec));
+  ExportOrigin origin;
+  if (spec.data.is_of_tokens()) origin.tokens = token_origin(spec.data);
+  const std::filesystem::path imported = run_dir / kImportedFolder;
+  if (std::filesystem::exists(imported, error)) origin.imported_files = files_matching(imported, "*");
+  if (std::filesystem::exists(imported / "config.json", error))
+    origin.imported_config = read_json_object(imported / "config.json");
+  check_config_may_be_written(out, origin);
+  return origin;
 }
 
 void export_model(FullModel& model, const Experiment& experiment, const Manifest& manifest,
-                  const std::filesystem::path& out, const OnProgress& on_progress) {
+                  const ExportOrigin& origin, const std::filesystem::path& out,
+                  const OnProgress& on_progress) {
   // The checkpoint's values were checked while reading; BatchNorm statistics may have been re-estimated
   // since.
   for (const auto& [name, values] : model.buffers())
@@ -127,21 +142,19 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(batches_to_recalibrate(experiment));
   file.write(out, metadata, on_progress);
-  const TokenOrigin tokens = tokens_of(experiment.spec);
-  write_config(out, full_model_config(experiment, manifest, tokens));
-  write_tokenizer(out, tokens);
+  write_files_beside(out, full_model_config(experiment, manifest, origin), origin);
 }
 
 void export_subnetwork(const CheckpointReader& reader, const Experiment& experiment, int worker,
-                       const std::filesystem::path& out, const OnProgress& on_progress) {
+                       const ExportOrigin& origin, const std::filesystem::path& out,
+                       const OnProgress& on_progress) {
   const SubnetPlan& plan = experiment.plan;
   if (plan.keeps_frozen_units())
     throw UsageError(
         "--worker: under backward masking every worker has the whole model. Leave --worker out.");
   if (worker < 0 || worker >= plan.workers)
     throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
-  const TokenOrigin tokens = tokens_of(experiment.spec);
-  const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), tokens, worker);
+  const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), origin, worker);
   const SavedSubnetwork tensors(plan, reader, experiment.spec, at::kCPU, worker);
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
   TensorFile file;
@@ -165,8 +178,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   TensorMetadata metadata = metadata_of(reader.manifest());
   metadata["worker"] = std::to_string(worker);
   file.write(out, metadata, on_progress);
-  write_config(out, described.config);
-  write_tokenizer(out, tokens);
+  write_files_beside(out, described.config, origin);
 }
 
 }  // namespace sdp

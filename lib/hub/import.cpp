@@ -12,7 +12,10 @@
 #include "hub/library_files.h"
 #include "hub/library_tensors.h"
 #include "hub/model_config.h"
+#include "io/atomic_file.h"
+#include "io/file.h"
 #include "model/slices.h"
+#include "spec/error.h"
 
 namespace sdp {
 namespace {
@@ -52,6 +55,22 @@ void add_buffer(TensorFile& out, const Experiment& experiment, const LibraryTens
                   {piece_of(unit).numel()}, [piece_of, unit] { return piece_of(unit); });
 }
 
+/// config.json, the settings of generation, and what transformers' AutoTokenizer reads.
+void keep_files_beside(const std::filesystem::path& from, const std::filesystem::path& kept) {
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+                           "tokenizer.model", "chat_template.jinja"}) {
+    const std::filesystem::path file = config_beside(from).replace_filename(name);
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored)) continue;
+    const std::string text = read_text(file);
+    if (const std::string problem = download_problem(file, std::as_bytes(std::span(text))); !problem.empty())
+      throw DataError(problem);
+    std::filesystem::create_directories(kept);
+    write_file_atomically(kept / name, text);
+  }
+}
+
 }  // namespace
 
 std::string import_model(const Experiment& experiment, const std::filesystem::path& from,
@@ -68,6 +87,7 @@ std::string import_model(const Experiment& experiment, const std::filesystem::pa
   for (int b = 0; b < static_cast<int>(layout.buffers.size()); ++b)
     add_buffer(out, experiment, tensors, b, type);
 
+  if (library_format_of(experiment.spec.model)) keep_files_beside(from, run_dir / kImportedFolder);
   const CheckpointStore store(run_dir);
   const std::filesystem::path folder = store.begin(0);
   Manifest manifest = manifest_of(experiment, {.imported_batch_norm_updates = tensors.batch_norm_updates()});

@@ -28,6 +28,9 @@ std::vector<std::filesystem::path> library_files(const std::filesystem::path& fr
 /// config.json beside the weights `from`, whether it exists or not. `from`: a file, or its folder.
 std::filesystem::path config_beside(const std::filesystem::path& from);
 
+/// Folder in the run folder with what an import keeps of the files beside the weights, for an export.
+inline constexpr const char* kImportedFolder = "imported";
+
 /// Throws DataError unless the file holds a JSON object.
 nlohmann::ordered_json read_json_object(const std::filesystem::path& path);
 

@@ -33,21 +33,29 @@ Json json_of_pixels(const std::vector<float>& values) {
   return list;
 }
 
-ConfigContext context_of(const ExperimentSpec& spec, const TokenOrigin& tokens) {
-  return {.sequence_length = spec.data.sequence_length(),
-          .end_of_text = tokens.end_of_text,
-          .is_fp64 = spec.train.precision == Precision::kFp64};
+Json config_of(const LibraryFormat& format, const BlockShape& shape, const ExperimentSpec& spec,
+               const ExportOrigin& origin) {
+  Json config = format.config(shape, {.sequence_length = spec.data.sequence_length(),
+                                      .end_of_text = origin.tokens.end_of_text,
+                                      .is_fp64 = spec.train.precision == Precision::kFp64});
+  if (config.empty() || origin.imported_config.is_null()) return config;
+  for (const char* key : {"bos_token_id", "eos_token_id", "max_position_embeddings"})
+    config.erase(key);
+  Json merged = format.normalized(origin.imported_config, [](auto&&...) {});
+  merged.erase("dtype");  // the newer name of torch_dtype
+  merged.update(config);
+  return merged;
 }
 
-Json origin(const Experiment& experiment, const Manifest& manifest) {
+Json description_of(const Experiment& experiment, const Manifest& manifest) {
   const ExperimentSpec& spec = experiment.spec;
-  Json origin = {{"model", model_json(spec.model)}};
+  Json description = {{"model", model_json(spec.model)}};
   if (const Normalization* normalization = spec.data.normalization())
-    origin["normalization"] = {{"mean", json_of_pixels(normalization->mean)},
-                               {"std", json_of_pixels(normalization->stddev)}};
-  origin["step"] = manifest.step;
-  origin["plan_hash"] = manifest.plan_hash;
-  return origin;
+    description["normalization"] = {{"mean", json_of_pixels(normalization->mean)},
+                                    {"std", json_of_pixels(normalization->stddev)}};
+  description["step"] = manifest.step;
+  description["plan_hash"] = manifest.plan_hash;
+  return description;
 }
 
 /// [begin, end) ranges of a branch's hidden width that the worker owns, adjacent ranges merged.
@@ -89,25 +97,26 @@ std::unique_ptr<LibraryFormat> library_format_of(const ModelSpec& model) {
   return model.kind.visit([](const auto& kind) { return library_format(kind); });
 }
 
-Json library_config_of(const Experiment& experiment, const LibraryFormat& format, const TokenOrigin& tokens) {
+Json library_config_of(const Experiment& experiment, const LibraryFormat& format,
+                       const ExportOrigin& origin) {
   BlockShape shape;
   for (const BranchLayout& branch : experiment.plan.layout.branches) {
     if (branch.block == 0) shape.hidden_widths.push_back(branch.hidden_width);
     shape.blocks = branch.block + 1;
   }
-  return format.config(shape, context_of(experiment.spec, tokens));
+  return config_of(format, shape, experiment.spec, origin);
 }
 
-Json full_model_config(const Experiment& experiment, const Manifest& manifest, const TokenOrigin& tokens) {
+Json full_model_config(const Experiment& experiment, const Manifest& manifest, const ExportOrigin& origin) {
   Json config = Json::object();
   if (const auto format = library_format_of(experiment.spec.model))
-    config = library_config_of(experiment, *format, tokens);
-  config["sdp_train"] = origin(experiment, manifest);
+    config = library_config_of(experiment, *format, origin);
+  config["sdp_train"] = description_of(experiment, manifest);
   return config;
 }
 
 SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest& manifest,
-                                   const TokenOrigin& tokens, int worker) {
+                                   const ExportOrigin& origin, int worker) {
   const SubnetPlan& plan = experiment.plan;
   SubnetworkConfig result{.config = Json::object(), .layer_names = {}};
   Json hidden = Json::object();
@@ -129,11 +138,11 @@ SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest&
                                                              [](int64_t width) { return width > 0; });
     if (are_alike)
       result.config =
-          format->config({.blocks = static_cast<int64_t>(names.size()), .hidden_widths = *shapes.begin()},
-                         context_of(experiment.spec, tokens));
+          config_of(*format, {.blocks = static_cast<int64_t>(names.size()), .hidden_widths = *shapes.begin()},
+                    experiment.spec, origin);
     if (!result.config.empty()) result.layer_names = std::move(names);
   }
-  result.config["sdp_train"] = origin(experiment, manifest);
+  result.config["sdp_train"] = description_of(experiment, manifest);
   result.config["sdp_train"]["worker"] = worker;
   result.config["sdp_train"]["construction"] = name_of(plan.construction);
   result.config["sdp_train"]["hidden"] = hidden;

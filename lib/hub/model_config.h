@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/files/manifest.h"
 #include "data/sets/token_origin.h"
@@ -23,15 +24,24 @@ nlohmann::ordered_json model_json(const ModelSpec& model);
 /// Null if the model's library has no config.json.
 std::unique_ptr<LibraryFormat> library_format_of(const ModelSpec& model);
 
-/// The keys from which the library builds the full model.
+/// What an export takes from elsewhere than the experiment.
+struct ExportOrigin {
+  TokenOrigin tokens = {};
+  nlohmann::ordered_json imported_config = {};             ///< null if there is none
+  std::vector<std::filesystem::path> imported_files = {};  ///< in kImportedFolder
+};
+
+/// The keys from which the library builds the full model. Of a run that started from an import: with those of
+/// the imported config.json that do not describe the model, among them the token ids and the longest
+/// sequence.
 nlohmann::ordered_json library_config_of(const Experiment& experiment, const LibraryFormat& format,
-                                         const TokenOrigin& tokens);
+                                         const ExportOrigin& origin);
 
 /// Config of a checkpoint's full model. For every model, "sdp_train" has the section `model`, the
 /// normalization of images, step and plan. If the model's library has a config.json, its keys are included
 /// too.
 nlohmann::ordered_json full_model_config(const Experiment& experiment, const Manifest& manifest,
-                                         const TokenOrigin& tokens);
+                                         const ExportOrigin& origin);
 
 /// Config of one worker's subnetwork: the hidden ranges of every branch it has. `config` includes the
 /// library's keys if the library can express the subnetwork, which requires all remaining blocks to be alike.
@@ -41,6 +51,6 @@ struct SubnetworkConfig {
   std::map<std::string, std::string> layer_names;  ///< "model.layers.5" -> "model.layers.3"
 };
 SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest& manifest,
-                                   const TokenOrigin& tokens, int worker);
+                                   const ExportOrigin& origin, int worker);
 
 }  // namespace sdp

@@ -1,12 +1,13 @@
-"""config.json as transformers reads it, also where keys are absent; tensors that
+"""config.json as transformers reads it, also where keys are absent; what an export keeps of an imported folder; tensors that
 would be lost; wrapped modules; and files that a download did not bring."""
 
 import json
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import harness
 from test_import import GPT2, LLAMA, import_from, llama, resnet18, save, write_spec
@@ -205,7 +206,7 @@ LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:" + 64 * "4" + "\n
 HTML = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"
 
 
-@pytest.mark.parametrize("name", ["model.safetensors.index.json", "config.json", "shard"])
+@pytest.mark.parametrize("name", ["model.safetensors.index.json", "config.json", "tokenizer.json", "shard"])
 @pytest.mark.parametrize("content,found", [(LFS, "Git LFS"), (HTML, "HTML")])
 def test_a_file_that_was_not_downloaded_is_named_for_what_it_is(tmp_path, tokens, name, content, found):
     hub = tmp_path / "hub"
@@ -215,3 +216,66 @@ def test_a_file_that_was_not_downloaded_is_named_for_what_it_is(tmp_path, tokens
     refused = import_from(tmp_path, write_spec(tmp_path, tokens, LLAMA, {}), hub, expect=3).stderr
     assert str(path) in refused and found in refused
     assert not (tmp_path / "runs").exists()
+
+
+def write_tokenizer(folder):
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w3", eos_token="w5", pad_token="w6")
+    fast.chat_template = "{{ messages[0].content }}"
+    fast.save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_keeps_what_the_import_had(tmp_path, kind):
+    tokens = write_tokens(tmp_path / "tokens", SEQUENCES)
+    more = {"pad_token_id": 6, "dtype": "bfloat16", "use_cache": False}
+    hub = write_hub(tmp_path / "hub", kind, more)
+    write_tokenizer(hub)
+    (hub / "generation_config.json").write_text(json.dumps({"bos_token_id": 3, "eos_token_id": [5, 9], "top_k": 7}))
+    (hub / "tokenizer.model").write_bytes(bytes(range(256)))
+    # Another tokenizer beside the shards does not replace the model's own.
+    (tokens / "toy.tokenizer.json").write_text('{"added_tokens": []}')
+    spec = write_spec(tmp_path, tokens, KINDS[kind][3], {"workers": 2, "coverage": "1/2"})
+    import_from(tmp_path, spec, hub)
+    harness.run("--config", spec, "--nproc", 2, "--resume")  # a step of training
+    for worker in (None, 0):
+        out = tmp_path / f"out{worker}" / "model.safetensors"
+        harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out, *(["--worker", worker] if worker == 0 else []))
+        config = json.loads((out.parent / "config.json").read_text())
+        kept = ["bos_token_id", "eos_token_id", "pad_token_id", "use_cache", "initializer_range"]
+        kept.append("max_position_embeddings" if kind == "llama" else "n_positions")
+        assert {key: config[key] for key in kept} == {key: (KINDS[kind][2] | more)[key] for key in kept}
+        assert config["torch_dtype"] == "float32" and "dtype" not in config
+        names = {path.name for path in hub.iterdir()} - {"config.json", "model.safetensors"}
+        assert {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja"} < names
+        assert all((out.parent / name).read_bytes() == (hub / name).read_bytes() for name in names)
+        net = KINDS[kind][0].from_pretrained(out.parent)
+        assert net.generation_config.eos_token_id == [5, 9] and net.dtype == torch.float32
+        assert {name: tuple(values.shape) for name, values in load_file(out).items()} == {
+            name: tuple(values.shape) for name, values in net.state_dict().items() if name in load_file(out)
+        }
+        (out.parent / "tokenizer.model").unlink()
+        assert AutoTokenizer.from_pretrained(out.parent).eos_token == "w5"
+    # The exported folder is imported in turn, and keeps the same.
+    again = spec_of(tmp_path, tokens, kind, name="again")
+    expected = loss_of_library(kind, tmp_path / "outNone", tokens)
+    assert loss_after_import(tmp_path, again, tmp_path / "outNone") == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize("absent", [["bos_token_id"], ["eos_token_id"], ["max_position_embeddings", "bos_token_id"]])
+def test_what_the_imported_config_leaves_to_the_library_stays_so(tmp_path, tokens, absent):
+    hub = write_hub(tmp_path / "hub", "llama", drop=absent)
+    import_from(tmp_path, spec_of(tmp_path, tokens, "llama"), hub)
+    out = tmp_path / "out" / "model.safetensors"
+    harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
+    theirs, ours = (LlamaConfig.from_pretrained(folder) for folder in (hub, out.parent))
+    for key in ("bos_token_id", "eos_token_id", "max_position_embeddings"):
+        assert getattr(ours, key) == getattr(theirs, key)
+    # A file that export did not write is not replaced.
+    foreign = tmp_path / "foreign" / "generation_config.json"
+    foreign.parent.mkdir()
+    foreign.write_text("{}")
+    (tmp_path / "runs" / "run" / "imported" / foreign.name).write_text('{"top_k": 7}')
+    refused = harness.run("export", "--run", tmp_path / "runs" / "run", "--out", foreign.parent / "x", expect=2).stderr
+    assert str(foreign) in refused and foreign.read_text() == "{}"
