@@ -106,6 +106,7 @@ const Keys kKeys = {"name",
                     "train.label_smoothing",
                     "train.on_nonfinite",
                     "train.max_consecutive_skips",
+                    "train.audit_every",
                     "checkpoint.every_epochs",
                     "checkpoint.every_steps",
                     "checkpoint.every_minutes",
@@ -205,7 +206,8 @@ ExperimentSpec unusual() {
                 60,
                 0.1,
                 OnNonfinite::kSkip,
-                7};
+                7,
+                200};
   spec.checkpoint = {0, 4, 0.5, 9, true};
   spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8, 1000, 10};
   spec.output = {"with \"quotes\", \\ # : and\ttab\nline é", true};

@@ -44,7 +44,7 @@ struct TrainSpec {
   double label_smoothing = 0;
   OnNonfinite on_nonfinite = OnNonfinite::kStop;
   int64_t max_consecutive_skips = 10;
-  std::optional<int64_t> audit_every;
+  std::optional<int64_t> audit_every = {};
 
   bool operator==(const TrainSpec&) const = default;
 
