@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -134,6 +135,20 @@ int available_cores() {
   const CoreClaim claim = own_claim();
   const auto cores = static_cast<int>(claim.cpus.size());
   return std::max(1, claim.quota ? std::min(cores, static_cast<int>(claim.quota->cores)) : cores);
+}
+
+bool cores_are_busy() {
+  std::vector<int> others;
+  for (int sample = 0; sample < 5; ++sample) {
+    std::istringstream loads(first_line_of("/proc/loadavg"));  // 0.20 0.18 0.12 RUNNABLE/ALL LAST_PID
+    std::string average;
+    int runnable = 1;
+    loads >> average >> average >> average >> runnable;
+    others.push_back(runnable - 1);  // without this thread
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  std::sort(others.begin(), others.end());
+  return 2 * others[others.size() / 2] >= static_cast<int>(std::thread::hardware_concurrency());
 }
 
 CoreClaim own_claim() {

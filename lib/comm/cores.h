@@ -14,6 +14,9 @@ namespace sdp {
 /// least 1.
 int available_cores();
 
+/// Whether threads of other processes now run on half of the host's cores or more. Takes 50 ms.
+bool cores_are_busy();
+
 /// The core quota of a group of processes.
 struct CoreQuota {
   double cores = 0;

@@ -16,6 +16,7 @@
 #include <optional>
 #include <system_error>
 
+#include "comm/cores.h"
 #include "comm/ranks.h"
 #include "io/file.h"
 #include "process/awaited_signals.h"
@@ -76,13 +77,15 @@ struct Child {
   }
 };
 
-std::vector<std::string> environment_of(int rank, int processes, const std::string& rendezvous_file) {
+std::vector<std::string> environment_of(int rank, int processes, const std::string& rendezvous_file,
+                                        bool is_busy) {
   Environment environment = current_environment();
   environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
   environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(processes);
   environment[kRendezvousFileVariable] = rendezvous_file;
-  // Threads that spin while they wait take the cores from those they wait for, as soon as anything else runs.
-  environment.try_emplace("OMP_WAIT_POLICY", "passive");
+  // OpenMP's threads spin while they wait for each other. On free cores this is fastest; on busy ones it
+  // takes the cores from those they wait for.
+  if (is_busy) environment.try_emplace("OMP_WAIT_POLICY", "passive");
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment)
     entries.push_back(fmt::format("{}={}", name, value));
@@ -143,11 +146,11 @@ class Group {
 
  private:
   void start(Child& child, const std::vector<std::string>& arguments) {
-    child.pid = start_copy(
-        {.arguments = arguments,
-         .environment = environment_of(child.rank, static_cast<int>(children_.size()), rendezvous_.path()),
-         .output = child.log.descriptor,
-         .signal_mask = signals_.mask_before()});
+    child.pid = start_copy({.arguments = arguments,
+                            .environment = environment_of(child.rank, static_cast<int>(children_.size()),
+                                                          rendezvous_.path(), is_busy_),
+                            .output = child.log.descriptor,
+                            .signal_mask = signals_.mask_before()});
     child.running = true;
   }
 
@@ -221,6 +224,7 @@ class Group {
   const AwaitedSignals& signals_;
   std::filesystem::path log_folder_;
   RendezvousFile rendezvous_;
+  const bool is_busy_ = cores_are_busy();
   std::vector<Child> children_;
   std::vector<const Child*> failed_;  ///< in the order in which they failed
   std::optional<Clock::time_point> deadline_;

@@ -8,17 +8,21 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <unordered_map>
+#include <utility>
 
 namespace sdp {
 
 /// Allocates blocks of whole pages. The pages in use and kept never exceed the most pages that were in use at
-/// once: to allocate beyond that, the smallest kept blocks that suffice are given back to the kernel. A
-/// process with kept blocks therefore needs hardly more memory at its peak than one without. Thread-safe.
+/// once: to allocate beyond that, kept pages are given back to the kernel. A process with kept blocks
+/// therefore needs no more memory at its peak than one without. Neighbouring kept blocks are one, and an
+/// allocation takes the beginning of the smallest that suffices. Thread-safe.
 class KeptBlocks {
  public:
-  /// Smaller blocks are malloc's: it rarely gives them back, and whole pages would waste more of them.
-  static constexpr size_t kSmallestBytes = size_t{1} << 17;
+  /// Smaller blocks are malloc's, which reuses parts of freed ones. From this size on, a block has huge
+  /// pages.
+  static constexpr size_t kSmallestBytes = size_t{1} << 21;
 
   KeptBlocks() = default;
   ~KeptBlocks();
@@ -35,19 +39,21 @@ class KeptBlocks {
     size_t in_use_bytes = 0;
     size_t kept_bytes = 0;
     size_t most_in_use_bytes = 0;
-    int64_t mapped_blocks = 0;  ///< taken from the kernel so far
+    int64_t mapped_bytes = 0;  ///< taken from the kernel so far
   };
   Counts counts() const;
 
  private:
-  /// Null if none fits.
-  void* take_kept(size_t bytes);
-  /// Gives blocks back until at most `most_bytes` are kept.
+  void add_kept(char* data, size_t bytes);
+  /// Null if none suffices.
+  char* take_kept(size_t bytes);
+  /// Gives pages back until at most `most_bytes` are kept.
   void give_back(size_t most_bytes);
 
   mutable std::mutex mutex_;
   std::unordered_map<const void*, size_t> in_use_;  // sizes
-  std::multimap<size_t, void*> kept_;               // by size
+  std::map<char*, size_t> kept_;                    // sizes
+  std::set<std::pair<size_t, char*>> by_size_;      // of kept_
   Counts counts_;
 };
 

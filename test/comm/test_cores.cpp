@@ -1,5 +1,6 @@
 #include <sched.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
@@ -44,6 +45,20 @@ TEST_CASE("available cores follow the affinity mask") {
   CHECK(cores_when_restricted_to(1) == 1);
   CHECK(cores_when_restricted_to(2) == std::min(2, cores));
   CHECK(available_cores() == cores);
+}
+
+TEST_CASE("cores are busy when threads run on all of them") {
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < std::thread::hardware_concurrency(); ++i)
+    threads.emplace_back([&] {
+      while (!done) {
+      }
+    });
+  CHECK(cores_are_busy());
+  done = true;
+  for (std::thread& thread : threads)
+    thread.join();
 }
 
 TEST_CASE("the quota of a cgroup is the least of its ancestors'") {
