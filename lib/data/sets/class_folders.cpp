@@ -151,8 +151,8 @@ bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const 
     const auto images = attempt(report, [&] { return images_below(folder / name); });
     if (images && !images->empty())
       report(fmt::format(
-          "{0}: {1} images in a folder below a class, {2} the first. Move them up into the class's "
-          "folder: find {0}/ -type f -exec mv -n {{}} {3}/ \\;",
+          "{0}: a folder below a class's, with images that are not read ({1}, the first is {2}). Move them "
+          "up: find {0}/ -type f -exec mv -n {{}} {3}/ \\;",
           (folder / name).string(), images->size(), images->front().string(), folder.string()));
   }
   if (index.size() == before && whole)
