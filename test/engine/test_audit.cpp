@@ -38,7 +38,7 @@ std::pair<int, int> shared_piece(const ParameterStore& store, Communicator& comm
   return shared[random() % shared.size()];
 }
 
-void check_case(const Case& c) {
+void check_flips(const Case& c) {
   const ExperimentSpec spec = spec_of(c);
   const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
   const SubnetPlan plan = make_plan(layout, spec.subnetwork, 3);
@@ -97,11 +97,11 @@ void check_case(const Case& c) {
 
 TEST_CASE("a flipped bit in a copy is found, with its parameter, unit and ranks") {
   for (const bool shard : {true, false}) {
-    check_case({.shard = shard});
-    check_case({.coverage = "3/4", .shard = shard, .construction = Construction::kNeuron});
-    check_case({.processes = 2, .shard = shard, .masking = Masking::kBackward});
-    check_case({.workers = 2, .replicas = 2, .coverage = "1/2", .shard = shard});
-    check_case({.precision = Precision::kBf16, .optimizer = "adamw", .shard = shard, .model = "mlp"});
+    check_flips({.shard = shard});
+    check_flips({.coverage = "3/4", .shard = shard, .construction = Construction::kNeuron});
+    check_flips({.processes = 2, .shard = shard, .masking = Masking::kBackward});
+    check_flips({.workers = 2, .replicas = 2, .coverage = "1/2", .shard = shard});
+    check_flips({.precision = Precision::kBf16, .optimizer = "adamw", .shard = shard, .model = "mlp"});
   }
 }
 
