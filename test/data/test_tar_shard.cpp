@@ -131,6 +131,12 @@ TEST_CASE("images are found whatever the case of their names, with dots in them,
   CHECK(labels == std::vector<int64_t>{1, 2, 3, 4, 5, 5, 5, 6});
 }
 
+TEST_CASE("what a failed download left in place of a shard is named", "[data]") {
+  CHECK(lacks(shard_error("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
+              {"Git LFS"}) == "");
+  CHECK(lacks(shard_error("<!DOCTYPE html><html></html>"), {"HTML"}) == "");
+}
+
 TEST_CASE("what may be a sample and is not read is a problem", "[data]") {
   const auto problem_of = [](const TarWriter& rest) {
     return shard_error(TarWriter(rest).add("z.jpg", "Z").add("z.cls", "1").finish());

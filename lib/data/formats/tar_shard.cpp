@@ -244,6 +244,12 @@ std::vector<TarEntry> list_tar(const std::filesystem::path& shard) {
   const auto size_bytes = static_cast<int64_t>(std::filesystem::file_size(shard, error));
   if (error) throw DataError(shard.string() + ": cannot be read: " + error.message() + ".");
 
+  std::vector<std::byte> first_bytes(static_cast<size_t>(std::min<int64_t>(size_bytes, 512)));
+  check_regular_file(shard);
+  InputFile(shard).read_at(0, first_bytes);
+  if (const std::string problem = download_problem(shard, first_bytes); !problem.empty())
+    throw DataError(problem);
+
   const ArchiveHandle handle = open_tar(shard);
   std::vector<TarEntry> members;
   std::vector<Link> links;
