@@ -250,8 +250,7 @@ int run(int argc, char** argv) {
 
 /// Refuses arguments that nobody means as they are: text in another encoding than UTF-8, which spec.yaml and
 /// JSON cannot hold, and paths that a shell would have expanded but for their place (--run=~/runs). The
-/// values of
-/// --set are checked with their keys.
+/// values of --set are checked with their keys.
 void check_arguments(int argc, char** argv) {
   std::error_code error;
   if (const auto folder = std::filesystem::current_path(error).string(); sdp::invalid_utf8_at(folder))

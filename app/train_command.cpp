@@ -119,7 +119,8 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
                .stop_descriptor = signals.descriptor(),
                .parent = has_launcher ? parent : 0});
   check_same_everywhere(*comm, "The spec", spec_hash(spec));
-  const std::vector<std::string> core_warnings = divide_cores(*comm);
+  for (std::string& warning : divide_cores(*comm))
+    warnings.push_back(std::move(warning));
   check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
   const SharedRunFolder run =
       share_run_folder(*comm, folder, {.host = host_name(), .threads = at::get_num_threads()}, [&] {
@@ -129,12 +130,9 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
   const bool first = ranks.rank == 0;
   const Logger log =
       make_logger(ranks.rank, first ? std::optional(folder.log()) : std::nullopt, /*console=*/true);
-  if (first) {
+  if (first)
     for (const std::string& warning : warnings)
       log.warn(warning);
-    for (const std::string& warning : core_warnings)
-      log.warn(warning);
-  }
   try {
     const int code = train(experiment, ranks, *comm, run, log, resume);
     signals.ignore();

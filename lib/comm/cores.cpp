@@ -22,16 +22,19 @@ namespace {
 
 constexpr int kMostCpus = 1 << 20;
 
+/// A function of a library that is loaded already; null if there is none.
+template <class Function>
+Function* loaded_function(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
 /// The cores that OpenMP binds threads to; empty if it does not. The runtime that LibTorch loads binds the
 /// first thread to one core before main() begins, but keeps the mask that the process was started with as its
 /// places.
 std::vector<int> openmp_places() {
-  const auto function = []<class Function>(Function*, const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-  };
-  auto* const num_places = function(static_cast<int (*)()>(nullptr), "omp_get_num_places");
-  auto* const num_procs = function(static_cast<int (*)(int)>(nullptr), "omp_get_place_num_procs");
-  auto* const proc_ids = function(static_cast<void (*)(int, int*)>(nullptr), "omp_get_place_proc_ids");
+  auto* const num_places = loaded_function<int()>("omp_get_num_places");
+  auto* const num_procs = loaded_function<int(int)>("omp_get_place_num_procs");
+  auto* const proc_ids = loaded_function<void(int, int*)>("omp_get_place_proc_ids");
   std::vector<int> cpus;
   if (!num_places || !num_procs || !proc_ids) return cpus;
   for (int place = 0; place < num_places(); ++place) {
@@ -96,21 +99,14 @@ std::optional<CoreQuota> own_quota() {
 
 /// The quota that a folder sets, in cores; 0 if none.
 double cores_set_in(const std::filesystem::path& folder) {
-  const auto from = [](std::istream&& quota_file, std::istream& period_file) {
-    double quota_us = 0;  // "max" or -1 if there is no quota
-    double period_us = 0;
-    return quota_file >> quota_us && period_file >> period_us && quota_us > 0 && period_us > 0
-               ? quota_us / period_us
-               : 0;
-  };
-  std::ifstream both(folder / "cpu.max");
-  if (both) {
-    std::string quota_us;
-    both >> quota_us;
-    return from(std::istringstream(quota_us), both);
+  double quota_us = 0;  // stays 0 at the word "max"; -1: none
+  double period_us = 0;
+  std::ifstream(folder / "cpu.max") >> quota_us >> period_us;
+  if (quota_us <= 0) {
+    std::ifstream(folder / "cpu.cfs_quota_us") >> quota_us;
+    std::ifstream(folder / "cpu.cfs_period_us") >> period_us;
   }
-  std::ifstream period(folder / "cpu.cfs_period_us");
-  return from(std::ifstream(folder / "cpu.cfs_quota_us"), period);
+  return quota_us > 0 && period_us > 0 ? quota_us / period_us : 0;
 }
 
 }  // namespace

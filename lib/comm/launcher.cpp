@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -77,6 +78,8 @@ struct Child {
   }
 };
 
+constexpr const char* kWaitPolicy = "OMP_WAIT_POLICY";
+
 std::vector<std::string> environment_of(int rank, int processes, const std::string& rendezvous_file,
                                         bool is_busy) {
   Environment environment = current_environment();
@@ -85,7 +88,7 @@ std::vector<std::string> environment_of(int rank, int processes, const std::stri
   environment[kRendezvousFileVariable] = rendezvous_file;
   // OpenMP's threads spin while they wait for each other. On free cores this is fastest; on busy ones it
   // takes the cores from those they wait for.
-  if (is_busy) environment.try_emplace("OMP_WAIT_POLICY", "passive");
+  if (is_busy) environment.emplace(kWaitPolicy, "passive");
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment)
     entries.push_back(fmt::format("{}={}", name, value));
@@ -224,7 +227,7 @@ class Group {
   const AwaitedSignals& signals_;
   std::filesystem::path log_folder_;
   RendezvousFile rendezvous_;
-  const bool is_busy_ = cores_are_busy();
+  const bool is_busy_ = std::getenv(kWaitPolicy) == nullptr && cores_are_busy();
   std::vector<Child> children_;
   std::vector<const Child*> failed_;  ///< in the order in which they failed
   std::optional<Clock::time_point> deadline_;

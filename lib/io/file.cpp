@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <fstream>
 #include <sstream>
@@ -15,6 +14,7 @@
 
 #include "io/descriptor.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -194,9 +194,9 @@ std::string read_text(const std::filesystem::path& path) {
 
 std::string download_problem(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   constexpr size_t kMostRead = 1024;  // both show in their first line, after spaces and a byte order mark
-  std::string begin(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMostRead));
+  std::string begin =
+      lower_case({reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMostRead)});
   begin.erase(0, begin.find_first_not_of(" \t\r\n\xEF\xBB\xBF"));
-  std::transform(begin.begin(), begin.end(), begin.begin(), [](unsigned char c) { return std::tolower(c); });
   if (begin.starts_with("version https://git-lfs"))
     return path.string() +
            ": is a Git LFS pointer in place of the file. Fetch the file with git lfs pull, or download it "

@@ -49,6 +49,13 @@ std::optional<size_t> invalid_utf8_at(std::string_view text) {
   return std::nullopt;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& letter : lower)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return lower;
+}
+
 bool has_shell_expansion(std::string_view text) {
   if (text.starts_with('~')) return true;
   for (size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$', at + 1)) {

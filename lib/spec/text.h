@@ -19,6 +19,9 @@ std::string shortest_decimal(double value);
 /// The offset of the first byte that is not UTF-8.
 std::optional<size_t> invalid_utf8_at(std::string_view text);
 
+/// A to Z become a to z; other bytes stay.
+std::string lower_case(std::string_view text);
+
 /// Whether a shell would replace a part of the text: a ~ at its beginning, or $NAME.
 bool has_shell_expansion(std::string_view text);
 

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <string>
+
+#include "spec/text.h"
 
 namespace sdp {
 
@@ -11,9 +12,7 @@ namespace {
 
 template <size_t count>
 bool has_extension(std::string_view name, const std::array<std::string_view, count>& extensions) {
-  std::string extension(extension_of(name));
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  const std::string extension = lower_case(extension_of(name));
   return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
 }
 

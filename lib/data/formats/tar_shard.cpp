@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <fstream>
 #include <map>
@@ -19,6 +18,7 @@
 #include "data/formats/image_name.h"
 #include "io/file.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 
@@ -55,7 +55,11 @@ void check_end_mark(const std::filesystem::path& shard, int64_t size_bytes) {
 }
 
 ArchiveHandle open_tar(const std::filesystem::path& shard) {
-  check_regular_file(shard);
+  const InputFile file(shard);
+  std::vector<std::byte> first_bytes(static_cast<size_t>(std::min<int64_t>(file.size_bytes(), 512)));
+  file.read_at(0, first_bytes);
+  if (const std::string problem = download_problem(shard, first_bytes); !problem.empty())
+    throw DataError(problem);
   ArchiveHandle handle(archive_read_new());
   archive_read_support_format_tar(handle.get());
   // Without this option, a zeroed block inside the file would silently end it.
@@ -87,20 +91,13 @@ std::string_view stem_of(std::string_view name) {
 }
 
 bool is_label(std::string_view name) {
-  const std::string_view extension = extension_of(name);
-  return std::equal(extension.begin(), extension.end(), std::string_view("cls").begin(),
-                    std::string_view("cls").end(),
-                    [](unsigned char a, unsigned char b) { return std::tolower(a) == b; });
+  return lower_case(extension_of(name)) == "cls";
 }
 
-bool is_hidden(std::string_view name) {
-  for (size_t begin = 0; begin != std::string_view::npos && begin < name.size();) {
-    const std::string_view part = name.substr(begin, name.find('/', begin) - begin);
-    if (part.starts_with('.') && part != "." && part != "..") return true;
-    begin = name.find('/', begin);
-    if (begin != std::string_view::npos) ++begin;
-  }
-  return false;
+bool is_hidden(const std::filesystem::path& name) {
+  return std::any_of(name.begin(), name.end(), [](const std::filesystem::path& part) {
+    return part.string().starts_with('.') && part != "." && part != "..";
+  });
 }
 
 /// The innermost folder of a member's name; empty if there is none.
@@ -243,12 +240,6 @@ std::vector<TarEntry> list_tar(const std::filesystem::path& shard) {
   std::error_code error;
   const auto size_bytes = static_cast<int64_t>(std::filesystem::file_size(shard, error));
   if (error) throw DataError(shard.string() + ": cannot be read: " + error.message() + ".");
-
-  std::vector<std::byte> first_bytes(static_cast<size_t>(std::min<int64_t>(size_bytes, 512)));
-  check_regular_file(shard);
-  InputFile(shard).read_at(0, first_bytes);
-  if (const std::string problem = download_problem(shard, first_bytes); !problem.empty())
-    throw DataError(problem);
 
   const ArchiveHandle handle = open_tar(shard);
   std::vector<TarEntry> members;

@@ -39,17 +39,25 @@ struct ClassListing {
 /// Whether a file that is not named as a JPEG may be an image nevertheless.
 bool is_unread_image(const fs::path& file) {
   if (is_other_image_name(file.filename().string())) return true;
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return false;  // opening a pipe would wait for a writer
   std::array<uint8_t, kImageMagicBytes> first_bytes{};
   std::ifstream(file, std::ios::binary).read(reinterpret_cast<char*>(first_bytes.data()), kImageMagicBytes);
   return starts_as_image(first_bytes);
 }
 
-/// The images below a folder, at any depth.
-std::vector<fs::path> images_below(const fs::path& folder) {
+/// The files of a listing that may be images.
+std::vector<fs::path> images_in(const fs::path& folder, const ClassListing& listing) {
   std::vector<fs::path> images;
-  const ClassListing listing(folder);
   for (const std::string& name : listing.files)
     if (is_jpeg_name(name) || is_unread_image(folder / name)) images.push_back(folder / name);
+  return images;
+}
+
+/// The images below a folder, at any depth.
+std::vector<fs::path> images_below(const fs::path& folder) {
+  const ClassListing listing(folder);
+  std::vector<fs::path> images = images_in(folder, listing);
   for (const std::string& name : listing.folders)
     for (fs::path& image : images_below(folder / name))
       images.push_back(std::move(image));
@@ -88,21 +96,12 @@ void refuse_tiny_imagenet(const fs::path& folder, const ClassListing& listing) {
                   folder.string(), kList));
 }
 
-std::vector<std::string> class_names(const fs::path& folder) {
+/// Lists a folder that has class folders.
+ClassListing list_classes(const fs::path& folder) {
   ClassListing listing(folder);
   refuse_tiny_imagenet(folder, listing);
   if (listing.folders.empty()) fail_without_classes(folder, listing);
-  return std::move(listing.folders);
-}
-
-/// Reports images beside the class folders.
-void report_images_without_class(const fs::path& folder, const OnProblem& on_problem) {
-  const ClassListing listing(folder);
-  for (const std::string& name : listing.files)
-    if (is_jpeg_name(name) || is_unread_image(folder / name))
-      on_problem(
-          fmt::format("{}: an image outside of the class folders. Move it into its class's, or elsewhere.",
-                      (folder / name).string()));
+  return listing;
 }
 
 std::vector<std::string> missing_from(const std::vector<std::string>& names,
@@ -184,13 +183,16 @@ class ClassFolders final : public ImageFiles {
 std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split split,
                                                const IndexOptions& options, const OnProblem& on_problem) {
   const fs::path own_folder = folder / (split == Split::kTrain ? kTrain : kVal);
-  const std::vector<std::string> own = class_names(own_folder);
+  const ClassListing own = list_classes(own_folder);
   std::error_code error;
   const bool has_train = fs::is_directory(folder / kTrain, error);
   const std::vector<std::string> classes =
-      split == Split::kTest && has_train ? class_names(folder / kTrain) : own;
-  const std::vector<std::string> listed = checked_classes(own_folder, own, classes, on_problem);
-  report_images_without_class(own_folder, on_problem);
+      split == Split::kTest && has_train ? list_classes(folder / kTrain).folders : own.folders;
+  const std::vector<std::string> listed = checked_classes(own_folder, own.folders, classes, on_problem);
+  for (const fs::path& image : images_in(own_folder, own))
+    on_problem(
+        fmt::format("{}: an image outside of the class folders. Move it into its class's, or elsewhere.",
+                    image.string()));
 
   std::vector<ImageGroup> groups;
   groups.reserve(listed.size());

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <iterator>
 #include <optional>
 #include <string>
 
 #include "io/glob.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 
@@ -72,12 +72,6 @@ std::vector<fs::path> matching(const Selection& selection, Split split, const Sh
       is_val ? "val" : "test"));
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return text;
-}
-
 /// Refuses files that would be shards of the split if they were unpacked or had another case.
 void refuse_almost_shards(const Selection& selection, Split split, const ShardNames& names,
                           const std::vector<fs::path>& files) {
@@ -91,7 +85,7 @@ void refuse_almost_shards(const Selection& selection, Split split, const ShardNa
     words = {"val"};
   for (const fs::path& file : files_matching(selection.folder, "*")) {
     const std::string name = file.filename().string();
-    const std::string small = lower(name);
+    const std::string small = lower_case(name);
     const auto ends = [&](std::string_view packed) {
       return small.ends_with(fmt::format("{}{}", names.extension, packed)) ||
              (names.extension == ".tar" && small.ends_with(".tgz"));

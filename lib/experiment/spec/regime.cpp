@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <cctype>
 
+#include "spec/text.h"
 #include "spec/value_text.h"
 
 namespace sdp {
 namespace {
-
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char character) { return static_cast<char>(std::tolower(character)); });
-  return lower;
-}
 
 bool is_of_word(char character) {
   return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '-' || character == '_';

@@ -127,8 +127,7 @@ struct TrainSpec {
                                  "has no effect: only on_nonfinite skip uses it"));
     field("audit_every", &TrainSpec::audit_every,
           "compare the copies of all values on all processes after every so many steps, and end the run if "
-          "they "
-          "differ (faulty memory); unset: never",
+          "they differ (faulty memory); unset: never",
           OnResume::kFree, InReport::kNotCompared, in_range(1, kMostSteps), "steps");
   }
 };
