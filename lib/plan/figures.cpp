@@ -128,6 +128,9 @@ PlanFigures figures_of(const Experiment& experiment, const std::vector<Cost>& co
   const Schedule ddp = dense_schedule(dense, schedule.placement, schedule.options);
   figures.nodes = node_figures(experiment, ddp);
   figures.dense.bytes_sent_between_nodes_per_step = figures.nodes.ddp.largest_between;
+  if (plan.construction == Construction::kBlock)
+    for (int worker = 0; worker < plan.workers; ++worker)
+      figures.depth.push_back(depth_of(plan, worker));
   figures.warnings = plan_warnings(plan);
   return figures;
 }

@@ -12,6 +12,7 @@
 #include "forecast/accounting.h"
 #include "forecast/forecast.h"
 #include "memory/kinds.h"
+#include "subnet/depth.h"
 #include "subnet/identity.h"
 #include "subnet/spectral.h"
 
@@ -97,6 +98,7 @@ struct PlanFigures : PlanIdentity {
   std::vector<ProcessFigures> per_process;  ///< with the experiment's schedule
   ProcessFigures dense;                     ///< data parallelism of the full model on n processes
   NodeFigures nodes;
+  std::vector<WorkerDepth> depth;  ///< by worker, in block construction; empty in neuron construction
   std::vector<std::string> warnings;
   std::optional<Forecast> forecast;
 
@@ -118,6 +120,7 @@ struct PlanFigures : PlanIdentity {
     field("per_process", &PlanFigures::per_process);
     field("dense", &PlanFigures::dense);
     field("nodes", &PlanFigures::nodes);
+    field("depth", &PlanFigures::depth);
     field("warnings", &PlanFigures::warnings);
     field("forecast", &PlanFigures::forecast);
   }

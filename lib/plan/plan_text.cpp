@@ -36,6 +36,30 @@ std::string unit_table(const std::vector<UnitFigures>& units) {
   return table.str() + (left_out > 0 ? fmt::format("... and {} more (--json prints all)\n", left_out) : "");
 }
 
+/// What the subnetworks have of the network's depth; workers with equal figures share a row.
+std::string depth_table(const std::vector<WorkerDepth>& depth) {
+  constexpr size_t kMostCharacters = 40;  // for the numbers of a row's workers
+  TextTable table({"worker", "branches by stage", "lacks stage", "longest run of absent blocks"});
+  std::vector<bool> is_shown(depth.size(), false);
+  for (size_t first = 0; first < depth.size(); ++first) {
+    if (is_shown[first]) continue;
+    std::vector<int> workers;
+    for (size_t worker = first; worker < depth.size(); ++worker) {
+      if (depth[worker] != depth[first]) continue;
+      is_shown[worker] = true;
+      workers.push_back(static_cast<int>(worker));
+    }
+    std::vector<size_t> lacking;
+    for (size_t stage = 0; stage < depth[first].branches_by_stage.size(); ++stage)
+      if (depth[first].branches_by_stage[stage] == 0) lacking.push_back(stage + 1);
+    table.add_row({format_numbers(workers, kMostCharacters),
+                   fmt::format("{}", fmt::join(depth[first].branches_by_stage, " ")),
+                   lacking.empty() ? "-" : fmt::format("{}", fmt::join(lacking, " ")),
+                   fmt::format("{}", depth[first].longest_gap_blocks)});
+  }
+  return table.str() + "\n";
+}
+
 /// Mean of a figure over the workers divided by the figure of data parallelism.
 template <class Figure>
 double share_of_dense(const PlanFigures& plan, Figure figure) {
@@ -264,6 +288,7 @@ std::string describe_plan(const PlanFigures& plan, const ExperimentSpec& spec) {
       plan.model, sizes_text(spec.model), format_count(static_cast<double>(plan.dense.parameters)),
       plan.workers, plan.owners_per_unit, plan.coverage, name_of(plan.construction), name_of(plan.masking),
       unit_table(plan.units));
+  if (plan.coverage < 1 && !plan.depth.empty()) text += depth_table(plan.depth);
   const TrainSpec& train = spec.train;
   text += fmt::format("batch {} per worker, {}, optimizer {}:\n{}\n", train.batch_size_per_worker,
                       name_of(train.precision), spec.optimizer.rule.name(),

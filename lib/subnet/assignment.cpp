@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
 
 #include "subnet/assignment_search.h"
+#include "subnet/assignment_starts.h"
 #include "subnet/designs.h"
 #include "subnet/random_bits.h"
 #include "subnet/spectral.h"
@@ -29,6 +29,11 @@ void check(const AssignmentProblem& problem) {
       !std::all_of(problem.bytes.begin(), problem.bytes.end(), valid) || !valid(problem.flops_fixed) ||
       !valid(problem.bytes_fixed))
     throw std::logic_error("assignment: loads must be finite and non-negative");
+  for (const std::vector<int>& depth : {problem.depth.stage, problem.depth.block})
+    if (depth.size() != problem.depth.stage.size() ||
+        (!depth.empty() && depth.size() != problem.flops.size()) ||
+        !std::is_sorted(depth.begin(), depth.end()) || (!depth.empty() && depth.front() < 0))
+      throw std::logic_error("assignment: stages and blocks must be ascending, one for each group");
 }
 
 double max_over_mean(const std::vector<double>& group_loads, double fixed, const Owners& owners,
@@ -43,108 +48,6 @@ double max_over_mean(const std::vector<double>& group_loads, double fixed, const
 
 int64_t with_tolerance(int64_t load, double tolerance) {
   return load + std::llround(static_cast<double>(load) * tolerance);
-}
-
-/// Group numbers, the heaviest group first.
-std::vector<int> by_weight(const std::vector<double>& weights) {
-  std::vector<int> groups(weights.size());
-  std::iota(groups.begin(), groups.end(), 0);
-  std::stable_sort(groups.begin(), groups.end(), [&](int a, int b) { return weights[a] > weights[b]; });
-  return groups;
-}
-
-/// Gives the sets in turn to the groups, heaviest group first.
-Owners deal(const std::vector<OwnerSet>& sets, const std::vector<int>& groups) {
-  Owners owners(groups.size());
-  for (size_t i = 0; i < groups.size(); ++i)
-    owners[groups[i]] = sets[i % sets.size()];
-  return owners;
-}
-
-/// Longest processing time first: every group goes to the p workers with the smallest load so far. Loads are
-/// perturbed by up to `noise` times the group's weight; the lighter groups, which come last, compensate for
-/// it.
-Owners greedy(const AssignmentProblem& problem, const std::vector<double>& weights, int noise,
-              RandomBits& random) {
-  std::vector<double> loads(problem.workers, 0);
-  std::vector<std::pair<double, int>> order(problem.workers);  // perturbed load, worker
-  Owners owners(weights.size());
-  for (int group : by_weight(weights)) {
-    for (int worker = 0; worker < problem.workers; ++worker) {
-      const double perturbation = weights[group] * noise * random.below(1024) / 1024;
-      order[worker] = {loads[worker] + perturbation, worker};
-    }
-    std::sort(order.begin(), order.end());
-    for (int i = 0; i < problem.owners; ++i) {
-      owners[group].push_back(order[i].second);
-      loads[order[i].second] += weights[group];
-    }
-    std::sort(owners[group].begin(), owners[group].end());
-  }
-  return owners;
-}
-
-/// Moves groups from the worker with the most groups to the worker with the fewest, until these numbers
-/// differ by at most one.
-void equalize_groups(Owners& owners, int workers) {
-  std::vector<int> count(workers, 0);
-  for (const OwnerSet& set : owners)
-    for (int worker : set)
-      ++count[worker];
-  while (true) {
-    const auto [fewest, most] = std::minmax_element(count.begin(), count.end());
-    if (*most - *fewest <= 1) return;
-    const int from = static_cast<int>(most - count.begin());
-    const int to = static_cast<int>(fewest - count.begin());
-    // Such a group exists because `from` has more groups.
-    OwnerSet& set = *std::find_if(owners.begin(), owners.end(), [&](const OwnerSet& owned) {
-      return std::binary_search(owned.begin(), owned.end(), from) &&
-             !std::binary_search(owned.begin(), owned.end(), to);
-    });
-    *std::find(set.begin(), set.end(), from) = to;
-    std::sort(set.begin(), set.end());
-    --*most;
-    ++*fewest;
-  }
-}
-
-/// FLOPs and bytes of every group, each as a share of the total over all groups.
-std::vector<double> combined_weights(const AssignmentProblem& problem) {
-  const double flops = std::accumulate(problem.flops.begin(), problem.flops.end(), 0.0);
-  const double bytes = std::accumulate(problem.bytes.begin(), problem.bytes.end(), 0.0);
-  std::vector<double> weights(problem.flops.size(), 0);
-  for (size_t group = 0; group < weights.size(); ++group) {
-    if (flops > 0) weights[group] += problem.flops[group] / flops;
-    if (bytes > 0) weights[group] += problem.bytes[group] / bytes;
-  }
-  return weights;
-}
-
-/// The assignments that the result must not be worse than.
-std::vector<Owners> plain_assignments(const AssignmentProblem& problem) {
-  return {assign_window(problem), assign_random(problem)};
-}
-
-/// With `equal_groups`, the result of the search without this restriction, whose numbers of groups may be
-/// close to equal; else empty.
-std::vector<Owners> unrestricted_assignments(AssignmentProblem problem) {
-  if (!std::exchange(problem.equal_groups, false)) return {};
-  return {assign_balanced(problem)};
-}
-
-std::vector<Owners> good_assignments(const AssignmentProblem& problem, RandomBits& random) {
-  const int n = problem.workers;
-  const int p = problem.owners;
-  std::vector<Owners> result = {greedy(problem, problem.flops, 0, random),
-                                greedy(problem, problem.bytes, 0, random),
-                                greedy(problem, combined_weights(problem), 2, random)};
-  const std::vector<int> heaviest_first = by_weight(problem.bytes);
-  // Search for the smaller of the base set and its complement: it is as evenly spread and cheaper to find.
-  const auto shifts = cyclic_shifts(spread_base_set(n, std::min(p, n - p), random), n);
-  result.push_back(deal(p <= n - p ? shifts : complements(shifts, n), heaviest_first));
-  const auto hyperplanes = affine_hyperplanes(n);
-  if (2 * p == n && !hyperplanes.empty()) result.push_back(deal(hyperplanes, heaviest_first));
-  return result;
 }
 
 /// How the fixed effort is spent, in moves.
@@ -180,8 +83,8 @@ class Finalist {
 
   void offer(const AssignmentSearch& search) {
     const AssignmentCost cost = search.cost(even_);
-    const auto loads = std::tie(cost.uneven_flops, cost.uneven_bytes);
-    const auto best_loads = std::tie(cost_.uneven_flops, cost_.uneven_bytes);
+    const auto loads = std::tie(cost.shortfall, cost.uneven_flops, cost.uneven_bytes);
+    const auto best_loads = std::tie(cost_.shortfall, cost_.uneven_flops, cost_.uneven_bytes);
     if (loads > best_loads) return;
     std::vector<double> co_ownership = search.co_ownership();
     const bool is_lighter = loads < best_loads;
@@ -222,7 +125,7 @@ class Finalist {
 /// The search behind assign_balanced: one stage settles each of the three objectives.
 class BalancedSearch {
  public:
-  BalancedSearch(const AssignmentProblem& problem, const std::vector<Owners>& more_starts)
+  explicit BalancedSearch(const AssignmentProblem& problem)
       : problem_(problem),
         // A separate random stream, because the random assignment is one of the starting points.
         random_(problem.seed ^ 0x62616c616e636564),
@@ -233,7 +136,7 @@ class BalancedSearch {
     starts_ = plain_;
     for (const Owners& owners : good_assignments(problem, random_))
       starts_.push_back(start_from(owners));
-    for (const Owners& owners : more_starts)
+    for (const Owners& owners : whole_assignments(problem, random_))
       starts_.push_back(start_from(owners));
   }
   // Not copyable: the searches point into this object.
@@ -249,7 +152,7 @@ class BalancedSearch {
 
  private:
   AssignmentSearch start_from(Owners owners) {
-    if (problem_.equal_groups) equalize_groups(owners, problem_.workers);
+    make_stages_even(owners, problem_);
     return {loads_, owners, random_};
   }
 
@@ -263,12 +166,13 @@ class BalancedSearch {
   }
 
   void find_even_flops(std::vector<AssignmentSearch>& searches) {
-    int64_t lowest = std::numeric_limits<int64_t>::max();
+    std::vector<AssignmentCost> costs;
     for (AssignmentSearch& search : searches) {
       descend(search);
-      lowest = std::min(lowest, search.cost({}).largest_flops);
+      costs.push_back(search.cost({}));
     }
-    even_.flops = with_tolerance(lowest, problem_.flops_tolerance);
+    const auto lowest = std::min_element(costs.begin(), costs.end());
+    even_.flops = with_tolerance(lowest->largest_flops, problem_.flops_tolerance);
   }
 
   void find_even_bytes(std::vector<AssignmentSearch>& searches) {
@@ -287,7 +191,8 @@ class BalancedSearch {
     // The tolerance must not make the result worse than a plain assignment with equally even FLOPs.
     for (const AssignmentSearch& plain : plain_) {
       const AssignmentCost cost = plain.cost({});
-      if (cost.largest_flops <= even_.flops) even_.bytes = std::min(even_.bytes, cost.largest_bytes);
+      if (cost.shortfall == 0 && cost.largest_flops <= even_.flops)
+        even_.bytes = std::min(even_.bytes, cost.largest_bytes);
     }
   }
 
@@ -343,12 +248,11 @@ std::vector<OwnerSet> assign_random(const AssignmentProblem& problem) {
 std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem) {
   check(problem);
   if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
-  const std::vector<Owners> unrestricted = unrestricted_assignments(problem);
-  Owners lowest_memory = BalancedSearch(problem, unrestricted).run();
+  Owners lowest_memory = BalancedSearch(problem).run();
   if (problem.bytes_for_mixing <= problem.bytes_tolerance) return lowest_memory;
   AssignmentProblem roomy = problem;
   roomy.bytes_tolerance = problem.bytes_for_mixing;
-  Owners better_mixed = BalancedSearch(roomy, unrestricted).run();
+  Owners better_mixed = BalancedSearch(roomy).run();
   const Balance lowest = balance_of(problem, lowest_memory);
   const Balance mixed = balance_of(problem, better_mixed);
   const double more_bytes = mixed.bytes_max_over_mean / lowest.bytes_max_over_mean - 1;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "subnet/owner_set.h"
+#include "subnet/wholeness.h"
 
 namespace sdp {
 
@@ -28,9 +29,8 @@ struct AssignmentProblem {
   // Few unequal groups (ResNet-18's eight blocks) may mix badly at the lowest memory. Up to this share of
   // additional memory is accepted if lambda2 falls by at least twice the share. 0: none is accepted.
   double bytes_for_mixing = 0.15;
-  /// Restricts assign_balanced and assign_balanced_slices to assignments in which the workers' numbers of
-  /// groups differ by at most one (for slices also within every family).
-  bool equal_groups = false;
+  /// Of assign_balanced: subnetworks that are whole come before all else.
+  GroupDepth depth = {};
 };
 
 /// How even an assignment is. A ratio is 1 if all workers have equal loads; both ratios include the fixed
@@ -44,16 +44,16 @@ struct Balance {
   double lambda2_by_flops = 0;
 };
 
-/// Searches for the best assignment in lexicographic order: first the most even FLOPs, then the smallest
-/// largest bytes, then the smallest lambda2 by unit. Loads within the problem's tolerances count as equal;
-/// bytes_for_mixing allows more memory for a smaller lambda2.
+/// Searches for the best assignment in lexicographic order: first the smallest shortfall of whole subnetworks
+/// (subnet/wholeness.h) if `depth` is given, then the most even FLOPs, then the smallest largest bytes, then
+/// the smallest lambda2 by unit. Loads within the problem's tolerances count as equal; bytes_for_mixing
+/// allows more memory for a smaller lambda2.
 ///
 /// The search starts from designs with a small lambda2, from greedy assignments, and from the window and
-/// random assignments of the same problem; its result is never worse than those two. With `equal_groups` it
-/// also starts from its result without `equal_groups`, and first moves groups in each start until the
-/// workers' numbers of groups are equal up to one. The effort is a fixed number of steps, a fraction of a
-/// second in a Release build (twice as much with `equal_groups`). This and the functions below throw
-/// std::logic_error for a problem outside the limits above.
+/// random assignments of the same problem; its result is never worse than those two. If `depth` is given,
+/// each start is first made even in every stage, and some starts are whole by construction, so that the
+/// result is whole. The effort is a fixed number of steps, a fraction of a second in a Release build. This
+/// and the functions below throw std::logic_error for a problem outside the limits above.
 std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem);
 
 /// Assigns group i to workers i, i+1, .., i+p-1 modulo n.

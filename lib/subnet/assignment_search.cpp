@@ -48,13 +48,14 @@ int64_t fourth_powers(const std::vector<int64_t>& k, int n) {
 }
 
 bool heavier(const AssignmentCost& a, const AssignmentCost& b) {
-  return std::tie(a.uneven_flops, a.uneven_bytes) > std::tie(b.uneven_flops, b.uneven_bytes);
+  return std::tie(a.shortfall, a.uneven_flops, a.uneven_bytes) >
+         std::tie(b.shortfall, b.uneven_flops, b.uneven_bytes);
 }
 
 }  // namespace
 
 SearchLoads::SearchLoads(const AssignmentProblem& problem)
-    : workers(problem.workers), owners(problem.owners), equal_groups(problem.equal_groups) {
+    : workers(problem.workers), owners(problem.owners), depth(problem.depth) {
   const int flops_exponent = scaling_exponent(problem.flops, problem.flops_fixed);
   const int bytes_exponent = scaling_exponent(problem.bytes, problem.bytes_fixed);
   flops = scaled(problem.flops, flops_exponent);
@@ -73,6 +74,7 @@ AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const std::vector<O
       small_(n_ <= kSmallWorkers && groups_ <= kSmallGroups),
       order_(owners.size() * n_),
       position_(owners.size() * n_),
+      wholeness_(loads.depth, n_, owners),
       flops_(n_, loads.flops_fixed),
       bytes_(n_, loads.bytes_fixed),
       shared_(static_cast<size_t>(n_) * n_, 0) {
@@ -131,6 +133,8 @@ void AssignmentSearch::exchange_places(const Replacement& replacement) {
   bytes_[leaving] -= loads_->bytes[group];
   flops_[joining] += loads_->flops[group];
   bytes_[joining] += loads_->bytes[group];
+  wholeness_.remove(group, leaving);
+  wholeness_.add(group, joining);
   list[in] = joining;
   list[out] = leaving;
   position(group, joining) = in;
@@ -158,7 +162,11 @@ void AssignmentSearch::undo(std::vector<Replacement>& replacements) {
 AssignmentCost AssignmentSearch::cost_of_loads(const EvenLoads& even) const {
   const int64_t flops = *std::max_element(flops_.begin(), flops_.end());
   const int64_t bytes = *std::max_element(bytes_.begin(), bytes_.end());
-  return {std::max(even.flops, flops), std::max(even.bytes, bytes), /*concentration=*/0, bytes, flops};
+  return {.shortfall = wholeness_.shortfall(),
+          .uneven_flops = std::max(even.flops, flops),
+          .uneven_bytes = std::max(even.bytes, bytes),
+          .largest_bytes = bytes,
+          .largest_flops = flops};
 }
 
 AssignmentCost AssignmentSearch::cost(const EvenLoads& even) const {
@@ -200,7 +208,9 @@ void AssignmentSearch::propose_replacement() {
   const int group = random_group_of(busy);
   const int leaving = owns(busy, group) ? busy : workers_of(group)[random_->below(p_)];
   const int joining = workers_of(group)[p_ + random_->below(n_ - p_)];
-  if (loads_->equal_groups && groups_of(leaving) <= groups_of(joining)) return propose_exchange();
+  if (!loads_->depth.stage.empty() &&
+      wholeness_.in_stage_of(group, leaving) <= wholeness_.in_stage_of(group, joining))
+    return propose_exchange();
   replace(group, leaving, joining);
 }
 

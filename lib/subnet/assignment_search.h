@@ -11,6 +11,7 @@
 #include "subnet/assignment.h"
 #include "subnet/owner_set.h"
 #include "subnet/random_bits.h"
+#include "subnet/wholeness.h"
 
 namespace sdp {
 
@@ -27,6 +28,7 @@ struct EvenLoads {
 
 /// The cost that the search minimizes, in lexicographic order. Loads are in the units of SearchLoads.
 struct AssignmentCost {
+  int64_t shortfall = 0;      ///< see Wholeness
   int64_t uneven_flops = 0;   ///< largest FLOPs of a worker, but at least EvenLoads::flops
   int64_t uneven_bytes = 0;   ///< largest bytes of a worker, but at least EvenLoads::bytes
   int64_t concentration = 0;  ///< proxy for lambda2: how unequal the eigenvalues of co-ownership are
@@ -44,7 +46,7 @@ struct SearchLoads {
 
   int workers;
   int owners;
-  bool equal_groups;
+  GroupDepth depth;
   std::vector<int64_t> flops;
   std::vector<int64_t> bytes;
   int64_t flops_fixed;
@@ -53,9 +55,8 @@ struct SearchLoads {
 
 /// An assignment that is changed in place. The loads and random numbers given to it must outlive it and its
 /// copies. There are three moves: replace one owner of a group by another worker, let two groups exchange one
-/// owner each, and exchange the whole owner sets of two groups. With `equal_groups` an owner is replaced only
-/// by a worker with fewer groups, so that numbers of groups that differ by at most one continue to do so; the
-/// other two moves do not change these numbers.
+/// owner each, and exchange the whole owner sets of two groups. If the depth of the groups is
+/// given, an owner is replaced only by a worker with fewer groups of the stage.
 class AssignmentSearch {
  public:
   AssignmentSearch(const SearchLoads& loads, const std::vector<OwnerSet>& owners, RandomBits& random);
@@ -87,7 +88,6 @@ class AssignmentSearch {
   const int* workers_of(int group) const { return &order_[static_cast<size_t>(group) * n_]; }
   int& position(int group, int worker) { return position_[static_cast<size_t>(group) * n_ + worker]; }
   bool owns(int worker, int group) const { return position_[static_cast<size_t>(group) * n_ + worker] < p_; }
-  int64_t groups_of(int worker) const { return shared_[static_cast<size_t>(worker) * n_ + worker]; }
 
   // A replacement is made in two steps: first places and loads, then co-ownership, which reads the places.
   void exchange_places(const Replacement& replacement);
@@ -114,9 +114,10 @@ class AssignmentSearch {
   int n_;
   int p_;
   int groups_;
-  bool small_;                        // within kSmallWorkers and kSmallGroups
-  std::vector<int> order_;            // [groups, n]: all workers; the first p own the group
-  std::vector<int> position_;         // [groups, n]: inverse of order_
+  bool small_;                 // within kSmallWorkers and kSmallGroups
+  std::vector<int> order_;     // [groups, n]: all workers; the first p own the group
+  std::vector<int> position_;  // [groups, n]: inverse of order_
+  Wholeness wholeness_;
   std::vector<int64_t> flops_;        // [n]
   std::vector<int64_t> bytes_;        // [n]
   std::vector<int64_t> shared_;       // [n, n]: the unweighted co-ownership matrix

@@ -116,7 +116,7 @@ struct StreamElements {
 
 struct BranchLayout {
   std::string name;
-  int block = 0;  ///< branches of one block are assigned together under `unit: block`
+  int block = 0;  ///< ascending; branches of one block are assigned together under `unit: block`
   StreamElements stream = {};
   int64_t hidden_width = 0;
   /// Slices begin at multiples of the granularity if the width allows it. 1: the hidden units are attention

@@ -11,6 +11,7 @@
 
 #include "spec/error.h"
 #include "subnet/assignment.h"
+#include "subnet/depth.h"
 #include "subnet/slice_assignment.h"
 
 namespace sdp {
@@ -39,14 +40,12 @@ Groups groups_of(const SubnetPlan& plan, UnitKind kind) {
   return groups;
 }
 
-AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& groups, bool equal_groups,
-                                     uint64_t seed) {
+AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& groups, uint64_t seed) {
   const std::vector<int>& group = groups.of_unit;
   AssignmentProblem problem;
   problem.workers = plan.workers;
   problem.owners = plan.owners_per_unit;
   problem.seed = seed;
-  problem.equal_groups = equal_groups;
   problem.flops.assign(groups.family.size(), 0);
   problem.bytes.assign(groups.family.size(), 0);
   problem.flops_fixed = plan.layout.shared_flops.training();
@@ -61,6 +60,19 @@ AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& group
     problem.bytes_fixed -= parameters;
   }
   return problem;
+}
+
+/// In block construction, where a group is a branch or a block.
+GroupDepth depth_of_groups(const SubnetPlan& plan, const Groups& groups) {
+  GroupDepth depth{.longest_gap = accepted_gap_blocks(plan)};
+  const std::vector<int> stage = stages(plan.layout);
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    if (groups.of_unit[u] < static_cast<int>(depth.stage.size())) continue;  // of a group that has begun
+    const int branch = plan.units[u].branch;
+    depth.stage.push_back(stage[branch]);
+    depth.block.push_back(plan.layout.branches[branch].block);
+  }
+  return depth;
 }
 
 /// Reads owner sets from a plan.json and matches them by branch name and hidden range.
@@ -116,11 +128,14 @@ void assign_owners(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed) 
     return;
   }
   const Groups groups = groups_of(plan, spec.unit);
-  const AssignmentProblem problem =
-      assignment_problem(plan, groups, spec.assignment == Assignment::kEqualUnits, seed);
+  AssignmentProblem problem = assignment_problem(plan, groups, seed);
+  const bool equal_units = spec.assignment == Assignment::kEqualUnits;
   const auto balanced = [&] {
-    return plan.construction == Construction::kBlock ? assign_balanced(problem)
-                                                     : assign_balanced_slices(problem, groups.family);
+    if (plan.construction == Construction::kNeuron)
+      return assign_balanced_slices(problem, groups.family, equal_units);
+    problem.depth = depth_of_groups(plan, groups);
+    if (equal_units) problem.depth.stage.assign(groups.family.size(), 0);
+    return assign_balanced(problem);
   };
   const std::vector<OwnerSet> of_group = spec.assignment == Assignment::kWindow   ? assign_window(problem)
                                          : spec.assignment == Assignment::kRandom ? assign_random(problem)

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+
+#include "subnet/depth.h"
 
 namespace sdp {
 namespace {
@@ -63,6 +66,39 @@ std::vector<std::vector<int>> connected_groups(const SubnetPlan& plan) {
   return groups;
 }
 
+/// Of a forward-masked plan of whole branches: the workers that have no branch of some stage. Empty if there
+/// are none.
+std::string lacking_stages(const SubnetPlan& plan, const std::vector<bool>& owns_units) {
+  if (plan.construction != Construction::kBlock || plan.masking != Masking::kForward) return "";
+  std::vector<std::vector<int>> lacking;  // by stage
+  std::vector<std::set<int>> blocks;      // by stage
+  const std::vector<int> stage = stages(plan.layout);
+  for (size_t branch = 0; branch < stage.size(); ++branch) {
+    blocks.resize(stage[branch] + 1);
+    blocks.back().insert(plan.layout.branches[branch].block);
+  }
+  lacking.resize(blocks.size());
+  for (int worker = 0; worker < plan.workers; ++worker) {
+    if (!owns_units[worker]) continue;
+    const std::vector<int> branches = depth_of(plan, worker).branches_by_stage;
+    for (size_t s = 0; s < branches.size(); ++s)
+      if (branches[s] == 0) lacking[s].push_back(worker);
+  }
+  std::vector<std::string> texts;
+  int owners_needed = 1;
+  for (size_t s = 0; s < lacking.size(); ++s) {
+    if (!lacking[s].empty()) texts.push_back(fmt::format("stage {}: {}", s + 1, ranges(lacking[s])));
+    const auto in_stage = static_cast<int>(blocks[s].size());
+    owners_needed = std::max(owners_needed, (plan.workers + in_stage - 1) / in_stage);
+  }
+  if (texts.empty()) return "";
+  return fmt::format(
+      "workers without a branch in a stage: {}. {}", cut_off_and_joined(texts, "; "),
+      plan.owners_per_unit >= owners_needed
+          ? "With assignment balanced every worker has a branch in every stage."
+          : fmt::format("Every worker can have one from coverage {}/{} on.", owners_needed, plan.workers));
+}
+
 }  // namespace
 
 std::vector<std::string> plan_warnings(const SubnetPlan& plan) {
@@ -79,9 +115,10 @@ std::vector<std::string> plan_warnings(const SubnetPlan& plan) {
   std::vector<std::string> warnings;
   if (!idle.empty())
     warnings.push_back(fmt::format(
-        "{} {} {} no unit, only the shared parameters. With assignment equal_units, a higher coverage or "
+        "{} {} {} no unit, only the shared parameters. With assignment balanced, a higher coverage or "
         "fewer workers, every worker may own a unit.",
         idle.size() == 1 ? "worker" : "workers", ranges(idle), idle.size() == 1 ? "owns" : "own"));
+  if (const std::string text = lacking_stages(plan, owns_units); !text.empty()) warnings.push_back(text);
   if (groups.size() > 1 && plan.owners_per_unit == 1) {
     warnings.push_back(
         fmt::format("every unit has one owner (coverage 1/{}): workers average the gradients of the shared "

@@ -80,9 +80,10 @@ class Loads {
 
 class SliceAssignment {
  public:
-  SliceAssignment(const AssignmentProblem& problem, const std::vector<int>& family)
+  SliceAssignment(const AssignmentProblem& problem, const std::vector<int>& family, bool equal_numbers)
       : problem_(problem),
         family_(family),
+        equal_numbers_(equal_numbers),
         random_(problem.seed),
         loads_(problem.workers, problem.flops_fixed),
         owners_(problem.flops.size()) {
@@ -109,7 +110,7 @@ class SliceAssignment {
         left_over.push_back(begin);
     }
     // Equal numbers over all slices require that families are processed one after another.
-    if (!problem_.equal_groups)
+    if (!equal_numbers_)
       std::stable_sort(left_over.begin(), left_over.end(),
                        [&](size_t a, size_t b) { return problem_.flops[a] > problem_.flops[b]; });
     for (size_t group : left_over)
@@ -152,14 +153,14 @@ class SliceAssignment {
   }
 
   /// Assigns one slice to the workers with the lowest FLOPs. Among workers with equal FLOPs it chooses the
-  /// one that shares the least with the workers chosen before. With `equal_groups` it first compares the
+  /// one that shares the least with the workers chosen before. With `equal_numbers_` it first compares the
   /// numbers of slices of the family and then of all families, so that neither number differs by more than
   /// one between workers.
   void place_alone(size_t group) {
     std::vector<int>& of_family = left_over_of_[family_[group]];
     of_family.resize(problem_.workers);
     const auto load = [&](int worker) {
-      return problem_.equal_groups
+      return equal_numbers_
                  ? std::tuple{of_family[worker], loads_.shared(worker, worker), loads_.flops(worker)}
                  : std::tuple{0, 0.0, loads_.flops(worker)};
     };
@@ -187,6 +188,7 @@ class SliceAssignment {
 
   const AssignmentProblem& problem_;
   const std::vector<int>& family_;
+  bool equal_numbers_;
   RandomBits random_;
   Loads loads_;
   std::vector<OwnerSet> owners_;
@@ -197,12 +199,12 @@ class SliceAssignment {
 
 }  // namespace
 
-std::vector<OwnerSet> assign_balanced_slices(const AssignmentProblem& problem,
-                                             const std::vector<int>& family) {
+std::vector<OwnerSet> assign_balanced_slices(const AssignmentProblem& problem, const std::vector<int>& family,
+                                             bool equal_numbers) {
   if (family.size() != problem.flops.size())
     throw std::logic_error("assign_balanced_slices: expected one family per group");
   if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
-  return SliceAssignment(problem, family).run();
+  return SliceAssignment(problem, family, equal_numbers).run();
 }
 
 }  // namespace sdp

@@ -16,10 +16,11 @@ namespace sdp {
 /// Every n slices of a family get the n shifts of a spread base set (subnet/designs.h) with permuted workers.
 /// The permutation is chosen from random ones for even FLOPs and for the most even co-ownership with all
 /// previous families, which makes lambda2 small. Left-over slices, for example of a branch with fewer slices
-/// than workers, go to the workers with the lowest FLOPs; with `equal_groups`, to those with the fewest
-/// slices of the family and then of all families. Nothing else depends on `equal_groups` here. The result
-/// depends only on the problem. Throws std::logic_error if `family` does not have one entry per group.
-std::vector<OwnerSet> assign_balanced_slices(const AssignmentProblem& problem,
-                                             const std::vector<int>& family);
+/// than workers, go to the workers with the lowest FLOPs; with `equal_numbers`, to those with the fewest
+/// slices of the family and then of all families. Nothing else depends on `equal_numbers`. The result depends
+/// only on the arguments; `depth` is not used. Throws std::logic_error if `family` does not have one entry
+/// per group.
+std::vector<OwnerSet> assign_balanced_slices(const AssignmentProblem& problem, const std::vector<int>& family,
+                                             bool equal_numbers = false);
 
 }  // namespace sdp

@@ -94,8 +94,10 @@ struct SubnetworkSpec {
               [](const SubnetworkSpec& s) { return s.construction == Construction::kBlock; },
               "has no effect: only construction neuron divides branches into slices"));
     field("assignment", &SubnetworkSpec::assignment,
-          "how owners are chosen. balanced: even FLOPs, then even memory, then mixing; equal_units: first an "
-          "equal number of units; window: workers i to i+p-1 own unit i; random: drawn for each unit; file: "
+          "how owners are chosen. balanced: an even share of every stage (construction block), then even "
+          "FLOPs, "
+          "even memory and mixing; equal_units: the same with an equal number of units in all instead of in "
+          "every stage; window: workers i to i+p-1 own unit i; random: drawn for each unit; file: "
           "read from assignment_file",
           OnResume::kFixed, InReport::kCompared,
           advise_when<SubnetworkSpec>(

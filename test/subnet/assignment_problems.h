@@ -34,6 +34,12 @@ inline AssignmentProblem sliced(int workers, int owners, int branches, int slice
   return problem;
 }
 
+/// All groups in one stage, gaps of any length accepted: only the numbers of groups are to be even.
+inline GroupDepth one_stage(const AssignmentProblem& problem) {
+  const std::vector<int> zeros(problem.flops.size(), 0);
+  return {zeros, zeros, /*longest_gap=*/1};
+}
+
 inline void check_owner_sets(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {
   REQUIRE(owners.size() == problem.flops.size());
   for (const OwnerSet& set : owners) {

@@ -89,7 +89,7 @@ TEST_CASE(
       INFO("n " << n << ", p " << p << ", groups " << groups);
       AssignmentProblem problem = random_problem(n, p, groups, random.next());
       problem.bytes_for_mixing = 0;  // in half of the cases
-      problem.equal_groups = true;
+      problem.depth = test::one_stage(problem);
       const std::vector<OwnerSet> owners = assign_balanced(problem);
       check_owner_sets(problem, owners);
       CHECK(spread(owners, n) == (groups * p % n == 0 ? 0 : 1));
@@ -105,7 +105,7 @@ TEST_CASE("equal groups: the best of all equal assignments, found by exhaustive 
     for (uint64_t seed = 0; seed < 2; ++seed) {
       INFO("n " << n << ", p " << p << ", groups " << groups << ", seed " << seed);
       AssignmentProblem problem = random_problem(n, p, groups, seed);
-      problem.equal_groups = true;
+      problem.depth = test::one_stage(problem);
       problem.bytes_tolerance = 0;
       problem.bytes_for_mixing = 0;
       std::vector<Balance> all;
@@ -127,7 +127,7 @@ TEST_CASE("equal groups: the best of all equal assignments, found by exhaustive 
 TEST_CASE("equal groups: never worse than an even window, with a multiple of n groups") {
   for (const auto& [n, p] : {std::pair{6, 2}, {8, 3}}) {
     AssignmentProblem problem = random_problem(n, p, 2 * n, 3);
-    problem.equal_groups = true;
+    problem.depth = test::one_stage(problem);
     const std::vector<OwnerSet> window = assign_window(problem);
     REQUIRE(spread(window, n) == 0);
     CHECK(not_worse(balance_of(problem, assign_balanced(problem)), balance_of(problem, window)));
@@ -144,8 +144,7 @@ TEST_CASE("equal groups of slices: numbers differ by one at most in each family 
       INFO("n " << n << ", p " << p << ", slices " << slices);
       AssignmentProblem problem = sliced(n, p, kFamilies, slices, family);
       const std::vector<OwnerSet> balanced = assign_balanced_slices(problem, family);
-      problem.equal_groups = true;
-      const std::vector<OwnerSet> owners = assign_balanced_slices(problem, family);
+      const std::vector<OwnerSet> owners = assign_balanced_slices(problem, family, /*equal_numbers=*/true);
       check_owner_sets(problem, owners);
       CHECK(spread(owners, n) == (kFamilies * slices * p % n == 0 ? 0 : 1));
       for (size_t begin = 0; begin < owners.size(); begin += slices)

@@ -2,6 +2,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "catch.h"
@@ -48,8 +49,8 @@ TEST_CASE("ResNet-18's layout matches torchvision's") {
 TEST_CASE("every unit has exactly p owners, and workers hold the units that they own") {
   const ModelLayout layout = layout_of(resnet(16));
   for (const Assignment assignment : {Assignment::kBalanced, Assignment::kWindow, Assignment::kRandom}) {
-    for (int64_t n = 1; n <= 9; ++n) {
-      for (int64_t p = 1; p <= n; ++p) {
+    for (const int64_t n : {1, 2, 3, 5, 8}) {
+      for (const int64_t p : std::set<int64_t>{1, (n + 1) / 2, n - n / 4, n}) {
         const SubnetPlan plan =
             make_plan(layout, subnetwork(n, std::to_string(p) + "/" + std::to_string(n), assignment), 5);
         int64_t held = 0;

@@ -37,10 +37,11 @@ ModelLayout random_layout(RandomBits& random) {
   const int64_t width = 1 + random.below(24);
   add({width, 3}, std::nullopt, std::nullopt);
   const int branches = 1 + random.below(8);
+  const int branches_per_block = 1 + random.below(2);
   for (int b = 0; b < branches; ++b) {
     BranchLayout branch;
     branch.name = "b" + std::to_string(b);
-    branch.block = b / (1 + random.below(2));
+    branch.block = b / branches_per_block;
     const bool has_heads = random.below(4) == 0;
     branch.granularity = has_heads ? 1 : 8;
     branch.hidden_width = has_heads ? 1 + random.below(12) : 64 + 8 * random.below(24);

@@ -1,0 +1,56 @@
+#pragma once
+
+// Whether the workers' subnetworks are whole: every worker has an even share of every stage, and no long run
+// of blocks is absent. Dropping whole stages changes what the remaining branches read; ResIST
+// (arXiv 2107.00961) guarantees a minimum depth for the same reason.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "subnet/owner_set.h"
+
+namespace sdp {
+
+/// Where groups (see subnet/assignment.h) are in the depth of the network. Both lists are by group and
+/// ascending. Empty lists: nothing is asked of the workers' shares.
+struct GroupDepth {
+  std::vector<int> stage = {};
+  std::vector<int> block = {};
+  int longest_gap = 0;  ///< number of consecutive blocks without any group of a worker that is accepted
+
+  bool operator==(const GroupDepth&) const = default;
+};
+
+/// How far an assignment is from whole subnetworks. Kept up to date owner by owner.
+class Wholeness {
+ public:
+  /// `depth` must outlive this object and its copies.
+  Wholeness(const GroupDepth& depth, int workers, const std::vector<OwnerSet>& owners);
+
+  void add(int group, int worker) { change(group, worker, 1); }
+  void remove(int group, int worker) { change(group, worker, -1); }
+
+  /// Number of groups that the worker has in the group's stage.
+  int in_stage_of(int group, int worker) const { return in_stage_[index(depth_->stage[group], worker)]; }
+
+  /// 0 if the workers' numbers of groups differ by at most one in every stage and no gap is longer than
+  /// accepted. Otherwise the sum over stages of the squared numbers, less the least possible, and of the
+  /// blocks by which gaps are too long.
+  int64_t shortfall() const { return squares_ + excess_; }
+
+ private:
+  size_t index(int row, int worker) const { return static_cast<size_t>(row) * workers_ + worker; }
+  void change(int group, int worker, int by);
+  int excess_of(int worker) const;
+
+  const GroupDepth* depth_;
+  int workers_;
+  int blocks_ = 0;
+  std::vector<int> in_stage_;  ///< [stages, workers]: number of groups
+  std::vector<int> in_block_;  ///< [blocks, workers]: number of groups
+  int64_t squares_ = 0;        ///< of in_stage_, less the least possible
+  int64_t excess_ = 0;         ///< sum of excess_of over all workers
+};
+
+}  // namespace sdp

@@ -1,0 +1,213 @@
+// Whole subnetworks: an even share of every stage, and no long run of absent blocks. The counts below are
+// made from owner sets alone, by plain loops over all workers, stages and blocks.
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+
+#include "assignment_problems.h"
+#include "catch.h"
+#include "model/layouts.h"
+#include "subnet/assignment.h"
+#include "subnet/depth.h"
+#include "subnet/plan.h"
+#include "subnet/random_bits.h"
+#include "subnet/wholeness.h"
+
+namespace sdp {
+
+using test::check_owner_sets;
+using test::random_problem;
+
+namespace {
+
+bool has(const OwnerSet& owners, int worker) {
+  return std::find(owners.begin(), owners.end(), worker) != owners.end();
+}
+
+/// Numbers of the worker's groups by stage.
+std::map<int, int> share_of(int worker, const std::vector<int>& stage, const std::vector<OwnerSet>& owners) {
+  std::map<int, int> share;
+  for (size_t group = 0; group < owners.size(); ++group)
+    share[stage[group]] += has(owners[group], worker) ? 1 : 0;
+  return share;
+}
+
+/// Lengths of the runs of blocks without a group of the worker.
+std::vector<int> gaps_of(int worker, const std::vector<int>& block, const std::vector<OwnerSet>& owners) {
+  std::set<int> present;
+  for (size_t group = 0; group < owners.size(); ++group)
+    if (has(owners[group], worker)) present.insert(block[group]);
+  std::vector<int> gaps = {0};
+  for (int b = 0; b <= block.back(); ++b) {
+    if (present.count(b) == 0)
+      ++gaps.back();
+    else
+      gaps.push_back(0);
+  }
+  return gaps;
+}
+
+/// Largest difference between two workers' numbers of groups of a stage.
+int unevenness(const std::vector<int>& stage, const std::vector<OwnerSet>& owners, int workers) {
+  int result = 0;
+  for (int s = 0; s <= stage.back(); ++s) {
+    int fewest = std::numeric_limits<int>::max();
+    int most = 0;
+    for (int worker = 0; worker < workers; ++worker) {
+      const int share = share_of(worker, stage, owners)[s];
+      fewest = std::min(fewest, share);
+      most = std::max(most, share);
+    }
+    result = std::max(result, most - fewest);
+  }
+  return result;
+}
+
+int longest_gap(const std::vector<int>& block, const std::vector<OwnerSet>& owners, int workers) {
+  int result = 0;
+  for (int worker = 0; worker < workers; ++worker)
+    for (int gap : gaps_of(worker, block, owners))
+      result = std::max(result, gap);
+  return result;
+}
+
+/// Squared shares, which are smallest if they are even, and blocks by which gaps are too long.
+int64_t plain_shortfall(const GroupDepth& depth, const std::vector<OwnerSet>& owners, int workers) {
+  int64_t result = 0;
+  for (int worker = 0; worker < workers; ++worker) {
+    for (const auto& [s, share] : share_of(worker, depth.stage, owners))
+      result += share * share;
+    for (int gap : gaps_of(worker, depth.block, owners))
+      result += std::max(0, gap - depth.longest_gap);
+  }
+  return result;
+}
+
+/// Calls `visit` with every assignment of the groups.
+void for_all_assignments(int workers, int owners, size_t groups,
+                         const std::function<void(const std::vector<OwnerSet>&)>& visit) {
+  std::vector<OwnerSet> sets;
+  for (int bits = 0; bits < 1 << workers; ++bits) {
+    OwnerSet set;
+    for (int worker = 0; worker < workers; ++worker)
+      if (bits >> worker & 1) set.push_back(worker);
+    if (static_cast<int>(set.size()) == owners) sets.push_back(set);
+  }
+  std::vector<OwnerSet> chosen(groups);
+  const std::function<void(size_t)> choose = [&](size_t group) {
+    if (group == groups) {
+      visit(chosen);
+      return;
+    }
+    for (const OwnerSet& set : sets) {
+      chosen[group] = set;
+      choose(group + 1);
+    }
+  };
+  choose(0);
+}
+
+struct Small {
+  int workers, owners;
+  GroupDepth depth;
+};
+
+}  // namespace
+
+TEST_CASE("small networks: as whole as the best of all assignments, then as even in FLOPs") {
+  const std::vector<Small> problems = {
+      {3, 1, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 4}}, {3, 2, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 2}},
+      {4, 2, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 1}}, {4, 1, {{0, 0, 1, 1, 2}, {0, 1, 2, 3, 4}, 2}},
+      {4, 2, {{0, 0, 0, 0, 0}, {0, 0, 1, 1, 2}, 1}}, {4, 3, {{0, 1, 1, 2, 2}, {0, 1, 2, 3, 4}, 1}},
+      {5, 2, {{0, 0, 1, 1}, {0, 1, 2, 3}, 2}},       {5, 1, {{0, 0, 0, 0, 0}, {0, 1, 2, 3, 4}, 3}}};
+  for (const auto& [workers, owners, depth] : problems) {
+    INFO("p " << owners << " of " << workers << ", gaps of " << depth.longest_gap);
+    AssignmentProblem problem = random_problem(workers, owners, static_cast<int>(depth.stage.size()), 7);
+    problem.depth = depth;
+    const std::vector<OwnerSet> found = assign_balanced(problem);
+    check_owner_sets(problem, found);
+    CHECK(assign_balanced(problem) == found);
+    int64_t best = std::numeric_limits<int64_t>::max();
+    double even_flops = 0;
+    for_all_assignments(workers, owners, depth.stage.size(), [&](const std::vector<OwnerSet>& all) {
+      const int64_t shortfall = plain_shortfall(depth, all, problem.workers);
+      if (shortfall > best) return;
+      const double flops = balance_of(problem, all).flops_max_over_mean;
+      even_flops = shortfall < best ? flops : std::min(even_flops, flops);
+      best = shortfall;
+    });
+    CHECK(plain_shortfall(depth, found, workers) == best);
+    CHECK(balance_of(problem, found).flops_max_over_mean <= 1.05 * even_flops + 1e-9);
+  }
+}
+
+TEST_CASE("the shortfall of whole subnetworks follows every change of owners") {
+  RandomBits random(3);
+  for (int trial = 0; trial < 40; ++trial) {
+    const int n = 2 + random.below(6);
+    const int p = 1 + random.below(n - 1);
+    GroupDepth depth{{0}, {0}, 1 + random.below(3)};
+    while (depth.stage.size() < 9) {
+      depth.stage.push_back(depth.stage.back() + (random.below(3) == 0 ? 1 : 0));
+      depth.block.push_back(depth.block.back() + random.below(2));
+    }
+    std::vector<OwnerSet> owners = assign_random(random_problem(n, p, 9, random.next()));
+    Wholeness wholeness(depth, n, owners);
+    const int64_t least = plain_shortfall(depth, owners, n) - wholeness.shortfall();
+    for (int change = 0; change < 20; ++change) {
+      const int group = random.below(9);
+      const int out = owners[group][random.below(p)];
+      const int in = random.below(n);
+      if (has(owners[group], in)) continue;
+      std::replace(owners[group].begin(), owners[group].end(), out, in);
+      wholeness.remove(group, out);
+      wholeness.add(group, in);
+      CHECK(wholeness.shortfall() == plain_shortfall(depth, owners, n) - least);
+      CHECK(wholeness.in_stage_of(group, in) == share_of(in, depth.stage, owners)[depth.stage[group]]);
+    }
+  }
+}
+
+TEST_CASE("every worker has an even share of each stage of every model, and no long run of absent blocks") {
+  // Blocks of the stages, as torchvision and transformers have them.
+  const std::map<std::string, std::vector<int>> models = {
+      {"resnet18", {2, 2, 2, 2}}, {"resnet50", {3, 4, 6, 3}}, {"swin_t", {2, 2, 6, 2}}, {"llama_134m", {12}}};
+  for (const auto& [name, blocks_of_stages] : models) {
+    std::vector<int> stage_of_block;
+    for (size_t stage = 0; stage < blocks_of_stages.size(); ++stage)
+      stage_of_block.insert(stage_of_block.end(), blocks_of_stages[stage], static_cast<int>(stage));
+    const ModelLayout layout = layout_of(model_named(name), /*sequence_length=*/64);
+    for (const auto& [n, p] : {std::pair{8, 2}, {8, 3}, {3, 2}, {64, 24}}) {
+      INFO(name << ", p " << p << " of " << n);
+      SubnetworkSpec spec;
+      spec.workers = n;
+      spec.coverage.text = std::to_string(p) + "/" + std::to_string(n);
+      const SubnetPlan plan = make_plan(layout, spec, 0);
+      std::vector<OwnerSet> of_block(stage_of_block.size());
+      for (const Unit& unit : plan.units)
+        of_block[layout.branches[unit.branch].block] = unit.owners.members();
+      std::vector<int> block(of_block.size());
+      for (size_t b = 0; b < block.size(); ++b)
+        block[b] = static_cast<int>(b);
+      CHECK(unevenness(stage_of_block, of_block, n) <= 1);
+      const int accepted = (n + p - 1) / p + 1;
+      CHECK(longest_gap(block, of_block, n) <= accepted);
+      for (int worker = 0; worker < n; ++worker) {
+        const WorkerDepth depth = depth_of(plan, worker);
+        const std::vector<int> gaps = gaps_of(worker, block, of_block);
+        CHECK(depth.longest_gap_blocks == *std::max_element(gaps.begin(), gaps.end()));
+        const int branches_of_block = static_cast<int>(layout.branches.size() / block.size());
+        for (const auto& [stage, share] : share_of(worker, stage_of_block, of_block)) {
+          CHECK(depth.branches_by_stage.at(stage) == share * branches_of_block);
+          if (blocks_of_stages[stage] * p >= n) CHECK(share > 0);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace sdp
