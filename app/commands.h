@@ -24,6 +24,7 @@ struct SpecArguments {
 
 struct TrainArguments {
   SpecArguments spec;
+  std::filesystem::path run_dir;     ///< --run: the run whose spec.yaml takes the place of --config
   std::optional<int64_t> processes;  ///< --nproc
   Resume resume = Resume::kNo;
   bool smoke = false;
@@ -76,7 +77,12 @@ int import_command(const ImportArguments& arguments);
 struct RunArguments {
   std::filesystem::path run_dir;
   std::vector<std::string> overrides;
+  std::string checkpoint = {};  ///< a step, or kBestCheckpoint; empty: the newest
 };
+
+/// The checkpoint whose evaluation was the best: by checkpoint.keep_best, without it by loss for tokens and
+/// by accuracy for images.
+inline constexpr std::string_view kBestCheckpoint = "best";
 
 struct EvalArguments {
   RunArguments run;

@@ -35,6 +35,11 @@ void add_run_options(CLI::App& app, sdp::RunArguments& arguments) {
                  "override one key, e.g. eval.branch_scale=survival (repeatable)");
 }
 
+void add_checkpoint_option(CLI::App& app, sdp::RunArguments& arguments) {
+  app.add_option("--checkpoint", arguments.checkpoint,
+                 "step of the checkpoint, or best: the one with the best evaluation (default: the newest)");
+}
+
 void add_report_options(CLI::App& app, sdp::ReportArguments& arguments) {
   const std::map<std::string, sdp::ReportFormat> formats = {{"text", sdp::ReportFormat::kText},
                                                             {"markdown", sdp::ReportFormat::kMarkdown},
@@ -102,6 +107,8 @@ int run(int argc, char** argv) {
   add_spec_options(app, train.spec, /*required=*/false);
   app.add_option("--nproc", train.processes,
                  "processes to start here (default: one per GPU; on a CPU as many as the cores allow)");
+  app.add_option("--run", train.run_dir, "run folder to continue, with --resume and instead of --config")
+      ->excludes("--config");
   std::string resume;
   app.add_flag(
       "--resume{latest}", resume,
@@ -146,6 +153,7 @@ int run(int argc, char** argv) {
   CLI::App* eval_app =
       app.add_subcommand("eval", "evaluate the assembled model of a run's newest checkpoint");
   add_run_options(*eval_app, eval.run);
+  add_checkpoint_option(*eval_app, eval.run);
   eval_app->add_flag("--json", eval.json, "print the record as JSON");
   eval_app->add_flag("--train-data", eval.train_data,
                      "evaluate on the training set, without augmentation, instead of the test set");
@@ -159,6 +167,7 @@ int run(int argc, char** argv) {
   CLI::App* export_app =
       app.add_subcommand("export", "write the assembled model, or one subnetwork, as safetensors");
   add_run_options(*export_app, exported.run);
+  add_checkpoint_option(*export_app, exported.run);
   export_app->add_option("--out", exported.out, "file to write; config.json is written next to it")
       ->required();
   export_app->add_option("--worker", exported.worker, "write the subnetwork of this worker instead");
@@ -244,7 +253,8 @@ int run(int argc, char** argv) {
   if (*doctor_app) return sdp::doctor_command(doctor);
   if (*spec_app) return sdp::spec_command(schema, chosen);
   train.resume = resume_of(resume);
-  if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
+  if (train.spec.configs.empty() && train.run_dir.empty())
+    throw sdp::UsageError("no --config given. Try: sdp-train --help");
   return sdp::train_command(train);
 }
 

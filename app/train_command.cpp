@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files/digest.h"
@@ -56,6 +58,30 @@ ExperimentSpec spec_to_run(const LoadedSpec& loaded, Resume resume) {
     check_resumable(saved, spec);
   }
   return spec;
+}
+
+/// The spec of --run, as the run wrote it; only the overrides are warned about.
+LoadedSpec spec_of_run_folder(const TrainArguments& arguments) {
+  namespace fs = std::filesystem;
+  const auto refuse = [&](const char* why) {
+    throw UsageError(fmt::format("--run {}: {}", arguments.run_dir.string(), why));
+  };
+  if (arguments.resume == Resume::kNo) refuse("continues a run. Add --resume.");
+  const fs::path dir = arguments.run_dir.has_filename() ? arguments.run_dir : arguments.run_dir.parent_path();
+  const fs::path file = dir / kSavedSpec;
+  if (!fs::exists(file)) refuse("has no spec.yaml. Expected the folder of a run.");
+  LoadedSpec loaded = load_run_spec({file}, arguments.spec.overrides);
+  const std::vector<std::string> written = load_run_spec({file}, {}).warnings;
+  std::erase_if(loaded.warnings, [&](const std::string& warning) {
+    return std::find(written.begin(), written.end(), warning) != written.end();
+  });
+  // The folder may have been moved.
+  OutputSpec& output = loaded.spec.output;
+  if (fs::weakly_canonical(fs::path(output.dir) / loaded.spec.name) == fs::weakly_canonical(dir))
+    return loaded;
+  output.dir = dir.has_parent_path() ? dir.parent_path().string() : ".";
+  loaded.spec.name = dir.filename().string();
+  return loaded;
 }
 
 void print_notice(const std::string& message) {
@@ -217,7 +243,9 @@ int train_command(const TrainArguments& arguments) {
   const pid_t parent = getppid();
   StopSignals signals(static_cast<int>(ExitCode::kPreempted));
   ignore_sigpipe();
-  const LoadedSpec loaded = load_run_spec(arguments.spec.configs, arguments.spec.overrides);
+  const LoadedSpec loaded = arguments.run_dir.empty()
+                                ? load_run_spec(arguments.spec.configs, arguments.spec.overrides)
+                                : spec_of_run_folder(arguments);
   const ExperimentSpec spec =
       arguments.smoke ? smoke_test_of(loaded.spec) : spec_to_run(loaded, arguments.resume);
   const std::optional<Ranks> ranks = ranks_from_environment(current_environment());

@@ -174,7 +174,8 @@ SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Expe
   if (comm.rank() == 0) {
     for (ManifestFile& file : write_description(description, folder))
       manifest.files.push_back(std::move(file));
-    saved.left = store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last);
+    saved.left =
+        store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last, progress.best_step);
   }
   comm.barrier();
   return saved;

@@ -29,6 +29,7 @@ struct RunProgress {
   int64_t skipped_steps = 0;                ///< train.on_nonfinite: skip
   int64_t imported_batch_norm_updates = 0;  ///< torchvision's num_batches_tracked of imported weights
   int64_t metrics_lines = 0;                ///< lines of metrics.jsonl; only rank 0's value is used
+  std::optional<int64_t> best_step = {};    ///< of a checkpoint to keep; only rank 0's value is used
   DataIdentity training_data = {};          ///< empty if no data was read yet
   DataIdentity test_data = {};
 };

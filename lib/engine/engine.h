@@ -68,8 +68,8 @@ class Engine {
   /// Reduces all buckets that were not exchanged during the backward pass: sums gradients over micro-batches,
   /// slots and processes in worker order and divides by the number of summands. Missing gradients count as
   /// zeros. Then clips by the global norm, in which every parameter counts once. Without `shard`, every
-  /// holder then receives the whole averaged gradient.
-  void reduce();
+  /// holder then receives the whole averaged gradient. `measures_norm`: also without clipping.
+  void reduce(bool measures_norm = false);
   /// Whether every averaged gradient that this process applies is finite. The host waits for the device. Call
   /// it between reduce() and step().
   bool gradients_are_finite() const;
@@ -86,7 +86,7 @@ class Engine {
   /// Awaits all values. Code that reads values outside the forward pass must call it first.
   void await_all_values();
 
-  /// Global gradient norm of the last reduce() (one element, sum type); defined if clipping is on.
+  /// Global gradient norm of the last reduce() that measured it, before clipping (one element, sum type).
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
   int64_t optimizer_bytes() const;
   /// Bytes of all gradients that exist now, including accumulated and averaged ones.
@@ -126,6 +126,7 @@ class Engine {
   // reduce.cpp
   InFlight begin_reduce(int bucket);
   void finish_reduce(InFlight& flight);
+  void measure_norm();
   void clip();
 
   // gather.cpp

@@ -102,10 +102,11 @@ void Engine::finish_reduce(InFlight& flight) {
   }
 }
 
-void Engine::reduce() {
+void Engine::reduce(bool measures_norm) {
   const at::NoGradGuard no_grad;
   if (slot_ >= 0) throw std::logic_error("reduce() during a backward pass");
   run(order_.finish_reducing());
+  if (measures_norm || optimizer_.clip_norm > 0) measure_norm();
   if (optimizer_.clip_norm > 0) clip();
   if (!schedule_.options.shard) run(order_.gather_gradients());
 }
@@ -124,7 +125,7 @@ void Engine::discard_gradients() {
   }
 }
 
-void Engine::clip() {
+void Engine::measure_norm() {
   const PhaseScope phase(comm_, "reduce");
   at::Tensor squares = at::zeros(
       {1}, at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(comm_.device()));
@@ -132,6 +133,9 @@ void Engine::clip() {
     squares.add_(state.gradient_share.square().sum());
   comm_.all_reduce_sum(squares);
   gradient_norm_ = squares.sqrt();
+}
+
+void Engine::clip() {
   const at::Tensor factor = (optimizer_.clip_norm / (gradient_norm_ + 1e-6)).clamp_max(1);
   for (BucketState& state : states_)
     state.gradient_share.mul_(factor);

@@ -22,11 +22,13 @@ namespace {
 constexpr int64_t kFewestTriedBatches = 8;
 constexpr int64_t kMostTriedBatches = 64;
 
-/// Converts sums over predictions on the host, [3] fp64: loss, correct predictions, number of predictions.
+/// Converts sums over predictions on the host, [4] fp64: loss, correct predictions, labels among the five
+/// largest logits, number of predictions.
 EvalResult mean_of(const at::Tensor& host) {
-  const double predictions = host[2].item<double>();
+  const double predictions = host[3].item<double>();
   return {.loss = host[0].item<double>() / predictions,
           .accuracy = host[1].item<double>() / predictions,
+          .accuracy_top5 = host[2].item<double>() / predictions,
           .predictions = std::llround(predictions)};
 }
 
@@ -82,7 +84,8 @@ Evaluator::Evaluator(const Experiment& experiment, const FeedSource& train, cons
       comm_(comm),
       line_(line),
       on_skipped_(std::move(on_skipped)),
-      checkpoint_(std::move(checkpoint)) {}
+      checkpoint_(std::move(checkpoint)),
+      counts_top5_(!experiment.spec.data.is_of_tokens() && experiment.spec.model.num_classes() > 5) {}
 
 template <class Part>
 auto Evaluator::timed(double& total_s, Part part) const {
@@ -153,7 +156,7 @@ TensorBatch Evaluator::next(Feed& feed) const {
 }
 
 at::Tensor Evaluator::zero_sums() const {
-  return at::zeros({2, 3}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  return at::zeros({2, 4}, at::TensorOptions(at::kDouble).device(comm_.device()));
 }
 
 at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch,
@@ -175,8 +178,15 @@ at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const Tenso
     const at::Tensor wanted = labels.narrow(0, row, rows);
     const at::Tensor losses = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::None);
     const at::Tensor hits = predicted.argmax(1).eq(wanted);
-    const at::Tensor values = at::stack(
-        {losses.to(at::kDouble), hits.to(at::kDouble), at::ones({rows}, sums.options())}, 1);  // [R, 3]
+    const auto of_five = [&] {
+      const at::Tensor largest = std::get<1>(predicted.topk(std::min<int64_t>(5, predicted.size(1)), 1));
+      return largest.eq(wanted.unsqueeze(1)).any(1);
+    };
+    const at::Tensor values =
+        at::stack({losses.to(at::kDouble), hits.to(at::kDouble),
+                   counts_top5_ ? of_five().to(at::kDouble) : at::zeros_like(losses, at::kDouble),
+                   at::ones({rows}, sums.options())},
+                  1);  // [R, 4]
     sums.add_(at::matmul(weights.narrow(1, row, rows), values));
   }
   return sums;
@@ -222,7 +232,7 @@ Evaluator::Results Evaluator::run(FullModel& full_model, const std::string& name
       const at::Tensor of_batch = sums_of(*model, mode, batch, some);
       sums.add_(of_batch);
       batch_losses[batches.first_batch + number * batches.stride] =
-          of_batch[0][0] / of_batch[0][2].clamp_min(1);
+          of_batch[0][0] / of_batch[0][3].clamp_min(1);
     });
     leave_if_stopped_here();
     comm_.all_reduce_sum(sums);
@@ -373,6 +383,7 @@ EvalRecord Evaluator::evaluate(FullModel& full_model) {
   on_subnetwork_samples_ = results->some;
   record.loss = results->all.loss;
   record.accuracy = results->all.accuracy;
+  if (counts_top5_) record.accuracy_top5 = results->all.accuracy_top5;
   record.samples = static_cast<int64_t>(samples.size());
   record.test_samples = test_.size();
   if (spec.data.is_of_tokens()) {

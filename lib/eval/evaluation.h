@@ -21,9 +21,10 @@
 namespace sdp {
 
 struct EvalResult {
-  double loss = 0;          ///< mean cross-entropy over the images, or over all predicted tokens
-  double accuracy = 0;      ///< share in 0..1
-  int64_t predictions = 0;  ///< number of predicted images or tokens, without damaged images
+  double loss = 0;           ///< mean cross-entropy over the images, or over all predicted tokens
+  double accuracy = 0;       ///< share in 0..1
+  double accuracy_top5 = 0;  ///< share whose label is among the five largest logits
+  int64_t predictions = 0;   ///< number of predicted images or tokens, without damaged images
 };
 
 /// Predictions for the evaluated samples in file order, without damaged ones.
@@ -126,6 +127,7 @@ class Evaluator {
   ProgressLine& line_;
   OnSkipped on_skipped_;
   std::filesystem::path checkpoint_;
+  bool counts_top5_;
   Stopwatch since_begin_;
   EvalTimes times_;
   EvalResult on_subnetwork_samples_;  ///< of the assembled model

@@ -276,4 +276,10 @@ int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits) {
   return good;
 }
 
+MemoryByKind planned_peak(const Experiment& experiment, int process) {
+  return StepMemory(experiment.plan, experiment.schedule, experiment.spec.train,
+                    /*convolution_workspace_bytes=*/0)
+      .peak(cost_of(experiment, process), process);
+}
+
 }  // namespace sdp

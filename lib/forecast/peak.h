@@ -44,4 +44,7 @@ class StepMemory {
   int64_t batch_size_;
 };
 
+/// Peak of a process of the experiment, without a device's convolution workspace.
+MemoryByKind planned_peak(const Experiment& experiment, int process);
+
 }  // namespace sdp

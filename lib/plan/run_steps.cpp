@@ -37,7 +37,8 @@ RunSteps run_steps(const Experiment& experiment, int64_t dataset_size) {
   } else if (spec.schedule.warmup_epochs > 0) {
     steps.length.warmup_steps = in_steps(spec.schedule.warmup_epochs);
   }
-  steps.eval_every_steps = spec.eval.every_epochs * steps.steps_per_epoch;
+  steps.eval_every_steps = spec.eval.every_steps ? static_cast<double>(*spec.eval.every_steps)
+                                                 : spec.eval.every_epochs * steps.steps_per_epoch;
   steps.checkpoint_every_steps = spec.checkpoint.every_steps
                                      ? static_cast<double>(*spec.checkpoint.every_steps)
                                      : spec.checkpoint.every_epochs * steps.steps_per_epoch;

@@ -65,7 +65,9 @@ struct EvalRecord {
 
   int64_t step = 0;
   double loss = 0;
-  double accuracy = 0;       ///< share in 0..1
+  double accuracy = 0;  ///< share in 0..1
+  /// Share whose label is among the five largest logits; unset for tokens and for up to five classes.
+  std::optional<double> accuracy_top5 = {};
   int64_t samples = 0;       ///< samples evaluated (eval.max_samples), including skipped ones
   int64_t test_samples = 0;  ///< size of the whole set
   bool on_training_data = false;
@@ -116,6 +118,7 @@ struct EvalRecord {
     field("loss", &EvalRecord::loss, kShownLoss);
     field("perplexity", &EvalRecord::perplexity, kShownPerplexity, kOfTokens);
     field("accuracy", &EvalRecord::accuracy, kShownShare);
+    field("accuracy_top5", &EvalRecord::accuracy_top5, kShownShare);
     field("samples", &EvalRecord::samples, kWhole);
     field("test_samples", &EvalRecord::test_samples, kWhole);
     field("on_training_data", &EvalRecord::on_training_data, {}, &EvalRecord::is_on_training_data);

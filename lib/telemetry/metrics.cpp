@@ -92,18 +92,25 @@ int64_t cut_back(const std::filesystem::path& path, int64_t last_step) {
   return kept_lines;
 }
 
-std::optional<EvalRecord> find_evaluation(const std::filesystem::path& path, int64_t step) {
-  std::optional<EvalRecord> found;
+std::vector<EvalRecord> evaluations(const std::filesystem::path& path) {
+  std::vector<EvalRecord> found;
   for_each_line(path, [&](int64_t, const std::string& line, bool is_whole) {
     if (!is_whole) return;  // as cut_back
     try {
       const std::optional<MetricsRecord> record = record_of_line(line);
       const EvalRecord* const eval = record ? std::get_if<EvalRecord>(&*record) : nullptr;
-      if (eval && eval->step == step) found = *eval;
+      if (eval) found.push_back(*eval);
     } catch (const RecordError&) {
       return;
     }
   });
+  return found;
+}
+
+std::optional<EvalRecord> find_evaluation(const std::filesystem::path& path, int64_t step) {
+  std::optional<EvalRecord> found;
+  for (const EvalRecord& record : evaluations(path))
+    if (record.step == step) found = record;
   return found;
 }
 

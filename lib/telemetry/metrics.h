@@ -54,8 +54,11 @@ class JsonLines {
 /// the number of a line that is not an object with a step.
 int64_t cut_back(const std::filesystem::path& path, int64_t last_step);
 
-/// The last evaluation of this step, or std::nullopt if there is none or no file. Skips lines that are not
-/// records. Throws DataError if the file cannot be read.
+/// All evaluations, in the order of their lines; none if there is no file. Skips lines that are not records.
+/// Throws DataError if the file cannot be read.
+std::vector<EvalRecord> evaluations(const std::filesystem::path& path);
+
+/// The last evaluation of this step, or std::nullopt if there is none. As above.
 std::optional<EvalRecord> find_evaluation(const std::filesystem::path& path, int64_t step);
 
 }  // namespace sdp

@@ -24,6 +24,12 @@ std::string loss_text(double loss) {
   return text.data();
 }
 
+std::string three_digits(double value) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "%.3g", value);
+  return text.data();
+}
+
 std::string labelled(std::string label, const std::string& value) {
   return label += value;
 }
@@ -33,12 +39,20 @@ std::vector<ProgressField> fields_of(const ProgressState& state) {
   std::vector<ProgressField> fields;
   std::string epoch = labelled("epoch ", two_decimals(state.epoch));
   if (state.total_epochs > 0) epoch.append("/").append(format_count(state.total_epochs));
-  fields.push_back({3, epoch});
-  if (state.loss) fields.push_back({5, labelled("loss ", loss_text(*state.loss))});
-  if (state.samples_per_s > 0) fields.push_back({2, format_count(state.samples_per_s) + " samples/s"});
-  if (state.seconds_left) fields.push_back({4, labelled("ETA ", format_duration(*state.seconds_left))});
+  fields.push_back({7, epoch});
+  if (state.tokens > 0) fields.push_back({1, format_count(static_cast<double>(state.tokens)) + " tokens"});
+  if (state.loss) fields.push_back({9, labelled("loss ", loss_text(*state.loss))});
+  if (state.lr) fields.push_back({3, labelled("lr ", three_digits(*state.lr))});
+  if (state.gradient_norm) fields.push_back({2, labelled("norm ", three_digits(*state.gradient_norm))});
+  if (state.tokens_per_s > 0) {
+    fields.push_back({6, format_count(state.tokens_per_s) + " tokens/s"});
+  } else if (state.samples_per_s > 0) {
+    fields.push_back({6, format_count(state.samples_per_s) + " samples/s"});
+  }
+  if (state.utilization) fields.push_back({4, format_percent(*state.utilization) + " of peak FLOP/s"});
+  if (state.seconds_left) fields.push_back({8, labelled("ETA ", format_duration(*state.seconds_left))});
   if (state.process_memory_bytes > 0)
-    fields.push_back({1, labelled("process memory ", format_bytes(state.process_memory_bytes))});
+    fields.push_back({5, labelled("process memory ", format_bytes(state.process_memory_bytes))});
   if (state.tensor_memory_bytes > 0)
     fields.push_back({0, labelled("tensor memory ", format_bytes(state.tensor_memory_bytes))});
   return fields;

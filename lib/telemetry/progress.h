@@ -16,15 +16,22 @@ struct ProgressState {
   double epoch = 0;
   double total_epochs = 0;
   std::optional<double> loss = {};  ///< of the last logging interval
-  double samples_per_s = 0;         ///< 0: unknown, not shown
+  // Unset or 0: unknown, not shown.
+  std::optional<double> lr = {};
+  std::optional<double> gradient_norm = {};
+  double samples_per_s = 0;
+  double tokens_per_s = 0;  ///< of a language model; shown instead of samples_per_s
+  int64_t tokens = 0;       ///< trained on so far
+  std::optional<double> utilization = {};
   std::optional<double> seconds_left = {};
-  int64_t process_memory_bytes = 0;  ///< 0: unknown, not shown
-  int64_t tensor_memory_bytes = 0;   ///< likewise
+  int64_t process_memory_bytes = 0;
+  int64_t tensor_memory_bytes = 0;
 };
 
-/// One line of at most `columns` characters (ASCII): bar, percentage, epoch, loss, samples/s, time left,
-/// process memory, tensor memory. If the line is too long, fields are dropped in this order: bar, tensor
-/// memory, process memory, samples/s, epoch, time left, loss.
+/// One line of at most `columns` characters (ASCII): bar, percentage, epoch, tokens, loss, lr, gradient norm,
+/// samples/s or tokens/s, utilization, time left, process memory, tensor memory. If the line is too long,
+/// fields are dropped in this order: bar, tensor memory, tokens, gradient norm, lr, utilization, process
+/// memory, rate, epoch, time left, loss.
 std::string format_progress(const ProgressState& state, int columns);
 
 /// The same as a line of a log: all known fields, without the bar.

@@ -131,7 +131,13 @@ struct TrainRecord {
   /// not of the assembled model. Unset for mixed images (mixup, cutmix) and for tokens.
   std::optional<double> accuracy = {};
   double lr = 0;
+  /// Norm of the averaged gradient of the last step, before clipping, in which every unit counts once. Unset
+  /// if that step was not applied.
+  std::optional<double> gradient_norm = {};
   double samples_per_s = 0;  ///< of all workers together
+  // Of language models; lines of images have none of these.
+  double tokens_per_s = 0;
+  int64_t tokens = 0;  ///< trained on since the beginning of the run
   /// Training FLOP/s of the subnetworks according to the plan, of all workers together: with the second
   /// forward pass of frozen parts (Flops::training_frozen), without recomputation for
   /// train.checkpoint_activations.
@@ -149,6 +155,8 @@ struct TrainRecord {
   ByRank<TimeRecord> times = {};
   ByRank<MemoryRecord> memory = {};
 
+  bool is_of_tokens() const { return tokens > 0; }
+  double perplexity() const { return perplexity_of(loss); }
   /// How long a step waited for exchanges: mean over the processes.
   double exchange_wait_ms() const {
     return number_of_ranks(exchange, &ExchangeRecord::reduce_wait_ms, OverProcesses::kMean) +
@@ -160,10 +168,17 @@ struct TrainRecord {
     field("step", &TrainRecord::step, kStepField);
     field("epoch", &TrainRecord::epoch, {.is_scalar = true});
     field("loss", &TrainRecord::loss, {.quantity = Quantity::kLoss, .is_scalar = true});
+    field("perplexity", &TrainRecord::perplexity, {.quantity = Quantity::kPerplexity, .is_scalar = true},
+          &TrainRecord::is_of_tokens);
     field("accuracy", &TrainRecord::accuracy, {.quantity = Quantity::kShare, .is_scalar = true});
     field("lr", &TrainRecord::lr, {.is_scalar = true});
+    field("gradient_norm", &TrainRecord::gradient_norm, {.is_scalar = true});
     field("samples_per_s", &TrainRecord::samples_per_s,
           measured(Quantity::kCount, "samples/s", Detail::kTerminal));
+    field("tokens_per_s", &TrainRecord::tokens_per_s, measured(Quantity::kCount, "tokens/s"),
+          &TrainRecord::is_of_tokens);
+    field("tokens", &TrainRecord::tokens, {.quantity = Quantity::kWhole, .is_scalar = true},
+          &TrainRecord::is_of_tokens);
     field("flops_per_s", &TrainRecord::flops_per_s, measured(Quantity::kCount, "FLOP/s"));
     field("utilization", &TrainRecord::utilization, measured(Quantity::kShare, "utilization"));
     field("step_ms", &TrainRecord::step_ms,

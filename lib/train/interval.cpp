@@ -32,6 +32,7 @@ void Interval::begin() {
   loss_sums_ = at::zeros({slots_}, fp64);
   first_nonfinite_ = at::full({slots_}, -1, fp64);
   correct_ = at::zeros({}, at::TensorOptions(at::kLong).device(device_));
+  gradient_norm_.reset();
   counted_ = steps_ = skipped_steps_ = skipped_samples_ = 0;
   began_ = std::chrono::steady_clock::now();
   data_wait_ms_ = feed_ ? feed_->wait_ms() : 0;
@@ -46,6 +47,7 @@ void Interval::add(int64_t step, const StepResult& result) {
   ++steps_;
   loss_sums_ += result.losses;
   correct_ += result.correct;
+  gradient_norm_ = result.gradient_norm;
   counted_ += result.counted;
   first_nonfinite_ = at::where(at::isfinite(result.losses).logical_or(first_nonfinite_.ge(0)),
                                first_nonfinite_, static_cast<double>(step));
@@ -86,6 +88,10 @@ ProcessReport Interval::report() const {
                     .backward_ms = (times.backward_ms - times_.backward_ms) / steps,
                     .optimizer_ms = (times.optimizer_ms - times_.optimizer_ms) / steps},
           .memory = memory};
+}
+
+std::optional<double> Interval::gradient_norm() const {
+  return gradient_norm_.defined() ? std::optional(gradient_norm_.item<double>()) : std::nullopt;
 }
 
 at::Tensor Interval::losses() const {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/engine.h"
@@ -23,7 +24,7 @@ class Interval {
   void begin();
   /// Adds a step that was applied. Does not wait for the device.
   void add(int64_t step, const StepResult& result);
-  void add_skipped_step() { ++steps_, ++skipped_steps_; }
+  void add_skipped_step() { ++steps_, ++skipped_steps_, gradient_norm_.reset(); }
   void add_skipped_samples(int64_t samples) { skipped_samples_ += samples; }
   /// Excludes a pause: evaluation and saving do not count as training time.
   void leave_out(std::chrono::steady_clock::duration pause) { began_ += pause; }
@@ -33,6 +34,8 @@ class Interval {
 
   /// This process's report on the interval. Waits for the device.
   ProcessReport report() const;
+  /// Of the last step; unset if it was not measured. Waits for the device.
+  std::optional<double> gradient_norm() const;
   /// [2, local slots], fp64, on the device: per slot, the sum of the losses and the first step with a
   /// non-finite loss (-1: none).
   at::Tensor losses() const;
@@ -55,6 +58,7 @@ class Interval {
   at::Tensor first_nonfinite_;  ///< [local slots], fp64
   at::Tensor correct_;          ///< over the applied steps (StepResult)
   int64_t counted_ = 0;
+  at::Tensor gradient_norm_;  ///< StepResult, of the last step
   int64_t steps_ = 0;
   int64_t skipped_steps_ = 0;
   int64_t skipped_samples_ = 0;

@@ -42,9 +42,7 @@ bool is_out_of_memory(const std::exception& error) {
 
 std::string describe_out_of_memory(const std::exception& error, const Experiment& experiment, int process,
                                    c10::Device device) {
-  const MemoryByKind planned = StepMemory(experiment.plan, experiment.schedule, experiment.spec.train,
-                                          /*convolution_workspace_bytes=*/0)
-                                   .peak(cost_of(experiment, process), process);
+  const MemoryByKind planned = planned_peak(experiment, process);
   const MemoryByKind most = allocated_at_peak();
   return fmt::format(
       "Rank {} is out of memory on {} of {}: {}. Its tensors reached {} ({}), in addition to {} of cuBLAS's "

@@ -59,7 +59,10 @@ std::string better_subnetwork_text(const EvalRecord& record) {
 }
 
 std::string of_images(const EvalRecord& record) {
-  std::string text = fmt::format("accuracy {}, loss {:.4f}", format_percent(record.accuracy), record.loss);
+  const std::string top5 =
+      record.accuracy_top5 ? fmt::format(" (top 5: {})", format_percent(*record.accuracy_top5)) : "";
+  std::string text =
+      fmt::format("accuracy {}{}, loss {:.4f}", format_percent(record.accuracy), top5, record.loss);
   if (is_changed_by_corrections(record))
     text += fmt::format(" (without {}: {}, {:.4f})", corrections_text(record),
                         format_percent(*record.accuracy_uncorrected), *record.loss_uncorrected);
@@ -106,6 +109,22 @@ std::string describe(const BranchScaleTrial& trial, double branch_scale) {
           : fmt::format(", which differ by less than the standard error, {:.2g}", trial.standard_error));
 }
 
+std::string describe_end(const EvalRecord& last, const EvalRecord& best, const RunTimes& times,
+                         int64_t peak_tensor_memory_bytes, const std::string& run_dir) {
+  const auto result = [](const EvalRecord& record) {
+    return record.is_of_tokens()
+               ? fmt::format("loss {:.4f}, perplexity {}", record.loss, perplexity_text(record.loss))
+               : fmt::format("accuracy {}", format_percent(record.accuracy));
+  };
+  std::string text = fmt::format("finished after step {}: {}", last.step, result(last));
+  if (best.step != last.step) text += fmt::format(" (best: {} after step {})", result(best), best.step);
+  text += fmt::format("; training took {}, evaluation {}", format_duration(times.train_s),
+                      format_duration(times.eval_s));
+  if (peak_tensor_memory_bytes > 0)
+    text += fmt::format("; tensors of a process reached {}", format_bytes(peak_tensor_memory_bytes));
+  return text + fmt::format("\nsdp-train export --run {} --out model.safetensors writes the model", run_dir);
+}
+
 std::string describe_start(const Experiment& experiment, const std::string& device) {
   const SubnetPlan& plan = experiment.plan;
   const Placement& placement = experiment.schedule.placement;
@@ -128,8 +147,16 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
 
 std::string describe_length(const Experiment& experiment, const RunSteps& steps) {
   const TrainSpec& train = experiment.spec.train;
-  std::string text = fmt::format("{} steps of {} samples, {:.4g} epochs", steps.length.total_steps,
-                                 steps.samples_per_step, steps.epochs);
+  const bool is_of_tokens = experiment.spec.data.is_of_tokens();
+  const double tokens_per_step =
+      is_of_tokens ? static_cast<double>(steps.samples_per_step * experiment.spec.data.sequence_length()) : 0;
+  std::string text = fmt::format("{} steps of {} samples", steps.length.total_steps, steps.samples_per_step);
+  if (is_of_tokens) text += fmt::format(" ({} tokens)", format_count(tokens_per_step));
+  if (train.accumulate_steps > 1) text += fmt::format(" in {} micro-batches", train.accumulate_steps);
+  if (is_of_tokens)
+    text += fmt::format(", {} tokens in all",
+                        format_count(tokens_per_step * static_cast<double>(steps.length.total_steps)));
+  text += fmt::format(", {:.4g} epochs", steps.epochs);
   if (!train.max_steps && train.budget != Budget::kEpochs)
     text += fmt::format(" (budget {}: {:.4g} times {:.4g})", name_of(train.budget),
                         steps.epochs / train.epochs, train.epochs);

@@ -9,6 +9,7 @@
 
 #include "plan/run_steps.h"
 #include "telemetry/metrics.h"
+#include "telemetry/run_summary.h"
 
 namespace sdp {
 
@@ -18,6 +19,9 @@ namespace sdp {
 /// model.
 std::string describe(const EvalRecord& record);
 /// One line: the losses with both branch scales, and which one was chosen.
+/// The end of a run: its last and its best result, times, memory (0: unknown) and what to do next.
+std::string describe_end(const EvalRecord& last, const EvalRecord& best, const RunTimes& times,
+                         int64_t peak_tensor_memory_bytes, const std::string& run_dir);
 std::string describe(const BranchScaleTrial& trial, double branch_scale);
 
 /// A few lines printed at the start of a run: model, workers, coverage, processes, device.

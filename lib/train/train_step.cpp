@@ -43,7 +43,8 @@ std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch,
   return generator_;
 }
 
-StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch) {
+StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch,
+                          bool measures_gradient_norm) {
   const TrainSpec& train = experiment_.spec.train;
   StepResult result{.losses = at::zeros({static_cast<int64_t>(models_.size())},
                                         at::TensorOptions(at::kDouble).device(device_)),
@@ -82,7 +83,7 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
   }
 
   // 2. Finish averaging every gradient over the workers that own it.
-  engine_.reduce();
+  engine_.reduce(measures_gradient_norm);
 
   if (backup_) {
     if (const auto found = find_nonfinite(comm_, result.losses, engine_.gradients_are_finite())) {
@@ -92,6 +93,9 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
       return result;
     }
   }
+
+  if (measures_gradient_norm || experiment_.spec.optimizer.clip_norm > 0)
+    result.gradient_norm = engine_.gradient_norm();
 
   // 3. Update this process's shard.
   clock_.enter(StepPart::kOptimizer);

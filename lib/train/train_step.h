@@ -29,6 +29,8 @@ struct StepResult {
   /// Correctly classified images among those counted (train/loss.h): one int64 on the device.
   at::Tensor correct;
   int64_t counted = 0;
+  at::Tensor gradient_norm =
+      {};  ///< before clipping: one element on the device; undefined if it was not measured
   /// Set if the step was not applied (train.on_nonfinite: skip): parameters, optimizer state and BatchNorm
   /// statistics are unchanged. The same on all processes.
   std::optional<NonfiniteStep> nonfinite = {};
@@ -39,8 +41,10 @@ class TrainStep {
   /// Builds the models of the engine's local slots. The arguments must outlive it.
   TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm);
 
-  /// Calls `next_batch` once per micro-batch and slot, in that order.
-  StepResult run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch);
+  /// Calls `next_batch` once per micro-batch and slot, in that order. The gradient norm is also measured if
+  /// gradients are clipped.
+  StepResult run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch,
+                 bool measures_gradient_norm = false);
 
   /// Times of all steps so far.
   StepClock& clock() { return clock_; }

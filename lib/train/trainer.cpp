@@ -10,9 +10,12 @@
 #include "device/version.h"
 #include "engine/audit.h"
 #include "forecast/device_profile.h"
+#include "forecast/peak.h"
 #include "telemetry/run_summary.h"
 #include "telemetry/stopwatch.h"
 #include "telemetry/work.h"
+#include "text/units.h"
+#include "train/best.h"
 #include "train/nonfinite_text.h"
 #include "train/run_text.h"
 
@@ -88,6 +91,8 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
   if (!has_work()) return;
   if (comm.rank() == 0) {
     metrics_ = std::make_unique<RunMetrics>(folder_, start_.step);
+    if (const KeepBest by = experiment.spec.checkpoint.keep_best; by != KeepBest::kNone)
+      best_ = best_evaluation(folder_.dir, by, /*with_checkpoint=*/true);
     metrics_->append(start_record());
   }
   if (experiment.spec.output.trace) trace_.emplace(experiment, folder_, comm);
@@ -118,6 +123,9 @@ TrainingBatches Trainer::batches_of_process() const {
 
 void Trainer::tell_start() {
   console_.tell(describe_length(experiment_, steps_));
+  console_.tell(fmt::format("tensors of a process are planned to reach {}; {} has {}",
+                            format_bytes(planned_peak(experiment_, comm_.rank()).total()),
+                            device_name(comm_.device()), format_bytes(device_memory_bytes(comm_.device()))));
   for (const Dataset* data : {data_.train.get(), data_.test.get()})
     if (const std::string note = data->note(); !note.empty()) console_.warn(note);
   if (const auto warning = slow_precision_warning(experiment_.spec.train.precision, comm_.device()))
@@ -170,10 +178,8 @@ ExitCode Trainer::run() {
     profiler_.after_step(step);
     const int64_t done = step + 1;
     if (step == start_.step) show_first_step(first_step);
-    bool saves = done == total || is_due(steps_.checkpoint_every_steps, done);
-    // A line of the metrics, which checks the losses, precedes every checkpoint.
-    if (saves || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done))
-      saves = log_interval(done) || saves;
+    bool saves = is_save_due(done);
+    if (ends_interval(done)) saves = log_interval(done) || saves;
     step_watch_.end();
     const auto pause_began = std::chrono::steady_clock::now();
     if (is_due(static_cast<double>(experiment_.spec.train.audit_every.value_or(0)), done)) audit(done);
@@ -191,20 +197,30 @@ ExitCode Trainer::run() {
   return ExitCode::kOk;
 }
 
+bool Trainer::is_save_due(int64_t done) const {
+  return done == steps_.length.total_steps || is_due(steps_.checkpoint_every_steps, done);
+}
+
+/// A line of the metrics, which checks the losses, precedes every checkpoint.
+bool Trainer::ends_interval(int64_t done) const {
+  return is_save_due(done) || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done);
+}
+
 double Trainer::lr_of(int64_t step) const {
   return learning_rate(experiment_.spec.schedule, experiment_.spec.optimizer.lr(), steps_.length, step);
 }
 
 void Trainer::train_step(int64_t step) {
   std::vector<int64_t> samples;
-  const StepResult result = train_step_.run(step, lr_of(step), [&] {
+  const auto next_batch = [&] {
     TensorBatch batch = feed_->next();
     for (const std::string& message : batch.skipped)
       console_.report_skipped(message);
     interval_.add_skipped_samples(static_cast<int64_t>(batch.skipped.size()));
     samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
     return batch;
-  });
+  };
+  const StepResult result = train_step_.run(step, lr_of(step), next_batch, ends_interval(step + 1));
   if (trace_) trace_->append(step, result.losses, samples);
   if (result.nonfinite) return skip_step(step, *result.nonfinite);
   consecutive_skips_ = 0;
@@ -275,12 +291,18 @@ bool Trainer::log_interval(int64_t done) {
   if (metrics_) {
     const TrainRecord record = record_of(done, losses.mean, gathered.processes);
     append(record);
+    most_tensor_bytes_ = std::max(most_tensor_bytes_, record.processes.peak_tensor_memory_bytes);
     console_.show({.step = record.step,
                    .total_steps = steps_.length.total_steps,
                    .epoch = record.epoch,
                    .total_epochs = steps_.epochs,
                    .loss = record.loss,
+                   .lr = record.lr,
+                   .gradient_norm = record.gradient_norm,
                    .samples_per_s = record.samples_per_s,
+                   .tokens_per_s = record.tokens_per_s,
+                   .tokens = record.tokens,
+                   .utilization = record.utilization,
                    .seconds_left = std::nullopt,
                    .process_memory_bytes = record.processes.peak_process_memory_bytes,
                    .tensor_memory_bytes = record.processes.peak_tensor_memory_bytes});
@@ -298,9 +320,15 @@ TrainRecord Trainer::record_of(int64_t done, double loss, const std::vector<Proc
                      .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
                      .loss = loss,
                      .lr = lr_of(done - 1),
+                     .gradient_norm = interval_.gradient_norm(),
                      .samples_per_s = samples_per_s,
                      .flops_per_s = samples_per_s * flops_per_sample_,
                      .step_ms = seconds * 1e3 / static_cast<double>(interval_.steps())};
+  if (experiment_.spec.data.is_of_tokens()) {
+    const int64_t tokens_per_sample = experiment_.spec.data.sequence_length();
+    record.tokens_per_s = samples_per_s * static_cast<double>(tokens_per_sample);
+    record.tokens = done * steps_.samples_per_step * tokens_per_sample;
+  }
   if (peak_flops_per_s_) record.utilization = record.flops_per_s / *peak_flops_per_s_;
   add_reports(record, processes);
   return record;
@@ -332,9 +360,19 @@ bool Trainer::evaluate(int64_t done) try {
     append(record);
     console_.tell(describe(record));
   }
+  if (is_best(record) && saved_step_ != done) save(done);
   return true;
 } catch (const EvaluationStopped&) {
   return false;
+}
+
+/// Whether the evaluation is the best so far and its checkpoint is to be kept. Decided by rank 0; collective.
+bool Trainer::is_best(const EvalRecord& record) {
+  const KeepBest by = experiment_.spec.checkpoint.keep_best;
+  if (by == KeepBest::kNone) return false;
+  const bool is_best = comm_.rank() == 0 && (!best_ || is_better(record, *best_, by));
+  if (is_best) best_ = record;
+  return !comm_.all_gather_strings(is_best ? "best" : "").front().empty();
 }
 
 /// Evaluates every worker's subnetwork (replica 0) on the process that runs it.
@@ -364,6 +402,7 @@ void Trainer::save(int64_t done) {
       .skipped_steps = skipped_steps_,
       .imported_batch_norm_updates = start_.imported_batch_norm_updates,
       .metrics_lines = metrics_ ? start_.kept_metrics_lines + metrics_->appended_lines() : 0,
+      .best_step = best_ ? std::optional(best_->step) : std::nullopt,
       .training_data = data_identity_.train,
       .test_data = data_identity_.test};
   const SavedCheckpoint saved = save_checkpoint(folder_.dir, experiment_, engine_, comm_, progress,
@@ -393,10 +432,11 @@ ExitCode Trainer::stop(int64_t done) {
 }
 
 /// Writes the summary, which marks the run as finished. An existing summary is kept.
-void Trainer::summarize() const {
+void Trainer::summarize() {
   if (comm_.rank() > 0 || std::filesystem::exists(folder_.summary())) return;
   check_lock();
   const std::optional<EvalRecord> last = find_evaluation(folder_.metrics(), steps_.length.total_steps);
+  const RunTimes times = times_of_run(folder_.metrics());
   write_summary(
       folder_.summary(),
       {.step = std::max(start_.step, steps_.length.total_steps),
@@ -411,7 +451,11 @@ void Trainer::summarize() const {
        .loss = last ? std::optional(last->loss) : std::nullopt,
        .accuracy = last ? std::optional(last->accuracy) : std::nullopt,
        .perplexity = last && last->is_of_tokens() ? std::optional(last->perplexity()) : std::nullopt,
-       .times = times_of_run(folder_.metrics())});
+       .times = times});
+  if (!last) return;
+  const KeepBest by = last->is_of_tokens() ? KeepBest::kLoss : KeepBest::kAccuracy;
+  const EvalRecord best = best_evaluation(folder_.dir, by, /*with_checkpoint=*/false).value_or(*last);
+  console_.tell(describe_end(*last, best, times, most_tensor_bytes_, folder_.dir.string()));
 }
 
 }  // namespace sdp

@@ -56,6 +56,8 @@ class Trainer {
 
   void train_step(int64_t step);
   void show_first_step(const Stopwatch& stopwatch);
+  bool is_save_due(int64_t done) const;
+  bool ends_interval(int64_t done) const;
   double lr_of(int64_t step) const;
   void skip_step(int64_t step, const NonfiniteStep& found);
   [[noreturn]] void stop_because_not_finite(int64_t step, const NonfiniteStep& found);
@@ -74,7 +76,8 @@ class Trainer {
   void save(int64_t done);
   void set_stop_notice();
   ExitCode stop(int64_t done);
-  void summarize() const;
+  bool is_best(const EvalRecord& record);
+  void summarize();
   /// Writes a line of the metrics. Rank 0 only.
   template <class Record>
   void append(const Record& record);
@@ -106,6 +109,8 @@ class Trainer {
   RunDescription description_;           ///< rank 0 only
   int64_t saved_step_;                   ///< step of the newest checkpoint; -1: none
   int64_t skipped_steps_;                ///< over all parts of the run
+  std::optional<EvalRecord> best_;       ///< rank 0, with checkpoint.keep_best: the best so far
+  int64_t most_tensor_bytes_ = 0;        ///< rank 0: largest peak of a process in a logging interval
   int64_t consecutive_skips_ = 0;
   bool warned_of_slow_data_ = false;
 };

@@ -143,6 +143,8 @@ def test_evaluation_is_pytorchs(
     assert abs(loss - record["loss_uncorrected"]) > 1e-4, "the corrections change nothing"
     assert record["loss"] == pytest.approx(loss, rel=0, abs=1e-8)
     assert record["accuracy"] == pytest.approx(accuracy, rel=0, abs=1e-8)
+    largest = model(images, present).topk(5, dim=1).indices
+    assert record["accuracy_top5"] == pytest.approx((largest == labels[:, None]).any(1).double().mean().item(), abs=1e-8)
     if of_subnetworks:
         loss, accuracy = loss_and_accuracy(model, *part, present)
         assert record["loss_on_subnetwork_samples"] == pytest.approx(loss, rel=0, abs=1e-8)

@@ -237,11 +237,15 @@ TEST_CASE("a worker whose backward pass left no gradients counts as zero gradien
 
 TEST_CASE("the clipped norm counts every parameter once, whichever process holds it") {
   std::vector<double> norms;
-  for (const auto& [processes, shard] :
-       {std::pair<int64_t, bool>{4, true}, {2, true}, {1, true}, {4, false}}) {
+  for (const auto& [processes, shard, clips] : {std::tuple<int64_t, bool, bool>{4, true, true},
+                                                {2, true, true},
+                                                {1, true, true},
+                                                {4, false, true},
+                                                {4, true, false},
+                                                {1, false, false}}) {
     ExperimentSpec spec =
         spec_of({.processes = processes, .precision = Precision::kFp64, .shard = shard, .model = "mlp"});
-    spec.optimizer.clip_norm = 0.01;
+    spec.optimizer.clip_norm = clips ? 0.01 : 0;
     const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
     const Schedule schedule = make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec));
     std::vector<double> of_rank(processes);
@@ -249,7 +253,7 @@ TEST_CASE("the clipped norm counts every parameter once, whichever process holds
       Engine engine(plan, schedule, spec.optimizer, comm);
       engine.initialize(3);
       backward(engine, spec, plan, 0);
-      engine.reduce();
+      engine.reduce(/*measures_norm=*/true);
       of_rank[comm.rank()] = engine.gradient_norm().item<double>();
     });
     for (double norm : of_rank)

@@ -275,7 +275,7 @@ def statistics_bytes(out, model, sizes, construction):
 def kept_bytes(out, model, sizes, construction="block"):
     """The saved activations: those of the plan, and BatchNorm's statistics."""
     measured, planned = out["kept_bytes"].item(), out["planned_kept_bytes"].item()
-    assert is_as_planned(measured, planned, 0.01), (measured, planned)
+    assert is_as_planned(measured, planned, 0.015), (measured, planned)  # the statistics are small, even in a batch of 8
     expected = planned + statistics_bytes(out, model, sizes, construction)
     assert is_as_planned(measured, expected, 0.002), (measured, expected)
     return measured

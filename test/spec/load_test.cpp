@@ -135,7 +135,7 @@ TEST_CASE("an unknown key is refused at every level, with the allowed ones and t
   CHECK(spec_error(spec_with("checkpoint:\n  every_epoch: 3\n")) ==
         "x.yaml:4:3: checkpoint.every_epoch: unknown key; did you mean 'every_epochs'? Allowed here: "
         "every_epochs, "
-        "every_steps, every_minutes, keep_last, at_start");
+        "every_steps, every_minutes, keep_last, keep_best, at_start");
   CHECK(spec_error(spec_with("output: {learning_rate: 3}")) ==
         "x.yaml:3:10: output.learning_rate: unknown key. Allowed here: dir, trace");
   // Only the key is reported, whatever its value, and before wrong values of its neighbors.

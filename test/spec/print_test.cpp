@@ -111,8 +111,10 @@ const Keys kKeys = {"name",
                     "checkpoint.every_steps",
                     "checkpoint.every_minutes",
                     "checkpoint.keep_last",
+                    "checkpoint.keep_best",
                     "checkpoint.at_start",
                     "eval.every_epochs",
+                    "eval.every_steps",
                     "eval.mode",
                     "eval.recalibrate_batches",
                     "eval.branch_scale",
@@ -208,8 +210,8 @@ ExperimentSpec unusual() {
                 OnNonfinite::kSkip,
                 7,
                 200};
-  spec.checkpoint = {0, 4, 0.5, 9, true};
-  spec.eval = {2.5, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8, 1000, 10};
+  spec.checkpoint = {0, 4, 0.5, 9, KeepBest::kLoss, true};
+  spec.eval = {2.5, 6, EvalMode::kStreamed, 3, BranchScale::kSurvival, 8, 1000, 10};
   spec.output = {"with \"quotes\", \\ # : and\ttab\nline é", true};
   return spec;
 }

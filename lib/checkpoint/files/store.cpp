@@ -119,8 +119,8 @@ fs::path CheckpointStore::begin(int64_t step) const {
   return partial;
 }
 
-std::vector<std::string> CheckpointStore::commit(int64_t step, const Manifest& manifest,
-                                                 int64_t keep_last) const {
+std::vector<std::string> CheckpointStore::commit(int64_t step, const Manifest& manifest, int64_t keep_last,
+                                                 std::optional<int64_t> best) const {
   if (manifest.step != step) throw std::logic_error("checkpoint: the manifest is of another step");
   if (keep_last < 1) throw std::logic_error("checkpoint: keep_last is below 1");
   const fs::path partial = partial_path(step);
@@ -139,7 +139,7 @@ std::vector<std::string> CheckpointStore::commit(int64_t step, const Manifest& m
   // 3. Make it the one to resume from.
   write_file_atomically(latest_, folder_name(step) + "\n");
   // 4. Make room for the next one.
-  return remove_older(step, keep_last);
+  return remove_older(step, keep_last, best);
 }
 
 /// Renames a checkpoint so that it no longer counts as one; remove_older() removes its files.
@@ -156,7 +156,8 @@ fs::path CheckpointStore::unused_name(int64_t step) const {
   }
 }
 
-std::vector<std::string> CheckpointStore::remove_older(int64_t step, int64_t keep_last) const {
+std::vector<std::string> CheckpointStore::remove_older(int64_t step, int64_t keep_last,
+                                                       std::optional<int64_t> best) const {
   std::vector<int64_t> up_to_now = steps();
   std::erase_if(up_to_now, [&](int64_t other) { return other > step; });
   const int64_t surplus = static_cast<int64_t>(up_to_now.size()) - keep_last;
@@ -168,8 +169,10 @@ std::vector<std::string> CheckpointStore::remove_older(int64_t step, int64_t kee
       left.emplace_back(error.what());
     }
   };
-  for (int64_t i = 0; i < surplus; ++i)
-    attempt([&] { move_out_of_the_way(up_to_now[static_cast<size_t>(i)]); });
+  for (int64_t i = 0; i < surplus; ++i) {
+    const int64_t older = up_to_now[static_cast<size_t>(i)];
+    if (older != best) attempt([&] { move_out_of_the_way(older); });
+  }
   for (const std::string& name : names_in(checkpoints_))
     if (is_partial(name)) attempt([&] { remove_folder(checkpoints_ / name); });
   return left;

@@ -10,6 +10,11 @@
 
 namespace sdp {
 
+enum class KeepBest { kNone, kAccuracy, kLoss };
+
+SDP_ENUM_NAMES(KeepBest, {KeepBest::kNone, "none"}, {KeepBest::kAccuracy, "accuracy"},
+               {KeepBest::kLoss, "loss"})
+
 struct CheckpointSpec {
   static constexpr Treatment treatment{OnResume::kFree, InReport::kNotCompared};
 
@@ -17,6 +22,7 @@ struct CheckpointSpec {
   std::optional<int64_t> every_steps;
   double every_minutes = 0;
   int64_t keep_last = 2;
+  KeepBest keep_best = KeepBest::kNone;
   bool at_start = false;
 
   bool operator==(const CheckpointSpec&) const = default;
@@ -36,6 +42,9 @@ struct CheckpointSpec {
         at_least(0), "minutes");
     field("keep_last", &CheckpointSpec::keep_last, "number of most recent checkpoints to keep",
           in_range(1, kMostSteps));
+    field("keep_best", &CheckpointSpec::keep_best,
+          "also save and keep the checkpoint whose evaluation was the best so far, by the assembled model's "
+          "accuracy or loss");
     field("at_start", &CheckpointSpec::at_start, "also save a checkpoint at step 0");
   }
 };

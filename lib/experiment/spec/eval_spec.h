@@ -19,6 +19,7 @@ SDP_ENUM_NAMES(BranchScale, {BranchScale::kAuto, "auto"}, {BranchScale::kNone, "
 
 struct EvalSpec {
   double every_epochs = 1;
+  std::optional<int64_t> every_steps;
   EvalMode mode = EvalMode::kFull;
   std::optional<int64_t> recalibrate_batches;
   BranchScale branch_scale = BranchScale::kAuto;
@@ -32,7 +33,12 @@ struct EvalSpec {
   static void fields(Visitor& field) {
     field("every_epochs", &EvalSpec::every_epochs,
           "interval between evaluations; 0: evaluate only at the end", OnResume::kFree,
-          InReport::kNotCompared, at_least(0), "epochs");
+          InReport::kNotCompared, at_least(0), "epochs",
+          advise_when<EvalSpec>([](const EvalSpec& s) { return s.every_steps.has_value(); },
+                                "has no effect: every_steps is set and replaces it"));
+    field("every_steps", &EvalSpec::every_steps,
+          "interval between evaluations in steps; replaces every_epochs", OnResume::kFree,
+          InReport::kNotCompared, in_range(1, kMostSteps), "steps");
     field("mode", &EvalSpec::mode, "assemble the full model on every process, or stream it branch by branch",
           OnResume::kFree, InReport::kFollowsRegime);
     field("recalibrate_batches", &EvalSpec::recalibrate_batches,

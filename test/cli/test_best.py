@@ -1,0 +1,93 @@
+"""Evaluations every few steps, the best checkpoint, and the numbers of a training line, against the run's own files."""
+
+import json
+import math
+import shutil
+
+import pytest
+import torch
+
+import harness
+from test_transformers import TOKENS, VOCABULARY, write_tokens
+
+
+def steps_saved(run_dir):
+    return sorted(int(folder.name.removeprefix("step-")) for folder in (run_dir / "checkpoints").iterdir())
+
+
+def evaluations(run_dir):
+    return [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"]
+
+
+def best_of(records, by):
+    """The earliest of equals."""
+    return max(records, key=lambda record: record[by]) if by == "accuracy" else min(records, key=lambda record: record[by])
+
+
+@pytest.mark.parametrize("by,masking,construction", [("accuracy", "forward", "block"), ("loss", "backward", "neuron")])
+def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking, construction):
+    sections = {
+        "subnetwork": {"masking": masking, "construction": construction},
+        "optimizer": {"lr": 0.3},  # high: the last evaluation is rarely the best
+        "train": {"max_steps": 24, "log_every_steps": 8},
+        "eval": {"every_steps": 3},
+        "checkpoint": {"at_start": False, "keep_last": 1, "every_epochs": 0, "keep_best": by},
+    }
+    run_dir = harness.train(tmp_path, "run", data, 2, **sections)
+    records = evaluations(run_dir)
+    assert [record["step"] for record in records] == list(range(3, 25, 3))
+    best = best_of(records, by)
+    assert steps_saved(run_dir) == sorted({best["step"], 24})
+    evaluate = lambda *more: json.loads(harness.run("eval", "--run", run_dir, "--json", *more).stdout)
+    again = evaluate("--checkpoint", "best")
+    assert again["step"] == best["step"] and again["loss"] == pytest.approx(best["loss"], abs=1e-9)
+    assert evaluate("--checkpoint", 24)["loss"] == pytest.approx(records[-1]["loss"], abs=1e-9) == evaluate()["loss"]
+    refused = harness.run("eval", "--run", run_dir, "--checkpoint", 7, expect=2).stderr
+    assert "7" in refused and "24" in refused
+
+    # Continued from the best checkpoint, the run finds the same evaluations and keeps the same checkpoints.
+    if best["step"] < 24:
+        shutil.rmtree(run_dir / "checkpoints" / "step-00000024")
+        run_dir = run_dir.rename(tmp_path / "moved")
+        said = harness.run("--run", run_dir, "--nproc", 2, "--resume=latest-good")
+        assert "warning" not in said.stdout + said.stderr
+        assert [harness.without_times(record) for record in evaluations(run_dir)] == [
+            harness.without_times(record) for record in records
+        ]
+        assert steps_saved(run_dir) == sorted({best["step"], 24})
+
+
+@pytest.mark.parametrize("clip_norm", [0, 0.05])
+@pytest.mark.parametrize("masking,processes,shard", [("forward", 2, True), ("backward", 4, True), ("forward", 1, False)])
+def test_the_gradient_norm_is_that_of_the_update(tmp_path, data, masking, processes, shard, clip_norm):
+    """Plain SGD moves the values by the gradient times the learning rate."""
+    lr = 0.05
+    run_dir = harness.train(
+        tmp_path, "run", data, processes,
+        subnetwork={"masking": masking},
+        optimizer={"name": "sgd", "lr": lr, "momentum": 0, "nesterov": False, "weight_decay": 0, "shard": shard, "clip_norm": clip_norm},
+        train={"max_steps": 1, "log_every_steps": 1},
+    )
+    before, after = (harness.checkpoint_values(run_dir, step) for step in (0, 1))
+    moved = torch.cat([(after[name] - before[name]).flatten() for name in sorted(before)]).norm().item() / lr
+    (line,) = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "train"]
+    if clip_norm:
+        assert line["gradient_norm"] > clip_norm and moved == pytest.approx(clip_norm, rel=1e-4)
+    else:
+        assert line["gradient_norm"] == pytest.approx(moved, rel=1e-9)
+
+
+def test_tokens_are_counted(tmp_path):
+    run_dir = harness.train(
+        tmp_path, "run", write_tokens(tmp_path / "tokens"), 2,
+        model={"name": "llama_tiny", "width": 16, "depth": 2, "hidden_width": 16, "heads": 4, "vocab_size": VOCABULARY},
+        data={"name": "tokens", "sequence_length": TOKENS},
+        train={"max_steps": 6, "batch_size_per_worker": 2, "accumulate_steps": 2, "log_every_steps": 3},
+        eval={"recalibrate_batches": 0},
+    )
+    lines = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "train"]
+    per_step = 4 * 2 * 2 * TOKENS  # workers, micro-batches, sequences, tokens
+    assert [line["tokens"] for line in lines] == [3 * per_step, 6 * per_step]
+    for line in lines:
+        assert line["tokens_per_s"] == pytest.approx(TOKENS * line["samples_per_s"])
+        assert line["perplexity"] == pytest.approx(math.exp(line["loss"]))
