@@ -70,6 +70,7 @@ int data_check_command(const DataCheckArguments& arguments);
 struct ImportArguments {
   SpecArguments spec;
   std::filesystem::path from;
+  bool new_head = false;
 };
 int import_command(const ImportArguments& arguments);
 

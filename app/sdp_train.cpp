@@ -176,6 +176,9 @@ int run(int argc, char** argv) {
   CLI::App* import_app = app.add_subcommand(
       "import", "make a run folder that starts from weights of torchvision or transformers");
   add_spec_options(*import_app, imported.spec, /*required=*/true);
+  import_app->add_flag(
+      "--new-head", imported.new_head,
+      "draw the classifier, or embedding and head, anew: for another number of classes or tokens");
   import_app
       ->add_option(
           "--from", imported.from,

@@ -219,7 +219,8 @@ int import_command(const ImportArguments& arguments) {
     history.imported = import_source(arguments.from, line);
     const RunDescription description = describe_run(experiment, history);
     Work work(line, "importing the model");
-    wrapper = import_model(experiment, arguments.from, description, folder.dir, work.on_progress());
+    wrapper = import_model(experiment, arguments.from, arguments.new_head, description, folder.dir,
+                           work.on_progress());
     write_description(description, folder.dir);
   }
   new_files.keep();
@@ -229,6 +230,8 @@ int import_command(const ImportArguments& arguments) {
   if (!wrapper.empty())
     print_notice("The names of the tensors were read without \"" + wrapper +
                  "\", which DistributedDataParallel and torch.compile put before them.");
+  if (arguments.new_head)
+    print_notice("The head was drawn anew (--new-head); all else has the weights of the files.");
   std::printf("Train it with the same --config and --set, and --resume.\n");
   if (has_subnetworks(experiment.plan) && !experiment.plan.keeps_frozen_units())
     print_notice(

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <set>
 
 #include "checkpoint/checkpoint_keys.h"
 #include "checkpoint/checkpointing.h"
@@ -14,7 +15,9 @@
 #include "hub/model_config.h"
 #include "io/atomic_file.h"
 #include "io/file.h"
+#include "model/layouts.h"
 #include "model/slices.h"
+#include "model/tensor_source.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -30,12 +33,36 @@ void add_parameter(TensorFile& out, const Experiment& experiment, const LibraryT
       out.add(range_name(key_of(plan, kind, parameter.name, unit), 0, elements), dtype_of(type), {elements},
               std::move(source));
     };
-    add(kValueKind, [&from, &parameter, &plan, units, unit] {
-      return piece_view(from.read(parameter.name), parameter.slice, plan, units, unit).reshape({-1});
+    add(kValueKind, [&from, &parameter, &plan, units, unit, type, seed = experiment.spec.seed] {
+      const at::Tensor whole = from.has(parameter.name)
+                                   ? from.read(parameter.name)
+                                   : draw_parameter(parameter, static_cast<uint64_t>(seed)).to(type);
+      return piece_view(whole, parameter.slice, plan, units, unit).reshape({-1});
     });
     for (const std::string& moment : experiment.spec.optimizer.state_names())
       add(moment, [elements, type] { return at::zeros({elements}, type); });
   }
+}
+
+/// Names of the parameters whose shape depends on the number of classes or tokens.
+std::set<std::string> head_parameters(const ExperimentSpec& spec) {
+  const auto layout_with = [&](int64_t more) {
+    ModelSpec model = spec.model;
+    model.kind.visit([&]<class Kind>(Kind& own) {
+      if constexpr (Kind::reads_tokens) {
+        *own.vocab_size += more;
+      } else {
+        own.num_classes += more;
+      }
+    });
+    return layout_of(model, spec.data.is_of_tokens() ? spec.data.sequence_length() : 1);
+  };
+  const ModelLayout as_is = layout_with(0);
+  const ModelLayout larger = layout_with(1);
+  std::set<std::string> head;
+  for (size_t i = 0; i < as_is.parameters.size(); ++i)
+    if (as_is.parameters[i].shape != larger.parameters[i].shape) head.insert(as_is.parameters[i].name);
+  return head;
 }
 
 /// Every slot starts with the file's statistics.
@@ -73,21 +100,23 @@ void keep_files_beside(const std::filesystem::path& from, const std::filesystem:
 
 }  // namespace
 
-std::string import_model(const Experiment& experiment, const std::filesystem::path& from,
+std::string import_model(const Experiment& experiment, const std::filesystem::path& from, bool new_head,
                          const RunDescription& description, const std::filesystem::path& run_dir,
                          const OnProgress& on_progress) {
   const ModelLayout& layout = experiment.plan.layout;
-  check_library_config(experiment, from);
+  check_library_config(experiment, from, new_head);
   const at::ScalarType type = scalar_type(sum_type(experiment.spec.train.precision));
   const LibraryTensors tensors(from, layout, library_format_of(experiment.spec.model), type,
-                               library_tensors(experiment.spec.model, layout, 0));
+                               library_tensors(experiment.spec.model, layout, 0),
+                               head_parameters(experiment.spec), /*reads_head=*/!new_head);
   TensorFile out;
   for (const ParameterLayout& parameter : layout.parameters)
     add_parameter(out, experiment, tensors, parameter, type);
   for (int b = 0; b < static_cast<int>(layout.buffers.size()); ++b)
     add_buffer(out, experiment, tensors, b, type);
 
-  if (library_format_of(experiment.spec.model)) keep_files_beside(from, run_dir / kImportedFolder);
+  if (library_format_of(experiment.spec.model) && !new_head)
+    keep_files_beside(from, run_dir / kImportedFolder);
   const CheckpointStore store(run_dir);
   const std::filesystem::path folder = store.begin(0);
   Manifest manifest = manifest_of(experiment, {.imported_batch_norm_updates = tensors.batch_norm_updates()});

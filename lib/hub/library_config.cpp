@@ -19,9 +19,14 @@ using Json = nlohmann::ordered_json;
 /// Collects the differences, and the options that adapt the spec.
 class Differences {
  public:
+  explicit Differences(bool new_head) : new_head_(new_head) {}
+
   void compare(const Json& found, const Json& expected, const std::string& file_key, const char* model_key,
                bool is_absent = false) {
-    if (found == expected) return;
+    const bool is_size_of_head = model_key && (std::string_view(model_key) == "vocab_size" ||
+                                               std::string_view(model_key) == "num_classes");
+    if (found == expected || (new_head_ && is_size_of_head)) return;
+    if (!is_size_of_head) only_the_head_differs_ = false;
     if (model_key && !found.is_null()) {
       lines_.push_back(fmt::format("{} is {}{}, model.{} is {}", file_key,
                                    is_absent ? "absent, by default " : "", found.dump(), model_key,
@@ -34,14 +39,17 @@ class Differences {
   }
   void refuse(const std::string& file_key, const Json& found, const std::string& supported) {
     lines_.push_back(fmt::format("{} is {}, but only {} is supported", file_key, found.dump(), supported));
-    is_supported_ = false;
+    is_supported_ = only_the_head_differs_ = false;
   }
   void fail_if_any(const std::filesystem::path& path) const {
     if (lines_.empty()) return;
     const std::string advice =
         !is_supported_
             ? "This model cannot be imported."
-            : fmt::format("Change `model` of the spec to match the file: {}", fmt::join(repairs_, " "));
+            : fmt::format("Change `model` of the spec to match the file: {}{}", fmt::join(repairs_, " "),
+                          only_the_head_differs_
+                              ? ". To train it on other classes or tokens, --new-head draws the head anew"
+                              : "");
     throw DataError(fmt::format("{}: the model differs from the spec's:\n  {}\n{}", path.string(),
                                 fmt::join(lines_, "\n  "), advice));
   }
@@ -50,6 +58,8 @@ class Differences {
   std::vector<std::string> lines_;
   std::vector<std::string> repairs_;
   bool is_supported_ = true;
+  bool only_the_head_differs_ = true;
+  bool new_head_;
 };
 
 /// The names of our models of that architecture: "gpt2, gpt2_medium"; empty if there is none.
@@ -102,12 +112,12 @@ void compare_own(Differences& differences, const Json& config, const ModelSpec& 
 
 }  // namespace
 
-void check_library_config(const Experiment& experiment, const std::filesystem::path& from) {
+void check_library_config(const Experiment& experiment, const std::filesystem::path& from, bool new_head) {
   const std::filesystem::path path = config_beside(from);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return;
   const Json config = read_json_object(path);
-  Differences differences;
+  Differences differences(new_head);
   const bool has_own = config.contains("sdp_train") && config["sdp_train"].is_object() &&
                        config["sdp_train"].contains("model") && config["sdp_train"]["model"].is_object();
   const ModelSpec& model = experiment.spec.model;

@@ -10,7 +10,8 @@ namespace sdp {
 /// it has one (model/library_format.h), or one that `export` wrote. `from`: a file of weights, or its folder.
 /// Some settings, such as the number of heads and the rotary base, do not show in any tensor's shape. A
 /// single DataError lists all differences, the --set options that adapt the spec, and features that this
-/// program's models do not have. An absent key of the library's means its default.
-void check_library_config(const Experiment& experiment, const std::filesystem::path& from);
+/// program's models do not have. An absent key of the library's means its default. `new_head`: the number of
+/// classes or tokens may differ.
+void check_library_config(const Experiment& experiment, const std::filesystem::path& from, bool new_head);
 
 }  // namespace sdp

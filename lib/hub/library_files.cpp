@@ -104,31 +104,41 @@ std::vector<fs::path> library_files(const fs::path& from) {
 
 LibraryTensors::LibraryTensors(const fs::path& from, const ModelLayout& layout,
                                std::unique_ptr<LibraryFormat> format, at::ScalarType type,
-                               const std::map<std::string, at::Tensor>& made_anew)
-    : from_(from), format_(std::move(format)), type_(type) {
+                               const std::map<std::string, at::Tensor>& made_anew, std::set<std::string> head,
+                               bool reads_head)
+    : from_(from), format_(std::move(format)), type_(type), head_(std::move(head)), reads_head_(reads_head) {
   for (const fs::path& path : library_files(from))
     files_.emplace_back(path);
   wrapper_ = wrapper_of(files_);
   std::set<std::string> used;  // names in the files
   std::vector<std::string> problems;
+  bool only_the_head_differs = true;
   const auto check = [&](const auto& tensor) {
     if (const TensorView* const view = find(tensor.name)) used.insert(view->entry.name);
-    if (std::string problem = problem_of(tensor.name, tensor.shape); !problem.empty())
-      problems.push_back(std::move(problem));
+    if (!has(tensor.name)) return;
+    std::string problem = problem_of(tensor.name, tensor.shape);
+    if (problem.empty()) return;
+    problems.push_back(std::move(problem));
+    only_the_head_differs = only_the_head_differs && head_.contains(tensor.name);
   };
   for (const ParameterLayout& parameter : layout.parameters)
     check(parameter);
   for (const BufferLayout& buffer : layout.buffers)
     check(buffer);
-  if (problems.empty()) problems = check_others(used, made_anew);
+  if (problems.empty()) {
+    problems = check_others(used, made_anew);
+    only_the_head_differs = false;
+  }
   if (problems.empty()) return;
   constexpr size_t kMostShown = 10;
   const size_t more = problems.size() - std::min(problems.size(), kMostShown);
   problems.resize(problems.size() - more);
   throw DataError(fmt::format(
       "{}: does not fit the model of the spec:\n  {}{}\nIs it another model, or one with other "
-      "sizes? Change `model` to match the file. Remove tensors that are not the model's from the file.",
-      from.string(), fmt::join(problems, "\n  "), more > 0 ? fmt::format("\n  and {} more", more) : ""));
+      "sizes? Change `model` to match the file. Remove tensors that are not the model's from the file.{}",
+      from.string(), fmt::join(problems, "\n  "), more > 0 ? fmt::format("\n  and {} more", more) : "",
+      only_the_head_differs ? " To train it on other classes or tokens, --new-head draws the head anew."
+                            : ""));
 }
 
 std::vector<std::string> LibraryTensors::check_others(
@@ -142,7 +152,7 @@ std::vector<std::string> LibraryTensors::check_others(
       if (parameter.empty()) {
         if (!made_anew.contains(name) && !(format_ && format_->is_redundant(name)))
           problems.push_back(fmt::format("{} is not a tensor of the model and would be lost", name));
-      } else if (!at::equal(as_tensor(view).to(type_), read(parameter))) {
+      } else if (has(parameter) && !at::equal(as_tensor(view).to(type_), read(parameter))) {
         problems.push_back(fmt::format(
             "{} differs from {}, expected the same tensor, as they are tied (where the model has the option, "
             "model.tied_embeddings=false gives it both)",

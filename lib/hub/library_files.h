@@ -40,11 +40,15 @@ class LibraryTensors {
   /// Opens the files of `from` (library_files). A single DataError lists all tensors that are missing, have
   /// the wrong shape, are not of a floating-point type, are not finite, differ from the parameter that they
   /// should repeat, or are neither in the layout nor in `made_anew` nor redundant to the library. `type`: the
-  /// type to read them as. `format`: the library's naming; null: the layout's names.
+  /// type to read them as. `format`: the library's naming; null: the layout's names. `head`: the parameters
+  /// of the head; with `reads_head` false they may have any shape or be missing, and are not to be read.
   LibraryTensors(const std::filesystem::path& from, const ModelLayout& layout,
                  std::unique_ptr<LibraryFormat> format, at::ScalarType type,
-                 const std::map<std::string, at::Tensor>& made_anew);
+                 const std::map<std::string, at::Tensor>& made_anew, std::set<std::string> head,
+                 bool reads_head);
 
+  /// Whether the parameter is to be read; otherwise it is one of the head that is drawn anew.
+  bool has(const std::string& name) const { return reads_head_ || !head_.contains(name); }
   at::Tensor read(const std::string& name) const;
   /// What the names of all tensors in the files begin with because their module was wrapped by
   /// DistributedDataParallel ("module.") or torch.compile ("_orig_mod.") or both; elsewhere the names are
@@ -67,6 +71,8 @@ class LibraryTensors {
   std::vector<SafetensorsFile> files_;
   std::unique_ptr<LibraryFormat> format_;
   at::ScalarType type_;
+  std::set<std::string> head_;
+  bool reads_head_;
   std::string wrapper_;
 };
 

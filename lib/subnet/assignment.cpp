@@ -131,8 +131,10 @@ class BalancedSearch {
         random_(problem.seed ^ 0x62616c616e636564),
         loads_(problem),
         effort_(problem) {
-    for (const Owners& owners : plain_assignments(problem))
-      plain_.push_back(start_from(owners));
+    // They are hardly ever whole.
+    if (problem.depth.stage.empty())
+      for (const Owners& owners : plain_assignments(problem))
+        plain_.push_back(start_from(owners));
     starts_ = plain_;
     for (const Owners& owners : good_assignments(problem, random_))
       starts_.push_back(start_from(owners));
@@ -191,8 +193,7 @@ class BalancedSearch {
     // The tolerance must not make the result worse than a plain assignment with equally even FLOPs.
     for (const AssignmentSearch& plain : plain_) {
       const AssignmentCost cost = plain.cost({});
-      if (cost.shortfall == 0 && cost.largest_flops <= even_.flops)
-        even_.bytes = std::min(even_.bytes, cost.largest_bytes);
+      if (cost.largest_flops <= even_.flops) even_.bytes = std::min(even_.bytes, cost.largest_bytes);
     }
   }
 

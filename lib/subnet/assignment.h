@@ -50,10 +50,11 @@ struct Balance {
 /// allows more memory for a smaller lambda2.
 ///
 /// The search starts from designs with a small lambda2, from greedy assignments, and from the window and
-/// random assignments of the same problem; its result is never worse than those two. If `depth` is given,
-/// each start is first made even in every stage, and some starts are whole by construction, so that the
-/// result is whole. The effort is a fixed number of steps, a fraction of a second in a Release build. This
-/// and the functions below throw std::logic_error for a problem outside the limits above.
+/// random assignments of the same problem; its result is never worse than those two. If `depth` is given, it
+/// starts from assignments that are whole by construction instead of these two, and each start is first made
+/// even in every stage, so that the result is whole. The effort is a fixed number of steps, a fraction of a
+/// second in a Release build. This and the functions below throw std::logic_error for a problem outside the
+/// limits above.
 std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem);
 
 /// Assigns group i to workers i, i+1, .., i+p-1 modulo n.

@@ -1,7 +1,6 @@
 #include "subnet/wholeness.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace sdp {
 namespace {
@@ -15,46 +14,44 @@ int rows_of(const std::vector<int>& ascending) {
 Wholeness::Wholeness(const GroupDepth& depth, int workers, const std::vector<OwnerSet>& owners)
     : depth_(&depth),
       workers_(workers),
+      stages_(rows_of(depth.stage)),
       blocks_(rows_of(depth.block)),
-      in_stage_(index(rows_of(depth.stage), 0), 0),
-      in_block_(index(blocks_, 0), 0) {
+      in_stage_(static_cast<size_t>(workers) * stages_, 0),
+      in_block_(static_cast<size_t>(workers) * blocks_, 0),
+      excess_(int64_t{workers} * over(blocks_)) {
   if (depth.stage.empty()) return;
-  for (int worker = 0; worker < workers; ++worker)
-    excess_ += excess_of(worker);
-  for (size_t group = 0; group < owners.size(); ++group)
+  std::vector<int64_t> owned(stages_, 0);
+  for (size_t group = 0; group < owners.size(); ++group) {
+    owned[depth.stage[group]] += static_cast<int64_t>(owners[group].size());
     for (int worker : owners[group])
       add(static_cast<int>(group), worker);
-  for (int stage = 0; stage < rows_of(depth.stage); ++stage) {
-    const auto row = in_stage_.begin() + static_cast<std::ptrdiff_t>(index(stage, 0));
-    const int64_t owned = std::accumulate(row, row + workers, int64_t{0});
-    const int64_t low = owned / workers;
-    const int64_t with_one_more = owned % workers;
+  }
+  for (int64_t in_stage : owned) {
+    const int64_t low = in_stage / workers;
+    const int64_t with_one_more = in_stage % workers;
     squares_ -= (workers - with_one_more) * low * low + with_one_more * (low + 1) * (low + 1);
   }
 }
 
 void Wholeness::change(int group, int worker, int by) {
-  if (depth_->stage.empty()) return;
-  int& in_stage = in_stage_[index(depth_->stage[group], worker)];
+  if (stages_ == 0) return;
+  int& in_stage = in_stage_[static_cast<size_t>(worker) * stages_ + depth_->stage[group]];
   squares_ += int64_t{2} * by * in_stage + 1;  // (k + by)^2 - k^2
   in_stage += by;
-  int& in_block = in_block_[index(depth_->block[group], worker)];
-  const bool decides = in_block + std::min(by, 0) == 0;  // whether the worker has anything of the block
-  if (decides) excess_ -= excess_of(worker);
-  in_block += by;
-  if (decides) excess_ += excess_of(worker);
+  change_block(&in_block_[static_cast<size_t>(worker) * blocks_], depth_->block[group], by);
 }
 
-/// The blocks by which the worker's gaps are too long.
-int Wholeness::excess_of(int worker) const {
-  if (blocks_ <= depth_->longest_gap) return 0;
-  int excess = 0;
-  int gap = 0;
-  for (int block = 0; block < blocks_; ++block) {
-    gap = in_block_[index(block, worker)] > 0 ? 0 : gap + 1;
-    if (gap > depth_->longest_gap) ++excess;
-  }
-  return excess;
+/// Only the gap around the block changes.
+void Wholeness::change_block(int* groups, int block, int by) {
+  groups[block] += by;
+  if (groups[block] != std::max(by, 0)) return;  // the worker has, or had, other groups of the block
+  int left = 0;
+  while (left < block && groups[block - left - 1] == 0)
+    ++left;
+  int right = 0;
+  while (block + right + 1 < blocks_ && groups[block + right + 1] == 0)
+    ++right;
+  excess_ += by * (over(left) + over(right) - over(left + 1 + right));
 }
 
 }  // namespace sdp

@@ -4,6 +4,7 @@
 // of blocks is absent. Dropping whole stages changes what the remaining branches read; ResIST
 // (arXiv 2107.00961) guarantees a minimum depth for the same reason.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -32,7 +33,7 @@ class Wholeness {
   void remove(int group, int worker) { change(group, worker, -1); }
 
   /// Number of groups that the worker has in the group's stage.
-  int in_stage_of(int group, int worker) const { return in_stage_[index(depth_->stage[group], worker)]; }
+  int in_stage_of(int group, int worker) const { return stages_of(worker)[depth_->stage[group]]; }
 
   /// 0 if the workers' numbers of groups differ by at most one in every stage and no gap is longer than
   /// accepted. Otherwise the sum over stages of the squared numbers, less the least possible, and of the
@@ -40,17 +41,20 @@ class Wholeness {
   int64_t shortfall() const { return squares_ + excess_; }
 
  private:
-  size_t index(int row, int worker) const { return static_cast<size_t>(row) * workers_ + worker; }
   void change(int group, int worker, int by);
-  int excess_of(int worker) const;
+  const int* stages_of(int worker) const { return &in_stage_[static_cast<size_t>(worker) * stages_]; }
+  void change_block(int* groups, int block, int by);
+  /// The blocks by which a gap is too long.
+  int over(int gap) const { return std::max(0, gap - depth_->longest_gap); }
 
   const GroupDepth* depth_;
   int workers_;
-  int blocks_ = 0;
-  std::vector<int> in_stage_;  ///< [stages, workers]: number of groups
-  std::vector<int> in_block_;  ///< [blocks, workers]: number of groups
+  int stages_;
+  int blocks_;
+  std::vector<int> in_stage_;  ///< [workers, stages]: number of groups
+  std::vector<int> in_block_;  ///< [workers, blocks]: number of groups
   int64_t squares_ = 0;        ///< of in_stage_, less the least possible
-  int64_t excess_ = 0;         ///< sum of excess_of over all workers
+  int64_t excess_ = 0;         ///< blocks by which gaps are too long, over all workers
 };
 
 }  // namespace sdp

@@ -183,6 +183,7 @@ RUNS = {  # values of the axes multiplied, and what is beside the grid
     "lr": 2 * 3,
     "full": 3 * 2 + 5,
     "full60": 2,
+    "whole": 2 * 3 * 2,
     "full_width": 3 * 3,
     "curve20": 3 * 3,
     "curve60": 3 * 3 + 2,

@@ -21,9 +21,10 @@ SMALL = {
 TRAIN_KEYS = [
     "loss", "lr", "epoch", "samples_per_s", "step_ms", "data_wait_ms", "peak_process_memory_bytes",
     "peak_tensor_memory_bytes", "bytes_sent", "overlap", "accuracy", "flops_per_s", "exchange_wait_ms",
+    "gradient_norm",
 ]
 TIME_KEYS = ["forward_ms", "backward_ms", "optimizer_ms"]  # by rank; TensorBoard shows means
-EVAL_KEYS = ["accuracy", "loss", "accuracy_uncorrected", "loss_uncorrected", "eval_s"]
+EVAL_KEYS = ["accuracy", "accuracy_top5", "loss", "accuracy_uncorrected", "loss_uncorrected", "eval_s"]
 SUBNETWORK_KEYS = ["subnetwork_loss", "subnetwork_accuracy"]  # TensorBoard shows means
 KEYS = {"train": TRAIN_KEYS, "eval": EVAL_KEYS, "checkpoint": ["save_s"], "start": []}
 

@@ -128,6 +128,50 @@ def test_import_then_export_keeps_every_byte(tmp_path, data, name, construction,
         make().load_state_dict(exported, strict=True)
 
 
+HEADS = {
+    "resnet18": ["fc.weight", "fc.bias"],
+    "swin": ["head.weight", "head.bias"],
+    "llama": ["model.embed_tokens.weight", "lm_head.weight"],
+    "llama_gqa_tied": ["model.embed_tokens.weight"],
+    "gpt2": ["transformer.wte.weight"],
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_new_head_is_drawn_as_in_a_run_from_scratch(tmp_path, data, name):
+    """The file has more classes or tokens than the experiment."""
+    make, model = MODELS[name]
+    net = make()
+    source = tmp_path / "source.safetensors"
+    is_language = "vocab_size" in model
+    if is_language:
+        source = tmp_path / "source"
+        net.resize_token_embeddings(VOCABULARY + 5)
+        net.save_pretrained(source)
+        state = net.state_dict()
+    else:
+        state = net.state_dict() | {name: torch.randn(12, *net.state_dict()[name].shape[1:]) for name in HEADS[name]}
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, source)
+    folder = write_tokens(tmp_path / "tokens") if is_language else data
+    regime = {"construction": "neuron", "masking": "backward"} if name == "swin" else {}
+    spec = write_spec(tmp_path, folder, model, regime)
+    assert "--new-head" in import_from(tmp_path, spec, source, expect=3).stderr
+    harness.run("import", "--config", spec, "--from", source, "--new-head")
+    scratch = write_spec(tmp_path, folder, model, regime, name="scratch")
+    harness.run("--config", scratch, "--nproc", 1)
+
+    def first_weights(name):
+        out = tmp_path / f"{name}.safetensors"
+        harness.run("export", "--run", tmp_path / "runs" / name, "--checkpoint", 0, "--out", out)
+        return load_file(out)
+
+    imported, drawn = first_weights("run"), first_weights("scratch")
+    assert set(HEADS[name]) < imported.keys()
+    for key, values in imported.items():
+        expected = drawn[key] if key in HEADS[name] else state[key]
+        assert torch.equal(values, expected), key
+
+
 def test_files_of_gpt2(tmp_path):
     """A folder from transformers; one of the model without its head, as GPT-2 was published; and folders that do not fit."""
     net = gpt2()
