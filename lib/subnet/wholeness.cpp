@@ -13,7 +13,6 @@ int rows_of(const std::vector<int>& ascending) {
 
 Wholeness::Wholeness(const GroupDepth& depth, int workers, const std::vector<OwnerSet>& owners)
     : depth_(&depth),
-      workers_(workers),
       stages_(rows_of(depth.stage)),
       blocks_(rows_of(depth.block)),
       in_stage_(static_cast<size_t>(workers) * stages_, 0),
@@ -51,7 +50,7 @@ void Wholeness::change_block(int* groups, int block, int by) {
   int right = 0;
   while (block + right + 1 < blocks_ && groups[block + right + 1] == 0)
     ++right;
-  excess_ += by * (over(left) + over(right) - over(left + 1 + right));
+  excess_ += int64_t{by} * (over(left) + over(right) - over(left + 1 + right));
 }
 
 }  // namespace sdp

@@ -48,7 +48,6 @@ class Wholeness {
   int over(int gap) const { return std::max(0, gap - depth_->longest_gap); }
 
   const GroupDepth* depth_;
-  int workers_;
   int stages_;
   int blocks_;
   std::vector<int> in_stage_;  ///< [workers, stages]: number of groups
