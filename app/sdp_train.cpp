@@ -17,6 +17,7 @@
 
 #include "commands.h"
 #include "device/version.h"
+#include "external_command.h"
 #include "spec/error.h"
 #include "spec/text.h"
 
@@ -87,7 +88,19 @@ std::string hint_for(const std::string& first) {
   return "";
 }
 
+/// Programs of their own (external_command.h).
+struct ExternalCommand {
+  std::string name;
+  std::string description;
+};
+const std::vector<ExternalCommand>& external_commands() {
+  static const std::vector<ExternalCommand> commands = {};
+  return commands;
+}
+
 int run(int argc, char** argv) {
+  for (const ExternalCommand& command : external_commands())
+    if (argc > 1 && argv[1] == command.name) return sdp::external_command(command.name, argv);
   CLI::App app{
       "Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
   app.set_version_flag("--version", std::string("sdp-train ") + sdp::kProgramVersion);
@@ -114,6 +127,8 @@ int run(int argc, char** argv) {
          "removed")
       ->excludes("--resume");
   app.require_subcommand(0, 1);
+  for (const ExternalCommand& command : external_commands())
+    app.add_subcommand(command.name, command.description);
 
   sdp::SweepArguments sweep;
   sweep.program = argv[0];
