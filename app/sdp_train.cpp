@@ -239,6 +239,10 @@ int run(int argc, char** argv) {
       "--optimizer", [&](const std::string& name) { chosen["optimizer"] = name; },
       "list only the keys of this optimizer");
 
+  std::vector<std::filesystem::path> described;
+  CLI::App* describe_app = app.add_subcommand("describe", "")->group("");  // for the lab
+  describe_app->add_option("SPEC", described, "spec.yaml of runs");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -257,6 +261,7 @@ int run(int argc, char** argv) {
   if (*report_app) return sdp::report_command(report);
   if (*analyze_app) return sdp::analyze_command(analyze);
   if (*doctor_app) return sdp::doctor_command(doctor);
+  if (*describe_app) return sdp::describe_command(described);
   if (*spec_app) return sdp::spec_command(schema, chosen);
   train.resume = resume_of(resume);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");

@@ -12,7 +12,7 @@ from typing import Any
 class LabError(Exception):
     """What the user can correct. `code` is the exit status: 2 usage, 3 data, as those of sdp-train."""
 
-    def __init__(self, message: str, code: int = 2):
+    def __init__(self, message: str, code: int = 2) -> None:
         super().__init__(message)
         self.code = code
 
