@@ -13,7 +13,8 @@ from sdp_lab.curves import AXES, mean_curve
 from sdp_lab.groups import Group, Statistic, statistic
 from sdp_lab.measures import UNKNOWN, planned_memory
 from sdp_lab.runs import Run
-from sdp_lab.style import DASHES, MARKERS, color_of, save
+from sdp_lab.style import DASHES, FILLS, MARKERS, color_of, save
+from sdp_lab.table import count_text
 
 MOST_LABELS = 12  # in a legend within the axes' height
 SCALES = {"bytes": (1024, ("B", "KiB", "MiB", "GiB", "TiB")), "s": (60, ("s", "min", "h"))}
@@ -52,6 +53,7 @@ class Study:
             "marker": MARKERS[rank % len(MARKERS)],
             "alpha": 1 - 0.5 * rank / max(1, len(self.coverages)),
             "linestyle": DASHES[self.dash[group.label] % len(DASHES)],
+            "fillstyle": FILLS[self.dash[group.label] % len(FILLS)],
         }
 
     def scores(self, group: Group) -> Statistic:
@@ -76,73 +78,108 @@ def _legend(axes: Axes, note: str = "") -> None:
     axes.legend(handles, labels, **({"bbox_to_anchor": (1.01, 1.0)} | place))
 
 
-def _points(study: Study, axes: Axes, x_of: Callable[[Group], float], lines: list[list[Group]]) -> bool:
-    """The final scores of the groups, with their deviations; `lines` connects groups. Whether there is a deviation."""
-    has_std = False
-    for groups in lines:
-        points = sorted((x_of(group), study.scores(group)) for group in groups)
-        points = [(x, score) for x, score in points if score.count and math.isfinite(x)]
-        color = color_of(groups[0].method)
-        axes.plot([x for x, _ in points], [score.mean for _, score in points], color=color, alpha=0.6, zorder=1)
-    for group in study.groups:
-        x, score = x_of(group), study.scores(group)
-        if not score.count or not math.isfinite(x):
-            continue
-        has_std |= score.count > 1
-        style = study.style(group) | {"linestyle": "none", "alpha": 1}
-        error = score.std if score.count > 1 else None
-        axes.errorbar([x], [score.mean], yerr=error, capsize=2.5, label=group.label, **style)
-    return has_std
+def line_label(group: Group) -> str:
+    """The label without the coverage: of a line through several."""
+    return group.label.replace(group.base, group.method, 1)
 
 
-def _settings_besides(group: Group) -> tuple:
-    compared = [key for key in group.told if group.settings[key].in_report == "compared" and not key.endswith(".coverage")]
-    return (group.method, *(group.settings[key].value for key in compared))
+def _others(group: Group) -> tuple[str, ...]:
+    """The compared settings besides the coverage."""
+    compared = [key for key in group.told if group.settings[key].in_report == "compared"]
+    return tuple(group.settings[key].value for key in compared)
 
 
-def _lines_of_regimes(study: Study) -> list[list[Group]]:
-    """Per regime and whatever else differs, the groups by coverage, with that of data parallelism as their end."""
+def lines_of_regimes(study: Study) -> dict[str, list[Group]]:
+    """Per regime and whatever else differs, the groups by coverage, with data parallelism as their end; under names without
+    the coverage. Groups without others to be compared with are lines of their own."""
     parts: dict[tuple, list[Group]] = {}
     for group in study.groups:
-        parts.setdefault(_settings_besides(group), []).append(group)
-    lines = []
-    for key, groups in parts.items():
-        if groups[0].coverage != "1":
-            dense = [g for g in study.groups if g.coverage == "1" and _settings_besides(g)[1:] == key[1:]]
-            lines.append(groups + dense[:1])
-    return [line for line in lines if len(line) > 1]
+        parts.setdefault((group.method, *_others(group)), []).append(group)
+    lines = {}
+    for (_, *others), groups in parts.items():
+        sparse = [group for group in groups if group.coverage != "1"]
+        dense = [g for g in study.groups if g.coverage == "1" and _others(g) == tuple(others)]
+        if sparse:
+            lines[line_label(sparse[0])] = sparse + dense[:1]
+        else:
+            lines |= {group.label: [group] for group in groups}
+    return lines
 
 
-ERROR_NOTE = "bars: ± 1 standard deviation\nover seeds"
-BAND_NOTE = "bands: ± 1 standard deviation\nover seeds"
-
-
-def _coverage_figure(study: Study) -> plt.Figure:
-    figure, axes = _new("Assembled full model, last evaluation", "coverage C", study.score_title)
-    has_std = _points(study, axes, lambda group: group.share, _lines_of_regimes(study))
-    shares = sorted({(group.share, group.coverage) for group in study.groups})
-    axes.set_xticks([share for share, _ in shares], [text for _, text in shares])
-    axes.margins(x=0.1)
-    _legend(axes, ERROR_NOTE if has_std else "")
-    return figure
-
-
-def _x_figure(study: Study, title: str, x_label: str, value: Callable[[Run], float], lines: list, log: bool) -> plt.Figure:
-    means = {group.label: statistic(map(value, group.runs)).mean for group in study.groups}
-    factor, unit = (1.0, "") if log else unit_for(max(means.values()), "bytes")
-    figure, axes = _new(title, f"{x_label} ({unit})" if unit else f"{x_label} (log scale)", study.score_title)
-    if log:
-        axes.set_xscale("log")
-    has_std = _points(study, axes, lambda group: means[group.label] / factor, lines)
-    _legend(axes, ERROR_NOTE if has_std else "")
-    return figure
-
-
-def _budget_lines(study: Study) -> list[list[Group]]:
+def lines_of_budgets(study: Study) -> dict[str, list[Group]]:
+    """Per method, the groups by budget; empty if no method has several."""
     methods: dict[str, list[Group]] = {}
     for group in study.groups:
         methods.setdefault(group.any_budget_label, []).append(group)
-    return [groups for groups in methods.values() if len(groups) > 1]
+    return methods if len(methods) < len(study.groups) else {}
+
+
+def _marker(study: Study, group: Group) -> dict:
+    return {key: value for key, value in study.style(group).items() if key in ("marker", "fillstyle")}
+
+
+def _draw_lines(study: Study, axes: Axes, x_of: Callable[[Group], float], lines: dict[str, list[Group]]) -> None:
+    """The final scores of the groups with their deviations, and a line through those that belong together."""
+    has_std, dashes = False, {}
+    for label, groups in lines.items():
+        method = groups[0].method
+        dashes[method] = dashes.get(method, -1) + 1
+        points = [(x_of(group), study.scores(group), group) for group in groups]
+        points = sorted((point for point in points if point[1].count and math.isfinite(point[0])), key=lambda point: point[0])
+        if not points:
+            continue
+        color = color_of(method)
+        dash = DASHES[dashes[method] % len(DASHES)]
+        style = {"color": color, "linestyle": dash if len(points) > 1 else "none", **_marker(study, groups[0])}
+        axes.plot([], [], label=label, **style)
+        axes.plot([x for x, _, _ in points], [score.mean for _, score, _ in points], **style | {"marker": ""}, alpha=0.7)
+        for x, score, group in points:
+            has_std |= score.count > 1
+            point = study.style(group) | {"linestyle": "none", "alpha": 1}
+            axes.errorbar([x], [score.mean], yerr=score.std if score.count > 1 else None, capsize=2.5, **point)
+    _legend(axes, ERROR_NOTE if has_std else "")
+
+
+ERROR_NOTE = "bars: ± 1 standard\ndeviation over seeds"
+BAND_NOTE = "bands, bars: ± 1 standard\ndeviation over seeds"
+
+
+TITLE = "Assembled full model, last evaluation"
+
+
+def _coverage_figure(study: Study) -> plt.Figure:
+    figure, axes = _new(TITLE, "coverage C", study.score_title)
+    shares = sorted({(group.share, group.coverage) for group in study.groups})
+    axes.set_xticks([share for share, _ in shares], [text for _, text in shares])
+    axes.margins(x=0.1)
+    _draw_lines(study, axes, lambda group: group.share, lines_of_regimes(study))
+    return figure
+
+
+def _means(study: Study, value: Callable[[Run], float]) -> dict[str, float]:
+    return {group.label: statistic(map(value, group.runs)).mean for group in study.groups}
+
+
+def _memory_figure(study: Study) -> plt.Figure:
+    means = _means(study, planned_memory)
+    factor, unit = unit_for(max(means.values()), "bytes")
+    figure, axes = _new(TITLE, f"planned memory of the largest worker ({unit})", study.score_title)
+    _draw_lines(study, axes, lambda group: means[group.label] / factor, lines_of_regimes(study))
+    return figure
+
+
+def _budget_figure(study: Study, lines: dict[str, list[Group]]) -> plt.Figure:
+    means = _means(study, lambda run: run.evals[-1]["step"] * run.flops_per_step if run.evals else UNKNOWN)
+    figure, axes = _new(TITLE, "training FLOPs (log scale)", study.score_title)
+    axes.set_xscale("log")
+    _draw_lines(study, axes, lambda group: means[group.label], lines)
+    ticks: list[float] = []
+    for value in sorted(value for value in means.values() if value > 0):
+        if not ticks or value > 1.2 * ticks[-1]:
+            ticks.append(value)
+    axes.set_xticks(ticks, map(count_text, ticks))
+    axes.set_xticks([], minor=True)
+    return figure
 
 
 def _curve_figure(study: Study, kind: str, key: str, axis: str, title: str, y_label: str) -> plt.Figure:
@@ -164,6 +201,8 @@ def _curve_figure(study: Study, kind: str, key: str, axis: str, title: str, y_la
         axes.plot(x, y, label=group.label, **style)
         if any(count > 1 for count in curve.runs):
             has_band = True
+            if len(x) == 1:
+                axes.errorbar(x, y, yerr=[curve.std[0] * factor], capsize=2.5, color=style["color"], alpha=style["alpha"])
             stds = [0 if math.isnan(std) else std * factor for std in curve.std]
             low, high = zip(*((value - std, value + std) for value, std in zip(y, stds, strict=True)), strict=True)
             axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
@@ -191,19 +230,11 @@ def write_figures(groups: list[Group], folder: Path) -> dict[str, str]:
         write(
             f"{study.score_key}_coverage{end}", f"Final {score} against coverage, one line per regime.", _coverage_figure(study)
         )
-        figure = _x_figure(
-            study, "Assembled full model, last evaluation", "planned memory of the largest worker",
-            planned_memory, _lines_of_regimes(study), log=False,
-        )  # fmt: skip
-        write(
-            f"{study.score_key}_memory{end}",
-            f"Final {score} against the memory that the plan gives the largest worker.",
-            figure,
-        )
-        if lines := _budget_lines(study):
-            flops = lambda run: run.evals[-1]["step"] * run.flops_per_step if run.evals else UNKNOWN  # noqa: E731
-            figure = _x_figure(study, "Assembled full model by training budget", "training FLOPs", flops, lines, log=True)
-            write(f"{study.score_key}_budget{end}", f"Final {score} against training FLOPs, one line per method.", figure)
+        caption = f"Final {score} against the memory that the plan gives the largest worker."
+        write(f"{study.score_key}_memory{end}", caption, _memory_figure(study))
+        if lines := lines_of_budgets(study):
+            caption = f"Final {score} against training FLOPs, one line per method."
+            write(f"{study.score_key}_budget{end}", caption, _budget_figure(study, lines))
         curves = (
             ("train", "loss", "training_loss", "training loss (nats)", "Training loss, mean over the workers"),
             ("eval", study.score_key, study.score_key, study.score_title, f"Assembled full model: {score}"),

@@ -9,7 +9,7 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from sdp_lab.curves import AXES, mean_curve
-from sdp_lab.figures import Study
+from sdp_lab.figures import Study, lines_of_regimes
 from sdp_lab.groups import Group
 from sdp_lab.measures import planned_memory
 from sdp_lab.table import Row, Table, comparison_text, title_of, value_text
@@ -21,25 +21,26 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _cells(table: Table, row: Row) -> list[dict[str, Any]]:
-    """Texts, the numbers to sort by, and whether the narrow table has the column."""
-    cells = []
+def _table(table: Table, rows: list[Row]) -> dict[str, Any]:
+    """Header and rows: texts, the numbers to sort by, and whether the narrow table lacks the column."""
+    header, cells = [], [[] for _ in rows]
+    tokens = rows[0].group.first.is_of_tokens
     for column in table.columns:
-        value, compared = row.values[column.key], row.compared(column)
-        cells.append({"text": value_text(column, value), "number": _number(value.mean), "detail": column.detail})
-        if table.baselines and column.comparison != "none":
-            cells.append({"text": comparison_text(column, compared), "number": _number(compared), "detail": column.detail})
-    return cells
-
-
-def _header(table: Table) -> list[dict[str, str]]:
-    header = []
-    for column in table.columns:
-        header.append({"title": title_of(column), "key": column.key, "detail": column.detail})
-        if table.baselines and column.comparison != "none":
+        if not any(row.values[column.key].count for row in rows):
+            continue
+        more = column.detail != "terminal" or column.models not in ("all", "tokens" if tokens else "images")
+        header.append({"title": title_of(column), "key": column.key, "more": more})
+        for row, own in zip(rows, cells, strict=True):
+            value = row.values[column.key]
+            own.append({"text": value_text(column, value), "number": _number(value.mean), "more": more})
+        if any(math.isfinite(row.compared(column)) for row in rows):
             title = f"{'×' if column.comparison == 'ratio' else 'Δ'} {column.title}"
-            header.append({"title": title, "key": f"{column.key} against the baseline", "detail": column.detail})
-    return header
+            header.append({"title": title, "key": f"{column.key} against the baseline", "more": more})
+            for row, own in zip(rows, cells, strict=True):
+                value = row.compared(column)
+                own.append({"text": comparison_text(column, value), "number": _number(value), "more": more})
+    labels = [(row.label, len(row.group.runs)) for row in rows]
+    return {"header": header, "rows": [(*label, own) for label, own in zip(labels, cells, strict=True)]}
 
 
 def _thin(values: list[float], digits: int = 7) -> list[float | None]:
@@ -58,7 +59,8 @@ def _study(groups: list[Group], name: str) -> dict[str, Any]:
             "label": group.label,
             "color": style["color"],
             "opacity": style["alpha"],
-            "symbol": ("circle", "square", "diamond", "triangle-down", "triangle-up", "star", "cross", "x")[rank % 8],
+            "symbol": ("circle", "square", "diamond", "triangle-down", "triangle-up", "star", "cross", "x")[rank % 8]
+            + "-open" * (study.dash[group.label] % 2),
             "dash": ("solid", "dash", "dot", "dashdot", "longdash")[study.dash[group.label] % 5],
             "points": {
                 "coverage": [group.share, _number(score.mean), _number(score.std)],
@@ -73,9 +75,11 @@ def _study(groups: list[Group], name: str) -> dict[str, Any]:
                 has_band = any(count > 1 for count in curve.runs)
                 line["curves"][f"{kind} {axis}"] = [_thin(curve.x), _thin(y), _thin(std) if has_band else []]
         lines.append(line)
+    index = {id(group): i for i, group in enumerate(groups)}
+    regimes = [[label, [index[id(group)] for group in line]] for label, line in lines_of_regimes(study).items()]
     data = "tokens" if study.is_of_tokens else "epochs"
     axes = {"steps": "steps", "flops": "training FLOPs", "data": data, "time": "training time (s)"}
-    return {"name": name, "score": study.score_title, "axes": axes, "lines": lines}
+    return {"name": name, "score": study.score_title, "axes": axes, "regimes": regimes, "lines": lines}
 
 
 def page(groups: list[Group], table: Table, notes: list[str]) -> str:
@@ -88,12 +92,8 @@ def page(groups: list[Group], table: Table, notes: list[str]) -> str:
         for run in group.runs
     ]
     changes = [f"* {g.label}: changed during training: {'; '.join(g.changes)}" for g in groups if g.changes]
-    tables = {
-        name if len(parts) > 1 else "": [(row.label, len(row.group.runs), _cells(table, row)) for row in rows]
-        for name, rows in parts.items()
-    }
+    tables = {name if len(parts) > 1 else "": _table(table, rows) for name, rows in parts.items()}
     return template.render(
-        header=_header(table),
         tables=tables.items(),
         notes=[*notes, *changes],
         runs=runs,

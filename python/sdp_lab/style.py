@@ -21,6 +21,7 @@ COLORS = {
     "N_b-SDP": "#cc79a7",
 }
 MARKERS = "osD^vP*X"
+FILLS = ("full", "none", "left", "right")
 DASHES = ("solid", "dashed", "dotted", "dashdot", (0, (5, 1, 1, 1, 1, 1)))
 SETTINGS = {
     "font.size": 9,

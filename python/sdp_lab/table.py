@@ -219,23 +219,22 @@ def pivots(table: Table, rows: list[Row], wanted: str) -> dict[str, Grid]:
     column = score_column(table, rows)
     sign = -1 if column.better == "lower" else 1
 
-    def rest(group: Group) -> str:
-        told = [k for k in group.told if k not in keys and k.rpartition(".")[2] not in keys]
-        others = [f"{k.rpartition('.')[2]} {group.value(k)}" for k in told if group.value(k)]
-        return ", ".join([group.base if "coverage" not in keys and "method" not in keys else group.method, *others])
+    def rest(group: Group) -> tuple[str, str]:
+        """The method and coverage, and the other settings, as far as they are not among the keys."""
+        told = [key for key in group.told if key not in keys and key.rpartition(".")[2] not in keys]
+        names = {"method": group.method, "coverage": group.coverage if group.coverage != "1" else ""}
+        others = [f"{key.rpartition('.')[2]} {group.value(key)}" for key in told if group.value(key)]
+        return " ".join(name for key, name in names.items() if key not in keys and name), ", ".join(others)
 
-    parts: dict[str, list[Row]] = {}
+    parts: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         parts.setdefault(rest(row.group), []).append(row)
-    if "coverage" in keys and len(parts) > 1:
+    if "coverage" in keys or "method" in keys:
         dense = {name: part for name, part in parts.items() if part[0].group.coverage == "1"}
         sparse = {name: part for name, part in parts.items() if name not in dense}
         for name, part in sparse.items():
-            for other, of_dense in dense.items():
-                if name.partition(", ")[2] == other.partition(", ")[2]:
-                    part += of_dense
-        joined = {name.partition(", ")[2] for name in sparse}
-        parts = sparse | {name: part for name, part in dense.items() if name.partition(", ")[2] not in joined}
+            part += [row for other, of_dense in dense.items() if other[1] == name[1] for row in of_dense]
+        parts = sparse | {name: part for name, part in dense.items() if name[1] not in {other[1] for other in sparse}}
     grids = {}
     for name, part in parts.items():
         values = [sorted({row.group.value(key) for row in part}, key=natural) for key in keys]
@@ -253,7 +252,7 @@ def pivots(table: Table, rows: list[Row], wanted: str) -> dict[str, Grid]:
                 value_text(column, c) + (" *" if c.count and sign * c.mean == best and len(cells) > 1 else "") for c in cells
             ]
             grid.append([of_row, *marked])
-        grids[f"{title_of(column)}, {name}"] = grid
+        grids[", ".join(filter(None, [title_of(column), *name]))] = grid
     return grids
 
 
