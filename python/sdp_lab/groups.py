@@ -77,14 +77,17 @@ class Group:
     def unfinished(self) -> int:
         return sum(not run.is_finished for run in self.runs)
 
+    def option(self, key: str) -> str:
+        """`method`, `coverage`, or the dotted name of the option with this last part; the key itself if there is none."""
+        if key.removeprefix("subnetwork.") in ("method", "regime", "coverage"):
+            return "coverage" if key.endswith("coverage") else "method"
+        return next((name for name in self.settings if key in (name, name.rpartition(".")[2])), key)
+
     def value(self, key: str) -> str:
-        """Of an option by its dotted name or its last part, or of `method`, `coverage` and `seed`."""
-        if key in ("method", "regime"):
-            return self.method
-        if key == "coverage":
-            return self.coverage
-        names = [name for name in self.settings if name == key or name.rpartition(".")[2] == key]
-        return self.settings[names[0]].value if names else ""
+        """As text; empty if there is none."""
+        name = self.option(key)
+        own = {"method": self.method, "coverage": self.coverage}
+        return own[name] if name in own else self.settings[name].value if name in self.settings else ""
 
 
 def plain_text(yaml: str) -> str:

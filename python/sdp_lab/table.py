@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sdp_lab.groups import Group, Statistic, natural, statistic
+from sdp_lab.groups import BUDGET, Group, Statistic, natural, statistic
 from sdp_lab.measures import Column, columns
 from sdp_lab.trainer import LabError
 
-MOST_COLUMNS = 8  # of a document's table, the label included
+MOST_COLUMNS = 6  # of a document's table, the label included
 VISIBLE_SHARE = 0.005  # a deviation below this share of the mean does not show in three digits
 
 
@@ -77,24 +77,22 @@ def _refuse(rows: list[Row], baseline: str, reason: str) -> None:
 def _baseline_of(row: Row, rows: list[Row], baseline: str) -> Row | None:
     if exact := [other for other in rows if other.group.label == baseline]:
         return exact[0]
-    found = [other for other in rows if other.group.any_budget_label == baseline]
-    matched = ["train.max_steps", *([] if row.group.value("train.max_steps") != "null" else ["train.epochs"])]
-    if not found:
-        matched = [key for key in row.group.told if row.group.settings[key].in_report == "compared"]
-        if "=" in baseline:
-            conditions = [part.partition("=")[::2] for part in baseline.split(",")]
-            for key, _ in conditions:
-                if not any(other.group.value(key.strip()) for other in rows):
-                    _refuse(rows, baseline, f"no run has an option {key.strip()}")
-            found = [o for o in rows if all(_equal(o.group.value(k.strip()), v.strip()) for k, v in conditions)]
-            matched = [
-                key for key in matched if not any(key in (k, f"optimizer.{k}") or key.endswith(f".{k}") for k, _ in conditions)
-            ]
-        else:
-            found = [other for other in rows if other.group.label.startswith(baseline)]
-            if len(found) == 1:
-                return found[0]
-    same = [o for o in found if all(o.group.value(key) == row.group.value(key) for key in matched)]
+    conditions = [tuple(map(str.strip, part.split("=", 1))) for part in baseline.split(",")] if "=" in baseline else []
+    keys = {row.group.option(key) for key, *_ in conditions}
+    agree = [key for key in row.group.told if row.group.settings[key].in_report == "compared" and key not in keys]
+    if conditions:
+        for key, *value in conditions:
+            if not value or not any(other.group.value(key) for other in rows):
+                _refuse(rows, baseline, f"no run has an option {key}")
+        found = [other for other in rows if all(_equal(other.group.value(key), value) for key, value in conditions)]
+        agree += [] if keys & {"method", "coverage"} else ["method", "coverage"]
+    elif found := [other for other in rows if other.group.any_budget_label == baseline]:
+        agree = ["train.max_steps"] if row.group.value("train.max_steps") != "null" else list(BUDGET)
+    else:
+        found = [other for other in rows if other.group.label.startswith(baseline)]
+        if len(found) == 1:
+            return found[0]
+    same = [other for other in found if all(other.group.value(key) == row.group.value(key) for key in agree)]
     if row in same:
         return row
     if len(same) > 1:
@@ -152,14 +150,17 @@ def value_text(column: Column, value: Statistic) -> str:
     text = FORMATS[column.quantity](value.mean)
     if math.isnan(value.std) or (column.quantity not in FIXED and value.std <= VISIBLE_SHARE * abs(value.mean)):
         return text
-    return f"{text} ± {FORMATS[column.quantity](value.std)}"
+    number, _, unit = text.partition(" ")
+    std = FORMATS[column.quantity](value.std)
+    same = unit and std.endswith(f" {unit}")  # a unit that both have stands once
+    return f"{number} ± {std}" if same else f"{text} ± {std}"
 
 
 def comparison_text(column: Column, compared: float) -> str:
     if math.isnan(compared):
         return ""
     if column.comparison == "ratio":
-        return f"×{compared:.3f}"
+        return f"×{compared:.2f}"
     return f"{100 * compared:+.2f}" if column.quantity == "share" else f"{compared:+.4f}"
 
 
@@ -169,8 +170,8 @@ def title_of(column: Column) -> str:
 
 
 def chosen_columns(table: Table, rows: list[Row], wanted: str, in_document: bool) -> list[Column]:
-    """`wanted`: keys separated by commas, or "all"; empty: in a document the compared measures, at most as many as a page
-    is wide, otherwise those for a terminal."""
+    """`wanted`: keys separated by commas, or "all"; empty: in a document the compared measures that differ from the
+    baseline's, as many as a page is wide; otherwise those for a terminal."""
     tokens = rows[0].group.first.is_of_tokens
     known = [c for c in table.columns if any(row.values[c.key].count for row in rows)]
     if wanted and wanted != "all":
@@ -183,19 +184,26 @@ def chosen_columns(table: Table, rows: list[Row], wanted: str, in_document: bool
     if wanted == "all":
         return [column for column in of_model if column.detail != "file"]
     shown = [column for column in of_model if column.detail == "terminal"]
-    return [c for c in shown if c.comparison != "none"][: MOST_COLUMNS - 2] if in_document else shown
+    compared = [column for column in shown if column.comparison != "none" and not (table.baselines and is_equal(column, rows))]
+    return compared[: MOST_COLUMNS - 2] if in_document else shown
+
+
+def is_equal(column: Column, rows: list[Row]) -> bool:
+    """Whether all rows are equal to their baselines, to the digits that are printed."""
+    return {comparison_text(column, row.compared(column)) for row in rows} <= {"", "×1.00"}
 
 
 Grid = list[list[str]]  # header and rows
 
 
 def grid_of(table: Table, rows: list[Row], wanted: str, in_document: bool) -> Grid:
-    """Comparisons with the baseline stand in the cell of their measure."""
+    """Comparisons with the baseline stand in the cell of their measure, unless all rows are equal to it."""
     shown = chosen_columns(table, rows, wanted, in_document)
+    equal = [column for column in shown if is_equal(column, rows)]
 
     def cell(row: Row, column: Column) -> str:
         text, compared = value_text(column, row.values[column.key]), comparison_text(column, row.compared(column))
-        return f"{text} ({compared})" if compared and row.baseline is not row else text
+        return f"{text} ({compared})" if compared and row.baseline is not row and column not in equal else text
 
     header = ["configuration", "runs", *map(title_of, shown)]
     return [header, *([row.label, str(len(row.group.runs)), *(cell(row, c) for c in shown)] for row in rows)]
