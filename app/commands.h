@@ -93,17 +93,6 @@ struct ExportArguments {
 };
 int export_command(const ExportArguments& arguments);
 
-enum class ReportFormat { kText, kMarkdown, kLatex, kCsv };
-
-struct ReportArguments {
-  std::vector<std::filesystem::path> paths;  ///< run folders, or folders that contain run folders
-  std::filesystem::path out;                 ///< folder for tables and figures; empty: none
-  std::optional<ReportFormat> format;  ///< of the table on standard output; unset: text, none with `out`
-  std::string baseline;                ///< label of a row; empty: none
-  bool watch = false;
-};
-int report_command(const ReportArguments& arguments);
-
 struct AnalyzeArguments {
   SpecArguments spec;             ///< a model at initialization; or
   std::filesystem::path run_dir;  ///< a run's newest checkpoint, with --set as for the commands above

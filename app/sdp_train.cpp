@@ -36,22 +36,6 @@ void add_run_options(CLI::App& app, sdp::RunArguments& arguments) {
                  "override one key, e.g. eval.branch_scale=survival (repeatable)");
 }
 
-void add_report_options(CLI::App& app, sdp::ReportArguments& arguments) {
-  const std::map<std::string, sdp::ReportFormat> formats = {{"text", sdp::ReportFormat::kText},
-                                                            {"markdown", sdp::ReportFormat::kMarkdown},
-                                                            {"latex", sdp::ReportFormat::kLatex},
-                                                            {"csv", sdp::ReportFormat::kCsv}};
-  app.add_option("PATH", arguments.paths, "run folders, or folders to search for runs")->required();
-  auto* out = app.add_option("--out", arguments.out, "folder for tables, figures and report.md");
-  app.add_option_function<std::string>(
-         "--format", [&arguments, formats](const std::string& name) { arguments.format = formats.at(name); },
-         "format of the printed table: text (default), markdown, latex or csv")
-      ->check(CLI::IsMember(formats));
-  app.add_option("--baseline", arguments.baseline, "label of the row to compare the others with");
-  app.add_flag("--watch", arguments.watch, "show the progress of the runs until all are finished or Ctrl-C")
-      ->excludes(out);
-}
-
 void add_doctor_options(CLI::App& app, sdp::DoctorArguments& arguments) {
   const std::map<std::string, sdp::DeviceKind> devices = {
       {"auto", sdp::DeviceKind::kAuto}, {"cpu", sdp::DeviceKind::kCpu}, {"cuda", sdp::DeviceKind::kCuda}};
@@ -94,7 +78,8 @@ struct ExternalCommand {
   std::string description;
 };
 const std::vector<ExternalCommand>& external_commands() {
-  static const std::vector<ExternalCommand> commands = {};
+  static const std::vector<ExternalCommand> commands = {
+      {"report", "compare runs: accuracy, memory, time and traffic; tables, figures and a page"}};
   return commands;
 }
 
@@ -214,11 +199,6 @@ int run(int argc, char** argv) {
   add_spec_options(*data_check_app, data_check.spec, /*required=*/true);
   data_check_app->add_flag("--json", data_check.json, "print the results as JSON");
 
-  sdp::ReportArguments report;
-  CLI::App* report_app =
-      app.add_subcommand("report", "compare runs: accuracy, memory, time and traffic; tables and figures");
-  add_report_options(*report_app, report);
-
   sdp::DoctorArguments doctor;
   doctor.command_line.assign(argv, argv + argc);
   CLI::App* doctor_app = app.add_subcommand(
@@ -258,7 +238,6 @@ int run(int argc, char** argv) {
   if (*eval_app) return sdp::eval_command(eval);
   if (*export_app) return sdp::export_command(exported);
   if (*import_app) return sdp::import_command(imported);
-  if (*report_app) return sdp::report_command(report);
   if (*analyze_app) return sdp::analyze_command(analyze);
   if (*doctor_app) return sdp::doctor_command(doctor);
   if (*describe_app) return sdp::describe_command(described);

@@ -11,7 +11,7 @@ namespace {
 using Q = Quantity;
 using C = Comparison;
 using D = Detail;
-using M = ShownFor;
+using M = Models;
 
 /// The key of a loss has no unit in the metrics; its column has one.
 std::string column_key(std::string_view key, const FieldOptions& options, std::string_view suffix = "") {

@@ -11,7 +11,7 @@
 namespace sdp {
 
 /// Models for which printed tables show a column; the CSV file has it for all.
-enum class ShownFor { kAll, kOfImages, kOfTokens };
+enum class Models { kAll, kOfImages, kOfTokens };
 
 /// Where a column's values come from.
 enum class Source {
@@ -24,7 +24,7 @@ struct ReportColumn {
   std::string key;         ///< with the unit: a column of the CSV file
   std::string_view title;  ///< for tables; the unit is added by quantity
   FieldOptions options;    ///< quantity, comparison, detail, how lines and processes are combined
-  ShownFor models = ShownFor::kAll;
+  Models models = Models::kAll;
   Source source = Source::kRun;
   std::string field = {};              ///< dotted: "times.forward_ms"
   std::string_view over_workers = {};  ///< "mean", "min" or "max"

@@ -179,14 +179,27 @@ def read_run(folder: Path, spec: Line) -> Run:
 
 
 _described: dict[tuple[Path, int], Line] = {}
+_description: Line = {}
+
+
+def _ask(*specs: str) -> list[Line]:
+    answer = ask("describe", *specs)
+    _description.update({key: value for key, value in answer.items() if key != "specs"})
+    return answer["specs"]
+
+
+def description() -> Line:
+    """The binary's lists: columns, options, methods."""
+    if not _description:
+        _ask()
+    return _description
 
 
 def describe(specs: list[Path]) -> list[Line]:
     """What the binary tells of every spec.yaml; asked once for each as long as the file does not change."""
     keys = [(path, path.stat().st_mtime_ns) for path in specs]
     if new := [key for key in keys if key not in _described]:
-        for key, spec in zip(new, ask("describe", *(str(path) for path, _ in new))["specs"], strict=True):
-            _described[key] = spec
+        _described.update(zip(new, _ask(*(str(path) for path, _ in new)), strict=True))
     return [_described[key] for key in keys]
 
 
@@ -272,13 +285,3 @@ def find(paths: Iterable[str | Path]) -> Found:
         runs.append(run)
     runs, copies = _set_copies_apart(runs)
     return Found(runs, unreadable, copies)
-
-
-_description: Line = {}
-
-
-def description() -> Line:
-    """The binary's lists: columns, options, methods."""
-    if not _description:
-        _description.update(ask("describe"))
-    return _description
