@@ -9,10 +9,10 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sdp_lab.curves import AXES, mean_curve
 from sdp_lab.groups import Group, Statistic, statistic
 from sdp_lab.measures import UNKNOWN, planned_memory
 from sdp_lab.runs import Run
+from sdp_lab.series import AXES, mean_curve
 from sdp_lab.style import DASHES, FILLS, MARKERS, color_of, save
 from sdp_lab.table import count_text
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from sdp_lab.curves import AXES, positions
 from sdp_lab.groups import Group, group_runs
 from sdp_lab.measures import columns, planned_memory
 from sdp_lab.runs import Run, find
+from sdp_lab.series import AXES, positions
 
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
 

@@ -8,10 +8,10 @@ from typing import Any
 import jinja2
 from plotly.offline import get_plotlyjs
 
-from sdp_lab.curves import AXES, mean_curve
 from sdp_lab.figures import Study, lines_of_regimes
 from sdp_lab.groups import Group
 from sdp_lab.measures import planned_memory
+from sdp_lab.series import AXES, mean_curve
 from sdp_lab.table import Row, Table, comparison_text, title_of, value_text
 
 MOST_POINTS = 2000  # of a curve
