@@ -60,7 +60,7 @@ def _study(groups: list[Group], name: str) -> dict[str, Any]:
             "color": style["color"],
             "opacity": style["alpha"],
             "symbol": ("circle", "square", "diamond", "triangle-down", "triangle-up", "star", "cross", "x")[rank % 8]
-            + "-open" * (study.dash[group.label] % 2),
+            + ("", "-open", "-open-dot", "-dot")[study.dash[group.label] % 4],
             "dash": ("solid", "dash", "dot", "dashdot", "longdash")[study.dash[group.label] % 5],
             "points": {
                 "coverage": [group.share, _number(score.mean), _number(score.std)],

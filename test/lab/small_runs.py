@@ -17,8 +17,8 @@ LOSSES = (2.0, 1.5, 1.0, 0.5)
 LOG_EVERY = 10
 
 
-def write_run(folder: Path, accuracy=0.5, losses=LOSSES, history=None, finished=True, owners=2, parts=None, **changes) -> Path:
-    """`changes` replace keys of sections of the spec, or whole values; `history`: of run.json; `parts`: of summary.json."""
+def write_run(folder: Path, accuracy=0.5, losses=LOSSES, history=None, finished=True, owners=2, **changes) -> Path:
+    """`changes` replace keys of sections of the spec, or whole values; `history`: of run.json."""
     folder.mkdir(parents=True)
     spec = {key: dict(value) if isinstance(value, dict) else value for key, value in SPEC.items()} | {"name": folder.name}
     spec["subnetwork"]["coverage"] = f"{owners}/4"
@@ -43,5 +43,5 @@ def write_run(folder: Path, accuracy=0.5, losses=LOSSES, history=None, finished=
         (folder / "run.json").write_text(json.dumps(known | data | history))
     if finished:
         end = {"step": LOG_EVERY * len(losses), "total_steps": LOG_EVERY * len(losses), "device": "CPU", "version": "0"}
-        (folder / "summary.json").write_text(json.dumps(end | (parts or {})))
+        (folder / "summary.json").write_text(json.dumps(end))
     return folder

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -85,11 +86,13 @@ def test_documents_have_a_few_columns_and_others_on_request(grid):
 
 
 def test_special_characters(tmp_path):
-    write_run(tmp_path / "a", history={"changes": [{"step": 5, "key": "data.path", "was": "x", "now": "y"}]}, finished=False)
-    write_run(tmp_path / "b", optimizer={"momentum": 0.5, "lr": 0.3})
+    write_run(tmp_path / "a", history={"changes": [{"step": 5, "key": "optimizer.lr", "was": "0.3", "now": "0.1"}]}, finished=False)
+    (tmp_path / "sweep.json").write_text(json.dumps({"runs": [{"folder": "a", "label": "50% a_b & c|d"}]}))
     latex, markdown = (to_format(table_of(tmp_path), form) for form in ("latex", "markdown"))
-    assert "accuracy (\\%)" in latex and latex.count("\\\\\n") == 3
-    assert "unfinished: step 40 of 40" in markdown
+    assert "50\\% a\\_b \\& c|d" in latex and "accuracy (\\%)" in latex and latex.count("\\\\\n") == 2
+    assert "50% a\\_b & c\\|d" in markdown and "unfinished: step 40 of 40" in markdown
+    for text in (latex, markdown):
+        assert "changed during training: optimizer.lr 0.3, 0.1 from step 5" in text
 
 
 def test_numbers_for_people():
