@@ -58,5 +58,6 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     figure.savefig(svg, transparent=True, metadata={"Date": None})
     plt.close(figure)
     ink = "<style>:root{--ink:#111111}@media(prefers-color-scheme:dark){:root{--ink:#dddddd}}text{fill:var(--ink)}</style>"
-    head, tag, rest = svg.read_text().replace(INK, "var(--ink)").partition("<defs>")
+    text = svg.read_text().replace("\nL", "L")  # a path on a line, not a point
+    head, tag, rest = text.replace(INK, "var(--ink)").partition("<defs>")
     svg.write_text(head + ink + tag + rest)
