@@ -100,17 +100,6 @@ struct ExportArguments {
 };
 int export_command(const ExportArguments& arguments);
 
-enum class ReportFormat { kText, kMarkdown, kLatex, kCsv };
-
-struct ReportArguments {
-  std::vector<std::filesystem::path> paths;  ///< run folders, or folders that contain run folders
-  std::filesystem::path out;                 ///< folder for tables and figures; empty: none
-  std::optional<ReportFormat> format;  ///< of the table on standard output; unset: text, none with `out`
-  std::string baseline;                ///< label of a row; empty: none
-  bool watch = false;
-};
-int report_command(const ReportArguments& arguments);
-
 struct AnalyzeArguments {
   SpecArguments spec;             ///< a model at initialization; or
   std::filesystem::path run_dir;  ///< a run's newest checkpoint, with --set as for the commands above
@@ -130,6 +119,11 @@ struct DoctorArguments {
 };
 /// Returns 1 if a check failed.
 int doctor_command(const DoctorArguments& arguments);
+
+/// Prints what the lab (python/sdp_lab) knows of the program, as JSON: the columns of `report`, every option
+/// with its default and whether `report` compares it, and for each spec.yaml its values and its method's
+/// name, or the error.
+int describe_command(const std::vector<std::filesystem::path>& specs);
 
 int spec_command(bool schema, const ChosenNames& chosen);
 

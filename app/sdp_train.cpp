@@ -17,6 +17,7 @@
 
 #include "commands.h"
 #include "device/version.h"
+#include "external_command.h"
 #include "spec/error.h"
 #include "spec/text.h"
 
@@ -38,22 +39,6 @@ void add_run_options(CLI::App& app, sdp::RunArguments& arguments) {
 void add_checkpoint_option(CLI::App& app, sdp::RunArguments& arguments) {
   app.add_option("--checkpoint", arguments.checkpoint,
                  "step of the checkpoint, or best: the one with the best evaluation (default: the newest)");
-}
-
-void add_report_options(CLI::App& app, sdp::ReportArguments& arguments) {
-  const std::map<std::string, sdp::ReportFormat> formats = {{"text", sdp::ReportFormat::kText},
-                                                            {"markdown", sdp::ReportFormat::kMarkdown},
-                                                            {"latex", sdp::ReportFormat::kLatex},
-                                                            {"csv", sdp::ReportFormat::kCsv}};
-  app.add_option("PATH", arguments.paths, "run folders, or folders to search for runs")->required();
-  auto* out = app.add_option("--out", arguments.out, "folder for tables, figures and report.md");
-  app.add_option_function<std::string>(
-         "--format", [&arguments, formats](const std::string& name) { arguments.format = formats.at(name); },
-         "format of the printed table: text (default), markdown, latex or csv")
-      ->check(CLI::IsMember(formats));
-  app.add_option("--baseline", arguments.baseline, "label of the row to compare the others with");
-  app.add_flag("--watch", arguments.watch, "show the progress of the runs until all are finished or Ctrl-C")
-      ->excludes(out);
 }
 
 void add_doctor_options(CLI::App& app, sdp::DoctorArguments& arguments) {
@@ -92,7 +77,20 @@ std::string hint_for(const std::string& first) {
   return "";
 }
 
+/// Programs of their own (external_command.h).
+struct ExternalCommand {
+  std::string name;
+  std::string description;
+};
+const std::vector<ExternalCommand>& external_commands() {
+  static const std::vector<ExternalCommand> commands = {
+      {"report", "compare runs: accuracy, memory, time and traffic; tables, figures and a page"}};
+  return commands;
+}
+
 int run(int argc, char** argv) {
+  for (const ExternalCommand& command : external_commands())
+    if (argc > 1 && argv[1] == command.name) return sdp::external_command(command.name, argv);
   CLI::App app{
       "Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
   app.set_version_flag("--version", std::string("sdp-train ") + sdp::kProgramVersion);
@@ -121,6 +119,8 @@ int run(int argc, char** argv) {
          "removed")
       ->excludes("--resume");
   app.require_subcommand(0, 1);
+  for (const ExternalCommand& command : external_commands())
+    app.add_subcommand(command.name, command.description);
 
   sdp::SweepArguments sweep;
   sweep.program = argv[0];
@@ -211,11 +211,6 @@ int run(int argc, char** argv) {
   add_spec_options(*data_check_app, data_check.spec, /*required=*/true);
   data_check_app->add_flag("--json", data_check.json, "print the results as JSON");
 
-  sdp::ReportArguments report;
-  CLI::App* report_app =
-      app.add_subcommand("report", "compare runs: accuracy, memory, time and traffic; tables and figures");
-  add_report_options(*report_app, report);
-
   sdp::DoctorArguments doctor;
   doctor.command_line.assign(argv, argv + argc);
   CLI::App* doctor_app = app.add_subcommand(
@@ -236,6 +231,10 @@ int run(int argc, char** argv) {
       "--optimizer", [&](const std::string& name) { chosen["optimizer"] = name; },
       "list only the keys of this optimizer");
 
+  std::vector<std::filesystem::path> described;
+  CLI::App* describe_app = app.add_subcommand("describe", "")->group("");  // for the lab
+  describe_app->add_option("SPEC", described, "spec.yaml of runs");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -251,9 +250,9 @@ int run(int argc, char** argv) {
   if (*eval_app) return sdp::eval_command(eval);
   if (*export_app) return sdp::export_command(exported);
   if (*import_app) return sdp::import_command(imported);
-  if (*report_app) return sdp::report_command(report);
   if (*analyze_app) return sdp::analyze_command(analyze);
   if (*doctor_app) return sdp::doctor_command(doctor);
+  if (*describe_app) return sdp::describe_command(described);
   if (*spec_app) return sdp::spec_command(schema, chosen);
   train.resume = resume_of(resume);
   if (train.spec.configs.empty() && train.run_dir.empty())

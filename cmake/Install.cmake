@@ -1,4 +1,5 @@
 # cmake --install: a tree that can be moved.
+#   libexec/sdp-train/      report (and the lab, its Python package)
 #   bin/sdp-train           finds LibTorch where it was built against; LD_LIBRARY_PATH can name another 2.11
 #   share/sdp-train/        configs/ and examples/; the paths in the configs are relative to this folder
 #   share/doc/sdp-train/

@@ -204,12 +204,12 @@ check_test_python() {
   missing=$("$python" - <<'END'
 import importlib.util
 names = ["torch", "torchvision", "transformers", "numpy", "scipy", "PIL", "safetensors", "tokenizers", "pyarrow", "tiktoken",
-         "pytest", "tensorboard"]
+         "pytest", "tensorboard", "pandas", "matplotlib", "jinja2", "plotly", "rich", "yaml"]
 print(" ".join(name for name in names if importlib.util.find_spec(name) is None))
 END
   )
   [[ -z $missing ]] || die 2 "CMAKE_PREFIX_PATH contains a LibTorch, so the tests use the Python of its environment.
-$python lacks: $missing. Install them there (versions: scripts/requirements-test.txt), or set PYTHON to the
+$python lacks: $missing. Install them there (versions: scripts/requirements-test.txt and -lab.txt), or set PYTHON to the
 Python that has them, or unset CMAKE_PREFIX_PATH to let scripts/setup install everything."
 }
 

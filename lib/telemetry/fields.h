@@ -2,8 +2,8 @@
 
 // One list per record describes each member: its key, its quantity, and how the values of several lines or
 // processes are combined. It is used to write and read lines of metrics.jsonl (record_json.h), to choose
-// TensorBoard's scalars (run_metrics.h) and to build the columns of `report` (report/measures.h). (Plans need
-// none of this; spec/json_fields.h writes and reads them.)
+// TensorBoard's scalars (run_metrics.h) and to build the columns of `report` (telemetry/columns.h). (Plans
+// need none of this; spec/json_fields.h writes and reads them.)
 //
 // A record has `template <class Field> static constexpr void fields(Field& field)`. In the order of the
 // members, which is that of the keys in a line, it calls
@@ -63,7 +63,7 @@ struct FieldOptions {
   bool is_scalar = false;
   bool is_required = false;
   /// Title of its column in `report`, which adds the unit; empty: no column. Only training lines get columns
-  /// from their list (report/measures.cpp).
+  /// from their list (telemetry/columns.cpp).
   std::string_view title = {};
   Comparison comparison = Comparison::kNone;
   Detail detail = Detail::kDocument;

@@ -68,7 +68,8 @@ std::string history_text(const RunHistory& history) {
   ordered_json changes = ordered_json::array();
   for (const RunChange& change : history.changes)
     changes.push_back({{"step", change.step}, {"key", change.key}, {"was", change.was}, {"now", change.now}});
-  const ordered_json json = {{"id", history.id},
+  const ordered_json json = {{"format", kRunFormat},
+                             {"id", history.id},
                              {"began", history.began},
                              {"imported", std::move(imported)},
                              {"training_data", json_of(history.training_data)},

@@ -35,7 +35,8 @@ TEST_CASE("a history is a JSON object and is read back unchanged", "[run_history
   put(path, history_text(history));
   CHECK(read_history(path) == history);
   CHECK(json::parse(get(path)) ==
-        json{{"id", "0123456789abcdef"},
+        json{{"format", 1},
+             {"id", "0123456789abcdef"},
              {"began", "2026-11-22T18:30:00Z"},
              {"imported", {{"path", "/a/net.safetensors"}, {"bytes", 123}, {"xxh3_128", "cc"}}},
              {"training_data", {{"samples", 50}, {"hash", "aa"}}},

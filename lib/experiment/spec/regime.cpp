@@ -24,13 +24,6 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-std::vector<std::string> all_methods() {
-  std::vector<std::string> methods = {"DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "FSDP"};
-  for (const Regime regime : all_regimes())
-    methods.push_back(method_name(regime));
-  return methods;
-}
-
 }  // namespace
 
 const std::vector<Regime>& all_regimes() {
@@ -49,6 +42,13 @@ std::string name_of(Regime regime) {
 std::string method_name(Regime regime) {
   std::string construction = regime.construction == Construction::kBlock ? "B" : "N";
   return construction.append(rule_of(regime.masking).label_suffix);
+}
+
+std::vector<std::string> all_methods() {
+  std::vector<std::string> methods = {"DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "FSDP"};
+  for (const Regime regime : all_regimes())
+    methods.push_back(method_name(regime));
+  return methods;
 }
 
 Regime regime_of(const SubnetworkSpec& spec) {

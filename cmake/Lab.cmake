@@ -1,0 +1,16 @@
+# The Python lab: sdp-train-report and sdp-train-sweep, which the program starts for `report` and `sweep`. In the build
+# folder they use the package of the source tree; installed, the package stands beside them in libexec/sdp-train.
+
+set(libexec ${CMAKE_INSTALL_LIBEXECDIR}/sdp-train)
+foreach(command report sweep)
+  set(lab ${PROJECT_SOURCE_DIR}/python)
+  set(from_launcher sdp-train)
+  configure_file(python/launcher.in ${PROJECT_BINARY_DIR}/sdp-train-${command} @ONLY
+                 FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+  set(lab "$here")
+  set(from_launcher ../../${CMAKE_INSTALL_BINDIR}/sdp-train)
+  configure_file(python/launcher.in ${PROJECT_BINARY_DIR}/libexec/sdp-train-${command} @ONLY)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/libexec/sdp-train-${command} DESTINATION ${libexec})
+endforeach()
+install(DIRECTORY python/sdp_lab DESTINATION ${libexec} PATTERN __pycache__ EXCLUDE)
+install(FILES scripts/requirements-lab.txt DESTINATION ${libexec})

@@ -1,0 +1,143 @@
+"""Measures of a run as numbers: the columns of the table. Their list is the binary's."""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sdp_lab.runs import Line, Run, description, total
+
+UNKNOWN = math.nan
+
+
+@dataclass(frozen=True)
+class Column:
+    key: str  # with the unit: a column of the CSV file
+    title: str  # for tables; the unit is added by quantity
+    quantity: str
+    comparison: str  # none, ratio, difference
+    better: str | None  # higher, lower
+    detail: str  # terminal, document, file
+    models: str  # all, images, tokens
+    source: str  # train, eval, run
+    field: str
+    over_lines: str
+    over_processes: str
+    over_workers: str
+
+    def value(self, run: Run) -> float:
+        """NaN: not known, or not yet."""
+        if self.source == "train":
+            return over_lines([_of_line(line, self.field, self.over_processes) for line in run.train], self.over_lines)
+        if self.source == "eval":
+            return combined(run.evals[-1].get(self.field) if run.evals else None, self.over_workers)
+        return float(OF_RUN.get(self.key, functools.partial(_peak_kind, self.key))(run))
+
+
+@functools.cache
+def columns() -> list[Column]:
+    return [Column(**column) for column in description()["columns"]]
+
+
+def combined(value: Any, how: str = "mean") -> float:
+    """A number or a list of numbers as one; NaN for what is missing or null."""
+    if value is None or value == []:
+        return UNKNOWN
+    if not isinstance(value, list):
+        return float(value)
+    numbers = [UNKNOWN if number is None else float(number) for number in value]
+    if how == "mean":
+        return total(numbers) / len(numbers)
+    return {"max": max, "min": min, "sum": total}[how](numbers)
+
+
+def _of_line(line: Line, field: str, how: str) -> float:
+    if field == "exchange_wait_ms":  # lines of older programs lack it
+        return _of_line(line, "exchange.reduce_wait_ms", how) + _of_line(line, "exchange.publish_wait_ms", how)
+    parent, _, key = field.rpartition(".")
+    return combined((line.get(parent, {}) if parent else line).get(key), how)
+
+
+def median(values: list[float]) -> float:
+    known = sorted(value for value in values if not math.isnan(value))
+    if not known:
+        return UNKNOWN
+    half = len(known) // 2
+    return known[half] if len(known) % 2 else (known[half - 1] + known[half]) / 2
+
+
+def over_lines(values: list[float], how: str) -> float:
+    """The median leaves out the first line, which includes the start, if there are others."""
+    if how == "median":
+        return median(values[1:] if len(values) > 1 else values)
+    return UNKNOWN if not values else max(values) if how == "max" else values[-1]
+
+
+def peak_memory(run: Run) -> dict[str, int]:
+    """Tensors by kind at the peak of the process with the most tensor memory. Only training: lines whose steps include
+    an evaluation, which needs memory of its own, are ignored if there are others. Empty if nothing is known."""
+    largest: dict[bool, dict[str, int]] = {True: {}, False: {}}
+    begin = 0
+    evals = [line["step"] for line in run.evals]
+    for line in run.train:
+        kinds = line.get("memory", {})
+        with_evaluation = any(begin <= step < line["step"] for step in evals)
+        for ranks in zip(*kinds.values(), strict=False):
+            if sum(ranks) > sum(largest[with_evaluation].values()):
+                largest[with_evaluation] = dict(zip(kinds, ranks, strict=True))
+        begin = line["step"]
+    return largest[False] or largest[True]
+
+
+def _peak_kind(key: str, run: Run) -> float:
+    return peak_memory(run).get(key.removeprefix("peak_"), UNKNOWN)
+
+
+def _peak_tensor_memory(run: Run) -> float:
+    return sum(peak_memory(run).values()) or UNKNOWN
+
+
+def _per_worker(run: Run) -> float:
+    slots = float(run.plan["workers"] * run.value("subnetwork.replicas")) / run.plan["processes"]
+    return _peak_tensor_memory(run) / slots
+
+
+def _sent(run: Run) -> float:
+    parts = ("exchange.reduce_bytes", "exchange.publish_bytes")
+    return over_lines([total(_of_line(line, part, "mean") for part in parts) for line in run.train], "median")
+
+
+def planned_memory(run: Run) -> float:
+    """Of the largest worker, in bytes: the forecast's peak, or else weights, gradients, optimizer and activations."""
+    keys = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes")
+    return max(
+        worker["peak_bytes"]["total"] if worker.get("peak_bytes") else sum(worker.get(key, 0) for key in keys)
+        for worker in run.plan["per_worker"]
+    )
+
+
+OF_RUN: dict[str, Callable[[Run], float]] = {
+    "training_accuracy": lambda run: combined(run.train[-1].get("accuracy") if run.train else None),
+    "steps": lambda run: run.step,
+    "epochs": lambda run: run.step * run.epochs_per_step or UNKNOWN,
+    "training_flops": lambda run: run.step * run.flops_per_step,
+    "peak_tensor_memory_bytes": _peak_tensor_memory,
+    "peak_tensor_memory_per_worker_bytes": _per_worker,
+    "peak_process_memory_bytes": lambda run: (
+        max((line.get("peak_process_memory_bytes", 0) for line in run.train), default=0) or UNKNOWN
+    ),
+    "sent_bytes_per_step": _sent,
+    "largest_worker_parameters": lambda run: max(worker["parameters"] for worker in run.plan["per_worker"]),
+}
+
+
+def training_seconds(run: Run) -> list[float]:
+    """Training time until the end of each training line: the sum of `step_ms` times the steps since the previous one."""
+    seconds, before, times = 0.0, 0, []
+    for line in run.train:
+        step_ms = line.get("step_ms")
+        seconds += (line["step"] - before) * (step_ms or 0) / 1000
+        before = line["step"]
+        times.append(seconds)
+    return times

@@ -1,0 +1,35 @@
+"""The sdp-train binary, which holds the lists of options and fields: the lab asks it instead of having its own."""
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+
+class LabError(Exception):
+    """What the user can correct. `code` is the exit status: 2 usage, 3 data, as those of sdp-train."""
+
+    def __init__(self, message: str, code: int = 2) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@functools.cache
+def binary() -> Path:
+    """SDP_TRAIN, which `sdp-train report` sets; otherwise that of the source tree's build folder, or of the PATH."""
+    built = Path(__file__).resolve().parents[2] / "build" / "sdp-train"
+    found = os.environ.get("SDP_TRAIN") or (built if built.exists() else shutil.which("sdp-train"))
+    if not found:
+        raise LabError("sdp-train was not found. Build it, or set SDP_TRAIN to its path.")
+    return Path(found)
+
+
+def ask(*arguments: str, stdin: str | None = None) -> Any:
+    """The JSON that `sdp-train ARGUMENTS` prints. Its errors become a LabError with its message and exit status."""
+    result = subprocess.run([binary(), *arguments], input=stdin, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise LabError(result.stderr.strip().removeprefix("error: "), result.returncode)
+    return json.loads(result.stdout)

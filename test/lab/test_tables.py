@@ -1,0 +1,117 @@
+"""Measures, comparisons and the formats of tables."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from small_runs import write_run
+
+from sdp_lab import report
+from sdp_lab.groups import group_runs
+from sdp_lab.runs import find
+from sdp_lab.table import bytes_text, count_text, make_table, to_format
+from sdp_lab.trainer import LabError
+
+
+def table_of(folder, baseline=""):
+    return make_table(group_runs(find([folder]).runs), baseline)
+
+
+def rows_of(table):
+    return {row["label"]: row for row in csv.DictReader(io.StringIO(to_format(table, "csv")))}
+
+
+@pytest.fixture
+def grid(tmp_path):
+    """Coverage × lr, with data parallelism; accuracies that are easy to tell apart."""
+    for owners, base in ((2, 0.5), (3, 0.6), (4, 0.7)):
+        for i, lr in enumerate((0.05, 0.1, 0.2)):
+            write_run(tmp_path / f"{owners}_{i}", owners=owners, accuracy=base + 0.01 * (2 if i == 1 else i),
+                      optimizer={"lr": lr, "shard": False})  # fmt: skip
+    return tmp_path
+
+
+def test_measures_of_a_run(tmp_path):
+    write_run(tmp_path / "a")
+    (row,) = rows_of(table_of(tmp_path)).values()
+    expected = {
+        "accuracy": 0.5, "loss_nats": 1.25, "steps": 40, "epochs": 1, "training_flops": 40 * 2 * 4 * 2000, "step_ms": 30,
+        "peak_tensor_memory_bytes": 410, "peak_weights_bytes": 400, "exchange_wait_ms": 2, "sent_bytes_per_step": 6,
+        "largest_worker_parameters": 200, "peak_tensor_memory_per_worker_bytes": 205,
+    }  # fmt: skip
+    assert {key: float(row[key]) for key in expected} == expected
+    assert row["accuracy_std"] == "" and "perplexity" not in row
+
+
+def test_baseline_agrees_in_whatever_else_differs(grid):
+    for baseline in ("coverage=1", "DDP", "subnetwork.coverage=1", "method=DDP"):
+        rows = rows_of(table_of(grid, baseline))
+        for label, row in rows.items():
+            lr = label.rpartition(" ")[2]
+            difference = float(row["accuracy"]) - float(rows[f"DDP, lr {lr}"]["accuracy"])
+            assert float(row["accuracy_minus_baseline"]) == pytest.approx(difference, abs=1e-12), (baseline, label)
+    fixed = rows_of(table_of(grid, "DDP, lr 0.1"))
+    assert float(fixed["B-SDP 2/4, lr 0.2"]["accuracy_minus_baseline"]) == pytest.approx(0.52 - 0.72)
+    lr = rows_of(table_of(grid, "lr=0.05"))
+    assert float(lr["B-SDP 3/4, lr 0.1"]["accuracy_minus_baseline"]) == pytest.approx(0.02)
+    for wrong in ("N-SDP", "coverage=1/9", "colour=red"):
+        with pytest.raises(LabError, match="DDP, lr 0.1"):
+            table_of(grid, wrong)
+
+
+def test_pivot(grid):
+    lines = to_format(table_of(grid), "text", pivot="coverage×lr").splitlines()
+    assert re.split(r"\s{2,}", lines[1]) == ["coverage \\ lr", "0.05", "0.1", "0.2"]
+    cells = [re.split(r"\s{2,}", line) for line in lines[3:]]
+    assert [row[0] for row in cells] == ["1", "2/4", "3/4"]
+    assert cells[1][1:] == ["50.00", "52.00 *", "52.00 *"] and cells[0][1] == "70.00"
+    latex = to_format(table_of(grid), "latex", pivot="lr,coverage")
+    assert latex.count("\\textbf{") == 3 and "\\textbf{70.00}" in latex
+    for wrong in ("coverage", "coverage,colour", "a×b×c"):
+        with pytest.raises(LabError, match="pivot"):
+            to_format(table_of(grid), "text", pivot=wrong)
+
+
+def test_documents_have_a_few_columns_and_others_on_request(grid):
+    table = table_of(grid, "coverage=1")
+    for form, separator in (("markdown", " | "), ("latex", " & ")):
+        header = next(line for line in to_format(table, form).splitlines() if line.lstrip("| ").startswith("configuration"))
+        assert 4 <= header.count(separator) + 1 <= 8
+    assert to_format(table, "markdown", "steps,step_ms").splitlines()[0] == "| configuration | runs | steps | step time (ms) |"
+    assert "activations" not in to_format(table, "text", "all")
+    with pytest.raises(LabError, match="colour.*accuracy"):
+        to_format(table, "markdown", "steps,colour")
+
+
+def test_special_characters(tmp_path):
+    write_run(tmp_path / "a", history={"changes": [{"step": 5, "key": "optimizer.lr", "was": "0.3", "now": "0.1"}]}, finished=False)
+    (tmp_path / "sweep.json").write_text(json.dumps({"runs": [{"folder": "a", "label": "50% a_b & c|d"}]}))
+    latex, markdown = (to_format(table_of(tmp_path), form) for form in ("latex", "markdown"))
+    assert "50\\% a\\_b \\& c|d" in latex and "accuracy (\\%)" in latex and latex.count("\\\\\n") == 2
+    assert "50% a\\_b & c\\|d" in markdown and "unfinished: step 40 of 40" in markdown
+    for text in (latex, markdown):
+        assert "changed during training: optimizer.lr 0.3, 0.1 from step 5" in text
+
+
+def test_numbers_for_people():
+    assert [bytes_text(value) for value in (0, 512, 1536, 1023.9 * 1024, 1.25 * 2**30)] == ["0 B", "512 B", "1.50 KiB", "1.00 MiB", "1.25 GiB"]
+    assert [count_text(value) for value in (7, 999, 12345, -1.5e12, float("inf"))] == ["7", "999", "12.3 k", "-1.50 T", "inf"]
+
+
+def test_folder(grid, capsys):
+    out = grid / "deep" / "report"
+    assert report.main([str(grid), "--baseline", "coverage=1", "--out", str(out)]) == 0
+    names = {path.name for path in out.iterdir()}
+    figures = {path.stem for path in out.iterdir() if path.suffix == ".pdf"}
+    assert {"report.md", "report.html", "table.md", "table.tex", "table.csv", "accuracy_coverage.svg"} <= names
+    assert len(figures) == 10 and all(f"{name}.svg" in names for name in figures)
+    text = (out / "report.md").read_text()
+    assert (out / "table.md").read_text() in text and all(f"]({name}.svg)" in text for name in figures)
+    page = (out / "report.html").read_text()
+    assert 'src="http' not in page and "<link" not in page and "B-SDP 2/4, lr 0.05" in page
+    # One colour per method, and an ink that follows the page.
+    svg = (out / "accuracy_coverage.svg").read_text()
+    assert "#0072b2" in svg and "prefers-color-scheme" in svg and "#111111" in svg.partition("</style>")[0]
+    assert str(out) in capsys.readouterr().out
