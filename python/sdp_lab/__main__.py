@@ -5,7 +5,7 @@ import sys
 
 from sdp_lab.trainer import LabError
 
-COMMANDS = ("report", "sweep")
+COMMANDS = ("report",)
 
 
 def main(command: str, arguments: list[str]) -> int:
