@@ -111,7 +111,7 @@ struct AnalyzeArguments {
   std::optional<std::string> regimes;
   std::optional<int64_t> batch_size;
   int64_t batches = 1;
-  std::filesystem::path out;  ///< folder for CSV files and figures; empty: none
+  std::filesystem::path out;  ///< folder for CSV files; empty: none
 };
 int analyze_command(const AnalyzeArguments& arguments);
 

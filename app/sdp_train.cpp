@@ -204,7 +204,8 @@ int run(int argc, char** argv) {
                           "samples per batch of a worker (default: train.batch_size_per_worker)");
   analyze_app->add_option("--batches", analyze.batches,
                           "batches per worker, to average over; tables show the spread (default: 1)");
-  analyze_app->add_option("--out", analyze.out, "folder for tables (CSV) and figures (SVG)");
+  analyze_app->add_option("--out", analyze.out,
+                          "folder for tables (CSV); docs/runs.md tells how to draw them");
 
   sdp::DataCheckArguments data_check;
   CLI::App* data_app = app.add_subcommand("data", "check the data set of an experiment");
