@@ -124,6 +124,17 @@ struct DoctorArguments {
 /// Returns 1 if a check failed.
 int doctor_command(const DoctorArguments& arguments);
 
+struct CheckArguments {
+  std::string sweep;                 ///< name of the sweep whose points are checked; empty: run folders
+  std::optional<int64_t> processes;  ///< --nproc of every run
+  bool price = false;                ///< adds steps, FLOPs and memory of runs, whose data need not be there
+  bool wait = false;                 ///< until one of the run folders is done, or free
+};
+/// For `sweep` of the lab (python/sdp_lab/sweep.py). Reads JSON from stdin, a list of points {"label",
+/// "configs", "set"} or of run folders, and prints a list of results: for a point all its errors, or its
+/// resolved values, state, changes and price; for a folder its state.
+int check_command(const CheckArguments& arguments);
+
 int spec_command(bool schema, const ChosenNames& chosen);
 
 }  // namespace sdp

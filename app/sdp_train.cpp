@@ -240,6 +240,13 @@ int run(int argc, char** argv) {
       "--optimizer", [&](const std::string& name) { chosen["optimizer"] = name; },
       "list only the keys of this optimizer");
 
+  sdp::CheckArguments check;
+  CLI::App* check_app = app.add_subcommand("check", "")->group("");  // for the lab
+  check_app->add_option("--sweep", check.sweep);
+  check_app->add_option("--nproc", check.processes);
+  check_app->add_flag("--price", check.price);
+  check_app->add_flag("--wait", check.wait);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -258,6 +265,7 @@ int run(int argc, char** argv) {
   if (*report_app) return sdp::report_command(report);
   if (*analyze_app) return sdp::analyze_command(analyze);
   if (*doctor_app) return sdp::doctor_command(doctor);
+  if (*check_app) return sdp::check_command(check);
   if (*spec_app) return sdp::spec_command(schema, chosen);
   train.resume = resume_of(resume);
   if (train.spec.configs.empty()) throw sdp::UsageError("no --config given. Try: sdp-train --help");
