@@ -35,16 +35,6 @@ int train_command(const TrainArguments& arguments);
 /// the cores allow.
 int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_for);
 
-struct SweepArguments {
-  std::filesystem::path config;
-  std::vector<std::string> overrides;
-  std::optional<int64_t> processes;  ///< --nproc, of every run
-  bool dry_run = false;
-  std::string program;  ///< argv[0]
-};
-/// Trains the unfinished runs of a sweep one after another.
-int sweep_command(const SweepArguments& arguments);
-
 struct PlanArguments {
   SpecArguments spec;
   std::optional<int64_t> processes;

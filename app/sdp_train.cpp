@@ -94,7 +94,8 @@ struct ExternalCommand {
   std::string description;
 };
 const std::vector<ExternalCommand>& external_commands() {
-  static const std::vector<ExternalCommand> commands = {};
+  static const std::vector<ExternalCommand> commands = {
+      {"sweep", "train a grid of experiments one after another; continues a stopped sweep"}};
   return commands;
 }
 
@@ -129,15 +130,6 @@ int run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   for (const ExternalCommand& command : external_commands())
     app.add_subcommand(command.name, command.description);
-
-  sdp::SweepArguments sweep;
-  sweep.program = argv[0];
-  CLI::App* sweep_app =
-      app.add_subcommand("sweep", "train a grid of experiments one after another; continues a stopped sweep");
-  sweep_app->add_option("--config", sweep.config, "the sweep in YAML")->required();
-  sweep_app->add_option("--set", sweep.overrides, "override one key of every run: a.b=v (repeatable)");
-  sweep_app->add_option("--nproc", sweep.processes, "processes of each run");
-  sweep_app->add_flag("--dry-run", sweep.dry_run, "list the runs and their progress; needs no data");
 
   sdp::PlanArguments plan;
   CLI::App* plan_app =
@@ -257,7 +249,6 @@ int run(int argc, char** argv) {
     return static_cast<int>(sdp::ExitCode::kUsage);
   }
   if (*data_check_app) return sdp::data_check_command(data_check);
-  if (*sweep_app) return sdp::sweep_command(sweep);
   if (*plan_app) return sdp::plan_command(plan);
   if (*eval_app) return sdp::eval_command(eval);
   if (*export_app) return sdp::export_command(exported);
