@@ -9,7 +9,6 @@
 
 #include "analysis/analysis.h"
 #include "analysis/analysis_text.h"
-#include "analysis/figures.h"
 #include "checkpoint/checkpointing.h"
 #include "commands.h"
 #include "device/device.h"
@@ -191,10 +190,7 @@ int analyze_command(const AnalyzeArguments& arguments) {
   if (arguments.out.empty()) return 0;
   write_file_atomically(arguments.out / "similarity.csv", similarity_csv(analyses));
   write_file_atomically(arguments.out / "deviation.csv", deviation_csv(analyses));
-  write_figure(similarity_figure(analyses), arguments.out, "similarity");
-  write_figure(norm_figure(analyses), arguments.out, "norm");
-  write_figure(deviation_figure(analyses), arguments.out, "deviation");
-  if (steps.size() > 1) write_figure(training_figure(analyses), arguments.out, "training");
+  write_file_atomically(arguments.out / "summary.csv", summary_csv(analyses));
   return 0;
 }
 

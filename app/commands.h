@@ -36,16 +36,6 @@ int train_command(const TrainArguments& arguments);
 /// the cores allow.
 int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_for);
 
-struct SweepArguments {
-  std::filesystem::path config;
-  std::vector<std::string> overrides;
-  std::optional<int64_t> processes;  ///< --nproc, of every run
-  bool dry_run = false;
-  std::string program;  ///< argv[0]
-};
-/// Trains the unfinished runs of a sweep one after another.
-int sweep_command(const SweepArguments& arguments);
-
 struct PlanArguments {
   SpecArguments spec;
   std::optional<int64_t> processes;
@@ -107,7 +97,7 @@ struct AnalyzeArguments {
   std::optional<std::string> regimes;
   std::optional<int64_t> batch_size;
   int64_t batches = 1;
-  std::filesystem::path out;  ///< folder for CSV files and figures; empty: none
+  std::filesystem::path out;  ///< folder for CSV files; empty: none
 };
 int analyze_command(const AnalyzeArguments& arguments);
 
@@ -124,6 +114,17 @@ int doctor_command(const DoctorArguments& arguments);
 /// with its default and whether `report` compares it, and for each spec.yaml its values and its method's
 /// name, or the error.
 int describe_command(const std::vector<std::filesystem::path>& specs);
+
+struct CheckArguments {
+  std::string sweep;                 ///< name of the sweep whose points are checked; empty: run folders
+  std::optional<int64_t> processes;  ///< --nproc of every run
+  bool price = false;                ///< adds steps, FLOPs and memory of runs, whose data need not be there
+  bool wait = false;                 ///< until one of the run folders is done, or free
+};
+/// For `sweep` of the lab (python/sdp_lab/sweep.py). Reads JSON from stdin, a list of points {"label",
+/// "configs", "set"} or of run folders, and prints a list of results: for a point all its errors, or its
+/// resolved values, state, changes and price; for a folder its state.
+int check_command(const CheckArguments& arguments);
 
 int spec_command(bool schema, const ChosenNames& chosen);
 

@@ -84,6 +84,7 @@ struct ExternalCommand {
 };
 const std::vector<ExternalCommand>& external_commands() {
   static const std::vector<ExternalCommand> commands = {
+      {"sweep", "train a grid of experiments one after another; continues a stopped sweep"},
       {"report", "compare runs: accuracy, memory, time and traffic; tables, figures and a page"}};
   return commands;
 }
@@ -121,15 +122,6 @@ int run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   for (const ExternalCommand& command : external_commands())
     app.add_subcommand(command.name, command.description);
-
-  sdp::SweepArguments sweep;
-  sweep.program = argv[0];
-  CLI::App* sweep_app =
-      app.add_subcommand("sweep", "train a grid of experiments one after another; continues a stopped sweep");
-  sweep_app->add_option("--config", sweep.config, "the sweep in YAML")->required();
-  sweep_app->add_option("--set", sweep.overrides, "override one key of every run: a.b=v (repeatable)");
-  sweep_app->add_option("--nproc", sweep.processes, "processes of each run");
-  sweep_app->add_flag("--dry-run", sweep.dry_run, "list the runs and their progress; needs no data");
 
   sdp::PlanArguments plan;
   CLI::App* plan_app =
@@ -201,7 +193,8 @@ int run(int argc, char** argv) {
                           "samples per batch of a worker (default: train.batch_size_per_worker)");
   analyze_app->add_option("--batches", analyze.batches,
                           "batches per worker, to average over; tables show the spread (default: 1)");
-  analyze_app->add_option("--out", analyze.out, "folder for tables (CSV) and figures (SVG)");
+  analyze_app->add_option("--out", analyze.out,
+                          "folder for tables (CSV); docs/runs.md tells how to draw them");
 
   sdp::DataCheckArguments data_check;
   CLI::App* data_app = app.add_subcommand("data", "check the data set of an experiment");
@@ -235,6 +228,13 @@ int run(int argc, char** argv) {
   CLI::App* describe_app = app.add_subcommand("describe", "")->group("");  // for the lab
   describe_app->add_option("SPEC", described, "spec.yaml of runs");
 
+  sdp::CheckArguments check;
+  CLI::App* check_app = app.add_subcommand("check", "")->group("");  // for the lab
+  check_app->add_option("--sweep", check.sweep);
+  check_app->add_option("--nproc", check.processes);
+  check_app->add_flag("--price", check.price);
+  check_app->add_flag("--wait", check.wait);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -245,7 +245,6 @@ int run(int argc, char** argv) {
     return static_cast<int>(sdp::ExitCode::kUsage);
   }
   if (*data_check_app) return sdp::data_check_command(data_check);
-  if (*sweep_app) return sdp::sweep_command(sweep);
   if (*plan_app) return sdp::plan_command(plan);
   if (*eval_app) return sdp::eval_command(eval);
   if (*export_app) return sdp::export_command(exported);
@@ -253,6 +252,7 @@ int run(int argc, char** argv) {
   if (*analyze_app) return sdp::analyze_command(analyze);
   if (*doctor_app) return sdp::doctor_command(doctor);
   if (*describe_app) return sdp::describe_command(described);
+  if (*check_app) return sdp::check_command(check);
   if (*spec_app) return sdp::spec_command(schema, chosen);
   train.resume = resume_of(resume);
   if (train.spec.configs.empty() && train.run_dir.empty())

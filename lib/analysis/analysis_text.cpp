@@ -79,6 +79,13 @@ std::string norm_text(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.3g}", value);
 }
 
+/// The regime, with its step if the analyses are of several steps.
+std::string label_of(const RegimeAnalysis& analysis, const std::vector<RegimeAnalysis>& analyses) {
+  const std::string name = method_name(analysis.regime);
+  return analyses.front().step == analyses.back().step ? name
+                                                       : fmt::format("{} at step {}", name, analysis.step);
+}
+
 std::string table_of(const std::vector<RegimeAnalysis>& analyses) {
   TextTable table({"regime", "mean cosine", "lowest layer", "", "first layer", "last layer",
                    "largest deviation/bound", "of unit", "gradient norm", "full model's"});
@@ -120,12 +127,6 @@ std::string in_words(const RegimeAnalysis& analysis) {
 
 }  // namespace
 
-std::string label_of(const RegimeAnalysis& analysis, const std::vector<RegimeAnalysis>& analyses) {
-  const std::string name = method_name(analysis.regime);
-  return analyses.front().step == analyses.back().step ? name
-                                                       : fmt::format("{} at step {}", name, analysis.step);
-}
-
 std::string describe(const std::vector<RegimeAnalysis>& analyses) {
   std::string text = table_of(analyses) + "\n";
   for (const RegimeAnalysis& analysis : analyses)
@@ -163,6 +164,14 @@ std::string deviation_csv(const std::vector<RegimeAnalysis>& analyses) {
                           analysis.step);
     }
   }
+  return text;
+}
+
+std::string summary_csv(const std::vector<RegimeAnalysis>& analyses) {
+  std::string text = "model,regime,step,cosine,cosine_std\n";
+  for (const RegimeAnalysis& analysis : analyses)
+    text += fmt::format("{},{},{},{},{}\n", analysis.plan.layout.name, method_name(analysis.regime),
+                        analysis.step, analysis.cosine.mean, analysis.cosine.deviation);
   return text;
 }
 

@@ -9,9 +9,6 @@
 
 namespace sdp {
 
-/// The regime, with its step if the analyses are of several steps.
-std::string label_of(const RegimeAnalysis& analysis, const std::vector<RegimeAnalysis>& analyses);
-
 /// One row per analysis: cosine similarities over the layers, the largest deviation relative to its bound,
 /// and gradient norms. Then the results of the last step in words.
 std::string describe(const std::vector<RegimeAnalysis>& analyses);
@@ -25,5 +22,9 @@ std::string similarity_csv(const std::vector<RegimeAnalysis>& analyses);
 /// Header: regime,unit,branch,begin,end,owners,deviation_squared,bound,ratio,step. One row per analysis and
 /// unit. Owners are separated by spaces; ratio is nan if the bound is 0.
 std::string deviation_csv(const std::vector<RegimeAnalysis>& analyses);
+
+/// Header: model,regime,step,cosine,cosine_std. One row per analysis: RegimeAnalysis::cosine. The deviation
+/// is nan for a single batch.
+std::string summary_csv(const std::vector<RegimeAnalysis>& analyses);
 
 }  // namespace sdp

@@ -5,7 +5,7 @@ import sys
 
 from sdp_lab.trainer import LabError
 
-COMMANDS = ("report",)
+COMMANDS = ("report", "sweep")
 
 
 def main(command: str, arguments: list[str]) -> int:

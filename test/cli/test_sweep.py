@@ -21,6 +21,9 @@ SMALL = {
 }
 
 
+SEEDS = {"grid": {"seed": [0, 1]}}
+
+
 def write_sweep(folder, data, experiment=SMALL, name="sweep", **keys):
     """A sweep over a small experiment, as JSON, which is YAML."""
     config = harness.write_config(folder, "base", data, **experiment)
@@ -32,7 +35,7 @@ def write_sweep(folder, data, experiment=SMALL, name="sweep", **keys):
 def states(config, *more, expect=0):
     """Name of each run -> its state, as --dry-run lists them."""
     lines = harness.run("sweep", "--config", config, "--dry-run", *more, expect=expect).stdout.splitlines()
-    begin, end = lines[1].index("state"), lines[1].index("sets")
+    begin, end = lines[1].index("state"), lines[1].index("steps")
     return {line[:begin].strip(): line[begin:end].strip() for line in lines[3:]}
 
 
@@ -202,7 +205,58 @@ def test_a_run_that_fails_does_not_keep_the_others_from_running(tmp_path, data):
     assert states(config) == {"lr=1000000000000.0": "to do", "lr=0.05": "done"}
 
 
-SEEDS = {"grid": {"seed": [0, 1]}}
+@pytest.mark.parametrize("length,steps", [({"max_steps": 30}, 30), ({"max_steps": None, "epochs": 4}, 50)])
+def test_the_dry_run_tells_steps_flops_and_memory_of_the_plan(tmp_path, data, length, steps):
+    """An epoch of 200 samples is 12.5 steps of 4 workers of 4 samples."""
+    experiment = {**SMALL, "train": {**SMALL["train"], **length}}
+    config = write_sweep(tmp_path, data, experiment, grid={"subnetwork.coverage": ["2/4", 1]})
+    lines = harness.run("sweep", "--config", config, "--dry-run", "--nproc", 2).stdout.splitlines()
+    all_flops = 0
+    for line, coverage in zip(lines[3:], ("2/4", "1"), strict=True):
+        overrides = ["--nproc", 2, "--json", "--set", f"subnetwork.coverage={coverage}"]
+        overrides += ["--set", "subnetwork.assignment=window"]  # a dry run searches no owner sets
+        plan = json.loads(harness.run("plan", "--config", tmp_path / "base.yaml", *overrides).stdout)
+        flops = steps * sum(process["flops_per_sample"] * 2 * 4 for process in plan["per_process"])
+        peak = max(process["peak_bytes"]["total"] for process in plan["per_process"])
+        assert line.split()[-4:-1] == [str(steps), f"{flops:.3g}", f"{peak / 2**30:.3g}"]
+        all_flops += flops
+    assert f"{2 * steps} steps and {all_flops:.3g} FLOPs" in lines[0]
+
+
+def test_without_data_the_dry_run_tells_no_epochs(tmp_path, data):
+    experiment = {**SMALL, "train": {**SMALL["train"], "max_steps": None, "epochs": 3}}
+    config = write_sweep(tmp_path, data, experiment, **SEEDS)
+    lines = harness.run("sweep", "--config", config, "--dry-run", "--set", "data.path=nowhere").stdout.splitlines()
+    assert all(line.split()[3:5] == ["-", "-"] for line in lines[3:]) and "in all" not in lines[0]
+
+
+def test_equal_points_are_one_run(tmp_path, data):
+    path = write_sweep(tmp_path, data, grid={"optimizer.lr": ["A", "B", "C"], "subnetwork.coverage": ["2/4", "1/2"]})
+    path.write_text(path.read_text().replace('"A"', "1e-1").replace('"B"', "0.1").replace('"C"', "0.2"))
+    output = harness.run("sweep", "--config", path, "--dry-run").stdout
+    assert "sweep: 2 runs in" in output
+    assert "lr=0.1,coverage=2-4: the same run as lr=1e-1,coverage=2-4" in output
+    assert "lr=0.2,coverage=1-2: the same run as lr=0.2,coverage=2-4" in output
+
+
+def test_equal_points_with_labels_of_their_own_are_runs_of_their_own(tmp_path, data):
+    additions = [{"label": label, "set": {"seed": seed}} for label, seed in (("größer", 3), ("最初", 3), ("a", 4))]
+    config = write_sweep(tmp_path, data, **SEEDS, also=additions)
+    assert list(states(config)) == ["seed=0", "seed=1", "größer", "最初", "a"]
+
+
+def test_all_errors_of_all_points_come_at_once(tmp_path, data):
+    keys = {"subnetwork.coverage": ["2/4", "1/3"], "optimizer.lr": ["fast", 0.1], "model.width": [4, 0]}
+    config = write_sweep(tmp_path, data, grid=keys, also=[{"label": "lost", "configs": ["nowhere.yaml"]}])
+    message = harness.run("sweep", "--config", config, expect=2).stderr
+    for part in ("1/3", '"fast", expected a number', "model.width: found '0'", "point lost", "nowhere.yaml"):
+        assert part in message, (part, message)
+    places = re.findall(r"sweep\.yaml:1:(\d+): (\S+):", message)
+    assert len(places) == len(set(places)) == 3  # each once, where it is written
+    text = config.read_text()
+    assert {text[int(column) - 1 :].split(",")[0].strip('"]}') for column, _ in places} == {"fast", "0", "1/3"}
+
+
 ERRORS = {
     "coverage": ({"grid": {"subnetwork.coverage": ["2/4", "1/3"]}}, [], ["point coverage=1-3", "1/3"]),
     "plan": (
@@ -239,6 +293,15 @@ def test_files_of_the_wrong_kind(tmp_path, data):
     assert "found a sweep" in message and f"sdp-train sweep --config {config}" in message
     message = harness.run("sweep", "--config", tmp_path / "base.yaml", expect=2).stderr
     assert "found an experiment" in message and f"sdp-train --config {tmp_path / 'base.yaml'}" in message
+
+
+def test_without_its_packages_the_sweep_says_what_to_install(tmp_path, data):
+    (tmp_path / "yaml.py").write_text("raise ModuleNotFoundError(\"No module named 'yaml'\", name='yaml')")
+    config = write_sweep(tmp_path, data, **SEEDS)
+    # Beside the launcher's own entry, as the first one.
+    env = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    message = harness.run("sweep", "--config", config, env=env, expect=2).stderr
+    assert "yaml" in message and "scripts/setup" in message and len(message.splitlines()) == 1
 
 
 def test_ranks_of_a_launcher_are_refused(tmp_path, data):

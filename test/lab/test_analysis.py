@@ -1,0 +1,150 @@
+"""The figures of `analyze` show the numbers of its tables: what matplotlib's axes hold, against means written out here."""
+
+import csv
+import subprocess
+import sys
+
+import pytest
+
+from sdp_lab.analysis import Analysis, deviation_figure, main, norm_figure, similarity_figure, training_figure
+
+NAN = float("nan")
+# (regime, step) -> by layer, the cosines and norms of the workers that own part of it.
+LAYERS = {
+    ("N-SDP", 0): [[(0.5, 1), (0.25, 3)], [(-0.125, 8)]],
+    ("B-SDP", 0): [[(1, 2), (NAN, 0)], [(0.75, 4), (0.25, 4)]],
+    ("N-SDP", 40): [[(1, 1), (1, 2)], [(0, 16), (1, 4)]],
+    ("B-SDP", 40): [[(0.25, 2), (0.75, 2)], [(NAN, 0)]],
+}
+UNITS = {"N-SDP": [("a", 0, 4), ("a", 4, 8), ("b", 0, 2), ("b", 2, 6)], "B-SDP": [("a", 0, 8), ("b", 0, 6)]}
+RATIOS = {"N-SDP": [0.5, 2, 0.25, NAN], "B-SDP": [0.125, 1]}
+SUMMARY = [("N-SDP", 0, 0.5, 0.125), ("B-SDP", 0, 0.25, NAN), ("N-SDP", 40, 0.75, 0.25), ("B-SDP", 40, 0, NAN)]
+
+
+def write(path, rows):
+    with path.open("w") as file:
+        table = csv.DictWriter(file, rows[0].keys())
+        table.writeheader()
+        table.writerows(rows)
+
+
+def analysis(folder, steps=(0, 40), without=()):
+    """The tables of some steps, without the columns of newer versions."""
+
+    def table(rows):
+        return [
+            {key: value for key, value in row.items() if key not in without} for row in rows if row["step"] in steps
+        ]
+
+    similarity = [
+        {
+            "regime": regime,
+            "layer": f"l{depth}.weight",
+            "depth": depth,
+            "worker": w,
+            "cosine": c,
+            "step": step,
+            "norm": n,
+        }
+        for (regime, step), layers in LAYERS.items()
+        for depth, workers in enumerate(layers)
+        for w, (c, n) in enumerate(workers)
+    ]
+    deviation = [
+        {"regime": regime, "branch": branch, "begin": begin, "end": end, "owners": "0 1", "ratio": ratio, "step": step}
+        for regime, step in LAYERS
+        for (branch, begin, end), ratio in zip(UNITS[regime], RATIOS[regime], strict=True)
+    ]
+    summary = [{"model": "m", "regime": r, "step": step, "cosine": c, "cosine_std": s} for r, step, c, s in SUMMARY]
+    write(folder / "similarity.csv", table(similarity))
+    write(folder / "deviation.csv", table(deviation))
+    if "summary" not in without:
+        write(folder / "summary.csv", table(summary))
+    return Analysis(folder)
+
+
+def lines(figure):
+    (axes,) = figure.axes
+    return {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+
+
+def bands(figure):
+    """Of each band, low and high by x. Matplotlib goes along one edge and back along the other."""
+    found = []
+    for band in figure.axes[0].collections:
+        by_x = {}
+        for path in band.get_paths():
+            for x, y in path.vertices:
+                by_x.setdefault(x, set()).add(y)
+        found.append({x: (min(ys), max(ys)) for x, ys in by_x.items()})
+    return found
+
+
+def same(points):
+    return [pytest.approx(point, nan_ok=True) for point in points]
+
+
+def test_similarity_is_the_mean_over_workers_with_their_deviation(tmp_path):
+    figure = similarity_figure(analysis(tmp_path, steps=[0]))
+    assert lines(figure) == {"N-SDP": same([(0, 0.375), (1, -0.125)]), "B-SDP": same([(0, 1), (1, 0.5)])}
+    assert bands(figure) == [{0: (0.25, 0.5), 1: (-0.125, -0.125)}, {0: (1, 1), 1: (0.25, 0.75)}]
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["l0", "l1"]
+    assert "m: 2 workers, 2 owners per unit" in figure.axes[0].get_title(loc="left")
+
+
+def test_several_steps_are_lines_of_their_own(tmp_path):
+    figure = similarity_figure(analysis(tmp_path))
+    assert lines(figure)["N-SDP at step 40"] == same([(0, 1), (1, 0.5)])
+    assert lines(figure)["B-SDP at step 40"] == same([(0, 0.5), (1, NAN)])
+    colors = {line.get_label(): (line.get_color(), line.get_alpha()) for line in figure.axes[0].lines}
+    assert len(colors) == len(set(colors.values())) == 4
+    assert colors["N-SDP at step 0"][0] == colors["N-SDP at step 40"][0] != colors["B-SDP at step 0"][0]
+
+
+def test_norms_have_a_logarithmic_axis(tmp_path):
+    figure = norm_figure(analysis(tmp_path, steps=[40]))
+    assert lines(figure) == {"N-SDP": same([(0, 1.5), (1, 10)]), "B-SDP": same([(0, 2), (1, 0)])}
+    assert figure.axes[0].get_yscale() == "log" and bands(figure) == []
+
+
+def test_slices_of_a_branch_stand_side_by_side(tmp_path):
+    figure = deviation_figure(analysis(tmp_path, steps=[0]))
+    drawn = lines(figure)
+    assert drawn["N-SDP"] == same(
+        [(-0.2, 0.5), (0.2, 2), (1 + 0.8 * (1 / 6 - 0.5), 0.25), (1 + 0.8 * (4 / 6 - 0.5), NAN)]
+    )
+    assert drawn["B-SDP"] == same([(0, 0.125), (1, 1)])
+    assert {y for _, y in drawn["bound"]} == {1} and figure.axes[0].get_yscale() == "log"
+
+
+def test_training_is_one_line_per_regime_with_a_band_over_several_batches(tmp_path):
+    figure = training_figure(analysis(tmp_path))
+    assert lines(figure) == {"N-SDP": same([(0, 0.5), (40, 0.75)]), "B-SDP": same([(0, 0.25), (40, 0)])}
+    assert bands(figure)[0] == {0: (0.375, 0.625), 40: (0.5, 1)}
+
+
+@pytest.mark.parametrize(
+    "steps,without,names",
+    [
+        ([0], (), "similarity deviation norm"),
+        ([0, 40], (), "similarity deviation norm training"),
+        ([0], ("step", "norm", "summary"), "similarity deviation"),  # before these existed
+    ],
+)
+def test_files(tmp_path, steps, without, names):
+    analysis(tmp_path, steps, without)
+    main(tmp_path)
+    expected = {f"{name}.{ending}" for name in names.split() for ending in ("svg", "pdf")}
+    assert {file.name for file in tmp_path.iterdir() if file.suffix != ".csv"} == expected
+    assert "N-SDP" in (tmp_path / "similarity.svg").read_text()
+
+
+def test_a_missing_package_is_named(tmp_path):
+    (tmp_path / "matplotlib.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'matplotlib'\", name='matplotlib')"
+    )
+    command = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); "
+    command += "runpy.run_module('sdp_lab.analysis', run_name='__main__')"
+    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert result.returncode != 0 and "scripts/setup" in result.stderr and "pip install matplotlib" in result.stderr
+    assert "Traceback" not in result.stderr

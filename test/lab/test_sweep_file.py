@@ -1,0 +1,146 @@
+"""The points of a sweep's file, written out here, and what the file is refused for."""
+
+import pytest
+
+from sdp_lab.sweep_file import SweepFile
+from sdp_lab.trainer import LabError
+
+SWEEP = """
+name: coverage
+configs: [../base.yaml, more.yaml]
+set: {train.epochs: 2, model: {width: 16}}
+grid:
+  regime:
+    B: {subnetwork.construction: block}
+    N: {subnetwork.construction: neuron, configs: [neuron.yaml]}
+  subnetwork.coverage: [6/8, 1]
+  seed: [0, 1]
+also:
+  - {label: "narrow, equal memory", set: {subnetwork.coverage: 1, model.width: 11}, across: [seed]}
+  - {label: DDP, configs: [ddp.yaml], set: {optimizer.shard: false}}
+exclude:
+  - {regime: N, subnetwork.coverage: [1]}
+"""
+
+
+@pytest.fixture
+def points_of(tmp_path, monkeypatch):
+    """The points of a text as the file folder/x.yaml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+
+    def points(text):
+        file = (tmp_path / "folder" / "x.yaml").relative_to(tmp_path)
+        file.write_text(text, "utf-8")
+        return SweepFile(file).points()
+
+    return points
+
+
+def names(points):
+    return [point.name for point in points]
+
+
+def test_the_first_axis_varies_slowest_and_additions_follow(points_of):
+    assert names(points_of(SWEEP)) == [
+        "regime=B,coverage=6-8,seed=0",
+        "regime=B,coverage=6-8,seed=1",
+        "regime=B,coverage=1,seed=0",
+        "regime=B,coverage=1,seed=1",
+        "regime=N,coverage=6-8,seed=0",
+        "regime=N,coverage=6-8,seed=1",
+        "narrow-equal-memory,seed=0",
+        "narrow-equal-memory,seed=1",
+        "DDP",
+    ]
+
+
+def test_settings_of_all_points_come_before_those_of_values_and_of_additions(points_of):
+    points = points_of(SWEEP)
+    assert points[5].label == "N, coverage=6/8"
+    assert points[5].configs == ["base.yaml", "folder/more.yaml", "folder/neuron.yaml"]
+    common = ["train.epochs=2", "model.width=16"]
+    assert points[5].set == [*common, "subnetwork.construction=neuron", "subnetwork.coverage=6/8", "seed=1"]
+    assert points[5].values == {"regime": "N", "subnetwork.coverage": "6/8", "seed": "1"}
+    assert points[6].label == "narrow, equal memory"
+    assert points[6].set == [*common, "seed=0", "subnetwork.coverage=1", "model.width=11"]
+    assert list(points[6].values.items()) == [("subnetwork.coverage", "1"), ("seed", "0")]
+    assert points[8].configs == ["base.yaml", "folder/more.yaml", "folder/ddp.yaml"] and points[8].values == {}
+
+
+@pytest.mark.parametrize(
+    "value,expected",
+    [
+        ("data.augment: [crop, flip]", "data.augment=[crop, flip]"),
+        ("data.augment: []", "data.augment=[]"),
+        ("model.width: null", "model.width=null"),
+        ("optimizer.lr: 5e-4", "optimizer.lr=5e-4"),
+        ('data.path: "7"', 'data.path="7"'),
+        ("data.path: 'a, b: #c'", 'data.path="a, b: #c"'),
+        ("schedule: {milestones: [0.5, 0.75]}", "schedule.milestones=[0.5, 0.75]"),
+    ],
+)
+def test_values_keep_their_meaning_on_the_command_line(points_of, value, expected):
+    assert points_of(f"name: x\ngrid: {{seed: [0]}}\nset: {{{value}}}\n")[0].set[0] == expected
+
+
+def test_axes_with_the_same_last_word_keep_their_full_names(points_of):
+    text = "name: x\ngrid: {model.name: [mlp], optimizer.name: [sgd, adamw], data.augment: [[], [crop]]}\n"
+    begin = "model.name=mlp,optimizer.name="
+    assert names(points_of(text)) == [
+        f"{begin}{end}" for end in ("sgd,augment=", "sgd,augment=crop", "adamw,augment=", "adamw,augment=crop")
+    ]
+
+
+def test_labels_and_names(points_of):
+    assert names(points_of("name: x\nalso: [{label: a}, {label: b}]\n")) == ["a", "b"]
+    assert {point.label for point in points_of("name: x\ngrid: {seed: [0, 1]}\n")} == {"x"}
+    text = "name: x\nalso: [{label: größer; 2×}, {label: 幅 小}, {label: ελ/λ}, {label: 🙂}, {label: 'a\\b $c'}]\n"
+    assert names(points_of(text)) == ["größer-2×", "幅-小", "ελ-λ", "🙂", "a-b-c"]
+
+
+GRID = "name: x\ngrid: {seed: [0, 1], regime: {B: {subnetwork.construction: block}}}\n"
+REFUSALS = [
+    (GRID + "gird: {}", "x.yaml:3:1: gird: unknown key; did you mean 'grid'?"),
+    (GRID + "also: [{label: a, crosss: [seed]}]", "x.yaml:3:19: also.crosss: unknown key; did you mean 'across'?"),
+    (GRID + "also: [{label: a, across: [sede]}]", "x.yaml:3:28: also.across: found 'sede', expected an axis of `grid`: seed, regime; did you mean 'seed'?"),
+    (GRID + "exclude: [{regimes: B}]", "did you mean 'regime'?"),
+    (GRID + "exclude: [{regime: b}]", "expected a value of the axis: B"),
+    (GRID + "exclude: [{seed: [0, 2]}]", "x.yaml:3:22: exclude.seed: found '2', expected a value of the axis: 0, 1"),
+    (GRID + "set: {.lr: 1}", "found '.lr', expected a key"),
+    (GRID + "set: {name: a}", "the sweep names its runs itself"),
+    (GRID + "set: {seed: 1, seed: 2}", "x.yaml:3:16: set.seed: found a second time"),
+    (GRID + "set: {optimizer.lr: 1, optimizer: {lr: 2}}", "optimizer.lr: found a second time"),
+    (GRID + "set: [a]", "set: found a list, expected a mapping"),
+    (GRID + "configs: a.yaml", "configs: found 'a.yaml', expected a list"),
+    (GRID + "also: [{label: a, set: {seed: 3}, across: [seed]}]", "also.across: found 'seed'"),
+    (GRID + "also: [{set: {seed: 3}}]", "also.label: missing"),
+    (GRID + "exclude: [{}]", "found no axis"),
+    (GRID + "exclude: [{seed: 1}, {seed: 1, regime: B}]", "x.yaml:3:22: exclude: excludes no point"),
+    (GRID + "exclude: [{seed: [0, 1]}]", "no point"),
+    (GRID + "set: {a: [}", "x.yaml:3:11: "),
+    ("name: x\ngrid: {output.dir: [a, b]}\n", "expected in the sweep's `set`"),
+    ("name: x\ngrid: {seed: [0, 0]}\n", "grid.seed: found '0' a second time"),
+    ("name: x\ngrid: {seed: [0], seed: [1]}\n", "grid.seed: found a second time"),
+    ("name: x\ngrid: {seed: []}\n", "grid.seed: found no value"),
+    ("name: x\ngrid: {seed: 3}\n", "expected a list of the key's values"),
+    ("name: x\ngrid: {seed: [{a: 1}]}\n", "x.yaml:2:15: found a mapping"),
+    ("name: x\ngrid: {seed: [0], a: {b: {seed: 1}}}\n", "grid.a: sets seed, which the axis seed sets too"),
+    ("name: x\ngrid: {" + ", ".join(f"a.{axis}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for axis in "bcdef") + "}", "100,000 points"),
+    ("name: x\nalso: [{label: a b}, {label: a/b}]\n", 'the name a-b: "a b" and "a/b"'),
+    ("name: x\ngrid: {seed: [0, 1]}\nalso: [{label: seed=1}, {label: seed 1}]\n", "the name seed-1"),
+    ("grid: {seed: [0]}\n", "x.yaml:1:1: name: missing"),
+    ("name: a/b\ngrid: {seed: [0]}\n", "expected a folder name"),
+    ("name: x\nconfigs: [a.yaml]\n", "nothing to run, expected `grid` or `also`"),
+    ("", "is empty"),
+    ("name: x\nmodel: {name: mlp}\ndata: {path: .}\n", "found an experiment, expected a sweep"),
+    ("base: ../resnet18.yaml\nseed: 3\n", "sdp-train --config folder/x.yaml"),
+    ("train: {epochs: 3}\n", "found an experiment, expected a sweep"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text,message", REFUSALS)
+def test_refusals(points_of, text, message):
+    with pytest.raises(LabError) as error:
+        points_of(text)
+    assert message in str(error.value)
