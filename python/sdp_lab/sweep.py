@@ -144,9 +144,7 @@ class Sweep:
             self.folder.mkdir(parents=True, exist_ok=True)
             if file.exists() and file.read_text("utf-8") == text:
                 return
-            with tempfile.NamedTemporaryFile(
-                "w", dir=self.folder, prefix="sweep-", encoding="utf-8", delete=False
-            ) as own:
+            with tempfile.NamedTemporaryFile("w", dir=self.folder, prefix="sweep-", encoding="utf-8", delete=False) as own:
                 own.write(text)
                 os.fchmod(own.fileno(), 0o644)
             os.rename(own.name, file)
@@ -163,9 +161,7 @@ def refuse_overrides(source: SweepFile, overrides: list[str]) -> None:
         for axis in source.axes.values():
             for setting in {setting for changes in axis.values.values() for setting in changes.set}:
                 if f"{setting}.".startswith(f"{key}."):
-                    raise LabError(
-                        f"--set {assignment}: the axis {axis.name} sets {setting}. Change the sweep's file instead."
-                    )
+                    raise LabError(f"--set {assignment}: the axis {axis.name} sets {setting}. Change the sweep's file instead.")
 
 
 def errors_of(text: str) -> list[str]:

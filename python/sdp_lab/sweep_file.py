@@ -317,9 +317,7 @@ class SweepFile:
             )
         points = [point for part in parts for point in self._points_of(part)]
         for node, axes in self.exclusions:
-            kept = [
-                point for point in points if not all(point.values.get(axis) in values for axis, values in axes.items())
-            ]
+            kept = [point for point in points if not all(point.values.get(axis) in values for axis, values in axes.items())]
             if len(kept) == len(points):
                 fail(node, "exclude", "excludes no point, expected the values of an existing point")
             points = kept
@@ -344,18 +342,14 @@ class SweepFile:
             chosen = {axis.name: name for axis, name in zip(axes, names, strict=True)}
             changes = [self.common, *(axis.values[name] for axis, name in zip(axes, names, strict=True))]
             label = [
-                f"{self._short(a.name)}={chosen[a.name]}" if a.is_key else chosen[a.name]
-                for a in axes
-                if a.name != "seed"
+                f"{self._short(a.name)}={chosen[a.name]}" if a.is_key else chosen[a.name] for a in axes if a.name != "seed"
             ]
             name = [f"{slug(self._short(axis))}={slug(value)}" for axis, value in chosen.items()]
             values = chosen
             if part:
                 changes.append(part.changes)
                 label, name = [part.label, *label], [slug(part.label), *name]
-                own = {
-                    key: value for key, value in part.changes.set.items() if key in self.axes and self.axes[key].is_key
-                }
+                own = {key: value for key, value in part.changes.set.items() if key in self.axes and self.axes[key].is_key}
                 values = {axis: (chosen | own)[axis] for axis in self.axes if axis in chosen | own}
             yield Point(
                 name=",".join(name),
