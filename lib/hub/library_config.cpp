@@ -85,7 +85,7 @@ void check_type(const LibraryFormat& format, const Json& config, const ModelSpec
 
 void compare_with_library(Differences& differences, const LibraryFormat& format, const Json& config,
                           const Experiment& experiment) {
-  const Json expected = library_config_of(experiment, format, {});
+  const Json expected = format.normalized(library_config_of(experiment, format, {}), [](auto&&...) {});
   if (config.contains("model_type"))
     differences.compare(config["model_type"], std::string(format.model_type()), "model_type", nullptr);
   const Json given =

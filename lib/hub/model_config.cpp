@@ -25,6 +25,14 @@ template <class T>
 Json json_of_value(const std::optional<T>& value) {
   return value ? json_of_value(*value) : Json();
 }
+template <SpecStruct Spec>
+Json json_of_value(const Spec& spec) {
+  Json json = Json::object();
+  for_each_field<Spec>([&](const FieldInfo& field, auto member) {
+    json[std::string(field.key)] = json_of_value(spec.*member);
+  });
+  return json;
+}
 /// With as many digits as needed.
 Json json_of_pixels(const std::vector<float>& values) {
   Json list = Json::array();

@@ -91,7 +91,7 @@ class Maker {
       }
       case OperationKind::kRotary: {
         const at::Tensor x = vectors().unflatten(-1, {-1, o_.head_size});
-        const RotaryTable table = rotary_table(o_.rows, o_.head_size, 1e4, x);
+        const RotaryTable table = rotary_table(o_.rows, rotary_frequencies(o_.head_size, 1e4, x));
         return of_one(x, [table](const at::Tensor& input) { return rotate(input, table); });
       }
       case OperationKind::kAdd: {

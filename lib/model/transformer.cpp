@@ -111,11 +111,15 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   return SwiGlu::apply(gate, up);
 }
 
-RotaryTable rotary_table(int64_t tokens, int64_t head_size, double theta, const at::Tensor& like) {
+at::Tensor rotary_frequencies(int64_t head_size, double theta, const at::Tensor& like) {
   const at::TensorOptions options = like.options().dtype(wide_type(like));
   const at::Tensor exponent = at::arange(0, head_size, 2, options) / static_cast<double>(head_size);
-  const at::Tensor frequency = at::pow(theta, exponent).reciprocal();                       // [D / 2]
-  const at::Tensor angle = at::outer(at::arange(tokens, options), frequency).unsqueeze(1);  // [T, 1, D / 2]
+  return at::pow(theta, exponent).reciprocal();
+}
+
+RotaryTable rotary_table(int64_t tokens, const at::Tensor& frequencies) {
+  const at::Tensor positions = at::arange(tokens, frequencies.options());
+  const at::Tensor angle = at::outer(positions, frequencies).unsqueeze(1);  // [T, 1, D / 2]
   return {.cos = angle.cos(), .sin = angle.sin()};
 }
 

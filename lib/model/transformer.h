@@ -22,13 +22,15 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
 /// Cosines and sines of the rotary position embedding (Su et al. 2021), [T, 1, D / 2]: position t rotates
-/// pair i by the angle t * theta^(-2 i / D).
+/// pair i by t times the frequency of i.
 struct RotaryTable {
   at::Tensor cos, sin;
 };
 
-/// Makes the table on `like`'s device, in the type in which rotations of `like`'s type are computed.
-RotaryTable rotary_table(int64_t tokens, int64_t head_size, double theta, const at::Tensor& like);
+/// The angles per position, theta^(-2 i / D) [D / 2], on `like`'s device, in the type in which rotations of
+/// `like`'s type are computed.
+at::Tensor rotary_frequencies(int64_t head_size, double theta, const at::Tensor& like);
+RotaryTable rotary_table(int64_t tokens, const at::Tensor& frequencies);
 
 /// x [B, T, N, D] with the pairs (i, i + D / 2) of each head rotated, as in transformers' rotate_half. Saves
 /// the table.

@@ -1,5 +1,6 @@
 """Swin of torchvision, LLaMA and GPT-2 of transformers, in the form that oracle.py's training loop expects."""
 
+import math
 import types
 
 import torch
@@ -83,14 +84,31 @@ def swin(width, heads, patch_size, window_size, classes=10):
     return LibraryModel(net, branches, slices, branch_of)
 
 
-def llama(width, depth, hidden_width, heads, kv_heads, vocab_size, tied=False):
+def llama_3_frequencies(frequencies, factor, low_freq_factor, high_freq_factor, original_context):
+    """Meta's apply_scaling, one frequency after another."""
+    scaled = []
+    for frequency in frequencies.tolist():
+        wavelength = 2 * math.pi / frequency
+        if wavelength < original_context / high_freq_factor:
+            scaled.append(frequency)
+        elif wavelength > original_context / low_freq_factor:
+            scaled.append(frequency / factor)
+        else:
+            smooth = (original_context / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor)
+            scaled.append((1 - smooth) * frequency / factor + smooth * frequency)
+    return torch.tensor(scaled, dtype=frequencies.dtype)
+
+
+def llama(width, depth, hidden_width, heads, kv_heads, vocab_size, tied=False, head_size=None, rope_scaling=None):
     """With norms and rotary angles in the type of the weights; transformers computes them in fp32."""
+    head_size = head_size or width // heads
     config = LlamaConfig(
         hidden_size=width,
         intermediate_size=hidden_width,
         num_hidden_layers=depth,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
+        head_dim=head_size,
         vocab_size=vocab_size,
         rms_norm_eps=1e-5,
         tie_word_embeddings=tied,
@@ -102,7 +120,9 @@ def llama(width, depth, hidden_width, heads, kv_heads, vocab_size, tied=False):
         return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
     def rotary(self, x, position_ids):
-        frequency = 10000.0 ** (-torch.arange(0, width // heads, 2, dtype=torch.float64) / (width // heads))
+        frequency = 10000.0 ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
+        if rope_scaling:
+            frequency = llama_3_frequencies(frequency, **rope_scaling)
         angle = position_ids[:, :, None].double() * frequency
         angle = torch.cat((angle, angle), dim=-1)
         return angle.cos().to(x.dtype), angle.sin().to(x.dtype)

@@ -2,6 +2,7 @@
 would be lost; wrapped modules; and files that a download did not bring."""
 
 import json
+import re
 
 import pytest
 import tokenizers
@@ -112,6 +113,38 @@ def test_rotary_base_of_version_5(tmp_path, tokens):
     nested = {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "rope_scaling": None}
     hub = write_hub(tmp_path / "five", "llama", nested, ["rope_theta"])
     assert loss_after_import(tmp_path, spec_of(tmp_path, tokens, "llama"), hub) == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_llama_3_is_imported_and_exported(tmp_path, tokens, version):
+    """Rotary embeddings that are scaled, heads of a size of their own, and a tied head, as transformers computes them."""
+    scaling = {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 256,
+    }
+    keys = {"head_dim": 6, "num_key_value_heads": 4, "tie_word_embeddings": True, "rope_theta": 10000.0, "rope_scaling": scaling}
+    torch.manual_seed(1)
+    net = LlamaForCausalLM(LlamaConfig(**LLAMA_KEYS | keys)).eval()
+    net.save_pretrained(tmp_path / "hub")
+    expected = loss_of_library("llama", tmp_path / "hub", tokens)
+    config = json.loads((tmp_path / "hub" / "config.json").read_text())
+    if version == 5:
+        config["rope_parameters"] = config.pop("rope_scaling") | {"rope_theta": config.pop("rope_theta")}
+        (tmp_path / "hub" / "config.json").write_text(json.dumps(config))
+    model = {"kv_heads": 4, "tied_embeddings": True, "rope_theta": 10000}
+    refused = import_from(tmp_path, spec_of(tmp_path, tokens, "llama", model), tmp_path / "hub", expect=3).stderr
+    options = re.findall(r"--set (model\.\S+=(?:\{.*?\}|\S+))", refused)
+    assert {option.split("=")[0] for option in options} == {"model.head_size", "model.rope_scaling"}
+    with_options = [argument for option in options for argument in ("--set", option)]
+    spec = spec_of(tmp_path, tokens, "llama", model)
+    assert loss_after_import(tmp_path, spec, tmp_path / "hub", *with_options) == pytest.approx(expected, abs=2e-6)
+    out = tmp_path / "out" / "model.safetensors"
+    harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
+    again = LlamaConfig.from_pretrained(out.parent)
+    assert (again.rope_scaling, again.head_dim, again.rope_theta) == (scaling, 6, 10000.0)
+    assert loss_of_library("llama", out.parent, tokens) == pytest.approx(expected, abs=1e-7)
+    exported = load_file(out)
+    assert all(torch.equal(exported[name], values) for name, values in net.state_dict().items() if name in exported)
 
 
 @pytest.mark.parametrize("kind,change,key", [

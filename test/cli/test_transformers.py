@@ -14,7 +14,10 @@ VOCABULARY = 64
 SWIN = {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}
 LLAMA = {"name": "llama_tiny", "width": 32, "depth": 3, "hidden_width": 48, "heads": 8, "vocab_size": VOCABULARY}
 GPT2 = {"name": "gpt2", "width": 32, "depth": 2, "heads": 8, "vocab_size": VOCABULARY, "context_length": 20}
-MODELS = {"swin": SWIN, "llama": LLAMA, "llama_gqa": LLAMA | {"kv_heads": 4}, "gpt2": GPT2}
+# Of the wavelengths 6.3, 135 and 2,900 tokens, one is kept, one interpolated and one scaled.
+SCALING = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_context": 256}
+LLAMA_3 = LLAMA | {"kv_heads": 4, "head_size": 6, "rope_scaling": SCALING}
+MODELS = {"swin": SWIN, "llama": LLAMA, "llama_3": LLAMA_3, "gpt2": GPT2}
 
 
 def write_tokens(folder, samples=200):
@@ -57,7 +60,9 @@ def train_and_compare(tmp_path, data, model, optimizer, precision, steps, proces
         if model == "gpt2":
             expected = oracle_transformers.gpt2(32, 2, 8, VOCABULARY, context_length=20)
         else:
-            expected = oracle_transformers.llama(32, 3, 48, 8, sections["model"].get("kv_heads", 8), VOCABULARY)
+            own = sections["model"]
+            more = {key: own.get(key) for key in ("head_size", "rope_scaling")}
+            expected = oracle_transformers.llama(32, 3, 48, 8, own.get("kv_heads", 8), VOCABULARY, **more)
     run_dir = harness.train(tmp_path, "run", folder, processes, **sections)
     compare_runs(run_dir, samples, expected, OPTIMIZERS[optimizer], precision, steps, 2)
 
@@ -67,7 +72,7 @@ SIZES = [(8, "4/8", 2), (3, "2/3", 3), (8, "7/8", 1), (8, "3/8", 4), (4, "1", 2)
 # Two regimes of each model for each; all four over both models.
 CASES = [
     (model, *size, *REGIMES[(i + shift) % 4])
-    for model, shifts in (("swin", (0, 1)), ("llama", (2, 3)))
+    for model, shifts in (("swin", (0, 1)), ("llama", (2,)), ("llama_3", (3,)))
     for i, size in enumerate(SIZES)
     for shift in shifts
 ]
@@ -90,7 +95,7 @@ def test_gpt2_in_every_regime(tmp_path, data, construction, masking):
 
 
 @pytest.mark.parametrize("construction,masking", REGIMES)
-@pytest.mark.parametrize("model", ["swin", "llama_gqa"])
+@pytest.mark.parametrize("model", ["swin", "llama_3"])
 def test_every_regime_with_adamw_in_fp32(tmp_path, data, model, construction, masking):
     regime = {"workers": 4, "coverage": "2/4", "construction": construction, "masking": masking, "unit": "branch"}
     train_and_compare(tmp_path, data, model, "adamw_smooth", "fp32", 1, 4, **regime)

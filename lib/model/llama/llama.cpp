@@ -2,14 +2,28 @@
 
 #include <ATen/ATen.h>
 
+#include <numbers>
+
 #include "model/branch.h"
 
 namespace sdp {
+namespace {
+
+/// The rotary frequencies of LLaMA 3.1: _compute_llama3_parameters of transformers.
+at::Tensor scaled(const at::Tensor& frequencies, const RopeScaling& scaling) {
+  const at::Tensor turns =  // in the original context
+      frequencies * (static_cast<double>(scaling.original_context) / (2 * std::numbers::pi));
+  const at::Tensor kept =
+      ((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)).clamp(0, 1);
+  return frequencies * (kept + (1 - kept) / scaling.factor);
+}
+
+}  // namespace
 
 Llama::Llama(const LlamaSpec& spec, const DropRates& drop)
     : spec_(spec),
       drop_(drop),
-      head_size_(*spec.width / *spec.heads),
+      head_size_(*spec.head_size),
       branches_(static_cast<size_t>(2 * *spec.depth)) {}
 
 void Llama::bind_shared(const TensorSource& source) {
@@ -83,7 +97,10 @@ void Llama::prepare_rotary(const at::Tensor& x) {
   const bool fits = rotary_.cos.defined() && rotary_.cos.size(0) == x.size(1) &&
                     rotary_.cos.device() == x.device() &&
                     (rotary_.cos.scalar_type() == at::kDouble) == (x.scalar_type() == at::kDouble);
-  if (!fits) rotary_ = rotary_table(x.size(1), head_size_, spec_.rope_theta, x);
+  if (fits) return;
+  at::Tensor frequencies = rotary_frequencies(head_size_, spec_.rope_theta, x);
+  if (spec_.rope_scaling.factor != 1) frequencies = scaled(frequencies, spec_.rope_scaling);
+  rotary_ = rotary_table(x.size(1), frequencies);
 }
 
 at::Tensor Llama::features(const at::Tensor& tokens, const ForwardMode& mode) {

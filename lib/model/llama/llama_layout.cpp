@@ -132,7 +132,7 @@ ModelLayout layout_of(const LlamaSpec& spec, int64_t sequence_length) {
                 .hidden_width = *spec.hidden_width,
                 .heads = *spec.heads,
                 .kv_heads = *spec.kv_heads,
-                .head_size = *spec.width / *spec.heads,
+                .head_size = *spec.head_size,
                 // As in GPT-2 (Radford et al. 2019): each of 2 depth branches adds a share of the variance.
                 .out_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth))};
   LayoutBuilder builder;

@@ -10,6 +10,33 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kScaledType = "llama3";
+
+std::string library_key(std::string_view key) {
+  return key == "original_context" ? "original_max_position_embeddings" : std::string(key);
+}
+
+/// The library's scaling with the keys of RopeScaling; those that are absent have its defaults.
+Json scaling_keys(const Json& rope) {
+  Json keys = Json::object();
+  const RopeScaling defaults;
+  for_each_field<RopeScaling>([&](const FieldInfo& field, auto member) {
+    const std::string key = library_key(field.key);
+    keys[std::string(field.key)] =
+        rope.is_object() && rope.contains(key) ? rope[key] : Json(defaults.*member);
+  });
+  return keys;
+}
+
+/// rope_scaling of config.json.
+Json scaling_json(const RopeScaling& scaling) {
+  if (scaling.factor == 1) return nullptr;
+  Json json = {{"rope_type", kScaledType}};
+  for_each_field<RopeScaling>(
+      [&](const FieldInfo& field, auto member) { json[library_key(field.key)] = scaling.*member; });
+  return json;
+}
+
 class LlamaFormat : public LibraryFormat {
  public:
   explicit LlamaFormat(const LlamaSpec& spec) : spec_(spec) {}
@@ -28,7 +55,7 @@ class LlamaFormat : public LibraryFormat {
             {"num_hidden_layers", shape.blocks},
             {"num_attention_heads", *spec_.heads / *spec_.kv_heads * kv_heads},
             {"num_key_value_heads", kv_heads},
-            {"head_dim", *spec_.width / *spec_.heads},
+            {"head_dim", *spec_.head_size},
             {"vocab_size", *spec_.vocab_size},
             // Without these keys, transformers assumes 1 and 2, and generation stops at token 2. One token
             // separates documents: it is both their beginning and their end.
@@ -37,6 +64,7 @@ class LlamaFormat : public LibraryFormat {
             {"max_position_embeddings", context.sequence_length},
             {"rms_norm_eps", spec_.norm_eps},
             {"rope_theta", spec_.rope_theta},
+            {"rope_scaling", scaling_json(spec_.rope_scaling)},
             {"tie_word_embeddings", spec_.tied_embeddings},
             {"attention_bias", false},
             {"mlp_bias", false},
@@ -50,8 +78,10 @@ class LlamaFormat : public LibraryFormat {
             {"intermediate_size", "hidden_width", 11008},
             {"num_attention_heads", "heads", 32},
             {"num_key_value_heads", "kv_heads", nullptr},
+            {"head_dim", "head_size", nullptr},
             {"vocab_size", "vocab_size", 32000},
             {"rope_theta", "rope_theta", 10000.0},
+            {"rope_scaling", "rope_scaling", scaling_keys(Json())},
             {"rms_norm_eps", "norm_eps", 1e-6},
             {"tie_word_embeddings", "tied_embeddings", false},
             {"hidden_act", nullptr, "silu"},
@@ -61,29 +91,31 @@ class LlamaFormat : public LibraryFormat {
 
   Json normalized(Json found, const RefuseConfig& refuse) const override {
     // Version 5 of transformers has the base and the type in one object, version 4 only the type.
+    Json scaling = scaling_keys(Json());
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
       const Json rope = found.value(key, Json());
       if (!rope.is_object()) continue;
       const Json type = rope.value("rope_type", rope.value("type", Json("default")));
-      if (type != "default") refuse("the type of rotary embedding", type, "\"default\"");
+      if (type == kScaledType) scaling = scaling_keys(rope);
+      if (type != "default" && type != kScaledType)
+        refuse("the type of rotary embedding", type, "\"default\" or \"llama3\"");
       if (!rope.contains("rope_theta")) continue;
       const Json& theta = rope["rope_theta"];
       if (found.value("rope_theta", theta) != theta)
         refuse(std::string(key) + ".rope_theta", theta, "the same value as in rope_theta");
       found["rope_theta"] = theta;
     }
-    const auto number = [&](const char* key) {
-      return found.contains(key) && found[key].is_number_integer() ? found[key].get<int64_t>() : 0;
-    };
-    const int64_t head_dim = number("head_dim");
-    const int64_t heads = number("num_attention_heads");
-    if (head_dim > 0 && heads > 0 && head_dim * heads != number("hidden_size"))
-      refuse("head_dim", found["head_dim"], "hidden_size divided by num_attention_heads");
+    found["rope_scaling"] = scaling;
     return found;
   }
 
   void derive(Json& found) const override {
     if (found["num_key_value_heads"].is_null()) found["num_key_value_heads"] = found["num_attention_heads"];
+    const auto number = [&](const char* key) {
+      return found[key].is_number_integer() ? found[key].get<int64_t>() : 0;
+    };
+    if (found["head_dim"].is_null() && number("num_attention_heads") > 0)
+      found["head_dim"] = number("hidden_size") / number("num_attention_heads");
   }
 
   std::string block_name(int64_t block) const override { return "model.layers." + std::to_string(block); }

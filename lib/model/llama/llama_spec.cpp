@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "spec/value_text.h"
+
 namespace sdp {
 namespace {
 
@@ -35,17 +37,25 @@ void LlamaSpec::resolve(std::string_view name) {
   hidden_width = hidden_width.value_or(size.hidden_width_of(*width));
   heads = heads.value_or(heads_of_width(*width, size.width / size.heads));
   kv_heads = kv_heads.value_or(*heads);
+  head_size = head_size.value_or(*width / *heads);
   vocab_size = vocab_size.value_or(size.vocab_size);
 }
 
 void LlamaSpec::check(const Positions& positions) const {
-  check_multiple(positions, "model.width", *width, "model.heads", *heads, "all heads have the same size");
+  const bool has_own_size = positions.is_set("model.head_size");
+  if (!has_own_size)
+    check_multiple(positions, "model.width", *width, "model.heads", *heads, "all heads have the same size");
   check_multiple(positions, "model.heads", *heads, "model.kv_heads", *kv_heads,
                  "every key/value head serves the same number of heads");
-  if (*width / *heads % 2 != 0)
-    fail_at(positions.of("model.heads"), "model.heads",
-            "found " + std::to_string(*heads) + " heads of size " + std::to_string(*width / *heads) +
+  const std::string key = has_own_size ? "model.head_size" : "model.heads";
+  if (*head_size % 2 != 0)
+    fail_at(positions.of(key), key,
+            "found " + std::to_string(*heads) + " heads of size " + std::to_string(*head_size) +
                 ", expected an even size: rotary embeddings rotate pairs of elements");
+  if (rope_scaling.low_freq_factor >= rope_scaling.high_freq_factor)
+    fail_at(positions.of("model.rope_scaling.high_freq_factor"), "model.rope_scaling.high_freq_factor",
+            "found " + yaml_text(rope_scaling.high_freq_factor) +
+                ", expected more than low_freq_factor, which is " + yaml_text(rope_scaling.low_freq_factor));
 }
 
 LlamaSpec LlamaSpec::tiny() {
