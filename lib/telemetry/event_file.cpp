@@ -68,6 +68,15 @@ std::string session_start_event(double wall_time_s, int64_t step) {
   return event(wall_time_s, step, bytes_field(7, integer_field(1, kStart)));
 }
 
+/// google.protobuf.Value
+std::string protobuf_value(const std::string& yaml) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(yaml.data(), yaml.data() + yaml.size(), number);
+  if (error == std::errc() && end == yaml.data() + yaml.size()) return double_field(2, number);
+  if (yaml == "true" || yaml == "false") return integer_field(4, yaml == "true" ? 1 : 0);
+  return bytes_field(3, yaml);
+}
+
 uint32_t masked(uint32_t crc) {
   constexpr uint32_t kDelta = 0xa282ead8;
   return std::rotr(crc, 15) + kDelta;
@@ -105,15 +114,27 @@ std::string scalars_event(double wall_time_s, int64_t step, const std::vector<Sc
   return event(wall_time_s, step, bytes_field(5, summary));
 }
 
+std::string hyperparameters_event(double wall_time_s, const std::vector<Hyperparameter>& settings) {
+  std::string session = double_field(5, wall_time_s);
+  for (const auto& [name, value] : settings)
+    session += bytes_field(1, bytes_field(1, name) + bytes_field(2, protobuf_value(value)));
+  const std::string plugin = bytes_field(1, "hparams") + bytes_field(2, bytes_field(3, session));
+  const std::string summary =
+      bytes_field(1, bytes_field(1, "_hparams_/session_start_info") + bytes_field(9, bytes_field(1, plugin)));
+  return event(wall_time_s, 0, bytes_field(5, summary));
+}
+
 std::string tf_record(std::string_view data) {
   const std::string size = fixed(static_cast<uint64_t>(data.size()));
   return (size + fixed(masked(crc32c(size)))).append(data) + fixed(masked(crc32c(data)));
 }
 
-EventFile::EventFile(const std::filesystem::path& folder, int64_t first_step)
+EventFile::EventFile(const std::filesystem::path& folder, int64_t first_step,
+                     const std::vector<Hyperparameter>& settings)
     : file_(new_event_file(folder), OutputFile::Mode::kAppend) {
   file_.write(tf_record(version_event(now_s())));
   file_.write(tf_record(session_start_event(now_s(), first_step)));
+  if (!settings.empty()) file_.write(tf_record(hyperparameters_event(now_s(), settings)));
   file_.flush();
 }
 

@@ -1,5 +1,7 @@
 #include "telemetry/run_metrics.h"
 
+#include "spec/value_text.h"
+#include "spec/walk.h"
 #include "telemetry/field_value.h"
 
 namespace sdp {
@@ -50,6 +52,15 @@ class Scalars {
 };
 
 }  // namespace
+
+std::vector<Hyperparameter> hyperparameters_of(const ExperimentSpec& spec) {
+  std::vector<Hyperparameter> settings;
+  for_each_value(spec, "", [&](const std::string& key, const FieldInfo& field, const auto& value) {
+    if (key == "seed" || field.treatment.in_report != InReport::kNotCompared)
+      settings.push_back({key, yaml_text(value)});
+  });
+  return settings;
+}
 
 template <class Record>
 std::vector<Scalar> scalars_of(const Record& record) {

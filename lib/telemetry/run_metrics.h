@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "experiment/spec/experiment_spec.h"
 #include "telemetry/event_file.h"
 #include "telemetry/metrics.h"
 #include "telemetry/run_folder.h"
@@ -14,14 +15,17 @@ namespace sdp {
 template <class Record>
 std::vector<Scalar> scalars_of(const Record& record);
 
+std::vector<Hyperparameter> hyperparameters_of(const ExperimentSpec& spec);
+
 /// Destination of a run's records: metrics.jsonl, and TensorBoard's event file beside it with the same
 /// numbers.
 class RunMetrics {
  public:
   /// Appends to metrics.jsonl and begins an event file. `steps_done`: steps of earlier parts of the run;
-  /// TensorBoard drops the later steps in their event files. Throws DataError.
-  RunMetrics(const RunFolder& folder, int64_t steps_done)
-      : lines_(folder.metrics()), events_(folder.dir, steps_done + 1) {}
+  /// TensorBoard drops the later steps in their event files. Its table of hyperparameters has the options that
+  /// `report` compares. Throws DataError.
+  RunMetrics(const RunFolder& folder, int64_t steps_done, const ExperimentSpec& spec)
+      : lines_(folder.metrics()), events_(folder.dir, steps_done + 1, hyperparameters_of(spec)) {}
 
   template <class Record>
   void append(const Record& record) {

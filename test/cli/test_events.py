@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.plugins.hparams import plugin_data_pb2
 
 import harness
 from test_resume import start
@@ -75,7 +76,12 @@ def test_scalars_are_those_of_the_metrics(tmp_path, data):
     # LegacyEventFileLoader stops silently at a record whose CRC is wrong.
     events = list(LegacyEventFileLoader(str(file)).Load())
     lines = harness.json_lines(run_dir / "metrics.jsonl")
-    assert len(events) == 2 + sum(line["kind"] != "start" for line in lines)
+    assert len(events) == 3 + sum(line["kind"] != "start" for line in lines)
+    (settings,) = [event for event in events if event.summary.value and event.summary.value[0].HasField("metadata")]
+    shown = plugin_data_pb2.HParamsPluginData.FromString(settings.summary.value[0].metadata.plugin_data.content)
+    values = {key: getattr(value, value.WhichOneof("kind")) for key, value in shown.session_start_info.hparams.items()}
+    assert (values["optimizer.lr"], values["optimizer.shard"], values["seed"]) == (0.05, True, 0)
+    assert values["subnetwork.masking"] == "forward" and "output.dir" not in values
     assert events[0].file_version == "brain.Event:2"
     times = [event.wall_time for event in events]
     assert times == sorted(times) and abs(times[-1] - file.stat().st_mtime) < 60

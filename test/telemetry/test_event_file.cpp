@@ -64,7 +64,7 @@ TEST_CASE("a folder's event files are named in the order of their creation", "[e
   const TempFolder folder;
   put(folder / "events.out.tfevents.9000000000.elsewhere", "of a host whose clock is ahead");
   for (int i = 0; i < 3; ++i)
-    EventFile(folder.path(), 0).append(1, {{"train/loss", 1}});
+    EventFile(folder.path(), 0, {}).append(1, {{"train/loss", 1}});
   const std::vector<std::string> names = event_files(folder);
   REQUIRE(names.size() == 4);
   for (int i = 1; i < 4; ++i)
