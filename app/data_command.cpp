@@ -122,7 +122,9 @@ int data_check_command(const DataCheckArguments& arguments) {
     std::fputs(fmt::format("{} in {}\n", spec.data.name(), spec.data.path).c_str(), stdout);
   ProgressLine line(STDERR_FILENO);
   size_t problems = 0;
-  for (const Split split : {Split::kTrain, Split::kTest}) {
+  std::vector<Split> splits = {Split::kTrain};
+  if (spec.data.validation_share == 0) splits.push_back(Split::kTest);
+  for (const Split split : splits) {
     const SplitReport report = check(spec, split, line);
     problems += report.problems.size();
     json[name_of_split(split)] = json_of(report);

@@ -21,6 +21,7 @@ struct DataSpec {
   DataSetKind set = {};
   std::string path = {};
   std::optional<std::vector<Augmentation>> augment = {};
+  double validation_share = 0;
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
   int64_t loader_threads = 1;
@@ -34,6 +35,11 @@ struct DataSpec {
     field("name", &DataSpec::set, "data set", OnResume::kFixed, InReport::kNotCompared);
     field("path", &DataSpec::path, "folder of the data set, in its official format (docs/data.md)",
           OnResume::kFree, InReport::kNotCompared, kRequired);
+    field(
+        "validation_share", &DataSpec::validation_share,
+        "share of the training samples that is held out, evenly spread, and takes the place of the test set, "
+        "which is then not read; 0: none",
+        OnResume::kFixed, InReport::kCompared, at_least_and_below(0, 1));
     field("augment", &DataSpec::augment,
           "training augmentations of images: crop (padding of 4 zero pixels, random position), resized_crop "
           "(random area and aspect ratio), flip (horizontal); unset: the data set's usual ones",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "data/held_out.h"
 #include "data/sets/image_array.h"
 #include "spec/error.h"
 
@@ -16,16 +17,20 @@ std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& mod
   if (spec.path.empty())
     throw UsageError(
         fmt::format("data.path is not set. Expected the folder that holds the data set {}.", spec.name()));
+  const bool holds_out = spec.validation_share > 0;
+  const Split from = holds_out ? Split::kTrain : split;
   std::unique_ptr<Dataset> dataset =
       spec.set.visit([&]<class Set>(const Set& set) -> std::unique_ptr<Dataset> {
         if constexpr (Set::kind == DataKind::kHeldImages) {
-          return std::make_unique<ArrayDataset>(read_set(set, spec, split, throw_problem));
+          return std::make_unique<ArrayDataset>(read_set(set, spec, from, throw_problem));
         } else {
-          return open_set(set, spec, model, split, on_progress);
+          return open_set(set, spec, model, from, on_progress);
         }
       });
   dataset->check_fits(model, on_progress);
-  return dataset;
+  if (!holds_out) return dataset;
+  std::vector<int64_t> samples = samples_of_side(dataset->size(), spec.validation_share, split);
+  return subset_of(std::move(dataset), std::move(samples));
 }
 
 }  // namespace sdp

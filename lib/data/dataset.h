@@ -88,6 +88,9 @@ class Dataset {
   /// A note for the user about how it was opened; empty if there is none.
   virtual std::string note() const { return {}; }
 
+  /// The name of a sample's file; empty for data that is not one file per sample.
+  virtual std::string sample_name(int64_t /*index*/) const { return {}; }
+
   /// Throws UsageError naming the key if the model's sizes do not match the data set's.
   virtual void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const = 0;
 
@@ -106,6 +109,8 @@ class Dataset {
 class ImageDataset : public Dataset {
  public:
   explicit ImageDataset(OnError on_error = OnError::kError) : on_error_(on_error) {}
+
+  OnError on_error() const { return on_error_; }
 
   /// Shape of every image as the network's input.
   virtual ImageShape shape() const = 0;
@@ -142,7 +147,8 @@ void throw_problem(const std::string& message);
 
 /// Opens and checks the data set for a model. Throws UsageError if data.path is empty or the model's sizes do
 /// not match the data set's, and DataError with file, member and offset if something is missing, damaged or
-/// ambiguous. Reports the progress of slow work: listing ImageNet's folders or shards, and scanning tokens.
+/// ambiguous. With data.validation_share, both splits are parts of the training set. Reports the progress of
+/// slow work: listing ImageNet's folders or shards, and scanning tokens.
 std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split,
                                       const OnProgress& on_progress = ignore_progress);
 
