@@ -78,8 +78,11 @@ inline constexpr std::string_view kBestCheckpoint = "best";
 struct EvalArguments {
   RunArguments run;
   bool json = false;
-  bool train_data = false;       ///< on the training set, without augmentation
-  std::filesystem::path logits;  ///< file for the logits of the evaluated images; empty: none
+  bool train_data = false;  ///< on the training set, without augmentation
+  bool per_class = false;   ///< adds a table by class
+  // Files for the evaluated images; empty: none.
+  std::filesystem::path logits;       ///< logits, as safetensors
+  std::filesystem::path predictions;  ///< CSV
 };
 int eval_command(const EvalArguments& arguments);
 
@@ -87,6 +90,7 @@ struct ExportArguments {
   RunArguments run;
   std::filesystem::path out;
   std::optional<int> worker;  ///< --worker: this subnetwork instead of the assembled model
+  bool average = false;       ///< --average: the moving average of the values
 };
 int export_command(const ExportArguments& arguments);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "checkpoint/checkpointing.h"
@@ -13,6 +14,7 @@
 #include "commands.h"
 #include "device/device.h"
 #include "eval/evaluation.h"
+#include "eval/per_class.h"
 #include "feed/feed.h"
 #include "hub/export.h"
 #include "print_warnings.h"
@@ -42,13 +44,28 @@ void add_subnetworks(Evaluator& evaluator, EvalRecord& record, const Experiment&
   });
 }
 
-void write_predictions(const std::filesystem::path& path, const Predictions& predictions) {
+void write_logits(const std::filesystem::path& path, const Predictions& predictions) {
   TensorFile file;
   file.add("labels", DType::kI64, predictions.labels.sizes().vec(), [&] { return predictions.labels; });
   file.add("logits", DType::kF32, predictions.logits.sizes().vec(),
            [&] { return predictions.logits.to(at::kFloat); });
   file.add("samples", DType::kI64, predictions.samples.sizes().vec(), [&] { return predictions.samples; });
   file.write(path, {});
+}
+
+void print_evaluation(const EvalRecord& record, const std::optional<ConfusionMatrix>& by_class,
+                      bool as_json) {
+  if (!as_json) {
+    std::printf("%s\n%s", describe(record).c_str(), by_class ? by_class_text(*by_class).c_str() : "");
+    return;
+  }
+  std::string line = to_json_line(record);
+  if (by_class) {
+    auto json = nlohmann::ordered_json::parse(line);
+    json.update(by_class_json(*by_class));
+    line = json.dump();
+  }
+  std::printf("%s\n", line.c_str());
 }
 
 /// The step that --checkpoint names; none: the newest.
@@ -117,9 +134,12 @@ void correct(FullModel& model, const Experiment& experiment, std::optional<doubl
 
 int eval_command(const EvalArguments& arguments) {
   const Experiment experiment = experiment_of(spec_of(arguments.run), arguments.run);
-  if (!arguments.logits.empty() && experiment.spec.data.is_of_tokens())
+  const bool predicts = arguments.per_class || !arguments.logits.empty() || !arguments.predictions.empty();
+  if (predicts && experiment.spec.data.is_of_tokens())
     throw UsageError(
-        "--logits writes one row per image; a language model has a row per token. Leave --logits out.");
+        "--per-class, --logits and --predictions are about images, which have one label each; a language "
+        "model "
+        "predicts every token. Leave them out.");
   const at::Device device = choose_device(experiment.spec.train.device, Ranks{});
   prepare_device(device);
   use_own_cores();
@@ -138,9 +158,19 @@ int eval_command(const EvalArguments& arguments) {
   EvalRecord record = evaluator.evaluate(model);
   record.step = reader.manifest().step;
   record.on_training_data = arguments.train_data;
+  if (has_average(reader.manifest(), experiment.spec)) {
+    SavedFullModel average(experiment.plan, reader, experiment.spec, device, ModelValues::kAverage);
+    evaluator.add_average(record, average);
+  }
   add_subnetworks(evaluator, record, experiment, reader, device);
-  if (!arguments.logits.empty()) write_predictions(arguments.logits, evaluator.predict(model));
-  std::printf("%s\n", (arguments.json ? to_json_line(record) : describe(record)).c_str());
+  std::optional<ConfusionMatrix> by_class;
+  if (predicts) {
+    const Predictions predictions = evaluator.predict(model);
+    if (!arguments.logits.empty()) write_logits(arguments.logits, predictions);
+    if (!arguments.predictions.empty()) write_predictions_csv(arguments.predictions, predictions, *evaluated);
+    if (arguments.per_class) by_class = confusion_matrix(predictions);
+  }
+  print_evaluation(record, by_class, arguments.json);
   return 0;
 }
 
@@ -159,7 +189,8 @@ int export_command(const ExportArguments& arguments) {
     std::printf("wrote %s\n", arguments.out.c_str());
     return 0;
   }
-  SavedFullModel model(experiment.plan, reader, spec, at::kCPU);
+  SavedFullModel model(experiment.plan, reader, spec, at::kCPU,
+                       arguments.average ? ModelValues::kAverage : ModelValues::kCurrent);
   correct(model, experiment, branch_scale_to_export(experiment, arguments.run, reader.manifest()),
           reader.folder(), line);
   {

@@ -151,6 +151,12 @@ int run(int argc, char** argv) {
                      "evaluate on the training set, without augmentation, instead of the test set");
   eval_app->add_option("--logits", eval.logits,
                        "write logits, labels and indices of the evaluated images as safetensors");
+  eval_app->add_flag("--per-class", eval.per_class,
+                     "add the accuracy of each class and the classes it is taken for; with --json the whole "
+                     "confusion matrix");
+  eval_app->add_option(
+      "--predictions", eval.predictions,
+      "write file name, label, prediction and its probability for each evaluated image as CSV");
   eval_app->footer(
       "--set eval.max_samples=N evaluates at most N samples, evenly spread over the test set.\n"
       "--set eval.max_samples_per_subnetwork=N does the same for single subnetworks; 0: none.");
@@ -162,7 +168,12 @@ int run(int argc, char** argv) {
   add_checkpoint_option(*export_app, exported.run);
   export_app->add_option("--out", exported.out, "file to write; config.json is written next to it")
       ->required();
-  export_app->add_option("--worker", exported.worker, "write the subnetwork of this worker instead");
+  CLI::Option* worker =
+      export_app->add_option("--worker", exported.worker, "write the subnetwork of this worker instead");
+  export_app
+      ->add_flag("--average", exported.average,
+                 "write the moving average of the values (optimizer.ema_decay)")
+      ->excludes(worker);
 
   sdp::ImportArguments imported;
   CLI::App* import_app = app.add_subcommand(

@@ -12,7 +12,7 @@ WorkerModel::WorkerModel(const ExperimentSpec& spec, const SubnetPlan& plan, int
                          const ValuesOf& values)
     : train_(spec.train),
       schedule_(make_schedule(plan, make_placement(plan.workers, /*replicas=*/1, /*processes=*/plan.workers),
-                              schedule_options(spec))),
+                              schedule_options(spec, plan.layout))),
       store_(plan, schedule_, /*process=*/worker, device) {
   {
     const at::NoGradGuard no_grad;

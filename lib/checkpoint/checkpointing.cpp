@@ -277,12 +277,12 @@ void check_fits(const CheckpointReader& reader, const SubnetPlan& plan, const Ex
 /// The checkpoint's values of these units of a parameter, in the shape of a tensor that holds them.
 at::Tensor read_units(const CheckpointReader& reader, const SubnetPlan& plan,
                       const ParameterLayout& parameter, const std::vector<int>& units,
-                      const at::TensorOptions& options) {
+                      const at::TensorOptions& options, const char* kind = kValueKind) {
   const at::Tensor values = at::empty(shape_of_units(parameter.shape, parameter.slice, plan, units), options);
   const std::vector<at::Tensor> views = piece_views(values, parameter.slice, plan, units);
   for (size_t i = 0; i < units.size(); ++i) {
     const at::Tensor piece = at::empty({views[i].numel()}, options);
-    reader.read(key_of(plan, kValueKind, parameter.name, units[i]), 0, piece.numel(), piece);
+    reader.read(key_of(plan, kind, parameter.name, units[i]), 0, piece.numel(), piece);
     views[i].copy_(piece.view(views[i].sizes()));
   }
   return values;
@@ -322,9 +322,13 @@ void restore(const CheckpointReader& reader, const Experiment& experiment, Engin
 }
 
 SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader,
-                               const ExperimentSpec& spec, at::Device device)
-    : FullModel(plan), reader_(reader), precision_(spec.train.precision), device_(device) {
+                               const ExperimentSpec& spec, at::Device device, ModelValues values)
+    : FullModel(plan, values), reader_(reader), precision_(spec.train.precision), device_(device) {
   check_fits(reader, plan, spec);
+  if (values == ModelValues::kAverage && !has_average(reader.manifest(), spec))
+    throw UsageError(reader.folder().string() +
+                     " has no moving average of the values. It is kept with optimizer.ema_decay, from the "
+                     "first update on.");
   const int replicas = static_cast<int>(reader.manifest().replicas);
   for (int b = 0; b < static_cast<int>(plan.layout.buffers.size()); ++b) {
     const BufferLayout& buffer = plan.layout.buffers[b];
@@ -349,7 +353,12 @@ SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& r
 at::Tensor SavedFullModel::read_parameter(int index) {
   const ParameterLayout& parameter = plan_.layout.parameters[index];
   return read_units(reader_, plan_, parameter, plan_.units_of(parameter),
-                    value_options(parameter, precision_, device_));
+                    value_options(parameter, precision_, device_),
+                    values() == ModelValues::kAverage ? kAverageName : kValueKind);
+}
+
+bool has_average(const Manifest& manifest, const ExperimentSpec& spec) {
+  return spec.optimizer.ema_decay > 0 && manifest.updates > 0;
 }
 
 SavedSubnetwork::SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader& reader,

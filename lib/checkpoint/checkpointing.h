@@ -124,8 +124,9 @@ void restore(const CheckpointReader& reader, const Experiment& experiment, Engin
 /// The full model of a checkpoint, read parameter by parameter.
 class SavedFullModel : public FullModel {
  public:
+  /// Throws UsageError if the checkpoint does not have these values.
   SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader, const ExperimentSpec& spec,
-                 at::Device device);
+                 at::Device device, ModelValues values = ModelValues::kCurrent);
 
  private:
   at::Tensor read_parameter(int index) override;
@@ -134,6 +135,9 @@ class SavedFullModel : public FullModel {
   Precision precision_;
   at::Device device_;
 };
+
+/// Whether the checkpoint has a moving average of the values (ModelValues::kAverage).
+bool has_average(const Manifest& manifest, const ExperimentSpec& spec);
 
 /// One worker's subnetwork of a checkpoint, with the BatchNorm statistics of its replica 0.
 class SavedSubnetwork : public TensorSource {

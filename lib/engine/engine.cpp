@@ -79,10 +79,14 @@ void Engine::step(double lr) {
   step_tensor_.add_(1);
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
     BucketState& state = states_[b];
-    const double weight_decay = schedule_.buckets[b].decays ? optimizer_.weight_decay() : 0;
+    const Bucket& bucket = schedule_.buckets[b];
     state.updated = state.master.defined() ? state.master : read_updated(b);
     if (state.updated.numel() > 0)
-      update(optimizer_, {.lr = lr, .weight_decay = weight_decay, .number = step_tensor_},
+      update(optimizer_,
+             {.lr = lr * optimizer_.lr_factor(bucket.group),
+              .weight_decay = bucket.decays ? optimizer_.weight_decay(bucket.group) : 0,
+              .number = step_tensor_,
+              .is_first = steps_ == 1},
              {.values = state.updated, .gradient = state.update_gradient(), .state = state.moments});
     state.gradient_share = at::Tensor();
     state.gradient_full = at::Tensor();

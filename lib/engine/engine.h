@@ -86,6 +86,12 @@ class Engine {
   /// Awaits all values. Code that reads values outside the forward pass must call it first.
   void await_all_values();
 
+  /// Whether there is a moving average of the values (optimizer.ema_decay, after the first update).
+  bool has_average() const { return optimizer_.ema_decay > 0 && steps_ > 0; }
+  /// Writes the elements of a unit's piece of a parameter whose average this process saves into `flat`, and
+  /// leaves the others. Over all processes, every element is written once.
+  void read_average(int parameter, int unit, const at::Tensor& flat) const;
+
   /// Global gradient norm of the last reduce() that measured it, before clipping (one element, sum type).
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
   int64_t optimizer_bytes() const;

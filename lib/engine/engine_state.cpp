@@ -58,6 +58,15 @@ void Engine::load_state(const std::function<void(const StateRange& range)>& read
   }
 }
 
+void Engine::read_average(int parameter, int unit, const at::Tensor& flat) const {
+  for (int b : index_.buckets_of[parameter])
+    for_each_state_range(b, /*only_own_share=*/true, [&](const StateRange& range, int64_t at_state) {
+      if (range.parameter != parameter || range.unit != unit) return;
+      const int64_t elements = range.end - range.begin;
+      flat.narrow(0, range.begin, elements).copy_(states_[b].moments.back().narrow(0, at_state, elements));
+    });
+}
+
 void Engine::set_step_count(int64_t step_count) {
   const at::NoGradGuard no_grad;
   steps_ = step_count;

@@ -51,8 +51,8 @@ at::Tensor FullModel::find_buffer(const std::string& name, int) const {
 }
 
 LiveFullModel::LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine,
-                             Communicator& comm)
-    : FullModel(plan), schedule_(schedule), store_(engine.store()), comm_(comm) {
+                             Communicator& comm, ModelValues values)
+    : FullModel(plan, values), schedule_(schedule), engine_(engine), store_(engine.store()), comm_(comm) {
   average_buffers();
 }
 
@@ -65,18 +65,28 @@ at::Tensor LiveFullModel::read_parameter(int index) {
   const at::Tensor full = at::empty(parameter.shape, options);
   const std::vector<int> units = plan_.units_of(parameter);
   const std::vector<at::Tensor> views = piece_views(full, parameter.slice, plan_, units);
-  for (size_t i = 0; i < units.size(); ++i) {
-    const MemberSet owners = schedule_.placement.processes_of(plan_.owners(units[i]));
-    const bool owns = owners.contains(comm_.rank());
-    const bool everyone_has_it =
-        plan_.keeps_frozen_units() || static_cast<int>(owners.size()) == comm_.size();
-    if (owns || everyone_has_it) views[i].copy_(store_.piece(index, units[i]));
-    if (everyone_has_it) continue;
-    at::Tensor piece = views[i].contiguous();
-    comm_.broadcast(piece, owners.front());
-    views[i].copy_(piece);
-  }
+  for (size_t i = 0; i < units.size(); ++i)
+    read_piece(index, units[i], views[i]);
   return full;
+}
+
+void LiveFullModel::read_piece(int parameter, int unit, const at::Tensor& view) const {
+  if (values() == ModelValues::kAverage) {
+    at::Tensor flat =
+        at::zeros({view.numel()}, view.options().dtype(scalar_type(sum_type(schedule_.options.precision))));
+    engine_.read_average(parameter, unit, flat);
+    comm_.all_reduce_sum(flat);  // one of the summands of every element is not 0
+    view.copy_(flat.view(view.sizes()));
+    return;
+  }
+  const MemberSet owners = schedule_.placement.processes_of(plan_.owners(unit));
+  const bool owns = owners.contains(comm_.rank());
+  const bool everyone_has_it = plan_.keeps_frozen_units() || static_cast<int>(owners.size()) == comm_.size();
+  if (owns || everyone_has_it) view.copy_(store_.piece(parameter, unit));
+  if (everyone_has_it) return;
+  at::Tensor piece = view.contiguous();
+  comm_.broadcast(piece, owners.front());
+  view.copy_(piece);
 }
 
 /// Running statistics are averaged over the slots of the owners.

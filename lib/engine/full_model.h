@@ -17,9 +17,12 @@ namespace sdp {
 /// so they are not scaled.
 bool takes_branch_scale(const SubnetPlan& plan, const ParameterLayout& parameter);
 
+/// Which values a full model has: those of training, or their moving average (optimizer.ema_decay).
+enum class ModelValues { kCurrent, kAverage };
+
 class FullModel : public TensorSource {
  public:
-  explicit FullModel(const SubnetPlan& plan) : plan_(plan) {}
+  FullModel(const SubnetPlan& plan, ModelValues values) : plan_(plan), values_(values) {}
 
   /// Factor on the units of every branch fetched from now on, folded into the parameters that the layout
   /// marks (ParameterLayout::scales_branch_output).
@@ -35,6 +38,7 @@ class FullModel : public TensorSource {
   /// These are copies: recalibration can write to them without changing any worker's buffers.
   std::map<std::string, at::Tensor>& buffers() { return buffers_; }
   const SubnetPlan& plan() const { return plan_; }
+  ModelValues values() const { return values_; }
 
  protected:
   /// The whole parameter in the full model's shape, in the type of the forward pass. Collective if other
@@ -42,6 +46,7 @@ class FullModel : public TensorSource {
   virtual at::Tensor read_parameter(int index) = 0;
 
   const SubnetPlan& plan_;
+  const ModelValues values_;
   std::map<std::string, at::Tensor> buffers_;
 
  private:
@@ -56,13 +61,16 @@ class FullModel : public TensorSource {
 /// Assembled from the processes of a running engine. All functions are collective, including the constructor.
 class LiveFullModel : public FullModel {
  public:
-  LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine, Communicator& comm);
+  LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine, Communicator& comm,
+                ModelValues values = ModelValues::kCurrent);
 
  private:
   at::Tensor read_parameter(int index) override;
   void average_buffers();
+  void read_piece(int parameter, int unit, const at::Tensor& view) const;
 
   const Schedule& schedule_;
+  const Engine& engine_;
   const ParameterStore& store_;
   Communicator& comm_;
 };

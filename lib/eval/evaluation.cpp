@@ -397,6 +397,18 @@ EvalRecord Evaluator::evaluate(FullModel& full_model) {
   return record;
 }
 
+void Evaluator::add_average(EvalRecord& record, FullModel& average) {
+  const at::NoGradGuard no_grad;
+  correct(average, record.branch_scale);
+  const EvalResult result = run(average, "evaluating the average of the values", test_,
+                                samples_to_evaluate(experiment_.spec.eval, test_.size()))
+                                .all;
+  record.loss_ema = result.loss;
+  record.accuracy_ema = result.accuracy;
+  record.times = times_;
+  record.times.eval_s = since_begin_.seconds();
+}
+
 void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& workers,
                                 const std::function<Model&(size_t i)>& subnetwork) {
   const at::NoGradGuard no_grad;

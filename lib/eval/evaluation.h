@@ -69,6 +69,9 @@ class Evaluator {
   /// Collective. Returns the result with corrections and, if there are any, also without. Afterwards the full
   /// model has the corrected BatchNorm statistics and branch scale.
   EvalRecord evaluate(FullModel& full_model);
+  /// Collective. Adds the results of the moving average of the values, with the branch scale of `record` and
+  /// BatchNorm statistics of its own.
+  void add_average(EvalRecord& record, FullModel& average);
   /// Collective. Adds the results of single subnetworks to the record, if there are any and the spec asks for
   /// them. `workers`: the workers whose subnetworks this process evaluates; each worker occurs once over all
   /// processes. `subnetwork` returns the i-th of them; it is used only until the next call.

@@ -28,8 +28,9 @@ ExperimentSpec relevant_part(const ExperimentSpec& spec) {
 
 KeptStatistics::KeptStatistics(const std::filesystem::path& checkpoint, const ExperimentSpec& spec,
                                const DataIdentity& training_data, const FullModel& model) {
-  const std::string inputs = fmt::format("{}{} {} {}", to_yaml(relevant_part(spec)), training_data.samples,
-                                         training_data.hash, model.branch_scale());
+  const std::string inputs =
+      fmt::format("{}{} {} {}{}", to_yaml(relevant_part(spec)), training_data.samples, training_data.hash,
+                  model.branch_scale(), model.values() == ModelValues::kAverage ? " average" : "");
   path_ = checkpoint / fmt::format("statistics-{}", xxh3_128(inputs));
 }
 

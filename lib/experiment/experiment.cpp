@@ -1,9 +1,35 @@
 #include "experiment/experiment.h"
 
+#include <fmt/format.h>
+
 #include "experiment/size_limits.h"
 #include "model/layouts.h"
+#include "spec/error.h"
 
 namespace sdp {
+namespace {
+
+/// Throws UsageError that names every group without a parameter.
+void check_groups(const ModelLayout& layout, const std::vector<ParameterGroup>& groups) {
+  std::vector<int> parameters_of(groups.size());
+  for (const ParameterLayout& parameter : layout.parameters)
+    if (const int group = group_of(groups, parameter.name); group >= 0)
+      ++parameters_of[static_cast<size_t>(group)];
+  std::string unused;
+  for (size_t g = 0; g < groups.size(); ++g)
+    if (parameters_of[g] == 0)
+      unused += fmt::format(
+          "optimizer.groups[{}].match: '{}' matches no parameter that is left by the groups "
+          "before it\n",
+          g, groups[g].match);
+  if (!unused.empty())
+    throw UsageError(fmt::format("{}The parameters of {} have names such as {}, {} and {}.", unused,
+                                 layout.name, layout.parameters.front().name,
+                                 layout.parameters[layout.parameters.size() / 2].name,
+                                 layout.parameters.back().name));
+}
+
+}  // namespace
 
 Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
                            const std::optional<std::filesystem::path>& saved_plan,
@@ -17,17 +43,20 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
   const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
   check_sizes(layout, spec);
   check_batch_norms(layout, spec);
+  check_groups(layout, spec.optimizer.groups);
   SubnetPlan plan = make_plan(layout, subnetwork, static_cast<uint64_t>(spec.seed));
-  Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
+  Schedule schedule = make_schedule(plan, placement, schedule_options(spec, layout));
   NodeMap nodes = place_on_nodes(schedule, subnetwork.placement, processes_per_node.value_or(processes));
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
 }
 
-ScheduleOptions schedule_options(const ExperimentSpec& spec) {
+ScheduleOptions schedule_options(const ExperimentSpec& spec, const ModelLayout& layout) {
   ScheduleOptions options;
   options.precision = spec.train.precision;
   options.bucket_bytes = static_cast<int64_t>(spec.train.bucket_megabytes * 1e6);
   options.decay_norms_and_biases = spec.optimizer.decay_norms_and_biases();
+  for (const ParameterLayout& parameter : layout.parameters)
+    options.group_of.push_back(group_of(spec.optimizer.groups, parameter.name));
   options.shard = spec.optimizer.shard;
   options.accumulate_steps = spec.train.accumulate_steps;
   options.reduce_every = spec.train.reduce_every;

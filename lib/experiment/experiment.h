@@ -29,6 +29,6 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
                            std::optional<int64_t> processes_per_node = std::nullopt);
 
 /// The schedule options that follow from the spec.
-ScheduleOptions schedule_options(const ExperimentSpec& spec);
+ScheduleOptions schedule_options(const ExperimentSpec& spec, const ModelLayout& layout);
 
 }  // namespace sdp

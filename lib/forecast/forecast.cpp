@@ -43,7 +43,7 @@ EngineMethod dense_method(const std::string& name, const SubnetPlan& dense, cons
   spec.train.release_gradients = release;
   spec.train.reduce_every = reduce_every;
   spec.train.checkpoint_activations = false;
-  Schedule schedule = make_schedule(dense, placement, schedule_options(spec));
+  Schedule schedule = make_schedule(dense, placement, schedule_options(spec, dense.layout));
   return {name, dense, std::move(schedule), std::move(spec)};
 }
 
@@ -64,7 +64,8 @@ EngineMethod reduced_otherwise(EngineMethod method) {
   const bool was_step = method.spec.train.reduce_every == ReduceEvery::kStep;
   method.name += was_step ? ", reduced per micro-batch" : ", reduced per step";
   method.spec.train.reduce_every = was_step ? ReduceEvery::kMicroBatch : ReduceEvery::kStep;
-  method.schedule = make_schedule(method.plan, method.schedule.placement, schedule_options(method.spec));
+  method.schedule = make_schedule(method.plan, method.schedule.placement,
+                                  schedule_options(method.spec, method.plan.layout));
   return method;
 }
 

@@ -5,14 +5,20 @@
 #include <string>
 #include <vector>
 
+#include "optim/parameter_group.h"
 #include "optim/registry.h"
 
 namespace sdp {
+
+/// The state tensor with the moving average of the values, the last one.
+inline constexpr const char* kAverageName = "ema";
 
 struct OptimizerSpec {
   UpdateRule rule = {};
   double clip_norm = 0;
   bool shard = true;
+  std::vector<ParameterGroup> groups = {};
+  double ema_decay = 0;
 
   bool operator==(const OptimizerSpec&) const = default;
 
@@ -26,6 +32,13 @@ struct OptimizerSpec {
           "shard the optimizer state of each unit over the processes that hold it; false: each of them keeps "
           "all of it",
           OnResume::kFree, InReport::kFollowsRegime);
+    field("groups", &OptimizerSpec::groups,
+          "parameters with rates of their own; the first group whose pattern matches a parameter applies",
+          OnResume::kRestOfRun, InReport::kCompared);
+    field("ema_decay", &OptimizerSpec::ema_decay,
+          "decay of an exponential moving average of the values, which is evaluated beside the values, such "
+          "as 0.999; 0: none",
+          OnResume::kFixed, InReport::kCompared, at_least_and_below(0, 1));
   }
 
   void check(const Positions& positions) const {
@@ -36,8 +49,11 @@ struct OptimizerSpec {
   double lr() const {
     return rule.visit([](const auto& own) { return own.lr; });
   }
-  double weight_decay() const {
-    return rule.visit([](const auto& own) { return own.weight_decay; });
+  /// Of a parameter group (group_of).
+  double lr_factor(int group) const { return group < 0 ? 1 : groups[static_cast<size_t>(group)].lr_factor; }
+  double weight_decay(int group = -1) const {
+    const double of_rule = rule.visit([](const auto& own) { return own.weight_decay; });
+    return group < 0 ? of_rule : groups[static_cast<size_t>(group)].weight_decay.value_or(of_rule);
   }
   bool decay_norms_and_biases() const {
     return rule.visit([](const auto& own) { return own.decay_norms_and_biases; });
@@ -45,7 +61,9 @@ struct OptimizerSpec {
 
   /// Names of the optimizer's state tensors, in checkpoints and elsewhere.
   std::vector<std::string> state_names() const {
-    return rule.visit([](const auto& own) { return own.state_names(); });
+    std::vector<std::string> names = rule.visit([](const auto& own) { return own.state_names(); });
+    if (ema_decay > 0) names.emplace_back(kAverageName);
+    return names;
   }
 };
 

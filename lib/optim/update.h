@@ -14,6 +14,7 @@ struct UpdateStep {
   double lr = 0;
   double weight_decay = 0;  ///< 0 if these values do not decay
   at::Tensor number = {};   ///< number of this update, from 1: fp32, one element, on the tensors' device
+  bool is_first = false;    ///< whether that number is 1
 };
 
 /// All tensors have the same size and type.
@@ -23,7 +24,8 @@ struct UpdateTensors {
   std::vector<at::Tensor> state = {};  ///< in the order of state_names()
 };
 
-/// Applies the rule in place.
+/// Applies the rule in place, then averages the new values (optimizer.ema_decay) as
+/// torch.optim.swa_utils.AveragedModel does: the first average is a copy.
 void update(const OptimizerSpec& spec, const UpdateStep& step, const UpdateTensors& tensors);
 
 }  // namespace sdp

@@ -49,6 +49,10 @@ template <NamedEnum Enum>
 struct TypeName<std::vector<Enum>> {
   static constexpr const char* text = "list of names";
 };
+template <ListOfStructs T>
+struct TypeName<T> {
+  static constexpr const char* text = "list of mappings";
+};
 template <class T>
 struct TypeName<std::optional<T>> : TypeName<T> {};
 template <KindOfSeveral T>
@@ -116,6 +120,7 @@ void describe_keys(const std::string& parent, const ChosenNames& chosen, std::st
       out += detail::row(
           {key, detail::TypeName<T>::text, detail::default_text(field, defaults.*member), accepted});
       out += detail::wrap(field.doc, "    ");
+      if constexpr (ListOfStructs<T>) describe_keys<typename T::value_type>(key + "[]", chosen, out);
       if constexpr (KindOfSeveral<T>)
         for_each_kind<T>([&]<class Kind>() {
           const auto name = chosen.find(parent);

@@ -143,6 +143,31 @@ void read_section(Spec& spec, const YamlNode& node, const std::string& parent, R
   read_keys(spec, node, parent, results);
 }
 
+/// Reads a list of mappings. It replaces the list of an earlier file.
+template <SpecStruct Item>
+void read_list(std::vector<Item>& target, const YamlNode& node, const std::string& key,
+               ReadResults& results) {
+  if (node.kind != YamlNode::Kind::kList)
+    return results.errors.collect(node.position, key, [&] {
+      fail_at(node.position, key,
+              found(node) + ", expected a list of mappings with the keys " + join(keys_of<Item>(), ", "));
+    });
+  target.clear();
+  results.positions.set(key, node.position);
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    const YamlNode& item = node.items[i];
+    const std::string item_key = key + "[" + std::to_string(i) + "]";
+    read_section(target.emplace_back(), item, item_key, results);
+    for_each_field<Item>([&](const FieldInfo& field, auto) {
+      const std::string required = dotted(item_key, field.key);
+      if (field.required && item.kind == YamlNode::Kind::kMapping && !find_key(item, field.key))
+        results.errors.collect(item.position, required, [&] {
+          fail_at(item.position, required, "missing, expected the " + std::string(field.doc));
+        });
+    });
+  }
+}
+
 template <SpecStruct Spec>
 void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, ReadResults& results) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
@@ -150,6 +175,8 @@ void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, Read
     const std::string key = dotted(parent, field.key);
     if constexpr (SpecStruct<T>) {
       if (child) read_section(spec.*member, *child, key, results);
+    } else if constexpr (ListOfStructs<T>) {
+      if (child) read_list(spec.*member, *child, key, results);
     } else if (child) {
       results.errors.collect(child->position, key, [&] {
         read_value(spec.*member, YamlValue{*child, key, field});

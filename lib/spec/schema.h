@@ -96,6 +96,8 @@ template <NamedEnum Enum>
 Json json_value(const Enum& value) {
   return name_of(value);
 }
+template <SpecStruct Spec>
+Json json_value(const Spec& spec);
 template <class T>
 Json json_value(const std::vector<T>& values) {
   Json list = Json::array();
@@ -107,9 +109,22 @@ template <class T>
 Json json_value(const std::optional<T>& value) {
   return value ? json_value(*value) : Json(nullptr);
 }
+template <SpecStruct Spec>
+Json json_value(const Spec& spec) {
+  Json object = Json::object();
+  for_each_field<Spec>([&](const FieldInfo& field, auto member) {
+    object[std::string(field.key)] = json_value(spec.*member);
+  });
+  return object;
+}
 
 template <SpecStruct Spec>
 Json struct_schema();
+
+template <SpecStruct Item>
+Json value_schema(const std::vector<Item>&, const FieldInfo&) {
+  return {{"type", "array"}, {"items", struct_schema<Item>()}};
+}
 
 /// The schema of a kind's keys, which applies where the section names the kind.
 template <class Kind>

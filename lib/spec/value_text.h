@@ -33,12 +33,24 @@ std::string yaml_text(const std::optional<T>& value) {
   return value ? yaml_text(*value) : "null";
 }
 
+template <SpecStruct Spec>
+std::string yaml_text(const Spec& spec);
+
 template <class T>
 std::string yaml_text(const std::vector<T>& values) {
   std::string text;
   for (const T& value : values)
     text += (text.empty() ? "" : ", ") + yaml_text(value);
   return "[" + text + "]";
+}
+
+template <SpecStruct Spec>
+std::string yaml_text(const Spec& spec) {
+  std::string text;
+  for_each_field<Spec>([&](const FieldInfo& field, auto member) {
+    text += (text.empty() ? "" : ", ") + std::string(field.key) + ": " + yaml_text(spec.*member);
+  });
+  return "{" + text + "}";
 }
 
 }  // namespace sdp

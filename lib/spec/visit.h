@@ -6,7 +6,7 @@
 //     field(key, member pointer, doc, attributes...)
 // once per key. A member is one of: bool, int64_t, double, std::string, an enum with EnumNames, a std::vector
 // of double or of an enum with EnumNames, Coverage, a std::optional of one of these, a OneOf (spec/one_of.h),
-// or another struct with fields, which takes no attributes.
+// a std::vector of structs with fields, or another struct with fields, which takes no attributes.
 //
 // Attributes, in any order:
 // - an OnResume and an InReport, which every key must have, unless its struct declares one Treatment for all
@@ -128,6 +128,15 @@ template <class T>
 concept SpecStruct = requires(FieldVisitor<const detail::IgnoreField>& visitor) {
   T::fields(visitor);
 };
+
+template <class T>
+inline constexpr bool is_list_of_structs = false;
+template <SpecStruct Item>
+inline constexpr bool is_list_of_structs<std::vector<Item>> = true;
+
+/// A list of structs with field lists. It is a list of mappings in YAML.
+template <class T>
+concept ListOfStructs = is_list_of_structs<T>;
 
 template <class Handler>
 template <class Spec, class T, class... Attributes>

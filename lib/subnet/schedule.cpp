@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <utility>
+#include <tuple>
 
 namespace sdp {
 namespace {
@@ -19,8 +19,10 @@ class Packer {
     const ParameterLayout& parameter = plan_.layout.parameters[parameter_index];
     const ElementType type = element_type(parameter, schedule_.options.precision);
     const bool decays = schedule_.options.decay_norms_and_biases || parameter.role == ParameterRole::kWeight;
+    const std::vector<int>& groups = schedule_.options.group_of;
+    const int group = groups.empty() ? -1 : groups.at(static_cast<size_t>(parameter_index));
     const int64_t elements = plan_.elements_of(parameter, unit);
-    Bucket& bucket = open_bucket(type, decays, elements * bytes_of(type));
+    Bucket& bucket = open_bucket({type, decays, group}, elements * bytes_of(type));
     if (bucket.segments.empty() || bucket.segments.back().unit != unit) {
       bucket.segments.push_back({});
       bucket.segments.back().unit = unit;
@@ -32,16 +34,18 @@ class Packer {
   }
 
  private:
+  using Kind = std::tuple<ElementType, bool, int>;  ///< Bucket's type, decays, group
+
   /// The bucket of this kind that still has room, or a new one. Buckets are in order of their first piece.
-  Bucket& open_bucket(ElementType type, bool decays, int64_t piece_bytes) {
-    const auto key = std::make_pair(type, decays);
-    const auto found = open_.find(key);
+  Bucket& open_bucket(const Kind& kind, int64_t piece_bytes) {
+    const auto found = open_.find(kind);
     if (found != open_.end() && found->second.bytes + piece_bytes <= schedule_.options.bucket_bytes) {
       found->second.bytes += piece_bytes;
       return schedule_.buckets[found->second.index];
     }
-    open_[key] = {schedule_.buckets.size(), piece_bytes};
-    schedule_.buckets.push_back({.type = type, .decays = decays, .segments = {}});
+    open_[kind] = {schedule_.buckets.size(), piece_bytes};
+    const auto [type, decays, group] = kind;
+    schedule_.buckets.push_back({.type = type, .decays = decays, .group = group, .segments = {}});
     return schedule_.buckets.back();
   }
 
@@ -51,7 +55,7 @@ class Packer {
   };
   const SubnetPlan& plan_;
   Schedule& schedule_;
-  std::map<std::pair<ElementType, bool>, Open> open_;
+  std::map<Kind, Open> open_;
 };
 
 }  // namespace

@@ -2,11 +2,11 @@
 
 // A Schedule follows from a plan and a placement. It says which process holds what, and what is exchanged in
 // which order (docs/design.md, "One exchange a bucket"). Parameters are packed in order of depth into buckets
-// of one element type and one weight decay. Inside a bucket, consecutive pieces of one unit form a segment; a
-// segment is divided over the processes that hold it, and each of them updates its share. Each bucket has one
-// all-to-all over all processes in which every process sends each co-holder the share of its gradients that
-// the co-holder updates, and one that sends new values back to all readers: the holders, or with backward
-// masking all processes.
+// of one element type, parameter group and weight decay. Inside a bucket, consecutive pieces of one unit form
+// a segment; a segment is divided over the processes that hold it, and each of them updates its share. Each
+// bucket has one all-to-all over all processes in which every process sends each co-holder the share of its
+// gradients that the co-holder updates, and one that sends new values back to all readers: the holders, or
+// with backward masking all processes.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +24,7 @@ struct ScheduleOptions {
   Precision precision = Precision::kFp32;
   int64_t bucket_bytes = 25'000'000;
   bool decay_norms_and_biases = true;
+  std::vector<int> group_of = {};  ///< by parameter: index in optimizer.groups, -1: none; empty: all -1
   bool shard = true;  ///< divide optimizer state over the holders; false: every holder keeps all of it
   int64_t accumulate_steps = 1;
   ReduceEvery reduce_every = ReduceEvery::kStep;
@@ -72,6 +73,7 @@ std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int6
 struct Bucket {
   ElementType type = ElementType::kF32;
   bool decays = true;
+  int group = -1;  ///< ScheduleOptions::group_of of its parameters
   std::vector<Segment> segments;
 };
 

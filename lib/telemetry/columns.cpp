@@ -116,12 +116,14 @@ std::vector<ReportColumn> report_columns() {
   std::vector<ReportColumn> columns = {
       of_evaluation<&EvalRecord::accuracy>("accuracy", C::kDifference, D::kTerminal, M::kOfImages),
       of_evaluation<&EvalRecord::accuracy_uncorrected>("uncorrected", C::kNone, D::kTerminal, M::kOfImages),
+      of_evaluation<&EvalRecord::accuracy_ema>("averaged values", C::kNone, D::kDocument, M::kOfImages),
       of_run("training_accuracy", "training accuracy", Q::kShare, C::kNone, D::kDocument, M::kOfImages),
       of_evaluation<&EvalRecord::loss>("loss", C::kDifference, D::kTerminal, M::kOfTokens),
       of_evaluation<&EvalRecord::perplexity>("perplexity", C::kRatio, D::kTerminal, M::kOfTokens),
       of_evaluation<&EvalRecord::loss_uncorrected>("uncorrected loss", C::kNone, D::kTerminal, M::kOfTokens),
       of_evaluation<&EvalRecord::perplexity_uncorrected>("uncorrected perplexity", C::kNone, D::kDocument,
-                                                         M::kOfTokens)};
+                                                         M::kOfTokens),
+      of_evaluation<&EvalRecord::loss_ema>("loss of averaged values", C::kNone, D::kDocument, M::kOfTokens)};
   const auto add_subnetworks = [&]<auto kMember>(const std::array<const char*, 3>& titles, M models) {
     columns.push_back(of_evaluation<kMember>(titles[0], C::kNone, D::kTerminal, models, "mean"));
     columns.push_back(of_evaluation<kMember>(titles[1], C::kNone, D::kDocument, models, "min"));

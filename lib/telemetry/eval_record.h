@@ -78,6 +78,9 @@ struct EvalRecord {
   /// Without BatchNorm recalibration and branch scale; unset: no correction was applied.
   std::optional<double> loss_uncorrected = {};
   std::optional<double> accuracy_uncorrected = {};
+  /// With the moving average of the values (optimizer.ema_decay), with the same corrections.
+  std::optional<double> loss_ema = {};
+  std::optional<double> accuracy_ema = {};
   // The corrections. Like the trial, not in the line if there are none.
   /// Number of training batches for the BatchNorm statistics; 0: statistics from training.
   int64_t recalibrated_batches = 0;
@@ -128,6 +131,8 @@ struct EvalRecord {
     field("loss_uncorrected", &EvalRecord::loss_uncorrected, kShownLoss);
     field("perplexity_uncorrected", &EvalRecord::perplexity_uncorrected, kShownPerplexity, kOfTokens);
     field("accuracy_uncorrected", &EvalRecord::accuracy_uncorrected, kShownShare);
+    field("loss_ema", &EvalRecord::loss_ema, kShownLoss);
+    field("accuracy_ema", &EvalRecord::accuracy_ema, kShownShare);
     field("recalibrated_batches", &EvalRecord::recalibrated_batches, kWhole, kCorrected);
     field("branch_scale", &EvalRecord::branch_scale, {.if_missing = 1}, kCorrected);
     field("branch_scale_trial", &EvalRecord::branch_scale_trial);

@@ -66,6 +66,9 @@ std::string of_images(const EvalRecord& record) {
   if (is_changed_by_corrections(record))
     text += fmt::format(" (without {}: {}, {:.4f})", corrections_text(record),
                         format_percent(*record.accuracy_uncorrected), *record.loss_uncorrected);
+  if (record.accuracy_ema)
+    text += fmt::format("; with averaged values: {}, {:.4f}", format_percent(*record.accuracy_ema),
+                        *record.loss_ema);
   if (!record.subnetwork_accuracy.empty())
     text += fmt::format("; single subnetworks: accuracy {}, loss {}",
                         range_text(record.subnetwork_accuracy, format_percent),
@@ -78,6 +81,9 @@ std::string of_tokens(const EvalRecord& record) {
   if (is_changed_by_corrections(record))
     text += fmt::format(" (without {}: {:.4f}, {})", corrections_text(record), *record.loss_uncorrected,
                         perplexity_text(*record.loss_uncorrected));
+  if (record.loss_ema)
+    text += fmt::format("; with averaged values: {:.4f}, {}", *record.loss_ema,
+                        perplexity_text(*record.loss_ema));
   if (!record.subnetwork_loss.empty())
     text += fmt::format("; single subnetworks: loss {}, perplexity {}",
                         range_text(record.subnetwork_loss, loss_text),

@@ -90,7 +90,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
   }
   if (!has_work()) return;
   if (comm.rank() == 0) {
-    metrics_ = std::make_unique<RunMetrics>(folder_, start_.step);
+    metrics_ = std::make_unique<RunMetrics>(folder_, start_.step, experiment.spec);
     if (const KeepBest by = experiment.spec.checkpoint.keep_best; by != KeepBest::kNone)
       best_ = best_evaluation(folder_.dir, by, /*with_checkpoint=*/true);
     metrics_->append(start_record());
@@ -355,6 +355,10 @@ bool Trainer::evaluate(int64_t done) try {
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
   EvalRecord record = evaluator.evaluate(full_model);
   record.step = done;
+  if (engine_.has_average()) {
+    LiveFullModel average(experiment_.plan, experiment_.schedule, engine_, comm_, ModelValues::kAverage);
+    evaluator.add_average(record, average);
+  }
   if (final) evaluate_subnetworks(evaluator, record);
   if (metrics_) {
     append(record);

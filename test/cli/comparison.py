@@ -1,10 +1,12 @@
 """Compares a finished run with the method written in plain PyTorch (oracle.py): losses of every worker and step, final
-weights, BatchNorm statistics."""
+weights and their moving average, BatchNorm statistics."""
 
+import fnmatch
 import json
 
 import pytest
 import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import harness
 import oracle
@@ -15,12 +17,15 @@ TORCH_TYPE = {"fp64": torch.float64, "fp32": torch.float32}
 
 
 def make_optimizer(model, spec):
-    parameters = list(model.parameters())
-    small = spec["weight_decay"] if spec.get("decay_norms_and_biases", spec["name"] == "sgd") else 0.0
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1]},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": small},
-    ]
+    all_decay = spec.get("decay_norms_and_biases", spec["name"] == "sgd")
+
+    def group_of(name, parameter):
+        matching = [group for group in spec.get("groups", []) if fnmatch.fnmatchcase(name, group["match"])]
+        own = matching[0] if matching else {}
+        decay = own.get("weight_decay", spec["weight_decay"]) if all_decay or parameter.ndim > 1 else 0.0
+        return {"params": [parameter], "lr": spec["lr"] * own.get("lr_factor", 1), "weight_decay": decay}
+
+    groups = [group_of(name, parameter) for name, parameter in model.named_parameters()]
     if spec["name"] == "adamw":
         return torch.optim.AdamW(
             groups, lr=spec["lr"], weight_decay=spec["weight_decay"], eps=spec.get("eps", 1e-8)
@@ -47,8 +52,12 @@ def compare_runs(run_dir, data, model, optimizer, precision, steps, batch_size, 
 
     model = model.to(TORCH_TYPE[precision])
     harness.load_values(model, harness.checkpoint_values(run_dir, 0, model))
+    torch_optimizer = make_optimizer(model, optimizer)
+    if decay := optimizer.get("ema_decay"):
+        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
+        torch_optimizer.register_step_post_hook(lambda *_: average.update_parameters(model))
     expected, correct, expected_buffers = oracle.train(
-        model, make_optimizer(model, optimizer), regime, batches, steps, clip_norm, learning_rate
+        model, torch_optimizer, regime, batches, steps, clip_norm, learning_rate
     )
     actual = harness.trace_losses(run_dir)
     assert len(actual) == steps * plan["workers"]
@@ -60,6 +69,11 @@ def compare_runs(run_dir, data, model, optimizer, precision, steps, batch_size, 
     for name, parameter in model.named_parameters():
         difference = (final[name] - parameter.detach().flatten()).abs().max().item()
         assert difference <= TOLERANCE[precision], (name, difference)
+    if decay:
+        final = harness.checkpoint_values(run_dir, steps, model, "ema")
+        for name, parameter in average.module.named_parameters():
+            difference = (final[name] - parameter.detach().flatten()).abs().max().item()
+            assert difference <= TOLERANCE[precision], (name, difference)
     compare_buffers(harness.checkpoint_buffer_pieces(run_dir, steps), expected_buffers, model, regime, precision)
 
 

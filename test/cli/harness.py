@@ -140,11 +140,11 @@ def checkpoint_tensors(run_dir: Path, step: int):
                 yield kind, name, pair(hidden), pair(rest), tensors.get_tensor(key)
 
 
-def checkpoint_pieces(run_dir: Path, step: int) -> dict:
-    """(parameter, hidden range) -> flat master values, assembled from the ranges that the processes saved."""
+def checkpoint_pieces(run_dir: Path, step: int, wanted="value") -> dict:
+    """(parameter, hidden range) -> flat master values, or state of another kind, assembled from the ranges that the processes saved."""
     ranges = {}
     for kind, parameter, hidden, (begin, _), values in checkpoint_tensors(run_dir, step):
-        if kind == "value":
+        if kind == wanted:
             ranges.setdefault((parameter, hidden), []).append((begin, values))
     pieces = {}
     for key, parts in ranges.items():
@@ -154,9 +154,9 @@ def checkpoint_pieces(run_dir: Path, step: int) -> dict:
     return pieces
 
 
-def checkpoint_values(run_dir: Path, step: int, model=None) -> dict:
-    """Values of every parameter. Parameters divided into slices are assembled with the model's slice_of."""
-    pieces = checkpoint_pieces(run_dir, step)
+def checkpoint_values(run_dir: Path, step: int, model=None, kind="value") -> dict:
+    """Values of every parameter, or their state of another kind. Parameters divided into slices are assembled with the model's slice_of."""
+    pieces = checkpoint_pieces(run_dir, step, kind)
     shapes = {name: p.shape for name, p in model.named_parameters()} if model else {}
     values = {}
     for name in {name for name, _ in pieces}:

@@ -1,6 +1,8 @@
 """sdp-train computes what the method defines: losses of every worker and step, and the final weights, compared with
 plain PyTorch on dense models (oracle.py)."""
 
+import json
+
 import pytest
 import torch
 
@@ -109,6 +111,41 @@ def test_norms_and_biases_need_not_decay(tmp_path, data, name, lr):
     optimizer = {"name": name, "lr": lr, "weight_decay": 0.05, "decay_norms_and_biases": False}
     run_dir = harness.train(tmp_path, "nodecay", data, 2, optimizer=optimizer, train={"max_steps": 10})
     compare_with_oracle(run_dir, data, oracle.ResNet18(4), optimizer, "fp64", 10, 4)
+
+
+GROUPS = [
+    {"match": "layer4.*.conv?.weight", "lr_factor": 0.1, "weight_decay": 0.2},
+    {"match": "layer[34].*", "lr_factor": 3.0},
+    {"match": "conv1.weight", "lr_factor": 0},
+]
+
+
+@pytest.mark.parametrize("construction,masking", REGIMES)
+def test_groups_and_the_average_are_torch_optims(tmp_path, data, construction, masking):
+    rule = "sgd" if construction == "block" else "adamw_smooth"
+    optimizer = {**OPTIMIZERS[rule], "groups": GROUPS, "ema_decay": 0.7}
+    if masking == "backward":
+        optimizer["decay_norms_and_biases"] = False
+    run_dir = harness.train(
+        tmp_path, "groups", data, 2, subnetwork={"construction": construction, "masking": masking},
+        optimizer={**optimizer, "shard": masking == "forward"}, train={"max_steps": 5},
+        eval={"branch_scale": "none", "recalibrate_batches": 0},
+    )
+    compare_with_oracle(run_dir, data, oracle.ResNet18(4), optimizer, "fp64", 5, 4)
+    first, last = (harness.checkpoint_values(run_dir, step, oracle.ResNet18(4))["conv1.weight"] for step in (0, 5))
+    assert torch.equal(first, last)  # lr_factor 0
+
+    if masking == "backward":
+        return
+    # The average is evaluated as a model that is exported and imported has it.
+    trained = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    saved = json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)
+    assert saved["loss_ema"] == pytest.approx(trained["loss_ema"], abs=1e-9) != saved["loss"]
+    harness.run("export", "--run", run_dir, "--average", "--out", tmp_path / "average.safetensors")
+    config = harness.write_config(tmp_path, "again", data, eval={"branch_scale": "none", "recalibrate_batches": 0})
+    harness.run("import", "--config", config, "--from", tmp_path / "average.safetensors")
+    again = json.loads(harness.run("eval", "--run", tmp_path / "runs" / "again", "--json").stdout)
+    assert (again["loss"], again["accuracy"]) == pytest.approx((saved["loss_ema"], saved["accuracy_ema"]), abs=1e-9)
 
 
 def test_learning_rate_of_every_step(tmp_path, data):

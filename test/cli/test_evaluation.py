@@ -1,11 +1,13 @@
 """Evaluation repeated in plain PyTorch from the final checkpoint: the assembled model without and with its corrections, and
 every worker's subnetwork, on all test samples or a subset."""
 
+import csv
 import json
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import harness
@@ -192,3 +194,40 @@ def test_evaluation_with_replicas(tmp_path, data):
         present = scales({branch: float(worker in held) for branch, held in owners.items()})
         hits = (evaluate(own, present).argmax(1) == labels).double().mean().item()
         assert record["subnetwork_accuracy"][worker] == pytest.approx(hits, abs=1e-9), worker
+
+
+def test_held_out_samples_take_the_place_of_a_test_set(tmp_path, data):
+    """A run with data.validation_share is the run on folders that were divided by hand; and its predictions by class."""
+    records = np.concatenate([np.fromfile(data / f"data_batch_{i}.bin", dtype=np.uint8).reshape(-1, 3073) for i in range(1, 6)])
+    held_out = np.arange(len(records)) % 4 == 0
+    whole, divided = tmp_path / "whole", tmp_path / "divided"
+    for folder, train in ((whole, records), (divided, records[~held_out])):
+        folder.mkdir()
+        for i, part in enumerate(np.array_split(train, 5), start=1):
+            (folder / f"data_batch_{i}.bin").write_bytes(part.tobytes())
+    (divided / "test_batch.bin").write_bytes(records[held_out].tobytes())
+    train = {"max_steps": 6, "precision": "fp32"}
+    by_hand = harness.train(tmp_path, "by_hand", divided, 2, train=train)
+    section = {"name": "cifar10", "path": str(whole), "validation_share": 0.25}
+    run_dir = harness.train(tmp_path, "run", whole, 2, data=section, train=train)
+    assert harness.trace_losses(run_dir) == harness.trace_losses(by_hand)
+    assert harness.without_times(harness.last_eval(run_dir)) == harness.without_times(harness.last_eval(by_hand))
+
+    csv_file, logits_file = tmp_path / "predictions.csv", tmp_path / "logits.safetensors"
+    files = ("--predictions", csv_file, "--logits", logits_file)
+    said = json.loads(harness.run("eval", "--run", run_dir, "--json", "--per-class", *files).stdout)
+    saved = load_file(logits_file)
+    labels, predicted = saved["labels"], saved["logits"].argmax(1)
+    assert labels.tolist() == records[held_out, 0].tolist()
+    confusion = [[int(((labels == a) & (predicted == b)).sum()) for b in range(10)] for a in range(10)]
+    assert said["confusion"] == confusion
+    assert said["accuracy_by_class"] == [row[i] / sum(row) if sum(row) else None for i, row in enumerate(confusion)]
+    rows = list(csv.DictReader(csv_file.open()))
+    probabilities = saved["logits"].double().softmax(1).max(1).values
+    assert [int(row["prediction"]) for row in rows] == predicted.tolist()
+    assert [(int(row["sample"]), int(row["label"]), row["file"]) for row in rows] == [
+        (i, label, "") for i, label in enumerate(labels.tolist())
+    ]
+    assert [float(row["probability"]) for row in rows] == pytest.approx(probabilities.tolist(), abs=1e-6)
+    text = harness.run("eval", "--run", run_dir, "--per-class").stdout
+    assert all(f"{100 * row[i] / sum(row):.2f}" in text for i, row in enumerate(confusion) if sum(row))

@@ -73,7 +73,7 @@ MLP = {"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16}
 ADAMW = {"name": "adamw", "lr": 1e-3}
 KILLED = {
     "sgd": {},
-    "adamw": {"optimizer": ADAMW},
+    "adamw-average": {"optimizer": {**ADAMW, "ema_decay": 0.9, "groups": [{"match": "*bias", "lr_factor": 0.5}]}},
     # Steps of this model are very short; accumulation makes them long enough for the kill to come before the end.
     "adamw-bf16": {"model": MLP, "optimizer": ADAMW, "train": {"precision": "bf16", "accumulate_steps": 8}},
     "unsharded-accumulated": {"optimizer": {"shard": False}, "train": {"accumulate_steps": 2, "max_steps": 30}},

@@ -16,8 +16,8 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
   ExperimentSpec spec = spec_of(c);
   spec.train.bucket_megabytes = 0.002;
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
-  const Schedule schedule =
-      make_schedule(plan, make_placement(c.workers, c.replicas, c.processes), schedule_options(spec));
+  const Schedule schedule = make_schedule(plan, make_placement(c.workers, c.replicas, c.processes),
+                                          schedule_options(spec, plan.layout));
   expect(schedule.buckets.size() > 8, "too few buckets");
   std::vector<at::Tensor> values;
   run_engine(static_cast<int>(c.processes), [&](Communicator& comm) {
@@ -82,7 +82,7 @@ TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
   spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
   spec.train.reduce_dtype = WireType::kBf16;
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec));
+  const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec, plan.layout));
   run_engine(2, [&](Communicator& comm) {
     const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
     const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank(), spec.train);

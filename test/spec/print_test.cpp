@@ -29,8 +29,10 @@ const std::map<std::string, Keys> kKeysOfKind = {
      {"model.num_classes", "model.width", "model.heads", "model.image_size", "model.patch_size",
       "model.window_size"}},
     {"llama_tiny",
-     {"model.width", "model.depth", "model.hidden_width", "model.heads", "model.kv_heads", "model.vocab_size",
-      "model.tied_embeddings", "model.rope_theta", "model.norm_eps"}},
+     {"model.width", "model.depth", "model.hidden_width", "model.heads", "model.kv_heads", "model.head_size",
+      "model.vocab_size", "model.tied_embeddings", "model.rope_theta", "model.norm_eps",
+      "model.rope_scaling.factor", "model.rope_scaling.low_freq_factor",
+      "model.rope_scaling.high_freq_factor", "model.rope_scaling.original_context"}},
     {"gpt2",
      {"model.width", "model.depth", "model.hidden_width", "model.heads", "model.vocab_size",
       "model.context_length"}},
@@ -60,6 +62,7 @@ const Keys kKeys = {"name",
                     "data.name",
                     "data",
                     "data.path",
+                    "data.validation_share",
                     "data.augment",
                     "data.mixup_alpha",
                     "data.cutmix_alpha",
@@ -80,6 +83,8 @@ const Keys kKeys = {"name",
                     "optimizer",
                     "optimizer.clip_norm",
                     "optimizer.shard",
+                    "optimizer.groups",
+                    "optimizer.ema_decay",
                     "schedule.name",
                     "schedule.warmup_epochs",
                     "schedule.warmup_steps",
@@ -168,15 +173,18 @@ ExperimentSpec unusual() {
                               .hidden_width = 7,
                               .heads = 6,
                               .kv_heads = 2,
+                              .head_size = 10,
                               .vocab_size = 1000,
                               .tied_embeddings = true,
                               .rope_theta = 500000.5,
-                              .norm_eps = 1e-6};
+                              .norm_eps = 1e-6,
+                              .rope_scaling = {32.5, 1.5, 4.5, 4096}};
   spec.model.dropout = 0.125;
   spec.model.stochastic_depth = 0.2;
   spec.model.stochastic_depth_rule = StochasticDepthRule::kUniform;
   spec.data = {.set = TokensSpec{"a*.bin", "b?.bin", 77},
                .path = ".",
+               .validation_share = 0.125,
                .augment = std::vector{Augmentation::kFlip},
                .loader_threads = 3,
                .prefetch_batches = 9,
@@ -187,7 +195,11 @@ ExperimentSpec unusual() {
   spec.subnetwork.unit = UnitKind::kBranch;
   spec.subnetwork.slices_per_branch = 5;
   spec.subnetwork.assignment = Assignment::kRandom;
-  spec.optimizer = {AdamWSpec{0.1 + 0.2, 1e300, true, 0.95, 1 - 1e-16, 5e-324}, 1e-7, false};
+  spec.optimizer = {AdamWSpec{0.1 + 0.2, 1e300, true, 0.95, 1 - 1e-16, 5e-324},
+                    1e-7,
+                    false,
+                    {{"a.*: \"b\", {c}", 0.5, 0.25}, {"model.*", 2, std::nullopt}},
+                    0.999};
   spec.schedule = {ScheduleName::kStep, 0.1, 3, {1e-9, 1.0 / 3, 1 - 1e-15}, 0.7, 0.01};
   spec.train = {123456.125,
                 5,
@@ -269,16 +281,19 @@ TEST_CASE("the hash is 128 bits in hexadecimal") {
 
 TEST_CASE("to_yaml prints every key in its section") {
   std::vector<std::string> keys;
-  std::string section;
+  std::vector<std::string> sections;
   std::istringstream lines(to_yaml(unusual()));
   for (std::string line; std::getline(lines, line);) {
-    const bool is_nested = line[0] == ' ';
     const size_t begin = line.find_first_not_of(' ');
-    const std::string key = line.substr(begin, line.find(':') - begin);
-    if (!is_nested && line.back() == ':')
-      section = key;
+    sections.resize(begin / 2);
+    std::string key;
+    for (const std::string& section : sections)
+      key += section + ".";
+    const std::string own = line.substr(begin, line.find(':') - begin);
+    if (line.back() == ':')
+      sections.push_back(own);
     else
-      keys.push_back(is_nested ? section + "." + key : key);
+      keys.push_back(key + own);
   }
   CHECK(keys == keys_with({{"model", "llama_tiny"}, {"data", "tokens"}, {"optimizer", "adamw"}}));
 }

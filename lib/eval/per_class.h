@@ -1,0 +1,35 @@
+#pragma once
+
+// Predictions for single images: a table by class, and a file with a line per image.
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "eval/evaluation.h"
+
+namespace sdp {
+
+/// counts[label][prediction]: number of images of class `label` that are taken for class `prediction`.
+struct ConfusionMatrix {
+  std::vector<std::vector<int64_t>> counts;
+
+  int64_t images(size_t label) const;
+  /// Share of the class's images that are recognized, 0..1; none for a class without images.
+  std::optional<double> accuracy(size_t label) const;
+};
+ConfusionMatrix confusion_matrix(const Predictions& predictions);
+
+/// A line per class: images, accuracy, and the classes that it is most often taken for.
+std::string by_class_text(const ConfusionMatrix& matrix);
+/// {"accuracy_by_class": [..], "confusion": [[..], ..]}, with null for a class without images.
+nlohmann::ordered_json by_class_json(const ConfusionMatrix& matrix);
+
+/// Writes CSV: sample, file (empty for images that are not files), label, prediction, and the softmax
+/// probability of the prediction. Throws DataError if the file cannot be written.
+void write_predictions_csv(const std::filesystem::path& path, const Predictions& predictions,
+                           const Dataset& images);
+
+}  // namespace sdp
