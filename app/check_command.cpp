@@ -13,12 +13,13 @@
 #include "comm/ranks.h"
 #include "commands.h"
 #include "experiment/experiment.h"
+#include "experiment/run_format.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/regime.h"
 #include "experiment/spec/resume.h"
 #include "forecast/accounting.h"
-#include "forecast/device_profile.h"
-#include "forecast/peak.h"
+#include "forecast/forecast.h"
+#include "machine.h"
 #include "plan/run_steps.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
@@ -93,7 +94,7 @@ class PointChecker {
     for (const std::string path : point.at("configs"))
       configs.emplace_back(path);
     ExperimentSpec spec = load_run_spec(configs, point.at("set").get<std::vector<std::string>>(),
-                                        arguments_.price ? NamedFiles::kNotNeeded : NamedFiles::kMustExist)
+                                        arguments_.device ? NamedFiles::kNotNeeded : NamedFiles::kMustExist)
                               .spec;
     // A table that labels ZeRO-2 "DDP" would be wrong.
     if (const auto method = contradicted_method(point.at("label").get<std::string>(), spec))
@@ -115,7 +116,7 @@ class PointChecker {
     const std::string stage = result["state"]["stage"];
     result["changes"] = stage == "to do" ? ordered_json::array() : changes_of(folder, spec);
     if (stage == "done" || result["state"].contains("owner")) {
-      if (arguments_.price) try_to_price(spec, result);
+      if (arguments_.device) try_to_price(spec, result);
       return;
     }
     const Experiment experiment = experiment_of(
@@ -123,7 +124,7 @@ class PointChecker {
                   ? std::optional(CheckpointStore(folder.dir)
                                       .verified_file(result["state"]["step"].get<int64_t>(), kSavedPlan))
                   : std::nullopt);
-    if (arguments_.price) result["price"] = price_of(experiment);
+    if (arguments_.device) result["price"] = price_of(experiment);
   }
 
   Experiment experiment_of(ExperimentSpec spec, const std::optional<fs::path>& saved_plan) const {
@@ -142,31 +143,38 @@ class PointChecker {
     }
   }
 
-  /// Steps and FLOPs are absent if the length is in epochs and the data are not there.
+  /// Steps, FLOPs and hours are absent if nobody knows how long an epoch is.
   ordered_json price_of(const Experiment& experiment) {
     const TrainSpec& train = experiment.spec.train;
-    const StepMemory memory(experiment.plan, experiment.schedule, train,
-                            device_profile("h100", train.precision).convolution_workspace_bytes);
     const Placement& placement = experiment.schedule.placement;
     const auto samples = static_cast<double>(placement.slots_per_process() * train.accumulate_steps *
                                              train.batch_size_per_worker);
-    int64_t peak = 0;
+    std::vector<Cost> costs;
     double flops_per_step = 0;
     for (int process = 0; process < placement.processes; ++process) {
-      const Cost cost = cost_of(experiment, process);
-      peak = std::max(peak, memory.peak(cost, process).total());
-      flops_per_step += cost.flops_per_sample * samples;
+      costs.push_back(cost_of(experiment, process));
+      flops_per_step += costs.back().flops_per_sample * samples;
     }
-    ordered_json price = {{"peak_bytes", peak}};
+    const Machine& machine = machine_for(train);
+    const StepForecast step = forecast_plan(experiment, costs, machine.device, machine.times);
+    ordered_json price = {{"peak_bytes", step.peak.total()}};
     if (const std::optional<int64_t> size = train.max_steps ? 1 : size_of_data(experiment.spec)) {
       const int64_t steps = run_steps(experiment, *size).length.total_steps;
       price["steps"] = steps;
       price["flops"] = flops_per_step * static_cast<double>(steps);
+      price["hours"] = step.step_ms / 3.6e6 * static_cast<double>(steps);
     }
     return price;
   }
 
-  /// Number of training samples, for which the data are opened once.
+  const Machine& machine_for(const TrainSpec& train) {
+    const auto [known, is_new] = machines_.try_emplace(train.precision);
+    if (is_new) known->second = machine_of(*arguments_.device, train);
+    return known->second;
+  }
+
+  /// Number of training samples: of the data, which are opened once, or where they are not there, of the data
+  /// set as it was published.
   std::optional<int64_t> size_of_data(const ExperimentSpec& spec) {
     std::string key;
     for_each_value(spec.data, "", [&](const std::string&, const FieldInfo&, const auto& value) {
@@ -177,6 +185,7 @@ class PointChecker {
       try {
         known->second = open_split(spec, Split::kTrain, line_)->size();
       } catch (const Error&) {  // a price needs no data
+        known->second = spec.data.official_samples();
       }
     }
     return known->second;
@@ -185,6 +194,7 @@ class PointChecker {
   const CheckArguments& arguments_;
   ProgressLine line_;
   std::map<std::string, std::optional<int64_t>> sizes_;
+  std::map<Precision, Machine> machines_;
 };
 
 /// How often runs in other processes are looked at.
@@ -222,7 +232,8 @@ int check_command(const CheckArguments& arguments) {
     for (const ordered_json& point : input)
       results.push_back(checker.check(point));
   }
-  std::printf("%s\n", results.dump().c_str());
+  const ordered_json answer = {{"format", kRunFormat}, {"results", results}};
+  std::printf("%s\n", answer.dump().c_str());
   return 0;
 }
 

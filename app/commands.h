@@ -36,15 +36,18 @@ int train_command(const TrainArguments& arguments);
 /// the cores allow.
 int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_for);
 
+/// The device whose rates forecasts are made with unless --device names another one.
+inline constexpr const char* kForecastDevice = "h100";
+
 struct PlanArguments {
   SpecArguments spec;
   std::optional<int64_t> processes;
   std::optional<int64_t> processes_per_node;
   bool json = false;
-  /// Device to forecast for; "measure": this machine; *.json: a saved profile. Unset: an h100, or with
-  /// --measure this machine.
+  /// Device to forecast for (machine.h). Unset: kForecastDevice, or with --measure this machine.
   std::optional<std::string> device;
   std::optional<double> memory_gigabytes;  ///< instead of the device's
+  std::filesystem::path out;               ///< folder for plan.json and pictures; empty: none
   bool measure = false;                    ///< run the real step of the process of `worker`
   std::optional<int> worker;               ///< unset: the one with the largest predicted peak
 };
@@ -122,12 +125,13 @@ int describe_command(const std::vector<std::filesystem::path>& specs);
 struct CheckArguments {
   std::string sweep;                 ///< name of the sweep whose points are checked; empty: run folders
   std::optional<int64_t> processes;  ///< --nproc of every run
-  bool price = false;                ///< adds steps, FLOPs and memory of runs, whose data need not be there
-  bool wait = false;                 ///< until one of the run folders is done, or free
+  /// Adds steps, FLOPs, memory and hours on this device (machine.h) of runs, whose data need not be there.
+  std::optional<std::string> device;
+  bool wait = false;  ///< until one of the run folders is done, or free
 };
 /// For `sweep` of the lab (python/sdp_lab/sweep.py). Reads JSON from stdin, a list of points {"label",
-/// "configs", "set"} or of run folders, and prints a list of results: for a point all its errors, or its
-/// resolved values, state, changes and price; for a folder its state.
+/// "configs", "set"} or of run folders, and prints "results" in their order: for a point all its errors,
+/// or its resolved values, state, changes and price; for a folder its state.
 int check_command(const CheckArguments& arguments);
 
 int spec_command(bool schema, const ChosenNames& chosen);

@@ -3,13 +3,13 @@
 
 #include "commands.h"
 #include "device/version.h"
+#include "experiment/run_format.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/regime.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "spec/walk.h"
 #include "telemetry/columns.h"
-#include "telemetry/run_history.h"
 
 namespace sdp {
 namespace {
@@ -46,8 +46,6 @@ ordered_json description_of(const std::filesystem::path& file) {
   try {
     const ExperimentSpec spec = load_saved_spec(file);
     json["method"] = method_of(spec);
-    json["regime"] = method_name(regime_of(spec.subnetwork));
-    json["settings"] = method_settings(spec);
     json["is_of_tokens"] = spec.data.is_of_tokens();
     json["sequence_length"] = spec.data.is_of_tokens() ? spec.data.sequence_length() : 0;
     json["options"] = options_of(spec);
@@ -61,7 +59,6 @@ ordered_json description_of(const std::filesystem::path& file) {
 
 int describe_command(const std::vector<std::filesystem::path>& specs) {
   ordered_json json = {{"format", kRunFormat}, {"version", kProgramVersion}};
-  json["methods"] = all_methods();
   json["columns"] = ordered_json::parse(report_columns_json());
   json["options"] = options_of(ExperimentSpec());
   json["specs"] = ordered_json::array();

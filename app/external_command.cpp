@@ -10,20 +10,21 @@
 
 namespace sdp {
 
-int external_command(const std::string& name, char** argv) {
+int external_command(const std::string& name, std::vector<std::string> arguments) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   const fs::path bin = self.parent_path();
   const std::string program = "sdp-train-" + name;
   setenv("SDP_TRAIN", self.c_str(), /*overwrite=*/1);
+  std::fflush(stdout);
   for (const fs::path& folder : {bin, bin.parent_path() / "libexec" / "sdp-train"}) {
-    const fs::path path = folder / program;
-    std::string text = path.string();
-    char* const kept = argv[1];
-    argv[1] = text.data();
-    execv(path.c_str(), argv + 1);
-    argv[1] = kept;
+    std::string path = (folder / program).string();
+    std::vector<char*> argv = {path.data()};
+    for (std::string& argument : arguments)
+      argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    execv(path.c_str(), argv.data());
   }
   std::fprintf(stderr,
                "error: sdp-train %s is a program in Python, %s, that is neither in %s nor in "

@@ -8,11 +8,12 @@
 #include "device/device.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
+#include "external_command.h"
 #include "forecast/forecast.h"
-#include "forecast/profile_file.h"
 #include "forecast/step_time.h"
+#include "io/file.h"
+#include "machine.h"
 #include "measure/measurement_text.h"
-#include "measure/operation_timer.h"
 #include "plan/figures.h"
 #include "plan/plan_text.h"
 #include "print_warnings.h"
@@ -20,27 +21,6 @@
 
 namespace sdp {
 namespace {
-
-/// A machine, and the time of operations on it.
-struct Machine {
-  DeviceProfile device;
-  OperationTimes times;
-};
-
-Machine this_machine(const TrainSpec& train) {
-  const at::Device device = choose_device(train.device, Ranks{});
-  use_own_cores();
-  return {measure_device(device, train.precision), measured_times(device, train.precision)};
-}
-
-Machine machine_of(const PlanArguments& arguments, const TrainSpec& train) {
-  const std::string name = arguments.device.value_or(arguments.measure ? "measure" : "h100");
-  if (name == "measure") return this_machine(train);
-  const bool is_file = std::filesystem::path(name).extension() == ".json";
-  const DeviceProfile device =
-      is_file ? read_profile(name, train.precision) : device_profile(name, train.precision);
-  return {device, estimated_times(device, train.precision)};
-}
 
 /// The device with the memory given by the user.
 DeviceProfile with_memory(DeviceProfile device, const std::optional<double>& gigabytes) {
@@ -76,7 +56,7 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
 
 std::string measured_text(const Experiment& experiment, const PlanArguments& arguments) {
   const TrainSpec& train = experiment.spec.train;
-  const Machine machine = machine_of(arguments, train);
+  const Machine machine = machine_of(arguments.device.value_or("measure"), train);
   const StepMemory memory(experiment.plan, experiment.schedule, train,
                           machine.device.convolution_workspace_bytes);
   const int process = process_to_measure(experiment, memory, arguments.worker);
@@ -91,11 +71,23 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
                         : describe_measurement(experiment, measured, predicted);
 }
 
-std::string plan_text(const Experiment& experiment, const PlanArguments& arguments) {
-  const Machine machine = machine_of(arguments, experiment.spec.train);
+/// plan.json in a folder, and the lab's pictures of it.
+int draw_plan(const PlanFigures& figures, const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw UsageError(fmt::format("--out {}: cannot be created ({}). Expected a folder, existing or new.",
+                                 folder.string(), error.message()));
+  write_file_atomically(folder / "plan.json", to_json(figures));
+  return external_command("draw", {folder.string()});
+}
+
+int show_plan(const Experiment& experiment, const PlanArguments& arguments) {
+  const Machine machine = machine_of(arguments.device.value_or(kForecastDevice), experiment.spec.train);
   const PlanFigures figures =
       figures_of(experiment, with_memory(machine.device, arguments.memory_gigabytes), machine.times);
-  return arguments.json ? to_json(figures) : describe_plan(figures, experiment.spec);
+  std::fputs((arguments.json ? to_json(figures) : describe_plan(figures, experiment.spec)).c_str(), stdout);
+  return arguments.out.empty() ? 0 : draw_plan(figures, arguments.out);
 }
 
 }  // namespace
@@ -110,9 +102,8 @@ int plan_command(const PlanArguments& arguments) {
   const Experiment experiment =
       make_experiment(loaded.spec, arguments.processes.value_or(subnetwork.workers * subnetwork.replicas),
                       /*saved_plan=*/std::nullopt, arguments.processes_per_node);
-  const std::string text =
-      arguments.measure ? measured_text(experiment, arguments) : plan_text(experiment, arguments);
-  std::fputs(text.c_str(), stdout);
+  if (!arguments.measure) return show_plan(experiment, arguments);
+  std::fputs(measured_text(experiment, arguments).c_str(), stdout);
   return 0;
 }
 

@@ -85,13 +85,15 @@ struct ExternalCommand {
 const std::vector<ExternalCommand>& external_commands() {
   static const std::vector<ExternalCommand> commands = {
       {"sweep", "train a grid of experiments one after another; continues a stopped sweep"},
-      {"report", "compare runs: accuracy, memory, time and traffic; tables, figures and a page"}};
+      {"report", "compare runs: accuracy, memory, time and traffic; tables, figures and a page"},
+      {"draw", "draw what plan --out or analyze --out wrote into a folder"}};
   return commands;
 }
 
 int run(int argc, char** argv) {
   for (const ExternalCommand& command : external_commands())
-    if (argc > 1 && argv[1] == command.name) return sdp::external_command(command.name, argv);
+    if (argc > 1 && argv[1] == command.name)
+      return sdp::external_command(command.name, {argv + 2, argv + argc});
   CLI::App app{
       "Subnetwork Data Parallelism: n workers train one model, each holding a complete subnetwork of it."};
   app.set_version_flag("--version", std::string("sdp-train ") + sdp::kProgramVersion);
@@ -137,8 +139,12 @@ int run(int argc, char** argv) {
       "machine), or a .json file written by doctor --save");
   plan_app->add_option("--memory", plan.memory_gigabytes,
                        "memory of the device in gigabytes, instead of its actual memory");
-  plan_app->add_flag("--measure", plan.measure,
-                     "run the real step of a single worker and compare it with the plan");
+  CLI::Option* plan_out =
+      plan_app->add_option("--out", plan.out, "folder for plan.json, and pictures of it as PDF and SVG");
+  plan_app
+      ->add_flag("--measure", plan.measure,
+                 "run the real step of a single worker and compare it with the plan")
+      ->excludes(plan_out);
   plan_app->add_option("--worker", plan.worker, "the worker to measure (default: the largest)");
 
   sdp::EvalArguments eval;
@@ -204,8 +210,7 @@ int run(int argc, char** argv) {
                           "samples per batch of a worker (default: train.batch_size_per_worker)");
   analyze_app->add_option("--batches", analyze.batches,
                           "batches per worker, to average over; tables show the spread (default: 1)");
-  analyze_app->add_option("--out", analyze.out,
-                          "folder for tables (CSV); docs/runs.md tells how to draw them");
+  analyze_app->add_option("--out", analyze.out, "folder for tables (CSV), which sdp-train draw draws");
 
   sdp::DataCheckArguments data_check;
   CLI::App* data_app = app.add_subcommand("data", "check the data set of an experiment");
@@ -243,7 +248,7 @@ int run(int argc, char** argv) {
   CLI::App* check_app = app.add_subcommand("check", "")->group("");  // for the lab
   check_app->add_option("--sweep", check.sweep);
   check_app->add_option("--nproc", check.processes);
-  check_app->add_flag("--price", check.price);
+  check_app->add_option("--price", check.device);
   check_app->add_flag("--wait", check.wait);
 
   try {

@@ -1,8 +1,8 @@
-# The Python lab: sdp-train-report and sdp-train-sweep, which the program starts for `report` and `sweep`. In the build
+# The Python lab: sdp-train-report, -sweep and -draw, which the program starts for the commands of these names. In the build
 # folder they use the package of the source tree; installed, the package stands beside them in libexec/sdp-train.
 
 set(libexec ${CMAKE_INSTALL_LIBEXECDIR}/sdp-train)
-foreach(command report sweep)
+foreach(command report sweep draw)
   set(lab ${PROJECT_SOURCE_DIR}/python)
   set(from_launcher sdp-train)
   configure_file(python/launcher.in ${PROJECT_BINARY_DIR}/sdp-train-${command} @ONLY

@@ -81,6 +81,9 @@ struct DataSpec {
       }
     });
   }
+  std::optional<int64_t> official_samples() const {
+    return set.visit([](const auto& own) { return own.official_samples(); });
+  }
   /// nullptr for tokens.
   const Normalization* normalization() const {
     return set.visit([]<class Set>(const Set&) -> const Normalization* {

@@ -134,6 +134,7 @@ void add_times(StepForecast& forecast, const ProcessStep& step) {
   keep_largest(forecast.compute_ms, step.seconds.compute.total_s());
   keep_largest(forecast.exchange_ms, step.seconds.exchange_s());
   keep_largest(forecast.waiting_ms, step.seconds.waiting_s());
+  if (1e3 * step.seconds.step_s() > forecast.step_ms) forecast.slowest = step.seconds;
   keep_largest(forecast.step_ms, step.seconds.step_s());
   forecast.bytes_sent = std::max(forecast.bytes_sent, step.bytes_sent);
 }
@@ -240,7 +241,25 @@ RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
   return run;
 }
 
+/// The experiment's plan with the engine's exchange, and the costs of its processes to examine.
+EngineMethod own_method(const Experiment& experiment) {
+  return {"this plan", experiment.plan, experiment.schedule, experiment.spec, Collectives::kEngine};
+}
+
+std::vector<Cost> examined(const EngineMethod& method, const std::vector<Cost>& costs) {
+  return {costs.begin(), costs.begin() + method.different_processes()};
+}
+
 }  // namespace
+
+StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
+                           const DeviceProfile& device, const OperationTimes& times) {
+  const EngineMethod own = own_method(experiment);
+  const std::vector<ProcessStep> steps =
+      steps_of(own, examined(own, costs), between_nodes(own.schedule, experiment.nodes),
+               {device, experiment.nodes, times});
+  return forecast_steps(own.name, flops_share(own.plan), steps, device);
+}
 
 Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
                      const DeviceProfile& device, const OperationTimes& times) {
@@ -249,8 +268,8 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   const Schedule& schedule = experiment.schedule;
   const NodeMap& nodes = experiment.nodes;
   const Machine machine{device, nodes, times};
-  const EngineMethod own{"this plan", plan, schedule, spec, Collectives::kEngine};
-  const std::vector<Cost> own_costs(costs.begin(), costs.begin() + own.different_processes());
+  const EngineMethod own = own_method(experiment);
+  const std::vector<Cost> own_costs = examined(own, costs);
   const std::vector<int64_t> own_between = between_nodes(schedule, nodes);
   const std::vector<ProcessStep> own_steps = steps_of(own, own_costs, own_between, machine);
   Forecast forecast{.device = device,

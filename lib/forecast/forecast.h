@@ -58,4 +58,8 @@ struct Forecast {
 Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
                      const DeviceProfile& device, const OperationTimes& times);
 
+/// Of these only the plan itself, without its coverage and largest batch.
+StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
+                           const DeviceProfile& device, const OperationTimes& times);
+
 }  // namespace sdp

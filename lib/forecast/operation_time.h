@@ -53,6 +53,12 @@ struct ComputeTime {
 
   double total_s() const { return forward_s + backward_s; }
   ComputeTime& operator+=(const ComputeTime& other);
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("forward_s", &ComputeTime::forward_s);
+    field("backward_s", &ComputeTime::backward_s);
+  }
 };
 
 /// Time of one micro-batch of a worker's subnetwork.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "forecast/step_time.h"
 #include "memory/kinds.h"
 #include "spec/field.h"
 
@@ -25,6 +26,7 @@ struct StepForecast {
   double exchange_ms = 0;        ///< on the links, hidden by computation or not
   double waiting_ms = 0;         ///< the part of the exchange that computation does not hide
   double step_ms = 0;            ///< compute, waiting, update
+  StepSeconds slowest = {};      ///< the parts of step_ms: of the process with the longest step
   bool fits = true;              ///< in the device's memory, including the allowance
   int64_t largest_batch = 0;     ///< samples per worker that fit; 0: not even one
 
@@ -46,6 +48,7 @@ struct StepForecast {
     field("exchange_ms", &StepForecast::exchange_ms);
     field("waiting_ms", &StepForecast::waiting_ms);
     field("step_ms", &StepForecast::step_ms);
+    field("slowest_process", &StepForecast::slowest);
     field("fits", &StepForecast::fits);
     field("largest_batch_size_per_worker", &StepForecast::largest_batch);
   }

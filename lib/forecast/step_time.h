@@ -25,6 +25,16 @@ struct StepSeconds {
   /// The part of the exchange that the process waits for.
   double waiting_s() const;
   double step_s() const { return compute.total_s() + waiting_s() + update_s; }
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("compute", &StepSeconds::compute);
+    field("alongside", &StepSeconds::alongside);
+    field("exchange_forward_s", &StepSeconds::exchange_forward_s);
+    field("exchange_backward_s", &StepSeconds::exchange_backward_s);
+    field("exchange_after_s", &StepSeconds::exchange_after_s);
+    field("update_s", &StepSeconds::update_s);
+  }
 };
 
 /// Times without those of the exchange, which are left at 0. `cost` is the cost of the same process (cost_of)

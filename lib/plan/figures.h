@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "experiment/experiment.h"
+#include "experiment/run_format.h"
 #include "forecast/accounting.h"
 #include "forecast/forecast.h"
 #include "memory/kinds.h"
@@ -102,11 +103,13 @@ struct PlanFigures : PlanIdentity {
   std::vector<std::string> warnings;
   std::optional<Forecast> forecast;
 
+  int64_t format() const { return kRunFormat; }
   double lambda2() const { return spectrum.by_unit.lambda2; }
   double spectral_gap() const { return spectrum.by_unit.spectral_gap; }
 
   template <class Visitor>
   static void fields(Visitor& field) {
+    field("format", &PlanFigures::format);
     PlanIdentity::fields(field);
     field("hash", &PlanFigures::hash);
     field("lambda2", &PlanFigures::lambda2);

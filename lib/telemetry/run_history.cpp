@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "experiment/run_format.h"
 #include "io/file.h"
 #include "spec/error.h"
 #include "telemetry/run_owner.h"

@@ -14,10 +14,6 @@
 
 namespace sdp {
 
-/// Version of the files of a run folder that docs/runs.md lists as the contract with other programs. Keys may
-/// be added to the files without a new version.
-inline constexpr int64_t kRunFormat = 1;
-
 /// Source of a run's initial weights: a file, or a folder with files.
 struct ImportSource {
   std::string path = {};

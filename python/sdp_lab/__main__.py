@@ -5,13 +5,10 @@ import sys
 
 from sdp_lab.trainer import LabError
 
-COMMANDS = ("report", "sweep")
-
 
 def main(command: str, arguments: list[str]) -> int:
     try:
-        module = importlib.import_module(f"sdp_lab.{command}")
-        return module.main(arguments)
+        return importlib.import_module(f"sdp_lab.{command}").main(arguments)
     except ModuleNotFoundError as error:
         print(
             f"error: sdp-train {command}: {sys.executable} lacks the package {error.name}. Run scripts/setup, or install "
@@ -22,11 +19,10 @@ def main(command: str, arguments: list[str]) -> int:
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
-    except BrokenPipeError:
+    except OSError as error:
+        print(f"error: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
         return 3
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
-        sys.exit(f"usage: python -m sdp_lab {{{','.join(COMMANDS)}}} ...")
     sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -6,28 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
-from sdp_lab.groups import Group, Statistic, statistic
-from sdp_lab.measures import UNKNOWN, planned_memory
+from sdp_lab.frames import mean_curve
+from sdp_lab.groups import BUDGET, Group
+from sdp_lab.measures import UNKNOWN, Statistic, planned_memory, statistic
 from sdp_lab.runs import Run
-from sdp_lab.series import AXES, mean_curve
-from sdp_lab.style import DASHES, FILLS, MARKERS, color_of, save
-from sdp_lab.table import count_text
+from sdp_lab.style import DASHES, FILLS, MARKERS, color_of, legend, new_figure, save, unit_for
+from sdp_lab.text import count_text
 
-MOST_LABELS = 12  # in a legend within the axes' height
-SCALES = {"bytes": (1024, ("B", "KiB", "MiB", "GiB", "TiB")), "s": (60, ("s", "min", "h"))}
-
-
-def unit_for(largest: float, quantity: str) -> tuple[float, str]:
-    """A unit in which the largest value is a readable number: factor and name."""
-    base, names = SCALES[quantity]
-    power = 0
-    least = 10 if quantity == "s" else 1
-    while power + 1 < len(names) and largest >= least * base ** (power + 1):
-        power += 1
-    return float(base**power), names[power]
+ERROR_NOTE = "bars: ± 1 standard\ndeviation over seeds"
+BAND_NOTE = "bands, bars: ± 1 standard\ndeviation over seeds"
+TITLE = "Assembled full model, last evaluation"
+Lines = dict[str, list[Group]]
 
 
 class Study:
@@ -35,25 +25,33 @@ class Study:
 
     def __init__(self, groups: list[Group]) -> None:
         self.groups = groups
-        self.is_of_tokens = groups[0].first.is_of_tokens
-        self.score_key = "loss" if self.is_of_tokens else "accuracy"
-        self.score_title = "evaluation loss (nats)" if self.is_of_tokens else "accuracy (%)"
-        self.factor = 1 if self.is_of_tokens else 100
+        tokens = groups[0].first.is_of_tokens
+        self.score_key, self.score_title, self.factor = (
+            ("loss", "evaluation loss (nats)", 1) if tokens else ("accuracy", "accuracy (%)", 100)
+        )
+        # Column of positions() and title of each axis that curves are drawn against.
+        data = "tokens" if tokens else "epochs"
+        self.axes = {
+            "steps": ("step", "steps"),
+            "flops": ("flops", "training FLOPs"),
+            data: (data, data),
+            "time": ("seconds", "training time"),
+        }
+        self.curves = [("train", "loss", "training loss (nats)"), ("eval", self.score_key, self.score_title)]
         self.coverages = sorted({group.share for group in groups}, reverse=True)
-        seen: dict[tuple[str, str], int] = {}
-        self.dash = {}
+        self.dash: dict[str, int] = {}  # its place among the groups of its method and coverage
         for group in groups:
-            self.dash[group.label] = seen.setdefault((group.method, group.coverage), 0)
-            seen[group.method, group.coverage] += 1
+            alike = [other for other in groups if (other.method, other.coverage) == (group.method, group.coverage)]
+            self.dash[group.label] = alike.index(group)
 
     def style(self, group: Group) -> dict:
-        rank = self.coverages.index(group.share)
+        rank, dash = self.coverages.index(group.share), self.dash[group.label]
         return {
             "color": color_of(group.method),
             "marker": MARKERS[rank % len(MARKERS)],
             "alpha": 1 - 0.5 * rank / max(1, len(self.coverages)),
-            "linestyle": DASHES[self.dash[group.label] % len(DASHES)],
-            "fillstyle": FILLS[self.dash[group.label] % len(FILLS)],
+            "linestyle": DASHES[dash % len(DASHES)],
+            "fillstyle": FILLS[dash % len(FILLS)],
         }
 
     def scores(self, group: Group) -> Statistic:
@@ -61,187 +59,131 @@ class Study:
         return statistic(UNKNOWN if value is None else self.factor * value for value in last)
 
 
-def _new(title: str, x_label: str, y_label: str) -> tuple[plt.Figure, Axes]:
-    figure, axes = plt.subplots(figsize=(4.6, 3.1))
-    axes.set(xlabel=x_label, ylabel=y_label)
-    axes.set_title(title, fontsize=9, loc="left")
-    return figure, axes
-
-
-def _legend(axes: Axes, note: str = "") -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    if note:
-        handles.append(Line2D([], [], linestyle="none"))
-        labels.append(note)
-    below = len(labels) > MOST_LABELS
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2} if below else {"loc": "upper left"}
-    axes.legend(handles, labels, **({"bbox_to_anchor": (1.01, 1.0)} | place))
-
-
-def line_label(group: Group) -> str:
-    """The label without the coverage: of a line through several."""
-    return group.label.replace(group.base, group.method, 1)
-
-
-def _others(group: Group) -> tuple[str, ...]:
-    """The compared settings besides the coverage."""
-    compared = [key for key in group.told if group.settings[key].in_report == "compared"]
-    return tuple(group.settings[key].value for key in compared)
-
-
-def lines_of_regimes(study: Study) -> dict[str, list[Group]]:
+def lines_of_regimes(study: Study) -> Lines:
     """Per regime and whatever else differs, the groups by coverage, with data parallelism as their end; under names without
     the coverage. Groups without others to be compared with are lines of their own."""
-    parts: dict[tuple, list[Group]] = {}
+    parts: dict[str, list[Group]] = {}
     for group in study.groups:
-        parts.setdefault((group.method, *_others(group)), []).append(group)
+        parts.setdefault(str((group.method, group.compared())), []).append(group)
     lines = {}
-    for (_, *others), groups in parts.items():
+    for groups in parts.values():
         sparse = [group for group in groups if group.coverage != "1"]
-        dense = [g for g in study.groups if g.coverage == "1" and _others(g) == tuple(others)]
+        dense = [g for g in study.groups if g.coverage == "1" and g.compared() == groups[0].compared()]
         if sparse:
-            lines[line_label(sparse[0])] = sparse + dense[:1]
+            lines[sparse[0].label.replace(sparse[0].base, sparse[0].method, 1)] = sparse + dense[:1]
         else:
             lines |= {group.label: [group] for group in groups}
     return lines
 
 
-def lines_of_budgets(study: Study) -> dict[str, list[Group]]:
+def lines_of_budgets(study: Study) -> Lines:
     """Per method, the groups by budget; empty if no method has several."""
-    methods: dict[str, list[Group]] = {}
+    parts: dict[str, list[Group]] = {}
     for group in study.groups:
-        methods.setdefault(group.any_budget_label, []).append(group)
-    return methods if len(methods) < len(study.groups) else {}
+        parts.setdefault(str((group.base, group.compared(without=BUDGET))), []).append(group)
+    names = [{group.label_without(BUDGET) for group in groups} for groups in parts.values()]
+    named = {
+        name.pop() if len(name) == 1 else groups[0].base: groups for name, groups in zip(names, parts.values(), strict=True)
+    }
+    return named if len(named) < len(study.groups) else {}
 
 
-def _marker(study: Study, group: Group) -> dict:
-    return {key: value for key, value in study.style(group).items() if key in ("marker", "fillstyle")}
-
-
-def _draw_lines(study: Study, axes: Axes, x_of: Callable[[Group], float], lines: dict[str, list[Group]]) -> None:
+def _lines_figure(study: Study, x_of: Callable[[Group], float], x_label: str, lines: Lines) -> plt.Figure:
     """The final scores of the groups with their deviations, and a line through those that belong together."""
-    has_std, dashes = False, {}
+    figure, axes = new_figure(TITLE, x_label, study.score_title)
+    has_std, methods = False, []
     for label, groups in lines.items():
-        method = groups[0].method
-        dashes[method] = dashes.get(method, -1) + 1
+        methods.append(groups[0].method)
         points = [(x_of(group), study.scores(group), group) for group in groups]
         points = sorted((point for point in points if point[1].count and math.isfinite(point[0])), key=lambda point: point[0])
         if not points:
             continue
-        color = color_of(method)
-        dash = DASHES[dashes[method] % len(DASHES)]
-        style = {"color": color, "linestyle": dash if len(points) > 1 else "none", **_marker(study, groups[0])}
+        dash = DASHES[(methods.count(methods[-1]) - 1) % len(DASHES)]
+        style = study.style(groups[0]) | {"linestyle": dash if len(points) > 1 else "none", "alpha": 1}
         axes.plot([], [], label=label, **style)
-        axes.plot([x for x, _, _ in points], [score.mean for _, score, _ in points], **style | {"marker": ""}, alpha=0.7)
+        axes.plot([x for x, _, _ in points], [score.mean for _, score, _ in points], **style | {"marker": "", "alpha": 0.7})
         for x, score, group in points:
             has_std |= score.count > 1
             point = study.style(group) | {"linestyle": "none", "alpha": 1}
             axes.errorbar([x], [score.mean], yerr=score.std if score.count > 1 else None, capsize=2.5, **point)
-    _legend(axes, ERROR_NOTE if has_std else "")
-
-
-ERROR_NOTE = "bars: ± 1 standard\ndeviation over seeds"
-BAND_NOTE = "bands, bars: ± 1 standard\ndeviation over seeds"
-
-
-TITLE = "Assembled full model, last evaluation"
+    legend(axes, ERROR_NOTE if has_std else "")
+    return figure
 
 
 def _coverage_figure(study: Study) -> plt.Figure:
-    figure, axes = _new(TITLE, "coverage C", study.score_title)
-    shares = sorted({(group.share, group.coverage) for group in study.groups})
-    axes.set_xticks([share for share, _ in shares], [text for _, text in shares])
-    axes.margins(x=0.1)
-    _draw_lines(study, axes, lambda group: group.share, lines_of_regimes(study))
+    figure = _lines_figure(study, lambda group: group.share, "coverage C", lines_of_regimes(study))
+    shares = dict(sorted((group.share, group.coverage) for group in study.groups))
+    figure.axes[0].set_xticks(list(shares), list(shares.values()))
+    figure.axes[0].margins(x=0.1)
     return figure
 
 
-def _means(study: Study, value: Callable[[Run], float]) -> dict[str, float]:
-    return {group.label: statistic(map(value, group.runs)).mean for group in study.groups}
+def mean_of(group: Group, value: Callable[[Run], float]) -> float:
+    return statistic(map(value, group.runs)).mean
 
 
 def _memory_figure(study: Study) -> plt.Figure:
-    means = _means(study, planned_memory)
-    factor, unit = unit_for(max(means.values()), "bytes")
-    figure, axes = _new(TITLE, f"planned memory of the largest worker ({unit})", study.score_title)
-    _draw_lines(study, axes, lambda group: means[group.label] / factor, lines_of_regimes(study))
-    return figure
+    factor, unit = unit_for(max(mean_of(group, planned_memory) for group in study.groups), "bytes")
+    x_label = f"planned memory of the largest worker ({unit})"
+    return _lines_figure(study, lambda group: mean_of(group, planned_memory) / factor, x_label, lines_of_regimes(study))
 
 
-def _budget_figure(study: Study, lines: dict[str, list[Group]]) -> plt.Figure:
-    means = _means(study, lambda run: run.evals[-1]["step"] * run.flops_per_step if run.evals else UNKNOWN)
-    figure, axes = _new(TITLE, "training FLOPs (log scale)", study.score_title)
-    axes.set_xscale("log")
-    _draw_lines(study, axes, lambda group: means[group.label], lines)
+def _budget_figure(study: Study, lines: Lines) -> plt.Figure:
+    def flops(group: Group) -> float:
+        return mean_of(group, lambda run: run.evals[-1]["step"] * run.flops_per_step if run.evals else UNKNOWN)
+
+    figure = _lines_figure(study, flops, "training FLOPs (log scale)", lines)
     ticks: list[float] = []
-    for value in sorted(value for value in means.values() if value > 0):
-        if not ticks or value > 1.2 * ticks[-1]:
+    for value in sorted(flops(group) for group in study.groups):
+        if value > 1.2 * (ticks[-1] if ticks else 0):
             ticks.append(value)
-    axes.set_xticks(ticks, map(count_text, ticks))
-    axes.set_xticks([], minor=True)
+    figure.axes[0].set_xscale("log")
+    figure.axes[0].set_xticks(ticks, map(count_text, ticks))
+    figure.axes[0].set_xticks([], minor=True)
     return figure
 
 
-def _curve_figure(study: Study, kind: str, key: str, axis: str, title: str, y_label: str) -> plt.Figure:
-    curves = {group.label: mean_curve(group, kind, key, axis) for group in study.groups}
-    x_label = {"steps": "steps", "flops": "training FLOPs", "data": "tokens" if study.is_of_tokens else "epochs", "time": ""}[
-        axis
-    ]
-    divisor = 1.0
-    if axis == "time":
-        divisor, unit = unit_for(max((curve.x[-1] for curve in curves.values() if curve.x), default=0), "s")
-        x_label = f"training time ({unit})"
-    figure, axes = _new(title, x_label, y_label)
+def _curve_figure(study: Study, kind: str, key: str, y_label: str, axis: str, title: str) -> plt.Figure:
+    column, x_label = study.axes[axis]
+    curves = [(group, mean_curve(group, kind, key, column)) for group in study.groups]
+    divisor, unit = unit_for(max(curve.x.max() for _, curve in curves), "s") if axis == "time" else (1, "")
+    figure, axes = new_figure(title, x_label + (f" ({unit})" if unit else ""), y_label)
     factor = study.factor if kind == "eval" else 1
-    has_band = False
-    for group in study.groups:
-        curve = curves[group.label]
-        x, y = [value / divisor for value in curve.x], [value * factor for value in curve.y]
+    has_band = any((curve.runs > 1).any() for _, curve in curves)
+    for group, curve in curves:
+        x, y, std = curve.x / divisor, curve.y * factor, curve["std"] * factor
         style = study.style(group) | ({} if len(x) <= 40 and kind == "eval" else {"marker": ""})
         axes.plot(x, y, label=group.label, **style)
-        if any(count > 1 for count in curve.runs):
-            has_band = True
-            if len(x) == 1:
-                axes.errorbar(x, y, yerr=[curve.std[0] * factor], capsize=2.5, color=style["color"], alpha=style["alpha"])
-            stds = [0 if math.isnan(std) else std * factor for std in curve.std]
-            low, high = zip(*((value - std, value + std) for value, std in zip(y, stds, strict=True)), strict=True)
-            axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    _legend(axes, BAND_NOTE if has_band else "")
+        if len(x) == 1:
+            axes.errorbar(x, y, yerr=std, capsize=2.5, color=style["color"], alpha=style["alpha"])
+        axes.fill_between(x, y - std.fillna(0), y + std.fillna(0), color=style["color"], alpha=0.15, linewidth=0)
+    legend(axes, BAND_NOTE if has_band else "")
     return figure
-
-
-def file_suffix(data_set: str) -> str:
-    return "_" + re.sub(r"[^\w-]", "_", data_set)
 
 
 def write_figures(groups: list[Group], folder: Path) -> dict[str, str]:
     """Names of the files, without their ending, with a caption each."""
-    data_sets = dict.fromkeys(group.data_set for group in groups)
     written = {}
-
-    def write(name: str, caption: str, figure: plt.Figure) -> None:
-        save(figure, folder, name)
-        written[name] = caption
-
+    data_sets = dict.fromkeys(group.data_set for group in groups)
     for data_set in data_sets:
         study = Study([group for group in groups if group.data_set == data_set])
-        end = file_suffix(data_set) if len(data_sets) > 1 else ""
+        end = "_" + re.sub(r"[^\w-]", "_", data_set) if len(data_sets) > 1 else ""
+
+        def write(name: str, caption: str, figure: plt.Figure, end: str = end) -> None:
+            save(figure, folder, name + end)
+            written[name + end] = caption
+
         score = study.score_title.partition(" (")[0]
+        caption = f"Final {score} against"
+        write(f"{study.score_key}_coverage", f"{caption} coverage, one line per regime.", _coverage_figure(study))
         write(
-            f"{study.score_key}_coverage{end}", f"Final {score} against coverage, one line per regime.", _coverage_figure(study)
+            f"{study.score_key}_memory", f"{caption} the memory that the plan gives the largest worker.", _memory_figure(study)
         )
-        caption = f"Final {score} against the memory that the plan gives the largest worker."
-        write(f"{study.score_key}_memory{end}", caption, _memory_figure(study))
         if lines := lines_of_budgets(study):
-            caption = f"Final {score} against training FLOPs, one line per method."
-            write(f"{study.score_key}_budget{end}", caption, _budget_figure(study, lines))
-        curves = (
-            ("train", "loss", "training_loss", "training loss (nats)", "Training loss, mean over the workers"),
-            ("eval", study.score_key, study.score_key, study.score_title, f"Assembled full model: {score}"),
-        )
-        for kind, key, name, y_label, title in curves:
-            for axis in AXES:
-                axis_name = ("tokens" if study.is_of_tokens else "epochs") if axis == "data" else axis
-                figure = _curve_figure(study, kind, key, axis, title, y_label)
-                write(f"{name}_{axis_name}{end}", f"{title}, against {axis_name}.", figure)
+            write(f"{study.score_key}_budget", f"{caption} training FLOPs, one line per method.", _budget_figure(study, lines))
+        titles = {"train": "Training loss, mean over the workers", "eval": f"Assembled full model: {score}"}
+        for kind, key, y_label in study.curves:
+            for axis in study.axes:
+                figure = _curve_figure(study, kind, key, y_label, axis, titles[kind])
+                write(f"{'training_loss' if kind == 'train' else key}_{axis}", f"{titles[kind]}, against {axis}.", figure)
     return written

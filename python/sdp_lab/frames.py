@@ -1,26 +1,24 @@
-"""Runs as data frames."""
+"""Runs and their curves as data frames."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pandas as pd
 
 from sdp_lab.groups import Group, group_runs
 from sdp_lab.measures import columns, planned_memory
-from sdp_lab.runs import Run, find
-from sdp_lab.series import AXES, positions
+from sdp_lab.runs import Line, Run, find
 
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
 
-def _groups(paths: Paths) -> list[Group]:
-    return group_runs(find([paths] if isinstance(paths, str | os.PathLike) else paths).runs)
-
-
-def _names(group: Group, run: Run) -> dict:
-    """What tells a run apart, first in every row. `share` is the coverage as a number."""
-    names = {"run": run.name, "label": group.label, "method": run.method, "coverage": run.coverage, "share": group.share}
-    return names | {"seed": run.value("seed"), "data_set": group.data_set}
+def _runs(paths: Paths) -> Iterator[tuple[Run, dict]]:
+    """With what tells a run apart, first in every row. `share` is the coverage as a number."""
+    for group in group_runs(find([paths] if isinstance(paths, str | os.PathLike) else paths).runs):
+        for run in group.runs:
+            names = {"run": run.name, "label": group.label, "method": run.method, "coverage": run.coverage}
+            yield run, names | {"share": group.share, "seed": run.value("seed"), "data_set": group.data_set}
 
 
 def load(paths: Paths) -> pd.DataFrame:
@@ -28,14 +26,13 @@ def load(paths: Paths) -> pd.DataFrame:
     memory of the largest worker, and every option by its dotted name. NaN: not known, or not yet. Of copies of a run one is
     counted; runs that cannot be read are left out."""
     rows = []
-    for group in _groups(paths):
-        for run in group.runs:
-            end = run.end or {}
-            row = _names(group, run) | {"finished": run.is_finished, "processes": run.plan["processes"]}
-            row |= {"device": end.get("device"), "version": end.get("version"), "folder": str(run.folder)}
-            row |= {column.key: column.value(run) for column in columns()}
-            row["planned_memory_bytes"] = planned_memory(run)
-            rows.append(row | {key: run.value(key) for key in run.options if key not in row})
+    for run, row in _runs(paths):
+        end = run.end or {}
+        row |= {"finished": run.is_finished, "processes": run.plan["processes"]}
+        row |= {"device": end.get("device"), "version": end.get("version"), "folder": str(run.folder)}
+        row |= {column.key: column.value(run) for column in columns()}
+        row["planned_memory_bytes"] = planned_memory(run)
+        rows.append(row | {key: run.value(key) for key in run.options if key not in row})
     return pd.DataFrame(rows)
 
 
@@ -43,14 +40,38 @@ def curves(paths: Paths) -> pd.DataFrame:
     """A row per training line and evaluation of metrics.jsonl: the run's names, `kind` (train or eval), the line's position
     as `step`, `flops`, `epochs` (`tokens` for language models) and `seconds` of training, and the line's other values under
     their keys; values by rank or worker are lists."""
-    rows = []
-    for group in _groups(paths):
-        for run in group.runs:
-            titles = dict(zip(AXES, ("step", "flops", "tokens" if run.is_of_tokens else "epochs", "seconds"), strict=True))
-            for lines in (run.train, run.evals):
-                places = [
-                    dict(zip(titles.values(), at, strict=True))
-                    for at in zip(*(positions(run, lines, a) for a in AXES), strict=True)
-                ]
-                rows += [_names(group, run) | line | place for line, place in zip(lines, places, strict=True)]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        [
+            names | line | place
+            for run, names in _runs(paths)
+            for lines in (run.train, run.evals)
+            for line, place in zip(lines, positions(run, lines).to_dict("records"), strict=True)
+        ]
+    )
+
+
+def positions(run: Run, lines: list[Line]) -> pd.DataFrame:
+    """Where the lines stand. `seconds`: training time until the end of the step, linear between the training lines."""
+    ends = np.array([0, *(line["step"] for line in run.train)])
+    milliseconds = [line.get("step_ms") or 0 for line in run.train]
+    seconds = np.cumsum([0, *(np.diff(ends) * milliseconds / 1000)])
+    steps = pd.Series([line["step"] for line in lines], dtype=int)
+    tokens = run.samples_per_worker * run.plan["workers"] * run.spec["sequence_length"]
+    data = {"tokens": steps * tokens} if run.is_of_tokens else {"epochs": steps * run.epochs_per_step}
+    places = {"step": steps, "flops": steps * run.flops_per_step, **data}
+    return pd.DataFrame({**places, "seconds": np.interp(steps, ends, seconds)})
+
+
+def mean_curve(group: Group, kind: str, key: str, axis: str) -> pd.DataFrame:
+    """Mean of x and y, deviation of y and number of runs, at every step that all runs have which got that far. `kind`:
+    train or eval; `axis`: a column of positions()."""
+    parts = []
+    for run in group.runs:
+        lines = run.train if kind == "train" else run.evals
+        places = positions(run, lines)
+        values = [line.get(key) for line in lines]
+        parts.append(pd.DataFrame({"step": places["step"], "x": places[axis], "y": pd.Series(values, dtype=float)}))
+    by_step = pd.concat(parts).groupby("step")
+    curve = pd.DataFrame({"x": by_step.x.mean(), "y": by_step.y.mean(), "std": by_step.y.std(), "runs": by_step.y.count()})
+    there = sum((curve.index <= part.step.max()).astype(int) for part in parts if len(part))
+    return curve[by_step.size() >= there]

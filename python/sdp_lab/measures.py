@@ -2,13 +2,31 @@
 
 import functools
 import math
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from sdp_lab.runs import Line, Run, description, total
+from sdp_lab.runs import Line, Run, total
+from sdp_lab.trainer import ask
 
 UNKNOWN = math.nan
+
+
+class Statistic(NamedTuple):
+    mean: float = math.nan
+    std: float = math.nan  # of a sample: n - 1 in the denominator
+    count: int = 0
+
+
+def statistic(values: Iterable[float]) -> Statistic:
+    """Over the known values."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return Statistic()
+    mean = total(known) / len(known)
+    squares = total((value - mean) * (value - mean) for value in known)
+    return Statistic(mean, math.sqrt(squares / (len(known) - 1)) if len(known) > 1 else math.nan, len(known))
 
 
 @dataclass(frozen=True)
@@ -32,24 +50,22 @@ class Column:
             return over_lines([_of_line(line, self.field, self.over_processes) for line in run.train], self.over_lines)
         if self.source == "eval":
             return combined(run.evals[-1].get(self.field) if run.evals else None, self.over_workers)
-        return float(OF_RUN.get(self.key, functools.partial(_peak_kind, self.key))(run))
+        kind = self.key.removeprefix("peak_")
+        return float(OF_RUN[self.key](run) if self.key in OF_RUN else peak_memory(run).get(kind, UNKNOWN))
 
 
 @functools.cache
 def columns() -> list[Column]:
-    return [Column(**column) for column in description()["columns"]]
+    return [Column(**column) for column in ask("describe")["columns"]]
 
 
 def combined(value: Any, how: str = "mean") -> float:
     """A number or a list of numbers as one; NaN for what is missing or null."""
-    if value is None or value == []:
-        return UNKNOWN
     if not isinstance(value, list):
-        return float(value)
-    numbers = [UNKNOWN if number is None else float(number) for number in value]
-    if how == "mean":
-        return total(numbers) / len(numbers)
-    return {"max": max, "min": min, "sum": total}[how](numbers)
+        return UNKNOWN if value is None else float(value)
+    numbers = [combined(number) for number in value]
+    mean = total(numbers) / len(numbers) if numbers else UNKNOWN
+    return mean if how == "mean" or not numbers else {"max": max, "min": min, "sum": total}[how](numbers)
 
 
 def _of_line(line: Line, field: str, how: str) -> float:
@@ -60,11 +76,8 @@ def _of_line(line: Line, field: str, how: str) -> float:
 
 
 def median(values: list[float]) -> float:
-    known = sorted(value for value in values if not math.isnan(value))
-    if not known:
-        return UNKNOWN
-    half = len(known) // 2
-    return known[half] if len(known) % 2 else (known[half - 1] + known[half]) / 2
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.median(known) if known else UNKNOWN
 
 
 def over_lines(values: list[float], how: str) -> float:
@@ -77,21 +90,15 @@ def over_lines(values: list[float], how: str) -> float:
 def peak_memory(run: Run) -> dict[str, int]:
     """Tensors by kind at the peak of the process with the most tensor memory. Only training: lines whose steps include
     an evaluation, which needs memory of its own, are ignored if there are others. Empty if nothing is known."""
-    largest: dict[bool, dict[str, int]] = {True: {}, False: {}}
+    found: dict[bool, list[dict[str, int]]] = {True: [], False: []}
     begin = 0
     evals = [line["step"] for line in run.evals]
     for line in run.train:
         kinds = line.get("memory", {})
         with_evaluation = any(begin <= step < line["step"] for step in evals)
-        for ranks in zip(*kinds.values(), strict=False):
-            if sum(ranks) > sum(largest[with_evaluation].values()):
-                largest[with_evaluation] = dict(zip(kinds, ranks, strict=True))
+        found[with_evaluation] += [dict(zip(kinds, ranks, strict=True)) for ranks in zip(*kinds.values(), strict=False)]
         begin = line["step"]
-    return largest[False] or largest[True]
-
-
-def _peak_kind(key: str, run: Run) -> float:
-    return peak_memory(run).get(key.removeprefix("peak_"), UNKNOWN)
+    return max(found[False] or found[True], key=lambda kinds: sum(kinds.values()), default={})
 
 
 def _peak_tensor_memory(run: Run) -> float:
@@ -130,14 +137,3 @@ OF_RUN: dict[str, Callable[[Run], float]] = {
     "sent_bytes_per_step": _sent,
     "largest_worker_parameters": lambda run: max(worker["parameters"] for worker in run.plan["per_worker"]),
 }
-
-
-def training_seconds(run: Run) -> list[float]:
-    """Training time until the end of each training line: the sum of `step_ms` times the steps since the previous one."""
-    seconds, before, times = 0.0, 0, []
-    for line in run.train:
-        step_ms = line.get("step_ms")
-        seconds += (line["step"] - before) * (step_ms or 0) / 1000
-        before = line["step"]
-        times.append(seconds)
-    return times

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from sdp_lab.groups import Group, group_runs
-from sdp_lab.runs import Found, find
+from sdp_lab.runs import Found, Run, find
 from sdp_lab.table import Table, make_table, to_format
 from sdp_lab.trainer import LabError
 
@@ -23,26 +23,18 @@ the last line. Parameters are those of the largest worker.
 def notes_of(groups: list[Group], table: Table, found: Found) -> list[str]:
     """What the page and report.md say below the table."""
     notes = [NOTES.replace("\n", " ").strip()]
-    if table.baselines:
-        notes.append(f"Baseline: {'; '.join(table.baselines)}.")
+    notes += [f"Baseline: {'; '.join(table.baselines)}."] if table.baselines else []
     runs = [(run, run.plan["processes"]) for group in groups for run in group.runs if run.end]
     machines = {f"{n} process{'' if n == 1 else 'es'} on {r.end['device']}, sdp-train {r.end['version']}" for r, n in runs}
     notes += [f"Finished on: {machine}." for machine in sorted(machines)]
-    notes += [f"Left out: {folder}: {reason}" for folder, reason in found.unreadable]
-    return notes + [f"Left out: {folder}: the same run as {counted}" for folder, counted in found.copies]
+    return notes + [f"Left out: {folder}: {reason}" for folder, reason in found.left_out]
 
 
-def runs_of(groups: list[Group]) -> list[str]:
-    def line(group: Group) -> str:
-        texts = []
-        for run in group.runs:
-            state = "finished at step" if run.is_finished else "unfinished, step"
-            source = run.history.get("imported")
-            origin = f", first weights imported from {source['path']} (XXH3-128 {source['xxh3_128']})" if source else ""
-            texts.append(f"- {group.label}: `{run.folder}`, seed {run.value('seed')}, {state} {run.step}{origin}")
-        return "\n".join(texts)
-
-    return [line(group) for group in groups]
+def line_of(group: Group, run: Run) -> str:
+    state = "finished at step" if run.is_finished else "unfinished, step"
+    source = run.history.get("imported")
+    origin = f", first weights imported from {source['path']} (XXH3-128 {source['xxh3_128']})" if source else ""
+    return f"- {group.label}: `{run.folder}`, seed {run.value('seed')}, {state} {run.step}{origin}"
 
 
 def write_report(groups: list[Group], table: Table, found: Found, arguments: argparse.Namespace) -> None:
@@ -59,7 +51,8 @@ def write_report(groups: list[Group], table: Table, found: Found, arguments: arg
     pictures = write_figures(groups, folder)
     notes = notes_of(groups, table, found)
     shown = "\n".join(f"![{caption}]({name}.svg)\n" for name, caption in pictures.items())
-    text = [f"# Report\n\n{markdown}", *notes, "## Runs", "\n".join(runs_of(groups)), "## Figures", shown]
+    runs = "\n".join(line_of(group, run) for group in groups for run in group.runs)
+    text = [f"# Report\n\n{markdown}", *notes, "## Runs", runs, "## Figures", shown]
     (folder / "report.md").write_text("\n\n".join(text))
     (folder / "report.html").write_text(page(groups, table, notes))
     print(f"wrote {folder / 'report.html'}, report.md, tables and {len(pictures)} figures as PDF and SVG")
@@ -76,12 +69,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--baseline", default="", metavar="LABEL", help="the row to compare with: its label or the beginning of it, or a "
         "condition such as coverage=1; rows are compared with the one that agrees in whatever else differs")  # fmt: skip
     add("--columns", default="", metavar="KEY,...", help="measures by their names in table.csv, or all")
-    add(
-        "--label",
-        choices=["settings", "run"],
-        default="settings",
-        help="rows are called by what differs, or by the runs' names",
-    )
+    add("--label", choices=["settings", "run"], default="settings", help="what rows are called by: what differs, or the "
+        "runs' names")  # fmt: skip
     add("--pivot", default="", metavar="ROWS×COLUMNS", help="the score by two options, as in coverage×lr; the best is marked")
     add("--watch", action="store_true", help="show the progress of the runs until all are finished or Ctrl-C")
     parsed = parser.parse_args(arguments)
@@ -98,22 +87,17 @@ def main(arguments: list[str]) -> int:
         return watch(parsed.paths)
     found = find(parsed.paths)
     if not found.runs:
-        reasons = "".join(f"\n  {folder}: {reason}" for folder, reason in found.unreadable)
+        reasons = "".join(f"\n  {folder}: {reason}" for folder, reason in found.left_out)
         raise LabError(f"none of the runs can be read:{reasons}", 3)
-    for folder, reason in found.unreadable:
+    for folder, reason in found.left_out:
         print(f"warning: left out: {folder}: {reason}", file=sys.stderr)
-    for folder, counted in found.copies:
-        print(f"warning: left out: {folder}: the same run as {counted}", file=sys.stderr)
     groups = group_runs(found.runs)
     table = make_table(groups, parsed.baseline)
     if parsed.label == "run":
         for group in groups:
-            group.label = group.any_budget_label = ", ".join(run.name for run in group.runs)
-    try:
-        if parsed.out:
-            write_report(groups, table, found, parsed)
-        if not parsed.out or parsed.format:
-            print(to_format(table, parsed.format or "text", parsed.columns, parsed.pivot), end="")
-    except OSError as error:
-        raise LabError(f"{error.filename or parsed.out}: cannot be written ({error.strerror})", 3) from error
+            group.head, group.told = ", ".join(run.name for run in group.runs), {}
+    if parsed.out:
+        write_report(groups, table, found, parsed)
+    if not parsed.out or parsed.format:
+        print(to_format(table, parsed.format or "text", parsed.columns, parsed.pivot), end="")
     return 0

@@ -7,7 +7,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.lines import Line2D  # noqa: E402
 
 INK = "#111111"
 # Okabe and Ito's colours, which people with colour-blindness can tell apart.
@@ -48,6 +50,35 @@ plt.rcParams.update(SETTINGS)
 
 def color_of(method: str) -> str:
     return COLORS.get(method, "#999999")
+
+
+UNITS = {"bytes": (1024, 1, ("B", "KiB", "MiB", "GiB", "TiB")), "s": (60, 10, ("s", "min", "h"))}
+MOST_LABELS = 12  # in a legend within the axes' height
+
+
+def unit_for(largest: float, quantity: str) -> tuple[float, str]:
+    """A unit in which the largest value is a readable number: factor and name."""
+    base, least, names = UNITS[quantity]
+    power = max((p for p in range(len(names)) if largest >= least * base**p), default=0)
+    return float(base**power), names[power]
+
+
+def new_figure(title: str, x_label: str, y_label: str, size: tuple[float, float] = (4.6, 3.1)) -> tuple[Figure, Axes]:
+    figure, axes = plt.subplots(figsize=size)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.set_title(title, fontsize=9, loc="left")
+    return figure, axes
+
+
+def legend(axes: Axes, note: str = "") -> None:
+    """Beside the axes, or below them if it is long; the note explains bars and bands."""
+    handles, labels = axes.get_legend_handles_labels()
+    if note:
+        handles.append(Line2D([], [], linestyle="none"))
+        labels.append(note)
+    below = len(labels) > MOST_LABELS
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2} if below else {"bbox_to_anchor": (1.01, 1.0)}
+    axes.legend(handles, labels, **({"loc": "upper left"} | place))
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:

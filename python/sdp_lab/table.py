@@ -1,20 +1,21 @@
 """Comparison of groups of runs: a row per group, a column per measure; as text, Markdown, LaTeX and CSV."""
 
-import csv
-import io
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from sdp_lab.groups import BUDGET, Group, Statistic, natural, statistic
-from sdp_lab.measures import Column, columns
+import pandas as pd
+
+from sdp_lab.groups import BUDGET, Group, natural
+from sdp_lab.measures import Column, Statistic, columns, statistic
+from sdp_lab.text import BETWEEN_COLUMNS, LABEL_WIDTH, PAGE_WIDTH, Grid, bytes_text, count_text, draw, escaped, halves
 from sdp_lab.trainer import LabError
 
-MOST_COLUMNS = 6  # of a document's table, the label included
 VISIBLE_SHARE = 0.005  # a deviation below this share of the mean does not show in three digits
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     group: Group
     values: dict[str, Statistic]
@@ -55,49 +56,50 @@ class Table:
 
 
 def make_table(groups: list[Group], baseline: str = "") -> Table:
-    """`baseline`: a group's label, with or without its budget, an unambiguous beginning of a label, or conditions such as
-    coverage=1. Rows are compared with the baseline of their data set that agrees with them in whatever else differs."""
+    """`baseline`: a group's label or the beginning of it, or conditions such as coverage=1. Rows are compared with the one
+    of their data set that it means and that agrees with them in whatever else differs."""
     rows = [Row(group, {c.key: statistic(map(c.value, group.runs)) for c in columns()}) for group in groups]
-    known = [column for column in columns() if any(row.values[column.key].count for row in rows)]
-    table = Table(known, rows)
+    table = Table([column for column in columns() if any(row.values[column.key].count for row in rows)], rows)
     if baseline:
-        for row in rows:
-            row.baseline = _baseline_of(row, [r for r in rows if r.group.data_set == row.group.data_set], baseline)
+        for of_data_set in table.data_sets().values():
+            _compare(of_data_set, baseline)
         if not any(row.baseline for row in rows):
-            _refuse(rows, baseline, "none of these rows is meant by it")
+            raise _refusal(rows, baseline, "none of these rows is meant by it")
         table.baselines = [row.group.label for row in rows if row.baseline is row]
     return table
 
 
-def _refuse(rows: list[Row], baseline: str, reason: str) -> None:
+def _refusal(rows: list[Row], baseline: str, reason: str) -> LabError:
     labels = "".join(f"\n  {row.group.label}" for row in rows)
-    raise LabError(f"--baseline {baseline}: {reason}; expected a condition such as coverage=1, or one of{labels}")
+    return LabError(f"--baseline {baseline}: {reason}; expected a condition such as coverage=1, or one of{labels}")
 
 
-def _baseline_of(row: Row, rows: list[Row], baseline: str) -> Row | None:
-    if exact := [other for other in rows if other.group.label == baseline]:
-        return exact[0]
-    conditions = [tuple(map(str.strip, part.split("=", 1))) for part in baseline.split(",")] if "=" in baseline else []
-    keys = {row.group.option(key) for key, *_ in conditions}
-    agree = [key for key in row.group.told if row.group.settings[key].in_report == "compared" and key not in keys]
-    if conditions:
-        for key, *value in conditions:
-            if not value or not any(other.group.value(key) for other in rows):
-                _refuse(rows, baseline, f"no run has an option {key}")
-        found = [other for other in rows if all(_equal(other.group.value(key), value) for key, value in conditions)]
-        agree += [] if keys & {"method", "coverage"} else ["method", "coverage"]
-    elif found := [other for other in rows if other.group.any_budget_label == baseline]:
-        agree = ["train.max_steps"] if row.group.value("train.max_steps") != "null" else list(BUDGET)
-    else:
-        found = [other for other in rows if other.group.label.startswith(baseline)]
-        if len(found) == 1:
-            return found[0]
-    same = [other for other in found if all(other.group.value(key) == row.group.value(key) for key in agree)]
-    if row in same:
-        return row
-    if len(same) > 1:
-        _refuse(rows, baseline, f"more than one row is meant by it for {row.group.label}")
-    return same[0] if same else None
+def _compare(rows: list[Row], baseline: str) -> None:
+    """Sets the baseline of each row, if there is one."""
+    meant = [row for row in rows if row.group.label_without(BUDGET) == baseline]
+    with_budget = [row for row in rows if row.group.label.startswith(baseline)]
+    keys: set[str] = set()
+    if not meant and not with_budget and "=" in baseline:
+        meant = rows
+        for key, _, value in (part.partition("=") for part in baseline.split(",")):
+            if not any(row.group.value(key.strip()) for row in rows):
+                raise _refusal(rows, baseline, f"no run has an option {key.strip()}")
+            meant = [row for row in meant if _equal(row.group.value(key.strip()), value.strip())]
+            keys.add(rows[0].group.option(key.strip()))
+
+    def matched(group: Group) -> dict[str, str]:
+        """What a row and its baseline have in common."""
+        if keys:
+            named = {"method": group.method, "coverage": group.coverage} if not keys & {"method", "coverage"} else {}
+            return named | group.compared(without=keys)
+        return {key: value for key, value in group.compared().items() if key in BUDGET or not meant}
+
+    one = [row for row in rows if row.group.label == baseline] or (with_budget if len(with_budget) == 1 else [])
+    for row in rows:
+        same = one or [other for other in meant or with_budget if matched(other.group) == matched(row.group)]
+        if len(same) > 1 and row not in same:
+            raise _refusal(rows, baseline, f"more than one row is meant by it for {row.group.label}")
+        row.baseline = row if row in same else same[0] if same else None
 
 
 def _equal(value: str, wanted: str) -> bool:
@@ -105,29 +107,6 @@ def _equal(value: str, wanted: str) -> bool:
         return float(value) == float(wanted)
     except ValueError:
         return value == wanted
-
-
-# --- numbers for people ------------------------------------------------------------------------------------
-
-
-def three_digits(value: float, base: int, units: list[str]) -> str:
-    """In the largest unit that leaves at least 1 of it, with three significant digits."""
-    if not math.isfinite(value):
-        return f"{value:g}"
-    number, unit = abs(value), 0
-    while unit + 1 < len(units) and number >= base - 0.5:
-        number /= base
-        unit += 1
-    digits = 0 if unit == 0 and number == int(number) or number >= 99.95 else 1 if number >= 9.995 else 2
-    return f"{'-' if value < 0 else ''}{number:.{digits}f} {units[unit]}".rstrip()
-
-
-def bytes_text(value: float) -> str:
-    return three_digits(round(value), 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
-
-
-def count_text(value: float) -> str:
-    return three_digits(value, 1000, ["", "k", "M", "G", "T", "P"])
 
 
 FORMATS: dict[str, Callable[[float], str]] = {
@@ -171,8 +150,7 @@ def title_of(column: Column) -> str:
 
 def chosen_columns(table: Table, rows: list[Row], wanted: str, in_document: bool) -> list[Column]:
     """`wanted`: keys separated by commas, or "all"; empty: in a document the compared measures that differ from the
-    baseline's, as many as a page is wide; otherwise those for a terminal."""
-    tokens = rows[0].group.first.is_of_tokens
+    baseline's; otherwise those for a terminal."""
     known = [c for c in table.columns if any(row.values[c.key].count for row in rows)]
     if wanted and wanted != "all":
         keys = [key.strip() for key in wanted.split(",")]
@@ -180,12 +158,13 @@ def chosen_columns(table: Table, rows: list[Row], wanted: str, in_document: bool
             names = ", ".join(column.key for column in table.columns)
             raise LabError(f"--columns {unknown[0]}: no such column; expected all, or some of {names}")
         return [column for key in keys for column in known if column.key == key]
-    of_model = [c for c in known if c.models == "all" or (c.models == "tokens") == tokens]
+    of_model = [c for c in known if c.models in ("all", "tokens" if rows[0].group.first.is_of_tokens else "images")]
     if wanted == "all":
         return [column for column in of_model if column.detail != "file"]
     shown = [column for column in of_model if column.detail == "terminal"]
-    compared = [column for column in shown if column.comparison != "none" and not (table.baselines and is_equal(column, rows))]
-    return compared[: MOST_COLUMNS - 2] if in_document else shown
+    if not in_document:
+        return shown
+    return [column for column in shown if column.comparison != "none" and not (table.baselines and is_equal(column, rows))]
 
 
 def is_equal(column: Column, rows: list[Row]) -> bool:
@@ -193,20 +172,21 @@ def is_equal(column: Column, rows: list[Row]) -> bool:
     return {comparison_text(column, row.compared(column)) for row in rows} <= {"", "×1.00"}
 
 
-Grid = list[list[str]]  # header and rows
-
-
 def grid_of(table: Table, rows: list[Row], wanted: str, in_document: bool) -> Grid:
-    """Comparisons with the baseline stand in the cell of their measure, unless all rows are equal to it."""
-    shown = chosen_columns(table, rows, wanted, in_document)
-    equal = [column for column in shown if is_equal(column, rows)]
-
-    def cell(row: Row, column: Column) -> str:
-        text, compared = value_text(column, row.values[column.key]), comparison_text(column, row.compared(column))
-        return f"{text} ({compared})" if compared and row.baseline is not row and column not in equal else text
-
-    header = ["configuration", "runs", *map(title_of, shown)]
-    return [header, *([row.label, str(len(row.group.runs)), *(cell(row, c) for c in shown)] for row in rows)]
+    """Comparisons with the baseline stand in the cell of their measure, unless all rows are equal to it. A document has as
+    many of the columns, if nobody chose them, as a page is wide."""
+    shown = [["configuration", *(row.label for row in rows)], ["runs", *(str(len(row.group.runs)) for row in rows)]]
+    width = min(LABEL_WIDTH, max(map(len, shown[0]))) + len("runs")
+    for column in chosen_columns(table, rows, wanted, in_document):
+        cells = [value_text(column, row.values[column.key]) for row in rows]
+        if not is_equal(column, rows):
+            texts = [comparison_text(column, row.compared(column)) if row.baseline is not row else "" for row in rows]
+            cells = [f"{cell} ({text})" if text else cell for cell, text in zip(cells, texts, strict=True)]
+        width += max(map(len, [*halves(title_of(column)), *cells])) + BETWEEN_COLUMNS
+        if width > PAGE_WIDTH and in_document and not wanted:
+            break
+        shown.append([title_of(column), *cells])
+    return [list(line) for line in zip(*shown, strict=True)]
 
 
 def score_column(table: Table, rows: list[Row]) -> Column:
@@ -217,130 +197,71 @@ def score_column(table: Table, rows: list[Row]) -> Column:
 def pivots(table: Table, rows: list[Row], wanted: str) -> dict[str, Grid]:
     """The score by two options, ROWS×COLUMNS; the best of each row is marked with *. One grid per method and whatever else
     differs; data parallelism is part of each grid whose rows or columns are coverages."""
-    keys = [
-        key.strip() for key in wanted.replace("×", ",").replace("x", ",", "," not in wanted and "×" not in wanted).split(",")
-    ]
-    if len(keys) != 2:
+    keys = [key.strip() for key in re.split("[×,]" if set(wanted) & set("×,") else "x", wanted)]
+    if len(keys) != 2 or not all(keys):
         raise LabError(f"--pivot {wanted}: expected two options, as in coverage×lr")
     if missing := [key for key in keys if not any(row.group.value(key) for row in rows)]:
         raise LabError(f"--pivot {wanted}: no run has an option {missing[0]}; expected for example coverage or lr")
     column = score_column(table, rows)
-    sign = -1 if column.better == "lower" else 1
-
-    def rest(group: Group) -> tuple[str, str]:
-        """The method and coverage, and the other settings, as far as they are not among the keys."""
-        told = [key for key in group.told if key not in keys and key.rpartition(".")[2] not in keys]
-        names = {"method": group.method, "coverage": group.coverage if group.coverage != "1" else ""}
-        others = [f"{key.rpartition('.')[2]} {group.value(key)}" for key in told if group.value(key)]
-        return " ".join(name for key, name in names.items() if key not in keys and name), ", ".join(others)
-
+    best_of = min if column.better == "lower" else max
     parts: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        parts.setdefault(rest(row.group), []).append(row)
-    if "coverage" in keys or "method" in keys:
-        dense = {name: part for name, part in parts.items() if part[0].group.coverage == "1"}
-        sparse = {name: part for name, part in parts.items() if name not in dense}
-        for name, part in sparse.items():
-            part += [row for other, of_dense in dense.items() if other[1] == name[1] for row in of_dense]
-        parts = sparse | {name: part for name, part in dense.items() if name[1] not in {other[1] for other in sparse}}
+        group = row.group
+        others = group.compared(without=[group.option(key) for key in keys])
+        rest = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in others.items() if value)
+        base = {"method": group.method, "coverage": group.coverage if group.coverage != "1" else ""}
+        parts.setdefault((" ".join(filter(None, (base[key] for key in base if key not in keys))), rest), []).append(row)
+    if {"coverage", "method"} & set(keys):
+        dense = [name for name, part in parts.items() if all(row.group.coverage == "1" for row in part)]
+        for name in [name for name in parts if name not in dense]:
+            parts[name] += [row for other in dense if other[1] == name[1] for row in parts[other]]
+        shown = {name[1] for name in parts if name not in dense}
+        parts = {name: part for name, part in parts.items() if name not in dense or name[1] not in shown}
     grids = {}
     for name, part in parts.items():
-        values = [sorted({row.group.value(key) for row in part}, key=natural) for key in keys]
-        grid = [[f"{keys[0]} \\ {keys[1]}", *values[1]]]
-        for of_row in values[0]:
-            cells = [
-                next(
-                    (r.values[column.key] for r in part if [r.group.value(k) for k in keys] == [of_row, of_column]),
-                    Statistic(),
-                )
-                for of_column in values[1]
-            ]
-            best = max((sign * cell.mean for cell in cells if cell.count), default=math.nan)
-            marked = [
-                value_text(column, c) + (" *" if c.count and sign * c.mean == best and len(cells) > 1 else "") for c in cells
-            ]
-            grid.append([of_row, *marked])
+        found = {tuple(row.group.value(key) for key in keys): row.values[column.key] for row in part}
+        names = [sorted({at[i] for at in found}, key=natural) for i in (0, 1)]
+        grid = [[f"{keys[0]} / {keys[1]}", *names[1]]]
+        for of_row in names[0]:
+            cells = [found.get((of_row, of_column), Statistic()) for of_column in names[1]]
+            best = best_of((cell.mean for cell in cells if cell.count), default=math.nan)
+            marks = [" *" if cell.mean == best and len(cells) > 1 else "" for cell in cells]
+            grid.append([of_row, *(value_text(column, cell) + mark for cell, mark in zip(cells, marks, strict=True))])
         grids[", ".join(filter(None, [title_of(column), *name]))] = grid
     return grids
-
-
-# --- formats -----------------------------------------------------------------------------------------------
-
-
-def _text_grid(grid: Grid) -> str:
-    widths = [max(len(row[i]) for row in grid) for i in range(len(grid[0]))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]) for row in grid
-    ]
-    lines.insert(1, "-" * len(lines[0]))
-    return "".join(line.rstrip() + "\n" for line in lines)
-
-
-def _markdown_text(text: str) -> str:
-    return "".join(f"\\{c}" if c in "|_*<" else c for c in text)
-
-
-def _markdown_grid(grid: Grid) -> str:
-    rows = ["| " + " | ".join(map(_markdown_text, row)) + " |\n" for row in grid]
-    rows.insert(1, "| :--- |" + " ---: |" * (len(grid[0]) - 1) + "\n")
-    return "".join(rows)
-
-
-LATEX = {
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "±": "$\\pm$",
-    "×": "$\\times$",
-}
-LATEX |= {c: f"\\{c}" for c in "&%$#_{}"}
-
-
-def latex_text(text: str) -> str:
-    return "".join(LATEX.get(c, c) for c in text)
-
-
-def _latex_grid(grid: Grid) -> str:
-    def cell(text: str) -> str:
-        value, is_best = text.removesuffix(" *"), text.endswith(" *")
-        return f"\\textbf{{{latex_text(value)}}}" if is_best else latex_text(value)
-
-    rows = [" & ".join(map(latex_text, grid[0]))] + [" & ".join([latex_text(row[0]), *map(cell, row[1:])]) for row in grid[1:]]
-    body = "".join(f"{row} \\\\\n" for row in rows[1:])
-    start = f"\\begin{{tabular}}{{l{'r' * (len(grid[0]) - 1)}}}\n\\toprule\n{rows[0]} \\\\\n\\midrule\n"
-    return f"{start}{body}\\bottomrule\n\\end{{tabular}}\n"
 
 
 def to_csv(table: Table) -> str:
     """One table with all data sets. Every measure is in full precision as KEY and KEY_std (empty for one run), in the unit
     that its name gives; comparisons with a baseline are KEY_over_baseline (a ratio) or KEY_minus_baseline."""
-    suffix = {"ratio": "_over_baseline", "difference": "_minus_baseline"}
-    compared = [c for c in table.columns if table.baselines and any(not math.isnan(r.compared(c)) for r in table.rows)]
-    header = ["label", "data_set", "regime", "coverage", "runs", "unfinished_runs", "seeds", "processes", "device"]
-    header += ["imported", "changes"]
-    for column in table.columns:
-        header += [column.key, f"{column.key}_std"]
-        header += [column.key + suffix[column.comparison]] if column in compared else []
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
 
     def number(value: float) -> str:
         return repr(value).removesuffix(".0") if math.isfinite(value) else ""
 
+    suffix = {"ratio": "_over_baseline", "difference": "_minus_baseline"}
+    compared = [c for c in table.columns if any(not math.isnan(row.compared(c)) for row in table.rows)]
+    lines = []
     for row in table.rows:
         group = row.group
-        device = next((run.end["device"] for run in group.runs if run.end), "")
-        seeds = " ".join(str(run.value("seed")) for run in group.runs)
-        imported = (group.first.history.get("imported") or {}).get("xxh3_128", "")
-        cells = [group.label, group.data_set, group.method, group.coverage, len(group.runs), group.unfinished, seeds]
-        cells += [group.first.plan["processes"], device, imported, "; ".join(group.changes)]
+        line = {
+            "label": group.label,
+            "data_set": group.data_set,
+            "regime": group.method,
+            "coverage": group.coverage,
+            "runs": len(group.runs),
+            "unfinished_runs": group.unfinished,
+            "seeds": " ".join(str(run.value("seed")) for run in group.runs),
+            "processes": group.first.plan["processes"],
+            "device": next((run.end["device"] for run in group.runs if run.end), ""),
+            "imported": (group.first.history.get("imported") or {}).get("xxh3_128", ""),
+            "changes": "; ".join(group.changes),
+        }
         for column in table.columns:
             value = row.values[column.key]
-            cells += [number(value.mean), number(value.std)]
-            cells += [number(row.compared(column))] if column in compared else []
-        writer.writerow(cells)
-    return out.getvalue()
+            line |= {column.key: number(value.mean), f"{column.key}_std": number(value.std)}
+            line |= {column.key + suffix[column.comparison]: number(row.compared(column))} if column in compared else {}
+        lines.append(line)
+    return pd.DataFrame(lines).to_csv(index=False, lineterminator="\n")
 
 
 def to_format(table: Table, form: str, wanted: str = "", pivot: str = "") -> str:
@@ -348,22 +269,20 @@ def to_format(table: Table, form: str, wanted: str = "", pivot: str = "") -> str
     is marked with * and has a note below."""
     if form == "csv":
         return to_csv(table)
-    draw = {"text": _text_grid, "markdown": _markdown_grid, "latex": _latex_grid}[form]
-    comment = {"text": "{}:\n", "markdown": "{}:\n\n", "latex": "% {}\n"}[form]
+    comment, note, head = {
+        "text": ("{}:\n", "{}\n", ""),
+        "markdown": ("{}:\n\n", "\n{}\n", ""),
+        "latex": ("% {}\n", "\\par{{\\footnotesize {}}}\n", "% needs \\usepackage{booktabs}\n"),
+    }[form]
     parts = []
     for data_set, rows in table.data_sets().items():
         grids = pivots(table, rows, pivot) if pivot else {"": grid_of(table, rows, wanted, form != "text")}
         for name, grid in grids.items():
-            if form == "latex":
-                grid = [[cell.replace(" \\ ", " / ") for cell in row] for row in grid]
             title = ", ".join(filter(None, [f"data set {data_set}" if len(table.data_sets()) > 1 else "", name]))
-            parts.append((comment.format(_markdown_text(title) if form == "markdown" else title) if title else "") + draw(grid))
-    note = {"text": "{}\n", "markdown": "\n{}\n", "latex": "\\par{{\\footnotesize {}}}\n"}[form]
-    escaped = {"text": str, "markdown": _markdown_text, "latex": latex_text}[form]
-    notes = [
-        note.format(escaped(f"* {row.group.label}: changed during training: {'; '.join(row.group.changes)}"))
-        for row in table.rows
-        if row.group.changes
-    ]
-    head = "% needs \\usepackage{booktabs}\n" if form == "latex" else ""
+            parts.append((comment.format(escaped(title, form)) if title else "") + draw(grid, form))
+    notes = [note.format(escaped(line, form)) for line in notes_of_changes(row.group for row in table.rows)]
     return head + "\n".join(parts) + "".join(notes)
+
+
+def notes_of_changes(groups: Iterable[Group]) -> list[str]:
+    return [f"* {group.label}: changed during training: {'; '.join(group.changes)}" for group in groups if group.changes]

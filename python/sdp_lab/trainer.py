@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+FORMAT = 1  # the version of the contract in docs/runs.md
+
 
 class LabError(Exception):
     """What the user can correct. `code` is the exit status: 2 usage, 3 data, as those of sdp-train."""
@@ -15,6 +17,12 @@ class LabError(Exception):
     def __init__(self, message: str, code: int = 2) -> None:
         super().__init__(message)
         self.code = code
+
+
+def refuse_newer(content: Any, source: Any) -> Any:
+    if content.get("format", FORMAT) > FORMAT:
+        raise LabError(f"{source}: written by a newer sdp-train (format {content['format']}, expected {FORMAT})", 3)
+    return content
 
 
 @functools.cache
@@ -32,4 +40,4 @@ def ask(*arguments: str, stdin: str | None = None) -> Any:
     result = subprocess.run([binary(), *arguments], input=stdin, capture_output=True, text=True)
     if result.returncode != 0:
         raise LabError(result.stderr.strip().removeprefix("error: "), result.returncode)
-    return json.loads(result.stdout)
+    return refuse_newer(json.loads(result.stdout), binary())

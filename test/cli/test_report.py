@@ -156,15 +156,27 @@ def test_bad_input(runs, tmp_path):
     assert where in harness.run("report", tmp_path / "broken", runs / "ddp").stderr
 
 
-def test_without_the_lab_one_line_says_what_to_install(tmp_path):
-    """A binary alone; and an interpreter without the packages."""
+def test_without_the_lab_one_line_says_what_to_install(tmp_path, data):
+    """A binary alone; and an interpreter without the packages. The plan is there without its pictures."""
     alone = shutil.copy(harness.BINARY, tmp_path)
     result = subprocess.run([alone, "report", tmp_path], capture_output=True, text=True)
     assert result.returncode == 2 and "scripts/setup" in result.stderr and result.stderr.count("\n") == 1
-    bare = 'import sys; sys.modules["yaml"] = None; from sdp_lab.__main__ import main; sys.exit(main("report", []))'
-    lab = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "python")}
-    result = subprocess.run([sys.executable, "-c", bare], capture_output=True, text=True, env=lab)
-    assert result.returncode == 2 and "requirements-lab.txt" in result.stderr and result.stderr.count("\n") == 1
+    for package in ("yaml", "matplotlib"):
+        (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
+    env = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    config = harness.write_config(tmp_path, "base", data)
+    for command in (["report", tmp_path], ["plan", "--config", config, "--out", tmp_path / "plan"]):
+        message = harness.run(*command, env=env, expect=2).stderr
+        assert "requirements-lab.txt" in message and message.count("\n") == 1
+    assert [path.name for path in (tmp_path / "plan").iterdir()] == ["plan.json"]
+
+
+def test_own_figure(runs, tmp_path):
+    """The example of docs/runs.md."""
+    root = Path(__file__).parents[2]
+    lab = {**os.environ, "PYTHONPATH": str(root / "python"), "SDP_TRAIN": str(harness.BINARY)}
+    subprocess.run([sys.executable, root / "docs" / "own_figure.py", runs, tmp_path / "own.pdf"], env=lab, check=True)
+    assert (tmp_path / "own.pdf").stat().st_size > 1000
 
 
 def test_watch_without_a_terminal_shows_the_runs_once(runs):

@@ -206,28 +206,35 @@ def test_a_run_that_fails_does_not_keep_the_others_from_running(tmp_path, data):
 
 
 @pytest.mark.parametrize("length,steps", [({"max_steps": 30}, 30), ({"max_steps": None, "epochs": 4}, 50)])
-def test_the_dry_run_tells_steps_flops_and_memory_of_the_plan(tmp_path, data, length, steps):
+def test_the_dry_run_tells_steps_flops_memory_and_hours_of_the_plan(tmp_path, data, length, steps):
     """An epoch of 200 samples is 12.5 steps of 4 workers of 4 samples."""
     experiment = {**SMALL, "train": {**SMALL["train"], **length}}
     config = write_sweep(tmp_path, data, experiment, grid={"subnetwork.coverage": ["2/4", 1]})
-    lines = harness.run("sweep", "--config", config, "--dry-run", "--nproc", 2).stdout.splitlines()
-    all_flops = 0
+    lines = harness.run("sweep", "--config", config, "--dry-run", "--nproc", 2, "--device", "a100").stdout.splitlines()
+    all_flops = all_hours = 0
     for line, coverage in zip(lines[3:], ("2/4", "1"), strict=True):
-        overrides = ["--nproc", 2, "--json", "--set", f"subnetwork.coverage={coverage}"]
+        overrides = ["--nproc", 2, "--json", "--device", "a100", "--set", f"subnetwork.coverage={coverage}"]
         overrides += ["--set", "subnetwork.assignment=window"]  # a dry run searches no owner sets
         plan = json.loads(harness.run("plan", "--config", tmp_path / "base.yaml", *overrides).stdout)
         flops = steps * sum(process["flops_per_sample"] * 2 * 4 for process in plan["per_process"])
         peak = max(process["peak_bytes"]["total"] for process in plan["per_process"])
-        assert line.split()[-4:-1] == [str(steps), f"{flops:.3g}", f"{peak / 2**30:.3g}"]
+        hours = steps * plan["forecast"]["methods"][0]["step_ms"] / 3.6e6
+        assert line.split()[-5:-1] == [str(steps), f"{flops:.3g}", f"{peak / 2**30:.3g}", f"{hours:.3g}"]
         all_flops += flops
-    assert f"{2 * steps} steps and {all_flops:.3g} FLOPs" in lines[0]
+        all_hours += hours
+    assert f"{2 * steps} steps, {all_flops:.3g} FLOPs and {all_hours:.3g} hours on a100 in all" in lines[0]
 
 
-def test_without_data_the_dry_run_tells_no_epochs(tmp_path, data):
-    experiment = {**SMALL, "train": {**SMALL["train"], "max_steps": None, "epochs": 3}}
+def test_without_data_an_epoch_is_that_of_the_published_set_or_not_known(tmp_path, data):
+    experiment = {**SMALL, "train": {**SMALL["train"], "max_steps": None, "epochs": 2}}
     config = write_sweep(tmp_path, data, experiment, **SEEDS)
     lines = harness.run("sweep", "--config", config, "--dry-run", "--set", "data.path=nowhere").stdout.splitlines()
-    assert all(line.split()[3:5] == ["-", "-"] for line in lines[3:]) and "in all" not in lines[0]
+    assert all(line.split()[3] == str(2 * 50_000 // 16) for line in lines[3:5]) and "12500 steps" in lines[0]
+    text = {"model": {"name": "llama_tiny"}, "data": {"name": "tokens", "path": "nowhere"}}
+    (tmp_path / "base.yaml").write_text(json.dumps({**text, "train": {"epochs": 2}}))
+    lines = harness.run("sweep", "--config", config, "--dry-run").stdout.splitlines()
+    assert all(line.split()[3:5] == ["-", "-"] for line in lines[3:5])
+    assert "in all" not in lines[0] and "data.path" in lines[5]
 
 
 def test_equal_points_are_one_run(tmp_path, data):

@@ -11,7 +11,8 @@ from small_runs import write_run
 from sdp_lab import report
 from sdp_lab.groups import group_runs
 from sdp_lab.runs import find
-from sdp_lab.table import bytes_text, count_text, make_table, to_format
+from sdp_lab.table import make_table, to_format
+from sdp_lab.text import bytes_text, count_text
 from sdp_lab.trainer import LabError
 
 
@@ -63,7 +64,7 @@ def test_baseline_agrees_in_whatever_else_differs(grid):
 
 def test_pivot(grid):
     lines = to_format(table_of(grid), "text", pivot="coverage×lr").splitlines()
-    assert re.split(r"\s{2,}", lines[1]) == ["coverage \\ lr", "0.05", "0.1", "0.2"]
+    assert re.split(r"\s{2,}", lines[1]) == ["coverage / lr", "0.05", "0.1", "0.2"]
     cells = [re.split(r"\s{2,}", line) for line in lines[3:]]
     assert [row[0] for row in cells] == ["1", "2/4", "3/4"]
     assert cells[1][1:] == ["50.00", "52.00 *", "52.00 *"] and cells[0][1] == "70.00"

@@ -21,6 +21,7 @@ struct Cifar10Spec {
   void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop, Augmentation::kFlip}; }
   static const Normalization& normalization();
+  static std::optional<int64_t> official_samples() { return 50'000; }
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 
@@ -36,6 +37,7 @@ struct Cifar100Spec {
   void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop, Augmentation::kFlip}; }
   static const Normalization& normalization();
+  static std::optional<int64_t> official_samples() { return 50'000; }
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 

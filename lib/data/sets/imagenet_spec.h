@@ -52,6 +52,9 @@ struct ImageNetSpec {
     return {Augmentation::kResizedCrop, Augmentation::kFlip};
   }
   static const Normalization& normalization();  ///< torchvision's
+  std::optional<int64_t> official_samples() const {
+    return train_files ? std::nullopt : std::optional<int64_t>(1'281'167);
+  }
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 

@@ -6,6 +6,7 @@
 //   kind                   images held in memory, images read while training, or tokens
 //   usual_augmentation()   where data.augment is unset
 //   normalization()        only of images
+//   official_samples()     of the training split as it was published; std::nullopt: the files decide
 //   fields()               its own keys of the section `data` (spec/visit.h)
 //   resolve(model)         fills what is unset
 //   missing(data, model)   what a missing folder should hold, how to get it, what to train on instead

@@ -28,6 +28,7 @@ struct SvhnSpec {
   void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop}; }
   static const Normalization& normalization();
+  std::optional<int64_t> official_samples() const { return svhn_extra ? 604'388 : 73'257; }
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 

@@ -30,6 +30,7 @@ struct TokensSpec {
 
   void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {}; }
+  static std::optional<int64_t> official_samples() { return std::nullopt; }
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 

@@ -24,6 +24,14 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
+/// All names that method_of may give, and those of methods that this program does not have.
+std::vector<std::string> all_methods() {
+  std::vector<std::string> methods = {"DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "FSDP"};
+  for (const Regime regime : all_regimes())
+    methods.push_back(method_name(regime));
+  return methods;
+}
+
 }  // namespace
 
 const std::vector<Regime>& all_regimes() {
@@ -42,13 +50,6 @@ std::string name_of(Regime regime) {
 std::string method_name(Regime regime) {
   std::string construction = regime.construction == Construction::kBlock ? "B" : "N";
   return construction.append(rule_of(regime.masking).label_suffix);
-}
-
-std::vector<std::string> all_methods() {
-  std::vector<std::string> methods = {"DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "FSDP"};
-  for (const Regime regime : all_regimes())
-    methods.push_back(method_name(regime));
-  return methods;
 }
 
 Regime regime_of(const SubnetworkSpec& spec) {

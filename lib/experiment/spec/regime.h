@@ -33,9 +33,6 @@ Regime regime_of(const SubnetworkSpec& spec);
 /// the optimizer state, "ZeRO-2" the optimizer state and the gradients.
 std::string method_of(const ExperimentSpec& spec);
 
-/// All names that method_of may give, and those of methods that this program does not have: ZeRO-3, FSDP.
-std::vector<std::string> all_methods();
-
 /// The settings that decide method_of: "subnetwork.coverage 1, optimizer.shard true, ...".
 std::string method_settings(const ExperimentSpec& spec);
 
