@@ -8,12 +8,14 @@ from matplotlib.patches import Patch
 
 from sdp_lab.runs import read_json
 from sdp_lab.style import INK, new_figure, save, unit_for
+from sdp_lab.text import bytes_text
 
 Plan = dict[str, Any]
 KINDS = {"weights": "#0072b2", "gradients": "#e69f00", "optimizer": "#009e73", "activations": "#d55e00", "buckets": "#cc79a7"}
 # Lane and colour of the parts of a step.
 PARTS = {"forward": "#56b4e9", "backward": "#0072b2", "update": "#009e73", "waiting": "#d9d9d9", "exchange": "#d55e00"}
 MOST_MARKED = 400  # cells with a border of their own
+FARTHEST_ROOM = 3  # in largest peaks; a device with more is not drawn
 
 
 def title(plan: Plan, what: str) -> str:
@@ -57,24 +59,21 @@ def bars(plan: Plan, what: str, x_label: str) -> tuple[Figure, Any]:
 
 
 def memory_figure(plan: Plan) -> Figure:
-    """Peak of the process with the largest, by kind, against the memory of the device."""
+    """Peak of the process with the largest, by kind, against the room that the device has for tensors."""
     device = plan["forecast"]["device"]
     room = device["memory_bytes"] - device["allowance_bytes"] - device["library_workspace_bytes"]
     largest = max(method["peak_bytes"]["total"] for method in methods(plan))
     factor, unit = unit_for(largest, "bytes")
-    figure, axes = bars(plan, "Peak memory of a process, by kind", f"peak ({unit})")
+    x_label = f"peak ({unit}); one {device['name']} has room for {bytes_text(room)} of tensors"
+    figure, axes = bars(plan, "Peak memory of a process, by kind", x_label)
     for row, method in enumerate(methods(plan)):
         left = 0.0
         for kind, color in KINDS.items():
             axes.barh(row, method["peak_bytes"][kind] / factor, 0.7, left, color=color)
             left += method["peak_bytes"][kind] / factor
     handles = [Patch(color=color, label=kind) for kind, color in KINDS.items()]
-    if room <= 3 * largest:
-        handles += [
-            axes.axvline(room / factor, color=INK, linestyle="dashed", label=f"room for tensors\nin one {device['name']}")
-        ]
-    else:
-        handles += [Patch(color="none", label=f"room in one {device['name']}:\n{room / factor:,.0f} {unit}")]
+    if room <= FARTHEST_ROOM * largest:
+        handles.append(axes.axvline(room / factor, color=INK, linestyle="dashed", label="room"))
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return figure
 
@@ -115,13 +114,13 @@ def spans(seconds: dict[str, Any]) -> list[tuple[str, float, float]]:
 
 
 def timeline_figure(plan: Plan) -> Figure:
-    """A step of each method's slowest process: above what it computes, below what its links carry."""
-    figure, axes = bars(
-        plan, "A step of the slowest process", f"time (ms), estimated for one {plan['forecast']['device']['name']} per process"
-    )
+    """A step of each method's slowest process: above what it computes, below what its links carry. The passes of several
+    micro-batches, which alternate, stand together."""
+    x_label = f"time (ms), estimated for one {plan['forecast']['device']['name']} per process"
+    figure, axes = bars(plan, "A step of the slowest process", x_label)
     for row, method in enumerate(methods(plan)):
         for part, begin, duration in spans(method["slowest_process"]):
-            height, offset = (0.2, 0.2) if part == "exchange" else (0.42, -0.36)
+            offset, height = (0.14, 0.18) if part == "exchange" else (-0.36, 0.46)
             axes.barh(row + offset, 1e3 * duration, height, 1e3 * begin, align="edge", color=PARTS[part])
     handles = [Patch(color=color, label=part) for part, color in PARTS.items()]
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))

@@ -30,6 +30,7 @@ SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#88888844",
     "text.color": INK,
     "axes.labelcolor": INK,

@@ -130,9 +130,9 @@ def value_text(column: Column, value: Statistic) -> str:
     if math.isnan(value.std) or (column.quantity not in FIXED and value.std <= VISIBLE_SHARE * abs(value.mean)):
         return text
     number, _, unit = text.partition(" ")
-    std = FORMATS[column.quantity](value.std)
-    same = unit and std.endswith(f" {unit}")  # a unit that both have stands once
-    return f"{number} ± {std}" if same else f"{text} ± {std}"
+    if unit:  # once, for both
+        return f"{number} ± {value.std * float(number) / value.mean:.2g} {unit}"
+    return f"{number} ± {FORMATS[column.quantity](value.std)}"
 
 
 def comparison_text(column: Column, compared: float) -> str:
@@ -172,20 +172,20 @@ def is_equal(column: Column, rows: list[Row]) -> bool:
     return {comparison_text(column, row.compared(column)) for row in rows} <= {"", "×1.00"}
 
 
-def grid_of(table: Table, rows: list[Row], wanted: str, in_document: bool) -> Grid:
+def grid_of(table: Table, rows: list[Row], wanted: str, form: str) -> Grid:
     """Comparisons with the baseline stand in the cell of their measure, unless all rows are equal to it. A document has as
     many of the columns, if nobody chose them, as a page is wide."""
     shown = [["configuration", *(row.label for row in rows)], ["runs", *(str(len(row.group.runs)) for row in rows)]]
-    width = min(LABEL_WIDTH, max(map(len, shown[0]))) + len("runs")
-    for column in chosen_columns(table, rows, wanted, in_document):
+    width = min(LABEL_WIDTH, max(map(len, shown[0]))) + len("runs") + 2 * BETWEEN_COLUMNS
+    for column in chosen_columns(table, rows, wanted, in_document=form != "text"):
         cells = [value_text(column, row.values[column.key]) for row in rows]
         if not is_equal(column, rows):
             texts = [comparison_text(column, row.compared(column)) if row.baseline is not row else "" for row in rows]
             cells = [f"{cell} ({text})" if text else cell for cell, text in zip(cells, texts, strict=True)]
-        width += max(map(len, [*halves(title_of(column)), *cells])) + BETWEEN_COLUMNS
-        if width > PAGE_WIDTH and in_document and not wanted:
-            break
-        shown.append([title_of(column), *cells])
+        own = max(map(len, [*halves(title_of(column)), *cells])) + BETWEEN_COLUMNS
+        if wanted or width + own <= PAGE_WIDTH.get(form, math.inf):
+            shown.append([title_of(column), *cells])
+            width += own
     return [list(line) for line in zip(*shown, strict=True)]
 
 
@@ -276,7 +276,7 @@ def to_format(table: Table, form: str, wanted: str = "", pivot: str = "") -> str
     }[form]
     parts = []
     for data_set, rows in table.data_sets().items():
-        grids = pivots(table, rows, pivot) if pivot else {"": grid_of(table, rows, wanted, form != "text")}
+        grids = pivots(table, rows, pivot) if pivot else {"": grid_of(table, rows, wanted, form)}
         for name, grid in grids.items():
             title = ", ".join(filter(None, [f"data set {data_set}" if len(table.data_sets()) > 1 else "", name]))
             parts.append((comment.format(escaped(title, form)) if title else "") + draw(grid, form))

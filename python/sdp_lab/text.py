@@ -2,8 +2,8 @@
 
 import math
 
-# Of a table in a document, in digits of LaTeX's \\footnotesize.
-PAGE_WIDTH = 78
+# Of a table in a document, in characters: of LaTeX's \\footnotesize on a page of `article`, and of a page of Markdown.
+PAGE_WIDTH = {"latex": 84, "markdown": 120}
 LABEL_WIDTH = 30  # a longer label is broken
 BETWEEN_COLUMNS = 2
 LONG_TITLE = 14  # a longer one stands on two lines

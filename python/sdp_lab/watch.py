@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sdp_lab.measures import OF_RUN, median
 from sdp_lab.runs import Found, Run, find
-from sdp_lab.table import bytes_text, count_text, duration
+from sdp_lab.text import bytes_text, count_text, duration
 
 REDRAW_SECONDS = 2
 RECENT_LINES = 10

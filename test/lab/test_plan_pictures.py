@@ -68,6 +68,9 @@ def test_the_timeline_adds_up_to_the_step(seconds, expected, step):
 def test_files(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps(PLAN))
     names = figures(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", *(f"{name}.{end}" for name in names for end in ("svg", "pdf"))}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "plan.json",
+        *(f"{name}.{end}" for name in names for end in ("svg", "pdf")),
+    }
     (tmp_path / "plan.json").write_text(json.dumps({key: value for key, value in PLAN.items() if key != "forecast"}))
     assert figures(tmp_path) == ["owners"]  # of a run's folder
