@@ -72,6 +72,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--label", choices=["settings", "run"], default="settings", help="what rows are called by: what differs, or the "
         "runs' names")  # fmt: skip
     add("--pivot", default="", metavar="ROWS×COLUMNS", help="the score by two options, as in coverage×lr; the best is marked")
+    add("--wandb", type=Path, metavar="DIR", help="write the runs in the offline format of Weights & Biases, for wandb sync")
     add("--watch", action="store_true", help="show the progress of the runs until all are finished or Ctrl-C")
     parsed = parser.parse_args(arguments)
     if parsed.watch and parsed.out:
@@ -91,6 +92,11 @@ def main(arguments: list[str]) -> int:
         raise LabError(f"none of the runs can be read:{reasons}", 3)
     for folder, reason in found.left_out:
         print(f"warning: left out: {folder}: {reason}", file=sys.stderr)
+    if parsed.wandb:
+        from sdp_lab import wandb_offline
+
+        wandb_offline.write(found.runs, parsed.wandb)
+        return 0
     groups = group_runs(found.runs)
     table = make_table(groups, parsed.baseline)
     if parsed.label == "run":
