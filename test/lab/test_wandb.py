@@ -4,11 +4,10 @@ import json
 import struct
 from pathlib import Path
 
-from small_runs import write_run
-from wandb.proto import wandb_internal_pb2
-
 from sdp_lab import report
 from sdp_lab.runs import find
+from small_runs import write_run
+from wandb.proto import wandb_internal_pb2
 
 
 def records(file):
