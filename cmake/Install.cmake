@@ -17,5 +17,6 @@ target_link_options(sdp-train PRIVATE -Wl,--enable-new-dtags)
 
 install(TARGETS sdp-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY configs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/sdp-train)
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
+# In the same places as here, so that links between the pages hold.
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md SECURITY.md CHANGELOG.md CITATION.cff LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
