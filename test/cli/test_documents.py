@@ -1,0 +1,193 @@
+"""README, docs/ and the other pages: links lead somewhere, code blocks run, and quoted plans are what the program prints.
+
+The blocks of a page are run in order in a small checkout, where the names that stand for something of the reader's
+(X.yaml, DIR, my_images) exist. build/sdp-train is the program with fewer and smaller steps. A command that cannot run
+here says in its comment what it needs. Pages of docs/results are records: their commands name the commit and the device.
+The sweeps of configs/paper are planned by test_configs.py.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+import harness
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "configs/paper/README.md", ROOT / "examples/data/README.md"])
+LANGUAGES = {"sh", "python", "yaml", "json", ""}
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+# The tests are a part of what these do, or they build the program anew.
+SET_UP = ("scripts/quickstart", "scripts/test", "scripts/setup", "scripts/check_style", "cmake", "ctest")
+NEEDS = re.compile(r"#.*\bneeds\b")
+
+
+def name_of(page) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page, *languages) -> list:
+    """(language, text) of the fenced blocks in one of the languages, in order."""
+    found = [(language, text) for _, language, text in FENCE.findall(page.read_text())]
+    return [block for block in found if block[0] in languages]
+
+
+def anchors(page) -> set:
+    """Of the headings, as GitHub makes them."""
+    text = FENCE.sub("", page.read_text())
+    titles = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ +(.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_and_paths(page):
+    text = FENCE.sub("", page.read_text())
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "CHANGELOG"], ids=name_of)
+def test_named_files_exist(page):
+    for path in re.findall(r"(?<![\w/])(?:configs|scripts|examples|bench|docs)/[\w/.-]*\.(?:yaml|py|sh|cpp|md|sbatch)\b", page.read_text()):
+        stands_for_names = re.search(r"[A-Z]{4}", path) and "README" not in path
+        assert stands_for_names or (ROOT / path).exists(), path
+
+
+def test_readme_is_three_screens():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_every_page_of_docs_is_linked():
+    """From the README or a page that it leads to."""
+    seen, queue = set(), [ROOT / "README.md"]
+    while queue:
+        page = queue.pop()
+        seen.add(page)
+        for link in re.findall(r"\]\(([^)#\s]+\.md)", page.read_text()):
+            target = (page.parent / link).resolve()
+            if target not in seen and target.exists():
+                queue.append(target)
+    assert {page for page in PAGES if page.is_relative_to(ROOT / "docs") and page.stem not in ("report", "table")} <= seen
+
+
+def runnable(block) -> str:
+    """The block's commands that can run here."""
+    lines = block.replace("\\\n", " ").splitlines()
+    return "\n".join(line for line in lines if not NEEDS.search(line) and not line.startswith(SET_UP))
+
+
+# In place of build/sdp-train. A run that is started again under the same name begins anew.
+SHORT = """#!/usr/bin/env bash
+arguments=("$@")
+case $1 in --* | import) [[ " $* " == *" --resume "* ]] || rm -rf runs/x ;; esac
+case $1 in
+  --*)
+    [[ " $* " == *" --nproc "* ]] || arguments+=(--nproc 1)
+    arguments+=(--set train.max_steps=2 --set train.batch_size_per_worker=1 --set train.precision=fp32
+                --set eval.max_samples=4 --set eval.recalibrate_batches=1 --set eval.branch_scale=none) ;;
+  sweep) arguments+=(--dry-run) ;;
+esac
+exec PROGRAM "${arguments[@]}"
+"""
+
+
+def write_program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def write_images(folder):
+    pixels = np.random.default_rng(1).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    for folder_of_class in (folder / split / name for split in ("train", "val") for name in ("cat", "dog")):
+        folder_of_class.mkdir(parents=True)
+        for number in range(4):
+            Image.fromarray(pixels).save(folder_of_class / f"{number}.jpg")
+
+
+def write_cifar100(folder):
+    folder.mkdir(parents=True)
+    records = np.random.default_rng(2).integers(0, 100, (40, 2 + 3072), dtype=np.uint8)
+    records[:, 0] %= 20
+    for name in ("train.bin", "test.bin"):
+        (folder / name).write_bytes(records.tobytes())
+
+
+def shell(checkout, script):
+    env = {"OMP_NUM_THREADS": "1", "SDP_TRAIN": str(harness.BINARY)}
+    result = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=checkout, env=harness.environment(env),
+                            capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, f"{script}\n{result.stdout}\n{result.stderr}"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """The folders that pages name, data to train on, weights and tables of analyze in DIR, and finished runs."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("configs", "docs", "examples", "python", "scripts"):
+        (folder / name).symlink_to(ROOT / name)
+    write_program(folder / "build" / "sdp-train", SHORT.replace("PROGRAM", str(Path(harness.BINARY).resolve())))
+    write_program(folder / ".venv" / "bin" / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    harness.write_cifar10(folder / "data" / "cifar10")
+    write_cifar100(folder / "data" / "cifar100")
+    write_images(folder / "my_images")
+    train = {"max_steps": 2, "batch_size_per_worker": 1, "precision": "fp32"}
+    x = harness.write_config(folder, "x", Path("data/cifar10"), train=train, output={"dir": "runs"})
+    x.rename(folder / "X.yaml")
+    shell(folder, f"""
+        {sys.executable} scripts/prepare_tokens.py docs/*.md --tokenizer bytes --val-tokens 8192 --out data/tokens
+        build/sdp-train --config X.yaml
+        build/sdp-train export --run runs/x --out DIR/model.safetensors""")
+    for file in (ROOT / "docs/results/figure2").glob("*.csv"):
+        shutil.copy(file, folder / "DIR")
+    for name, run in {"a": "DDP,lr=0.2", "b": "B-SDP,lr=0.2", "demo/c": "DDP,lr=0.1", "demo/d": "B-SDP,lr=0.1"}.items():
+        shutil.copytree(ROOT / f"docs/results/evidence/lr/method={run}", folder / "runs" / name)
+    return folder
+
+
+RUN = [page for page in PAGES if blocks(page, "sh", "python") and not {"results", "paper"} & set(page.parts)]
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_code_blocks(page, checkout, tmp_path):
+    shutil.copytree(checkout, tmp_path, symlinks=True, dirs_exist_ok=True)
+    for language, text in blocks(page, "sh", "python", "yaml"):
+        if language == "sh":
+            shell(tmp_path, runnable(text))
+        elif language == "python":
+            libraries = [name for name in ("json", "safetensors.torch", "torch", "torchvision", "transformers") if f"{name}." in text]
+            program = "".join(f"import {name}\n" for name in libraries) + text
+            shell(tmp_path, f"PYTHONPATH=python {sys.executable} -c {shlex.quote(program)}")
+        elif name := re.match(r"# ([\w.]+\.yaml)\n", text):
+            (tmp_path / name[1]).write_text(text)
+
+
+def test_yaml_blocks_have_keys_that_exist():
+    schema = json.loads(harness.run("spec", "--schema").stdout)["properties"]
+    for page in PAGES:
+        assert {language for _, language, _ in FENCE.findall(page.read_text())} <= LANGUAGES, page
+        for _, text in blocks(page, "yaml"):
+            for section, values in yaml.safe_load(text).items():
+                assert section in schema and (not isinstance(values, dict) or values.keys() <= schema[section]["properties"].keys())
+
+
+def test_quoted_plans():
+    quoted = [text for page in PAGES for _, text in blocks(page, "") if text.startswith("$ build/sdp-train plan")]
+    assert quoted
+    for text in quoted:
+        command, output = text.split("\n", 1)
+        arguments = [str(ROOT / word) if word.startswith("configs/") else word for word in command.split()[2:]]
+        assert harness.run(*arguments).stdout == output
