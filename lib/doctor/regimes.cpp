@@ -36,7 +36,8 @@ TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, int worker, at::D
   }
   const auto type = scalar_type(compute_type(spec.train.precision));
   const int64_t side = spec.model.image_size();
-  const at::Tensor images = at::randn({kBatch, 3, side, side}, noise, at::TensorOptions(at::kDouble));
+  const at::Tensor images =
+      at::randn({kBatch, spec.model.image_channels(), side, side}, noise, at::TensorOptions(at::kDouble));
   return {.input = images.to(type).to(device),
           .labels = at::randint(spec.model.num_classes(), {kBatch}, noise, at::kLong).to(device)};
 }

@@ -27,7 +27,8 @@ TensorBatch random_batch(const ExperimentSpec& spec, at::Device device) {
   }
   const int64_t side = spec.model.image_size();
   const auto type = scalar_type(compute_type(spec.train.precision));
-  return {.input = at::randn({samples, 3, side, side}, at::TensorOptions(type).device(device)),
+  return {.input = at::randn({samples, spec.model.image_channels(), side, side},
+                             at::TensorOptions(type).device(device)),
           .labels = at::randint(spec.model.num_classes(), {samples}, integers)};
 }
 

@@ -13,7 +13,6 @@
 
 namespace sdp {
 
-inline constexpr int64_t kImageChannels = 3;
 inline constexpr SliceRule kRows{.dim = 0};
 inline constexpr SliceRule kColumns{.dim = 1};
 

@@ -12,11 +12,14 @@
 // - branches_per_block
 // - fields(), treatment: its keys of the section `model` (spec/visit.h). A model that reads tokens has the
 // key
-//   vocab_size; other models have num_classes and image_size
+//   vocab_size; other models have num_classes, image_size and image_channels
 // - resolve(name): sets the keys that are unset
 // - check(positions): throws UsageError for resolved sizes that contradict each other
 // - tiny(): an instance with a few thousand parameters, for `doctor` and tests: 10 classes, images of 8
 //   pixels, a vocabulary of 32 tokens
+// - timm_architecture(): only for a model that reads images: the name of timm's model with the same tensors
+// and
+//   the same forward pass; empty if there is none
 // - most_tokens(): only for a model that reads tokens: the longest sequence; none: any length
 //
 // and declares these functions for the struct. A model that lacks one of them does not compile or link.
@@ -68,6 +71,8 @@ inline constexpr Treatment kModelTreatment{OnResume::kFixed, InReport::kCompared
 
 inline constexpr int64_t kSmallImageSize = 32;
 inline constexpr int64_t kImageNetImageSize = 224;
+inline constexpr int64_t kColorChannels = 3;
+inline constexpr std::string_view kImageChannelsDoc = "channels of the input images: 3 for RGB, 1 for gray";
 
 /// Number of attention heads for a width that was given without one: heads of `head_size` elements, or else
 /// of the largest smaller even size that divides the width.

@@ -7,6 +7,21 @@
 #include "spec/value_text.h"
 
 namespace sdp {
+namespace {
+
+/// A value that only models of images have.
+template <class T, class Get>
+T of_images(const ModelSpec& spec, const Get& get) {
+  return spec.kind.visit([&]<class Kind>(const Kind& model) -> T {
+    if constexpr (Kind::reads_tokens) {
+      throw std::logic_error("a language model reads no images");
+    } else {
+      return get(model);
+    }
+  });
+}
+
+}  // namespace
 
 int64_t heads_of_width(int64_t width, int64_t head_size) {
   while (head_size > 1 && (width % head_size != 0 || head_size % 2 != 0))
@@ -39,23 +54,19 @@ int ModelSpec::branches_per_block() const {
 }
 
 int64_t ModelSpec::image_size() const {
-  return kind.visit([]<class Kind>(const Kind& model) -> int64_t {
-    if constexpr (Kind::reads_tokens) {
-      throw std::logic_error("a language model has no image_size");
-    } else {
-      return model.image_size.value();
-    }
-  });
+  return of_images<int64_t>(*this, [](const auto& model) { return model.image_size.value(); });
+}
+
+int64_t ModelSpec::image_channels() const {
+  return of_images<int64_t>(*this, [](const auto& model) { return model.image_channels; });
 }
 
 int64_t ModelSpec::num_classes() const {
-  return kind.visit([]<class Kind>(const Kind& model) -> int64_t {
-    if constexpr (Kind::reads_tokens) {
-      throw std::logic_error("a language model has no num_classes");
-    } else {
-      return model.num_classes;
-    }
-  });
+  return of_images<int64_t>(*this, [](const auto& model) { return model.num_classes; });
+}
+
+std::string_view ModelSpec::timm_architecture() const {
+  return of_images<std::string_view>(*this, [](const auto& model) { return model.timm_architecture(); });
 }
 
 int64_t ModelSpec::vocab_size() const {
@@ -86,7 +97,8 @@ std::string sizes_text(const ModelSpec& spec) {
   std::string text;
   spec.kind.visit([&]<class Kind>(const Kind& model) {
     for_each_field<Kind>([&]<class T>(const FieldInfo& field, T Kind::*member) {
-      if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, std::optional<int64_t>>)
+      if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, std::optional<int64_t>> ||
+                    std::is_same_v<T, std::optional<std::vector<int64_t>>>)
         text += (text.empty() ? "" : ", ") + std::string(field.key) + " " + yaml_text(model.*member);
     });
   });

@@ -43,7 +43,9 @@ struct ModelSpec {
 
   // For a resolved spec. Throw std::logic_error if the model reads the other kind of data.
   int64_t image_size() const;  ///< height and width
+  int64_t image_channels() const;
   int64_t num_classes() const;
+  std::string_view timm_architecture() const;  ///< empty: timm has none
   int64_t vocab_size() const;
   std::optional<int64_t> most_tokens() const;  ///< in a sequence; none: any number
 };

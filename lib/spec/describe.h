@@ -45,6 +45,10 @@ template <>
 struct TypeName<std::vector<double>> {
   static constexpr const char* text = "list of numbers";
 };
+template <>
+struct TypeName<std::vector<int64_t>> {
+  static constexpr const char* text = "list of whole numbers";
+};
 template <NamedEnum Enum>
 struct TypeName<std::vector<Enum>> {
   static constexpr const char* text = "list of names";

@@ -74,8 +74,8 @@ void read_value(std::vector<T>& target, const YamlValue& value) {
     const std::string key = value.key + "[" + std::to_string(i) + "]";
     T item{};
     read_value(item, YamlValue{node, key, value.field});
-    if (std::find(read.begin(), read.end(), item) != read.end())
-      fail_at(node.position, key, found(node) + " a second time, expected each value once");
+    if (NamedEnum<T> && std::find(read.begin(), read.end(), item) != read.end())
+      fail_at(node.position, key, found(node) + " a second time, expected each name once");
     read.push_back(item);
   }
   target = std::move(read);

@@ -71,7 +71,7 @@ Json value_schema(const T&, const FieldInfo&) {
 
 template <class T>
 Json value_schema(const std::vector<T>&, const FieldInfo& field) {
-  return {{"type", "array"}, {"items", value_schema(T{}, field)}, {"uniqueItems", true}};
+  return {{"type", "array"}, {"items", value_schema(T{}, field)}, {"uniqueItems", NamedEnum<T>}};
 }
 
 template <class T>

@@ -28,11 +28,6 @@ std::string yaml_text(const T& kind) {
   return std::string(kind.name());
 }
 
-template <class T>
-std::string yaml_text(const std::optional<T>& value) {
-  return value ? yaml_text(*value) : "null";
-}
-
 template <SpecStruct Spec>
 std::string yaml_text(const Spec& spec);
 
@@ -42,6 +37,11 @@ std::string yaml_text(const std::vector<T>& values) {
   for (const T& value : values)
     text += (text.empty() ? "" : ", ") + yaml_text(value);
   return "[" + text + "]";
+}
+
+template <class T>
+std::string yaml_text(const std::optional<T>& value) {
+  return value ? yaml_text(*value) : "null";
 }
 
 template <SpecStruct Spec>

@@ -5,8 +5,9 @@
 // A struct of the spec has `template <class Visitor> static void fields(Visitor& field)`, which calls
 //     field(key, member pointer, doc, attributes...)
 // once per key. A member is one of: bool, int64_t, double, std::string, an enum with EnumNames, a std::vector
-// of double or of an enum with EnumNames, Coverage, a std::optional of one of these, a OneOf (spec/one_of.h),
-// a std::vector of structs with fields, or another struct with fields, which takes no attributes.
+// of int64_t, double or an enum with EnumNames, Coverage, a std::optional of one of these, a OneOf
+// (spec/one_of.h), a std::vector of structs with fields, or another struct with fields, which takes no
+// attributes.
 //
 // Attributes, in any order:
 // - an OnResume and an InReport, which every key must have, unless its struct declares one Treatment for all

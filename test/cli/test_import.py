@@ -91,7 +91,7 @@ MODELS = {
         lambda: resnet(torchvision.models.resnet50),
         {"name": "resnet50", "stem": "imagenet", "image_size": 32, "width": 64},
     ),
-    "swin": (swin, {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}),
+    "swin": (swin, {"name": "swin_t", "width": 24, "num_heads": [3, 6, 12, 24], "patch_size": 4, "window_size": 4, "image_size": 32}),
     "llama": (llama, LLAMA),
     "llama_gqa_tied": (lambda: llama(2, True), LLAMA | {"kv_heads": 2, "tied_embeddings": True}),
     "gpt2": (gpt2, GPT2),
@@ -365,8 +365,8 @@ def test_config_of_an_image_model_is_enough_to_build_it(tmp_path, data):
     model = config["model"]
     assert model["name"] == "swin_t"
     built = SwinTransformer(
-        patch_size=[model["patch_size"]] * 2, embed_dim=model["width"], depths=[2, 2, 6, 2],
-        num_heads=[model["heads"] << stage for stage in range(4)], window_size=[model["window_size"]] * 2,
+        patch_size=[model["patch_size"]] * 2, embed_dim=model["width"], depths=model["depths"],
+        num_heads=model["num_heads"], window_size=[model["window_size"]] * 2,
         num_classes=model["num_classes"],
     ).eval()
     built.load_state_dict(load_file(out), strict=True)

@@ -12,7 +12,7 @@ from test_transformers import TOKENS, VOCABULARY, write_tokens
 
 MLP = {"name": "mlp", "width": 16, "depth": 2, "hidden_width": 8}
 LLAMA = {"name": "llama_tiny", "width": 32, "depth": 2, "hidden_width": 32, "heads": 8, "vocab_size": VOCABULARY}
-SWIN = {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}
+SWIN = {"name": "swin_t", "width": 24, "num_heads": [3, 6, 12, 24], "patch_size": 4, "window_size": 4, "image_size": 32}
 SHARD = "toy_train_000000.bin"
 
 
@@ -55,7 +55,7 @@ SPEC_ERRORS = {
         LLAMA, {"subnetwork": NEURON | {"slices_per_branch": 33}}, ["subnetwork.slices_per_branch", ".mlp", 33, 32],
     ),
     "heads of a llama": (LLAMA | {"heads": 5}, {}, ["model.width", "model.heads", 32, 5]),
-    "heads of a swin": (SWIN | {"heads": 5}, {}, ["model.width", "model.heads", 24, 5]),
+    "heads of a swin": (SWIN | {"num_heads": [3, 5, 12, 24]}, {}, ["model.width", "model.num_heads", 48, 5]),
     "key/value heads": (LLAMA | {"kv_heads": 3}, {}, ["model.heads", "model.kv_heads", 8, 3]),
     "more key/value heads than heads": (LLAMA | {"kv_heads": 16}, {}, ["model.heads", "model.kv_heads", 8, 16]),
     "odd heads": (LLAMA | {"width": 24}, {}, ["model.heads", "even", 8, 3]),
@@ -98,6 +98,7 @@ def test_more_slices_than_heads_are_as_many_as_heads(tmp_path, data, tokens):
 EXPECTED_FILES = {
     "cifar100": ["CIFAR-100", "train.bin", "cifar-100-binary.tar.gz"],
     "svhn": ["train_32x32.mat", "missing"],
+    "mnist": ["train-images-idx3-ubyte", "missing"],
     "imagenet": ["ImageNet", "train/CLASS/*.JPEG", "*train*.tar"],
 }
 

@@ -18,7 +18,7 @@ from test_transformers import TOKENS, write_tokens
 
 STEPS = 6
 LLAMA = {"name": "llama_tiny", "width": 16, "depth": 2, "hidden_width": 24, "heads": 4, "vocab_size": 64}
-SWIN = {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}
+SWIN = {"name": "swin_t", "width": 24, "num_heads": [3, 6, 12, 24], "patch_size": 4, "window_size": 4, "image_size": 32}
 RESNET = {"name": "resnet18", "width": 4}
 MLP = {"name": "mlp", "width": 16, "depth": 3, "hidden_width": 24}
 REGIME = {  # each model in another regime, so that every regime has dropout on something

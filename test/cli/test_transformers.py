@@ -11,7 +11,7 @@ from comparison import OPTIMIZERS, REGIMES, TORCH_TYPE, compare_runs
 
 TOKENS = 12
 VOCABULARY = 64
-SWIN = {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 4, "window_size": 4, "image_size": 32}
+SWIN = {"name": "swin_t", "width": 24, "num_heads": [3, 6, 12, 24], "patch_size": 4, "window_size": 4, "image_size": 32}
 LLAMA = {"name": "llama_tiny", "width": 32, "depth": 3, "hidden_width": 48, "heads": 8, "vocab_size": VOCABULARY}
 GPT2 = {"name": "gpt2", "width": 32, "depth": 2, "heads": 8, "vocab_size": VOCABULARY, "context_length": 20}
 # Of the wavelengths 6.3, 135 and 2,900 tokens, one is kept, one interpolated and one scaled.

@@ -5,7 +5,7 @@
 // answer is one line: "ok" or an error message. FOLDER contains spec.yaml and in.safetensors, and receives
 // out.safetensors.
 //
-// in.safetensors: parameters and buffers of the full model by name, in any float type, `input` (images [B, 3,
+// in.safetensors: parameters and buffers of the full model by name, in any float type, `input` (images [B, C,
 // S, S] or tokens [B, T]) and `labels` ([B] or [B, T]).
 //
 // out.safetensors: `logits`; `loss`, their mean cross-entropy; units|BRANCH|PART and hidden|BRANCH|PART, the

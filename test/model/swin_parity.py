@@ -12,25 +12,27 @@ from torchvision.models.swin_transformer import SwinTransformer
 from run_model import is_as_planned, one_pass
 
 torch.set_num_threads(1)  # for both programs: most passes here are tiny
-DEPTHS = [2, 2, 6, 2]
-BLOCKS = [(f"features.{2 * stage + 1}.{i}", stage) for stage, depth in enumerate(DEPTHS) for i in range(depth)]
 
 
 @dataclasses.dataclass
 class Sizes:
     width: int
-    heads: int
+    depths: list
+    num_heads: list
     patch_size: int
     window_size: int
     image_size: int
     num_classes: int
+    image_channels: int = 3
 
 
-SWIN_T = Sizes(96, 3, 4, 7, 224, 1000)
+SWIN_T = Sizes(96, [2, 2, 6, 2], [3, 6, 12, 24], 4, 7, 224, 1000)
 # Feature maps of width 16, 8, 4 and 2: the last is padded to one window.
-SMALL = Sizes(24, 3, 2, 4, 32, 10)
+SMALL = Sizes(24, [2, 2, 6, 2], [3, 6, 12, 24], 2, 4, 32, 10)
 # Width 14, 7, 4 and 2: shifted windows on padded maps, and merging of an odd map.
-ODD = Sizes(24, 3, 2, 4, 28, 10)
+ODD = Sizes(24, [2, 2, 6, 2], [3, 6, 12, 24], 2, 4, 28, 10)
+# Three stages, in which the size of a head differs, of gray images.
+OTHER = Sizes(24, [1, 3, 2], [6, 4, 24], 2, 4, 32, 10, image_channels=1)
 
 
 def is_norm(parameter):
@@ -43,12 +45,15 @@ def torchvision_model(sizes, dtype):
     model = SwinTransformer(
         patch_size=[sizes.patch_size] * 2,
         embed_dim=sizes.width,
-        depths=DEPTHS,
-        num_heads=[sizes.heads << stage for stage in range(4)],
+        depths=sizes.depths,
+        num_heads=sizes.num_heads,
         window_size=[sizes.window_size] * 2,
         stochastic_depth_prob=0.0,
         num_classes=sizes.num_classes,
     ).to(dtype)
+    if sizes.image_channels != 3:
+        patch = [sizes.patch_size] * 2
+        model.features[0][0] = torch.nn.Conv2d(sizes.image_channels, sizes.width, patch, patch).to(dtype)
     for name, parameter in model.named_parameters():
         is_norm_weight = is_norm(name) and name.endswith("weight")
         spread = 1 if name.endswith("table") else parameter[0].numel() ** -0.5 if parameter.dim() > 1 else 0.3
@@ -58,7 +63,7 @@ def torchvision_model(sizes, dtype):
 
 def batch(sizes, size, dtype):
     generator = torch.Generator().manual_seed(2)
-    images = torch.randn(size, 3, sizes.image_size, sizes.image_size, generator=generator, dtype=dtype)
+    images = torch.randn(size, sizes.image_channels, sizes.image_size, sizes.image_size, generator=generator, dtype=dtype)
     return images, torch.randint(sizes.num_classes, (size,), generator=generator)
 
 
@@ -84,7 +89,7 @@ def largest_difference(actual, expected):
     return ((actual - expected).abs().max() / expected.abs().max().clamp_min(1e-30)).item()
 
 
-@pytest.mark.parametrize("sizes", [SWIN_T, SMALL, ODD], ids=["swin_t", "small", "odd"])
+@pytest.mark.parametrize("sizes", [SWIN_T, SMALL, ODD, OTHER], ids=["swin_t", "small", "odd", "other"])
 def test_full_model(tmp_path, sizes):
     model = torchvision_model(sizes, torch.float32)
     images, labels = batch(sizes, 2, torch.float32)
@@ -121,8 +126,9 @@ def test_evaluation_is_the_same_pass(tmp_path):
 def branches(sizes):
     """[(name, hidden width, granularity)] in order of depth."""
     both = [
-        [(f"{name}.attn", sizes.heads << stage, 1), (f"{name}.mlp", 4 * sizes.width << stage, 8)]
-        for name, stage in BLOCKS
+        [(f"{name}.attn", heads, 1), (f"{name}.mlp", 4 * sizes.width << stage, 8)]
+        for stage, (depth, heads) in enumerate(zip(sizes.depths, sizes.num_heads))
+        for name in [f"features.{2 * stage + 1}.{i}" for i in range(depth)]
     ]
     return [branch for pair in both for branch in pair]
 
@@ -149,8 +155,10 @@ def branch_of(parameter):
     return None
 
 
-def slice_rule(parameter, head_size):
+def slice_rule(parameter, sizes):
     """(dim, stacked blocks, elements per hidden unit) or None"""
+    stage = (int(parameter.split(".")[1]) - 1) // 2 if ".attn." in parameter else 0
+    head_size = (sizes.width << stage) // sizes.num_heads[stage]
     for end, rule in {
         ".attn.qkv.weight": (0, 3, head_size),
         ".attn.qkv.bias": (0, 3, head_size),
@@ -207,9 +215,11 @@ REGIMES = [
 ]
 
 
-@pytest.mark.parametrize("construction, masking, unit, workers, coverage", REGIMES)
-def test_subnetworks(tmp_path, construction, masking, unit, workers, coverage):
-    sizes = SMALL
+CASES = [(SMALL, *regime) for regime in REGIMES] + [(OTHER, "neuron", masking, "branch", 3, "2/3") for masking in ("forward", "backward")]
+
+
+@pytest.mark.parametrize("sizes, construction, masking, unit, workers, coverage", CASES)
+def test_subnetworks(tmp_path, sizes, construction, masking, unit, workers, coverage):
     model = torchvision_model(sizes, torch.float64)
     images, labels = batch(sizes, 2, torch.float64)
     runner = Runner(tmp_path, sizes, "fp64", model, images, labels)
@@ -242,7 +252,7 @@ def check_gradients(out, model, sizes, construction, ranges):
     expected = {}
     for name, parameter in model.named_parameters():
         branch = branch_of(name)
-        rule = slice_rule(name, sizes.width // sizes.heads)
+        rule = slice_rule(name, sizes)
         if branch is None or (construction == "neuron" and rule is None):
             expected[name] = parameter.grad
         elif ranges[branch]:

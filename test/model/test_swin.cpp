@@ -16,7 +16,7 @@ namespace {
 SwinSpec swin(int64_t width, int64_t patch, int64_t window, int64_t image, int64_t classes) {
   SwinSpec spec{.num_classes = classes,
                 .width = width,
-                .heads = 3,
+                .num_heads = std::vector<int64_t>{3, 6, 12, 24},
                 .image_size = image,
                 .patch_size = patch,
                 .window_size = window};

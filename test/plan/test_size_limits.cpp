@@ -123,7 +123,7 @@ TEST_CASE("the largest numbers together give an error or a plan without invalid 
       {"resnet18", {"model.width=32768", "model.image_size=4096", "model.num_classes=1048576"}},
       {"resnet18", {"model.width=32768", "model.width_multiplier=32768"}},
       {"swin_t",
-       {"model.width=32768", "model.heads=32768", "model.image_size=4096", "model.patch_size=1",
+       {"model.width=32768", "model.depths=[2048,1]", "model.num_heads=[1,1]", "model.image_size=4096", "model.patch_size=1",
         "model.window_size=256"}},
       {"mlp", {"model.width=32768", "model.hidden_width=1048576", "model.image_size=4096"}},
       {"mlp", {"model.width=32768", "model.hidden_width=1048576", "model.depth=2048"}},

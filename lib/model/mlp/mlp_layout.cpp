@@ -33,7 +33,7 @@ void add_branch(LayoutBuilder& builder, const std::string& name, int block, int6
 
 ModelLayout layout_of(const MlpSpec& spec, int64_t) {
   LayoutBuilder builder;
-  const int64_t input = kImageChannels * spec.image_size.value() * spec.image_size.value();
+  const int64_t input = spec.image_channels * spec.image_size.value() * spec.image_size.value();
   builder.linear("stem", input, *spec.width, 1, {}, {.input_needs_gradient = false});
   builder.saved().elements += static_cast<double>(input);
   for (int64_t i = 0; i < *spec.depth; ++i)

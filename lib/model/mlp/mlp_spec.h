@@ -21,6 +21,7 @@ struct MlpSpec {
   std::optional<int64_t> depth = {};
   std::optional<int64_t> hidden_width = {};
   std::optional<int64_t> image_size = {};
+  int64_t image_channels = kColorChannels;
 
   bool operator==(const MlpSpec&) const = default;
 
@@ -33,10 +34,12 @@ struct MlpSpec {
           in_range(1, 1 << 20));
     field("image_size", &MlpSpec::image_size, "height and width of the input images; unset: 32",
           in_range(1, kMostImageSize), "pixels");
+    field("image_channels", &MlpSpec::image_channels, kImageChannelsDoc, in_range(1, 4));
   }
 
   void resolve(std::string_view name);
   void check(const Positions& positions) const;
+  static std::string_view timm_architecture() { return ""; }
   static MlpSpec tiny();
 };
 

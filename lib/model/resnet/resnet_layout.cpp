@@ -62,7 +62,7 @@ int64_t add_basic_block(LayoutBuilder& builder, const std::string& name, int blo
 ModelLayout layout_of(const ResNetSpec& spec, int64_t) {
   LayoutBuilder builder;
   const int64_t width = *spec.width * *spec.width_multiplier;
-  int64_t size = add_stem(builder, spec.stem, width, *spec.image_size);
+  int64_t size = add_stem(builder, spec.stem, width, *spec.image_size, spec.image_channels);
   int64_t in = width;
   int block = 0;
   for (int stage = 0; stage < 4; ++stage) {

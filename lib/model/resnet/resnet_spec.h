@@ -24,6 +24,7 @@ struct ResNetSpec {
   std::optional<int64_t> width = {};
   std::optional<int64_t> width_multiplier = {};
   std::optional<int64_t> image_size = {};
+  int64_t image_channels = kColorChannels;
 
   bool operator==(const ResNetSpec&) const = default;
 
@@ -40,10 +41,14 @@ struct ResNetSpec {
     field("image_size", &ResNetSpec::image_size,
           "height and width of the input images; unset: 224 with stem imagenet, otherwise 32",
           in_range(1, kMostImageSize), "pixels");
+    field("image_channels", &ResNetSpec::image_channels, kImageChannelsDoc, in_range(1, 4));
   }
 
   void resolve(std::string_view name);
   void check(const Positions& positions) const;
+  std::string_view timm_architecture() const {
+    return stem == Stem::kImageNet && *width * *width_multiplier == 64 ? "resnet18" : "";
+  }
   static ResNetSpec tiny();
 };
 

@@ -74,7 +74,7 @@ int64_t add_bottleneck(LayoutBuilder& builder, const std::string& name, int bloc
 
 ModelLayout layout_of(const ResNet50Spec& spec, int64_t) {
   LayoutBuilder builder;
-  int64_t size = add_stem(builder, spec.stem, *spec.width, *spec.image_size);
+  int64_t size = add_stem(builder, spec.stem, *spec.width, *spec.image_size, spec.image_channels);
   int64_t in = *spec.width;
   int block = 0;
   for (size_t stage = 0; stage < kResNet50Blocks.size(); ++stage) {

@@ -22,6 +22,7 @@ struct ResNet50Spec {
   Stem stem = Stem::kCifar;
   std::optional<int64_t> width = {};
   std::optional<int64_t> image_size = {};
+  int64_t image_channels = kColorChannels;
 
   bool operator==(const ResNet50Spec&) const = default;
 
@@ -37,10 +38,14 @@ struct ResNet50Spec {
     field("image_size", &ResNet50Spec::image_size,
           "height and width of the input images; unset: 224 with stem imagenet, otherwise 32",
           in_range(1, kMostImageSize), "pixels");
+    field("image_channels", &ResNet50Spec::image_channels, kImageChannelsDoc, in_range(1, 4));
   }
 
   void resolve(std::string_view name);
   void check(const Positions&) const {}
+  std::string_view timm_architecture() const {
+    return stem == Stem::kImageNet && *width == 64 ? "resnet50" : "";
+  }
   static ResNet50Spec tiny();
 };
 

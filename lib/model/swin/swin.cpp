@@ -63,7 +63,11 @@ at::Tensor merge_patches(const at::Tensor& x) {
 }  // namespace
 
 SwinT::SwinT(const SwinSpec& spec, const DropRates& drop)
-    : spec_(spec), drop_(drop), stages_(swin_stages(spec)) {
+    : spec_(spec),
+      drop_(drop),
+      stages_(swin_stages(spec)),
+      mergings_(stages_.size() - 1),
+      shift_masks_(stages_.size()) {
   for (size_t stage = 0; stage < stages_.size(); ++stage)
     for (int i = 0; i < stages_[stage].blocks; ++i)
       blocks_.push_back({.name = stages_[stage].name + "." + std::to_string(i),
@@ -182,7 +186,7 @@ at::Tensor SwinT::add_branch(int branch, const at::Tensor& x, const ForwardMode&
     const bool has_parts = is_attention ? !block.attention->parts.empty() : !block.mlp->parts.empty();
     const at::Tensor out = has_parts ? run_branch(run, x, mode) : run(x, false);  // a bias alone
     // As in torchvision, both branches of a block are dropped with the block's probability, independently.
-    sum = x + drop_randomly(out.expand_as(x), drop_, branch / 2, kSwinBlocks, mode);
+    sum = x + drop_randomly(out.expand_as(x), drop_, branch / 2, static_cast<int>(blocks_.size()), mode);
   }
   if (mode.after_branch) mode.after_branch(branch);
   return sum;

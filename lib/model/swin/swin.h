@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "model/model.h"
@@ -65,13 +64,13 @@ class SwinT : public Model {
 
   const SwinSpec spec_;
   const DropRates drop_;
-  const std::array<SwinStage, kSwinDepths.size()> stages_;
-  at::Tensor patch_weight_, patch_bias_;  // [C, 3, patch, patch], [C] of the first stage
+  const std::vector<SwinStage> stages_;
+  at::Tensor patch_weight_, patch_bias_;  // [C, channels, patch, patch], [C] of the first stage
   Norm patch_norm_, norm_;
-  std::array<Merging, kSwinDepths.size() - 1> mergings_;
-  at::Tensor head_weight_, head_bias_;                      // [num_classes, C], [num_classes]
-  at::Tensor position_index_;                               // [N N]
-  std::array<at::Tensor, kSwinDepths.size()> shift_masks_;  // [W, N, N]
+  std::vector<Merging> mergings_;        // after each stage but the last
+  at::Tensor head_weight_, head_bias_;   // [num_classes, C], [num_classes]
+  at::Tensor position_index_;            // [N N]
+  std::vector<at::Tensor> shift_masks_;  // [W, N, N] of each stage
   std::vector<Block> blocks_;
 };
 

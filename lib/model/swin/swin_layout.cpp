@@ -36,16 +36,16 @@ StreamElements stream_of(const SwinStage& stage) {
 void add_patch_embedding(LayoutBuilder& builder, const SwinSpec& spec) {
   const int64_t patch = *spec.patch_size;
   const int64_t size = *spec.image_size / patch;
-  const int64_t fan_in = kImageChannels * patch * patch;
+  const int64_t fan_in = spec.image_channels * patch * patch;
   const Initializer init{Initializer::Kind::kUniform, 1 / std::sqrt(static_cast<double>(fan_in))};
-  builder.parameter("features.0.0.weight", {*spec.width, kImageChannels, patch, patch},
+  builder.parameter("features.0.0.weight", {*spec.width, spec.image_channels, patch, patch},
                     ParameterRole::kWeight, init, {}, {});
   builder.parameter("features.0.0.bias", {*spec.width}, ParameterRole::kBias, init, {}, {});
   builder.product(2.0 * static_cast<double>(fan_in * *spec.width * size * size), {},
                   /*input_needs_gradient=*/false);
   builder.operation({.kind = OperationKind::kConvolution,
                      .rows = size * size,
-                     .in = kImageChannels,
+                     .in = spec.image_channels,
                      .out = *spec.width,
                      .kernel = patch,
                      .stride = patch,

@@ -1,11 +1,11 @@
 #pragma once
 
-// The sizes of Swin-T's four stages. Both the layout and the forward pass need them, so this header does not
+// The sizes of Swin's stages. Both the layout and the forward pass need them, so this header does not
 // need LibTorch.
 
-#include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "model/swin/swin_spec.h"
 
@@ -27,14 +27,12 @@ struct SwinStage {
   int64_t window_positions() const { return window * window; }
 };
 
-inline constexpr std::array<int, 4> kSwinDepths = {2, 2, 6, 2};
-inline constexpr int kSwinBlocks = 12;
 inline constexpr int64_t kSwinMlpRatio = 4;
 
-/// The stages of a resolved spec. From stage to stage, width and heads double, and the map's size is halved,
+/// The stages of a resolved spec. From stage to stage, the width doubles, and the map's size is halved,
 /// rounding up.
-inline std::array<SwinStage, kSwinDepths.size()> swin_stages(const SwinSpec& spec) {
-  std::array<SwinStage, kSwinDepths.size()> stages;
+inline std::vector<SwinStage> swin_stages(const SwinSpec& spec) {
+  std::vector<SwinStage> stages(spec.depths->size());
   int64_t size = *spec.image_size / *spec.patch_size;
   int block = 0;
   for (size_t i = 0; i < stages.size(); ++i) {
@@ -42,9 +40,9 @@ inline std::array<SwinStage, kSwinDepths.size()> swin_stages(const SwinSpec& spe
     stage.name = "features." + std::to_string(2 * i + 1);
     if (i + 1 < stages.size()) stage.merging = "features." + std::to_string(2 * i + 2);
     stage.first_block = block;
-    stage.blocks = kSwinDepths[i];
+    stage.blocks = static_cast<int>((*spec.depths)[i]);
     stage.width = *spec.width << i;
-    stage.heads = *spec.heads << i;
+    stage.heads = (*spec.num_heads)[i];
     stage.size = size;
     stage.window = *spec.window_size;
     stage.padded_size = (size + stage.window - 1) / stage.window * stage.window;
