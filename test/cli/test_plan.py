@@ -371,6 +371,47 @@ def test_plan_text_names_what_matters(tmp_path):
     assert again["units"] == json.loads(published.read_text())["units"]
 
 
+MAKE_ASSIGNMENT = Path(__file__).parents[2] / "scripts" / "make_assignment.py"
+
+
+@pytest.mark.parametrize("construction", ["block", "neuron"])
+def test_an_assignment_made_from_a_table_is_planned(tmp_path, construction):
+    """The first row that fits a unit gives its owners."""
+    sections = {"construction": construction, "workers": 4, "coverage": "1/2"}
+    listed, table, made = tmp_path / "plan.json", tmp_path / "table", tmp_path / "made.json"
+    before = plan(tmp_path, subnetwork=sections)
+    listed.write_text(json.dumps(before))
+    first = before["units"][0]
+    rows = [
+        {"branch": first["branch"], "begin": first["begin"], "end": first["end"], "owners": [3, 1]},
+        {"branch": "layer[12].*", "owners": [0, 1]},
+        {"branch": "*", "owners": [2, 3]},
+    ]
+    cells = lambda row: [row["branch"], row.get("begin", ""), row.get("end", ""), " ".join(map(str, row["owners"]))]
+    lines = ["branch,begin,end,owners", *(",".join(map(str, cells(row))) for row in rows)]
+    outputs = []
+    for text in ("\n".join(lines) + "\n", json.dumps(rows)):
+        table.write_text(text)
+        outputs.append(subprocess.check_output([sys.executable, MAKE_ASSIGNMENT, listed, table], text=True))
+    assert outputs[0] == outputs[1]
+    made.write_text(outputs[0])
+    after = plan(tmp_path, subnetwork=sections | {"assignment": "file", "assignment_file": str(made)})
+    owners = {(unit["branch"], unit["begin"]): unit["owners"] for unit in after["units"]}
+    assert owners.pop((first["branch"], first["begin"])) == [1, 3]
+    assert len(owners) == len(before["units"]) - 1
+    for (branch, _), of_unit in owners.items():
+        assert of_unit == ([0, 1] if branch.startswith(("layer1.", "layer2.")) else [2, 3]), branch
+
+    table.write_text("branch,owners\nlayer1.*,0 1\nlayer9.*,0 1\n")
+    refused = subprocess.run([sys.executable, MAKE_ASSIGNMENT, listed, table], capture_output=True, text=True)
+    assert refused.returncode == 2 and refused.stdout == ""
+    assert "layer9.*" in refused.stderr and "layer2.0" in refused.stderr and "layer1.0[" not in refused.stderr
+    for text in ("branch\nlayer1.0\n", "branch,owners\n*,a b\n", '[{"owners": [1]}]', "[3]"):
+        table.write_text(text)
+        refused = subprocess.run([sys.executable, MAKE_ASSIGNMENT, listed, table], capture_output=True, text=True)
+        assert refused.returncode == 2 and str(table) in refused.stderr and "Traceback" not in refused.stderr
+
+
 def kept_bytes(model, images, *extra):
     """Bytes that autograd saves for the backward pass: every tensor once, without parameters and buffers."""
     own = {t.data_ptr() for t in [*model.parameters(), *model.buffers()]}
