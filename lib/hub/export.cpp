@@ -110,6 +110,7 @@ ExportOrigin prepare_export(const ExperimentSpec& spec, const std::filesystem::p
     refuse("cannot write into the folder: " + std::string(std::strerror(errno)));
   ExportOrigin origin;
   if (spec.data.is_of_tokens()) origin.tokens = token_origin(spec.data);
+  origin.class_names = spec.data.class_names();
   const std::filesystem::path imported = run_dir / kImportedFolder;
   if (std::filesystem::exists(imported, error)) origin.imported_files = files_matching(imported, "*");
   if (std::filesystem::exists(imported / "config.json", error))

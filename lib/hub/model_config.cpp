@@ -1,8 +1,7 @@
 #include "hub/model_config.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string_view>
 
@@ -33,13 +32,6 @@ Json json_of_value(const Spec& spec) {
   });
   return json;
 }
-/// With as many digits as needed.
-Json json_of_pixels(const std::vector<float>& values) {
-  Json list = Json::array();
-  for (const float value : values)
-    list.push_back(std::stod(fmt::format("{}", value)));
-  return list;
-}
 
 Json config_of(const LibraryFormat& format, const BlockShape& shape, const ExperimentSpec& spec,
                const ExportOrigin& origin) {
@@ -58,12 +50,41 @@ Json config_of(const LibraryFormat& format, const BlockShape& shape, const Exper
 Json description_of(const Experiment& experiment, const Manifest& manifest) {
   const ExperimentSpec& spec = experiment.spec;
   Json description = {{"model", model_json(spec.model)}};
-  if (const Normalization* normalization = spec.data.normalization())
-    description["normalization"] = {{"mean", json_of_pixels(normalization->mean)},
-                                    {"std", json_of_pixels(normalization->stddev)}};
+  if (const auto normalization = spec.data.pixel_normalization())
+    description["normalization"] = {{"mean", normalization->mean}, {"std", normalization->stddev}};
   description["step"] = manifest.step;
   description["plan_hash"] = manifest.plan_hash;
   return description;
+}
+
+/// timm resizes the shorter side to floor(size / crop_pct).
+double crop_pct_of(int64_t size, int64_t resize) {
+  const double share = static_cast<double>(size) / static_cast<double>(resize);
+  return std::floor(static_cast<double>(size) / share) < static_cast<double>(resize)
+             ? std::nextafter(share, 0)
+             : share;
+}
+
+/// What timm reads: model and transform for evaluation.
+Json timm_config(const ExperimentSpec& spec, const ExportOrigin& origin) {
+  const ModelSpec& model = spec.model;
+  const int64_t size = model.image_size();
+  Json config = Json::object();
+  const std::string_view architecture = model.timm_architecture();
+  if (!architecture.empty()) config["architecture"] = architecture;  // a ResNet, whose layers are named below
+  config["num_classes"] = model.num_classes();
+  if (model.image_channels() != kColorChannels) config["model_args"] = {{"in_chans", model.image_channels()}};
+  if (static_cast<int64_t>(origin.class_names.size()) == model.num_classes())
+    config["label_names"] = origin.class_names;
+  const Normalization normalization = spec.data.pixel_normalization().value();
+  config["pretrained_cfg"] = {{"input_size", {model.image_channels(), size, size}},
+                              {"interpolation", "bilinear"},
+                              {"crop_pct", crop_pct_of(size, spec.data.eval_resize_of(size))},
+                              {"crop_mode", "center"},
+                              {"mean", normalization.mean},
+                              {"std", normalization.stddev}};
+  if (!architecture.empty()) config["pretrained_cfg"].update({{"first_conv", "conv1"}, {"classifier", "fc"}});
+  return config;
 }
 
 /// [begin, end) ranges of a branch's hidden width that the worker owns, adjacent ranges merged.
@@ -119,6 +140,8 @@ Json full_model_config(const Experiment& experiment, const Manifest& manifest, c
   Json config = Json::object();
   if (const auto format = library_format_of(experiment.spec.model))
     config = library_config_of(experiment, *format, origin);
+  else
+    config = timm_config(experiment.spec, origin);
   config["sdp_train"] = description_of(experiment, manifest);
   return config;
 }

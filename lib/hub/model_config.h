@@ -27,6 +27,7 @@ std::unique_ptr<LibraryFormat> library_format_of(const ModelSpec& model);
 /// What an export takes from elsewhere than the experiment.
 struct ExportOrigin {
   TokenOrigin tokens = {};
+  std::vector<std::string> class_names = {};               ///< by label; empty if they are unknown
   nlohmann::ordered_json imported_config = {};             ///< null if there is none
   std::vector<std::filesystem::path> imported_files = {};  ///< in kImportedFolder
 };
@@ -39,7 +40,8 @@ nlohmann::ordered_json library_config_of(const Experiment& experiment, const Lib
 
 /// Config of a checkpoint's full model. For every model, "sdp_train" has the section `model`, the
 /// normalization of images, step and plan. If the model's library has a config.json, its keys are included
-/// too.
+/// too; a model of images has the keys from which timm makes it, as far as timm has the architecture, and its
+/// evaluation transform.
 nlohmann::ordered_json full_model_config(const Experiment& experiment, const Manifest& manifest,
                                          const ExportOrigin& origin);
 

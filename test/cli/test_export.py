@@ -1,8 +1,12 @@
 """Exported weights are torchvision's, and evaluation agrees with PyTorch on them."""
 
 import json
+import math
+import re
+from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 import torchvision
 from safetensors import safe_open
@@ -108,6 +112,28 @@ def test_export_folds_the_branch_scale(tmp_path, data):
 def export(run_dir, out):
     harness.run("export", "--run", run_dir, "--out", out)
     return out
+
+
+def test_the_page_loads_a_narrow_model(tmp_path, data):
+    """The code of docs/exported_models.md, on a ResNet of another width with the stem for small images."""
+    run_dir = harness.train(
+        tmp_path, "run", data, 1,
+        model={"width": 6}, train={"max_steps": 2, "precision": "fp32"}, eval={"recalibrate_batches": 0},
+    )
+    folder = tmp_path / "out"
+    export(run_dir, folder / "model.safetensors")
+    harness.run("eval", "--run", run_dir, "--logits", tmp_path / "logits.safetensors")
+    page = (Path(__file__).parents[2] / "docs" / "exported_models.md").read_text()
+    _, narrow, _, transform = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {"folder": folder, "json": json, "math": math, "torch": torch, "torchvision": torchvision, "safetensors": safetensors}
+    exec(narrow + transform, names)
+    assert "architecture" not in names["config"] and names["config"]["label_names"][3] == "cat"
+    mean, std = (torch.tensor(names["cfg"][key]).view(1, 3, 1, 1) for key in ("mean", "std"))
+    pixels = (harness.read_cifar10(data, "test")[0] * std + mean).mul(255).round().byte()
+    images = torch.stack([names["transform"](torchvision.transforms.functional.to_pil_image(image)) for image in pixels])
+    with torch.no_grad():
+        expected = names["model"](images)
+    assert (load_file(tmp_path / "logits.safetensors")["logits"] - expected).abs().max() < 1e-4
 
 
 def test_errors(tmp_path, full_width):
