@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,6 +61,13 @@ std::string describe_classes(const std::vector<int64_t>& images_of_class) {
   return table.str();
 }
 
+/// As options that train with it.
+std::string describe_normalization(const SplitReport& report) {
+  const Normalization measured = report.normalization();
+  return fmt::format("  pixels: data.normalization.mean=[{:.4f}] data.normalization.std=[{:.4f}]\n",
+                     fmt::join(measured.mean, ", "), fmt::join(measured.stddev, ", "));
+}
+
 std::string describe_shards(const std::vector<TokenScan>& shards) {
   TextTable table({"shard", "tokens", "bits", "smallest", "largest"});
   for (const TokenScan& shard : shards)
@@ -76,7 +84,8 @@ std::string describe(const SplitReport& report, const DataSpec& spec) {
   else if (!report.images_of_size.empty())
     text = fmt::format("{}: {} images in {} classes, {}\n{}", name_of_split(report.split), report.samples,
                        report.images_of_class.size(), describe_sizes(report),
-                       describe_classes(report.images_of_class));
+                       describe_classes(report.images_of_class)) +
+           describe_normalization(report);
   else
     text = fmt::format("{}: nothing that can be read\n", name_of_split(report.split));
   for (const std::string& problem : report.problems)
@@ -104,6 +113,8 @@ ordered_json json_of(const SplitReport& report) {
   json["sizes"] = ordered_json::array();
   for (const auto& [size, images] : report.images_of_size)
     json["sizes"].push_back({{"height", size.first}, {"width", size.second}, {"images", images}});
+  const Normalization measured = report.normalization();
+  json["normalization"] = {{"mean", measured.mean}, {"std", measured.stddev}};
   return json;
 }
 

@@ -93,7 +93,7 @@ void bench_jpeg(const fs::path& folder, double seconds) {
   measure("decode", count, seconds, [&] {
     for (const std::vector<uint8_t>& file : files) {
       JpegImage image(file);
-      image.decode({.left = 0, .top = 0, .right = image.width(), .bottom = image.height()});
+      image.decode_all();
     }
   });
   std::vector<uint8_t> rgb;

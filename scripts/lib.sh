@@ -47,6 +47,8 @@ nlohmann-json3-dev  | header:nlohmann/json.hpp
 libeigen3-dev       | header:eigen3/Eigen/Eigenvalues|Eigen/Eigenvalues
 libxxhash-dev       | header:xxhash.h library:libxxhash.a
 libjpeg-dev         | header:jpeglib.h library:libjpeg.a
+libpng-dev          | header:png.h library:libpng.a
+libwebp-dev         | header:webp/decode.h library:libwebp.a
 libarchive-dev      | header:archive.h library:libarchive.a
 zlib1g-dev          | header:zlib.h library:libz.a
 '

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,23 @@ enum class DataLocation { kAuto, kHost, kDevice };
 SDP_ENUM_NAMES(DataLocation, {DataLocation::kAuto, "auto"}, {DataLocation::kHost, "host"},
                {DataLocation::kDevice, "device"})
 
+/// Either is unset for the data set's own values.
+struct NormalizationSpec {
+  static constexpr Treatment treatment{OnResume::kFixed, InReport::kCompared};
+
+  std::optional<std::vector<double>> mean = {};
+  std::optional<std::vector<double>> stddev = {};
+
+  bool operator==(const NormalizationSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("mean", &NormalizationSpec::mean, "mean of each channel; unset: the data set's", in_range(0, 1));
+    field("std", &NormalizationSpec::stddev, "standard deviation of each channel; unset: the data set's",
+          more_than_and_at_most(0, 1));
+  }
+};
+
 /// Keys that are unset here get the data set's default; a loaded spec has all keys set except the file names.
 struct DataSpec {
   DataSetKind set = {};
@@ -27,6 +45,7 @@ struct DataSpec {
   int64_t loader_threads = 1;
   int64_t prefetch_batches = 4;
   DataLocation location = DataLocation::kAuto;
+  NormalizationSpec normalization = {};
 
   bool operator==(const DataSpec&) const = default;
 
@@ -64,6 +83,8 @@ struct DataSpec {
           "where images are kept and augmented: host, or all of them on the device, without reading them "
           "during training; auto: device on CUDA, up to 1 GiB of pixels",
           OnResume::kFree, InReport::kCompared);
+    field("normalization", &DataSpec::normalization,
+          "mean and deviation of pixel values in 0..1; `sdp-train data check` measures them");
   }
 
   std::string_view name() const { return set.name(); }
@@ -84,13 +105,34 @@ struct DataSpec {
   std::optional<int64_t> official_samples() const {
     return set.visit([](const auto& own) { return own.official_samples(); });
   }
-  /// nullptr for tokens.
-  const Normalization* normalization() const {
-    return set.visit([]<class Set>(const Set&) -> const Normalization* {
+  /// By label; empty if they are unknown, and for tokens.
+  std::vector<std::string> class_names() const {
+    return set.visit([&]<class Set>(const Set& own) -> std::vector<std::string> {
       if constexpr (Set::kind == DataKind::kTokens) {
-        return nullptr;
+        return {};
       } else {
-        return &Set::normalization();
+        return own.class_names(*this);
+      }
+    });
+  }
+  /// Of a resolved spec: shorter side of an image before the center crop of `size` pixels in evaluation.
+  int64_t eval_resize_of(int64_t size) const {
+    return set.visit([&]<class Set>(const Set& own) -> int64_t {
+      if constexpr (Set::kind == DataKind::kTokens) {
+        throw std::logic_error("tokens are not resized");
+      } else {
+        return own.eval_resize_of(size);
+      }
+    });
+  }
+  /// The data set's own values where `normalization` is unset; none for tokens.
+  std::optional<Normalization> pixel_normalization() const {
+    return set.visit([&]<class Set>(const Set&) -> std::optional<Normalization> {
+      if constexpr (Set::kind == DataKind::kTokens) {
+        return std::nullopt;
+      } else {
+        return Normalization{.mean = normalization.mean.value_or(Set::normalization().mean),
+                             .stddev = normalization.stddev.value_or(Set::normalization().stddev)};
       }
     });
   }

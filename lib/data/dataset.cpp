@@ -22,7 +22,9 @@ std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& mod
   std::unique_ptr<Dataset> dataset =
       spec.set.visit([&]<class Set>(const Set& set) -> std::unique_ptr<Dataset> {
         if constexpr (Set::kind == DataKind::kHeldImages) {
-          return std::make_unique<ArrayDataset>(read_set(set, spec, from, throw_problem));
+          ImageArray images = read_set(set, spec, from, throw_problem);
+          images.normalization = spec.pixel_normalization().value();
+          return std::make_unique<ArrayDataset>(std::move(images));
         } else {
           return open_set(set, spec, model, from, on_progress);
         }

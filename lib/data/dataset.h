@@ -124,7 +124,7 @@ class ImageDataset : public Dataset {
                                  int64_t position, std::span<uint8_t> chw) const;
   virtual const Normalization& normalization() const = 0;
 
-  /// Checks num_classes and image_size.
+  /// Checks num_classes, image_size and image_channels.
   void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const final;
   /// Crops and flips (augment.h), then mixes (mixing.h). With on_error: skip, a damaged image is replaced by
   /// the next intact one, skipping up to kMostSkipped.

@@ -5,16 +5,19 @@
 
 #include "data/sets/cifar.h"
 #include "data/sets/imagenet_spec.h"
+#include "data/sets/mnist.h"
 #include "data/sets/svhn.h"
 #include "data/sets/tokens_spec.h"
 #include "spec/one_of.h"
 
 namespace sdp {
 
-using DataSetKind = OneOf<Cifar10Spec,   //
-                          Cifar100Spec,  //
-                          SvhnSpec,      //
-                          ImageNetSpec,  //
+using DataSetKind = OneOf<Cifar10Spec,       //
+                          Cifar100Spec,      //
+                          SvhnSpec,          //
+                          MnistSpec,         //
+                          FashionMnistSpec,  //
+                          ImageNetSpec,      //
                           TokensSpec>;
 
 }  // namespace sdp

@@ -76,7 +76,7 @@ def test_every_experiment_is_there():
         ["resnet18", "wide_resnet18", "swin_t"], ["cifar10", "cifar100", "svhn", "imagenet"]
     )
     experiments = [*images, *itertools.product(LLAMAS, ["fineweb"]), ("llama_tiny", "tokens")]
-    experiments += [("gpt2", "fineweb"), ("resnet50", "imagenet")]
+    experiments += [("gpt2", "fineweb"), ("resnet50", "imagenet"), ("resnet18", "mnist"), ("resnet18", "fashion_mnist")]
     assert {name_of(file) for file in EXPERIMENTS} == {"quickstart", *map("_".join, experiments)}
     assert {name_of(file) for file in REGIMES} == set(REGIME)
     for model, data in experiments:
@@ -112,7 +112,7 @@ def test_plan_of_experiment_and_regime(regime):
     check_plan(plan(CONFIGS / "llama_tiny_tokens.yaml", CONFIGS / "regime" / f"{regime}.yaml"), regime, workers=4)
 
 
-OTHERS = [file for file in EXPERIMENTS if name_of(file).split("_")[-1] in ("cifar100", "svhn", "imagenet")]
+OTHERS = [file for file in EXPERIMENTS if name_of(file).split("_")[-1] in ("cifar100", "svhn", "mnist", "imagenet")]
 
 
 @pytest.mark.parametrize("experiment", OTHERS, ids=name_of)

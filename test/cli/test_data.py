@@ -1,8 +1,10 @@
 """Data as a run sees it: every sample of an epoch exactly once, for any number of processes and across a resume; images
 kept on the device; damaged images; `data check`."""
 
+import gzip
 import io
 import json
+import math
 import shutil
 from collections import Counter
 
@@ -14,6 +16,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import harness
+import oracle
 from test_transformers import VOCABULARY, write_tokens
 
 MLP = {"name": "mlp", "width": 4, "depth": 2, "hidden_width": 8}
@@ -113,6 +116,49 @@ def test_images_on_the_device_train_to_the_same_weights(tmp_path, data, mixing):
     assert hashes[0] == hashes[1]
 
 
+def write_mnist(folder):
+    """Packed IDX files of random images."""
+    rng = np.random.default_rng(8)
+    folder.mkdir()
+    for prefix, count in (("train", 60), ("t10k", 30)):
+        for kind, values in (
+            ("labels-idx1", rng.integers(0, 10, count, np.uint8)),
+            ("images-idx3", rng.integers(0, 256, (count, 28, 28), np.uint8)),
+        ):
+            header = np.array([0x800 + values.ndim, *values.shape], ">u4").tobytes()
+            (folder / f"{prefix}-{kind}-ubyte.gz").write_bytes(gzip.compress(header + values.tobytes()))
+    return folder
+
+
+@pytest.mark.parametrize("model", ["resnet18", "swin_t"])
+def test_gray_images_train_evaluate_and_export(tmp_path, model):
+    """One channel: torchvision's model on the exported weights has the same logits."""
+    folder = write_mnist(tmp_path / "mnist")
+    sizes = {"resnet18": {"width": 4}, "swin_t": {"width": 8, "depths": [1, 2], "num_heads": [2, 1], "patch_size": 2, "window_size": 4}}
+    run_dir = harness.train(
+        tmp_path, "run", folder, 2,
+        model={"name": model, "width": 4, "image_size": 28, "image_channels": 1} | sizes[model],
+        data={"name": "fashion_mnist", "augment": ["crop", "flip"]}, train={"max_steps": 3, "precision": "fp32"}, eval=NO_EVAL,
+    )
+    harness.run("eval", "--run", run_dir, "--logits", tmp_path / "logits.safetensors")
+    harness.run("export", "--run", run_dir, "--out", tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["model_args"] == {"in_chans": 1} and config["pretrained_cfg"]["input_size"] == [1, 28, 28]
+    assert config["label_names"][9] == "Ankle boot"
+    if model == "resnet18":
+        net = oracle.ResNet18(4)
+        net.conv1 = torch.nn.Conv2d(1, 4, 3, 1, 1, bias=False)
+    else:
+        net = torchvision.models.SwinTransformer([2, 2], 8, [1, 2], [2, 1], [4, 4], num_classes=10)
+        net.features[0][0] = torch.nn.Conv2d(1, 8, 2, 2)
+    net.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    pixels = np.frombuffer(gzip.decompress((folder / "t10k-images-idx3-ubyte.gz").read_bytes()), np.uint8, offset=16)
+    images = (torch.from_numpy(pixels.copy()).view(-1, 1, 28, 28) / 255 - 0.2860) / 0.3530
+    with torch.no_grad():
+        expected = net.eval()(images, *([{}] if model == "resnet18" else []))
+    assert (load_file(tmp_path / "logits.safetensors")["logits"] - expected).abs().max() < 1e-4
+
+
 def test_the_wait_for_data_is_measured_and_warned_of(tmp_path):
     folder = write_imagenet(tmp_path / "imagenet", per_class=3, size=(2000, 1500))
     slow = imagenet_run(
@@ -196,6 +242,12 @@ def test_imagenet_is_evaluated_as_torchvision_would(tmp_path, damaged):
     images, labels = zip(*torchvision.datasets.ImageFolder(folder / "val", transform))
     model = torchvision.models.resnet18(num_classes=3)
     model.load_state_dict(load_file(out))
+    config = json.loads((tmp_path / "config.json").read_text())
+    cfg = config["pretrained_cfg"]
+    assert (config["architecture"], config["num_classes"], cfg["input_size"]) == ("resnet18", 3, [3, 56, 56])
+    assert config["label_names"] == ["n01440764", "n01443537", "n02102040"]
+    assert (cfg["mean"], cfg["std"]) == ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    assert math.floor(56 / cfg["crop_pct"]) == 64 and cfg["interpolation"] == "bilinear"
     with torch.no_grad():
         expected, labels = model.eval()(torch.stack(images)), torch.tensor(labels)
     ours = load_file(logits)
@@ -243,6 +295,33 @@ def test_data_check_of_cifar10(tmp_path, data):
     text = harness.run("data", "check", "--config", config).stdout
     assert "train: 200 images in 10 classes, 32 x 32" in text and "no problem found" in text
 
+    # Mean and deviation of the pixels, which a run then uses.
+    normalized, _ = harness.read_cifar10(data, "train")
+    used = torch.tensor([[0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]]).view(2, 1, 3, 1, 1)
+    pixels = (normalized * used[1] + used[0]).double()
+    measured = report["train"]["normalization"]
+    torch.testing.assert_close(torch.tensor(measured["mean"]).double(), pixels.mean((0, 2, 3)), rtol=1e-5, atol=0)
+    torch.testing.assert_close(torch.tensor(measured["std"]).double(), pixels.std((0, 2, 3), correction=0), rtol=1e-5, atol=0)
+    assert f"data.normalization.mean=[{measured['mean'][0]:.4f}, " in text
+    run_dir = harness.train(
+        tmp_path, "normalized", data, 1, model=MLP, data={"normalization": measured}, train={"max_steps": 1}, eval=NO_EVAL
+    )
+    harness.run("eval", "--run", run_dir, "--logits", tmp_path / "logits.safetensors")
+    harness.run("export", "--run", run_dir, "--out", tmp_path / "out" / "model.safetensors")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert {key: config["pretrained_cfg"][key] for key in ("mean", "std")} == measured
+    state = load_file(tmp_path / "out" / "model.safetensors")
+    normalized, _ = harness.read_cifar10(data, "test")
+    mean, std = (torch.tensor(measured[key]).view(1, 3, 1, 1) for key in ("mean", "std"))
+    x = ((normalized * used[1] + used[0] - mean) / std).flatten(1).double()
+    x = torch.nn.functional.linear(x, state["stem.weight"], state["stem.bias"])
+    for block in ("blocks.0.", "blocks.1."):
+        norm = torch.nn.functional.layer_norm(x, (4,), state[block + "norm.weight"], state[block + "norm.bias"])
+        hidden = torch.nn.functional.linear(norm, state[block + "mlp.0.weight"], state[block + "mlp.0.bias"]).relu()
+        x = x + torch.nn.functional.linear(hidden, state[block + "mlp.3.weight"], state[block + "mlp.3.bias"])
+    logits = torch.nn.functional.linear(x, state["head.weight"], state["head.bias"])
+    torch.testing.assert_close(load_file(tmp_path / "logits.safetensors")["logits"].double(), logits, rtol=0, atol=1e-4)
+
 
 def test_data_check_names_every_damaged_record(tmp_path, data):
     folder = tmp_path / "damaged"
@@ -264,15 +343,29 @@ def test_data_check_of_imagenet(tmp_path):
     folder = write_imagenet(tmp_path / "imagenet", per_class=4)
     truncated = folder / "train" / "n01440764" / "train_1.JPEG"
     truncated.write_bytes(truncated.read_bytes()[:500])
-    png = folder / "val" / "n02102040" / "val_0.JPEG"
+    gif = folder / "val" / "n02102040" / "val_0.JPEG"
     buffer = io.BytesIO()
-    Image.open(png).save(buffer, format="PNG")
-    png.write_bytes(buffer.getvalue())
+    Image.open(gif).save(buffer, format="GIF")
+    gif.write_bytes(buffer.getvalue())
+    damaged = [folder / "train" / "n01443537" / name for name in ("a.png", "b.webp")]
+    for path in damaged:
+        Image.open(folder / "train" / "n01443537" / "train_0.JPEG").save(path)
+        path.write_bytes(path.read_bytes()[:-100])
+    (folder / "val").rename(folder / "test")
     report, _ = check(imagenet_run(tmp_path, "run", folder), expect=3)
     assert report["train"]["images_of_class"] == [3, 4, 4]
     assert report["test"]["images_of_class"] == [4, 4, 3]
-    assert len(report["train"]["problems"]) == 1 and str(truncated) in report["train"]["problems"][0]
-    assert len(report["test"]["problems"]) == 1 and "PNG" in report["test"]["problems"][0]
+    assert len(report["train"]["problems"]) == 3
+    for path, problem in zip([truncated, *damaged], report["train"]["problems"]):
+        assert str(path) in problem and "cannot be decoded" in problem
+    assert len(report["test"]["problems"]) == 1 and "GIF" in report["test"]["problems"][0]
+    # Every image has the same weight, whatever its size.
+    readable = [path for path in sorted((folder / "train").glob("*/*.JPEG")) if path != truncated]
+    images = [np.asarray(Image.open(path)).reshape(-1, 3) / 255 for path in readable]
+    mean = np.mean([image.mean(0) for image in images], 0)
+    deviation = np.sqrt(np.mean([(image**2).mean(0) for image in images], 0) - mean**2)
+    np.testing.assert_allclose(report["train"]["normalization"]["mean"], mean, rtol=1e-9)
+    np.testing.assert_allclose(report["train"]["normalization"]["std"], deviation, rtol=1e-9)
     sizes = {(s["width"], s["height"]): s["images"] for s in report["train"]["sizes"]}
     assert sizes == {(60, 50): 3, (63, 51): 2, (66, 52): 3, (69, 53): 3}
 

@@ -1,6 +1,6 @@
 // Writes the data that lib/data reads from a folder to stdout, for oracle.py:
-//   dump_data FOLDER pixels train|test cifar10|cifar100|svhn|svhn_extra
-//       per image: label (1 byte), pixels (3072 bytes)
+//   dump_data FOLDER pixels train|test cifar10|cifar100|svhn|svhn_extra|mnist
+//       per image: label (1 byte), pixels (3072 bytes, of mnist 784)
 //   dump_data FOLDER batches SEED MIXUP_ALPHA CUTMIX_ALPHA
 //       per batch: samples, labels, mixed labels if it is mixed (int64), mix (float64), images (float32)
 //   dump_data FOLDER tokens train|test SEQUENCE_LENGTH [TRAIN_FILES TEST_FILES]
@@ -18,6 +18,7 @@
 #include "data/pipeline/loader.h"
 #include "data/sets/cifar.h"
 #include "data/sets/image_array.h"
+#include "data/sets/mnist.h"
 #include "data/sets/svhn.h"
 #include "data/sets/tokens.h"
 #include "spec/error.h"
@@ -95,7 +96,10 @@ sdp::ArrayDataset open_images(const std::string& name, const std::string& folder
   if (name == "cifar100") return sdp::ArrayDataset(sdp::read_cifar100(folder, split, sdp::throw_problem));
   if (name.starts_with("svhn"))
     return sdp::ArrayDataset(sdp::read_svhn(folder, split, name == "svhn_extra", sdp::throw_problem));
-  return sdp::ArrayDataset(sdp::read_cifar10(folder, split, sdp::throw_problem));
+  if (name == "mnist") return sdp::ArrayDataset(sdp::read_mnist(folder, split, sdp::throw_problem));
+  sdp::ImageArray cifar10 = sdp::read_cifar10(folder, split, sdp::throw_problem);
+  cifar10.normalization = sdp::Cifar10Spec::normalization();
+  return sdp::ArrayDataset(std::move(cifar10));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Writes the pixels and boxes that lib/data computes for JPEG images to stdout, for oracle_images.py:
+// Writes the pixels and boxes that lib/data computes for images to stdout, for oracle_images.py:
 //   dump_images decode FILE
 //       height, width (int64), pixels [height, width, 3]
 //   dump_images boxes WIDTH HEIGHT SEED COUNT
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "data/formats/crops.h"
-#include "data/formats/jpeg.h"
+#include "data/formats/image.h"
 #include "data/sets/imagenet.h"
 #include "io/file.h"
 #include "spec/error.h"
@@ -32,10 +32,9 @@ void put_numbers(const std::vector<int64_t>& values) {
 
 void dump_decoded(const std::string& path) {
   const std::vector<uint8_t> file = sdp::read_bytes(path);
-  sdp::JpegImage image(file);
-  const sdp::Pixels pixels =
-      image.decode({.left = 0, .top = 0, .right = image.width(), .bottom = image.height()});
-  put_numbers({image.height(), image.width()});
+  const std::unique_ptr<sdp::EncodedImage> image = sdp::open_image(file);
+  const sdp::Pixels pixels = image->decode_all();
+  put_numbers({image->height(), image->width()});
   for (int64_t y = 0; y < pixels.height(); ++y)
     for (int64_t x = 0; x < pixels.width(); ++x)
       put<uint8_t>({pixels.row(y) + x * sdp::kPixelBytes, 3});

@@ -4,13 +4,16 @@
 
 Readers: tarfile and Pillow; also the same images written as CIFAR-10's binary version and as shards with .cls.
 Order: Philox4x32-10 and the Feistel network in plain Python. Augmentation and mixing: torchvision.
-CIFAR-100's binary version: written with numpy. SVHN's MAT-files: written and read with scipy.
+CIFAR-100's binary version: written with numpy. SVHN's MAT-files: written and read with scipy. MNIST's IDX files:
+written with numpy, read with torchvision.
 Tokens: shards written, cut into samples and scanned with numpy.
 """
+import gzip
 import io
 import math
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tarfile
@@ -22,6 +25,7 @@ import scipy.io
 import torch
 import torchvision.transforms.functional as transforms
 from PIL import Image
+from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 from torchvision.transforms import v2
 
 SHUFFLE, CROP, FLIP, MIX = 0, 1, 2, 3
@@ -127,6 +131,22 @@ def check_svhn(program, _):
                     labels, images = records_of(dump(program, name, "pixels", split, which))
                     assert np.array_equal(labels, expected[key][0]) and set(labels) <= set(range(10)), (key, order)
                     assert np.array_equal(images, expected[key][1]), (key, order, compressed)
+
+
+def check_mnist(program, _):
+    """Files as IDX's page describes them, packed and not, as torchvision reads them."""
+    random = np.random.default_rng(3)
+    for ending, pack in (("", bytes), (".gz", gzip.compress)):
+        with tempfile.TemporaryDirectory() as name:
+            for split, prefix, count in (("train", "train", 77), ("test", "t10k", 20)):
+                labels, images = random.integers(0, 10, count, np.uint8), random.integers(0, 256, (count, 28, 28), np.uint8)
+                for kind, values in (("labels-idx1", labels), ("images-idx3", images)):
+                    plain = pathlib.Path(name) / "idx"
+                    plain.write_bytes(struct.pack(f">{1 + values.ndim}I", 0x800 + values.ndim, *values.shape) + values.tobytes())
+                    assert np.array_equal(read_sn3_pascalvincent_tensor(str(plain)).numpy(), values)
+                    (pathlib.Path(name) / f"{prefix}-{kind}-ubyte{ending}").write_bytes(pack(plain.read_bytes()))
+                records = np.concatenate([labels[:, None], images.reshape(count, -1)], axis=1)
+                assert dump(program, name, "pixels", split, "mnist") == records.tobytes(), split
 
 
 def philox(counter, key):
@@ -341,6 +361,7 @@ def main():
         check_shards_with_cls,
         check_cifar100,
         check_svhn,
+        check_mnist,
         check_batches,
         check_tokens,
         check_token_scan,

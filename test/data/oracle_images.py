@@ -1,4 +1,4 @@
-"""Decodes, crops and resizes JPEG images independently and compares the result with lib/data's.
+"""Decodes, crops and resizes JPEG, PNG and WebP images independently and compares the result with lib/data's.
 
     oracle_images.py DUMP_IMAGES [FOLDER]
 
@@ -7,10 +7,13 @@ and CenterCrop. Order: torchvision's ImageFolder, tarfile. Images: drawn here, o
 """
 import io
 import pathlib
+import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
+import warnings
+import zlib
 from unittest import mock
 
 import numpy as np
@@ -24,6 +27,7 @@ from torchvision.transforms import RandomResizedCrop
 RESIZED_CROP = 5
 SEED = 2**40 + 5
 SIZE, RESIZE = 64, 73
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def dump(program, *arguments):
@@ -45,20 +49,80 @@ def drawn(width, height, random):
 
 
 def write_images(folder):
-    """Class folders of every kind of JPEG; half of each class is the test split."""
+    """Class folders of every kind of JPEG, and of some PNG and WebP; half of each class is the test split."""
     random = np.random.default_rng(0)
-    kinds = [("RGB", {"subsampling": s, "progressive": p}) for s in (0, 1, 2) for p in (False, True)]
-    kinds += [("L", {}), ("L", {"progressive": True}), ("CMYK", {}), ("CMYK", {"subsampling": 2})]
+    kinds = [("JPEG", "RGB", {"subsampling": s, "progressive": p}) for s in (0, 1, 2) for p in (False, True)]
+    kinds += [("JPEG", "L", {}), ("JPEG", "L", {"progressive": True}), ("JPEG", "CMYK", {}), ("JPEG", "CMYK", {"subsampling": 2})]
+    kinds += [("PNG", mode, {}) for mode in ("RGB", "P", "LA")] + [("WEBP", "RGB", {}), ("WEBP", "RGBA", {"lossless": True})]
     sizes = [(500, 375), (333, 499), (64, 64), (47, 31), (130, 1001), (1200, 901)]
-    for number, (mode, options) in enumerate(kinds):
+    for number, (form, mode, options) in enumerate(kinds):
         for i, (width, height) in enumerate(sizes):
-            path = folder / ("train" if i % 2 else "val") / f"n{number % 5:02d}" / f"{number}_{i}.JPEG"
+            path = folder / ("train" if i % 2 else "val") / f"n{number % 5:02d}" / f"{number}_{i}.{form}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            drawn(width, height, random).convert(mode).save(path, "JPEG", quality=int(random.integers(60, 98)), **options)
+            quality = {} if form == "PNG" else {"quality": int(random.integers(60, 98))}
+            drawn(width, height, random).convert(mode).save(path, form, **quality, **options)
+
+
+def png_chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def write_png(path, width, height, depth, color, random):
+    """A PNG of random values that Pillow does not write: every depth and color type, with transparent colors."""
+    samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
+    row_bytes = (width * samples * depth + 7) // 8
+    rows = random.integers(0, 256, (height, 1 + row_bytes), np.uint8)
+    rows[:, 0] = 0  # no filter
+    if depth == 16:
+        rows[::2, 1::2] = 0  # values below 256
+    palette = random.integers(0, 256, 3 * 2**depth, np.uint8).tobytes() if color == 3 else b""
+    transparent = {0: b"\0\1", 2: b"\0\1\0\2\0\3", 3: bytes(range(2))}.get(color, b"")
+    path.write_bytes(
+        PNG_SIGNATURE
+        + png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0))
+        + png_chunk(b"gAMA", struct.pack(">I", 100_000))
+        + (png_chunk(b"PLTE", palette) if palette else b"")
+        + (png_chunk(b"tRNS", transparent) if transparent else b"")
+        + png_chunk(b"IDAT", zlib.compress(rows.tobytes()))
+        + png_chunk(b"IEND", b"")
+    )
+
+
+def write_interlaced(path, pixels):
+    """The seven passes of Adam7, as the PNG specification has them."""
+    passes = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+    rows = b"".join(b"\0" + row.tobytes() for x, y, dx, dy in passes for row in pixels[y::dy, x::dx])
+    header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 2, 0, 0, 1)
+    path.write_bytes(
+        PNG_SIGNATURE + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", zlib.compress(rows)) + png_chunk(b"IEND", b"")
+    )
+
+
+def check_other_formats(program, _):
+    """PNG of every kind, interlaced ones, and WebP, exactly as Pillow's convert("RGB") gives them."""
+    random = np.random.default_rng(5)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for color, depths in {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}.items():
+            for depth in depths:
+                write_png(folder / f"{color}-{depth}.png", 37, 21, depth, color, random)
+        image = drawn(83, 61, random).convert("RGBA")
+        image.putalpha(Image.fromarray(random.integers(0, 256, (61, 83), np.uint8)))
+        for mode in ("1", "L", "P", "RGB", "RGBA"):
+            image.convert(mode).save(folder / f"{mode}.png")
+        write_interlaced(folder / "interlaced.png", np.asarray(image.convert("RGB")))
+        for mode, options in (("RGB", {}), ("RGBA", {}), ("RGB", {"lossless": True}), ("RGBA", {"lossless": True, "exact": True})):
+            image.convert(mode).save(folder / f"{mode}-{len(options)}.webp", **options)
+        for path in sorted(folder.iterdir()):
+            with warnings.catch_warnings(action="ignore"):  # of transparent palettes
+                expected = np.asarray(Image.open(path).convert("RGB"))
+            got = np.frombuffer(dump(program, "decode", path), np.uint8, offset=16)
+            assert np.array_equal(got, expected.ravel()), path.name
+    print("PNG and WebP: those of Pillow")
 
 
 def write_shards(folder, shards):
-    """The same images in shards of 7, in the same order, as tarfile's pax format has them; some names are long."""
+    """The same JPEG images in shards of 7, in the same order, as tarfile's pax format has them; some names are long."""
     for split in ("train", "val"):
         samples = ImageFolder(folder / split).samples
         for first in range(0, len(samples), 7):
@@ -176,7 +240,7 @@ def main():
                 (folder / split).symlink_to(pathlib.Path(sys.argv[2]).resolve() / "train")
         else:
             write_images(folder)
-        for check in (check_decoding, check_boxes, check_dataset, check_scaled_decoding):
+        for check in (check_decoding, check_other_formats, check_boxes, check_dataset, check_scaled_decoding):
             check(program, folder)
 
 

@@ -3,6 +3,7 @@
 
 #include "catch.h"
 #include "data/formats/crops.h"
+#include "data/formats/jpeg.h"
 #include "data/random.h"
 #include "fixtures.h"
 

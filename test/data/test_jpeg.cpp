@@ -40,7 +40,7 @@ std::vector<uint8_t> cut_out(const std::vector<uint8_t>& rgb, int64_t width, con
 }
 
 std::string error_of(const std::string& jpeg) {
-  return message_of<DataError>([&] { JpegImage(bytes_of(jpeg)).check(); });
+  return message_of<DataError>([&] { JpegImage(bytes_of(jpeg)).decode_all(); });
 }
 
 }  // namespace
@@ -125,8 +125,8 @@ TEST_CASE("warnings about missing or damaged pixels are errors, others are not",
 
 TEST_CASE("files that are not JPEG are named, with advice", "[data]") {
   CHECK(lacks(error_of(""), {"empty"}) == "");
-  CHECK(lacks(error_of("\x89PNG\r\n\x1a\n and more"), {"this is a PNG, not a JPEG", "Convert it"}) == "");
-  CHECK(lacks(error_of("GIF89a"), {"this is a GIF"}) == "");
+  CHECK(lacks(error_of("GIF89a"), {"this is a GIF, not a JPEG", "Convert it"}) == "");
+  CHECK(lacks(error_of("BM and more"), {"this is a BMP"}) == "");
   CHECK(lacks(error_of("<html>"), {"cannot be decoded as a JPEG", "0x3c 0x68"}) == "");
   std::string two_components = flat_jpeg(8, 8, {77});
   const size_t frame = two_components.find("\xff\xc0");

@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "data/formats/jpeg.h"
+#include "data/formats/image.h"
 #include "data/formats/tar_shard.h"
 #include "fixtures.h"
 #include "spec/error.h"
@@ -205,20 +205,20 @@ TEST_CASE("a broken tar is refused with the offset, wherever it breaks", "[data]
   }
 }
 
-TEST_CASE("decode_jpeg gives RGB planes and converts gray images", "[data]") {
+TEST_CASE("decode_image gives RGB planes and converts gray images", "[data]") {
   const auto near_color = [](const std::vector<uint8_t>& chw, const std::array<int, 3>& color) {
     REQUIRE(chw.size() == 3 * 8 * 16);
     for (size_t i = 0; i < chw.size(); ++i)
       if (std::abs(chw[i] - color[i / (8 * 16)]) > 2) return false;
     return true;
   };
-  CHECK(near_color(decode_jpeg(bytes_of(flat_jpeg(16, 8, {200, 100, 50})), 8, 16), {200, 100, 50}));
-  CHECK(near_color(decode_jpeg(bytes_of(flat_jpeg(16, 8, {77})), 8, 16), {77, 77, 77}));
+  CHECK(near_color(decode_image(bytes_of(flat_jpeg(16, 8, {200, 100, 50})), 8, 16), {200, 100, 50}));
+  CHECK(near_color(decode_image(bytes_of(flat_jpeg(16, 8, {77})), 8, 16), {77, 77, 77}));
 }
 
-TEST_CASE("decode_jpeg refuses unexpected images", "[data]") {
+TEST_CASE("decode_image refuses unexpected images", "[data]") {
   const auto error = [](const std::string& jpeg) {
-    return message_of<DataError>([&] { decode_jpeg(bytes_of(jpeg), 32, 32); });
+    return message_of<DataError>([&] { decode_image(bytes_of(jpeg), 32, 32); });
   };
   const std::string good = flat_jpeg(32, 32, {200, 100, 50});
   REQUIRE(error(good).empty());

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <fstream>
 
 #include "data/sets/cifar.h"
 #include "data/sets/image_array.h"
+#include "data/sets/mnist.h"
 #include "data/sets/svhn.h"
 #include "fixtures.h"
 #include "formats.h"
@@ -84,6 +86,19 @@ void read_svhn_test(const fs::path& file) {
       look_at);
 }
 
+// ---- MNIST ----
+
+std::vector<std::string> mnist_seeds() {
+  return {std::string("\0\0\x08\x03\0\0\0\2\0\0\0\x1c\0\0\0\x1c", 16) + pixels_of(1, 784) +
+          pixels_of(2, 784)};
+}
+
+void read_mnist_test(const fs::path& file) {
+  std::ofstream(file.parent_path() / "t10k-labels-idx1-ubyte", std::ios::binary)
+      << std::string("\0\0\x08\1\0\0\0\2\3\x09", 10);
+  read_images<read_mnist>(file);
+}
+
 // ---- CIFAR-10 as tar shards ----
 
 std::vector<std::string> tar_seeds() {
@@ -100,7 +115,8 @@ std::vector<std::string> tar_seeds() {
 }
 
 // Offsets in the header of the first seed, most of which the other seeds share.
-constexpr std::array<size_t, 2> kCifarFields = {0, 1};                                       // labels
+constexpr std::array<size_t, 2> kCifarFields = {0, 1};  // labels
+constexpr std::array<size_t, 4> kMnistFields = {0, 4, 8, 12};
 constexpr std::array<size_t, 9> kMatFields = {124, 126, 128, 132, 136, 140, 144, 160, 192};  // tags, sizes
 
 }  // namespace
@@ -116,6 +132,7 @@ std::vector<Format> array_formats() {
        read_images<read_cifar10>,
        repair_tar},
       {"svhn", "test_32x32.mat", {200, kMatFields}, svhn_seeds, read_svhn_test},
+      {"mnist", "t10k-images-idx3-ubyte", {16, kMnistFields}, mnist_seeds, read_mnist_test},
       {"svhn_inflated",
        "test_32x32.mat",
        {200, kMatFields},

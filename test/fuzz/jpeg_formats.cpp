@@ -1,4 +1,7 @@
+#include <png.h>
+#include <webp/encode.h>
 #include <xxhash.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <array>
@@ -120,14 +123,75 @@ void read_jpeg(const fs::path& path) {
   const std::vector<uint8_t> file = read_bytes(path);
   const int64_t width = JpegImage(file).width();
   const int64_t height = JpegImage(file).height();
-  const std::string problem = message_of<DataError>([&] { JpegImage(file).check(); });
-  require(problem == message_of<DataError>([&] { decode_jpeg(file, height, width); }),
+  const std::string problem = message_of<DataError>([&] { JpegImage(file).decode_all(); });
+  require(problem == message_of<DataError>([&] { decode_image(file, height, width); }),
           "a check and decoding find something else");
   Choices choices(file);
   for (int draw = 0; draw < 3; ++draw)
     check_box(file, problem.empty(), choices);
   check_crops(file, problem.empty(), choices);
   if (!problem.empty()) throw DataError(problem);
+}
+
+// ---- one PNG, one WebP ----
+
+std::string png_of(int width, int height, uint32_t format) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<uint32_t>(width);
+  image.height = static_cast<uint32_t>(height);
+  image.format = format;
+  const std::string pixels = pixels_of(0, PNG_IMAGE_SIZE(image));
+  png_alloc_size_t size = 0;
+  png_image_write_to_memory(&image, nullptr, &size, 0, pixels.data(), 0, nullptr);
+  std::string file(size, '\0');
+  png_image_write_to_memory(&image, file.data(), &size, 0, pixels.data(), 0, nullptr);
+  return file.substr(0, size);
+}
+
+std::vector<std::string> png_seeds() {
+  return {png_of(23, 11, PNG_FORMAT_RGB), png_of(9, 30, PNG_FORMAT_GA), png_of(40, 7, PNG_FORMAT_LINEAR_Y)};
+}
+
+/// Corrects the checksums of all chunks.
+std::string repair_png(std::string bytes) {
+  const auto number = [&](size_t at) {
+    uint32_t value = 0;
+    for (size_t i = 0; i < 4; ++i)
+      value = value << 8 | static_cast<uint8_t>(bytes[at + i]);
+    return value;
+  };
+  for (size_t at = 8; at + 12 <= bytes.size();) {
+    const size_t length = number(at);
+    if (length > bytes.size() - at - 12) break;
+    const auto sum =
+        crc32(0, reinterpret_cast<const Bytef*>(bytes.data() + at + 4), static_cast<unsigned>(length + 4));
+    for (size_t i = 0; i < 4; ++i)
+      bytes[at + 8 + length + i] = static_cast<char>(sum >> (24 - 8 * i) & 0xff);
+    at += 12 + length;
+  }
+  return bytes;
+}
+
+std::vector<std::string> webp_seeds() {
+  const std::string pixels = pixels_of(0, 31 * 17 * 4);
+  const auto* const rgba = reinterpret_cast<const uint8_t*>(pixels.data());
+  std::vector<std::string> files;
+  for (const bool lossless : {false, true}) {
+    uint8_t* out = nullptr;
+    const size_t size = lossless ? WebPEncodeLosslessRGBA(rgba, 31, 17, 31 * 4, &out)
+                                 : WebPEncodeRGBA(rgba, 31, 17, 31 * 4, 80, &out);
+    files.emplace_back(reinterpret_cast<const char*>(out), size);
+    WebPFree(out);
+  }
+  return files;
+}
+
+void read_image(const fs::path& path) {
+  const std::vector<uint8_t> file = read_bytes(path);
+  const Pixels pixels = open_image(file)->decode_all();
+  for (int64_t y = 0; y < pixels.height(); ++y)
+    use(std::as_bytes(std::span(pixels.row(y), static_cast<size_t>(pixels.width() * kPixelBytes))));
 }
 
 // ---- ImageNet's tar shards ----
@@ -192,11 +256,17 @@ void read_imagenet_shard(const fs::path& file) {
 // Offsets in the second seed, 4:2:0: length, height, width and components of its frame, and their sampling.
 constexpr std::array<size_t, 7> kJpegFields = {158, 160, 163, 165, 167, 169, 172};
 
+constexpr std::array<size_t, 5> kPngFields = {16, 20, 24, 25,
+                                              28};  // width, height, depth, color type, interlacing
+constexpr std::array<size_t, 4> kWebpFields = {4, 12, 16, 20};  // sizes, the kind of chunk, the first header
+
 }  // namespace
 
 std::vector<Format> jpeg_formats() {
   return {
       {"jpeg", "image.jpg", {700, kJpegFields}, jpeg_seeds, read_jpeg},
+      {"png", "image.png", {60, kPngFields}, png_seeds, read_image, repair_png},
+      {"webp", "image.webp", {60, kWebpFields}, webp_seeds, read_image},
       {"imagenet_shard", "shard-0.tar", {512, kTarFields}, shard_seeds, read_imagenet_shard, repair_tar},
   };
 }

@@ -109,7 +109,7 @@ TEST_CASE("a wrong value is refused with its place, the value found and the valu
       {"schedule: {milestones: [0.5, 1]}",
        "x.yaml:3:30: schedule.milestones[1]: found '1', expected a number, more"},
       {"schedule: {milestones: [0.5, 0.5]}",
-       "x.yaml:3:30: schedule.milestones[1]: found '0.5' a second time"},
+       "x.yaml:3:24: schedule.milestones: found a share below the previous one or equal"},
       {"schedule: {warmup_steps: -1}",
        "x.yaml:3:26: schedule.warmup_steps: found '-1', expected a whole number, between 0 and"},
       {"model: resnet18",

@@ -23,11 +23,13 @@ using Keys = std::vector<std::string>;
 /// The keys of each kind of a section with several kinds.
 const std::map<std::string, Keys> kKeysOfKind = {
     {"resnet18",
-     {"model.num_classes", "model.stem", "model.width", "model.width_multiplier", "model.image_size"}},
-    {"resnet50", {"model.num_classes", "model.stem", "model.width", "model.image_size"}},
+     {"model.num_classes", "model.stem", "model.width", "model.width_multiplier", "model.image_size",
+      "model.image_channels"}},
+    {"resnet50",
+     {"model.num_classes", "model.stem", "model.width", "model.image_size", "model.image_channels"}},
     {"swin_t",
-     {"model.num_classes", "model.width", "model.heads", "model.image_size", "model.patch_size",
-      "model.window_size"}},
+     {"model.num_classes", "model.width", "model.depths", "model.num_heads", "model.image_size",
+      "model.image_channels", "model.patch_size", "model.window_size"}},
     {"llama_tiny",
      {"model.width", "model.depth", "model.hidden_width", "model.heads", "model.kv_heads", "model.head_size",
       "model.vocab_size", "model.tied_embeddings", "model.rope_theta", "model.norm_eps",
@@ -36,7 +38,9 @@ const std::map<std::string, Keys> kKeysOfKind = {
     {"gpt2",
      {"model.width", "model.depth", "model.hidden_width", "model.heads", "model.vocab_size",
       "model.context_length"}},
-    {"mlp", {"model.num_classes", "model.width", "model.depth", "model.hidden_width", "model.image_size"}},
+    {"mlp",
+     {"model.num_classes", "model.width", "model.depth", "model.hidden_width", "model.image_size",
+      "model.image_channels"}},
     {"sgd",
      {"optimizer.lr", "optimizer.weight_decay", "optimizer.decay_norms_and_biases", "optimizer.momentum",
       "optimizer.nesterov"}},
@@ -46,6 +50,8 @@ const std::map<std::string, Keys> kKeysOfKind = {
     {"cifar10", {}},
     {"cifar100", {}},
     {"svhn", {"data.svhn_extra"}},
+    {"mnist", {}},
+    {"fashion_mnist", {}},
     {"imagenet",
      {"data.train_files", "data.test_files", "data.index_dir", "data.eval_resize", "data.scaled_decoding",
       "data.max_image_pixels", "data.on_error"}},
@@ -69,6 +75,8 @@ const Keys kKeys = {"name",
                     "data.loader_threads",
                     "data.prefetch_batches",
                     "data.location",
+                    "data.normalization.mean",
+                    "data.normalization.std",
                     "subnetwork.workers",
                     "subnetwork.replicas",
                     "subnetwork.coverage",
@@ -230,15 +238,16 @@ ExperimentSpec unusual() {
 
 TEST_CASE("the output of to_yaml loads as an equal spec") {
   std::vector<ExperimentSpec> specs = {minimal(), unusual()};
-  const std::vector<ModelKind> kinds = {{ResNetSpec{17, Stem::kImageNet, 48, 3, 11}, "wide_resnet18"},
-                                        SwinSpec{17, 48, 6, 26, 13, 19},
-                                        MlpSpec{17, 48, 5, 7, 11}};
+  const std::vector<ModelKind> kinds = {{ResNetSpec{17, Stem::kImageNet, 48, 3, 11, 1}, "wide_resnet18"},
+                                        SwinSpec{17, 48, {{1, 1}}, {{6, 8}}, 26, 1, 13, 19},
+                                        MlpSpec{17, 48, 5, 7, 11, 4}};
   for (const ModelKind& kind : kinds) {
     specs.push_back(minimal());
     specs.back().model.kind = kind;
   }
   specs.push_back(minimal());
   specs.back().data.set = SvhnSpec{true};
+  specs.back().data.normalization = {.mean = {{0.25, 0.25, 0.1}}, .stddev = {{1e-3, 1.0 / 3, 1}}};
   specs.push_back(minimal());
   specs.back().data.set = ImageNetSpec{"a*.tar", "b?.tar", "c", 40, false, 1'000'000, OnError::kSkip};
   specs.back().data.augment = ImageNetSpec::usual_augmentation();

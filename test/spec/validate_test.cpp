@@ -60,6 +60,8 @@ TEST_CASE("a missing data set: its files, their source, and the data sets that a
        {"train.bin", "scripts/fetch_data cifar100 no/c100", "name: cifar10, path: examples/data"}},
       {"{name: svhn, path: no/s}",
        {"train_32x32.mat", "scripts/fetch_data svhn no/s", "model.num_classes=10"}},
+      {"{name: fashion_mnist, path: no/f}",
+       {"train-images-idx3-ubyte", "scripts/fetch_data fashion_mnist no/f", "model.image_channels=3"}},
       {"{name: svhn, path: no/s, svhn_extra: true}", {"scripts/fetch_data svhn_extra no/s"}},
       {"{name: imagenet, path: no/i}",
        {"train/CLASS/*.JPEG", "scripts/fetch_data imagenet no/i", "model.image_size=32"}},
@@ -96,7 +98,8 @@ TEST_CASE("unset sizes are the model's defaults, and some must be set together")
         ResNetSpec{.width = 64, .width_multiplier = 1, .image_size = 32});
   CHECK(load("model: {name: wide_resnet18}").model.kind.as<ResNetSpec>().width_multiplier == 2);
   const auto swin = load("model: {name: swin_t}").model.kind.as<SwinSpec>();
-  CHECK(swin.heads == 3);
+  CHECK(swin.depths == std::vector<int64_t>{2, 2, 6, 2});
+  CHECK(swin.num_heads == std::vector<int64_t>{3, 6, 12, 24});
   CHECK(swin.image_size == 224);
   CHECK(load("model: {name: swin_t, window_size: 4}").model.image_size() == 32);
   const std::string tokens = "data: {path: ., name: tokens}\n";
@@ -182,6 +185,35 @@ TEST_CASE("data settings that the data set does not use cause warnings") {
        {"index_dir: .", "eval_resize: 40", "scaled_decoding: false", "svhn_extra: true", "on_error: skip",
         "sequence_length: 7", "train_files: '*.bin'", "test_files: '*.bin'"})
     CHECK(contains(warning(setting), ": data." + std::string(setting).substr(0, 5)));
+}
+
+TEST_CASE("a Swin's stages and a normalization's channels are counted") {
+  const auto error = [](const std::string& rest) { return spec_error("name: a\n" + rest + "\n"); };
+  const auto swin = [&](const std::string& keys) {
+    return error("data: {path: .}\nmodel: {name: swin_t, " + keys + "}");
+  };
+  CHECK(swin("depths: [1, 1], num_heads: [3, 3]") == "no error");
+  CHECK(
+      contains(swin("depths: [2, 2, 2, 2, 2, 2, 2]"), "model.depths: found [2, 2, 2, 2, 2, 2, 2], expected"));
+  CHECK(contains(swin("depths: []"), "model.depths: found [], expected"));
+  CHECK(contains(swin("depths: [2, 0]"), "model.depths[1]: found"));
+  CHECK(contains(swin("num_heads: [3, 6]"), "model.num_heads: found [3, 6], expected"));
+  CHECK(contains(swin("num_heads: [3, 5, 12, 24]"), "model.width: found 192, expected a multiple"));
+
+  const auto data = [&](const std::string& keys) { return error("data: {path: ., " + keys + "}"); };
+  CHECK(data("name: svhn, normalization: {mean: [0.5, 0.5, 0.5]}") == "no error");
+  CHECK(contains(data("name: svhn, normalization: {mean: [0.5]}"),
+                 "data.normalization.mean: found [0.5], expected 3"));
+  CHECK(contains(data("name: mnist, normalization: {std: [0.5, 1, 1]}"), "data.normalization.std: found"));
+  CHECK(contains(data("name: mnist, normalization: {std: [0]}"), "data.normalization.std[0]: found"));
+  CHECK(contains(
+      error("data: {path: ., name: tokens, normalization: {mean: [0.5]}}\nmodel: {name: llama_tiny}"),
+      "expected none"));
+  const DataSpec own =
+      parse_spec("name: a\ndata: {path: ., name: mnist, normalization: {mean: [0.25]}}\n", "x.yaml")
+          .spec.data;
+  CHECK(own.normalization.mean == std::vector{0.25});
+  CHECK(own.normalization.stddev == std::vector{0.3081});
 }
 
 TEST_CASE("NCCL is for GPUs, Gloo for either device") {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "data/formats/jpeg.h"
 #include "data/random.h"
 
 namespace sdp {
@@ -96,7 +97,7 @@ int eighths_for(const Crop& crop, int64_t size) {
   return 8;
 }
 
-void decode_crop(JpegImage& image, const Crop& crop, int eighths, int64_t size, std::span<uint8_t> chw) {
+void decode_crop(EncodedImage& image, const Crop& crop, int eighths, int64_t size, std::span<uint8_t> chw) {
   const auto scaled = [eighths](int64_t begin, int64_t end, int64_t length) {
     return std::pair(begin * eighths / 8,
                      std::min((end * eighths + 7) / 8, JpegImage::scaled(length, eighths)));

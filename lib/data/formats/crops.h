@@ -7,7 +7,7 @@
 #include <span>
 
 #include "data/box.h"
-#include "data/formats/jpeg.h"
+#include "data/formats/image.h"
 #include "data/formats/resize.h"
 
 namespace sdp {
@@ -32,12 +32,12 @@ Crop crop_of(const Box& box);
 /// the cropped part of the image is resized.
 Crop center_crop(int64_t width, int64_t height, int64_t resize, int64_t size);
 
-/// The smallest of 1, 2, 4 and 8 eighths (jpeg.h) at which the crop still has `size` pixels in both
+/// The smallest of 1, 2, 4 and 8 eighths (image.h) at which the crop still has `size` pixels in both
 /// directions; 8 if none has. libjpeg-turbo has fast code for these only: 5, 6 or 7 eighths take longer than
 /// 8.
 int eighths_for(const Crop& crop, int64_t size);
 
 /// Decodes a crop at a scale of eighths / 8 and resizes it to [3, size, size].
-void decode_crop(JpegImage& image, const Crop& crop, int eighths, int64_t size, std::span<uint8_t> chw);
+void decode_crop(EncodedImage& image, const Crop& crop, int eighths, int64_t size, std::span<uint8_t> chw);
 
 }  // namespace sdp

@@ -30,6 +30,11 @@ bool is_jpeg_name(std::string_view name) {
   return has_extension(name, kExtensions);
 }
 
+bool is_image_name(std::string_view name) {
+  constexpr std::array<std::string_view, 2> kExtensions = {"png", "webp"};
+  return is_jpeg_name(name) || has_extension(name, kExtensions);
+}
+
 bool is_other_image_name(std::string_view name) {
   constexpr std::array<std::string_view, 13> kExtensions = {
       "png", "bmp", "gif", "ppm", "pgm", "tif", "tiff", "webp", "jp2", "j2k", "avif", "heic", "heif"};

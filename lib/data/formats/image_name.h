@@ -14,7 +14,11 @@ std::string_view extension_of(std::string_view name);
 /// Whether the extension is jpg, jpeg, jpe, jfif or jif, regardless of case.
 bool is_jpeg_name(std::string_view name);
 
-/// Whether the extension is that of another image format that torchvision or Pillow read, regardless of case.
+/// Whether the extension is a JPEG's, png or webp, regardless of case.
+bool is_image_name(std::string_view name);
+
+/// Whether the extension is that of an image format, but a JPEG's, that torchvision or Pillow read,
+/// regardless of case.
 bool is_other_image_name(std::string_view name);
 
 constexpr int64_t kImageMagicBytes = 12;  ///< that starts_as_image() looks at

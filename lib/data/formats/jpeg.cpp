@@ -22,8 +22,6 @@ namespace {
 
 // Columns beside the box that the upsampling of colors reads, and one more.
 constexpr int64_t kMargin = 4;
-// Several times the size of camera images. Protects against a damaged header that requests all memory.
-constexpr int64_t kMostPixels = int64_t{1} << 28;
 
 /// libjpeg's default handlers call exit() and print to stderr. These handlers jump back, and treat a warning
 /// as an error, because libjpeg fills missing data with gray and only warns.
@@ -55,8 +53,7 @@ std::string_view other_format(std::span<const uint8_t> file) {
     std::string_view first_bytes;
     std::string_view name;
   };
-  static constexpr std::array<Format, 5> kFormats = {
-      {{"\x89PNG", "a PNG"}, {"GIF8", "a GIF"}, {"BM", "a BMP"}, {"RIFF", "a WebP"}, {"II*", "a TIFF"}}};
+  static constexpr std::array<Format, 3> kFormats = {{{"GIF8", "a GIF"}, {"BM", "a BMP"}, {"II*", "a TIFF"}}};
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   for (const auto& [first_bytes, name] : kFormats)
     if (text.starts_with(first_bytes)) return name;
@@ -73,13 +70,6 @@ void rgb_from_cmyk(uint8_t* row, int64_t width) {
 }
 
 }  // namespace
-
-Pixels::Pixels(int64_t stored_width, int64_t skipped_columns, int64_t width, int64_t height)
-    : width_(width),
-      height_(height),
-      stride_bytes_(stored_width * kPixelBytes),
-      skipped_bytes_(skipped_columns * kPixelBytes),
-      bytes_(std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(stride_bytes_ * height))) {}
 
 /// Every function that sets a jump target returns false after a jump, and has nothing to destroy between the
 /// target and libjpeg.
@@ -176,7 +166,7 @@ JpegImage::JpegImage(std::span<const uint8_t> file) : decoder_(std::make_unique<
   if (file.empty()) throw DataError("the JPEG is empty");
   if (const std::string_view format = other_format(file); !format.empty())
     throw DataError(
-        fmt::format("this is {}, not a JPEG. Convert it, for example with Pillow: "
+        fmt::format("this is {}, not a JPEG, PNG or WebP. Convert it, for example with Pillow: "
                     "Image.open(FILE).convert('RGB').save(FILE, 'JPEG', quality=95)",
                     format));
   decoder_->require(decoder_->read_header(file));
@@ -184,10 +174,7 @@ JpegImage::JpegImage(std::span<const uint8_t> file) : decoder_(std::make_unique<
   if (components != 1 && components != 3 && components != 4)
     throw DataError(
         fmt::format("the image has {} color components, expected gray (1), RGB (3) or CMYK (4)", components));
-  if (width() * height() > kMostPixels)
-    throw DataError(
-        fmt::format("the image is {} x {} pixels, expected at most {} in all. Scale it down or remove it",
-                    width(), height(), kMostPixels));
+  check_pixels_of_header(width(), height());
 }
 
 JpegImage::~JpegImage() = default;
@@ -210,37 +197,12 @@ Pixels JpegImage::decode(const Box& box, int eighths) {
   int64_t begin = std::max<int64_t>(box.left - kMargin, 0);
   int64_t end = std::min(box.right + kMargin, full_width);
   decoder_->require(decoder_->start(eighths, begin, end));
-  Pixels pixels(end - begin, box.left - begin, box.width(), box.height());
+  Pixels pixels(end - begin, box.height());
   decoder_->require(decoder_->skip_rows(box.top));
-  decoder_->require(decoder_->read_rows(pixels.bytes_.get(), pixels.stride_bytes(), box.height()));
+  decoder_->require(decoder_->read_rows(pixels.stored(), pixels.stride_bytes(), box.height()));
   if (box.bottom == full_height) decoder_->require(decoder_->finish());
+  pixels.show({.left = box.left - begin, .top = 0, .right = box.right - begin, .bottom = box.height()});
   return pixels;
-}
-
-void JpegImage::check() {
-  int64_t begin = 0;
-  int64_t end = width();
-  decoder_->require(decoder_->start(8, begin, end));
-  std::vector<uint8_t> row(static_cast<size_t>(width() * kPixelBytes));
-  decoder_->require(decoder_->read_rows(row.data(), 0, height()));
-  decoder_->require(decoder_->finish());
-}
-
-std::vector<uint8_t> decode_jpeg(std::span<const uint8_t> jpeg, int64_t height, int64_t width) {
-  JpegImage image(jpeg);
-  if (image.height() != height || image.width() != width)
-    throw DataError(fmt::format("the image is {} x {} pixels, expected {} x {}", image.width(),
-                                image.height(), width, height));
-  const Pixels pixels = image.decode({.left = 0, .top = 0, .right = width, .bottom = height});
-  std::vector<uint8_t> chw(static_cast<size_t>(3 * height * width));
-  for (int64_t channel = 0; channel < 3; ++channel)
-    for (int64_t y = 0; y < height; ++y) {
-      const uint8_t* row = pixels.row(y) + channel;
-      uint8_t* out = chw.data() + (channel * height + y) * width;
-      for (int64_t x = 0; x < width; ++x)
-        out[x] = row[x * kPixelBytes];
-    }
-  return chw;
 }
 
 }  // namespace sdp

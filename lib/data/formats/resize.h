@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "data/formats/jpeg.h"
+#include "data/formats/image.h"
 
 namespace sdp {
 

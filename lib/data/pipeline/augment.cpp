@@ -38,7 +38,8 @@ ImageTransform::ImageTransform(ImageShape shape, const Normalization& normalizat
   for (size_t channel = 0; channel < channels; ++channel)
     for (size_t pixel = 0; pixel < 256; ++pixel)
       value_of_[channel][pixel] =
-          (static_cast<float>(pixel) / 255.0F - normalization.mean[channel]) / normalization.stddev[channel];
+          (static_cast<float>(pixel) / 255.0F - static_cast<float>(normalization.mean[channel])) /
+          static_cast<float>(normalization.stddev[channel]);
 }
 
 void ImageTransform::normalize(std::span<const uint8_t> chw, std::span<float> out) const {

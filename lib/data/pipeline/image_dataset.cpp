@@ -41,6 +41,10 @@ void ImageDataset::check_fits(const ModelSpec& model, const OnProgress&) const {
     throw UsageError(
         fmt::format("model.image_size: {}, but the data set's images are {} x {}. Set model.image_size: {}.",
                     model.image_size(), height, width, height));
+  if (model.image_channels() != channels)
+    throw UsageError(fmt::format(
+        "model.image_channels: {}, but the data set's images have {}. Set model.image_channels: {}.",
+        model.image_channels(), channels, channels));
 }
 
 void ImageDataset::read_for_training(int64_t index, std::span<const Augmentation>, uint64_t, int64_t,

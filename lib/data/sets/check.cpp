@@ -1,5 +1,8 @@
 #include "data/sets/check.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "data/sets/image_array.h"
 #include "spec/error.h"
 
@@ -11,8 +14,13 @@ void check_held(const Set& set, const DataSpec& spec, const ModelSpec& model, Sp
   report.run_to_first_error([&] {
     const ArrayDataset images(read_set(set, spec, report.split, report.collect()));
     report.images_of_class.resize(static_cast<size_t>(images.num_classes()));
+    const ImageShape& shape = images.shape();
+    const int64_t pixels = shape.height * shape.width;
     for (int64_t i = 0; i < images.size(); ++i)
-      report.count(images.label(i), {images.shape().height, images.shape().width});
+      report.count(
+          images.label(i), shape, PixelMeans::of(shape.channels, pixels, [&](int64_t channel, int64_t at) {
+            return images.array().pixels[static_cast<size_t>((i * shape.channels + channel) * pixels + at)];
+          }));
     images.check_fits(model);
   });
 }
@@ -31,10 +39,27 @@ void SplitReport::run_to_first_error(const std::function<void()>& check) {
   }
 }
 
-void SplitReport::count(int64_t label, std::pair<int64_t, int64_t> size) {
+void SplitReport::count(int64_t label, const ImageShape& shape, const PixelMeans& means) {
   ++samples;
   ++images_of_class.at(static_cast<size_t>(label));
-  ++images_of_size[size];
+  ++images_of_size[{shape.height, shape.width}];
+  sum_of_means.value.resize(means.value.size());
+  sum_of_means.square.resize(means.value.size());
+  for (size_t channel = 0; channel < means.value.size(); ++channel) {
+    sum_of_means.value[channel] += means.value[channel];
+    sum_of_means.square[channel] += means.square[channel];
+  }
+}
+
+Normalization SplitReport::normalization() const {
+  Normalization measured;
+  for (size_t channel = 0; channel < sum_of_means.value.size(); ++channel) {
+    const double mean = sum_of_means.value[channel] / static_cast<double>(samples);
+    const double square = sum_of_means.square[channel] / static_cast<double>(samples);
+    measured.mean.push_back(mean);
+    measured.stddev.push_back(std::sqrt(std::max(square - mean * mean, 0.0)));
+  }
+  return measured;
 }
 
 SplitReport check_split(const DataSpec& spec, const ModelSpec& model, Split split, int64_t threads,

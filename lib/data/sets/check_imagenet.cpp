@@ -13,7 +13,7 @@ namespace {
 
 /// Result for one image.
 struct ImageFinding {
-  std::optional<ImageShape> shape;
+  std::optional<ImageNet::Finding> found;
   std::vector<std::string> problems;
 };
 
@@ -24,7 +24,7 @@ std::vector<ImageFinding> decode(const ImageNet& images, int64_t begin, int64_t 
   const auto work = [&] {
     for (int64_t index = next++; index < end; index = next++) {
       ImageFinding& finding = findings[static_cast<size_t>(index - begin)];
-      finding.shape =
+      finding.found =
           images.check_image(index, [&](const std::string& problem) { finding.problems.push_back(problem); });
     }
   };
@@ -48,7 +48,7 @@ void check_set(const ImageNetSpec&, const DataSpec& data, const ModelSpec& model
       for (int64_t index = begin; index < end; ++index) {
         const ImageFinding& finding = findings[static_cast<size_t>(index - begin)];
         report.problems.insert(report.problems.end(), finding.problems.begin(), finding.problems.end());
-        if (finding.shape) report.count(images->label(index), {finding.shape->height, finding.shape->width});
+        if (finding.found) report.count(images->label(index), finding.found->shape, finding.found->means);
       }
       on_progress(end, images->size());
     }

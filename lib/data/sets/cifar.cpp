@@ -166,7 +166,7 @@ void append_binary(const BinaryVersion& version, const fs::path& folder, Split s
 
 ImageArray read_cifar10(const fs::path& folder, Split split, const OnProblem& on_problem) {
   const BinaryVersion& version = cifar10_version();
-  ImageArray images{.shape = kShape, .num_classes = 10, .normalization = Cifar10Spec::normalization()};
+  ImageArray images{.shape = kShape, .num_classes = 10};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   const std::optional<fs::path> binary = binary_folder(version, folder, *found);
@@ -187,7 +187,7 @@ ImageArray read_cifar10(const fs::path& folder, Split split, const OnProblem& on
 
 ImageArray read_cifar100(const fs::path& folder, Split split, const OnProblem& on_problem) {
   const BinaryVersion& version = cifar100_version();
-  ImageArray images{.shape = kShape, .num_classes = 100, .normalization = Cifar100Spec::normalization()};
+  ImageArray images{.shape = kShape, .num_classes = 100};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   if (const std::optional<fs::path> binary = binary_folder(version, folder, *found))
@@ -198,15 +198,39 @@ ImageArray read_cifar100(const fs::path& folder, Split split, const OnProblem& o
 }
 
 const Normalization& Cifar10Spec::normalization() {
-  static const Normalization normalization{.mean = {0.4914F, 0.4822F, 0.4465F},
-                                           .stddev = {0.2470F, 0.2435F, 0.2616F}};
+  static const Normalization normalization{.mean = {0.4914, 0.4822, 0.4465},
+                                           .stddev = {0.2470, 0.2435, 0.2616}};
   return normalization;
 }
 
 const Normalization& Cifar100Spec::normalization() {
-  static const Normalization normalization{.mean = {0.5071F, 0.4865F, 0.4409F},
-                                           .stddev = {0.2673F, 0.2564F, 0.2762F}};
+  static const Normalization normalization{.mean = {0.5071, 0.4865, 0.4409},
+                                           .stddev = {0.2673, 0.2564, 0.2762}};
   return normalization;
+}
+
+std::vector<std::string> Cifar10Spec::class_names(const DataSpec&) const {
+  return {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
+}
+
+std::vector<std::string> Cifar100Spec::class_names(const DataSpec&) const {
+  return {"apple",       "aquarium_fish", "baby",      "bear",       "beaver",       "bed",
+          "bee",         "beetle",        "bicycle",   "bottle",     "bowl",         "boy",
+          "bridge",      "bus",           "butterfly", "camel",      "can",          "castle",
+          "caterpillar", "cattle",        "chair",     "chimpanzee", "clock",        "cloud",
+          "cockroach",   "couch",         "crab",      "crocodile",  "cup",          "dinosaur",
+          "dolphin",     "elephant",      "flatfish",  "forest",     "fox",          "girl",
+          "hamster",     "house",         "kangaroo",  "keyboard",   "lamp",         "lawn_mower",
+          "leopard",     "lion",          "lizard",    "lobster",    "man",          "maple_tree",
+          "motorcycle",  "mountain",      "mouse",     "mushroom",   "oak_tree",     "orange",
+          "orchid",      "otter",         "palm_tree", "pear",       "pickup_truck", "pine_tree",
+          "plain",       "plate",         "poppy",     "porcupine",  "possum",       "rabbit",
+          "raccoon",     "ray",           "road",      "rocket",     "rose",         "sea",
+          "seal",        "shark",         "shrew",     "skunk",      "skyscraper",   "snail",
+          "snake",       "spider",        "squirrel",  "streetcar",  "sunflower",    "sweet_pepper",
+          "table",       "tank",          "telephone", "television", "tiger",        "tractor",
+          "train",       "trout",         "tulip",     "turtle",     "wardrobe",     "whale",
+          "willow_tree", "wolf",          "woman",     "worm"};
 }
 
 MissingData Cifar10Spec::missing(const DataSpec& data, const ModelSpec&) const {

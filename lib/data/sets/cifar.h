@@ -20,8 +20,10 @@ struct Cifar10Spec {
 
   void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop, Augmentation::kFlip}; }
+  static int64_t eval_resize_of(int64_t size) { return size; }
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 50'000; }
+  std::vector<std::string> class_names(const DataSpec& data) const;
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 
@@ -36,8 +38,10 @@ struct Cifar100Spec {
 
   void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop, Augmentation::kFlip}; }
+  static int64_t eval_resize_of(int64_t size) { return size; }
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 50'000; }
+  std::vector<std::string> class_names(const DataSpec& data) const;
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 

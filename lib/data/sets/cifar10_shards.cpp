@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "data/attempt.h"
-#include "data/formats/jpeg.h"
+#include "data/formats/image.h"
 #include "data/formats/tar_shard.h"
 #include "data/sets/folder.h"
 #include "spec/error.h"
@@ -71,7 +71,7 @@ std::vector<fs::path> ordered_shards(const fs::path& folder, const std::vector<s
 void append_sample(const fs::path& shard, const LabelledJpeg& sample, const OnProblem& on_problem,
                    ImageArray& images) {
   try {
-    const std::vector<uint8_t> chw = decode_jpeg(sample.jpeg.data, images.shape.height, images.shape.width);
+    const std::vector<uint8_t> chw = decode_image(sample.jpeg.data, images.shape.height, images.shape.width);
     images.pixels.insert(images.pixels.end(), chw.begin(), chw.end());
     images.labels.push_back(static_cast<uint8_t>(sample.label));
   } catch (const DataError& error) {

@@ -24,6 +24,12 @@ namespace {
 
 constexpr std::string_view kTrain = "train";
 constexpr std::string_view kVal = "val";
+constexpr std::string_view kTest = "test";
+
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
 
 /// The names in a folder, except those that begin with a dot, which macOS adds.
 struct ClassListing {
@@ -36,7 +42,7 @@ struct ClassListing {
   std::vector<std::string> files;
 };
 
-/// Whether a file that is not named as a JPEG may be an image nevertheless.
+/// Whether a file that is not named as an image that is read may be an image nevertheless.
 bool is_unread_image(const fs::path& file) {
   if (is_other_image_name(file.filename().string())) return true;
   std::error_code error;
@@ -50,7 +56,7 @@ bool is_unread_image(const fs::path& file) {
 std::vector<fs::path> images_in(const fs::path& folder, const ClassListing& listing) {
   std::vector<fs::path> images;
   for (const std::string& name : listing.files)
-    if (is_jpeg_name(name) || is_unread_image(folder / name)) images.push_back(folder / name);
+    if (is_image_name(name) || is_unread_image(folder / name)) images.push_back(folder / name);
   return images;
 }
 
@@ -67,7 +73,7 @@ std::vector<fs::path> images_below(const fs::path& folder) {
 /// Explains why a folder has no class folders, and what to do.
 [[noreturn]] void fail_without_classes(const fs::path& folder, const ClassListing& listing) {
   const auto count = [&](auto is) { return std::count_if(listing.files.begin(), listing.files.end(), is); };
-  if (const auto images = count(is_jpeg_name); images > 0)
+  if (const auto images = count(is_image_name); images > 0)
     throw DataError(fmt::format(
         "{}: {} images without class folders, as the official archive of the validation set unpacks. "
         "Move each into a folder of its class, {}/n01440764/ and so on: ImageNet's development kit lists "
@@ -79,8 +85,8 @@ std::vector<fs::path> images_below(const fs::path& folder) {
         "{}: {} tar files and no class folders, as the official archive of the training set unpacks. "
         "Unpack each into a folder of its name, {}/n01440764/ and so on.",
         folder.string(), tars, folder.string()));
-  throw DataError(fmt::format("{}: no class folders. Expected one folder per class, with its JPEG images.",
-                              folder.string()));
+  throw DataError(
+      fmt::format("{}: no class folders. Expected one folder per class, with its images.", folder.string()));
 }
 
 /// Tiny ImageNet's validation set is one folder of images and a list of their classes.
@@ -140,11 +146,12 @@ bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const 
     whole = false;
   };
   for (const std::string& name : listing->files) {
-    if (is_jpeg_name(name))
+    if (is_image_name(name))
       index.add_file(name, label);
     else if (is_unread_image(folder / name))
-      report(fmt::format("{}: the image is not a JPEG by its name or format. Rename, convert or remove it.",
-                         (folder / name).string()));
+      report(
+          fmt::format("{}: the image is not a JPEG, PNG or WebP by its name. Rename, convert or remove it.",
+                      (folder / name).string()));
   }
   for (const std::string& name : listing->folders) {
     const auto images = attempt(report, [&] { return images_below(folder / name); });
@@ -155,8 +162,9 @@ bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const 
           (folder / name).string(), images->size(), images->front().string(), folder.string()));
   }
   if (index.size() == before && whole)
-    report(fmt::format("{}: a class without images: no *.JPEG. Unpack the class again, or remove the folder.",
-                       folder.string()));
+    report(fmt::format(
+        "{}: a class without images: no JPEG, PNG or WebP. Unpack the class again, or remove the folder.",
+        folder.string()));
   return whole;
 }
 
@@ -180,14 +188,25 @@ class ClassFolders final : public ImageFiles {
 
 }  // namespace
 
+fs::path folder_of_split(const fs::path& folder, Split split) {
+  if (split == Split::kTrain) return folder / kTrain;
+  return folder / (is_folder(folder / kTest) && !is_folder(folder / kVal) ? kTest : kVal);
+}
+
+std::vector<std::string> class_names_in(const fs::path& folder) {
+  for (const Split split : {Split::kTrain, Split::kTest})
+    if (const fs::path of_split = folder_of_split(folder, split); is_folder(of_split))
+      return ClassListing(of_split).folders;
+  return {};
+}
+
 std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split split,
                                                const IndexOptions& options, const OnProblem& on_problem) {
-  const fs::path own_folder = folder / (split == Split::kTrain ? kTrain : kVal);
+  const fs::path own_folder = folder_of_split(folder, split);
   const ClassListing own = list_classes(own_folder);
-  std::error_code error;
-  const bool has_train = fs::is_directory(folder / kTrain, error);
-  const std::vector<std::string> classes =
-      split == Split::kTest && has_train ? list_classes(folder / kTrain).folders : own.folders;
+  const std::vector<std::string> classes = split == Split::kTest && is_folder(folder / kTrain)
+                                               ? list_classes(folder / kTrain).folders
+                                               : own.folders;
   const std::vector<std::string> listed = checked_classes(own_folder, own.folders, classes, on_problem);
   for (const fs::path& image : images_in(own_folder, own))
     on_problem(
@@ -204,9 +223,14 @@ std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split spl
     return list_class(own_folder / group.name, at - classes.begin(), index, on_problem);
   };
   // Labels depend on the list of all classes.
-  const IndexFile file(options.path, fmt::format("class folders {}", fmt::join(classes, "/")),
-                       static_cast<int64_t>(classes.size()));
+  const IndexFile file(
+      options.path,
+      fmt::format("class folders of {} {}", own_folder.filename().string(), fmt::join(classes, "/")),
+      static_cast<int64_t>(classes.size()));
   ImageIndex index = update_index(file, groups, list, options.note, options.on_progress);
+  if (split == Split::kTest && is_folder(folder / kVal) && is_folder(folder / kTest))
+    options.note += fmt::format("{}{}: evaluation reads {}/, and {}/ is not read.",
+                                options.note.empty() ? "" : " ", folder.string(), kVal, kTest);
   return std::make_unique<ClassFolders>(own_folder, static_cast<int64_t>(classes.size()), std::move(index));
 }
 

@@ -15,6 +15,10 @@ std::string other_small_images() {
       kExampleImages);
 }
 
+std::vector<std::string> digit_names() {
+  return {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+}
+
 ArrayDataset::ArrayDataset(ImageArray array) : array_(std::move(array)) {
   if (array_.pixels.size() != array_.labels.size() * static_cast<size_t>(array_.shape.numel()))
     throw std::logic_error(

@@ -14,7 +14,7 @@ namespace sdp {
 struct ImageArray {
   ImageShape shape;
   int64_t num_classes;
-  Normalization normalization;
+  Normalization normalization = {};
   std::vector<uint8_t> pixels = {};  ///< [N, C, H, W]
   std::vector<uint8_t> labels = {};  ///< [N], 0..num_classes-1
 

@@ -33,15 +33,22 @@ class ImageFiles {
 /// Path of the saved index, a note about it, and the receiver of progress reports.
 struct IndexOptions {
   std::filesystem::path path;
-  std::string& note;  ///< why the index could not be saved; empty if it was
+  std::string& note;  ///< why the index could not be saved, and what is not read
   OnProgress on_progress = ignore_progress;
 };
 
-/// FOLDER/train/CLASS/*.JPEG or FOLDER/val/CLASS/*.JPEG (any name that is_jpeg_name()), in the order of
+/// FOLDER/train; FOLDER/val or, if only that exists, FOLDER/test.
+std::filesystem::path folder_of_split(const std::filesystem::path& folder, Split split);
+
+/// The class folders of FOLDER/train or, if that does not exist, of the test set, by name. Empty if there are
+/// none.
+std::vector<std::string> class_names_in(const std::filesystem::path& folder);
+
+/// The images in the class folders of folder_of_split() (any name that is_image_name()), in the order of
 /// torchvision's ImageFolder: classes by name, with the labels 0, 1, ..., and files by name in each. Classes
-/// are the folders of train/ if it exists, and val/ must have the same. Images that are not read, because of
-/// their format, their name or a folder below the class's, are problems. Names that begin with a dot, which
-/// macOS adds, are not looked at.
+/// are the folders of train/ if it exists, and the test set must have the same. Images that are not read,
+/// because of their format, their name or a folder below the class's, are problems. Names that begin with a
+/// dot, which macOS adds, are not looked at.
 std::unique_ptr<ImageFiles> open_class_folders(const std::filesystem::path& folder, Split split,
                                                const IndexOptions& index, const OnProblem& on_problem);
 

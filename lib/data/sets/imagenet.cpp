@@ -11,7 +11,7 @@
 
 #include "data/attempt.h"
 #include "data/formats/crops.h"
-#include "data/formats/jpeg.h"
+#include "data/formats/image.h"
 #include "data/sets/split_files.h"
 #include "spec/error.h"
 
@@ -22,8 +22,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kExpected =
-    "Expected class folders of JPEG images, train/CLASS/*.JPEG and val/CLASS/*.JPEG, or tar shards of them, "
-    "*train*.tar and *val*.tar.";
+    "Expected class folders of JPEG, PNG or WebP images, train/CLASS/*.JPEG and val/CLASS/*.JPEG (or test/), "
+    "or "
+    "tar shards of JPEGs, *train*.tar and *val*.tar.";
 
 constexpr ShardNames kShardNames{.extension = ".tar", .val_and_test = true, .expected = kExpected};
 
@@ -31,8 +32,8 @@ constexpr ShardNames kShardNames{.extension = ".tar", .val_and_test = true, .exp
 
 bool has_folders(const DataSpec& spec) {
   std::error_code error;
-  return fs::is_directory(fs::path(spec.path) / "train", error) ||
-         fs::is_directory(fs::path(spec.path) / "val", error);
+  return fs::is_directory(folder_of_split(spec.path, Split::kTrain), error) ||
+         fs::is_directory(folder_of_split(spec.path, Split::kTest), error);
 }
 
 /// Whether to read shards instead of folders. Throws if there are neither, or both.
@@ -82,11 +83,12 @@ ImageNet::Options options_of(const DataSpec& spec, const ModelSpec& model) {
           .eval_resize = eval_resize,
           .scaled_decoding = set.scaled_decoding,
           .max_image_pixels = set.max_image_pixels,
-          .on_error = set.on_error};
+          .on_error = set.on_error,
+          .normalization = spec.pixel_normalization().value()};
 }
 
 /// Checks the header before anything is decoded.
-void check_pixels(const JpegImage& image, int64_t most) {
+void check_pixels(const EncodedImage& image, int64_t most) {
   if (image.width() * image.height() > most)
     throw DataError(fmt::format(
         "the image is {} x {} pixels, expected at most {} in all (data.max_image_pixels). Scale it down",
@@ -98,9 +100,9 @@ template <class Use>
 void with_image(const ImageFiles& files, int64_t index, const ImageNet::Options& options, Use use) {
   const std::vector<uint8_t> file = files.read(index);
   try {
-    JpegImage image(file);
-    check_pixels(image, options.max_image_pixels);
-    use(image);
+    const std::unique_ptr<EncodedImage> image = open_image(file);
+    check_pixels(*image, options.max_image_pixels);
+    use(*image);
   } catch (const DataError& error) {
     const std::string_view advice = options.on_error == OnError::kError
                                         ? "Replace it, or set data.on_error: skip to continue without it."
@@ -143,7 +145,7 @@ void ImageNet::check_span(std::span<const uint8_t> chw) const {
 
 void ImageNet::read(int64_t index, std::span<uint8_t> chw) const {
   check_span(chw);
-  with_image(*files_, checked(index), options_, [&](JpegImage& image) {
+  with_image(*files_, checked(index), options_, [&](EncodedImage& image) {
     const Crop crop = center_crop(image.width(), image.height(), options_.eval_resize, options_.image_size);
     decode_crop(image, crop, 8, options_.image_size, chw);
   });
@@ -154,21 +156,26 @@ void ImageNet::read_for_training(int64_t index, std::span<const Augmentation> st
   if (std::find(steps.begin(), steps.end(), Augmentation::kResizedCrop) == steps.end())
     return read(index, chw);
   check_span(chw);
-  with_image(*files_, checked(index), options_, [&](JpegImage& image) {
+  with_image(*files_, checked(index), options_, [&](EncodedImage& image) {
     const Crop crop = crop_of(random_resized_crop(image.width(), image.height(), seed, position));
-    const int eighths = options_.scaled_decoding ? eighths_for(crop, options_.image_size) : 8;
+    const int eighths =
+        options_.scaled_decoding && image.scales() ? eighths_for(crop, options_.image_size) : 8;
     decode_crop(image, crop, eighths, options_.image_size, chw);
   });
 }
 
-std::optional<ImageShape> ImageNet::check_image(int64_t index, const OnProblem& on_problem) const {
+std::optional<ImageNet::Finding> ImageNet::check_image(int64_t index, const OnProblem& on_problem) const {
   return attempt(on_problem, [&] {
-    ImageShape original{};
-    with_image(*files_, checked(index), options_, [&](JpegImage& image) {
-      image.check();
-      original = {.channels = 3, .height = image.height(), .width = image.width()};
+    Finding finding;
+    with_image(*files_, checked(index), options_, [&](EncodedImage& image) {
+      const Pixels pixels = image.decode_all();
+      finding.means =
+          PixelMeans::of(kColorChannels, pixels.width() * pixels.height(), [&](int64_t channel, int64_t i) {
+            return pixels.row(i / pixels.width())[i % pixels.width() * kPixelBytes + channel];
+          });
+      finding.shape = {.channels = kColorChannels, .height = image.height(), .width = image.width()};
     });
-    return original;
+    return finding;
   });
 }
 
@@ -191,9 +198,12 @@ void ImageNetSpec::resolve(const ModelSpec& model) {
 }
 
 const Normalization& ImageNetSpec::normalization() {
-  static const Normalization normalization{.mean = {0.485F, 0.456F, 0.406F},
-                                           .stddev = {0.229F, 0.224F, 0.225F}};
+  static const Normalization normalization{.mean = {0.485, 0.456, 0.406}, .stddev = {0.229, 0.224, 0.225}};
   return normalization;
+}
+
+std::vector<std::string> ImageNetSpec::class_names(const DataSpec& data) const {
+  return class_names_in(data.path);
 }
 
 MissingData ImageNetSpec::missing(const DataSpec& data, const ModelSpec&) const {

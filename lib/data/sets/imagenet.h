@@ -1,6 +1,6 @@
 #pragma once
 
-// ImageNet-1k (Russakovsky et al. 2015) and data sets with the same layout: JPEG images of different sizes,
+// ImageNet-1k (Russakovsky et al. 2015) and data sets with the same layout: images of different sizes,
 // which are decoded, cropped and resized (crops.h) when they are read.
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "data/dataset.h"
+#include "data/sets/check.h"
 #include "data/sets/image_files.h"
 
 namespace sdp {
@@ -22,6 +23,7 @@ class ImageNet final : public ImageDataset {
     bool scaled_decoding;      ///< in training only: evaluation results must not depend on it
     int64_t max_image_pixels;  ///< larger images count as damaged and are not decoded
     OnError on_error;
+    Normalization normalization;
   };
   ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note);
 
@@ -39,12 +41,17 @@ class ImageNet final : public ImageDataset {
   void read(int64_t index, std::span<uint8_t> chw) const override;
   void read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed, int64_t position,
                          std::span<uint8_t> chw) const override;
-  const Normalization& normalization() const override { return ImageNetSpec::normalization(); }
+  const Normalization& normalization() const override { return options_.normalization; }
 
-  /// Decodes an image completely. Returns the size in its file, or std::nullopt after reporting a problem.
-  std::optional<ImageShape> check_image(int64_t index, const OnProblem& on_problem) const;
+  /// What `data check` finds in an image.
+  struct Finding {
+    ImageShape shape;  ///< of the file
+    PixelMeans means;
+  };
+  /// Decodes an image completely. std::nullopt after reporting a problem.
+  std::optional<Finding> check_image(int64_t index, const OnProblem& on_problem) const;
 
-  /// Why the list of images could not be saved; empty if it was.
+  /// Why the list of images could not be saved, and which folder is not read.
   std::string note() const override { return index_note_; }
 
  private:
@@ -58,7 +65,7 @@ class ImageNet final : public ImageDataset {
 
 /// Opens a split of the data set in data.path:
 ///
-/// - folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG, see open_class_folders().
+/// - folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG and so on, see open_class_folders().
 /// - uncompressed tar shards in WebDataset's naming, see tar_shard.h: the files that data.train_files and
 ///   data.test_files match, by default *train*.tar, and *val*.tar and *test*.tar, see split_files.h.
 ///

@@ -51,10 +51,12 @@ struct ImageNetSpec {
   static std::vector<Augmentation> usual_augmentation() {
     return {Augmentation::kResizedCrop, Augmentation::kFlip};
   }
+  int64_t eval_resize_of(int64_t) const { return eval_resize.value(); }
   static const Normalization& normalization();  ///< torchvision's
   std::optional<int64_t> official_samples() const {
     return train_files ? std::nullopt : std::optional<int64_t>(1'281'167);
   }
+  std::vector<std::string> class_names(const DataSpec& data) const;
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 

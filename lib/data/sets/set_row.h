@@ -7,6 +7,8 @@
 //   usual_augmentation()   where data.augment is unset
 //   normalization()        only of images
 //   official_samples()     of the training split as it was published; std::nullopt: the files decide
+//   class_names(data)      only of images: by label; empty if unknown
+//   eval_resize_of(size)   only of images: shorter side before the center crop of `size` pixels in evaluation
 //   fields()               its own keys of the section `data` (spec/visit.h)
 //   resolve(model)         fills what is unset
 //   missing(data, model)   what a missing folder should hold, how to get it, what to train on instead
@@ -62,6 +64,9 @@ struct MissingData {
 /// For images: the 5,000 of CIFAR-10 in the source tree.
 inline constexpr std::string_view kExampleImages = "examples/data";
 inline constexpr std::string_view kExampleImagesText = "on 5,000 images of CIFAR-10";
+
+/// The digits 0 to 9 as the names of classes.
+std::vector<std::string> digit_names();
 
 /// What to train on instead of other small images: a change of the data set.
 std::string other_small_images();

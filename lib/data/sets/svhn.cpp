@@ -123,7 +123,7 @@ void append_file(const fs::path& path, const OnProblem& on_problem, ImageArray& 
 }  // namespace
 
 ImageArray read_svhn(const fs::path& folder, Split split, bool with_extra, const OnProblem& on_problem) {
-  ImageArray images{.shape = kSvhnShape, .num_classes = 10, .normalization = SvhnSpec::normalization()};
+  ImageArray images{.shape = kSvhnShape, .num_classes = 10};
   const auto found = attempt(on_problem, [&] { return names_in(folder); });
   if (!found) return images;
   for (const std::string& name : file_names(split, with_extra)) {
@@ -136,9 +136,13 @@ ImageArray read_svhn(const fs::path& folder, Split split, bool with_extra, const
 }
 
 const Normalization& SvhnSpec::normalization() {
-  static const Normalization normalization{.mean = {0.4377F, 0.4438F, 0.4728F},
-                                           .stddev = {0.1980F, 0.2010F, 0.1970F}};
+  static const Normalization normalization{.mean = {0.4377, 0.4438, 0.4728},
+                                           .stddev = {0.1980, 0.2010, 0.1970}};
   return normalization;
+}
+
+std::vector<std::string> SvhnSpec::class_names(const DataSpec&) const {
+  return digit_names();
 }
 
 MissingData SvhnSpec::missing(const DataSpec& data, const ModelSpec&) const {

@@ -27,8 +27,10 @@ struct SvhnSpec {
 
   void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop}; }
+  static int64_t eval_resize_of(int64_t size) { return size; }
   static const Normalization& normalization();
   std::optional<int64_t> official_samples() const { return svhn_extra ? 604'388 : 73'257; }
+  std::vector<std::string> class_names(const DataSpec& data) const;
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 

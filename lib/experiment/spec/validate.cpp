@@ -123,9 +123,10 @@ void check_model_sizes(const ExperimentSpec& spec, const Positions& positions) {
 
 void check_milestones(const ExperimentSpec& spec, const Positions& positions) {
   const auto& milestones = spec.schedule.milestones;
-  if (!std::is_sorted(milestones.begin(), milestones.end()))
+  if (std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal()) != milestones.end())
     fail_at(positions.of("schedule.milestones"), "schedule.milestones",
-            "found a share below the previous one, expected increasing shares, such as [0.5, 0.75]");
+            "found a share below the previous one or equal to it, expected increasing shares, such as [0.5, "
+            "0.75]");
 }
 
 /// Checks that an image model has images and a language model has tokens.
@@ -162,6 +163,23 @@ void check_augmentation(const ExperimentSpec& spec, const Positions& positions) 
             "found " + yaml_text(steps) + ", expected " +
                 (is_streamed ? "resized_crop instead of crop: the images differ in size"
                              : "crop instead of resized_crop, which is for imagenet"));
+}
+
+/// Checks that only images have a normalization, with a value per channel.
+void check_normalization(const ExperimentSpec& spec, const Positions& positions) {
+  DataSpec with_own = spec.data;
+  with_own.normalization = {};
+  const std::optional<Normalization> own = with_own.pixel_normalization();
+  const auto check = [&](const std::string& key, const std::optional<std::vector<double>>& values) {
+    if (values && (!own || values->size() != own->mean.size()))
+      fail_at(positions.of(key), key,
+              "found " + yaml_text(*values) + ", expected " +
+                  (own ? std::to_string(own->mean.size()) + " in all, one per channel of "
+                       : std::string("none: only images have pixels, not ")) +
+                  std::string(spec.data.name()));
+  };
+  check("data.normalization.mean", spec.data.normalization.mean);
+  check("data.normalization.std", spec.data.normalization.stddev);
 }
 
 /// Checks that NCCL is only chosen for GPUs.
@@ -236,6 +254,7 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
   check({"data.name", "model.name", "data.sequence_length", "model.context_length"}, check_data_kind);
   check({"data.augment", "data.name"}, check_augmentation);
   check({"data.location", "data.name"}, check_location);
+  check({"data.normalization", "data.name"}, check_normalization);
   check({"train.backend", "train.device"}, check_backend);
   check({"model"}, check_model_sizes);
   if (named_files == NamedFiles::kMustExist) check({"data.path", "data.name"}, check_data_folder);
@@ -258,6 +277,8 @@ void resolve(ExperimentSpec& spec) {
     if (!spec.data.augment) spec.data.augment = Set::usual_augmentation();
     set.resolve(spec.model);
   });
+  if (auto normalization = spec.data.pixel_normalization())
+    spec.data.normalization = {.mean = normalization->mean, .stddev = normalization->stddev};
   const bool misses_branches = !spec.subnetwork.keeps_frozen_units() && !spec.subnetwork.is_dense();
   if (!spec.eval.recalibrate_batches)
     spec.eval.recalibrate_batches = spec.model.has_batch_norm() && misses_branches ? kRecalibrateBatches : 0;
