@@ -1,9 +1,9 @@
 #include "data/held_out.h"
 
 #include <algorithm>
-#include <catch2/catch_test_macros.hpp>
 #include <numeric>
 
+#include "catch.h"
 #include "data/sets/image_array.h"
 #include "data/sets/tokens.h"
 #include "fixtures.h"

@@ -192,8 +192,8 @@ ExperimentSpec unusual() {
   spec.model.stochastic_depth_rule = StochasticDepthRule::kUniform;
   spec.data = {.set = TokensSpec{"a*.bin", "b?.bin", 77},
                .path = ".",
-               .validation_share = 0.125,
                .augment = std::vector{Augmentation::kFlip},
+               .validation_share = 0.125,
                .loader_threads = 3,
                .prefetch_batches = 9,
                .location = DataLocation::kHost};
