@@ -22,8 +22,8 @@ std::vector<Hyperparameter> hyperparameters_of(const ExperimentSpec& spec);
 class RunMetrics {
  public:
   /// Appends to metrics.jsonl and begins an event file. `steps_done`: steps of earlier parts of the run;
-  /// TensorBoard drops the later steps in their event files. Its table of hyperparameters has the options that
-  /// `report` compares. Throws DataError.
+  /// TensorBoard drops the later steps in their event files. Its table of hyperparameters has the options
+  /// that `report` compares. Throws DataError.
   RunMetrics(const RunFolder& folder, int64_t steps_done, const ExperimentSpec& spec)
       : lines_(folder.metrics()), events_(folder.dir, steps_done + 1, hyperparameters_of(spec)) {}
 
