@@ -115,9 +115,9 @@ std::vector<int64_t> samples_of_side(int64_t size, double validation_share, Spli
 std::unique_ptr<Dataset> subset_of(std::unique_ptr<Dataset> whole, std::vector<int64_t> samples) {
   if (const auto* held = dynamic_cast<const ArrayDataset*>(whole.get()))
     return std::make_unique<ArrayDataset>(subset_of_array(held->array(), samples));
-  if (auto* images = dynamic_cast<ImageDataset*>(whole.get())) {
-    whole.release();  // owned by `images` from here on
-    return std::make_unique<ImageSubset>(std::unique_ptr<ImageDataset>(images), std::move(samples));
+  if (dynamic_cast<const ImageDataset*>(whole.get())) {
+    std::unique_ptr<ImageDataset> images(static_cast<ImageDataset*>(whole.release()));
+    return std::make_unique<ImageSubset>(std::move(images), std::move(samples));
   }
   return std::make_unique<TokenSubset>(std::move(whole), std::move(samples));
 }
