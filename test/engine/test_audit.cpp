@@ -43,7 +43,7 @@ void check_flips(const Case& c) {
   const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
   const SubnetPlan plan = make_plan(layout, spec.subnetwork, 3);
   const Placement placement = make_placement(c.workers, c.replicas, c.processes);
-  const Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
+  const Schedule schedule = make_schedule(plan, placement, schedule_options(spec, plan.layout));
   run_thread_ranks(
       static_cast<int>(c.processes),
       [&](Communicator& comm) {

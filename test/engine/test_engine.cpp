@@ -42,8 +42,8 @@ void expect_readers_agree(const Engine& engine, const Schedule& schedule, Commun
 void check_case(const Case& c) {
   const ExperimentSpec spec = spec_of(c);
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
-  const Schedule schedule =
-      make_schedule(plan, make_placement(c.workers, c.replicas, c.processes), schedule_options(spec));
+  const Schedule schedule = make_schedule(plan, make_placement(c.workers, c.replicas, c.processes),
+                                          schedule_options(spec, plan.layout));
   const bool reduces_each = c.reduce_every == ReduceEvery::kMicroBatch;
   run_engine(static_cast<int>(c.processes), [&](Communicator& comm) {
     const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
@@ -186,7 +186,8 @@ TEST_CASE("a gradient is the mean over its owners in all replicas") {
       spec_of({.workers = 2, .replicas = 2, .processes = kProcesses, .coverage = "1", .model = "mlp"});
   spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(2, 2, kProcesses), schedule_options(spec));
+  const Schedule schedule =
+      make_schedule(plan, make_placement(2, 2, kProcesses), schedule_options(spec, plan.layout));
   run_engine(kProcesses, [&](Communicator& comm) {
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });
@@ -210,7 +211,7 @@ TEST_CASE("a worker whose backward pass left no gradients counts as zero gradien
     return s;
   }();
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec));
+  const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec, plan.layout));
   run_engine(2, [&](Communicator& comm) {
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);
@@ -247,7 +248,8 @@ TEST_CASE("the clipped norm counts every parameter once, whichever process holds
         spec_of({.processes = processes, .precision = Precision::kFp64, .shard = shard, .model = "mlp"});
     spec.optimizer.clip_norm = clips ? 0.01 : 0;
     const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
-    const Schedule schedule = make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec));
+    const Schedule schedule =
+        make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec, plan.layout));
     std::vector<double> of_rank(processes);
     run_engine(static_cast<int>(processes), [&](Communicator& comm) {
       Engine engine(plan, schedule, spec.optimizer, comm);
@@ -268,7 +270,7 @@ TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32")
   ExperimentSpec spec = spec_of({.coverage = "1", .precision = Precision::kBf16, .model = "mlp"});
   spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), schedule_options(spec));
+  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), schedule_options(spec, plan.layout));
   run_engine(4, [&](Communicator& comm) {
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);

@@ -34,7 +34,7 @@ Forecast forecast_on(const Experiment& experiment, const DeviceProfile& device) 
 
 Experiment experiment_of(const ExperimentSpec& spec, SubnetPlan plan, const Placement& placement,
                          int64_t processes_per_node) {
-  Schedule schedule = make_schedule(plan, placement, schedule_options(spec));
+  Schedule schedule = make_schedule(plan, placement, schedule_options(spec, plan.layout));
   NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes_per_node);
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
 }

@@ -186,7 +186,7 @@ TEST_CASE("workers of a process run one after another, and so do micro-batches")
   spec.train.accumulate_steps = 3;
   const DeviceProfile device = made_up(1e6, 1e6, 1e-3);
   const OperationTimes times = estimated_times(device, spec.train.precision);
-  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), schedule_options(spec));
+  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), schedule_options(spec, plan.layout));
   for (int process : {0, 1}) {
     const Cost cost = cost_of(plan, schedule, spec.optimizer, process, spec.train);
     const StepSeconds step = step_seconds(plan, schedule, spec.train, cost, process, times, device);

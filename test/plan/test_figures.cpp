@@ -18,7 +18,8 @@ Experiment experiment_on(int64_t processes) {
   ExperimentSpec spec;
   spec.train.batch_size_per_worker = 8;
   SubnetPlan plan = test::plan_of(4, 2, 1);
-  Schedule schedule = make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec));
+  Schedule schedule =
+      make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec, plan.layout));
   NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes / 2);
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
 }
