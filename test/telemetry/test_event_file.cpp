@@ -103,7 +103,7 @@ TEST_CASE("records go to both files; nulls of the line are not written as scalar
 
   const TempFolder folder;
   const RunFolder run = {folder.path()};
-  RunMetrics metrics(run, 0);
+  RunMetrics metrics(run, 0, ExperimentSpec());
   metrics.append(start);
   metrics.append(train);
   metrics.append(eval);
@@ -113,5 +113,6 @@ TEST_CASE("records go to both files; nulls of the line are not written as scalar
   CHECK(contains(events, "brain.Event:2"));
   CHECK(contains(events, "train/loss"));
   CHECK_FALSE(contains(events, "train/overlap"));
+  CHECK(contains(events, "optimizer.lr"));
   CHECK(contains(events, "eval/accuracy"));
 }
