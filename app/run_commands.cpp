@@ -54,9 +54,10 @@ void write_logits(const std::filesystem::path& path, const Predictions& predicti
 }
 
 void print_evaluation(const EvalRecord& record, const std::optional<ConfusionMatrix>& by_class,
-                      bool as_json) {
+                      const std::vector<std::string>& class_names, bool as_json) {
   if (!as_json) {
-    std::printf("%s\n%s", describe(record).c_str(), by_class ? by_class_text(*by_class).c_str() : "");
+    std::printf("%s\n%s", describe(record).c_str(),
+                by_class ? by_class_text(*by_class, class_names).c_str() : "");
     return;
   }
   std::string line = to_json_line(record);
@@ -170,7 +171,7 @@ int eval_command(const EvalArguments& arguments) {
     if (!arguments.predictions.empty()) write_predictions_csv(arguments.predictions, predictions, *evaluated);
     if (arguments.per_class) by_class = confusion_matrix(predictions);
   }
-  print_evaluation(record, by_class, arguments.json);
+  print_evaluation(record, by_class, experiment.spec.data.class_names(), arguments.json);
   return 0;
 }
 

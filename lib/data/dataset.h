@@ -88,7 +88,7 @@ class Dataset {
   /// A note for the user about how it was opened; empty if there is none.
   virtual std::string note() const { return {}; }
 
-  /// The name of a sample's file; empty for data that is not one file per sample.
+  /// The path of a sample's file, or its shard and place in it; empty for data held in memory and for tokens.
   virtual std::string sample_name(int64_t /*index*/) const { return {}; }
 
   /// Throws UsageError naming the key if the model's sizes do not match the data set's.

@@ -14,8 +14,12 @@
 namespace sdp {
 namespace {
 
-/// "3 (12.00 %), 5 (4.00 %)": the classes that images of `label` are taken for, the most frequent first.
-std::string taken_for(const ConfusionMatrix& matrix, size_t label) {
+std::string name_of(size_t label, const std::vector<std::string>& names) {
+  return label < names.size() ? names[label] : std::to_string(label);
+}
+
+/// "dog (12.00 %), frog (4.00 %)": the classes that images of `label` are taken for, the most frequent first.
+std::string taken_for(const ConfusionMatrix& matrix, size_t label, const std::vector<std::string>& names) {
   constexpr size_t kMost = 3;
   const std::vector<int64_t>& counts = matrix.counts[label];
   std::vector<size_t> others(counts.size());
@@ -26,7 +30,7 @@ std::string taken_for(const ConfusionMatrix& matrix, size_t label) {
   std::string text;
   for (const size_t other : others)
     text += fmt::format(
-        "{}{} ({})", text.empty() ? "" : ", ", other,
+        "{}{} ({})", text.empty() ? "" : ", ", name_of(other, names),
         format_percent(static_cast<double>(counts[other]) / static_cast<double>(matrix.images(label))));
   return text.empty() ? "-" : text;
 }
@@ -61,12 +65,12 @@ ConfusionMatrix confusion_matrix(const Predictions& predictions) {
   return matrix;
 }
 
-std::string by_class_text(const ConfusionMatrix& matrix) {
+std::string by_class_text(const ConfusionMatrix& matrix, const std::vector<std::string>& names) {
   TextTable table({"class", "images", "accuracy", "taken for"});
   for (size_t label = 0; label < matrix.counts.size(); ++label) {
     const std::optional<double> accuracy = matrix.accuracy(label);
-    table.add_row({std::to_string(label), std::to_string(matrix.images(label)),
-                   accuracy ? format_percent(*accuracy) : "-", taken_for(matrix, label)});
+    table.add_row({name_of(label, names), std::to_string(matrix.images(label)),
+                   accuracy ? format_percent(*accuracy) : "-", taken_for(matrix, label, names)});
   }
   return table.str();
 }

@@ -23,7 +23,8 @@ struct ConfusionMatrix {
 ConfusionMatrix confusion_matrix(const Predictions& predictions);
 
 /// A line per class: images, accuracy, and the classes that it is most often taken for.
-std::string by_class_text(const ConfusionMatrix& matrix);
+/// `names`: of the classes; empty: they are called by number.
+std::string by_class_text(const ConfusionMatrix& matrix, const std::vector<std::string>& names);
 /// {"accuracy_by_class": [..], "confusion": [[..], ..]}, with null for a class without images.
 nlohmann::ordered_json by_class_json(const ConfusionMatrix& matrix);
 

@@ -234,7 +234,7 @@ def test_the_call(tmp_path):
     def call(*arguments):
         return subprocess.run([SCRIPTS / "fetch_data", *arguments], capture_output=True, text=True)
 
-    assert call("mnist", tmp_path).returncode == 2
+    assert call("emnist", tmp_path).returncode == 2
     assert call("cifar10").returncode == 2
     fineweb = call("fineweb", tmp_path / "fw")
     assert fineweb.returncode == 3

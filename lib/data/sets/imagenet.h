@@ -34,9 +34,7 @@ class ImageNet final : public ImageDataset {
     return {.channels = 3, .height = options_.image_size, .width = options_.image_size};
   }
   int64_t num_classes() const override { return files_->num_classes(); }
-  std::string sample_name(int64_t index) const override {
-    return std::string(files_->index().name(checked(index)));
-  }
+  std::string sample_name(int64_t index) const override { return files_->place(checked(index)); }
   int64_t label(int64_t index) const override { return files_->index().label(checked(index)); }
   void read(int64_t index, std::span<uint8_t> chw) const override;
   void read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed, int64_t position,
