@@ -80,7 +80,7 @@ def test_scalars_are_those_of_the_metrics(tmp_path, data):
     (settings,) = [event for event in events if event.summary.value and event.summary.value[0].HasField("metadata")]
     shown = plugin_data_pb2.HParamsPluginData.FromString(settings.summary.value[0].metadata.plugin_data.content)
     values = {key: getattr(value, value.WhichOneof("kind")) for key, value in shown.session_start_info.hparams.items()}
-    assert (values["optimizer.lr"], values["optimizer.shard"], values["seed"]) == (0.05, True, 0)
+    assert (values["optimizer.lr"], values["optimizer.shard"], values["seed"]) == (0.05, True, 3)
     assert values["subnetwork.masking"] == "forward" and "output.dir" not in values
     assert events[0].file_version == "brain.Event:2"
     times = [event.wall_time for event in events]
