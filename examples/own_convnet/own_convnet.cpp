@@ -107,7 +107,9 @@ struct Images {
 
 Images read_images(sdp::Split split) {
   sdp::DataSpec spec{.path = kImages};
-  const sdp::ArrayDataset set(sdp::read_set(sdp::Cifar10Spec{}, spec, split, sdp::throw_problem));
+  sdp::ImageArray array = sdp::read_set(sdp::Cifar10Spec{}, spec, split, sdp::throw_problem);
+  array.normalization = sdp::Cifar10Spec::normalization();
+  const sdp::ArrayDataset set(std::move(array));
   std::vector<int64_t> all(static_cast<size_t>(set.size()));
   std::iota(all.begin(), all.end(), 0);
   sdp::Batch batch = set.eval_batch(all);
