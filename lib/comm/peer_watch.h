@@ -8,7 +8,6 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -19,6 +18,7 @@
 
 #include "comm/sockets.h"
 #include "comm/stop_agreement.h"
+#include "process/condition_variable.h"
 
 namespace sdp {
 

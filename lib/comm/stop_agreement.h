@@ -2,11 +2,12 @@
 
 // The agreement of all processes on where to stop. Internal to comm/.
 
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <vector>
+
+#include "process/condition_variable.h"
 
 namespace sdp {
 

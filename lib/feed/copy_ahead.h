@@ -5,7 +5,6 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -15,6 +14,7 @@
 
 #include "data/pipeline/loader.h"
 #include "feed/feed.h"
+#include "process/condition_variable.h"
 
 namespace sdp {
 

@@ -14,7 +14,6 @@
 // is replaced in the same way.
 
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -23,6 +22,7 @@
 #include <string>
 #include <thread>
 
+#include "process/condition_variable.h"
 #include "telemetry/run_owner.h"
 
 namespace sdp {

@@ -3,11 +3,12 @@
 // Shows that a long step is still running.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <thread>
+
+#include "process/condition_variable.h"
 
 namespace sdp {
 

@@ -2,7 +2,6 @@
 
 // Batches prepared ahead by threads. The result of next() does not depend on the number of threads.
 
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -14,6 +13,7 @@
 
 #include "data/dataset.h"
 #include "data/pipeline/batches.h"
+#include "process/condition_variable.h"
 
 namespace sdp {
 
