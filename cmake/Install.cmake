@@ -1,7 +1,8 @@
 # cmake --install: a tree that can be moved.
 #   libexec/sdp-train/      report (and the lab, its Python package)
 #   bin/sdp-train           finds LibTorch where it was built against; LD_LIBRARY_PATH can name another 2.11
-#   share/sdp-train/        configs/ and examples/; the paths in the configs are relative to this folder
+#   share/sdp-train/        configs/, examples/ and scripts/slurm/; the paths in them are relative to this folder
+#   share/bash-completion/  for sdp-train in PATH
 #   share/doc/sdp-train/
 
 include(GNUInstallDirs)
@@ -17,6 +18,8 @@ target_link_options(sdp-train PRIVATE -Wl,--enable-new-dtags)
 
 install(TARGETS sdp-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY configs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/sdp-train)
+install(DIRECTORY scripts/slurm DESTINATION ${CMAKE_INSTALL_DATADIR}/sdp-train/scripts)
+install(FILES scripts/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME sdp-train)
 # In the same places as here, so that links between the pages hold.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES README.md SECURITY.md CHANGELOG.md CITATION.cff LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ def refuse_newer(content: Any, source: Any) -> Any:
 
 @functools.cache
 def binary() -> Path:
-    """SDP_TRAIN, which `sdp-train report` sets; otherwise that of the source tree's build folder, or of the PATH."""
-    built = Path(__file__).resolve().parents[2] / "build" / "sdp-train"
-    found = os.environ.get("SDP_TRAIN") or (built if built.exists() else shutil.which("sdp-train"))
+    """SDP_TRAIN, which `sdp-train report` sets; otherwise that of the source tree, of this Python, or of the PATH."""
+    folders = (Path(__file__).resolve().parents[2] / "build", Path(sys.executable).parent)
+    near = next((folder / "sdp-train" for folder in folders if (folder / "sdp-train").exists()), None)
+    found = os.environ.get("SDP_TRAIN") or near or shutil.which("sdp-train")
     if not found:
         raise LabError("sdp-train was not found. Build it, or set SDP_TRAIN to its path.")
     return Path(found)

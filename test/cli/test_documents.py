@@ -26,7 +26,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "configs/
 LANGUAGES = {"sh", "python", "yaml", "json", ""}
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 # The tests are a part of what these do, or they build the program anew.
-SET_UP = ("scripts/quickstart", "scripts/test", "scripts/setup", "scripts/check_style", "cmake", "ctest")
+SET_UP = ("scripts/quickstart", "scripts/test", "scripts/setup", "scripts/package", "scripts/check_style", "cmake", "ctest")
 NEEDS = re.compile(r"#.*\bneeds\b")
 
 

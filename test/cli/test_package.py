@@ -1,0 +1,135 @@
+"""The wheel and the archive of scripts/package, made of this build and installed as their users do, without network."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = Path(sysconfig.get_paths()["purelib"])
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": "/nonexistent"}
+SHORT = ["--nproc", "1", "--set", "train.max_steps=2", "--set", "eval.max_samples=16", "--set", "eval.recalibrate_batches=1"]
+
+
+def run(*command, cwd, code=0):
+    result = subprocess.run([str(word) for word in command], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    assert result.returncode == code, result.stdout + result.stderr
+    return result.stdout if code == 0 else result.stderr
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    if not Path(os.environ["SDP_TRAIN"]).resolve().is_relative_to(ROOT / "build") or "CMAKE_PREFIX_PATH" in os.environ:
+        pytest.skip("scripts/package packs what is in build/, for pip's torch")
+    folder = tmp_path_factory.mktemp("packages")
+    subprocess.run([ROOT / "scripts/package", "--built", folder], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def environment(packages, tmp_path):
+    """A new virtual environment with the wheel; `libraries` are linked from that of the tests."""
+
+    def make(libraries=()):
+        run(sys.executable, "-m", "venv", "--without-pip", "env", cwd=tmp_path)
+        python = tmp_path / "env/bin/python"
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
+        run(*pip, *packages.glob("*.whl"), cwd=tmp_path)
+        site = tmp_path / "env" / SITE.relative_to(Path(sys.prefix))
+        for library in libraries:
+            (site / library.name).symlink_to(library)
+        return tmp_path / "env", site
+
+    return make
+
+
+def everything_but_the_wheel():
+    return [path for path in SITE.iterdir() if path.name not in ("pip", "__pycache__")]
+
+
+def test_the_wheel_runs_on_older_systems(packages):
+    """RHEL 9 and Ubuntu 22.04 at least, if it was built on Debian 12."""
+    if tuple(map(int, os.confstr("CS_GNU_LIBC_VERSION").split()[1].split("."))) > (2, 36):
+        pytest.skip("built on a newer system than Debian 12")
+    (wheel,) = packages.glob("*.whl")
+    assert int(re.search(r"manylinux_2_(\d+)_", wheel.name)[1]) <= 34
+
+
+def test_nothing_of_this_machine_is_in_them(packages, tmp_path):
+    (wheel,) = packages.glob("*.whl")
+    (archive,) = packages.glob("*.tar.gz")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "wheel")
+    tarfile.open(archive).extractall(tmp_path / "archive", filter="data")
+    programs = [path for path in tmp_path.rglob("*") if path.name == "sdp-train" and path.parent.name == "bin"]
+    assert len(programs) == 2
+    for program in programs:
+        assert str(SITE) not in subprocess.run(["readelf", "-d", program], check=True, capture_output=True, text=True).stdout
+    for launcher in [path for path in tmp_path.rglob("sdp-train-*") if path.is_file()]:
+        assert sys.prefix not in launcher.read_text()
+
+
+def test_dependencies_are_those_of_set_up(packages):
+    (wheel,) = packages.glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        (metadata,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+        needs = dict(re.findall(r"^Requires-Dist: ([\w-]+)[~=]=(.*)$", files.read(metadata).decode(), re.MULTILINE))
+    pinned = {}
+    for name in ("requirements.txt", "requirements-lab.txt"):
+        pinned |= dict(re.findall(r"^([\w-]+)==(.*)$", (ROOT / "scripts" / name).read_text(), re.MULTILINE))
+    assert needs.keys() == pinned.keys()
+    assert all(pinned[name].startswith(version.removesuffix("*")) for name, version in needs.items())
+
+
+def test_a_wheel_trains_and_reports(environment):
+    env, _ = environment(everything_but_the_wheel())
+    program = env / "bin/sdp-train"
+    work = shutil.copytree(env / "share/sdp-train", env.parent / "work")
+    run(program, "--config", "configs/quickstart.yaml", *SHORT, cwd=work)
+    assert "accuracy" in run(program, "report", "runs", cwd=work)
+    assert "one_node.sbatch" in os.listdir(work / "scripts/slurm")
+    assert run(env / "bin/python", "-c", "import sdp_lab; print(len(sdp_lab.load('runs')))", cwd=work) == "1\n"
+
+
+def test_libtorch_of_another_folder_of_the_same_python(environment):
+    """As with a virtual environment that sees the system's packages."""
+    env, site = environment()
+    (site / "others.pth").write_text(str(SITE))
+    assert run(env / "bin/sdp-train", "--version", cwd=env).startswith("sdp-train ")
+
+
+@pytest.mark.parametrize("has", ["no torch", "a torch without CUDA", "another torch"])
+def test_what_it_looked_for(environment, has, tmp_path):
+    torch = tmp_path / "others" / "torch"
+    information = tmp_path / "others" / f"torch-{'2.11.0' if 'CUDA' in has else '2.12.0'}.dist-info"
+    for folder in (torch / "lib", information):
+        folder.mkdir(parents=True)
+    (torch / "__init__.py").touch()
+    (torch / "lib" / "libtorch.so").touch()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {information.stem.split('-')[1]}\n")
+    env, _ = environment([] if has == "no torch" else [torch, information])
+    error = run(env / "bin/sdp-train", "--version", cwd=env, code=2)
+    assert "torch==2.11.*" in error and {"no torch": "bin/python", "a torch without CUDA": "libtorch_cuda.so"}.get(has, "2.12.0") in error
+
+
+def test_the_archive_runs_beside_links(packages, tmp_path):
+    (archive,) = packages.glob("*.tar.gz")
+    tarfile.open(archive).extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    for name in ("torch", "nvidia"):
+        (folder / name).symlink_to(SITE / name)
+    assert run("bin/sdp-train", "--version", cwd=folder).startswith("sdp-train ")
+
+
+@pytest.mark.parametrize(("words", "offered"), [
+    (["re"], {"report"}), (["plan", "--me"], {"--measure", "--memory"}), (["--set", "subnetwork.c"], {"subnetwork.coverage=", "subnetwork.construction="})])
+def test_completion(words, offered):
+    script = (f"source {ROOT}/scripts/completion.bash; COMP_WORDS=({os.environ['SDP_TRAIN']} {' '.join(words)}); COMP_CWORD={len(words)}; "
+              "_sdp_train; printf '%s\\n' \"${COMPREPLY[@]}\"")
+    assert set(run("bash", "-c", script, cwd=ROOT).split()) == offered
