@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "experiment/experiment.h"
-#include "train/loss.h"
+#include "model/loss.h"
 
 namespace sdp {
 
@@ -27,7 +27,7 @@ void WorkerModel::compute_gradients(const TensorBatch& batch) {
     store_.release_gradients(0, parameter);
   const at::Tensor features =
       model_->features(batch.input, {.training = true, .checkpoint_branches = train_.checkpoint_activations});
-  training_loss(features, model_->head(), batch, train_).loss.backward();
+  training_loss(features, model_->head(), batch.targets(), train_.label_smoothing).loss.backward();
 }
 
 at::Tensor WorkerModel::gradient(int parameter) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "model/loss.h"
 #include "subnet/element_type.h"
 
 namespace sdp {
@@ -16,12 +17,14 @@ namespace sdp {
 /// Input and targets of a model.
 struct TensorBatch {
   at::Tensor input = {};         ///< images [B, C, H, W] in the compute type, or tokens [B, T] int64
-  at::Tensor labels = {};        ///< [B] int64, or the next token at each position, [B, T] int64
-  at::Tensor mixed_labels = {};  ///< [B] int64, undefined if nothing was mixed (data/pipeline/mixing.h)
-  double mix = 1;                ///< weight of `labels`; mixed_labels have the rest
+  at::Tensor labels = {};        ///< as in Targets
+  at::Tensor mixed_labels = {};  ///< as in Targets
+  double mix = 1;                ///< as in Targets
 
   std::vector<int64_t> samples = {};      ///< [B], indices in the data set
   std::vector<std::string> skipped = {};  ///< the fault of each image that was skipped
+
+  Targets targets() const { return {.labels = labels, .mixed_labels = mixed_labels, .mix = mix}; }
 };
 
 /// On a CPU, values that need no conversion are not copied. On CUDA, they are copied through pinned memory in

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <vector>
 
-#include "comm/fake_group.h"
 #include "device/device.h"
 #include "device/library_workspace.h"
 #include "device/product_rate.h"
 #include "engine/engine.h"
+#include "measure/fake_group.h"
 #include "model/tensor_source.h"
 #include "train/train_step.h"
 

@@ -4,7 +4,7 @@
 
 #include "data/random.h"
 #include "device/device.h"
-#include "train/loss.h"
+#include "model/loss.h"
 
 namespace sdp {
 
@@ -67,7 +67,8 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
                                                 .generator = noise(step, micro_batch, slot),
                                                 .checkpoint_branches = train.checkpoint_activations,
                                                 .before_branch = [&](int b) { engine_.await_values(b); }});
-      const auto [loss, correct] = training_loss(features, models_[slot]->head(), batch, train);
+      const auto [loss, correct] =
+          training_loss(features, models_[slot]->head(), batch.targets(), train.label_smoothing);
       clock_.enter(StepPart::kBackward);
       engine_.begin_backward(static_cast<int>(slot), is_last);
       loss.backward();

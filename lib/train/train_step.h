@@ -26,7 +26,7 @@ BatchGeometry batch_geometry(const ExperimentSpec& spec);
 
 struct StepResult {
   at::Tensor losses;  ///< per slot, averaged over the micro-batches: [local slots], fp64, on the device
-  /// Correctly classified images among those counted (train/loss.h): one int64 on the device.
+  /// Correctly classified images among those counted (model/loss.h): one int64 on the device.
   at::Tensor correct;
   int64_t counted = 0;
   at::Tensor gradient_norm =

@@ -166,6 +166,13 @@ TEST_CASE("copying ahead stays within its limit, and ends without being drained"
   CHECK_THROWS_AS(feed.next(), std::logic_error);
 }
 
+TEST_CASE("every token of a batch predicts the next one") {
+  const Batch tokens{.samples = {4, 9}, .tokens = {1, 2, 3, 4, 5, 6, 0, 1}};
+  const TensorBatch batch = to_tensors(tokens, Precision::kBf16, test_device());
+  CHECK(at::equal(batch.input.cpu(), at::tensor({1, 2, 3, 5, 6, 0}, at::kLong).view({2, 3})));
+  CHECK(at::equal(batch.labels.cpu(), at::tensor({2, 3, 4, 6, 0, 1}, at::kLong).view({2, 3})));
+}
+
 TEST_CASE("values that need no conversion are not copied") {
   Batch batch{.samples = {0}, .image_shape = {1, 2, 2}, .images = {1, 2, 3, 4}, .labels = {3}};
   const float* pixels = batch.images.data();

@@ -33,11 +33,11 @@
 #include "experiment/spec/load.h"
 #include "memory/allocations.h"
 #include "model/layouts.h"
+#include "model/loss.h"
 #include "model/model.h"
 #include "model/slices.h"
 #include "spec/error.h"
 #include "test_device.h"
-#include "train/loss.h"
 
 namespace sdp {
 namespace {
@@ -165,7 +165,7 @@ void run(const Pass& pass) {
 
   const int64_t bytes_before = allocated_now().total();
   const at::Tensor loss = training_loss(model->features(input.clone(), mode), model->head(),
-                                        TensorBatch{.labels = labels}, spec.train)
+                                        {.labels = labels}, spec.train.label_smoothing)
                               .loss;
   int64_t kept_bytes = allocated_now().total() - bytes_before;
   if (spec.model.reads_tokens() && pass.is_training)  // the head's gradient is computed with the loss

@@ -1,4 +1,4 @@
-#include "comm/fake_group.h"
+#include "measure/fake_group.h"
 
 #include <ATen/ATen.h>
 
