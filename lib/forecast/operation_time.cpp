@@ -100,8 +100,8 @@ double seconds_of_attention(const Operation& operation, Pass pass, double sample
       samples * static_cast<double>(operation.rows) / span * static_cast<double>(operation.in) / head_size;
   // The causal kernel skips the masked half of the scores.
   const double computed = operation.kind == OperationKind::kCausalAttention ? 0.5 : 1;
-  const double products = flops_of(operation, pass) / (2 * static_cast<double>(operation.rows) * span *
-                                                       static_cast<double>(operation.in));
+  const double products = flops_of(operation).of(pass) / (2 * static_cast<double>(operation.rows) * span *
+                                                          static_cast<double>(operation.in));
   return products * computed * product_s(device, span, head_size, span, count);
 }
 

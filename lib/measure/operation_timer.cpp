@@ -249,7 +249,7 @@ Seconds fastest(const Runnable& operation, Clock& clock) {
 int64_t timed_samples(const Operation& operation, int64_t samples) {
   constexpr double kMostFlops = 4e9;
   constexpr double kMostElements = 16e6;
-  const double flops = flops_of(operation, Pass::kForward);
+  const double flops = flops_of(operation).forward;
   const double elements = static_cast<double>(
       operation.rows * std::max(operation.in, has_product(operation.kind) ? operation.out : 0));
   const double most = std::min(kMostFlops / std::max(flops, 1.0), kMostElements / std::max(elements, 1.0));

@@ -59,7 +59,6 @@ class LayoutBuilder {
     const double deviation = std::sqrt(2.0 / static_cast<double>(kernel * kernel * out));
     parameter(name + ".weight", {out, in, kernel, kernel}, ParameterRole::kWeight,
               {Initializer::Kind::kNormal, deviation}, place, place.output ? place.output : place.input);
-    product(2.0 * static_cast<double>(out * in * kernel * kernel * positions), place, !first);
     operation({.kind = OperationKind::kConvolution,
                .rows = positions,
                .in = in,
@@ -79,7 +78,6 @@ class LayoutBuilder {
     if (options.bias)
       parameter(name + ".bias", {out}, ParameterRole::kBias, options.init ? Initializer{} : standard, place,
                 place.output);
-    product(2.0 * static_cast<double>(in * out * positions), place, options.input_needs_gradient);
     operation({.kind = OperationKind::kLinear,
                .rows = positions,
                .in = in,
@@ -109,21 +107,6 @@ class LayoutBuilder {
     layout_.buffers.push_back({name + ".running_var", {width}, 1, place.branch, place.output});
   }
 
-  /// Adds the FLOPs of a product of activations with a weight.
-  void product(double forward, const LayerPlace& place, bool input_needs_gradient = true) {
-    const Flops flops{
-        .forward = forward, .weight_gradient = forward, .input_gradient = input_needs_gradient ? forward : 0};
-    flops_of(place.branch) += flops;
-    const bool is_sliced = place.output || place.input;
-    if (place.branch && !is_sliced) layout_.branches[*place.branch].unsliced_flops += flops;
-  }
-  /// Adds the FLOPs of a product of activations with activations (attention): both factors need a gradient.
-  void activation_product(int branch, double forward) {
-    flops_of(branch) += {.forward = forward, .weight_gradient = 0, .input_gradient = 2 * forward};
-  }
-  /// Adds the FLOPs that a frozen branch spends on recomputing activations that it did not save.
-  void recomputed_if_frozen(int branch, double forward) { flops_of(branch).frozen_recompute += forward; }
-
   /// Appends an operation of a layer. The place says which of its sizes is sliced, and whether a frozen part
   /// recomputes it.
   void operation(Operation operation, const LayerPlace& place) {
@@ -132,7 +115,7 @@ class LayoutBuilder {
     if (place.output)
       operation.sliced =
           has_product(operation.kind) && !is_attention(operation.kind) ? SlicedSize::kOut : SlicedSize::kIn;
-    operations_of(place.branch).push_back(operation);
+    add(operation, place.branch);
   }
 
   /// Activations per sample that are saved for the backward pass, for the caller to add to. Without an
@@ -148,9 +131,18 @@ class LayoutBuilder {
   static bool is_attention(OperationKind kind) {
     return kind == OperationKind::kWindowAttention || kind == OperationKind::kCausalAttention;
   }
-  std::vector<Operation>& operations_of(std::optional<int> branch) {
-    if (branch) return layout_.branches[*branch].operations;
-    return layout_.branches.empty() ? layout_.stem_operations : layout_.branches.back().shared_operations;
+  void add(const Operation& operation, std::optional<int> index) {
+    const Flops flops = flops_of(operation);
+    if (!index) {
+      (layout_.branches.empty() ? layout_.stem_operations : layout_.branches.back().shared_operations)
+          .push_back(operation);
+      layout_.shared_flops += flops;
+      return;
+    }
+    BranchLayout& branch = layout_.branches[*index];
+    branch.operations.push_back(operation);
+    branch.flops += flops;
+    if (operation.sliced == SlicedSize::kNone) branch.unsliced_flops += flops;
   }
 
   void norm_weight(const std::string& name, int64_t width, const LayerPlace& place) {
@@ -161,10 +153,6 @@ class LayoutBuilder {
     norm_weight(name, width, place);
     parameter(name + ".bias", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 0}, place,
               place.output);
-  }
-
-  Flops& flops_of(std::optional<int> branch) {
-    return branch ? layout_.branches[*branch].flops : layout_.shared_flops;
   }
 
   ModelLayout layout_;

@@ -21,14 +21,6 @@ int64_t BufferLayout::elements() const {
   return product(shape);
 }
 
-Flops& Flops::operator+=(const Flops& other) {
-  forward += other.forward;
-  weight_gradient += other.weight_gradient;
-  input_gradient += other.input_gradient;
-  frozen_recompute += other.frozen_recompute;
-  return *this;
-}
-
 ActivationSize& ActivationSize::operator+=(const ActivationSize& other) {
   elements += other.elements;
   bytes += other.bytes;
@@ -37,15 +29,6 @@ ActivationSize& ActivationSize::operator+=(const ActivationSize& other) {
 
 ActivationSize ActivationSize::operator*(double factor) const {
   return {elements * factor, bytes * factor};
-}
-
-Flops Flops::operator-(const Flops& other) const {
-  return {forward - other.forward, weight_gradient - other.weight_gradient,
-          input_gradient - other.input_gradient, frozen_recompute - other.frozen_recompute};
-}
-
-Flops Flops::operator*(double factor) const {
-  return {forward * factor, weight_gradient * factor, input_gradient * factor, frozen_recompute * factor};
 }
 
 int64_t ModelLayout::parameter_count() const {

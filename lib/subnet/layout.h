@@ -64,21 +64,6 @@ struct BufferLayout {
   int64_t elements() const;
 };
 
-/// Floating-point operations per sample (a multiply-add counts as two). Only convolutions and matrix products
-/// are counted, as in PyTorch's FlopCounterMode.
-struct Flops {
-  double forward = 0;
-  double weight_gradient = 0;
-  double input_gradient = 0;
-  double frozen_recompute = 0;  ///< recomputation of values that a frozen slice does not save
-
-  double training() const { return forward + weight_gradient + input_gradient; }
-  double training_frozen() const { return forward + input_gradient + frozen_recompute; }
-  Flops& operator+=(const Flops& other);
-  Flops operator-(const Flops& other) const;
-  Flops operator*(double factor) const;
-};
-
 /// Activations per sample.
 struct ActivationSize {
   double elements = 0;  ///< of the compute type
@@ -122,7 +107,7 @@ struct BranchLayout {
   /// Slices begin at multiples of the granularity if the width allows it. 1: the hidden units are attention
   /// heads, and a branch may have fewer heads than the requested number of slices.
   int64_t granularity = 1;
-  Flops flops = {};  ///< of the whole branch
+  Flops flops = {};  ///< of `operations`
   /// The FLOPs of layers that are not sliced. In neuron construction every worker computes them, but only
   /// forward if it has no slice. A slice accounts for the remaining FLOPs by its share of the width.
   Flops unsliced_flops = {};
@@ -146,9 +131,9 @@ struct ModelLayout {
   std::vector<ParameterLayout> parameters;  ///< in order of depth
   std::vector<BufferLayout> buffers;        ///< in order of depth
   std::vector<BranchLayout> branches;       ///< in order of depth
-  Flops shared_flops;
-  ActivationSize stem_saved;               ///< of shared layers before the first branch
-  std::vector<Operation> stem_operations;  ///< of shared layers before the first branch
+  Flops shared_flops;                       ///< of the operations outside the branches
+  ActivationSize stem_saved;                ///< of shared layers before the first branch
+  std::vector<Operation> stem_operations;   ///< of shared layers before the first branch
   ChunkedLoss loss;
 
   int64_t parameter_count() const;

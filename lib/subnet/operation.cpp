@@ -13,29 +13,53 @@ bool has_product(OperationKind kind) {
   return kind < OperationKind::kBatchNorm;
 }
 
-double flops_of(const Operation& operation, Pass pass) {
+double Flops::of(Pass pass) const {
+  if (pass == Pass::kForward) return forward;
+  return (pass == Pass::kBackward ? weight_gradient : 0) + input_gradient;
+}
+
+Flops& Flops::operator+=(const Flops& other) {
+  forward += other.forward;
+  weight_gradient += other.weight_gradient;
+  input_gradient += other.input_gradient;
+  frozen_recompute += other.frozen_recompute;
+  return *this;
+}
+
+Flops Flops::operator-(const Flops& other) const {
+  return {forward - other.forward, weight_gradient - other.weight_gradient,
+          input_gradient - other.input_gradient, frozen_recompute - other.frozen_recompute};
+}
+
+Flops Flops::operator*(double factor) const {
+  return {forward * factor, weight_gradient * factor, input_gradient * factor, frozen_recompute * factor};
+}
+
+Flops flops_of(const Operation& operation) {
   const auto rows = static_cast<double>(operation.rows);
   const auto in = static_cast<double>(operation.in);
-  const auto out = static_cast<double>(operation.out);
-  const double of_weight = pass == Pass::kBackward ? 1 : 0;
-  const double of_input = operation.input_needs_gradient ? 1 : 0;
-  // Operations with a weight: one product in the forward pass and one for each gradient.
-  const double times = pass == Pass::kForward ? 1 : of_weight + of_input;
+  Flops flops;
   switch (operation.kind) {
     case OperationKind::kLinear:
-    case OperationKind::kLinearCrossEntropy:
-      return times * 2 * rows * in * out;
     case OperationKind::kConvolution:
-      return times * 2 * rows * in * out * static_cast<double>(operation.kernel * operation.kernel);
+    case OperationKind::kLinearCrossEntropy:  // one product in every pass
+      flops.forward = 2 * rows * in * static_cast<double>(operation.out) *
+                      static_cast<double>(operation.kernel * operation.kernel);
+      flops.weight_gradient = flops.forward;
+      flops.input_gradient = operation.input_needs_gradient ? flops.forward : 0;
+      break;
     // Products of activations: two in the forward pass, and two for the gradients of each. The fused kernel
     // does not save the probabilities and multiplies q and k again.
     case OperationKind::kWindowAttention:
-      return (pass == Pass::kForward ? 2 : 4) * 2 * rows * static_cast<double>(operation.span) * in;
     case OperationKind::kCausalAttention:
-      return (pass == Pass::kForward ? 2 : 5) * 2 * rows * static_cast<double>(operation.span) * in;
+      flops.forward = 2 * 2 * rows * static_cast<double>(operation.span) * in;
+      flops.input_gradient = (operation.kind == OperationKind::kCausalAttention ? 2.5 : 2) * flops.forward;
+      break;
     default:
-      return 0;
+      break;
   }
+  if (operation.recomputed_if_frozen) flops.frozen_recompute = flops.forward;
+  return flops;
 }
 
 }  // namespace sdp

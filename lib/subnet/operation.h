@@ -1,8 +1,7 @@
 #pragma once
 
-// The operations that the layers of a model compute, with their shapes. A layout lists them in addition to
-// its FLOPs (model/layout_builder.h), so that step times can be predicted from shapes
-// (forecast/operation_time.h).
+// The operations that the layers of a model compute, with their shapes. FLOPs and step times
+// (forecast/operation_time.h) follow from them.
 
 #include <compare>
 #include <cstdint>
@@ -62,8 +61,25 @@ enum class Pass {
   kFrozenBackward,  ///< gradient of the input only
 };
 
-/// FLOPs of the operation's products on one sample, as Flops in layout.h counts them.
-double flops_of(const Operation& operation, Pass pass);
+/// Floating-point operations per sample (a multiply-add counts as two). Only convolutions and matrix products
+/// are counted, as in PyTorch's FlopCounterMode.
+struct Flops {
+  double forward = 0;
+  double weight_gradient = 0;
+  double input_gradient = 0;
+  double frozen_recompute = 0;  ///< recomputation of values that a frozen slice does not save
+
+  double training() const { return forward + weight_gradient + input_gradient; }
+  double training_frozen() const { return forward + input_gradient + frozen_recompute; }
+  /// Without recomputation.
+  double of(Pass pass) const;
+  Flops& operator+=(const Flops& other);
+  Flops operator-(const Flops& other) const;
+  Flops operator*(double factor) const;
+};
+
+/// FLOPs of the operation's products on one sample.
+Flops flops_of(const Operation& operation);
 
 /// Whether the kind has products, and therefore FLOPs.
 bool has_product(OperationKind kind);

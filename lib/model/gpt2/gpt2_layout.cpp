@@ -32,7 +32,6 @@ void conv1d(LayoutBuilder& builder, const std::string& name, int64_t in, int64_t
   std::optional<SliceRule> of_bias = place.output;
   if (of_bias) of_bias->dim = 0;
   builder.parameter(name + ".bias", {out}, ParameterRole::kBias, {}, place, of_bias);
-  builder.product(2.0 * static_cast<double>(in * out * tokens), place);
   builder.operation({.kind = OperationKind::kLinear, .rows = tokens, .in = in, .out = out, .bias = true},
                     place);
 }
@@ -69,12 +68,6 @@ void add_attention(LayoutBuilder& builder, const std::string& block_name, int bl
   saved.workspace_of_slices.elements = 4 * s.stream();
 }
 
-/// FLOPs inside the fused attention, with all T x T scores. Its backward pass recomputes the scores.
-Flops attention_flops(const Sizes& s) {
-  const double product = 2.0 * static_cast<double>(s.tokens * s.tokens * s.width);
-  return {.forward = 2 * product, .input_gradient = 5 * product};
-}
-
 void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
   const std::string name = block_name + ".mlp";
   const auto stream = s.tokens * s.width;
@@ -87,7 +80,6 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
   conv1d(builder, name + ".c_proj", s.hidden_width, s.width, s.tokens,
          {.branch = branch, .input = kRows, .scales_branch_output = true}, s.out_deviation);
   builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width}, {.branch = branch});
-  builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(s.tokens * s.width * s.hidden_width));
 
   BranchActivations& saved = builder.saved(branch);
   saved.owned.elements = 2 * s.hidden();  // GELU's input and output
@@ -133,7 +125,6 @@ ModelLayout layout_of(const Gpt2Spec& spec, int64_t sequence_length) {
     add_mlp(builder, name, block, s);
   }
   builder.layer_norm("transformer.ln_f", s.width, s.tokens, {});
-  builder.product(2.0 * static_cast<double>(s.tokens * s.width * *spec.vocab_size), {});
   builder.operation(
       {.kind = OperationKind::kLinearCrossEntropy, .rows = s.tokens, .in = s.width, .out = *spec.vocab_size},
       {});
@@ -145,8 +136,6 @@ ModelLayout layout_of(const Gpt2Spec& spec, int64_t sequence_length) {
       .head = layout.parameter_index("transformer.wte.weight"),
       .logits = static_cast<double>(s.tokens * *spec.vocab_size),
       .logits_at_once = static_cast<double>(logit_rows_at_a_time(*spec.vocab_size) * *spec.vocab_size)};
-  for (size_t attention = 0; attention < layout.branches.size(); attention += 2)
-    layout.branches[attention].flops += attention_flops(s);
   return layout;
 }
 

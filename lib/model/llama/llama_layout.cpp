@@ -78,12 +78,6 @@ void add_attention(LayoutBuilder& builder, const std::string& block_name, int bl
   saved.workspace_of_slices.elements = 4.0 * static_cast<double>(s.tokens * q_width);
 }
 
-/// FLOPs inside the fused attention, with all T x T scores. Its backward pass recomputes the scores.
-Flops attention_flops(const Sizes& s) {
-  const double product = 2.0 * static_cast<double>(s.heads * s.tokens * s.tokens * s.head_size);
-  return {.forward = 2 * product, .input_gradient = 5 * product};
-}
-
 void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
   const std::string name = block_name + ".mlp";
   const int branch = builder.begin_branch(name, block, s.stream(), s.hidden_width, kNeuronGranularity);
@@ -97,7 +91,6 @@ void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, c
                  {.branch = branch, .input = kColumns, .scales_branch_output = true},
                  without_bias(s.out_deviation));
   builder.operation({.kind = OperationKind::kAdd, .rows = s.tokens, .in = s.width}, {.branch = branch});
-  builder.recomputed_if_frozen(branch, 4.0 * static_cast<double>(s.tokens * s.width * s.hidden_width));
   BranchActivations& saved = builder.saved(branch);
   save_norm(saved, s);
   saved.owned.elements = 3.0 * static_cast<double>(s.tokens * s.hidden_width);  // gate, up, their product
@@ -115,7 +108,6 @@ void add_head(LayoutBuilder& builder, const LlamaSpec& spec, const Sizes& s) {
   if (!spec.tied_embeddings)
     builder.parameter("lm_head.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
                       {Initializer::Kind::kNormal, kInitDeviation}, {}, {});
-  builder.product(2.0 * static_cast<double>(s.tokens * s.width * *spec.vocab_size), {});
   builder.operation(
       {.kind = OperationKind::kLinearCrossEntropy, .rows = s.tokens, .in = s.width, .out = *spec.vocab_size},
       {});
@@ -157,8 +149,6 @@ ModelLayout layout_of(const LlamaSpec& spec, int64_t sequence_length) {
       .head = layout.parameter_index(spec.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"),
       .logits = static_cast<double>(s.tokens * *spec.vocab_size),
       .logits_at_once = static_cast<double>(logit_rows_at_a_time(*spec.vocab_size) * *spec.vocab_size)};
-  for (size_t attention = 0; attention < layout.branches.size(); attention += 2)
-    layout.branches[attention].flops += attention_flops(s);
   return layout;
 }
 

@@ -16,7 +16,6 @@ void add_branch(LayoutBuilder& builder, const std::string& name, int block, int6
   builder.linear(name + ".mlp.3", hidden_width, width, 1,
                  {.branch = branch, .input = kColumns, .scales_branch_output = true});
   builder.operation({.kind = OperationKind::kAdd, .in = width}, {.branch = branch});
-  builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(width * hidden_width));
   const double w = static_cast<double>(width);
   BranchActivations& saved = builder.saved(branch);
   saved.owned.elements = static_cast<double>(hidden_width);  // ReLU's output, the second layer's input

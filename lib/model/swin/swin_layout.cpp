@@ -41,8 +41,6 @@ void add_patch_embedding(LayoutBuilder& builder, const SwinSpec& spec) {
   builder.parameter("features.0.0.weight", {*spec.width, spec.image_channels, patch, patch},
                     ParameterRole::kWeight, init, {}, {});
   builder.parameter("features.0.0.bias", {*spec.width}, ParameterRole::kBias, init, {}, {});
-  builder.product(2.0 * static_cast<double>(fan_in * *spec.width * size * size), {},
-                  /*input_needs_gradient=*/false);
   builder.operation({.kind = OperationKind::kConvolution,
                      .rows = size * size,
                      .in = spec.image_channels,
@@ -95,10 +93,6 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   builder.operation(copy, whole);
   if (shifted) builder.operation(copy, whole);
   builder.operation({.kind = OperationKind::kAdd, .rows = stage.size * stage.size, .in = width}, whole);
-  const double product = 2.0 * static_cast<double>(padded * stage.window_positions() * width);
-  builder.activation_product(branch, product);  // q k^T
-  builder.activation_product(branch, product);  // probabilities v
-  builder.recomputed_if_frozen(branch, 2 * product);
 
   const double hidden = static_cast<double>(padded * width);  // elements of q, of the result, ..
   const ActivationSize input = norm_input(stage.size * stage.size, width);
@@ -133,7 +127,6 @@ void add_mlp(LayoutBuilder& builder, const SwinStage& stage, const std::string& 
   builder.operation({.kind = OperationKind::kGelu, .rows = positions, .in = hidden_width}, hidden);
   builder.linear(name + ".3", hidden_width, width, positions,
                  {.branch = branch, .input = kColumns, .scales_branch_output = true}, swin_linear());
-  builder.recomputed_if_frozen(branch, 2.0 * static_cast<double>(width * hidden_width * positions));
 
   const double input = static_cast<double>(positions * width);
   BranchActivations& saved = builder.saved(branch);
