@@ -11,7 +11,9 @@ import yaml
 import harness
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-SWEEPS = [CONFIGS / "sweep_demo.yaml", *sorted(CONFIGS.glob("paper/*.yaml")), *sorted(CONFIGS.glob("evidence/*.yaml"))]
+FINE_TUNING = [CONFIGS / "evidence/pretrained.yaml", CONFIGS / "evidence/fine_tuning.yaml"]
+EVIDENCE = sorted(set(CONFIGS.glob("evidence/*.yaml")) - set(FINE_TUNING))
+SWEEPS = [CONFIGS / "sweep_demo.yaml", *sorted(CONFIGS.glob("paper/*.yaml")), *EVIDENCE]
 MODELS = {"resnet18": "cifar10", "wide_resnet18": "cifar10", "swin_t": "cifar10"}  # and their first data sets
 MODELS |= dict.fromkeys(["llama_134m", "llama_500m", "llama_1b", "gpt2"], "fineweb") | {"resnet50": "imagenet"}
 NAMED = [CONFIGS / f"{model}_{regime}.yaml" for model in MODELS for regime in ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp")]
@@ -115,7 +117,7 @@ def test_plan_of_experiment_and_regime(regime):
 OTHERS = [file for file in EXPERIMENTS if name_of(file).split("_")[-1] in ("cifar100", "svhn", "mnist", "imagenet")]
 
 
-@pytest.mark.parametrize("experiment", OTHERS, ids=name_of)
+@pytest.mark.parametrize("experiment", OTHERS + FINE_TUNING, ids=name_of)
 def test_plan_of_other_data_sets(experiment):
     assert plan(experiment)["workers"] == 8
 
@@ -193,12 +195,13 @@ RUNS = {  # values of the axes multiplied, and what is beside the grid
 
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=name_of)
-def test_sweeps_can_start(sweep):
+def test_sweeps_can_start(sweep, tmp_path):
     """Every point is loaded and planned, without its data."""
-    result = harness.run("sweep", "--config", sweep, "--dry-run", "--set", "data.path=nowhere")
+    settings = ["--set", "data.path=nowhere", "--set", f"output.dir={tmp_path}"]
+    result = harness.run("sweep", "--config", sweep, "--dry-run", *settings)
     assert result.stderr == ""
     lines = result.stdout.splitlines()
-    assert lines[0].startswith(f"sweep {yaml.safe_load(sweep.read_text())['name']}: {RUNS[name_of(sweep)]} runs in runs/")
+    assert lines[0].startswith(f"sweep {yaml.safe_load(sweep.read_text())['name']}: {RUNS[name_of(sweep)]} runs in {tmp_path}/")
     assert sum("to do" in line for line in lines) == RUNS[name_of(sweep)]
 
 
