@@ -79,7 +79,10 @@ std::vector<int64_t> steps_to_analyze(const AnalyzeArguments& arguments) {
 
 Subject subject_of(const AnalyzeArguments& arguments, int64_t step) {
   if (arguments.run_dir.empty()) return at_initialization(arguments.spec);
-  return of_run({.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides}, step);
+  return of_run({.run_dir = arguments.run_dir,
+                 .overrides = arguments.spec.overrides,
+                 .checkpoint = std::to_string(step)},
+                step);
 }
 
 std::string words_of(const AnalyzeArguments& arguments, const ExperimentSpec& spec,
@@ -111,8 +114,9 @@ AnalysisOptions options_of(const AnalyzeArguments& arguments, const Subject& sub
   if (arguments.batch_size) check("--batch-size", *arguments.batch_size);
   const int64_t batch_size = arguments.batch_size.value_or(subject.spec.train.batch_size_per_worker);
   const BatchGeometry trained = batch_geometry(subject.spec);
-  const int64_t trained_samples_per_worker =
-      subject.step * trained.replicas * trained.accumulate_steps * trained.batch_size;
+  const StepOrigin origin = subject.reader ? subject.reader->manifest().origin : StepOrigin();
+  const int64_t trained_samples = origin.samples + (subject.step - origin.step) * trained.samples_per_step();
+  const int64_t trained_samples_per_worker = (trained_samples + trained.workers - 1) / trained.workers;
   return {.batch_size = batch_size,
           .batches = arguments.batches,
           .step = subject.step,
@@ -173,7 +177,7 @@ int analyze_command(const AnalyzeArguments& arguments) {
   for (const int64_t step : steps) {
     try {
       if (step != subject.step) subject = subject_of(arguments, step);
-    } catch (const DataError& error) {  // damaged, or removed by the run as it continues
+    } catch (const Error& error) {  // damaged, or removed by the run as it continues
       line.clear();
       std::fprintf(stderr, "warning: passed over step %lld: %s\n", static_cast<long long>(step),
                    error.what());

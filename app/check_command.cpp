@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "checkpoint/files/store.h"
+#include "checkpoint/resumed_run.h"
 #include "comm/ranks.h"
 #include "commands.h"
 #include "experiment/experiment.h"
@@ -121,8 +121,7 @@ class PointChecker {
     }
     const Experiment experiment = experiment_of(
         spec, stage == "interrupted"
-                  ? std::optional(CheckpointStore(folder.dir)
-                                      .verified_file(result["state"]["step"].get<int64_t>(), kSavedPlan))
+                  ? owners_to_keep(CheckpointStore(folder.dir), result["state"]["step"].get<int64_t>(), spec)
                   : std::nullopt);
     if (arguments_.device) result["price"] = price_of(experiment);
   }

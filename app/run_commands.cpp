@@ -69,32 +69,10 @@ void print_evaluation(const EvalRecord& record, const std::optional<ConfusionMat
   std::printf("%s\n", line.c_str());
 }
 
-/// The step that --checkpoint names; none: the newest.
-std::optional<int64_t> step_of_checkpoint(const RunArguments& run, const ExperimentSpec& spec) {
-  if (run.checkpoint.empty()) return std::nullopt;
-  const std::vector<int64_t> steps = CheckpointStore(run.run_dir).steps();
-  const auto refuse = [&](const std::string& why) {
-    throw UsageError(fmt::format("--checkpoint {}: {}; {} has checkpoints of the steps {}", run.checkpoint,
-                                 why, run.run_dir.string(), fmt::join(steps, ", ")));
-  };
-  if (run.checkpoint == kBestCheckpoint) {
-    KeepBest by = spec.checkpoint.keep_best;
-    if (by == KeepBest::kNone) by = spec.data.is_of_tokens() ? KeepBest::kLoss : KeepBest::kAccuracy;
-    const std::optional<EvalRecord> best = best_evaluation(run.run_dir, by, /*with_checkpoint=*/true);
-    if (!best) refuse("no evaluation was recorded for any checkpoint");
-    return best->step;
-  }
-  const auto named = std::find_if(steps.begin(), steps.end(),
-                                  [&](int64_t step) { return std::to_string(step) == run.checkpoint; });
-  if (named == steps.end()) refuse("expected a step with a checkpoint, or best");
-  return *named;
-}
-
 /// The checkpoint that is asked for, its hashes verified.
-CheckpointReader open_checkpoint(const RunArguments& run, const ExperimentSpec& spec, ProgressLine& line) {
-  const std::optional<int64_t> step = step_of_checkpoint(run, spec);
+CheckpointReader open_checkpoint(const RunArguments& run, ProgressLine& line) {
   Work work(line, "verifying the checkpoint");
-  return {run.run_dir, step, /*verify_hashes=*/true, work.on_progress()};
+  return {run.run_dir, step_of_checkpoint(run), /*verify_hashes=*/true, work.on_progress()};
 }
 
 /// The branch scale of the spec; for `auto` the one chosen by the run's last evaluation, or nothing if there
@@ -147,7 +125,7 @@ int eval_command(const EvalArguments& arguments) {
   const std::unique_ptr<Communicator> comm =
       connect(Ranks{}, device, {.timeout = std::chrono::seconds(experiment.spec.train.collective_timeout_s)});
   ProgressLine line(STDERR_FILENO);
-  const CheckpointReader reader = open_checkpoint(arguments.run, experiment.spec, line);
+  const CheckpointReader reader = open_checkpoint(arguments.run, line);
   SavedFullModel model(experiment.plan, reader, experiment.spec, device);
   const auto train = open_split(experiment.spec, Split::kTrain, line);
   const auto evaluated =
@@ -183,7 +161,7 @@ int export_command(const ExportArguments& arguments) {
   const ExportOrigin origin = prepare_export(spec, arguments.run.run_dir, arguments.out);
   use_own_cores();
   ProgressLine line(STDERR_FILENO);
-  const CheckpointReader reader = open_checkpoint(arguments.run, spec, line);
+  const CheckpointReader reader = open_checkpoint(arguments.run, line);
   if (arguments.worker) {
     Work work(line, "exporting the subnetwork");
     export_subnetwork(reader, experiment, *arguments.worker, origin, arguments.out, work.on_progress());

@@ -1,6 +1,7 @@
 #include "run_spec.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -10,16 +11,16 @@
 #include "experiment/spec/load.h"
 #include "spec/error.h"
 #include "telemetry/run_folder.h"
+#include "train/best.h"
 
 namespace sdp {
 
 namespace {
 
-/// One file of the run's newest checkpoint.
-std::filesystem::path saved_file(const RunArguments& run, const char* name) {
+/// The step of the run's newest checkpoint.
+int64_t newest_step(const RunArguments& run) {
   check_run_files(RunFolder{run.run_dir}, /*to_write=*/false);
-  const CheckpointStore store(run.run_dir);
-  if (const std::optional<int64_t> step = store.latest_step()) return store.verified_file(*step, name);
+  if (const std::optional<int64_t> step = CheckpointStore(run.run_dir).latest_step()) return *step;
   // A folder of the run rather than the run.
   for (std::filesystem::path above = std::filesystem::absolute(run.run_dir).lexically_normal();
        above.has_relative_path(); above = above.parent_path())
@@ -35,7 +36,35 @@ std::filesystem::path saved_file(const RunArguments& run, const char* name) {
                               run.run_dir.string()));
 }
 
+/// One file of the checkpoint that is asked for.
+std::filesystem::path saved_file(const RunArguments& run, const char* name) {
+  return CheckpointStore(run.run_dir).verified_file(step_of_checkpoint(run), name);
+}
+
 }  // namespace
+
+int64_t step_of_checkpoint(const RunArguments& run) {
+  const int64_t newest = newest_step(run);
+  if (run.checkpoint.empty()) return newest;
+  const CheckpointStore store(run.run_dir);
+  const std::vector<int64_t> steps = store.steps();
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(fmt::format("--checkpoint {}: {}; {} has checkpoints of the steps {}", run.checkpoint,
+                                 why, run.run_dir.string(), fmt::join(steps, ", ")));
+  };
+  if (run.checkpoint == kBestCheckpoint) {
+    const ExperimentSpec spec = load_saved_spec(store.verified_file(newest, kSavedSpec));
+    KeepBest by = spec.checkpoint.keep_best;
+    if (by == KeepBest::kNone) by = spec.data.is_of_tokens() ? KeepBest::kLoss : KeepBest::kAccuracy;
+    const std::optional<EvalRecord> best = best_evaluation(run.run_dir, by, /*with_checkpoint=*/true);
+    if (!best) refuse("no evaluation was recorded for any checkpoint");
+    return best->step;
+  }
+  const auto named = std::find_if(steps.begin(), steps.end(),
+                                  [&](int64_t step) { return std::to_string(step) == run.checkpoint; });
+  if (named == steps.end()) refuse("expected a step with a checkpoint, or best");
+  return *named;
+}
 
 ExperimentSpec spec_of(const RunArguments& run) {
   const std::filesystem::path saved = saved_file(run, kSavedSpec);
@@ -50,6 +79,28 @@ ExperimentSpec spec_of(const RunArguments& run) {
                       "data.index_dir, data.loader_threads, data.location, data.on_error or train.device",
                       assignment));
   return load_saved_spec(saved, run.overrides);
+}
+
+LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides,
+                            NamedFiles named_files) {
+  namespace fs = std::filesystem;
+  const fs::path dir = run_dir.has_filename() ? run_dir : run_dir.parent_path();
+  const fs::path file = dir / kSavedSpec;
+  if (!fs::exists(file))
+    throw UsageError(
+        fmt::format("--run {}: has no spec.yaml. Expected the folder of a run.", run_dir.string()));
+  LoadedSpec loaded = load_run_spec({file}, overrides, named_files);
+  const std::vector<std::string> written = load_run_spec({file}, {}, named_files).warnings;
+  std::erase_if(loaded.warnings, [&](const std::string& warning) {
+    return std::find(written.begin(), written.end(), warning) != written.end();
+  });
+  // The folder may have been moved.
+  OutputSpec& output = loaded.spec.output;
+  if (fs::weakly_canonical(fs::path(output.dir) / loaded.spec.name) == fs::weakly_canonical(dir))
+    return loaded;
+  output.dir = dir.has_parent_path() ? dir.parent_path().string() : ".";
+  loaded.spec.name = dir.filename().string();
+  return loaded;
 }
 
 std::filesystem::path plan_of(const RunArguments& run) {

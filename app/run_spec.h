@@ -4,18 +4,28 @@
 
 #include "commands.h"
 #include "experiment/experiment.h"
+#include "experiment/spec/load.h"
 
 namespace sdp {
 
-/// The spec of the run's newest checkpoint with the overrides, which may only change how it is evaluated.
-/// Throws UsageError for other overrides and if the folder is not a run folder; DataError if it has no
-/// checkpoint, or a damaged one.
+/// The step of the checkpoint that the arguments ask for: the newest one, without --checkpoint. Throws
+/// UsageError if there is none with this name or the folder is not a run folder; DataError if it has no
+/// checkpoint.
+int64_t step_of_checkpoint(const RunArguments& run);
+
+/// The spec of that checkpoint with the overrides, which may only change how it is evaluated. Throws
+/// UsageError for other overrides; DataError if the checkpoint is damaged.
 ExperimentSpec spec_of(const RunArguments& run);
 
-/// plan.json of the run's newest checkpoint, which contains its owner sets.
+/// plan.json of that checkpoint, which contains its owner sets.
 std::filesystem::path plan_of(const RunArguments& run);
 
 /// The experiment in a single process, with the run's owner sets.
 Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run);
+
+/// The spec of a run folder, as the run wrote it, with overrides for a part that continues the run. Only the
+/// overrides are warned about. Throws UsageError if the folder has no spec.yaml.
+LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides,
+                            NamedFiles named_files);
 
 }  // namespace sdp

@@ -22,6 +22,7 @@
 #include "hub/library_files.h"
 #include "print_warnings.h"
 #include "process/stop_signals.h"
+#include "run_spec.h"
 #include "smoke_test.h"
 #include "spec/error.h"
 #include "subnet/identity.h"
@@ -34,17 +35,21 @@
 namespace sdp {
 namespace {
 
-/// A verified file of the checkpoint of a run to be resumed. With kLatestGood the trainer verifies the
-/// processes' files.
-std::optional<std::filesystem::path> saved_file(const RunFolder& folder, Resume resume, const char* name) {
+/// The step of the checkpoint of a run to be resumed; none if it starts from the beginning. With kLatestGood
+/// the trainer verifies the processes' files.
+std::optional<int64_t> saved_step(const RunFolder& folder, Resume resume) {
   if (!finds_checkpoint(folder.dir, resume)) return std::nullopt;
   const CheckpointStore store(folder.dir);
-  const std::optional<int64_t> step =
-      resume == Resume::kLatestGood
-          ? store.latest_good_step(/*verify_hashes=*/false, [](const std::string&) {})
-          : store.latest_step();
-  if (!step) return std::nullopt;  // removed since
-  return store.verified_file(*step, name);
+  return resume == Resume::kLatestGood
+             ? store.latest_good_step(/*verify_hashes=*/false, [](const std::string&) {})
+             : store.latest_step();
+}
+
+/// The plan.json whose owner sets a resumed run keeps; none if they are assigned.
+std::optional<std::filesystem::path> owners_of_run(const RunFolder& folder, Resume resume,
+                                                   const ExperimentSpec& spec) {
+  const std::optional<int64_t> step = saved_step(folder, resume);
+  return step ? owners_to_keep(CheckpointStore(folder.dir), *step, spec) : std::nullopt;
 }
 
 /// The spec of this command, checked against that of the checkpoint that it resumes from.
@@ -52,36 +57,19 @@ ExperimentSpec spec_to_run(const LoadedSpec& loaded, Resume resume) {
   ExperimentSpec spec = loaded.spec;
   const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
   check_run_files(folder, /*to_write=*/false);
-  if (const auto file = saved_file(folder, resume, kSavedSpec)) {
-    const ExperimentSpec saved = load_saved_spec(*file);
+  if (const std::optional<int64_t> step = saved_step(folder, resume)) {
+    const ExperimentSpec saved =
+        load_saved_spec(CheckpointStore(folder.dir).verified_file(*step, kSavedSpec));
     keep_length(saved, spec, loaded.length_from);
     check_resumable(saved, spec);
   }
   return spec;
 }
 
-/// The spec of --run, as the run wrote it; only the overrides are warned about.
-LoadedSpec spec_of_run_folder(const TrainArguments& arguments) {
-  namespace fs = std::filesystem;
-  const auto refuse = [&](const char* why) {
-    throw UsageError(fmt::format("--run {}: {}", arguments.run_dir.string(), why));
-  };
-  if (arguments.resume == Resume::kNo) refuse("continues a run. Add --resume.");
-  const fs::path dir = arguments.run_dir.has_filename() ? arguments.run_dir : arguments.run_dir.parent_path();
-  const fs::path file = dir / kSavedSpec;
-  if (!fs::exists(file)) refuse("has no spec.yaml. Expected the folder of a run.");
-  LoadedSpec loaded = load_run_spec({file}, arguments.spec.overrides);
-  const std::vector<std::string> written = load_run_spec({file}, {}).warnings;
-  std::erase_if(loaded.warnings, [&](const std::string& warning) {
-    return std::find(written.begin(), written.end(), warning) != written.end();
-  });
-  // The folder may have been moved.
-  OutputSpec& output = loaded.spec.output;
-  if (fs::weakly_canonical(fs::path(output.dir) / loaded.spec.name) == fs::weakly_canonical(dir))
-    return loaded;
-  output.dir = dir.has_parent_path() ? dir.parent_path().string() : ".";
-  loaded.spec.name = dir.filename().string();
-  return loaded;
+LoadedSpec spec_to_continue(const TrainArguments& arguments) {
+  if (arguments.resume == Resume::kNo)
+    throw UsageError(fmt::format("--run {}: continues a run. Add --resume.", arguments.run_dir.string()));
+  return load_spec_of_run(arguments.run_dir, arguments.spec.overrides, NamedFiles::kMustExist);
 }
 
 void print_notice(const std::string& message) {
@@ -125,9 +113,8 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
   const bool launched_here = !started.rendezvous_file.empty();  // the launcher has then created the folder
   std::unique_ptr<RunLock> inherited;
   if (launched_here && started.rank == 0) inherited = RunLock::inherit(folder.dir);
-  const auto plan =
-      saved_file(folder, resume, kSavedPlan);  // owner sets are the same in all checkpoints of a run
-  const Experiment experiment = make_experiment(spec, started.world, plan, started.local_world);
+  const Experiment experiment =
+      make_experiment(spec, started.world, owners_of_run(folder, resume, spec), started.local_world);
   for (std::string& warning : plan_warnings(experiment.plan))
     warnings.push_back(std::move(warning));
   const Ranks ranks = placed_ranks(started, experiment.nodes);
@@ -248,7 +235,7 @@ int train_command(const TrainArguments& arguments) {
   ignore_sigpipe();
   const LoadedSpec loaded = arguments.run_dir.empty()
                                 ? load_run_spec(arguments.spec.configs, arguments.spec.overrides)
-                                : spec_of_run_folder(arguments);
+                                : spec_to_continue(arguments);
   const ExperimentSpec spec =
       arguments.smoke ? smoke_test_of(loaded.spec) : spec_to_run(loaded, arguments.resume);
   const std::optional<Ranks> ranks = ranks_from_environment(current_environment());
@@ -273,7 +260,7 @@ int train_command(const TrainArguments& arguments) {
   const LockedRunFolder locked = create_run_folder(
       spec.output.dir, spec.name, /*resume=*/arguments.resume != Resume::kNo,
       [](const std::filesystem::path& dir) { return RunLock::acquire_for_child(dir, print_notice); });
-  if (goes_on) make_experiment(spec, processes, saved_file(folder, arguments.resume, kSavedPlan));
+  if (goes_on) make_experiment(spec, processes, owners_of_run(folder, arguments.resume, spec));
   signals.block();  // for the launcher, and for its processes until they handle signals
   return launch(processes, arguments.command_line, locked.folder.dir);
 }

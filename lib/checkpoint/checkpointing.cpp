@@ -64,9 +64,10 @@ TensorFile file_of(const StateToSave& state) {
   return file;
 }
 
-/// One update per micro-batch of every step, plus the count of an imported model.
+/// One update per micro-batch of every step, plus the count of the origin.
 int64_t batch_norm_updates(const Manifest& manifest, const ExperimentSpec& spec) {
-  return manifest.imported_batch_norm_updates + manifest.updates * spec.train.accumulate_steps;
+  const StepOrigin& origin = manifest.origin;
+  return origin.batch_norm_updates + (manifest.updates - origin.updates) * spec.train.accumulate_steps;
 }
 
 }  // namespace
@@ -83,7 +84,7 @@ Manifest manifest_of(const Experiment& experiment, const RunProgress& progress) 
   manifest.step = progress.step;
   manifest.skipped_steps = progress.skipped_steps;
   manifest.updates = progress.step - progress.skipped_steps;
-  manifest.imported_batch_norm_updates = progress.imported_batch_norm_updates;
+  manifest.origin = progress.origin;
   manifest.batch_norm_updates = batch_norm_updates(manifest, experiment.spec);
   manifest.metrics_lines = progress.metrics_lines;
   manifest.training_data = {progress.training_data.samples, progress.training_data.hash};
@@ -117,8 +118,9 @@ std::vector<ManifestFile> write_description(const RunDescription& description,
 }
 
 std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity& training_data,
-                                    const DataIdentity& test_data) {
-  if (manifest.training_data.samples > 0 && manifest.training_data.samples != training_data.samples)
+                                    const DataIdentity& test_data, bool is_resized) {
+  if (!is_resized && manifest.training_data.samples > 0 &&
+      manifest.training_data.samples != training_data.samples)
     throw DataError(
         fmt::format("data.path: the training data has {} samples, but had {} when the checkpoint of step {} "
                     "was saved; the order of samples depends on it. Restore the data, or start "
@@ -126,7 +128,8 @@ std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity
                     training_data.samples, manifest.training_data.samples, manifest.step));
   std::vector<std::string> warnings;
   const auto compare = [&](const char* which, const ManifestData& saved, const DataIdentity& now) {
-    if (saved == ManifestData() || saved == ManifestData{now.samples, now.hash}) return;
+    const int64_t samples = is_resized ? saved.samples : now.samples;
+    if (saved == ManifestData() || saved == ManifestData{samples, now.hash}) return;
     warnings.push_back(
         fmt::format("the {} data has changed since the checkpoint was saved: now {} samples with hash {}, "
                     "before {} with {}",
@@ -181,79 +184,6 @@ SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Expe
   return saved;
 }
 
-CheckpointReader::CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step,
-                                   bool verify_hashes, const OnProgress& on_progress) {
-  const CheckpointStore store(run_dir);
-  if (!step) step = store.latest_step();
-  if (!step)
-    throw DataError(fmt::format("{}: no checkpoint in this run folder. Train first, or give another folder.",
-                                run_dir.string()));
-  manifest_ = store.read(*step, verify_hashes, on_progress);
-  folder_ = store.folder(*step);
-  for (int64_t process = 0; process < manifest_.processes; ++process) {
-    const std::filesystem::path path = folder_ / manifest_.files[static_cast<size_t>(process)].name;
-    files_.push_back(std::make_unique<SafetensorsFile>(path));
-    index_file(*files_.back(), path);
-  }
-  for (auto& [key, ranges] : ranges_)
-    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
-}
-
-void CheckpointReader::index_file(const SafetensorsFile& file, const std::filesystem::path& path) {
-  for (const TensorView& view : file.entries()) {
-    const std::string& name = view.entry.name;
-    const auto& [key, begin, end] = parse_name(name);
-    if (key.kind == kBufferKind) {
-      buffers_[{key, Slot{static_cast<int>(begin), static_cast<int>(end)}}] = &view;
-      continue;
-    }
-    if (begin < 0 || end - begin != view.entry.bytes() / element_bytes(view.entry.dtype))
-      throw DataError(path.string() + ": tensor " + name + " does not have the size that its name states");
-    ranges_[key].push_back({begin, end, &view});
-  }
-}
-
-void CheckpointReader::read(const StateKey& key, int64_t begin, int64_t end, const at::Tensor& target) const {
-  const auto found = ranges_.find(key);
-  int64_t done = begin;
-  if (found != ranges_.end()) {
-    for (const SavedRange& range : found->second) {
-      if (range.begin > done || range.end <= done) continue;
-      const int64_t until = std::min(end, range.end);
-      if (until <= done) break;
-      const at::Tensor saved = as_tensor(*range.view).narrow(0, done - range.begin, until - done);
-      require_finite(saved, range.view->entry.name);
-      target.narrow(0, done - begin, until - done).copy_(saved);
-      done = until;
-    }
-  }
-  if (done < end)
-    throw DataError(
-        fmt::format("{}: elements {} to {} of {} are missing. The checkpoint belongs to another model or is "
-                    "damaged.",
-                    folder_.string(), done, end, range_name(key, begin, end)));
-}
-
-at::Tensor CheckpointReader::buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const {
-  const auto found = buffers_.find({buffer_key(plan, buffer, unit), slot});
-  if (found == buffers_.end()) return {};
-  const at::Tensor saved = as_tensor(*found->second);
-  require_finite(saved, found->second->entry.name);
-  return saved;
-}
-
-void CheckpointReader::require_finite(const at::Tensor& values, const std::string& name) const {
-  if (!is_finite(values))
-    throw DataError(
-        fmt::format("{}: tensor {} has values that are not finite (NaN or infinity). Use an "
-                    "earlier checkpoint.",
-                    folder_.string(), name));
-}
-
-std::string CheckpointReader::identity() const {
-  return fmt::format("step {}, {}", manifest_.step, xxh3_128(manifest_text(manifest_)));
-}
-
 namespace {
 
 void check_fits(const CheckpointReader& reader, const SubnetPlan& plan, const ExperimentSpec& spec) {
@@ -282,7 +212,12 @@ at::Tensor read_units(const CheckpointReader& reader, const SubnetPlan& plan,
   const std::vector<at::Tensor> views = piece_views(values, parameter.slice, plan, units);
   for (size_t i = 0; i < units.size(); ++i) {
     const at::Tensor piece = at::empty({views[i].numel()}, options);
-    reader.read(key_of(plan, kind, parameter.name, units[i]), 0, piece.numel(), piece);
+    reader.read(plan, {.kind = kind,
+                       .parameter = plan.layout.parameter_index(parameter.name),
+                       .unit = units[i],
+                       .begin = 0,
+                       .end = piece.numel(),
+                       .values = piece});
     views[i].copy_(piece.view(views[i].sizes()));
   }
   return values;
@@ -302,37 +237,16 @@ at::TensorOptions buffer_options(Precision precision, at::Device device) {
 
 }  // namespace
 
-void restore(const CheckpointReader& reader, const Experiment& experiment, Engine& engine) {
-  const at::NoGradGuard no_grad;
-  const SubnetPlan& plan = experiment.plan;
-  check_fits(reader, plan, experiment.spec);
-  engine.load_state([&](const StateRange& range) {
-    reader.read(key_of(plan, range), range.begin, range.end, range.values);
-  });
-  const ParameterStore& store = engine.store();
-  for (size_t s = 0; s < store.slots().size(); ++s) {
-    for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s))) {
-      const at::Tensor saved = reader.buffer(plan, piece.buffer, piece.unit, store.slots()[s]);
-      if (!saved.defined())
-        fail_without_buffer(buffer_name(buffer_key(plan, piece.buffer, piece.unit), store.slots()[s]));
-      piece.values.copy_(saved.view(piece.values.sizes()));
-    }
-  }
-  engine.set_step_count(reader.manifest().updates);
-}
+namespace {
 
-SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader,
-                               const ExperimentSpec& spec, at::Device device, ModelValues values)
-    : FullModel(plan, values), reader_(reader), precision_(spec.train.precision), device_(device) {
-  check_fits(reader, plan, spec);
-  if (values == ModelValues::kAverage && !has_average(reader.manifest(), spec))
-    throw UsageError(reader.folder().string() +
-                     " has no moving average of the values. It is kept with optimizer.ema_decay, from the "
-                     "first update on.");
+/// BatchNorm statistics of the full model: the average over the slots of the owners. By buffer.
+std::vector<at::Tensor> averaged_buffers(const CheckpointReader& reader, const SubnetPlan& plan,
+                                         const at::TensorOptions& options) {
   const int replicas = static_cast<int>(reader.manifest().replicas);
+  std::vector<at::Tensor> means;
   for (int b = 0; b < static_cast<int>(plan.layout.buffers.size()); ++b) {
     const BufferLayout& buffer = plan.layout.buffers[b];
-    const at::Tensor mean = at::zeros(buffer.shape, buffer_options(precision_, device));
+    const at::Tensor& mean = means.emplace_back(at::zeros(buffer.shape, options));
     const std::vector<int> units = plan.units_of(buffer);
     const std::vector<at::Tensor> views = piece_views(mean, buffer.slice, plan, units);
     for (size_t i = 0; i < units.size(); ++i) {
@@ -346,8 +260,58 @@ SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& r
         }
       }
     }
-    buffers_[buffer.name] = mean;
   }
+  return means;
+}
+
+void restore_buffers(const CheckpointReader& reader, const SavedDivision& saved, const Experiment& experiment,
+                     const ParameterStore& store) {
+  const SubnetPlan& plan = experiment.plan;
+  std::vector<at::Tensor> means;
+  if (!is_divided_as(saved, experiment))
+    means = averaged_buffers(reader, saved.plan,
+                             buffer_options(experiment.spec.train.precision, at::Device(at::kCPU)));
+  for (size_t s = 0; s < store.slots().size(); ++s) {
+    for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s))) {
+      const BufferLayout& buffer = plan.layout.buffers[piece.buffer];
+      const at::Tensor values = means.empty()
+                                    ? reader.buffer(plan, piece.buffer, piece.unit, store.slots()[s])
+                                    : piece_view(means[static_cast<size_t>(piece.buffer)], buffer.slice, plan,
+                                                 plan.units_of(buffer), piece.unit);
+      if (!values.defined())
+        fail_without_buffer(buffer_name(buffer_key(plan, piece.buffer, piece.unit), store.slots()[s]));
+      piece.values.copy_(values.reshape(piece.values.sizes()));
+    }
+  }
+}
+
+}  // namespace
+
+bool is_divided_as(const SavedDivision& saved, const Experiment& experiment) {
+  return plan_hash(saved.plan) == plan_hash(experiment.plan) &&
+         saved.spec.subnetwork.replicas == experiment.spec.subnetwork.replicas;
+}
+
+void restore(const CheckpointReader& reader, const SavedDivision& saved, const Experiment& experiment,
+             Engine& engine) {
+  const at::NoGradGuard no_grad;
+  check_fits(reader, saved.plan, saved.spec);
+  engine.load_state([&](const StateRange& range) { reader.read(experiment.plan, range); });
+  restore_buffers(reader, saved, experiment, engine.store());
+  engine.set_step_count(reader.manifest().updates);
+}
+
+SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader,
+                               const ExperimentSpec& spec, at::Device device, ModelValues values)
+    : FullModel(plan, values), reader_(reader), precision_(spec.train.precision), device_(device) {
+  check_fits(reader, plan, spec);
+  if (values == ModelValues::kAverage && !has_average(reader.manifest(), spec))
+    throw UsageError(reader.folder().string() +
+                     " has no moving average of the values. It is kept with optimizer.ema_decay, from the "
+                     "first update on.");
+  const std::vector<at::Tensor> means = averaged_buffers(reader, plan, buffer_options(precision_, device));
+  for (size_t b = 0; b < means.size(); ++b)
+    buffers_[plan.layout.buffers[b].name] = means[b];
 }
 
 at::Tensor SavedFullModel::read_parameter(int index) {

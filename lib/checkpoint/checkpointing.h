@@ -1,18 +1,13 @@
 #pragma once
 
 // Saving and restoring a run. Every process writes its shard, keyed by (kind, parameter, hidden range,
-// element range), so that a run can resume with another number of processes.
+// element range), so that a run can resume with another number of processes and with another plan.
 
 #include <filesystem>
-#include <map>
-#include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "checkpoint/checkpoint_keys.h"
-#include "checkpoint/files/safetensors.h"
-#include "checkpoint/files/store.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/tensor_file.h"
 #include "data/dataset.h"
 #include "engine/engine.h"
@@ -25,12 +20,12 @@ namespace sdp {
 
 /// Progress of a run.
 struct RunProgress {
-  int64_t step = 0;                         ///< steps done, including skipped ones
-  int64_t skipped_steps = 0;                ///< train.on_nonfinite: skip
-  int64_t imported_batch_norm_updates = 0;  ///< torchvision's num_batches_tracked of imported weights
-  int64_t metrics_lines = 0;                ///< lines of metrics.jsonl; only rank 0's value is used
-  std::optional<int64_t> best_step = {};    ///< of a checkpoint to keep; only rank 0's value is used
-  DataIdentity training_data = {};          ///< empty if no data was read yet
+  int64_t step = 0;           ///< steps done, including skipped ones
+  int64_t skipped_steps = 0;  ///< train.on_nonfinite: skip
+  StepOrigin origin = {};
+  int64_t metrics_lines = 0;              ///< lines of metrics.jsonl; only rank 0's value is used
+  std::optional<int64_t> best_step = {};  ///< of a checkpoint to keep; only rank 0's value is used
+  DataIdentity training_data = {};        ///< empty if no data was read yet
   DataIdentity test_data = {};
 };
 
@@ -49,10 +44,10 @@ std::vector<ManifestFile> write_description(const RunDescription& description,
                                             const std::filesystem::path& folder);
 
 /// Checks whether a run may resume with this data. The order of samples depends on the number of training
-/// samples: throws DataError if it differs from the checkpoint's. Otherwise returns a warning for each data
-/// set that has changed.
+/// samples: throws DataError if it differs from the checkpoint's, unless the samples have another length
+/// (`is_resized`). Otherwise returns a warning for each data set that has changed.
 std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity& training_data,
-                                    const DataIdentity& test_data);
+                                    const DataIdentity& test_data, bool is_resized);
 
 /// Writes one process's file into the folder of an unfinished checkpoint.
 ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path& folder, int process,
@@ -80,44 +75,20 @@ SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Expe
                                 const RunDescription& description, int threads,
                                 const OnProgress& on_progress);
 
-/// A checkpoint's files, memory-mapped. Any process can read any range.
-class CheckpointReader {
- public:
-  /// Opens the newest checkpoint of the run folder, or that of `step`. Throws DataError if there is none or
-  /// it is damaged. `on_progress` reports the verification of hashes.
-  CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step, bool verify_hashes,
-                   const OnProgress& on_progress = ignore_progress);
-
-  const Manifest& manifest() const { return manifest_; }
-  const std::filesystem::path& folder() const { return folder_; }
-  /// Step and content, to compare between processes.
-  std::string identity() const;
-  /// Copies elements [begin, end) into `target` (flat, any type and device). Throws DataError if elements are
-  /// missing or not finite.
-  void read(const StateKey& key, int64_t begin, int64_t end, const at::Tensor& target) const;
-  /// A unit's part of one slot's BatchNorm buffer, flat; undefined if the slot does not hold it. Throws
-  /// DataError if it is not finite.
-  at::Tensor buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const;
-
- private:
-  struct SavedRange {
-    int64_t begin = 0;
-    int64_t end = 0;
-    const TensorView* view = nullptr;
-  };
-  void require_finite(const at::Tensor& values, const std::string& name) const;
-  void index_file(const SafetensorsFile& file, const std::filesystem::path& path);
-
-  std::filesystem::path folder_;
-  Manifest manifest_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<StateKey, std::vector<SavedRange>> ranges_;
-  std::map<std::pair<StateKey, Slot>, const TensorView*> buffers_;  ///< kind "buffer"
+/// How a checkpoint was made.
+struct SavedDivision {
+  const ExperimentSpec& spec;
+  const SubnetPlan& plan;
 };
 
-/// Restores the engine and the slots' buffers. Throws DataError if the checkpoint belongs to another
-/// experiment.
-void restore(const CheckpointReader& reader, const Experiment& experiment, Engine& engine);
+/// Whether the experiment divides the network as the checkpoint does.
+bool is_divided_as(const SavedDivision& saved, const Experiment& experiment);
+
+/// Restores the engine and the slots' buffers. If the network is divided in another way, every slot's
+/// BatchNorm statistics become the average over the owners; everything else is carried over element by
+/// element. Throws DataError if the checkpoint is not of `saved`.
+void restore(const CheckpointReader& reader, const SavedDivision& saved, const Experiment& experiment,
+             Engine& engine);
 
 /// Both sources below throw DataError if the checkpoint belongs to another experiment.
 

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "experiment/spec/load.h"
+#include "plan/run_steps.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -28,6 +31,42 @@ SavedRun read_saved_run(const CheckpointStore& store, int64_t step) {
   if (store.has_file(step, kSavedHistory))
     saved.history = read_history(store.verified_file(step, kSavedHistory)).value();
   return saved;
+}
+
+SubnetPlan read_saved_plan(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved) {
+  return make_experiment(saved, /*processes=*/1, store.verified_file(step, kSavedPlan)).plan;
+}
+
+std::optional<std::filesystem::path> owners_to_keep(const CheckpointStore& store, int64_t step,
+                                                    const ExperimentSpec& now) {
+  const ExperimentSpec saved = load_saved_spec(store.verified_file(step, kSavedSpec));
+  if (!is_same_division(saved.subnetwork, now.subnetwork)) return std::nullopt;
+  return store.verified_file(step, kSavedPlan);
+}
+
+StepOrigin origin_of_resumed(const Manifest& manifest, const SavedDivision& saved, const Experiment& now,
+                             int64_t dataset_size) {
+  const int64_t length = saved.spec.data.sequence_length(), new_length = now.spec.data.sequence_length();
+  const double factor = budget_factor(saved.spec.train, saved.plan);
+  const bool is_same = samples_per_step(saved.spec) == samples_per_step(now.spec) && length == new_length &&
+                       saved.spec.train.accumulate_steps == now.spec.train.accumulate_steps &&
+                       factor == budget_factor(now.spec.train, now.plan);
+  if (is_same || manifest.step == 0) return manifest.origin;
+  const int64_t samples_before = manifest.origin.samples;
+  StepOrigin origin{
+      .step = manifest.step,
+      .updates = manifest.updates,
+      .samples = samples_before + (manifest.step - manifest.origin.step) * samples_per_step(saved.spec),
+      .batch_norm_updates = manifest.batch_norm_updates,
+      .epochs = 0};
+  const int64_t size = manifest.training_data.samples;
+  origin.epochs = manifest.origin.epochs +
+                  static_cast<double>(origin.samples - samples_before) / static_cast<double>(size) / factor;
+  if (length != new_length) {
+    const int64_t in_epoch = (origin.samples % size * length + new_length - 1) / new_length;
+    origin.samples = origin.samples / size * dataset_size + std::min(in_epoch, dataset_size);
+  }
+  return origin;
 }
 
 }  // namespace sdp

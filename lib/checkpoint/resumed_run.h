@@ -3,7 +3,9 @@
 // The checkpoint that a run resumes from, examined before anything is started or written.
 
 #include <filesystem>
+#include <optional>
 
+#include "checkpoint/checkpointing.h"
 #include "checkpoint/files/store.h"
 #include "experiment/spec/experiment_spec.h"
 #include "telemetry/run_history.h"
@@ -20,5 +22,20 @@ struct SavedRun {
   RunHistory history;  ///< a new history for a checkpoint of an older program, which has none
 };
 SavedRun read_saved_run(const CheckpointStore& store, int64_t step);
+
+/// The plan of a checkpoint, whose spec is `saved`.
+SubnetPlan read_saved_plan(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved);
+
+/// The plan.json of a checkpoint, if a run that resumes from it with this spec keeps its owner sets, because
+/// the network is divided in the same way. Otherwise owners are assigned anew.
+std::optional<std::filesystem::path> owners_to_keep(const CheckpointStore& store, int64_t step,
+                                                    const ExperimentSpec& now);
+
+/// The origin of the steps of a run that resumes from a checkpoint: the checkpoint's, or the checkpoint
+/// itself if the run's steps now have other samples, micro-batches or another share of the budget.
+/// `dataset_size`: number of training samples now. Tokens of a sequence length that has changed are counted
+/// in samples of the new length, rounded up to whole ones and within the epoch.
+StepOrigin origin_of_resumed(const Manifest& manifest, const SavedDivision& saved, const Experiment& now,
+                             int64_t dataset_size);
 
 }  // namespace sdp

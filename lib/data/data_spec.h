@@ -62,19 +62,19 @@ struct DataSpec {
     field("augment", &DataSpec::augment,
           "training augmentations of images: crop (padding of 4 zero pixels, random position), resized_crop "
           "(random area and aspect ratio), flip (horizontal); unset: the data set's usual ones",
-          OnResume::kFixed, InReport::kCompared,
+          OnResume::kRestOfRun, InReport::kCompared,
           advise_when<DataSpec>([](const DataSpec& s) { return s.is_of_tokens(); },
                                 "has no effect: only images are augmented"));
     field("mixup_alpha", &DataSpec::mixup_alpha,
           "mixup (Zhang et al. 2018): images of a batch are mixed with a share drawn from Beta(alpha, "
           "alpha); 0: "
           "none",
-          OnResume::kFixed, InReport::kCompared, at_least(0));
+          OnResume::kRestOfRun, InReport::kCompared, at_least(0));
     field("cutmix_alpha", &DataSpec::cutmix_alpha,
           "cutmix (Yun et al. 2019): a box of an image is replaced by another image's; if mixup is on too, "
           "each is used for half of the batches; "
           "0: none",
-          OnResume::kFixed, InReport::kCompared, at_least(0));
+          OnResume::kRestOfRun, InReport::kCompared, at_least(0));
     field("loader_threads", &DataSpec::loader_threads, "threads per process that prepare batches",
           OnResume::kFree, InReport::kCompared, in_range(1, 1024));
     field("prefetch_batches", &DataSpec::prefetch_batches, "batches prepared ahead", OnResume::kFree,

@@ -119,7 +119,8 @@ std::string import_model(const Experiment& experiment, const std::filesystem::pa
     keep_files_beside(from, run_dir / kImportedFolder);
   const CheckpointStore store(run_dir);
   const std::filesystem::path folder = store.begin(0);
-  Manifest manifest = manifest_of(experiment, {.imported_batch_norm_updates = tensors.batch_norm_updates()});
+  Manifest manifest =
+      manifest_of(experiment, {.origin = {.batch_norm_updates = tensors.batch_norm_updates()}});
   manifest.files = {write_process_file(out, folder, /*process=*/0, /*processes=*/1, on_progress)};
   for (ManifestFile& saved : write_description(description, folder))
     manifest.files.push_back(std::move(saved));

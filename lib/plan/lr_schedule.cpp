@@ -7,11 +7,11 @@
 namespace sdp {
 
 double learning_rate(const ScheduleSpec& schedule, double peak_lr, const RunLength& length, int64_t step) {
-  if (step < length.warmup_steps)
-    return peak_lr * static_cast<double>(step + 1) / static_cast<double>(length.warmup_steps);
-  const double decay_steps =
-      static_cast<double>(std::max<int64_t>(1, length.total_steps - length.warmup_steps));
-  const double t = std::min(1.0, static_cast<double>(step - length.warmup_steps) / decay_steps);
+  const double done = static_cast<double>(step) + length.shift;
+  const double total = static_cast<double>(length.total_steps) + length.shift;
+  const auto warmup = static_cast<double>(length.warmup_steps);
+  if (done < warmup) return peak_lr * std::min(1.0, (done + 1) / warmup);
+  const double t = std::min(1.0, (done - warmup) / std::max(1.0, total - warmup));
   const double f = schedule.final_lr_factor;
   switch (schedule.name) {
     case ScheduleName::kConstant:
@@ -21,9 +21,8 @@ double learning_rate(const ScheduleSpec& schedule, double peak_lr, const RunLeng
     case ScheduleName::kLinear:
       return peak_lr * (1 - (1 - f) * t);
     case ScheduleName::kStep: {
-      const double progress = static_cast<double>(step) / static_cast<double>(length.total_steps);
       const auto passed = std::count_if(schedule.milestones.begin(), schedule.milestones.end(),
-                                        [&](double milestone) { return milestone <= progress; });
+                                        [&](double milestone) { return milestone <= done / total; });
       return peak_lr * std::pow(schedule.gamma, static_cast<double>(passed));
     }
   }

@@ -10,11 +10,14 @@ namespace sdp {
 struct RunLength {
   int64_t total_steps = 1;
   int64_t warmup_steps = 0;
+  /// Added to the steps to compute the share of the run that is done, if steps before the last resume had
+  /// another size: the run is as long as total_steps + shift steps of the present size.
+  double shift = 0;
 };
 
-/// Learning rate of step `step` (0-based). The warm-up is linear, lr (step + 1) / warmup_steps; the schedule
-/// covers the remaining steps. With t = (step - warmup) / (total - warmup) and f = final_lr_factor, the
-/// learning rate is
+/// Learning rate of step `step` (0-based; `step` and `total` below include the shift). The warm-up is linear,
+/// lr (step + 1) / warmup_steps; the schedule covers the remaining steps. With t = (step - warmup) / (total -
+/// warmup) and f = final_lr_factor, the learning rate is
 ///   constant: lr
 ///   cosine:   lr (f + (1 - f) (1 + cos(pi t)) / 2)
 ///   linear:   lr (1 - (1 - f) t)

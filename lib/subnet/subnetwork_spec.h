@@ -69,27 +69,27 @@ struct SubnetworkSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("workers", &SubnetworkSpec::workers, "n, the number of subnetworks; n times R is at most 16384",
-          OnResume::kFixed, InReport::kCompared, in_range(1, 1024));
+          OnResume::kRestOfRun, InReport::kCompared, in_range(1, 1024));
     field("replicas", &SubnetworkSpec::replicas, "R, the number of data-parallel replicas of each worker",
-          OnResume::kFixed, InReport::kCompared, in_range(1, 16384));
+          OnResume::kRestOfRun, InReport::kCompared, in_range(1, 16384));
     field("coverage", &SubnetworkSpec::coverage,
-          "C = p/n, the share of workers that own a unit, for example 4/8 or 0.5", OnResume::kFixed,
+          "C = p/n, the share of workers that own a unit, for example 4/8 or 0.5", OnResume::kRestOfRun,
           InReport::kInRegime);
     field("construction", &SubnetworkSpec::construction,
           "a unit is a whole residual branch (block) or a slice of its hidden width (neuron)",
-          OnResume::kFixed, InReport::kInRegime);
+          OnResume::kRestOfRun, InReport::kInRegime);
     field("masking", &SubnetworkSpec::masking,
           "units that a worker does not own are absent (forward) or present and frozen (backward)",
-          OnResume::kFixed, InReport::kInRegime);
+          OnResume::kRestOfRun, InReport::kInRegime);
     field("unit", &SubnetworkSpec::unit,
           "whether the branches of a block have the same owners (block), in construction neuron slice by "
           "slice, "
           "or owners of their own (branch)",
-          OnResume::kFixed, InReport::kFollowsRegime);
+          OnResume::kRestOfRun, InReport::kFollowsRegime);
     field("slices_per_branch", &SubnetworkSpec::slices_per_branch,
           "construction neuron: number of slices of a branch's hidden width, in attention at most the number "
           "of heads; unset: n",
-          OnResume::kFixed, InReport::kFollowsRegime, in_range(1, 1 << 20), "slices",
+          OnResume::kRestOfRun, InReport::kFollowsRegime, in_range(1, 1 << 20), "slices",
           advise_when<SubnetworkSpec>(
               [](const SubnetworkSpec& s) { return s.construction == Construction::kBlock; },
               "has no effect: only construction neuron divides branches into slices"));
@@ -99,12 +99,12 @@ struct SubnetworkSpec {
           "even memory and mixing; equal_units: the same with an equal number of units in all instead of in "
           "every stage; window: workers i to i+p-1 own unit i; random: drawn for each unit; file: "
           "read from assignment_file",
-          OnResume::kFixed, InReport::kCompared,
+          OnResume::kRestOfRun, InReport::kCompared,
           advise_when<SubnetworkSpec>(
               [](const SubnetworkSpec& s) { return s.assignment != Assignment::kBalanced && s.is_dense(); },
               "has no effect: with coverage 1 every worker owns every unit"));
     field("assignment_file", &SubnetworkSpec::assignment_file, "assignment file: a plan.json with owner sets",
-          OnResume::kFixed, InReport::kCompared);
+          OnResume::kRestOfRun, InReport::kCompared);
     field("placement", &SubnetworkSpec::placement,
           "which processes share a node if there are several nodes: consecutive workers (in_order), workers "
           "that own the same units, which minimizes the traffic between nodes (pack), or workers that own "

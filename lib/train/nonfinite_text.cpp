@@ -23,7 +23,7 @@ std::string first_of(const std::vector<int64_t>& numbers) {
 
 }  // namespace
 
-NonfiniteRecord nonfinite_record(const Experiment& experiment, int64_t dataset_size, int64_t step,
+NonfiniteRecord nonfinite_record(const Experiment& experiment, const RunSteps& steps, int64_t step,
                                  const NonfiniteStep& found, bool skipped) {
   const Placement& placement = experiment.schedule.placement;
   const int64_t slots_per_process = placement.slots_per_process();
@@ -43,13 +43,13 @@ NonfiniteRecord nonfinite_record(const Experiment& experiment, int64_t dataset_s
                          .replica = slot.replica,
                          .loss_is_finite = found.slots.empty(),
                          .samples = {}};
-    const TrainingBatches batches{.geometry = batch_geometry(experiment.spec),
+    const TrainingBatches batches{.geometry = batch_geometry(experiment.spec, steps.origin),
                                   .slots = {{slot.worker, slot.replica}},
                                   .first_step = step,
                                   .last_step = step + 1,
                                   .seed = static_cast<uint64_t>(experiment.spec.seed)};
     for (int64_t i = 0; i < batches.count(); ++i)
-      for (const TrainingSample& sample : batches.samples(i, dataset_size))
+      for (const TrainingSample& sample : batches.samples(i, steps.dataset_size))
         batch.samples.push_back(sample.index);
     record.batches.push_back(std::move(batch));
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "experiment/experiment.h"
+#include "plan/run_steps.h"
 #include "telemetry/records.h"
 #include "train/nonfinite.h"
 
@@ -16,8 +17,7 @@ inline constexpr std::string_view kNonfiniteRemedies =
     "Lower optimizer.lr, lengthen the warm-up or set optimizer.clip_norm; look at the samples with `data "
     "check`.";
 
-/// `dataset_size`: number of training samples.
-NonfiniteRecord nonfinite_record(const Experiment& experiment, int64_t dataset_size, int64_t step,
+NonfiniteRecord nonfinite_record(const Experiment& experiment, const RunSteps& steps, int64_t step,
                                  const NonfiniteStep& found, bool skipped);
 
 /// "the loss of step 3 is not finite: worker 1, replica 0 (rank 0) on samples 4, 5".

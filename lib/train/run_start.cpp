@@ -40,17 +40,44 @@ std::optional<int64_t> step_to_resume_from(Resume resume, const CheckpointStore&
 
 /// Whether a resumed run has still to evaluate the step of its checkpoint, because it was stopped before.
 /// Read from rank 0's metrics; collective.
-bool owes_evaluation(const RunContext& run, int64_t step, Communicator& comm) {
-  if (step == 0 || !evaluation_is_due(run.steps, step)) return false;
+bool owes_evaluation(const RunContext& run, const RunSteps& steps, int64_t step, Communicator& comm) {
+  if (step == 0 || !evaluation_is_due(steps, step)) return false;
   const bool owes = comm.rank() == 0 && !find_evaluation(run.folder.metrics(), step);
   return !comm.all_gather_strings(owes ? "owes" : "").front().empty();
 }
 
-void tell_resumed(const RunContext& run, const Manifest& manifest, int processes, RunConsole& console) {
-  if (manifest.step < run.steps.length.total_steps)
-    console.tell(fmt::format("resuming at step {} of {}", manifest.step, run.steps.length.total_steps));
-  const bool differs = manifest.processes != processes || manifest.threads != run.threads;
-  if (manifest.step > 0 && differs)
+/// What a run that continues with other samples per step, or tokens per sample, has consumed.
+void tell_position(const ExperimentSpec& saved, const ExperimentSpec& now, const RunSteps& steps,
+                   RunConsole& console) {
+  const bool is_resized = saved.data.sequence_length() != now.data.sequence_length();
+  if (!is_resized && samples_per_step(saved) == samples_per_step(now)) return;
+  const int64_t samples = steps.samples_after(steps.origin.step);
+  console.tell(fmt::format(
+      "a step has {} samples (was {}): the run goes on with the next unread one, after {} samples or {:.4g} "
+      "epochs{}",
+      samples_per_step(now), samples_per_step(saved), samples, steps.epochs_after(steps.origin.step),
+      is_resized ? fmt::format(". Samples of {} tokens (were {}) have another order: of this epoch, some "
+                               "tokens are read twice and some not at all",
+                               now.data.sequence_length(), saved.data.sequence_length())
+                 : ""));
+}
+
+void tell_resumed(const RunContext& run, const SavedDivision& saved, const RunSteps& steps,
+                  const Manifest& manifest, int processes, RunConsole& console) {
+  if (manifest.step < steps.length.total_steps)
+    console.tell(fmt::format("resuming at step {} of {}", manifest.step, steps.length.total_steps));
+  if (manifest.step == 0) return;
+  tell_position(saved.spec, run.experiment.spec, steps, console);
+  if (!is_divided_as(saved, run.experiment)) {
+    const SubnetPlan& plan = run.experiment.plan;
+    const bool has_statistics = !plan.layout.buffers.empty();
+    return console.tell(fmt::format(
+        "the network is divided anew, among {} workers of coverage {}/{}, {} replicas: values and optimizer "
+        "state are carried over{}",
+        plan.workers, plan.owners_per_unit, plan.workers, run.experiment.spec.subnetwork.replicas,
+        has_statistics ? ", BatchNorm statistics are averaged over owners" : ""));
+  }
+  if (manifest.processes != processes || manifest.threads != run.threads)
     console.warn(
         fmt::format("the checkpoint was made by {} processes with {} threads each, this run has {} with {}; "
                     "results agree up to rounding, not bit for bit",
@@ -98,21 +125,30 @@ RunStart start_run(const RunContext& run, Engine& engine, Communicator& comm, Ru
   if (step) reader.emplace(run.folder.dir, step, /*verify_hashes=*/false);
   check_same_everywhere(comm, "The checkpoint to start from", reader ? reader->identity() : "none");
   RunStart start;
+  const int64_t dataset_size = run.data.train.samples;
   if (reader) {
     const Manifest& manifest = reader->manifest();
-    for (const std::string& warning : check_data(manifest, run.data.train, run.data.test))
+    const ExperimentSpec& spec = run.experiment.spec;
+    const ExperimentSpec saved_spec = read_saved_run(store, *step).spec;
+    const SubnetPlan saved_plan = read_saved_plan(store, *step, saved_spec);
+    const SavedDivision saved{saved_spec, saved_plan};
+    for (const std::string& warning :
+         check_data(manifest, run.data.train, run.data.test,
+                    /*is_resized=*/saved_spec.data.sequence_length() != spec.data.sequence_length()))
       if (comm.rank() == 0) console.warn(warning);
-    restore(*reader, run.experiment, engine);
-    start = {.step = manifest.step,
+    restore(*reader, saved, run.experiment, engine);
+    start = {.steps = run_steps(run.experiment, dataset_size,
+                                origin_of_resumed(manifest, saved, run.experiment, dataset_size)),
+             .step = manifest.step,
              .is_resumed = true,
-             .owes_evaluation = owes_evaluation(run, manifest.step, comm),
-             .skipped_steps = manifest.skipped_steps,
-             .imported_batch_norm_updates = manifest.imported_batch_norm_updates};
-    if (comm.rank() == 0) tell_resumed(run, manifest, comm.size(), console);
+             .skipped_steps = manifest.skipped_steps};
+    start.owes_evaluation = owes_evaluation(run, start.steps, manifest.step, comm);
+    if (comm.rank() == 0) tell_resumed(run, saved, start.steps, manifest, comm.size(), console);
   } else {
+    start.steps = run_steps(run.experiment, dataset_size);
     engine.initialize(static_cast<uint64_t>(run.experiment.spec.seed));
   }
-  const bool has_steps = start.step < run.steps.length.total_steps;
+  const bool has_steps = start.step < start.steps.length.total_steps;
   if (comm.rank() > 0 || (!has_steps && !start.owes_evaluation)) return start;
   start.history = history_of(run, store, step, console);
   if (step) start.checkpoint = store.folder(*step).filename().string();

@@ -20,11 +20,11 @@ struct RunDataIdentity {
 };
 
 struct RunStart {
+  RunSteps steps;
   int64_t step = 0;  ///< steps done before this part of the run
   bool is_resumed = false;
   bool owes_evaluation = false;  ///< `step` was not evaluated: the run was stopped during its evaluation
   int64_t skipped_steps = 0;
-  int64_t imported_batch_norm_updates = 0;
   // Rank 0 only, and only if there is work to do.
   std::string checkpoint = {};     ///< folder of the checkpoint that the run resumes from
   int64_t kept_metrics_lines = 0;  ///< metrics lines of earlier parts of the run
@@ -33,7 +33,6 @@ struct RunStart {
 
 struct RunContext {
   const Experiment& experiment;
-  const RunSteps& steps;
   const RunFolder& folder;
   const RunDataIdentity& data;
   int threads = 0;

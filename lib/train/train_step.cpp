@@ -8,15 +8,18 @@
 
 namespace sdp {
 
-BatchGeometry batch_geometry(const ExperimentSpec& spec) {
+BatchGeometry batch_geometry(const ExperimentSpec& spec, const StepOrigin& origin) {
   return {.workers = spec.subnetwork.workers,
           .replicas = spec.subnetwork.replicas,
           .accumulate_steps = spec.train.accumulate_steps,
-          .batch_size = spec.train.batch_size_per_worker};
+          .batch_size = spec.train.batch_size_per_worker,
+          .first_position = origin.samples - origin.step * samples_per_step(spec)};
 }
 
-TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm)
+TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm,
+                     const StepOrigin& origin)
     : experiment_(experiment),
+      geometry_(batch_geometry(experiment.spec, origin)),
       engine_(engine),
       comm_(comm),
       device_(comm.device()),
@@ -35,8 +38,7 @@ std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch,
   const ModelSpec& model = experiment_.spec.model;
   if (model.dropout == 0 && model.stochastic_depth == 0) return std::nullopt;
   const Slot slot = engine_.store().slots()[local_slot];
-  const int64_t pass =
-      batch_geometry(experiment_.spec).position(step, slot.worker, slot.replica, micro_batch, 0);
+  const int64_t pass = geometry_.position(step, slot.worker, slot.replica, micro_batch, 0);
   CounterRandom seeds(static_cast<uint64_t>(experiment_.spec.seed), RandomPurpose::kDropout,
                       static_cast<uint64_t>(pass));
   generator_.set_current_seed(seeds.next());

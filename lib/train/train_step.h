@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "checkpoint/files/manifest.h"
 #include "data/pipeline/sampler.h"
 #include "engine/engine.h"
 #include "experiment/experiment.h"
@@ -21,8 +22,8 @@
 
 namespace sdp {
 
-/// How the samples of a step are divided into batches.
-BatchGeometry batch_geometry(const ExperimentSpec& spec);
+/// How the samples of a step are divided into batches, if steps have had their present size since `origin`.
+BatchGeometry batch_geometry(const ExperimentSpec& spec, const StepOrigin& origin = {});
 
 struct StepResult {
   at::Tensor losses;  ///< per slot, averaged over the micro-batches: [local slots], fp64, on the device
@@ -39,7 +40,7 @@ struct StepResult {
 class TrainStep {
  public:
   /// Builds the models of the engine's local slots. The arguments must outlive it.
-  TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm);
+  TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm, const StepOrigin& origin = {});
 
   /// Calls `next_batch` once per micro-batch and slot, in that order. The gradient norm is also measured if
   /// gradients are clipped.
@@ -56,6 +57,7 @@ class TrainStep {
   std::optional<at::Generator> noise(int64_t step, int64_t micro_batch, size_t local_slot);
 
   const Experiment& experiment_;
+  const BatchGeometry geometry_;
   Engine& engine_;
   Communicator& comm_;
   const at::Device device_;

@@ -69,14 +69,13 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       data_identity_(identity_of(data_, comm)),
       train_source_(*data_.train, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
-      steps_(run_steps(experiment, data_.train->size())),
       flops_per_sample_(flops_per_sample(experiment.plan)),
       peak_flops_per_s_(peak_flops_per_s(experiment.spec, comm)),
       save_timer_(experiment.spec.checkpoint.every_minutes, SaveTimer::Clock::now()),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),
-      start_(start_run({experiment, steps_, folder_, data_identity_, threads()}, engine_, comm, console_,
-                       resume)),
-      train_step_(experiment, engine_, comm),
+      start_(start_run({experiment, folder_, data_identity_, threads()}, engine_, comm, console_, resume)),
+      steps_(start_.steps),
+      train_step_(experiment, engine_, comm, steps_.origin),
       feed_(has_steps() ? train_source_.training(batches_of_process()) : nullptr),
       interval_(engine_, train_step_, feed_.get(), comm.device()),
       profiler_(start_.step, experiment.spec.train.profile_steps, comm.device(),
@@ -108,7 +107,7 @@ void Trainer::append(const Record& record) {
 
 TrainingBatches Trainer::batches_of_process() const {
   const ExperimentSpec& spec = experiment_.spec;
-  TrainingBatches batches{.geometry = batch_geometry(spec),
+  TrainingBatches batches{.geometry = batch_geometry(spec, steps_.origin),
                           .slots = {},
                           .first_step = start_.step,
                           .last_step = steps_.length.total_steps,
@@ -198,7 +197,8 @@ ExitCode Trainer::run() {
 }
 
 bool Trainer::is_save_due(int64_t done) const {
-  return done == steps_.length.total_steps || is_due(steps_.checkpoint_every_steps, done);
+  return done == steps_.length.total_steps ||
+         is_due(steps_.checkpoint_every_steps, done, steps_.checkpoint_shift);
 }
 
 /// A line of the metrics, which checks the losses, precedes every checkpoint.
@@ -234,7 +234,7 @@ void Trainer::show_first_step(const Stopwatch& stopwatch) {
   synchronize(comm_.device());
   console_.show({.step = done,
                  .total_steps = steps_.length.total_steps,
-                 .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+                 .epoch = steps_.epochs_after(done),
                  .total_epochs = steps_.epochs,
                  .samples_per_s = static_cast<double>(steps_.samples_per_step) / stopwatch.seconds()});
 }
@@ -243,8 +243,7 @@ void Trainer::skip_step(int64_t step, const NonfiniteStep& found) {
   interval_.add_skipped_step();
   ++skipped_steps_;
   ++consecutive_skips_;
-  const NonfiniteRecord record =
-      nonfinite_record(experiment_, data_.train->size(), step, found, /*skipped=*/true);
+  const NonfiniteRecord record = nonfinite_record(experiment_, steps_, step, found, /*skipped=*/true);
   if (metrics_) {
     append(record);
     console_.warn(text_of(record) + "; the step is skipped");
@@ -260,8 +259,7 @@ void Trainer::skip_step(int64_t step, const NonfiniteStep& found) {
 /// Every process has the same losses, so all of them throw. Nothing is saved: the last checkpoint stays
 /// valid.
 void Trainer::stop_because_not_finite(int64_t step, const NonfiniteStep& found) {
-  const NonfiniteRecord record =
-      nonfinite_record(experiment_, data_.train->size(), step, found, /*skipped=*/false);
+  const NonfiniteRecord record = nonfinite_record(experiment_, steps_, step, found, /*skipped=*/false);
   if (metrics_) append(record);
   throw Error(ExitCode::kInternal,
               fmt::format("{}. {} train.on_nonfinite: skip leaves out such steps and continues. {}",
@@ -317,7 +315,7 @@ TrainRecord Trainer::record_of(int64_t done, double loss, const std::vector<Proc
   const double seconds = interval_.seconds();
   const double samples_per_s = static_cast<double>(interval_.steps() * steps_.samples_per_step) / seconds;
   TrainRecord record{.step = done,
-                     .epoch = static_cast<double>(done) / steps_.steps_per_epoch,
+                     .epoch = steps_.epochs_after(done),
                      .loss = loss,
                      .lr = lr_of(done - 1),
                      .gradient_norm = interval_.gradient_norm(),
@@ -327,7 +325,7 @@ TrainRecord Trainer::record_of(int64_t done, double loss, const std::vector<Proc
   if (experiment_.spec.data.is_of_tokens()) {
     const int64_t tokens_per_sample = experiment_.spec.data.sequence_length();
     record.tokens_per_s = samples_per_s * static_cast<double>(tokens_per_sample);
-    record.tokens = done * steps_.samples_per_step * tokens_per_sample;
+    record.tokens = steps_.samples_after(done) * tokens_per_sample;
   }
   if (peak_flops_per_s_) record.utilization = record.flops_per_s / *peak_flops_per_s_;
   add_reports(record, processes);
@@ -404,7 +402,7 @@ void Trainer::save(int64_t done) {
   const RunProgress progress{
       .step = done,
       .skipped_steps = skipped_steps_,
-      .imported_batch_norm_updates = start_.imported_batch_norm_updates,
+      .origin = steps_.origin,
       .metrics_lines = metrics_ ? start_.kept_metrics_lines + metrics_->appended_lines() : 0,
       .best_step = best_ ? std::optional(best_->step) : std::nullopt,
       .training_data = data_identity_.train,

@@ -93,12 +93,12 @@ class Trainer {
   const RunDataIdentity data_identity_;
   const FeedSource train_source_;
   const FeedSource test_source_;
-  const RunSteps steps_;
   const double flops_per_sample_;
   const std::optional<double> peak_flops_per_s_;  ///< of all processes' devices, where it is known
   SaveTimer save_timer_;                          ///< rank 0's decides
   Engine engine_;
   const RunStart start_;
+  const RunSteps& steps_;  ///< of start_
   TrainStep train_step_;
   std::unique_ptr<Feed> feed_;  ///< null if there are no steps left
   Interval interval_;

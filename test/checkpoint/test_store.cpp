@@ -22,7 +22,8 @@ Manifest manifest_of(int64_t step) {
   manifest.updates = step - std::min<int64_t>(step, 2);
   manifest.skipped_steps = step - manifest.updates;
   manifest.batch_norm_updates = 3 * manifest.updates + 1000;
-  manifest.imported_batch_norm_updates = 1000;
+  manifest.origin = {
+      .step = 2, .updates = 1, .samples = 12345678901, .batch_norm_updates = 1000, .epochs = 0.1};
   manifest.metrics_lines = 3;
   manifest.training_data = {12345678901234, "größe"};
   manifest.test_data = {7, "test"};
@@ -130,16 +131,18 @@ TEST_CASE("an invalid manifest is refused, naming the key", "[manifest]") {
   };
   CHECK(refusal([](auto&) {}).empty());
   CHECK(contains(refusal([](auto& json) { json["format_version"] = 2; }),
-                 "format_version is 2, this program reads 3"));
+                 "format_version is 2, this program reads 4"));
   for (const char* key :
-       {"format_version", "step", "updates", "skipped_steps", "batch_norm_updates",
-        "imported_batch_norm_updates", "metrics_lines", "training_data", "test_data", "workers", "replicas",
-        "processes", "threads", "plan_hash", "libtorch_version", "program_version", "files"}) {
+       {"format_version", "step", "updates", "skipped_steps", "batch_norm_updates", "origin", "metrics_lines",
+        "training_data", "test_data", "workers", "replicas", "processes", "threads", "plan_hash",
+        "libtorch_version", "program_version", "files"}) {
     CHECK(refusal([&](auto& json) { json.erase(key); }) ==
           "where: the key \"" + std::string(key) + "\" is missing");
     for (const auto& wrong : {nlohmann::ordered_json(-1), nlohmann::ordered_json(true)})
       CHECK(contains(refusal([&](auto& json) { json[key] = wrong; }), key));
   }
+  for (const char* key : {"step", "updates", "samples", "batch_norm_updates", "epochs"})
+    CHECK(contains(refusal([&](auto& json) { json["origin"].erase(key); }), "\"origin\""));
   for (const char* key : {"samples", "hash"})
     CHECK(contains(refusal([&](auto& json) { json["test_data"].erase(key); }), "\"test_data\""));
   for (const char* key : {"name", "bytes", "xxh3_128"})
@@ -147,6 +150,18 @@ TEST_CASE("an invalid manifest is refused, naming the key", "[manifest]") {
   CHECK(contains(refusal([](auto& json) { json["files"][0]["name"] = "../x"; }), "\"../x\" is not the name"));
   CHECK(contains(message_of<DataError>([] { parse_manifest("{\"step\": ", "where"); }),
                  "where: not a JSON object"));
+}
+
+TEST_CASE("a manifest of version 3 has no origin but that of the imported weights", "[manifest]") {
+  auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
+  json["format_version"] = 3;
+  json.erase("origin");
+  json["imported_batch_norm_updates"] = 1000;
+  Manifest expected = manifest_with_files();
+  expected.origin = {.batch_norm_updates = 1000};
+  CHECK(parse_manifest(sealed(json), "m") == expected);
+  json["format_version"] = 4;
+  CHECK_THROWS_AS(parse_manifest(sealed(json), "m"), DataError);
 }
 
 TEST_CASE("contradictory numbers in a manifest are refused", "[manifest]") {
@@ -420,7 +435,7 @@ TEST_CASE("the newest checkpoint that verifies is found, and skipped ones are re
     CHECK(contains(none, store.folder(step).string()));
 }
 
-TEST_CASE("a checkpoint is refused with any of 8200 bits of its manifest flipped, or cut in one of 1123 ways",
+TEST_CASE("a checkpoint is refused with any of 8928 bits of its manifest flipped, or cut in one of 1214 ways",
           "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
@@ -428,7 +443,7 @@ TEST_CASE("a checkpoint is refused with any of 8200 bits of its manifest flipped
   const auto refusal = [&] { return message_of<DataError>([&] { store.read(20, /*verify_hashes=*/true); }); };
   const fs::path manifest = store.folder(20) / "manifest.json";
   const std::string text = get(manifest);
-  REQUIRE(8 * text.size() == 8200);
+  REQUIRE(8 * text.size() == 8928);
   int64_t accepted = 0;
   for (size_t i = 0; i < text.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
@@ -445,7 +460,7 @@ TEST_CASE("a checkpoint is refused with any of 8200 bits of its manifest flipped
     }
     put(file.path(), whole);
   }
-  CHECK(truncations == 1123);
+  CHECK(truncations == 1214);
   CHECK(accepted == 0);
   CHECK(refusal().empty());
 }

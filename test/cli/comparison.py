@@ -99,12 +99,12 @@ def compare_buffers(actual, expected, model, regime, precision):
                 continue
             branch = model.branch_of(name)
             if branch is None or (regime.construction == "neuron" and model.slice_of(name) is None):
-                wanted[name, (0, 0), worker, 0] = values
+                wanted[name, (0, 0), *divmod(worker, regime.replicas)] = values
                 continue
             for begin, end, owners in regime.units[branch]:
-                if worker in owners or regime.masking == "backward":
+                if worker // regime.replicas in owners or regime.masking == "backward":
                     piece = values[begin:end] if regime.construction == "neuron" else values
-                    wanted[name, (begin, end), worker, 0] = piece
+                    wanted[name, (begin, end), *divmod(worker, regime.replicas)] = piece
     assert actual.keys() == wanted.keys()
     for key, values in wanted.items():
         assert actual[key].dtype == TORCH_TYPE[precision], key

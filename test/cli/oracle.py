@@ -170,10 +170,11 @@ class Mlp(Oracle):
 
 
 class Regime:
-    """The owners of every unit, read from plan.json."""
+    """The owners of every unit, read from plan.json. A replica counts as a worker: number worker * replicas + replica."""
 
     def __init__(self, plan):
-        self.workers, self.construction, self.masking = plan["workers"], plan["construction"], plan["masking"]
+        self.construction, self.masking, self.replicas = plan["construction"], plan["masking"], plan["replicas"]
+        self.workers = plan["workers"] * self.replicas
         self.units = {}
         for unit in plan["units"]:
             self.units.setdefault(unit["branch"], []).append((unit["begin"], unit["end"], unit["owners"]))
@@ -183,7 +184,7 @@ class Regime:
         units = self.units[branch]
         mask = torch.zeros(max(end for _, end, _ in units))
         for begin, end, owners in units:
-            mask[begin:end] = float(worker in owners)
+            mask[begin:end] = float(worker // self.replicas in owners)
         return mask
 
     def forward_masks(self, worker, dtype):
@@ -207,13 +208,13 @@ class Regime:
         return mask.view([-1 if d == dim else 1 for d in range(len(shape))])
 
 
-def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=None):
+def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=None, buffers=None):
     """The method in plain PyTorch. batches(step, worker) -> list of micro-batches (inputs, labels). learning_rate(step)
-    is needed only if it is not constant. Returns (step, worker) -> loss, steps from 1; (step, worker) -> number of correct
+    is needed only if it is not constant. BatchNorm statistics begin with `buffers`, by worker, or the model's. Returns (step, worker) -> loss, steps from 1; (step, worker) -> number of correct
     predictions; and each worker's own BatchNorm statistics, meaningless for hidden units that it does not have."""
     losses, correct = {}, {}
     workers = range(regime.workers)
-    buffers = [{name: b.clone() for name, b in model.named_buffers()} for _ in workers]
+    buffers = buffers or [{name: b.clone() for name, b in model.named_buffers()} for _ in workers]
     parameters = dict(model.named_parameters())
     dtype = next(iter(parameters.values())).dtype
     counts = {name: sum(regime.gradient_mask(model, name, p.shape, k) for k in workers) for name, p in parameters.items()}

@@ -257,9 +257,9 @@ def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_pat
 @pytest.mark.parametrize(
     "changes,key",
     [
-        ({"subnetwork": {"coverage": "3/4"}}, "subnetwork.coverage (was 2/4, now 3/4)"),
+        ({"model": {"width": 8}}, "model.width (was 4, now 8)"),
         ({"seed": 4}, "seed (was 3, now 4)"),
-        ({"train": {"batch_size_per_worker": 8}}, "train.batch_size_per_worker (was 4, now 8)"),
+        ({"optimizer": {"ema_decay": 0.9}}, "optimizer.ema_decay (was 0, now 0.9)"),
         ({"optimizer": {"name": "adamw", "lr": 0.001}}, "optimizer.name (was sgd, now adamw)"),
     ],
 )

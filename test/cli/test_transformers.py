@@ -99,3 +99,23 @@ def test_gpt2_in_every_regime(tmp_path, data, construction, masking):
 def test_every_regime_with_adamw_in_fp32(tmp_path, data, model, construction, masking):
     regime = {"workers": 4, "coverage": "2/4", "construction": construction, "masking": masking, "unit": "branch"}
     train_and_compare(tmp_path, data, model, "adamw_smooth", "fp32", 1, 4, **regime)
+
+
+def test_another_sequence_length_counts_the_tokens_on(tmp_path):
+    """20 samples of 12 tokens: two steps of 8 samples, then 26 samples of 9 tokens, of which 22 begin after the 192 tokens."""
+    folder = write_tokens(tmp_path / "tokens", samples=20)
+    sections = {
+        "model": LLAMA, "optimizer": OPTIMIZERS["adamw"], "eval": {"recalibrate_batches": 0},
+        "data": {"name": "tokens", "path": str(folder), "sequence_length": TOKENS},
+        "train": {"max_steps": 2, "precision": "fp32", "batch_size_per_worker": 2, "log_every_steps": 1},
+    }
+    run_dir = harness.train(tmp_path, "run", folder, 1, **sections)
+    sections["train"]["max_steps"] = 7
+    changed = sections | {"data": sections["data"] | {"sequence_length": 9}}
+    result = harness.run("--config", harness.write_config(tmp_path, "run", folder, **changed), "--nproc", 2, "--resume")
+    assert "data has changed" not in result.stderr and "optimizer.lr" in result.stderr
+    lines = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "train"]
+    assert [line["tokens"] for line in lines] == [8 * 12, 16 * 12, *((22 + 8 * step) * 9 for step in range(1, 6))]
+    assert [line["epoch"] for line in lines[2:]] == pytest.approx([(22 + 8 * step) / 26 for step in range(1, 6)])
+    read = [sample for (step, *_), samples in sorted(harness.trace_samples(run_dir).items()) if step > 2 for sample in samples]
+    assert len(set(read[4:30])) == 26  # the whole second epoch, after the last four samples of the first one

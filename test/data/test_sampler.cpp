@@ -140,4 +140,6 @@ TEST_CASE("positions match those computed by hand", "[data]") {
   CHECK(geometry.samples_per_step() == 240);
   // pass = 1 * 4 + 2 = 6; ((5 * 8 + 6) * 3 + 2) * 10 + 7
   CHECK(geometry.position(5, 2, 1, 2, 7) == 1407);
+  const BatchGeometry later{3, 2, 4, 10, /*first_position=*/-200};  // after 5 steps of 200 samples
+  CHECK(later.position(5, 2, 1, 2, 7) == 1207);
 }

@@ -43,6 +43,58 @@ TEST_CASE("the budget lengthens the run, but neither max_steps nor the warm-up")
   CHECK(run_steps(make_experiment(spec, 4), 1000).length.total_steps == 11);
 }
 
+TEST_CASE("a run whose steps changed goes on with the next sample, by its share of the run") {
+  // 1000 samples, 3 epochs. Half of them are consumed by 150 steps of 10, the rest takes 38 (37.5) of 40.
+  ExperimentSpec spec = spec_of("1");
+  spec.schedule.warmup_epochs = 0.5;
+  spec.schedule.final_lr_factor = 0.1;
+  const StepOrigin origin{.step = 150, .samples = 1500, .epochs = 1.5};
+  const RunSteps steps = run_steps(make_experiment(spec, 4), 1000, origin);
+  CHECK(steps.length.total_steps == 188);
+  CHECK(steps.samples_after(151) == 1540);
+  CHECK(steps.epochs_after(160) == Approx(1.9));
+  CHECK(steps.epochs == Approx(3.02));
+  const auto lr = [&](const RunSteps& of, int64_t step) {
+    return learning_rate(spec.schedule, 1, of.length, step);
+  };
+  // As in a run that had these steps from the beginning.
+  const RunSteps whole = run_steps(make_experiment(spec, 4), 1000);
+  for (int64_t k = 0; k < 37; ++k)
+    CHECK(lr(steps, 150 + k) == Approx((lr(whole, 37 + k) + lr(whole, 38 + k)) / 2).margin(0.01));
+  CHECK(lr(steps, 188) == Approx(0.1));
+  // In the middle of the warm-up.
+  const RunSteps early =
+      run_steps(make_experiment(spec, 4), 1000, {.step = 10, .samples = 100, .epochs = 0.1});
+  CHECK(early.length.total_steps == 10 + 73);  // 72.5
+  CHECK(lr(early, 10) == Approx(3.5 / 13));
+  // Evaluations stay where whole epochs end.
+  int64_t evaluations = 0;
+  for (int64_t done = 151; done <= steps.length.total_steps; ++done) {
+    const bool passes_an_epoch =
+        std::floor(steps.epochs_after(done)) > std::floor(steps.epochs_after(done - 1));
+    CHECK(is_due(steps.eval_every_steps, done, steps.eval_shift) == passes_an_epoch);
+    evaluations += passes_an_epoch ? 1 : 0;
+  }
+  CHECK(evaluations == 2);
+
+  // A length in steps stays one, whatever the samples of a step.
+  spec.train.max_steps = 300;
+  CHECK(run_steps(make_experiment(spec, 4), 1000, origin).length.total_steps == 300);
+  CHECK(lr(run_steps(make_experiment(spec, 4), 1000, origin), 200) ==
+        lr(run_steps(make_experiment(spec, 4), 1000), 200));
+}
+
+TEST_CASE("a run that goes on with another coverage uses up the rest of its budget") {
+  // 1.5 of 3 epochs of the budget are used up; the other half is 6 epochs of workers with a quarter each.
+  ExperimentSpec spec = spec_of("1/4");
+  spec.train.budget = Budget::kCoverage;
+  const StepOrigin origin{.step = 37, .samples = 1500, .epochs = 1.5};
+  const RunSteps steps = run_steps(make_experiment(spec, 4), 1000, origin);
+  CHECK(steps.length.total_steps == 37 + 150);
+  CHECK(steps.length.shift == Approx(150 - 37));
+  CHECK(steps.epochs == Approx(7.5));
+}
+
 TEST_CASE(
     "an action at a given interval of steps happens once per interval, even if epochs are not whole steps") {
   for (const double every : {1.0, 3.0, 10.0, 195.3125, 2.5}) {

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "catch.h"
+#include "checkpoint/resumed_run.h"
 #include "experiment/spec/load.h"
 #include "temp_folder.h"
 #include "train/trainer.h"
@@ -68,8 +69,8 @@ void train(const ExperimentSpec& spec) {
       [](const fs::path& path) { return RunLock::acquire(path, [](const std::string&) {}); });
   const CheckpointStore store(locked.folder.dir);
   const std::optional<int64_t> step = store.latest_step();
-  const Experiment experiment = make_experiment(
-      spec, /*processes=*/1, step ? std::optional(store.verified_file(*step, kSavedPlan)) : std::nullopt);
+  const Experiment experiment =
+      make_experiment(spec, /*processes=*/1, step ? owners_to_keep(store, *step, spec) : std::nullopt);
   const std::unique_ptr<Communicator> comm =
       connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(60)});
   const SharedRunFolder run = share_run_folder(*comm, locked.folder, {.host = host_name(), .threads = 1},
@@ -110,10 +111,38 @@ std::string state_of(const ExperimentSpec& spec) {
   return store.read(12, /*verify_hashes=*/true).files.front().xxh3_128;
 }
 
-TEST_CASE("a run killed 52 times at random moments, in four regimes, ends with the uninterrupted run's") {
-  constexpr int kKillsPerRegime = 13;
-  // The writes of a killed process stay with the system; without a disk, fsync takes no time.
+/// Kills the run at random moments. `begin` leaves its folder as it is before it starts.
+void check_kills(const ExperimentSpec& spec, int kills, std::mt19937& random,
+                 const std::function<void()>& begin) {
+  begin();
+  const auto began = std::chrono::steady_clock::now();
+  wait_for(start(spec));
+  const std::chrono::duration<double> whole_s = std::chrono::steady_clock::now() - began;
+  const std::string expected = state_of(spec);
+  begin();
+  std::uniform_real_distribution<double> part(0, 1);
+  for (int killed = 0; killed < kills;) {
+    const pid_t child = start(spec);
+    std::this_thread::sleep_for(part(random) * whole_s);
+    ::kill(child, SIGKILL);
+    if (wait_for(child)) {
+      ++killed;
+    } else {  // it had finished: the next one starts anew
+      CHECK(state_of(spec) == expected);
+      begin();
+    }
+  }
+  wait_for(start(spec));
+  CHECK(state_of(spec) == expected);
+}
+
+/// The writes of a killed process stay with the system; without a disk, fsync takes no time.
+void use_memory_for_files() {
   if (fs::is_directory("/dev/shm")) ::setenv("TMPDIR", "/dev/shm", /*overwrite=*/1);
+}
+
+TEST_CASE("a run killed 52 times at random moments, in four regimes, ends with the uninterrupted run's") {
+  use_memory_for_files();
   std::mt19937 random(20);
   for (const char* construction : {"block", "neuron"})
     for (const char* masking : {"forward", "backward"}) {
@@ -121,28 +150,31 @@ TEST_CASE("a run killed 52 times at random moments, in four regimes, ends with t
       const TempFolder folder;
       write_cifar10(folder.path());
       const ExperimentSpec spec = spec_of(folder.path(), construction, masking);
-      const fs::path run = fs::path(spec.output.dir) / spec.name;
-      const auto began = std::chrono::steady_clock::now();
-      wait_for(start(spec));
-      const std::chrono::duration<double> whole_s = std::chrono::steady_clock::now() - began;
-      const std::string expected = state_of(spec);
-      fs::remove_all(run);
-
-      std::uniform_real_distribution<double> part(0, 1);
-      for (int kills = 0; kills < kKillsPerRegime;) {
-        const pid_t child = start(spec);
-        std::this_thread::sleep_for(part(random) * whole_s);
-        ::kill(child, SIGKILL);
-        if (wait_for(child)) {
-          ++kills;
-        } else {  // it had finished: the next one starts anew
-          CHECK(state_of(spec) == expected);
-          fs::remove_all(run);
-        }
-      }
-      wait_for(start(spec));
-      CHECK(state_of(spec) == expected);
+      check_kills(spec, 13, random, [&] { fs::remove_all(fs::path(spec.output.dir) / spec.name); });
     }
+}
+
+TEST_CASE("a run killed 12 times around a change of its division ends with the uninterrupted run's") {
+  use_memory_for_files();
+  std::mt19937 random(21);
+  for (const char* construction : {"block", "neuron"}) {
+    const TempFolder folder;
+    write_cifar10(folder.path());
+    ExperimentSpec spec = spec_of(folder.path(), construction, "backward");
+    const fs::path run = fs::path(spec.output.dir) / spec.name, before = folder / "before";
+    spec.train.max_steps = 9;
+    wait_for(start(spec));
+    fs::copy(run, before, fs::copy_options::recursive);
+    spec.train.max_steps = 12;
+    spec.subnetwork.workers = 3;
+    spec.subnetwork.coverage.text = "1/3";
+    spec.subnetwork.masking = Masking::kForward;
+    spec.train.batch_size_per_worker = 3;
+    check_kills(spec, 6, random, [&] {
+      fs::remove_all(run);
+      fs::copy(before, run, fs::copy_options::recursive);
+    });
+  }
 }
 
 }  // namespace

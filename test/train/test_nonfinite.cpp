@@ -201,8 +201,10 @@ TEST_CASE("a checkpoint is read only if it is finite and belongs to the same exp
                     describe_run(experiment, new_history()), 1, ignore_progress);
     const CheckpointStore store(run.path());
     const auto refusal = [&](const Experiment& now) {
-      return message_of<DataError>(
-          [&] { restore(CheckpointReader(run.path(), std::nullopt, /*verify_hashes=*/true), now, engine); });
+      return message_of<DataError>([&] {
+        restore(CheckpointReader(run.path(), std::nullopt, /*verify_hashes=*/true), {now.spec, now.plan}, now,
+                engine);
+      });
     };
     expect(refusal(experiment).empty(), "a good checkpoint");
     expect(engine.step_count() == 3, "updates are steps without those skipped");

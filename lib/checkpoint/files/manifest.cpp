@@ -16,6 +16,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kOwnHash = "xxh3_128";
 constexpr size_t kHashDigits = 32;
+constexpr int64_t kVersionWithoutOrigin = 3;
 
 /// The text with the last `hash` in it, its own, replaced by zeros.
 std::string without_own_hash(std::string text, std::string_view hash) {
@@ -54,6 +55,34 @@ void take(const ordered_json& object, const char* key, ManifestData& data, const
   take(value, "hash", data.hash, inside);
 }
 
+void take(const ordered_json& object, const char* key, double& number, const std::string& where) {
+  const ordered_json& value = value_of(object, key, where);
+  number = value.is_number() ? value.get<double>() : -1;
+  if (!(number >= 0)) refuse(where, key, value, "a non-negative number");
+}
+
+/// Calls visit(key, member) for every key.
+template <class AnyOrigin, class Visit>
+void for_each_member_of_origin(AnyOrigin& origin, Visit&& visit) {
+  visit("step", origin.step);
+  visit("updates", origin.updates);
+  visit("samples", origin.samples);
+  visit("batch_norm_updates", origin.batch_norm_updates);
+  visit("epochs", origin.epochs);
+}
+
+void take(const ordered_json& object, const char* key, StepOrigin& origin, const std::string& where) {
+  const ordered_json& value = value_of(object, key, where);
+  const std::string inside = where + ", \"" + key + "\"";
+  for_each_member_of_origin(origin,
+                            [&](const char* name, auto& member) { take(value, name, member, inside); });
+}
+
+void put(ordered_json& object, const char* key, const StepOrigin& origin) {
+  for_each_member_of_origin(origin,
+                            [&](const char* name, const auto& member) { object[key][name] = member; });
+}
+
 void put(ordered_json& object, const char* key, const ManifestData& data) {
   object[key] = {{"samples", data.samples}, {"hash", data.hash}};
 }
@@ -70,7 +99,7 @@ void for_each_member(AnyManifest& manifest, Visit&& visit) {
   visit("updates", manifest.updates);
   visit("skipped_steps", manifest.skipped_steps);
   visit("batch_norm_updates", manifest.batch_norm_updates);
-  visit("imported_batch_norm_updates", manifest.imported_batch_norm_updates);
+  visit("origin", manifest.origin);
   visit("metrics_lines", manifest.metrics_lines);
   visit("training_data", manifest.training_data);
   visit("test_data", manifest.test_data);
@@ -93,10 +122,11 @@ ManifestFile parse_file(const ordered_json& entry, const std::string& where) {
   return file;
 }
 
-void check_version(const ordered_json& json, const std::string& where) {
+/// Returns the version.
+int64_t check_version(const ordered_json& json, const std::string& where) {
   int64_t version = 0;
   take(json, "format_version", version, where);
-  if (version == kManifestVersion) return;
+  if (version == kManifestVersion || version == kVersionWithoutOrigin) return version;
   std::string message = where + ": format_version is " + std::to_string(version) + ", this program reads " +
                         std::to_string(kManifestVersion);
   if (version < kManifestVersion)
@@ -133,10 +163,15 @@ std::string manifest_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& where) {
-  const ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw DataError(where + ": not a JSON object");
-  check_version(json, where);
+  const int64_t version = check_version(json, where);
   check_own_hash(json, text, where);
+  if (version == kVersionWithoutOrigin) {
+    StepOrigin origin;
+    take(json, "imported_batch_norm_updates", origin.batch_norm_updates, where);
+    put(json, "origin", origin);
+  }
   Manifest manifest;
   for_each_member(manifest, [&](const char* key, auto& value) { take(json, key, value, where); });
   const ordered_json& files = value_of(json, "files", where);
@@ -155,9 +190,13 @@ void check_numbers(const Manifest& manifest, const std::string& where) {
   require(manifest.updates <= manifest.step && manifest.updates == manifest.step - manifest.skipped_steps,
           "updates " + text(manifest.updates) + " and skipped_steps " + text(manifest.skipped_steps) +
               " do not add up to step " + text(manifest.step));
-  require(manifest.batch_norm_updates >= manifest.imported_batch_norm_updates,
-          "batch_norm_updates " + text(manifest.batch_norm_updates) + " is less than the " +
-              text(manifest.imported_batch_norm_updates) + " imported");
+  const StepOrigin& origin = manifest.origin;
+  require(origin.step <= manifest.step && origin.updates <= manifest.updates &&
+              origin.updates <= origin.step && origin.batch_norm_updates <= manifest.batch_norm_updates,
+          "origin has step " + text(origin.step) + ", updates " + text(origin.updates) +
+              " and batch_norm_updates " + text(origin.batch_norm_updates) + ", the checkpoint " +
+              text(manifest.step) + ", " + text(manifest.updates) + " and " +
+              text(manifest.batch_norm_updates));
   require(manifest.workers >= 1 && manifest.replicas >= 1 && manifest.processes >= 1,
           "workers " + text(manifest.workers) + ", replicas " + text(manifest.replicas) + ", processes " +
               text(manifest.processes));

@@ -12,7 +12,8 @@
 
 namespace sdp {
 
-inline constexpr int kManifestVersion = 3;
+/// Version 3, which is read too, has no StepOrigin: its runs never changed the samples of a step.
+inline constexpr int kManifestVersion = 4;
 
 struct ManifestFile {
   std::string name;  ///< within the checkpoint's folder
@@ -30,13 +31,25 @@ struct ManifestData {
   bool operator==(const ManifestData&) const = default;
 };
 
+/// What the run had done when its steps last changed in samples, micro-batches or share of the budget (a
+/// resume with another batch or division): later steps count from here. All 0 in a run without such a change.
+struct StepOrigin {
+  int64_t step = 0;
+  int64_t updates = 0;
+  int64_t samples = 0;             ///< consumed: the position in the training order
+  int64_t batch_norm_updates = 0;  ///< not 0 at step 0: those of the imported weights
+  double epochs = 0;               ///< consumed of train.epochs, which the budget scales
+
+  bool operator==(const StepOrigin&) const = default;
+};
+
 struct Manifest {
-  int64_t step = 0;     ///< steps of the run, including skipped ones: the position in the training order
-  int64_t updates = 0;  ///< optimizer updates: step - skipped_steps
-  int64_t skipped_steps = 0;                ///< train.on_nonfinite: skip
-  int64_t batch_norm_updates = 0;           ///< torchvision's num_batches_tracked
-  int64_t imported_batch_norm_updates = 0;  ///< the count that the imported weights had
-  int64_t metrics_lines = 0;                ///< lines of metrics.jsonl when this checkpoint was saved
+  int64_t step = 0;                ///< steps of the run, including skipped ones
+  int64_t updates = 0;             ///< optimizer updates: step - skipped_steps
+  int64_t skipped_steps = 0;       ///< train.on_nonfinite: skip
+  int64_t batch_norm_updates = 0;  ///< torchvision's num_batches_tracked
+  StepOrigin origin;
+  int64_t metrics_lines = 0;  ///< lines of metrics.jsonl when this checkpoint was saved
   ManifestData training_data;
   ManifestData test_data;
   int64_t workers = 1;

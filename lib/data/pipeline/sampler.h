@@ -50,14 +50,16 @@ struct BatchGeometry {
   int64_t replicas;
   int64_t accumulate_steps;
   int64_t batch_size;  ///< samples per worker and micro-batch
+  /// Position of step 0; not 0, and perhaps below 0, if earlier steps had another number of samples.
+  int64_t first_position = 0;
 
   int64_t passes_per_step() const { return replicas * accumulate_steps; }
   int64_t samples_per_step() const { return passes_per_step() * workers * batch_size; }
 
-  /// Bijective from (step, replica, micro_batch, worker, sample) to 0, 1, 2, ...
+  /// Bijective from (step, replica, micro_batch, worker, sample) to first_position, first_position + 1, ...
   int64_t position(int64_t step, int64_t worker, int64_t replica, int64_t micro_batch, int64_t sample) const {
     const int64_t pass = replica * accumulate_steps + micro_batch;
-    return ((step * passes_per_step() + pass) * workers + worker) * batch_size + sample;
+    return first_position + ((step * passes_per_step() + pass) * workers + worker) * batch_size + sample;
   }
 };
 

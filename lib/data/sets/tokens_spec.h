@@ -24,8 +24,8 @@ struct TokensSpec {
     field("test_files", &TokensSpec::test_files,
           "names of the shards for evaluation; unset: *val*.bin or *test*.bin", OnResume::kRestOfRun,
           InReport::kCompared);
-    field("sequence_length", &TokensSpec::sequence_length, "length of a training sample", OnResume::kFixed,
-          InReport::kCompared, in_range(1, 1 << 20), "tokens");
+    field("sequence_length", &TokensSpec::sequence_length, "length of a training sample",
+          OnResume::kRestOfRun, InReport::kCompared, in_range(1, 1 << 20), "tokens");
   }
 
   void resolve(const ModelSpec&) {}

@@ -56,4 +56,10 @@ struct ExperimentSpec {
   }
 };
 
+/// Over all workers and replicas.
+inline int64_t samples_per_step(const ExperimentSpec& spec) {
+  return spec.train.batch_size_per_worker * spec.train.accumulate_steps * spec.subnetwork.workers *
+         spec.subnetwork.replicas;
+}
+
 }  // namespace sdp

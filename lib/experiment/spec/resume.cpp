@@ -1,5 +1,7 @@
 #include "experiment/spec/resume.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
 #include "spec/error.h"
@@ -22,15 +24,17 @@ std::vector<SpecChange> changes_between(const ExperimentSpec& saved, const Exper
   return changes;
 }
 
-namespace {
-
-/// Whether a step has as many samples of each worker. Its samples are then the same, too.
-bool have_equal_steps(const TrainSpec& a, const TrainSpec& b) {
-  return a.batch_size_per_worker * a.accumulate_steps == b.batch_size_per_worker * b.accumulate_steps;
+bool is_same_division(const SubnetworkSpec& a, SubnetworkSpec b) {
+  b.replicas = a.replicas;
+  b.placement = a.placement;
+  return a == b;
 }
 
-bool is_division_of_step(const std::string& key) {
-  return key == "train.batch_size_per_worker" || key == "train.accumulate_steps";
+namespace {
+
+/// Samples of a step over all workers and replicas, or tokens.
+int64_t global_batch(const ExperimentSpec& spec) {
+  return samples_per_step(spec) * spec.data.sequence_length();
 }
 
 }  // namespace
@@ -39,7 +43,6 @@ std::vector<std::string> check_resumable(const ExperimentSpec& saved, const Expe
   std::string refused;
   std::vector<std::string> warnings;
   for (const SpecChange& change : changes_between(saved, now)) {
-    if (is_division_of_step(change.key) && have_equal_steps(saved.train, now.train)) continue;
     if (change.on_resume == OnResume::kFixed) refused += (refused.empty() ? "" : ", ") + change.text();
     if (change.on_resume == OnResume::kRestOfRun)
       warnings.push_back(change.text() + ": the rest of the run follows the new value");
@@ -50,6 +53,12 @@ std::vector<std::string> check_resumable(const ExperimentSpec& saved, const Expe
         ". Resume it with its own spec.yaml, or start a new run under another name. To start the new "
         "run from this one's weights, without its optimizer state: sdp-train export --run DIR --out "
         "F.safetensors, then sdp-train import --config NEW.yaml --from F.safetensors.");
+  if (global_batch(saved) != global_batch(now) && saved.optimizer.lr() == now.optimizer.lr())
+    warnings.push_back(fmt::format(
+        "the global batch is {} {} (was {}), but optimizer.lr stays {}: with another batch, another learning "
+        "rate may be better",
+        global_batch(now), now.data.is_of_tokens() ? "tokens" : "samples", global_batch(saved),
+        yaml_text(now.optimizer.lr())));
   return warnings;
 }
 

@@ -22,10 +22,13 @@ struct SpecChange {
 
 std::vector<SpecChange> changes_between(const ExperimentSpec& saved, const ExperimentSpec& now);
 
-/// Returns warnings for changed keys that affect the rest of the run (learning rate, schedule, length). Keys
-/// that only say where and how the run continues may change without a warning. Throws UsageError that names
-/// every changed key on which the saved state depends: seed, model, data set, subnetworks, samples per step,
-/// precision and the kind of optimizer. The samples of a step may be divided differently into micro-batches.
+/// Whether the network is divided in the same way, so that a resumed run keeps its owner sets.
+bool is_same_division(const SubnetworkSpec& a, SubnetworkSpec b);
+
+/// Returns warnings for changed keys that affect the rest of the run (subnetworks, samples per step,
+/// precision, learning rate, schedule, length), and for another global batch with the same learning rate.
+/// Keys that only say where and how the run continues may change without a warning. Throws UsageError that
+/// names every changed key on which the saved state depends: seed, model, data set and the kind of optimizer.
 std::vector<std::string> check_resumable(const ExperimentSpec& saved, const ExperimentSpec& now);
 
 /// The length of a resumed run: the saved one if `now` does not set it. Throws UsageError if a file, rather

@@ -64,14 +64,14 @@ struct TrainSpec {
         advise_when<TrainSpec>([](const TrainSpec& s) { return s.max_steps.has_value(); },
                                "has no effect: max_steps is set, and it is never scaled"));
     field("batch_size_per_worker", &TrainSpec::batch_size_per_worker, "samples per worker and micro-batch",
-          OnResume::kFixed, InReport::kCompared, in_range(1, 1 << 20), "samples");
-    field("accumulate_steps", &TrainSpec::accumulate_steps, "micro-batches per step", OnResume::kFixed,
+          OnResume::kRestOfRun, InReport::kCompared, in_range(1, 1 << 20), "samples");
+    field("accumulate_steps", &TrainSpec::accumulate_steps, "micro-batches per step", OnResume::kRestOfRun,
           InReport::kCompared, in_range(1, 1 << 20), "micro-batches");
     field(
         "precision", &TrainSpec::precision,
         "type of weights, activations and gradients; with bf16, gradient sums, master weights and optimizer "
         "state are fp32",
-        OnResume::kFixed, InReport::kCompared);
+        OnResume::kRestOfRun, InReport::kCompared);
     field("device", &TrainSpec::device, "auto: cuda if a GPU is available, otherwise cpu", OnResume::kFree,
           InReport::kCompared);
     field("backend", &TrainSpec::backend,

@@ -226,11 +226,9 @@ void resolve_eval_samples(ExperimentSpec& spec) {
   EvalSpec& eval = spec.eval;
   if (!eval.batch_size) eval.batch_size = is_of_tokens ? kEvalSequences : kEvalImages;
   if (!is_of_tokens) return;
-  const int64_t samples_per_step = spec.subnetwork.workers * spec.subnetwork.replicas *
-                                   spec.train.batch_size_per_worker * spec.train.accumulate_steps;
-  if (!eval.max_samples) eval.max_samples = kEvalSteps * samples_per_step;
+  if (!eval.max_samples) eval.max_samples = kEvalSteps * samples_per_step(spec);
   if (!eval.max_samples_per_subnetwork)
-    eval.max_samples_per_subnetwork = kEvalStepsPerSubnetwork * samples_per_step;
+    eval.max_samples_per_subnetwork = kEvalStepsPerSubnetwork * samples_per_step(spec);
 }
 
 }  // namespace

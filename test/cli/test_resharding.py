@@ -1,0 +1,230 @@
+"""Runs that go on with another division of the network, another batch or another precision, compared with plain PyTorch
+that switches its masks at the same step (oracle.py); the samples that they read; what they tell and refuse."""
+
+import json
+import math
+from collections import Counter
+
+import pytest
+import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import harness
+import oracle
+from comparison import OPTIMIZERS, TOLERANCE, compare_buffers, make_optimizer
+
+STEPS = 3  # of each part of a run
+
+
+def part(workers, coverage, construction="block", masking="forward", processes=2, **more):
+    regime = {"workers": workers, "coverage": coverage, "construction": construction, "masking": masking}
+    return {"processes": processes, **regime, "replicas": 1, "slices_per_branch": 4, **more}
+
+
+# Parts of a run, and its optimizer.
+PAIRS = {
+    "8-6-8": ([part(8, "4/8", processes=4), part(6, "3/6", processes=3), part(8, "4/8", processes=8)], "sgd"),
+    "backward-forward": ([part(4, "2/4", masking="backward"), part(4, "2/4", processes=4)], "sgd"),
+    "neuron-block": ([part(4, "3/4", "neuron"), part(4, "2/4", processes=1)], "adamw_smooth"),
+    "block-neuron-backward": ([part(4, "1/4"), part(4, "3/4", "neuron", "backward")], "sgd"),
+    "ddp-sdp": ([part(8, "1", processes=4), part(8, "4/8", "neuron")], "adamw_smooth"),
+    "sdp-ddp": ([part(8, "4/8", masking="backward"), part(8, "1")], "nesterov"),
+    "one-four": ([part(1, "1", processes=1), part(4, "2/4", "neuron", processes=4)], "sgd"),
+    "four-one": ([part(4, "2/4", "neuron", "backward"), part(1, "1", processes=1)], "sgd"),
+    "replicas": ([part(4, "2/4"), part(2, "1/2", replicas=2, processes=4)], "sgd"),
+    "without-replicas": ([part(3, "2/3", "neuron", replicas=2, processes=6), part(4, "2/4")], "adamw_smooth"),
+    "owners": ([part(4, "2/4", assignment="window"), part(4, "2/4", assignment="random", unit="branch")], "sgd"),
+    "slices": ([part(4, "2/4", "neuron"), part(4, "2/4", "neuron", slices_per_branch=2, processes=1)], "adamw_smooth"),
+    "processes": ([part(4, "2/4", "neuron", processes=4), part(4, "2/4", "neuron", processes=1)], "plain_sgd"),
+}
+
+
+def train_parts(folder, data, parts, sections, steps=STEPS):
+    """Trains every part by `steps` more steps. Returns the run folder and the results of the program."""
+    results = []
+    for i, own in enumerate(parts):
+        regime = {key: value for key, value in own.items() if key != "processes"}
+        changed = {**sections, "subnetwork": {**sections.get("subnetwork", {}), **regime}}
+        changed["train"] = {"batch_size_per_worker": 2, **sections.get("train", {}), "max_steps": (i + 1) * steps}
+        changed["checkpoint"] = {"keep_last": 10}
+        config = harness.write_config(folder, "run", data, **changed)
+        results.append(harness.run("--config", config, "--nproc", own["processes"], *(["--resume"] if i else [])))
+    return folder / "runs" / "run", results
+
+
+def owners_average(model, regime, buffers, workers):
+    """Of BatchNorm statistics, by hidden unit: what every worker of the next part begins with."""
+    means = {}
+    for name, values in buffers[0].items():
+        if name.endswith(".num_batches_tracked"):
+            means[name] = values
+            continue
+        masks = [regime.gradient_mask(model, name, values.shape, worker) for worker in range(regime.workers)]
+        means[name] = sum(own[name] * mask for own, mask in zip(buffers, masks)) / sum(masks)
+    return [{name: mean.clone() for name, mean in means.items()} for _ in range(workers)]
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_another_division_is_the_oracle_that_switches_its_masks(tmp_path, data, case):
+    parts, rule = PAIRS[case]
+    optimizer = {**OPTIMIZERS[rule], "ema_decay": 0.7}
+    sections = {"optimizer": optimizer, "eval": {"recalibrate_batches": 0}}
+    run_dir, _ = train_parts(tmp_path, data, parts, sections)
+    samples, losses = harness.trace_samples(run_dir), harness.trace_losses(run_dir)
+    images, labels = harness.read_cifar10(data, "train")
+    images = images.double()
+    model = oracle.ResNet18(4).double()
+    harness.load_values(model, harness.checkpoint_values(run_dir, 0, model))
+    torch_optimizer = make_optimizer(model, optimizer)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.7))
+    torch_optimizer.register_step_post_hook(lambda *_: average.update_parameters(model))
+    compared = 0
+    for i in range(len(parts)):
+        done = (i + 1) * STEPS
+        regime = oracle.Regime(json.loads((run_dir / "checkpoints" / f"step-{done:08d}" / "plan.json").read_text()))
+
+        def batches(step, worker):
+            indices = torch.tensor(samples[step + i * STEPS, *divmod(worker, regime.replicas)])
+            return [(images[indices], labels[indices])]
+
+        is_same = i > 0 and vars(regime) == vars(before)
+        if i > 0 and not is_same:
+            buffers = owners_average(model, before, buffers, regime.workers)
+        expected, _, buffers = oracle.train(
+            model, torch_optimizer, regime, batches, STEPS, buffers=buffers if i > 0 else None
+        )
+        for (step, worker), loss in expected.items():
+            actual = losses[step + i * STEPS, *divmod(worker, regime.replicas)]
+            assert actual == pytest.approx(loss, rel=0, abs=TOLERANCE["fp64"]), (step, worker)
+        compared += len(expected)
+        compare_state(run_dir, done, model, torch_optimizer, average)
+        compare_buffers(harness.checkpoint_buffer_pieces(run_dir, done), buffers, model, regime, "fp64")
+        before = regime
+    assert compared == len(losses)
+
+
+def compare_state(run_dir, step, model, optimizer, average):
+    expected = {"value": dict(model.named_parameters()), "ema": dict(average.module.named_parameters())}
+    for kind in next(iter(optimizer.state.values()), {}).keys() - {"step"}:
+        states = {name: optimizer.state[parameter][kind] for name, parameter in model.named_parameters()}
+        if None not in states.values():
+            expected[kind] = states
+    for kind, values in expected.items():
+        actual = harness.checkpoint_values(run_dir, step, model, kind)
+        assert actual.keys() == values.keys()
+        for name, value in values.items():
+            difference = (actual[name] - value.detach().flatten()).abs().max().item()
+            assert difference <= TOLERANCE["fp64"], (kind, name, difference)
+
+
+def by_step(run_dir):
+    """The samples of every step, sorted."""
+    steps = {}
+    for (step, *_), samples in harness.trace_samples(run_dir).items():
+        steps.setdefault(step, []).extend(samples)
+    return [sorted(steps[step]) for step in sorted(steps)]
+
+
+MLP = {"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16}
+
+
+def test_every_sample_is_read_once_per_epoch_whatever_changes(tmp_path, data):
+    """200 images; steps of 16, 15, 24 and again 16 samples."""
+    sections = {"model": MLP, "optimizer": {"lr": 1e-4}, "train": {"precision": "fp32", "log_every_steps": 1}}
+    parts = [part(4, "2/4"), part(3, "2/3", "neuron"), part(6, "3/6"), part(2, "1/2", replicas=2)]
+    changes = [(4, 1), (5, 1), (2, 2), (4, 1)]
+    for i, (own, (batch, accumulate)) in enumerate(zip(parts, changes)):
+        sections["train"] |= {"batch_size_per_worker": batch, "accumulate_steps": accumulate, "max_steps": 10 * (i + 1)}
+        regime = {key: value for key, value in own.items() if key != "processes"}
+        config = harness.write_config(tmp_path, "run", data, **sections, subnetwork=regime)
+        result = harness.run("--config", config, "--nproc", 1, *(["--resume"] if i else []))
+        if i:
+            assert "optimizer.lr" in result.stderr and f"after {read} samples" in result.stdout
+        steps = by_step(tmp_path / "runs" / "run")
+        read = sum(map(len, steps))
+    sizes = [len(samples) for samples in steps]
+    assert sizes == [16] * 10 + [15] * 10 + [24] * 10 + [16] * 10
+    counts, total = Counter(range(200)), 0
+    for samples in steps:
+        counts.update(samples)
+        total += len(samples)
+        times = [counts[sample] - 1 for sample in range(200)]
+        assert min(times) == total // 200 and max(times) == math.ceil(total / 200)
+    epochs = [line["epoch"] for line in harness.json_lines(tmp_path / "runs" / "run" / "metrics.jsonl") if line["kind"] == "train"]
+    assert epochs == pytest.approx([sum(sizes[: i + 1]) / 200 for i in range(40)])
+
+
+def test_the_same_global_batch_reads_the_same_samples(tmp_path, data):
+    sections = {"model": MLP, "train": {"precision": "fp32", "batch_size_per_worker": 4}}
+    whole = harness.train(tmp_path, "whole", data, 1, **{**sections, "train": {**sections["train"], "max_steps": 20}})
+    run_dir = harness.train(tmp_path, "run", data, 2, **{**sections, "train": {**sections["train"], "max_steps": 10}})
+    changed = {"subnetwork": {"workers": 2, "coverage": "1"}, "train": {**sections["train"], "batch_size_per_worker": 8}}
+    config = harness.write_config(tmp_path, "run", data, **{**sections, **changed})
+    result = harness.run("--config", config, "--nproc", 1, "--resume")
+    assert by_step(run_dir) == by_step(whole)
+    assert "unread" not in result.stdout and "optimizer.lr" not in result.stderr
+    # What changed is in run.json, and reports mark the row.
+    history = json.loads((run_dir / "run.json").read_text())
+    keys = {change["key"] for change in history["changes"] if change["step"] == 10}
+    assert {"subnetwork.workers", "subnetwork.coverage", "train.batch_size_per_worker"} <= keys
+    rows = [line for line in harness.run("report", run_dir).stdout.splitlines() if "*" in line]
+    assert "workers 4, 2 from step 10" in rows[0] and "coverage 2/4, 1 from step 10" in rows[0]
+
+
+def test_schedules_go_on_by_their_share_of_the_run(tmp_path, data):
+    """3 epochs of 200 samples: 12 steps of 16 samples, then the 10 steps of 40 that come closest, to 592 samples. The
+    learning rate is a cosine of the share of the run."""
+    sections = {
+        "model": MLP, "schedule": {"name": "cosine"}, "eval": {"every_epochs": 1},
+        "train": {"precision": "fp32", "log_every_steps": 1, "max_steps": 12, "epochs": 3},
+    }
+    run_dir = harness.train(tmp_path, "run", data, 1, **sections)
+    sections["train"] |= {"max_steps": None, "batch_size_per_worker": 10}
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    harness.run("--config", config, "--nproc", 1, "--resume")
+    lines = harness.json_lines(run_dir / "metrics.jsonl")
+    later = [line for line in lines if line["kind"] == "train" and line["step"] > 12]
+    read = [12 * 16 + 40 * i for i in range(10)]  # before each step
+    assert [line["step"] for line in later] == list(range(13, 23))
+    assert [line["lr"] for line in later] == pytest.approx(
+        [0.05 * (1 + math.cos(math.pi * before / 592)) / 2 for before in read]
+    )
+    evaluated = [line["step"] for line in lines if line["kind"] == "eval"]
+    assert evaluated == [12, 13, 18, 22]  # after 200, 400 and, at the end, 592 samples
+
+
+@pytest.mark.parametrize("first,second", [("fp32", "bf16"), ("bf16", "fp32")])
+def test_another_precision_keeps_the_master_values(tmp_path, data, first, second):
+    """With a learning rate of 0, values are those of the checkpoint, bit for bit."""
+    adamw = {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01, "ema_decay": 0.9}
+    sections = {"model": MLP, "optimizer": adamw, "train": {"precision": first, "max_steps": 5}}
+    run_dir = harness.train(tmp_path, "run", data, 2, **sections)
+    sections |= {"optimizer": {**adamw, "groups": [{"match": "*", "lr_factor": 0}]}, "train": {"precision": second, "max_steps": 6}}
+    config = harness.write_config(tmp_path, "run", data, **sections, subnetwork={"construction": "neuron"})
+    harness.run("--config", config, "--nproc", 4, "--resume")
+    model = oracle.Mlp(4, 4, 16)
+    before, after = (harness.checkpoint_values(run_dir, step, model) for step in (5, 6))
+    assert before.keys() == after.keys()
+    for name, values in before.items():
+        assert values.dtype == torch.float32 and torch.equal(values, after[name]), name
+
+
+def test_a_killed_run_goes_on_from_the_same_position_and_older_checkpoints_stay_usable(tmp_path, data):
+    """Resumed twice after the change, it ends with the same weights; a checkpoint of each division can be evaluated."""
+    sections = {"optimizer": OPTIMIZERS["sgd"], "eval": {"recalibrate_batches": 0}}
+    first, second = part(4, "2/4"), part(3, "2/3", "neuron")
+    models = []
+    for name, stops in (("whole", [3, 9]), ("parts", [3, 5, 9])):
+        (tmp_path / name).mkdir()
+        for i, steps in enumerate(stops):
+            regime = first if i == 0 else second
+            own = {key: value for key, value in regime.items() if key != "processes"}
+            changed = {**sections, "subnetwork": own, "train": {"max_steps": steps, "precision": "fp32"}}
+            config = harness.write_config(tmp_path / name, "run", data, **changed, checkpoint={"keep_last": 10})
+            harness.run("--config", config, "--nproc", 1, *(["--resume"] if i else []))
+        run_dir = tmp_path / name / "runs" / "run"
+        models.append(run_dir / "model.safetensors")
+        harness.run("export", "--run", run_dir, "--out", models[-1])
+    assert harness.sha256(models[0]) == harness.sha256(models[1])
+    for step in (3, 9):
+        harness.run("eval", "--run", run_dir, "--checkpoint", step)
