@@ -41,6 +41,7 @@ inline constexpr const char* kForecastDevice = "h100";
 
 struct PlanArguments {
   SpecArguments spec;
+  std::filesystem::path run_dir;  ///< --run: a run that is to go on, instead of --config
   std::optional<int64_t> processes;
   std::optional<int64_t> processes_per_node;
   bool json = false;

@@ -4,10 +4,13 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "checkpoint/resharding.h"
+#include "checkpoint/resumed_run.h"
 #include "commands.h"
 #include "device/device.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
+#include "experiment/spec/resume.h"
 #include "external_command.h"
 #include "forecast/forecast.h"
 #include "forecast/step_time.h"
@@ -17,7 +20,9 @@
 #include "plan/figures.h"
 #include "plan/plan_text.h"
 #include "print_warnings.h"
+#include "run_spec.h"
 #include "spec/error.h"
+#include "text/units.h"
 
 namespace sdp {
 namespace {
@@ -71,6 +76,34 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
                         : describe_measurement(experiment, measured, predicted);
 }
 
+/// The checkpoint that a run of this spec would go on from, without an error if it may. Warnings are printed.
+struct ResumedPlan {
+  CheckpointReader reader;
+  ExperimentSpec saved;
+  std::optional<std::filesystem::path> owners;
+
+  ResumedPlan(const std::filesystem::path& run_dir, const ExperimentSpec& now)
+      : reader(run_dir, std::nullopt, /*verify_hashes=*/false) {
+    const CheckpointStore store(run_dir);
+    const int64_t step = reader.manifest().step;
+    saved = read_saved_run(store, step).spec;
+    print_warnings(check_resumable(saved, now));
+    owners = owners_to_keep(store, step, now);
+  }
+
+  std::string text(const Experiment& now) const {
+    const Manifest& manifest = reader.manifest();
+    const ReshardingTraffic traffic = resharding_traffic(reader, saved, now);
+    return fmt::format(
+        "From the checkpoint of step {} ({} workers x {} replicas, coverage {}, {} processes): of {} of "
+        "values "
+        "and optimizer state, {} move to another process. Each process reads up to {}, all together {}.\n\n",
+        manifest.step, manifest.workers, manifest.replicas, saved.subnetwork.coverage.text,
+        manifest.processes, format_bytes(traffic.state_bytes), format_bytes(traffic.moved_bytes),
+        format_bytes(traffic.most_read_bytes), format_bytes(traffic.read_bytes));
+  }
+};
+
 /// plan.json in a folder, and the lab's pictures of it.
 int draw_plan(const PlanFigures& figures, const std::filesystem::path& folder) {
   std::error_code error;
@@ -95,16 +128,25 @@ int show_plan(const Experiment& experiment, const PlanArguments& arguments) {
 int plan_command(const PlanArguments& arguments) {
   if (arguments.worker && !arguments.measure)
     throw UsageError("--worker selects the step to measure. Add --measure, or leave --worker out.");
+  if (arguments.spec.configs.empty() && arguments.run_dir.empty())
+    throw UsageError("plan: expected --config, or --run for a run that is to go on.");
   const LoadedSpec loaded =
-      load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kNotNeeded);
+      arguments.run_dir.empty()
+          ? load_spec(arguments.spec.configs, arguments.spec.overrides, NamedFiles::kNotNeeded)
+          : load_spec_of_run(arguments.run_dir, arguments.spec.overrides, NamedFiles::kNotNeeded);
   print_warnings(loaded.warnings);
+  std::optional<ResumedPlan> resumed;
+  if (!arguments.run_dir.empty()) resumed.emplace(arguments.run_dir, loaded.spec);
   const SubnetworkSpec& subnetwork = loaded.spec.subnetwork;
   const Experiment experiment =
       make_experiment(loaded.spec, arguments.processes.value_or(subnetwork.workers * subnetwork.replicas),
-                      /*saved_plan=*/std::nullopt, arguments.processes_per_node);
-  if (!arguments.measure) return show_plan(experiment, arguments);
-  std::fputs(measured_text(experiment, arguments).c_str(), stdout);
-  return 0;
+                      resumed ? resumed->owners : std::nullopt, arguments.processes_per_node);
+  if (arguments.measure) {
+    std::fputs(measured_text(experiment, arguments).c_str(), stdout);
+    return 0;
+  }
+  if (resumed && !arguments.json) std::fputs(resumed->text(experiment).c_str(), stdout);
+  return show_plan(experiment, arguments);
 }
 
 int spec_command(bool schema, const ChosenNames& chosen) {

@@ -128,7 +128,13 @@ int run(int argc, char** argv) {
   sdp::PlanArguments plan;
   CLI::App* plan_app =
       app.add_subcommand("plan", "show units, memory, FLOPs, balance and traffic without running");
-  add_spec_options(*plan_app, plan.spec, /*required=*/true);
+  add_spec_options(*plan_app, plan.spec, /*required=*/false);
+  plan_app
+      ->add_option(
+          "--run", plan.run_dir,
+          "run folder, instead of --config: what --resume with these --set would have, and the bytes "
+          "that move")
+      ->excludes("--config");
   plan_app->add_option("--nproc", plan.processes, "processes that run the workers (default: one per worker)");
   plan_app->add_option("--processes-per-node", plan.processes_per_node,
                        "processes per node (default: all), for the traffic between nodes");

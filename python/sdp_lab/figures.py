@@ -130,7 +130,7 @@ def _memory_figure(study: Study) -> plt.Figure:
 
 def _budget_figure(study: Study, lines: Lines) -> plt.Figure:
     def flops(group: Group) -> float:
-        return mean_of(group, lambda run: run.evals[-1]["step"] * run.flops_per_step if run.evals else UNKNOWN)
+        return mean_of(group, lambda run: float(run.consumed("flops", run.evals[-1]["step"])) if run.evals else UNKNOWN)
 
     figure = _lines_figure(study, flops, "training FLOPs (log scale)", lines)
     ticks: list[float] = []

@@ -56,9 +56,8 @@ def positions(run: Run, lines: list[Line]) -> pd.DataFrame:
     milliseconds = [line.get("step_ms") or 0 for line in run.train]
     seconds = np.cumsum([0, *(np.diff(ends) * milliseconds / 1000)])
     steps = pd.Series([line["step"] for line in lines], dtype=int)
-    tokens = run.samples_per_worker * run.plan["workers"] * run.spec["sequence_length"]
-    data = {"tokens": steps * tokens} if run.is_of_tokens else {"epochs": steps * run.epochs_per_step}
-    places = {"step": steps, "flops": steps * run.flops_per_step, **data}
+    quantities = ("flops", "tokens" if run.is_of_tokens else "epochs")
+    places = {"step": steps, **{quantity: run.consumed(quantity, steps) for quantity in quantities}}
     return pd.DataFrame({**places, "seconds": np.interp(steps, ends, seconds)})
 
 

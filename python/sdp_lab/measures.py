@@ -128,7 +128,7 @@ OF_RUN: dict[str, Callable[[Run], float]] = {
     "training_accuracy": lambda run: combined(run.train[-1].get("accuracy") if run.train else None),
     "steps": lambda run: run.step,
     "epochs": lambda run: run.step * run.epochs_per_step or UNKNOWN,
-    "training_flops": lambda run: run.step * run.flops_per_step,
+    "training_flops": lambda run: float(run.consumed("flops", run.step)),
     "peak_tensor_memory_bytes": _peak_tensor_memory,
     "peak_tensor_memory_per_worker_bytes": _per_worker,
     "peak_process_memory_bytes": lambda run: (

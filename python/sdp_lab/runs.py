@@ -10,6 +10,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from sdp_lab.trainer import LabError, ask, refuse_newer
@@ -66,6 +67,27 @@ class Run:
     def flops_per_step(self) -> float:
         """Over all workers and replicas, from the plan."""
         return float(self.samples_per_worker) * total(worker["flops_per_sample"] for worker in self.plan["per_worker"])
+
+    @property
+    def has_other_steps(self) -> bool:
+        """Whether it went on with other workers, samples per step or tokens per sample than it began with."""
+        keys = ("train.batch_size_per_worker", "train.accumulate_steps", "data.sequence_length")
+        changed = [change["key"] for change in self.history.get("changes", [])]
+        return any(key in keys or key.startswith("subnetwork.") for key in changed)
+
+    def consumed(self, quantity: str, steps: np.ndarray) -> np.ndarray:
+        """Training FLOPs (`flops`), `epochs` or `tokens` of the first steps. If steps differ, as the training lines have it,
+        linear between them: every part of a run begins at one."""
+        if not self.has_other_steps:
+            tokens = self.samples_per_worker * self.plan["workers"] * self.spec["sequence_length"]
+            return steps * {"flops": self.flops_per_step, "epochs": self.epochs_per_step, "tokens": tokens}[quantity]
+        ends = np.array([0, *(line["step"] for line in self.train)])
+        if quantity == "flops":
+            rates = [line["flops_per_s"] * line["step_ms"] / 1000 for line in self.train]
+            known = np.cumsum([0, *(np.diff(ends) * rates)])
+        else:
+            known = [0, *(line[{"epochs": "epoch"}.get(quantity, quantity)] for line in self.train)]
+        return np.interp(steps, ends, known)
 
     @property
     def total_steps(self) -> int | None:

@@ -1,6 +1,7 @@
 """Runs that go on with another division of the network, another batch or another precision, compared with plain PyTorch
 that switches its masks at the same step (oracle.py); the samples that they read; what they tell and refuse."""
 
+import csv
 import json
 import math
 from collections import Counter
@@ -167,8 +168,34 @@ def test_the_same_global_batch_reads_the_same_samples(tmp_path, data):
     history = json.loads((run_dir / "run.json").read_text())
     keys = {change["key"] for change in history["changes"] if change["step"] == 10}
     assert {"subnetwork.workers", "subnetwork.coverage", "train.batch_size_per_worker"} <= keys
+    flops = [json.loads((folder / "plan.json").read_text())["per_worker"] for folder in
+             (run_dir / "checkpoints" / "step-00000010", run_dir)]
+    samples = (10 * 4, 10 * 8)  # of a worker in each part
+    table = harness.run("report", run_dir, "--format", "csv").stdout.splitlines()
+    expected = sum(count * sum(worker["flops_per_sample"] for worker in of_part) for count, of_part in zip(samples, flops))
+    assert float(next(csv.DictReader(table))["training_flops"]) == pytest.approx(expected, rel=1e-6)
     rows = [line for line in harness.run("report", run_dir).stdout.splitlines() if "*" in line]
     assert "workers 4, 2 from step 10" in rows[0] and "coverage 2/4, 1 from step 10" in rows[0]
+
+
+def test_plan_of_a_run_that_goes_on(tmp_path, data):
+    """What it shows is what the resumed run then has. It refuses and warns like the run, and changes nothing."""
+    run_dir = harness.train(tmp_path, "run", data, 2, train={"max_steps": 2, "precision": "fp32"})
+    changes = ["--set", "subnetwork.workers=6", "--set", "subnetwork.coverage=1/3"]
+    contents = lambda: {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    before = contents()
+    shown = harness.run("plan", "--run", run_dir, *changes, "--nproc", 3)
+    planned = json.loads(harness.run("plan", "--run", run_dir, *changes, "--nproc", 3, "--json").stdout)
+    assert "optimizer.lr" in shown.stderr
+    assert "model.width" in harness.run("plan", "--run", run_dir, "--set", "model.width=8", expect=2).stderr
+    assert contents() == before
+    harness.run("--run", run_dir, "--resume", *changes, "--set", "train.max_steps=4", "--nproc", 3)
+    resumed = json.loads((run_dir / "plan.json").read_text())
+    assert planned["hash"] == resumed["hash"] and planned["units"] == resumed["units"]
+    assert [len(unit["owners"]) for unit in resumed["units"]] == [2] * len(resumed["units"])
+    # Without changes it keeps its owners, and only the processes matter.
+    again = json.loads(harness.run("plan", "--run", run_dir, "--nproc", 3, "--json").stdout)
+    assert again["units"] == resumed["units"]
 
 
 def test_schedules_go_on_by_their_share_of_the_run(tmp_path, data):
