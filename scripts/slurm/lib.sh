@@ -8,9 +8,10 @@ STOPPED=75
 
 # train CONFIG [ARGUMENT...]: trains in a step of this job, and ends the job with sdp-train's exit code. Only the job of a
 # stopped run is requeued; the run continues when the job starts again. In arguments, %a stands for the number of the array
-# task, as in sbatch's file names.
+# task, as in sbatch's file names, and %g for the number of GPUs, which may be another one when the job starts again.
 train() {
   local arguments=("${@//\%a/${SLURM_ARRAY_TASK_ID:-}}") code=0
+  arguments=("${arguments[@]//\%g/$((${SLURM_GPUS_ON_NODE:-1} * ${SLURM_JOB_NUM_NODES:-1}))}")
   # Only a restarted job resumes automatically; without a checkpoint, it starts from the beginning. A new job refuses an
   # existing run folder, which another job may be writing, unless --resume is among the arguments.
   if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 && " ${arguments[*]}" != *" --resume"* ]]; then arguments+=(--resume=if-any); fi
