@@ -1,8 +1,10 @@
 // State that one division of the network saved, restored by another one. The oracle says by index arithmetic
 // which element of the full model an element of a unit is.
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -10,6 +12,7 @@
 #include "checkpoint/resharding.h"
 #include "checkpoint/resumed_run.h"
 #include "engine/engine_cases.h"
+#include "memory/allocations.h"
 #include "temp_folder.h"
 
 namespace sdp {
@@ -226,6 +229,43 @@ TEST_CASE("state is carried over from every division to another one, element by 
       CHECK(traffic.read_bytes == 4 * counts.read);
       CHECK(resharding_traffic(reader, saved.spec, saved).moved_bytes == 0);
     }
+  }
+}
+
+TEST_CASE("restoring takes no more memory than a process then holds, one range and the averaged statistics") {
+  const Division from{.construction = Construction::kNeuron, .slices = 4};
+  for (const Division& to :
+       {Division{.processes = 1, .coverage = "1"},
+        Division{.processes = 1, .masking = Masking::kBackward, .precision = Precision::kBf16}}) {
+    const Experiment saved = make_experiment(spec_of(from, "resnet18"), from.processes);
+    const Experiment now = make_experiment(spec_of(to, "resnet18"), to.processes);
+    const TempFolder run;
+    Counts counts;
+    run_thread_ranks(
+        static_cast<int>(from.processes), [&](Communicator& comm) { save(saved, run.path(), comm, counts); },
+        Exchanges::kAtOnce, test_device());
+    run_thread_ranks(
+        1,
+        [&](Communicator& comm) {
+          count_allocations(test_device());
+          int64_t range = 0, statistics = 0;
+          for (const Bucket& bucket : now.schedule.buckets)
+            for (const Segment& segment : bucket.segments)
+              range = std::max(range, segment.elements * bytes_of(bucket.type));
+          for (const BufferLayout& buffer : now.plan.layout.buffers)
+            statistics += 4 * buffer.elements();
+          Engine engine(now.plan, now.schedule, now.spec.optimizer, comm);
+          reset_peak();
+          const int64_t held = allocated_now().total();
+          restore(CheckpointReader(run.path(), std::nullopt, /*verify_hashes=*/true),
+                  {saved.spec, saved.plan}, now, engine);
+          const int64_t peak = allocated_at_peak().total();
+          constexpr int64_t kSlack = 4096;  // of the checks for finite values
+          expect(held > 0 && allocated_now().total() == held, "what is held");
+          expect(peak <= held + range + statistics + kSlack,
+                 fmt::format("peak {}, held {}, range {}", peak, held, range));
+        },
+        Exchanges::kAtOnce, test_device());
   }
 }
 
