@@ -95,11 +95,10 @@ struct ResumedPlan {
     const Manifest& manifest = reader.manifest();
     const ReshardingTraffic traffic = resharding_traffic(reader, saved, now);
     return fmt::format(
-        "From the checkpoint of step {} ({} workers x {} replicas, coverage {}, {} processes): of {} of "
-        "values "
-        "and optimizer state, {} move to another process. Each process reads up to {}, all together {}.\n\n",
+        "From the checkpoint of step {} ({} workers x {} replicas, coverage {}, {} processes), {} of {} of "
+        "values and optimizer state move to another process. A process reads up to {}, all of them {}.\n\n",
         manifest.step, manifest.workers, manifest.replicas, saved.subnetwork.coverage.text,
-        manifest.processes, format_bytes(traffic.state_bytes), format_bytes(traffic.moved_bytes),
+        manifest.processes, format_bytes(traffic.moved_bytes), format_bytes(traffic.state_bytes),
         format_bytes(traffic.most_read_bytes), format_bytes(traffic.read_bytes));
   }
 };

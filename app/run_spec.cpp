@@ -90,7 +90,7 @@ LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vec
     throw UsageError(
         fmt::format("--run {}: has no spec.yaml. Expected the folder of a run.", run_dir.string()));
   LoadedSpec loaded = load_run_spec({file}, overrides, named_files);
-  const std::vector<std::string> written = load_run_spec({file}, {}, named_files).warnings;
+  const std::vector<std::string> written = load_run_spec({file}, {}, NamedFiles::kNotNeeded).warnings;
   std::erase_if(loaded.warnings, [&](const std::string& warning) {
     return std::find(written.begin(), written.end(), warning) != written.end();
   });

@@ -4,6 +4,7 @@ that switches its masks at the same step (oracle.py); the samples that they read
 import csv
 import json
 import math
+import shutil
 from collections import Counter
 
 import pytest
@@ -179,8 +180,11 @@ def test_the_same_global_batch_reads_the_same_samples(tmp_path, data):
 
 
 def test_plan_of_a_run_that_goes_on(tmp_path, data):
-    """What it shows is what the resumed run then has. It refuses and warns like the run, and changes nothing."""
-    run_dir = harness.train(tmp_path, "run", data, 2, train={"max_steps": 2, "precision": "fp32"})
+    """What it shows is what the resumed run then has. It refuses and warns like the run, and changes nothing. The data are
+    elsewhere when the run goes on."""
+    first_data = harness.write_cifar10(tmp_path / "data")
+    run_dir = harness.train(tmp_path, "run", first_data, 2, train={"max_steps": 2, "precision": "fp32"})
+    shutil.rmtree(first_data)
     changes = ["--set", "subnetwork.workers=6", "--set", "subnetwork.coverage=1/3"]
     contents = lambda: {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
     before = contents()
@@ -189,7 +193,8 @@ def test_plan_of_a_run_that_goes_on(tmp_path, data):
     assert "optimizer.lr" in shown.stderr
     assert "model.width" in harness.run("plan", "--run", run_dir, "--set", "model.width=8", expect=2).stderr
     assert contents() == before
-    harness.run("--run", run_dir, "--resume", *changes, "--set", "train.max_steps=4", "--nproc", 3)
+    elsewhere = ["--set", "train.max_steps=4", "--set", f"data.path={data}"]
+    harness.run("--run", run_dir, "--resume", *changes, *elsewhere, "--nproc", 3)
     resumed = json.loads((run_dir / "plan.json").read_text())
     assert planned["hash"] == resumed["hash"] and planned["units"] == resumed["units"]
     assert [len(unit["owners"]) for unit in resumed["units"]] == [2] * len(resumed["units"])
