@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace sdp {
+
 double budget_factor(const TrainSpec& train, const SubnetPlan& plan) {
   switch (train.budget) {
     case Budget::kEpochs:
@@ -28,10 +30,7 @@ RunSteps run_steps(const Experiment& experiment, int64_t dataset_size, const Ste
   const auto in_steps = [&](double epochs) {
     return std::max<int64_t>(1, std::llround(epochs * steps.steps_per_epoch));
   };
-  // How many more steps of the present size the samples before the origin would have taken.
   const auto origin_step = static_cast<double>(origin.step);
-  const double shift =
-      static_cast<double>(origin.samples) / static_cast<double>(steps.samples_per_step) - origin_step;
   if (spec.train.max_steps) {
     steps.length.total_steps = *spec.train.max_steps;
   } else {
@@ -45,31 +44,28 @@ RunSteps run_steps(const Experiment& experiment, int64_t dataset_size, const Ste
   } else if (spec.schedule.warmup_epochs > 0) {
     steps.length.warmup_steps = in_steps(spec.schedule.warmup_epochs);
   }
-  if (spec.eval.every_steps) {
-    steps.eval_every_steps = static_cast<double>(*spec.eval.every_steps);
-  } else {
-    steps.eval_every_steps = spec.eval.every_epochs * steps.steps_per_epoch;
-    steps.eval_shift = shift;
-  }
-  if (spec.checkpoint.every_steps) {
-    steps.checkpoint_every_steps = static_cast<double>(*spec.checkpoint.every_steps);
-  } else {
-    steps.checkpoint_every_steps = spec.checkpoint.every_epochs * steps.steps_per_epoch;
-    steps.checkpoint_shift = shift;
-  }
+  // How many more steps of the present size the samples before the origin would have taken.
+  const double shift =
+      static_cast<double>(origin.samples) / static_cast<double>(steps.samples_per_step) - origin_step;
+  const auto interval = [&](const std::optional<int64_t>& every_steps, double every_epochs) {
+    return every_steps ? StepInterval{.steps = static_cast<double>(*every_steps)}
+                       : StepInterval{.steps = every_epochs * steps.steps_per_epoch, .shift = shift};
+  };
+  steps.eval_every = interval(spec.eval.every_steps, spec.eval.every_epochs);
+  steps.checkpoint_every = interval(spec.checkpoint.every_steps, spec.checkpoint.every_epochs);
   return steps;
 }
 
-bool is_due(double every_steps, int64_t done, double shift) {
-  if (every_steps <= 0) return false;
+bool is_due(const StepInterval& every, int64_t done) {
+  if (every.steps <= 0) return false;
   const auto multiples = [&](int64_t steps) {
-    return std::floor((static_cast<double>(steps) + shift) / every_steps);
+    return std::floor((static_cast<double>(steps) + every.shift) / every.steps);
   };
   return multiples(done) > multiples(done - 1);
 }
 
 bool evaluation_is_due(const RunSteps& steps, int64_t done) {
-  return done == steps.length.total_steps || is_due(steps.eval_every_steps, done, steps.eval_shift);
+  return done == steps.length.total_steps || is_due(steps.eval_every, done);
 }
 
 }  // namespace sdp

@@ -8,6 +8,12 @@
 
 namespace sdp {
 
+/// How often something is done.
+struct StepInterval {
+  double steps = 0;  ///< 0: only at the end; not an integer if an epoch is not a whole number of steps
+  double shift = 0;  ///< added to the steps done: of an interval in epochs, if earlier steps had another size
+};
+
 /// The length of a run in steps. An epoch is dataset_size samples over all workers and replicas.
 struct RunSteps {
   RunLength length;
@@ -16,12 +22,8 @@ struct RunSteps {
   int64_t samples_per_step = 1;
   int64_t dataset_size = 1;
   StepOrigin origin;
-  /// 0: only at the end; not an integer if an epoch is not a whole number of steps.
-  double eval_every_steps = 0;
-  double checkpoint_every_steps = 0;  ///< as eval_every_steps
-  /// Added to the steps done before they are compared with the intervals: 0 for intervals in steps.
-  double eval_shift = 0;
-  double checkpoint_shift = 0;
+  StepInterval eval_every;
+  StepInterval checkpoint_every;
 
   /// Samples consumed by the first `done` steps, for `done` >= origin.step: the position in the training
   /// order.
@@ -33,9 +35,8 @@ struct RunSteps {
   }
 };
 
-/// Whether the last of `done` steps has reached a multiple of `every_steps`, counted with `shift`. Always
-/// false if `every_steps` is 0.
-bool is_due(double every_steps, int64_t done, double shift = 0);
+/// Whether the last of `done` steps has reached a multiple of the interval. Always false if it is 0.
+bool is_due(const StepInterval& every, int64_t done);
 
 /// Whether the model is evaluated after `done` steps.
 bool evaluation_is_due(const RunSteps& steps, int64_t done);

@@ -1,7 +1,8 @@
 #pragma once
 
-// std::condition_variable for programs that shall also run with the libstdc++ of GCC 11 (RHEL 9, Ubuntu 22.04): GCC 12
-// gave wait() a new symbol version, and the older one, which every libstdc++ since GCC 4.4 has, does the same.
+// std::condition_variable for programs that shall also run with the libstdc++ of GCC 11 (RHEL 9,
+// Ubuntu 22.04): GCC 12 gave wait() a new symbol version, and the older one, which every libstdc++ since
+// GCC 4.4 has, does the same.
 
 #include <condition_variable>
 

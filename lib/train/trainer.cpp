@@ -181,7 +181,8 @@ ExitCode Trainer::run() {
     if (ends_interval(done)) saves = log_interval(done) || saves;
     step_watch_.end();
     const auto pause_began = std::chrono::steady_clock::now();
-    if (is_due(static_cast<double>(experiment_.spec.train.audit_every.value_or(0)), done)) audit(done);
+    if (is_due({.steps = static_cast<double>(experiment_.spec.train.audit_every.value_or(0))}, done))
+      audit(done);
     // Save first: an evaluation may take long.
     if (saves) save(done);
     bool was_left = false;
@@ -197,13 +198,13 @@ ExitCode Trainer::run() {
 }
 
 bool Trainer::is_save_due(int64_t done) const {
-  return done == steps_.length.total_steps ||
-         is_due(steps_.checkpoint_every_steps, done, steps_.checkpoint_shift);
+  return done == steps_.length.total_steps || is_due(steps_.checkpoint_every, done);
 }
 
 /// A line of the metrics, which checks the losses, precedes every checkpoint.
 bool Trainer::ends_interval(int64_t done) const {
-  return is_save_due(done) || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done);
+  return is_save_due(done) ||
+         is_due({.steps = static_cast<double>(experiment_.spec.train.log_every_steps)}, done);
 }
 
 double Trainer::lr_of(int64_t step) const {
@@ -230,7 +231,9 @@ void Trainer::train_step(int64_t step) {
 /// An interval of the metrics may be long: the first step tells how long the run will take.
 void Trainer::show_first_step(const Stopwatch& stopwatch) {
   const int64_t done = start_.step + 1;
-  if (comm_.rank() > 0 || is_due(static_cast<double>(experiment_.spec.train.log_every_steps), done)) return;
+  if (comm_.rank() > 0 ||
+      is_due({.steps = static_cast<double>(experiment_.spec.train.log_every_steps)}, done))
+    return;
   synchronize(comm_.device());
   console_.show({.step = done,
                  .total_steps = steps_.length.total_steps,

@@ -72,7 +72,7 @@ TEST_CASE("a run whose steps changed goes on with the next sample, by its share 
   for (int64_t done = 151; done <= steps.length.total_steps; ++done) {
     const bool passes_an_epoch =
         std::floor(steps.epochs_after(done)) > std::floor(steps.epochs_after(done - 1));
-    CHECK(is_due(steps.eval_every_steps, done, steps.eval_shift) == passes_an_epoch);
+    CHECK(is_due(steps.eval_every, done) == passes_an_epoch);
     evaluations += passes_an_epoch ? 1 : 0;
   }
   CHECK(evaluations == 2);
@@ -100,14 +100,14 @@ TEST_CASE(
   for (const double every : {1.0, 3.0, 10.0, 195.3125, 2.5}) {
     int64_t count = 0;
     for (int64_t done = 1; done <= 1000; ++done) {
-      if (!is_due(every, done)) continue;
+      if (!is_due({.steps = every}, done)) continue;
       ++count;
       CHECK(static_cast<double>(done) >= static_cast<double>(count) * every);
       CHECK(static_cast<double>(done) < static_cast<double>(count) * every + 1);
     }
     CHECK(count == static_cast<int64_t>(1000 / every));
   }
-  CHECK(!is_due(0, 5));
+  CHECK(!is_due({}, 5));
 }
 
 }  // namespace
