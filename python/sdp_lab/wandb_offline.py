@@ -19,10 +19,12 @@ def write(runs: Iterable[Run], folder: Path) -> None:
     except ModuleNotFoundError:
         raise LabError("--wandb needs the package wandb: pip install wandb", 2) from None
     folder.mkdir(parents=True, exist_ok=True)
+    # Nothing about this machine and this process: the run was another one's.
+    plain = wandb.Settings(quiet=True, console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True)
     for run in runs:
         settings = {key: run.value(key) for key in run.options}
         names = {"project": "sdp-train", "name": run.name, "group": run.method, "id": run.history.get("id")}
-        with wandb.init(**names, mode="offline", dir=folder, config=settings, settings=wandb.Settings(quiet=True)) as copy:
+        with wandb.init(**names, mode="offline", dir=folder, config=settings, settings=plain) as copy:
             for line in sorted(run.train + run.evals, key=lambda line: line["step"]):
                 copy.log(numbers(line), step=line["step"])
             copy.summary.update(run.end or {})
