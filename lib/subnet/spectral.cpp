@@ -211,8 +211,17 @@ std::vector<double> symmetric_eigenvalues(const std::vector<double>& matrix, int
   if (!std::all_of(matrix.begin(), matrix.end(), [](double x) { return std::isfinite(x); }))
     throw std::logic_error("symmetric_eigenvalues: the matrix contains values that are not finite");
   if (size == 0) return {};
-  return eigenvalues_of(
-      Solver(Eigen::Map<const Eigen::MatrixXd>(matrix.data(), size, size), Eigen::EigenvaluesOnly));
+  const Eigen::Map<const Eigen::MatrixXd> map(matrix.data(), size, size);
+  const Solver solver(map, Eigen::EigenvaluesOnly);
+  if (solver.info() == Eigen::Success) return eigenvalues_of(solver);
+  // Among hundreds of eigenvalues that are 0 but for rounding, as of many workers and few units, the solver
+  // may not converge. It does if they are away from 0.
+  const double shift = map.cwiseAbs().maxCoeff();
+  const Eigen::MatrixXd shifted = map + shift * Eigen::MatrixXd::Identity(size, size);
+  std::vector<double> result = eigenvalues_of(Solver(shifted, Eigen::EigenvaluesOnly));
+  for (double& eigenvalue : result)
+    eigenvalue -= shift;
+  return result;
 }
 
 double lambda2(const std::vector<double>& co_ownership, int workers) {

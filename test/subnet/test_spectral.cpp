@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <numbers>
 #include <random>
 #include <stdexcept>
@@ -97,6 +98,29 @@ TEST_CASE("eigenvalues of the second difference matrix match their formula") {
     expected.push_back(2 - 2 * std::cos((i + 1) * std::numbers::pi / (n + 1)));
   }
   CHECK(largest_error(expected, symmetric_eigenvalues(matrix, n)) < 1e-13);
+}
+
+TEST_CASE("a matrix of many workers and few units has the eigenvalues of the units' overlaps") {
+  // K = A^T A of 24 owner sets, of which A A^T counts the common owners; all other eigenvalues are 0. Such
+  // sets are found for 12 blocks of two branches.
+  constexpr int kWorkers = 1024, kUnits = 24;
+  std::vector<OwnerSet> owners(kUnits);
+  for (int unit = 0; unit < kUnits; ++unit)
+    for (int worker = 0; worker < kWorkers; ++worker)
+      if ((worker >> (unit / 4) & 1) == unit % 2) owners[unit].push_back(worker);
+  std::vector<double> overlaps(kUnits * kUnits);
+  for (int a = 0; a < kUnits; ++a)
+    for (int b = 0; b < kUnits; ++b) {
+      OwnerSet common;
+      std::set_intersection(owners[a].begin(), owners[a].end(), owners[b].begin(), owners[b].end(),
+                            std::back_inserter(common));
+      overlaps[a * kUnits + b] = static_cast<double>(common.size());
+    }
+  std::vector<double> expected = symmetric_eigenvalues(overlaps, kUnits);
+  const double largest = expected.front();
+  expected.resize(kWorkers, 0);
+  const std::vector<double> k = co_ownership(owners, std::vector<double>(kUnits, 1), kWorkers);
+  CHECK(largest_error(expected, symmetric_eigenvalues(k, kWorkers)) < 1e-12 * largest);
 }
 
 TEST_CASE("invalid matrices are refused") {
