@@ -115,7 +115,7 @@ AnalysisOptions options_of(const AnalyzeArguments& arguments, const Subject& sub
   const int64_t batch_size = arguments.batch_size.value_or(subject.spec.train.batch_size_per_worker);
   const BatchGeometry trained = batch_geometry(subject.spec);
   const StepOrigin origin = subject.reader ? subject.reader->manifest().origin : StepOrigin();
-  const int64_t trained_samples = origin.samples + (subject.step - origin.step) * trained.samples_per_step();
+  const int64_t trained_samples = origin.samples_after(subject.step, trained.samples_per_step());
   const int64_t trained_samples_per_worker = (trained_samples + trained.workers - 1) / trained.workers;
   return {.batch_size = batch_size,
           .batches = arguments.batches,

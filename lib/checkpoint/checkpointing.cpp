@@ -205,15 +205,16 @@ void check_fits(const CheckpointReader& reader, const SubnetPlan& plan, const Ex
 }
 
 /// The checkpoint's values of these units of a parameter, in the shape of a tensor that holds them.
-at::Tensor read_units(const CheckpointReader& reader, const SubnetPlan& plan,
-                      const ParameterLayout& parameter, const std::vector<int>& units,
-                      const at::TensorOptions& options, const char* kind = kValueKind) {
+at::Tensor read_units(const CheckpointReader& reader, const SubnetPlan& plan, int index,
+                      const std::vector<int>& units, const at::TensorOptions& options,
+                      const char* kind = kValueKind) {
+  const ParameterLayout& parameter = plan.layout.parameters[index];
   const at::Tensor values = at::empty(shape_of_units(parameter.shape, parameter.slice, plan, units), options);
   const std::vector<at::Tensor> views = piece_views(values, parameter.slice, plan, units);
   for (size_t i = 0; i < units.size(); ++i) {
     const at::Tensor piece = at::empty({views[i].numel()}, options);
     reader.read(plan, {.kind = kind,
-                       .parameter = plan.layout.parameter_index(parameter.name),
+                       .parameter = index,
                        .unit = units[i],
                        .begin = 0,
                        .end = piece.numel(),
@@ -234,10 +235,6 @@ at::TensorOptions buffer_options(Precision precision, at::Device device) {
 [[noreturn]] void fail_without_buffer(const std::string& name) {
   throw DataError("the checkpoint has no buffer " + name);
 }
-
-}  // namespace
-
-namespace {
 
 /// BatchNorm statistics of the full model: the average over the slots of the owners. By buffer.
 std::vector<at::Tensor> averaged_buffers(const CheckpointReader& reader, const SubnetPlan& plan,
@@ -316,7 +313,7 @@ SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& r
 
 at::Tensor SavedFullModel::read_parameter(int index) {
   const ParameterLayout& parameter = plan_.layout.parameters[index];
-  return read_units(reader_, plan_, parameter, plan_.units_of(parameter),
+  return read_units(reader_, plan_, index, plan_.units_of(parameter),
                     value_options(parameter, precision_, device_),
                     values() == ModelValues::kAverage ? kAverageName : kValueKind);
 }
@@ -332,8 +329,9 @@ SavedSubnetwork::SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader&
 }
 
 at::Tensor SavedSubnetwork::find_parameter(const std::string& name, int part) const {
-  const ParameterLayout& parameter = plan_.layout.parameters[plan_.layout.parameter_index(name)];
-  return read_units(reader_, plan_, parameter, plan_.parts_of(worker_, parameter).at(part).units,
+  const int index = plan_.layout.parameter_index(name);
+  const ParameterLayout& parameter = plan_.layout.parameters[index];
+  return read_units(reader_, plan_, index, plan_.parts_of(worker_, parameter).at(part).units,
                     value_options(parameter, precision_, device_));
 }
 

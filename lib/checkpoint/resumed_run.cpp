@@ -52,16 +52,15 @@ StepOrigin origin_of_resumed(const Manifest& manifest, const SavedDivision& save
                        saved.spec.train.accumulate_steps == now.spec.train.accumulate_steps &&
                        factor == budget_factor(now.spec.train, now.plan);
   if (is_same || manifest.step == 0) return manifest.origin;
-  const int64_t samples_before = manifest.origin.samples;
-  StepOrigin origin{
-      .step = manifest.step,
-      .updates = manifest.updates,
-      .samples = samples_before + (manifest.step - manifest.origin.step) * samples_per_step(saved.spec),
-      .batch_norm_updates = manifest.batch_norm_updates,
-      .epochs = 0};
+  StepOrigin origin{.step = manifest.step,
+                    .updates = manifest.updates,
+                    .samples = manifest.origin.samples_after(manifest.step, samples_per_step(saved.spec)),
+                    .batch_norm_updates = manifest.batch_norm_updates,
+                    .epochs = 0};
   const int64_t size = manifest.training_data.samples;
-  origin.epochs = manifest.origin.epochs +
-                  static_cast<double>(origin.samples - samples_before) / static_cast<double>(size) / factor;
+  const int64_t since_origin = origin.samples - manifest.origin.samples;
+  origin.epochs =
+      manifest.origin.epochs + static_cast<double>(since_origin) / static_cast<double>(size) / factor;
   if (length != new_length) {
     const int64_t in_epoch = (origin.samples % size * length + new_length - 1) / new_length;
     origin.samples = origin.samples / size * dataset_size + std::min(in_epoch, dataset_size);

@@ -25,11 +25,8 @@ struct RunSteps {
   StepInterval eval_every;
   StepInterval checkpoint_every;
 
-  /// Samples consumed by the first `done` steps, for `done` >= origin.step: the position in the training
-  /// order.
-  int64_t samples_after(int64_t done) const {
-    return origin.samples + (done - origin.step) * samples_per_step;
-  }
+  /// For `done` >= origin.step.
+  int64_t samples_after(int64_t done) const { return origin.samples_after(done, samples_per_step); }
   double epochs_after(int64_t done) const {
     return static_cast<double>(samples_after(done)) / static_cast<double>(dataset_size);
   }

@@ -13,7 +13,7 @@ BatchGeometry batch_geometry(const ExperimentSpec& spec, const StepOrigin& origi
           .replicas = spec.subnetwork.replicas,
           .accumulate_steps = spec.train.accumulate_steps,
           .batch_size = spec.train.batch_size_per_worker,
-          .first_position = origin.samples - origin.step * samples_per_step(spec)};
+          .first_position = origin.samples_after(0, samples_per_step(spec))};
 }
 
 TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm,

@@ -201,10 +201,13 @@ bool Trainer::is_save_due(int64_t done) const {
   return done == steps_.length.total_steps || is_due(steps_.checkpoint_every, done);
 }
 
+bool Trainer::is_log_due(int64_t done) const {
+  return is_due({.steps = static_cast<double>(experiment_.spec.train.log_every_steps)}, done);
+}
+
 /// A line of the metrics, which checks the losses, precedes every checkpoint.
 bool Trainer::ends_interval(int64_t done) const {
-  return is_save_due(done) ||
-         is_due({.steps = static_cast<double>(experiment_.spec.train.log_every_steps)}, done);
+  return is_save_due(done) || is_log_due(done);
 }
 
 double Trainer::lr_of(int64_t step) const {
@@ -231,9 +234,7 @@ void Trainer::train_step(int64_t step) {
 /// An interval of the metrics may be long: the first step tells how long the run will take.
 void Trainer::show_first_step(const Stopwatch& stopwatch) {
   const int64_t done = start_.step + 1;
-  if (comm_.rank() > 0 ||
-      is_due({.steps = static_cast<double>(experiment_.spec.train.log_every_steps)}, done))
-    return;
+  if (comm_.rank() > 0 || is_log_due(done)) return;
   synchronize(comm_.device());
   console_.show({.step = done,
                  .total_steps = steps_.length.total_steps,

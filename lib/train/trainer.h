@@ -57,6 +57,7 @@ class Trainer {
   void train_step(int64_t step);
   void show_first_step(const Stopwatch& stopwatch);
   bool is_save_due(int64_t done) const;
+  bool is_log_due(int64_t done) const;
   bool ends_interval(int64_t done) const;
   double lr_of(int64_t step) const;
   void skip_step(int64_t step, const NonfiniteStep& found);

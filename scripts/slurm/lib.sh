@@ -1,7 +1,11 @@
 # shellcheck shell=bash
-# Sourced by the batch scripts of this folder, in the repository's root, with SDP_TRAIN set to the program.
+# Sourced by the batch scripts of this folder, in the repository's root.
 
 set -euo pipefail
+
+# What was built here, or what is installed.
+SDP_TRAIN=$(command -v build/sdp-train || command -v sdp-train) ||
+  { echo "error: neither build/sdp-train nor an installed sdp-train was found" >&2 && exit 2; }
 
 # Exit code of sdp-train: stopped by a signal after a checkpoint was saved.
 STOPPED=75

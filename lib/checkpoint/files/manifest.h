@@ -40,6 +40,12 @@ struct StepOrigin {
   int64_t batch_norm_updates = 0;  ///< not 0 at step 0: those of the imported weights
   double epochs = 0;               ///< consumed of train.epochs, which the budget scales
 
+  /// Samples consumed by the first `done` steps, if those since the origin have `samples_per_step`: the
+  /// position in the training order.
+  int64_t samples_after(int64_t done, int64_t samples_per_step) const {
+    return samples + (done - step) * samples_per_step;
+  }
+
   bool operator==(const StepOrigin&) const = default;
 };
 
