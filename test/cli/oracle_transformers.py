@@ -46,7 +46,7 @@ class LibraryModel:
         return out.logits if hasattr(out, "logits") else out
 
 
-DEPTHS = [2, 2, 6, 2]
+DEPTHS = [2, 2, 2, 2]  # with and without shifted windows in every stage
 
 
 def swin(width, heads, patch_size, window_size, classes=10):
