@@ -13,8 +13,9 @@ import pytest
 import harness
 from test_resume import wait_for_checkpoint
 
+STEPS = 100
 SMALL = {
-    "train": {"max_steps": 200, "precision": "fp32", "log_every_steps": 5},
+    "train": {"max_steps": STEPS, "precision": "fp32", "log_every_steps": 5},
     "checkpoint": {"at_start": False, "every_steps": 10},
     "eval": {"recalibrate_batches": 0},
     "output": {"trace": False},
@@ -55,7 +56,7 @@ def freeze_run(sweep):
     return run
 
 
-def saved_values(run_dir, step=200):
+def saved_values(run_dir, step=STEPS):
     """The bits of a checkpoint."""
     return {file.name: harness.sha256(file) for file in (run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")}
 
@@ -86,7 +87,7 @@ def test_runs_are_those_of_the_settings(tmp_path, data, whole):
     }
     alone = harness.train(tmp_path, "alone", data, 2, **SMALL, seed=6)
     assert saved_values(folder / "seed=6") == saved_values(alone)
-    assert "step 200: assembled full model" in (folder / "seed=6" / "output.txt").read_text()
+    assert f"step {STEPS}: assembled full model" in (folder / "seed=6" / "output.txt").read_text()
 
 
 def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
@@ -102,7 +103,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 75, output
     stopped_at = int((first / "latest").read_text().strip().removeprefix("step-"))
-    assert 10 <= stopped_at < 200
+    assert 10 <= stopped_at < STEPS
     assert states(config) == {"seed=5": f"interrupted at step {stopped_at}", "seed=6": "to do"}
 
     process = start_sweep(config)
@@ -136,7 +137,7 @@ def start_lines(run_dir):
 def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp_path, data, whole, monkeypatch):
     for variable in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):  # that would divide the host
         monkeypatch.delenv(variable, raising=False)
-    config = write_sweep(tmp_path, data, grid={"seed": [5, 6, 7]})
+    config = write_sweep(tmp_path, data, grid={"seed": [5, 6]})
     folder = tmp_path / "runs" / "sweep"
     killed = start_sweep(config)
     wait_for_checkpoint(folder / "seed=5", 10, killed)
@@ -148,21 +149,21 @@ def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp
     survivors_output, _ = survivor.communicate(timeout=300)
     killed_output, _ = killed.communicate()
     assert survivor.returncode == 0, survivors_output
-    assert "3 of 3 runs done" in survivors_output and ": done" not in killed_output
+    assert "2 of 2 runs done" in survivors_output and ": done" not in killed_output
     assert "OMP_NUM_THREADS" in survivors_output and "OMP_NUM_THREADS" not in killed_output  # of runs that share the host
     assert {name: state for name, state in states(config).items() if state != "done"} == {}
 
-    for seed in (5, 6, 7):
+    for seed in (5, 6):
         run = folder / f"seed={seed}"
         steps = [record["step"] for record in harness.json_lines(run / "metrics.jsonl") if record["kind"] == "train"]
-        assert steps == list(range(5, 201, 5))
+        assert steps == list(range(5, STEPS + 1, 5))
         assert len(start_lines(run)) == (2 if seed == 5 else 1)  # no run was executed twice
-    for run in ("seed=5", "seed=6"):
-        assert saved_values(folder / run) == saved_values(whole[0].parent / "runs" / "sweep" / run)
+        assert saved_values(run) == saved_values(whole[0].parent / "runs" / "sweep" / run.name)
 
 
 def test_a_sweep_waits_for_a_run_at_work_elsewhere(tmp_path, data):
-    config = write_sweep(tmp_path, data, grid={"seed": [5]})
+    # Long enough for the second sweep to start before the run ends.
+    config = write_sweep(tmp_path, data, {**SMALL, "train": {**SMALL["train"], "max_steps": 200}}, grid={"seed": [5]})
     first = start_sweep(config)
     wait_for_checkpoint(tmp_path / "runs" / "sweep" / "seed=5", 10, first)
     second = start_sweep(config)
@@ -198,7 +199,7 @@ def test_a_published_run_may_name_its_data_relative_to_the_working_folder(tmp_pa
 def test_a_run_that_fails_does_not_keep_the_others_from_running(tmp_path, data):
     experiment = {**SMALL, "train": {**SMALL["train"], "max_steps": 5}}
     config = write_sweep(tmp_path, data, experiment, grid={"optimizer.lr": [1e12, 0.05]})
-    result = harness.run("sweep", "--config", config, "--nproc", 2, expect=1)
+    result = harness.run("sweep", "--config", config, "--nproc", 1, expect=1)
     assert "the run lr=1000000000000.0 failed (exit code 1)" in result.stderr
     assert "not finite" in result.stderr  # the end of its output
     assert "1 of 2 runs done" in result.stdout
@@ -256,7 +257,7 @@ def test_all_errors_of_all_points_come_at_once(tmp_path, data):
     keys = {"subnetwork.coverage": ["2/4", "1/3"], "optimizer.lr": ["fast", 0.1], "model.width": [4, 0]}
     config = write_sweep(tmp_path, data, grid=keys, also=[{"label": "lost", "configs": ["nowhere.yaml"]}])
     message = harness.run("sweep", "--config", config, expect=2).stderr
-    for part in ("1/3", '"fast", expected a number', "model.width: found '0'", "point lost", "nowhere.yaml"):
+    for part in ("1/3", '"fast", expected a number', "model.width: found '0'", "point lost", "nowhere.yaml", "be read"):
         assert part in message, (part, message)
     places = re.findall(r"sweep\.yaml:1:(\d+): (\S+):", message)
     assert len(places) == len(set(places)) == 3  # each once, where it is written
@@ -265,16 +266,12 @@ def test_all_errors_of_all_points_come_at_once(tmp_path, data):
 
 
 ERRORS = {
-    "coverage": ({"grid": {"subnetwork.coverage": ["2/4", "1/3"]}}, [], ["point coverage=1-3", "1/3"]),
     "plan": (
         {"grid": {"subnetwork.construction": ["neuron"], "subnetwork.slices_per_branch": [2, 500]}},
         [],
         ["point construction=neuron,slices_per_branch=500", "subnetwork.slices_per_branch"],
     ),
     "processes": (SEEDS, ["--nproc", 3], ["point seed=0", "3"]),
-    "unreadable file": (
-        {"also": [{"label": "lost", "configs": ["nowhere.yaml"]}]}, [], ["point lost", "nowhere.yaml", "be read"],
-    ),
     "no data": ({**SEEDS, "set": {"data.path": "nowhere"}}, [], ["point seed=0", "data.path", "nowhere"]),
     "same name": ({"also": [{"label": "a b"}, {"label": "a-b"}]}, [], ["name a-b"]),
     "label of another method": (
