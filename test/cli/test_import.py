@@ -96,10 +96,10 @@ MODELS = {
     "llama_gqa_tied": (lambda: llama(2, True), LLAMA | {"kv_heads": 2, "tied_embeddings": True}),
     "gpt2": (gpt2, GPT2),
 }
-# All regimes for some models, and two for the others, whose slices are of the same kinds.
-CASES = [
-    (name, *regime) for name in MODELS for regime in (REGIMES[1:3] if name in ("resnet50", "gpt2") else REGIMES)
-]
+# All regimes for one model. For the others, whole branches and slices; resnet50's and gpt2's branches are those of models above
+# or of test_files_of_gpt2.
+OF_MODEL = {"resnet18": REGIMES, "resnet50": REGIMES[2:3], "gpt2": REGIMES[2:3]}
+CASES = [(name, *regime) for name in MODELS for regime in OF_MODEL.get(name, REGIMES[1:3])]
 
 
 @pytest.mark.parametrize("name,construction,masking", CASES)
@@ -132,7 +132,6 @@ HEADS = {
     "resnet18": ["fc.weight", "fc.bias"],
     "swin": ["head.weight", "head.bias"],
     "llama": ["model.embed_tokens.weight", "lm_head.weight"],
-    "llama_gqa_tied": ["model.embed_tokens.weight"],
     "gpt2": ["transformer.wte.weight"],
 }
 
