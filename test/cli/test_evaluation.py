@@ -158,7 +158,7 @@ def test_evaluation_is_pytorchs(
 def test_evaluation_with_replicas(tmp_path, data):
     """Statistics are averaged over owners and replicas; a subnetwork's accuracy is its replica 0's."""
     run_dir = harness.train(
-        tmp_path, "replicas", data, 8,
+        tmp_path, "replicas", data, 2,
         subnetwork={"replicas": 2},
         train={"max_steps": 4, "precision": "fp64"},
         eval={"recalibrate_batches": 0},
@@ -207,9 +207,9 @@ def test_held_out_samples_take_the_place_of_a_test_set(tmp_path, data):
             (folder / f"data_batch_{i}.bin").write_bytes(part.tobytes())
     (divided / "test_batch.bin").write_bytes(records[held_out].tobytes())
     train = {"max_steps": 6, "precision": "fp32"}
-    by_hand = harness.train(tmp_path, "by_hand", divided, 2, train=train)
+    by_hand = harness.train(tmp_path, "by_hand", divided, 1, train=train)
     section = {"name": "cifar10", "path": str(whole), "validation_share": 0.25}
-    run_dir = harness.train(tmp_path, "run", whole, 2, data=section, train=train)
+    run_dir = harness.train(tmp_path, "run", whole, 1, data=section, train=train)
     assert harness.trace_losses(run_dir) == harness.trace_losses(by_hand)
     assert harness.without_times(harness.last_eval(run_dir)) == harness.without_times(harness.last_eval(by_hand))
 
