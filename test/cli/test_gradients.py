@@ -39,7 +39,7 @@ class Estimates:
         self.units = json.loads(harness.run("plan", "--config", config, "--json").stdout)["units"]
         self.losses = None
         self.runs = 0
-        self.mean = self.of([tuple(range(WORKERS))] * len(self.units))
+        self.mean = self.of([tuple(range(WORKERS))] * len(self.units), processes=2)
         self.of_worker = [self.of([(k,)] * len(self.units)) for k in range(WORKERS)]
         self.of_set = {owners: self.of([owners] * len(self.units)) for owners in OWNER_SETS}
 
@@ -56,7 +56,7 @@ class Estimates:
             **self.sections,
         )
 
-    def of(self, owners_of_units):
+    def of(self, owners_of_units, processes=1):
         """owners_of_units: one owner set for each unit, in order"""
         self.runs += 1
         name = f"run{self.runs}"
@@ -67,7 +67,7 @@ class Estimates:
         file = self.folder / f"{name}.json"
         file.write_text(json.dumps({"units": units}))
         config = self.write_config(name, len(owners_of_units[0]), assignment="file", assignment_file=str(file))
-        harness.run("--config", config, "--nproc", 2)
+        harness.run("--config", config, "--nproc", processes)
         run_dir = self.folder / "runs" / name
         planned = json.loads((run_dir / "plan.json").read_text())["units"]
         assert [tuple(unit["owners"]) for unit in planned] == list(owners_of_units)
@@ -132,7 +132,7 @@ def test_the_error_of_any_assignment_is_bounded(estimates, seed):
     draw = lambda: OWNER_SETS[int(torch.randint(len(OWNER_SETS), (), generator=generator))]
     owners_of_units = [draw() for _ in estimates.units]
     assert len(set(owners_of_units)) > 1
-    estimate = estimates.of(owners_of_units)
+    estimate = estimates.of(owners_of_units, processes=2)
     for piece, values in estimate.items():
         owners = estimates.owners_of_piece(piece, owners_of_units)
         expected = estimates.mean[piece] if owners is None else sum(estimates.of_worker[k][piece] for k in owners) / OWNERS
