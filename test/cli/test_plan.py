@@ -196,7 +196,7 @@ def test_memory_formulas(tmp_path, release):
     assert mean == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("n,coverage,p", [(8, "4/8", 4), (8, "6/8", 6), (8, "7/8", 7), (8, "3/8", 3), (3, "2/3", 2), (8, "1", 8)])
+@pytest.mark.parametrize("n,coverage,p", [(8, "4/8", 4), (8, "7/8", 7), (3, "2/3", 2), (8, "1", 8)])
 def test_bytes_sent(tmp_path, n, coverage, p):
     """(p - 1) / n of the units' values each way on the mean over workers, (n - 1) / n of the shared ones."""
     result = plan(tmp_path, subnetwork={"workers": n, "coverage": coverage}, train={"precision": "fp32"})
@@ -240,7 +240,7 @@ def test_balance_and_mixing(tmp_path, n, coverage, p):
         assert found["lambda2_normalized"] == pytest.approx(normalized, rel=1e-9)
 
 
-@pytest.mark.parametrize("n,coverage,p", [(8, "4/8", 4), (8, "6/8", 6), (3, "2/3", 2)])
+@pytest.mark.parametrize("n,coverage,p", [(8, "4/8", 4), (3, "2/3", 2)])
 def test_bytes_sent_under_backward_masking(tmp_path, n, coverage, p):
     """(p - 1) / n of the units' gradients, (n - 1) / n of all values; units at p = 4, n = 8: 5/7 of DDP's."""
     subnetwork = {"workers": n, "coverage": coverage, "masking": "backward"}
@@ -255,9 +255,10 @@ def test_bytes_sent_under_backward_masking(tmp_path, n, coverage, p):
         assert of_units / (2 * 4 * units * (n - 1) / n) == pytest.approx(5 / 7, rel=1e-9)
 
 
-@pytest.mark.parametrize("placement", ["in_order", "pack", "spread"])
-@pytest.mark.parametrize("processes,per_node", [(8, 4), (8, 2), (4, 2), (8, 8), (8, 1)])
-def test_bytes_between_nodes(tmp_path, placement, processes, per_node):
+@pytest.mark.parametrize("processes,per_node,placement", [
+    *((8, 4, placement) for placement in ("in_order", "pack", "spread")), (8, 2, "pack"), (4, 2, "spread"), (8, 8, "in_order"),
+])
+def test_bytes_between_nodes(tmp_path, processes, per_node, placement):
     """
     A holder of a unit receives its shard's gradients from the others and sends them its new values: twice the shard
     for each holder on another node. Shards are of equal size but for 64 bytes.
@@ -336,8 +337,7 @@ def measured(*arguments):
     return float(seconds), int(memory)
 
 
-@pytest.mark.parametrize("construction", ["block", "neuron"])
-@pytest.mark.parametrize("p", [16, 32, 48])
+@pytest.mark.parametrize("construction,p", [("block", 16), ("block", 48), ("neuron", 32)])
 def test_a_large_plan_is_cheap(construction, p):
     """LLaMA 1B on 64 workers: less than a second and 100 MB beyond a program that prints its version."""
     config = os.path.join(os.path.dirname(__file__), "..", "..", "configs", "llama_1b_fineweb.yaml")
@@ -346,17 +346,17 @@ def test_a_large_plan_is_cheap(construction, p):
     base_seconds, base_memory = measured("--version")
     arguments = ["plan", "--config", config, *settings, "--processes-per-node", 8, "--json"]
     # The smaller of two: other load only makes a measurement larger.
-    seconds = min(measured(*arguments)[0] for _ in range(2)) - base_seconds
-    memory = measured(*arguments)[1] - base_memory
+    seconds, memory = (min(values) for values in zip(*(measured(*arguments) for _ in range(2))))
+    seconds, memory = seconds - base_seconds, memory - base_memory
     assert seconds < 1 and memory < 100e6, f"{seconds:.2f} s, {memory / 1e6:.1f} MB"
 
 
-@pytest.mark.parametrize("processes", [4, 2, 1])
-def test_counted_traffic_is_the_plans(tmp_path, data, processes):
-    run_dir = harness.train(tmp_path, "run", data, processes, train={"max_steps": 3, "precision": "fp32"})
+def test_counted_traffic_is_the_plans(tmp_path, data):
+    """Others: test/engine."""
+    run_dir = harness.train(tmp_path, "run", data, 2, train={"max_steps": 3, "precision": "fp32"})
     result = json.loads((run_dir / "plan.json").read_text())
     trained = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "train"]
-    assert len(result["per_process"]) == processes
+    assert len(result["per_process"]) == 2 and trained
     assert all(line["bytes_sent"] == result["per_process"][0]["bytes_sent_per_step"] for line in trained)
 
 
