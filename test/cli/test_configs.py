@@ -28,7 +28,8 @@ REGIME = {  # construction, masking, coverage; data parallelism is any of them a
     "nbsdp": ("neuron", "backward", 0.5),
     "bbsdp": ("block", "backward", 0.5),
 }
-ONE_PLAN = {"gpt2": "nsdp", "resnet50": "bbsdp"}  # models whose other regimes are covered by the plans of similar models
+# Models whose other regimes are covered by the plans of similar models, and by the sweeps.
+ONE_PLAN = {"gpt2": "nsdp", "resnet50": "bbsdp", "wide_resnet18": "nbsdp", "llama_134m": "bsdp", "llama_500m": "nsdp"}
 LLAMAS = {"llama_134m": 134e6, "llama_500m": 500e6, "llama_1b": 1e9}
 LLAMA_VOCABULARY = 32000
 
