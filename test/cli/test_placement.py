@@ -56,17 +56,14 @@ def published(tmp_path_factory):
     return make
 
 
-# Process i is worker i; with two workers per process, process i is workers 2 i and 2 i + 1.
-OWNERS = {
-    "a worker a process": (4, [[0, 2], [1, 3]]),
-    "two workers per process": (8, [[0, 1, 4, 5], [2, 3, 6, 7]]),
-}
+# With a worker per process, process i is worker i; with two, it is workers 2 i and 2 i + 1.
+ONE_EACH = (4, [[0, 2], [1, 3]])
+TWO_EACH = (8, [[0, 1, 4, 5], [2, 3, 6, 7]])
 
 
-@pytest.mark.parametrize("owners", OWNERS)
-def test_placement_does_not_change_the_experiment(tmp_path, data, published, owners):
+def test_placement_does_not_change_the_experiment(tmp_path, data, published):
     """Traces and checkpoints are the same bit by bit for every placement."""
-    subnetwork = published(*OWNERS[owners])
+    subnetwork = published(*TWO_EACH)
     files = {}
     for placement, nodes in (("in_order", [0, 0, 1, 1]), ("pack", [0, 1, 0, 1]), ("spread", None)):
         config = harness.write_config(
@@ -95,7 +92,7 @@ def test_placement_does_not_change_the_experiment(tmp_path, data, published, own
 
 def test_ranks_become_the_processes_of_their_node(tmp_path, data, published):
     """Rank 1, on the first node, runs process 2 under pack: a message about process 2 comes from its options."""
-    subnetwork = {**published(*OWNERS["a worker a process"]), "placement": "pack"}
+    subnetwork = {**published(*ONE_EACH), "placement": "pack"}
     config = harness.write_config(tmp_path, "run", data, subnetwork=subnetwork)
     odd = lambda rank: ["--set", "optimizer.lr=0.04"] if rank == 1 else []
     for text in run_ranks(lambda rank: ["--config", config, *odd(rank)], expect=2):
