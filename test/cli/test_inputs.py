@@ -107,7 +107,7 @@ EXPECTED_FILES = {
 def test_a_folder_of_another_data_set(tmp_path, data, name):
     config = harness.write_config(tmp_path, "run", data, data={"name": name})
     harness.run("plan", "--config", config)  # which reads no data
-    for processes in (1, 2):
+    for processes in (1, 2) if name == "imagenet" else (1,):
         refused(tmp_path, ["--config", config, "--nproc", processes], [str(data), *EXPECTED_FILES[name]], code=3)
 
 
@@ -138,15 +138,14 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("split", ["train", "val"])
-@pytest.mark.parametrize("case", DAMAGED)
+@pytest.mark.parametrize("case,split", [*((case, "train") for case in DAMAGED), ("cut off", "val"), ("empty", "val")])
 def test_damaged_shards(tmp_path, data, case, split):
     content, expected = DAMAGED[case]
     folder = write_tokens(tmp_path / "tokens")
     damaged = folder / f"toy_{split}_000001.bin"  # after a valid one
     damaged.write_bytes(content)
     config = spec_of(tmp_path, data, folder, LLAMA)
-    for processes in (1, 2) if case == "cut off" else (1,):
+    for processes in (1, 2) if (case, split) == ("cut off", "train") else (1,):
         refused(tmp_path, ["--config", config, "--nproc", processes], [str(damaged), *expected], code=3)
 
 
@@ -163,8 +162,7 @@ def test_a_folder_without_a_split(tmp_path, data):
     refused(tmp_path, ["--config", config, "--nproc", 1], ["data.path", str(folder), "val"], code=3)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("split,processes", [("train", 2), ("val", 1)])
 def test_tokens_outside_the_vocabulary(tmp_path, data, split, processes):
     folder = write_tokens(tmp_path / "tokens")
     values = VALUES.copy()
