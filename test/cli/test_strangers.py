@@ -130,7 +130,7 @@ def test_locks_that_do_not_work_are_reported_and_the_port_is_used(tmp_path, data
         assert f"127.0.0.1:{port}" in outputs[1] and "lock" in outputs[1]
 
 
-WRONG_ADDRESSES = ["no-such-host.invalid", "10.0.0.256", "node-a\n", " 127.0.0.1", "node a", "a\tb", "a\x7f"]
+WRONG_ADDRESSES = ["no-such-host.invalid", "a\tb"]  # others: test/comm/test_ranks.cpp
 
 
 @pytest.mark.parametrize("address", WRONG_ADDRESSES)
