@@ -47,7 +47,7 @@ class Experiment:
             "checkpoint": {"at_start": True, "every_steps": 1, "keep_last": STEPS + 1},
             "eval": {"recalibrate_batches": 0},
         }
-        self.run_dir = harness.train(folder, "run", data, 2, **self.sections)
+        self.run_dir = harness.train(folder, "run", data, 1, **self.sections)
         self.config = folder / "run.yaml"
         images, self.labels = harness.read_cifar10(data, "train")
         self.images = images.double()
@@ -269,7 +269,7 @@ def test_another_batch_size(tmp_path, resnet):
 
 def test_a_run(tmp_path, data, resnet):
     sections = {**resnet.sections, "train": {**resnet.sections["train"], "max_steps": 2}}
-    run_dir = harness.train(tmp_path, "short", data, 2, **sections)
+    run_dir = harness.train(tmp_path, "short", data, 1, **sections)
     model = resnet.make().to(torch.float64)
     harness.load_values(model, harness.checkpoint_values(run_dir, 2, model))
     rounds = [resnet.batches(2)]
