@@ -42,7 +42,7 @@ def test_llama_learns_more_than_the_unigrams(tmp_path, construction, masking):
         tmp_path,
         "run",
         folder,
-        2,
+        1,
         model={"name": "llama_tiny", "width": 64, "vocab_size": VOCABULARY},
         data={"name": "tokens", "path": str(folder), "sequence_length": SEQUENCE},
         subnetwork={"workers": 4, "coverage": "2/4", "construction": construction, "masking": masking},
