@@ -18,7 +18,7 @@ def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch
 
 
 # Several workers per process as well as one each: processes divide the workers.
-SIZES = [(8, "4/8", 2), (8, "3/8", 4), (8, "7/8", 1), (3, "2/3", 3)]
+SIZES = [(8, "4/8", 1), (8, "3/8", 4), (8, "7/8", 1), (3, "2/3", 3)]
 # Two regimes for each, so that each regime is tested with two of them. The bottlenecks have coverage 1/4.
 CASES = [size + REGIMES[regime] for i, size in enumerate(SIZES) for regime in (i % 4, (i + 2) % 4)]
 CASES.append((4, "1", 2, "neuron", "backward"))
@@ -54,7 +54,7 @@ def test_bottlenecks_are_the_mask_oracle(tmp_path, data, construction, masking):
 @pytest.mark.parametrize("optimizer,shard", [("sgd", False), ("adamw", True)])
 def test_full_coverage_is_data_parallelism(tmp_path, data, optimizer, shard):
     run_dir = harness.train(
-        tmp_path, "ddp", data, processes=4,
+        tmp_path, "ddp", data, processes=2,
         subnetwork={"coverage": "1"}, optimizer={**OPTIMIZERS[optimizer], "shard": shard}, train={"max_steps": 5},
     )
     compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS[optimizer], "fp64", 5, 4)
