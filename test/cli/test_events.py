@@ -111,7 +111,7 @@ def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data, every_st
     assert session.step == resumed_at + 1  # TensorBoard drops this step and those after it
 
     # Nothing is left to train, so nothing is written.
-    harness.run("--config", config, "--nproc", 2, "--resume")
+    harness.run("--config", config, "--nproc", 1, "--resume")
     assert len(event_files(run_dir)) == 2
 
 
