@@ -11,6 +11,9 @@ import harness
 from test_transformers import TOKENS, VOCABULARY, write_tokens
 
 
+LAST = 12
+
+
 def steps_saved(run_dir):
     return sorted(int(folder.name.removeprefix("step-")) for folder in (run_dir / "checkpoints").iterdir())
 
@@ -29,38 +32,39 @@ def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking
     sections = {
         "subnetwork": {"masking": masking, "construction": construction},
         "optimizer": {"lr": 0.3},  # high: the last evaluation is rarely the best
-        "train": {"max_steps": 24, "log_every_steps": 8},
+        "train": {"max_steps": LAST, "log_every_steps": 4},
         "eval": {"every_steps": 3},
         "checkpoint": {"at_start": False, "keep_last": 1, "every_epochs": 0, "keep_best": by},
     }
     run_dir = harness.train(tmp_path, "run", data, 2, **sections)
     records = evaluations(run_dir)
-    assert [record["step"] for record in records] == list(range(3, 25, 3))
+    assert [record["step"] for record in records] == list(range(3, LAST + 1, 3))
     best = best_of(records, by)
     # If the last evaluation is the best, the best before it goes with the next checkpoint, of which there is none.
-    expected = {best["step"], 24} | ({best_of(records[:-1], by)["step"]} if best["step"] == 24 else set())
+    expected = {best["step"], LAST} | ({best_of(records[:-1], by)["step"]} if best["step"] == LAST else set())
     assert steps_saved(run_dir) == sorted(expected)
     evaluate = lambda *more: json.loads(harness.run("eval", "--run", run_dir, "--json", *more).stdout)
     again = evaluate("--checkpoint", "best")
     assert again["step"] == best["step"] and again["loss"] == pytest.approx(best["loss"], abs=1e-9)
-    assert evaluate("--checkpoint", 24)["loss"] == pytest.approx(records[-1]["loss"], abs=1e-9) == evaluate()["loss"]
+    assert evaluate("--checkpoint", LAST)["loss"] == pytest.approx(records[-1]["loss"], abs=1e-9) == evaluate()["loss"]
     refused = harness.run("eval", "--run", run_dir, "--checkpoint", 7, expect=2).stderr
-    assert "7" in refused and "24" in refused
+    assert "7" in refused and str(LAST) in refused
 
     # Continued from the best checkpoint, the run finds the same evaluations and keeps the same checkpoints.
-    if best["step"] < 24:
-        shutil.rmtree(run_dir / "checkpoints" / "step-00000024")
+    if best["step"] < LAST:
+        shutil.rmtree(run_dir / "checkpoints" / f"step-{LAST:08d}")
         run_dir = run_dir.rename(tmp_path / "moved")
         said = harness.run("--run", run_dir, "--nproc", 2, "--resume=latest-good")
         assert "warning" not in said.stdout + said.stderr
         assert [harness.without_times(record) for record in evaluations(run_dir)] == [
             harness.without_times(record) for record in records
         ]
-        assert steps_saved(run_dir) == sorted({best["step"], 24})
+        assert steps_saved(run_dir) == sorted({best["step"], LAST})
 
 
-@pytest.mark.parametrize("clip_norm", [0, 0.05])
-@pytest.mark.parametrize("masking,processes,shard", [("forward", 2, True), ("backward", 4, True), ("forward", 1, False)])
+@pytest.mark.parametrize("masking,processes,shard,clip_norm", [
+    ("forward", 2, True, 0), ("backward", 4, True, 0.05), ("forward", 1, False, 0), ("forward", 1, False, 0.05),
+])
 def test_the_gradient_norm_is_that_of_the_update(tmp_path, data, masking, processes, shard, clip_norm):
     """Plain SGD moves the values by the gradient times the learning rate."""
     lr = 0.05
