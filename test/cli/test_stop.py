@@ -175,7 +175,7 @@ def is_suspended(pid):
 @pytest.mark.parametrize("asked_to_stop", [True, False])
 def test_a_process_that_hangs_is_named(tmp_path, data, asked_to_stop):
     """At the collectives' time-out, or earlier if the run is asked to stop meanwhile."""
-    limit = {} if asked_to_stop else {"collective_timeout_s": 15}
+    limit = {} if asked_to_stop else {"collective_timeout_s": 8}
     sections = {**SECTIONS, "train": {**SECTIONS["train"], "max_steps": 100000, **limit}}
     config = harness.write_config(tmp_path, "run", data, **sections)
     ranks = by_hand(config, 0, 1, port=harness.free_port())
