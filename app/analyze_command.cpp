@@ -141,7 +141,7 @@ void check_size(const Dataset& dataset, int64_t batch_size) {
 
 ValuesOf values_of(const Subject& subject) {
   if (subject.saved) return [&subject](int parameter) { return subject.saved->read_one(parameter); };
-  return [layout = layout_of(subject.spec.model, subject.spec.data.sequence_length()),
+  return [layout = structure_of(subject.spec.model, subject.spec.data.sequence_length()),
           seed = static_cast<uint64_t>(subject.spec.seed)](int parameter) {
     return draw_parameter(layout.parameters[parameter], seed);
   };

@@ -2,15 +2,15 @@
 
 #include <string>
 
+#include "forecast/compute_time.h"
 #include "forecast/device_profile.h"
-#include "forecast/operation_time.h"
 
 namespace sdp {
 
 /// A machine to forecast for, and the time of operations on it.
 struct Machine {
   DeviceProfile device;
-  OperationTimes times;
+  CallTimes times;
 };
 
 /// `name`: of a device in forecast/device_profile.h, "measure" (this machine), or a file that doctor --save

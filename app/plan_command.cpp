@@ -11,6 +11,7 @@
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
 #include "experiment/spec/resume.h"
+#include "experiment/step_shape.h"
 #include "external_command.h"
 #include "forecast/forecast.h"
 #include "forecast/step_time.h"
@@ -50,7 +51,8 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
     const std::vector<Slot> slots = placement.slots_of(process);
     if (worker && std::any_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.worker == *worker; }))
       return process;
-    const int64_t bytes = memory.peak(cost_of(experiment, process), process).total();
+    const int64_t batch_size = experiment.spec.train.batch_size_per_worker;
+    const int64_t bytes = memory.maxima(cost_of(experiment, process), process, batch_size).peak.total();
     if (bytes > largest_bytes) {
       largest = process;
       largest_bytes = bytes;
@@ -62,14 +64,15 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
 std::string measured_text(const Experiment& experiment, const PlanArguments& arguments) {
   const TrainSpec& train = experiment.spec.train;
   const Machine machine = machine_of(arguments.device.value_or("measure"), train);
-  const StepMemory memory(experiment.plan, experiment.schedule, train,
-                          machine.device.convolution_workspace_bytes);
+  StepCaptures captures(step_shape(experiment.spec), experiment.plan);
+  const StepMemory memory(experiment.schedule, captures, machine.device.convolution_workspace_bytes);
   const int process = process_to_measure(experiment, memory, arguments.worker);
   const StepMeasurement measured = measure_step(experiment, process, choose_device(train.device, Ranks{}));
   const Cost cost = cost_of(experiment, process);
+  ComputeTimes times(captures, machine.times);
   const StepSeconds planned =
-      step_seconds(experiment.plan, experiment.schedule, train, cost, process, machine.times, machine.device);
-  const StepPrediction predicted{.peak = memory.peak(cost, process),
+      step_seconds(experiment.plan, experiment.schedule, train, cost, process, times, machine.device);
+  const StepPrediction predicted{.peak = memory.maxima(cost, process, train.batch_size_per_worker).peak,
                                  .library_workspace_bytes = machine.device.library_workspace_bytes,
                                  .step_ms = 1e3 * planned.step_s()};
   return arguments.json ? measurement_json(measured, predicted)

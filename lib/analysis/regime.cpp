@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/layouts.h"
+#include "capture/layouts.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -11,9 +11,9 @@
 #include <limits>
 #include <map>
 
+#include "capture/layouts.h"
 #include "engine/engine.h"
 #include "experiment/spec/regime.h"
-#include "model/layouts.h"
 #include "model/slices.h"
 #include "model/tensor_source.h"
 #include "train/train_step.h"

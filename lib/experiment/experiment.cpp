@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "capture/layouts.h"
 #include "experiment/size_limits.h"
 #include "model/layouts.h"
 #include "spec/error.h"
@@ -40,10 +41,11 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
     subnetwork.assignment_file = saved_plan->string();
   }
   const Placement placement = make_placement(subnetwork.workers, subnetwork.replicas, processes);
-  const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
+  ModelLayout layout = structure_of(spec.model, spec.data.sequence_length());
   check_sizes(layout, spec);
   check_batch_norms(layout, spec);
   check_groups(layout, spec.optimizer.groups);
+  add_flops(layout, spec.model, spec.data.sequence_length());
   SubnetPlan plan = make_plan(layout, subnetwork, static_cast<uint64_t>(spec.seed));
   Schedule schedule = make_schedule(plan, placement, schedule_options(spec, layout));
   NodeMap nodes = place_on_nodes(schedule, subnetwork.placement, processes_per_node.value_or(processes));

@@ -5,49 +5,29 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
-#include <vector>
 
+#include "capture/full_model.h"
+#include "experiment/step_shape.h"
 #include "spec/error.h"
-#include "subnet/element_type.h"
 
 namespace sdp {
 namespace {
 
-/// An upper bound: everything that may be saved for the backward pass, in the widest type.
-double bytes_per_sample(const ModelLayout& layout) {
-  ActivationSize saved = layout.stem_saved;
-  double stream = 0;
-  for (const BranchLayout& branch : layout.branches) {
-    for (const ActivationSize& part :
-         {branch.saved.owned, branch.saved.frozen, branch.saved.with_owned, branch.saved.block_frozen,
-          branch.saved.neuron_frozen, branch.saved.neuron_empty, branch.saved.checkpointed,
-          branch.saved.workspace_of_slices, branch.saved.workspace, branch.shared_saved})
-      saved += part;
-    stream += static_cast<double>(branch.stream.input) + static_cast<double>(branch.stream.output);
-  }
-  return (saved.elements + stream) * static_cast<double>(bytes_of(ElementType::kF64)) + saved.bytes;
-}
-
-/// The fewest values per channel and sample that a BatchNorm sees; none without BatchNorm.
-std::optional<int64_t> fewest_norm_positions(const ModelLayout& layout) {
-  std::optional<int64_t> fewest;
-  const auto look_at = [&](const std::vector<Operation>& operations) {
-    for (const Operation& operation : operations)
-      if (operation.kind == OperationKind::kBatchNorm)
-        fewest = std::min(fewest.value_or(operation.rows), operation.rows);
-  };
-  look_at(layout.stem_operations);
-  for (const BranchLayout& branch : layout.branches) {
-    look_at(branch.operations);
-    look_at(branch.shared_operations);
-  }
-  return fewest;
+/// Bytes that a sample keeps for the backward pass, in the widest type.
+double bytes_per_sample(const ModelLayout& layout, const ExperimentSpec& spec) {
+  StepShape step = step_shape(spec);
+  step.precision = Precision::kFp64;
+  step.checkpoint_activations = false;
+  return kept_bytes_per_sample(layout, step);
 }
 
 }  // namespace
 
 void check_batch_norms(const ModelLayout& layout, const ExperimentSpec& spec) {
-  const std::optional<int64_t> positions = fewest_norm_positions(layout);
+  const bool recalibrates = spec.eval.recalibrate_batches.value_or(0) > 0;
+  const bool has_one = spec.train.batch_size_per_worker == 1 || (recalibrates && spec.eval.batch_size == 1);
+  if (!has_one || !spec.model.has_batch_norm()) return;
+  const std::optional<int64_t> positions = fewest_norm_positions(layout, step_shape(spec));
   if (!positions || *positions > 1) return;
   const auto check = [&](std::string_view key, int64_t batch_size) {
     if (batch_size == 1)
@@ -58,8 +38,7 @@ void check_batch_norms(const ModelLayout& layout, const ExperimentSpec& spec) {
           key, spec.model.image_size(), layout.name, *positions, key));
   };
   check("train.batch_size_per_worker", spec.train.batch_size_per_worker);
-  if (spec.eval.recalibrate_batches.value_or(0) > 0)
-    check("eval.batch_size", spec.eval.batch_size.value_or(0));
+  if (recalibrates) check("eval.batch_size", spec.eval.batch_size.value_or(0));
 }
 
 void check_sizes(const ModelLayout& layout, const ExperimentSpec& spec) {
@@ -68,7 +47,7 @@ void check_sizes(const ModelLayout& layout, const ExperimentSpec& spec) {
     throw UsageError(
         fmt::format("model: {} has {} parameters, expected at most {}. Lower its width, depth or vocabulary.",
                     layout.name, parameters, kMostParameters));
-  const double sample_bytes = bytes_per_sample(layout);
+  const double sample_bytes = bytes_per_sample(layout, spec);
   if (sample_bytes > kMostSampleBytes)
     throw UsageError(fmt::format(
         "model: a sample of {} needs up to {:.3g} bytes of activations, expected at most {:.3g}. Lower the "

@@ -81,8 +81,7 @@ std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision,
   return bytes;
 }
 
-Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
-             const TrainSpec& train) {
+Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process) {
   Cost cost;
   const auto moments = static_cast<int>(optimizer.state_names().size());
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
@@ -94,7 +93,6 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
 
   std::vector<bool> owns(plan.units.size(), false);
   int64_t largest_gradient = 0;  // of a slot whose gradients are kept until the backward pass ends
-  double largest_activation_bytes = 0;
   for (Slot slot : slots) {
     for (int unit : plan.units_with(slot.worker, Holding::kOwned))
       owns[unit] = true;
@@ -104,22 +102,15 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
       largest_gradient =
           std::max(largest_gradient, std::accumulate(gradients.begin(), gradients.end(), int64_t{0}));
     }
-    const ActivationSize saved = plan.worker_saved(slot.worker, train.checkpoint_activations);
-    largest_activation_bytes =
-        std::max(largest_activation_bytes,
-                 saved.elements * static_cast<double>(bytes_of(compute_type(precision))) + saved.bytes);
   }
   for (int unit = 0; unit < static_cast<int>(owns.size()); ++unit)
     if (owns[unit]) cost.units.push_back(unit);
   cost.gradient_bytes = std::max(cost.gradient_bytes + largest_gradient, cost.averaged_gradient_bytes);
-  cost.activation_bytes =
-      std::llround(largest_activation_bytes * static_cast<double>(train.batch_size_per_worker));
   return cost;
 }
 
 Cost cost_of(const Experiment& experiment, int process) {
-  return cost_of(experiment.plan, experiment.schedule, experiment.spec.optimizer, process,
-                 experiment.spec.train);
+  return cost_of(experiment.plan, experiment.schedule, experiment.spec.optimizer, process);
 }
 
 }  // namespace sdp

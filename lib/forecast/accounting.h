@@ -22,7 +22,6 @@ struct Cost {
   int64_t gradient_bytes = 0;
   int64_t averaged_gradient_bytes = 0;  ///< averaged gradients, kept from the exchange to the update
   int64_t optimizer_bytes = 0;          ///< moments, and master values where they differ from the parameters
-  int64_t activation_bytes = 0;         ///< saved activations of a micro-batch (largest slot)
   int64_t reduce_bytes_per_step = 0;    ///< sent in reduce-scatters: gradients
   int64_t gather_bytes_per_step = 0;    ///< sent in all-gathers: new values; averaged gradients without shard
 
@@ -38,17 +37,14 @@ struct Cost {
     field("parameter_bytes", &Cost::parameter_bytes);
     field("gradient_bytes", &Cost::gradient_bytes);
     field("optimizer_bytes", &Cost::optimizer_bytes);
-    field("activation_bytes", &Cost::activation_bytes);
     field("reduce_bytes_per_step", &Cost::reduce_bytes_per_step);
     field("publish_bytes_per_step", &Cost::gather_bytes_per_step);
     field("bytes_sent_per_step", &Cost::bytes_sent_per_step);
   }
 };
 
-/// Cost of process `process` of the schedule, with the batch size and the activation checkpointing that
-/// `train` sets. FLOPs exclude the recomputation of checkpointing.
-Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process,
-             const TrainSpec& train);
+/// Cost of process `process` of the schedule. FLOPs exclude the recomputation of checkpointing.
+Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process);
 
 Cost cost_of(const Experiment& experiment, int process);
 

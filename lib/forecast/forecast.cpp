@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "experiment/step_shape.h"
 #include "forecast/accounting.h"
 #include "forecast/collectives.h"
 #include "forecast/fsdp.h"
@@ -20,30 +21,36 @@ enum class Collectives {
 struct Machine {
   const DeviceProfile& device;
   const NodeMap& nodes;
-  const OperationTimes& times;
+  const CallTimes& times;
 };
 
 /// A method that the engine implements.
 struct EngineMethod {
   std::string name;
-  const SubnetPlan& plan;
+  StepCaptures& captures;
   Schedule schedule;
   ExperimentSpec spec;
   Collectives collectives = Collectives::kRings;
 
+  const SubnetPlan& plan() const { return captures.plan(); }
+  int64_t batch_size() const { return spec.train.batch_size_per_worker; }
+  StepMemory memory_on(const DeviceProfile& device) const {
+    return {schedule, captures, device.convolution_workspace_bytes};
+  }
+
   /// Number of processes to examine: 1 if all have the full model, as they are then alike.
   int different_processes() const {
-    return plan.owners_per_unit == plan.workers ? 1 : schedule.placement.processes;
+    return plan().owners_per_unit == plan().workers ? 1 : schedule.placement.processes;
   }
 };
 
-EngineMethod dense_method(const std::string& name, const SubnetPlan& dense, const Placement& placement,
+EngineMethod dense_method(const std::string& name, StepCaptures& dense, const Placement& placement,
                           ExperimentSpec spec, bool shard, bool release, ReduceEvery reduce_every) {
   spec.optimizer.shard = shard;
   spec.train.release_gradients = release;
   spec.train.reduce_every = reduce_every;
   spec.train.checkpoint_activations = false;
-  Schedule schedule = make_schedule(dense, placement, schedule_options(spec, dense.layout));
+  Schedule schedule = make_schedule(dense.plan(), placement, schedule_options(spec, dense.plan().layout));
   return {name, dense, std::move(schedule), std::move(spec)};
 }
 
@@ -53,10 +60,17 @@ double micro_batches(const EngineMethod& method) {
                              method.schedule.placement.slots_per_process());
 }
 
-EngineMethod with_checkpointing(EngineMethod method) {
-  method.name += ", checkpointing";
-  method.spec.train.checkpoint_activations = true;
-  return method;
+/// `captures`: of the same plan, with checkpointing.
+EngineMethod with_checkpointing(const EngineMethod& method, StepCaptures& captures) {
+  ExperimentSpec spec = method.spec;
+  spec.train.checkpoint_activations = true;
+  return {method.name + ", checkpointing", captures, method.schedule, std::move(spec), method.collectives};
+}
+
+StepCaptures checkpointing_captures(const StepCaptures& captures) {
+  StepShape step = captures.step();
+  step.checkpoint_activations = true;
+  return {std::move(step), captures.plan()};
 }
 
 /// The same plan with the other setting of train.reduce_every.
@@ -64,8 +78,8 @@ EngineMethod reduced_otherwise(EngineMethod method) {
   const bool was_step = method.spec.train.reduce_every == ReduceEvery::kStep;
   method.name += was_step ? ", reduced per micro-batch" : ", reduced per step";
   method.spec.train.reduce_every = was_step ? ReduceEvery::kMicroBatch : ReduceEvery::kStep;
-  method.schedule = make_schedule(method.plan, method.schedule.placement,
-                                  schedule_options(method.spec, method.plan.layout));
+  method.schedule = make_schedule(method.plan(), method.schedule.placement,
+                                  schedule_options(method.spec, method.plan().layout));
   return method;
 }
 
@@ -102,17 +116,17 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const Schedule& schedule,
 /// exchange.
 std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<Cost>& costs,
                                   const std::vector<int64_t>& between, const Machine& machine) {
-  const StepMemory memory(method.plan, method.schedule, method.spec.train,
-                          machine.device.convolution_workspace_bytes);
+  const StepMemory memory = method.memory_on(machine.device);
+  ComputeTimes times(method.captures, machine.times);
   std::vector<ProcessStep> steps;
   for (int process = 0; process < static_cast<int>(costs.size()); ++process) {
     const Cost& cost = costs[process];
-    const StepMaxima maxima = memory.maxima(cost, process);
+    const StepMaxima maxima = memory.maxima(cost, process, method.batch_size());
     ProcessStep step{.peak = maxima.peak,
                      .most_activations = maxima.activations,
                      .bytes_sent = cost.bytes_sent_per_step(),
-                     .seconds = step_seconds(method.plan, method.schedule, method.spec.train, cost, process,
-                                             machine.times, machine.device)};
+                     .seconds = step_seconds(method.plan(), method.schedule, method.spec.train, cost, process,
+                                             times, machine.device)};
     if (method.collectives == Collectives::kEngine) {
       add_engine_exchange(step.seconds, cost, between[process], method.schedule, machine.device);
     } else {
@@ -166,19 +180,18 @@ std::vector<int64_t> between_nodes(const Schedule& schedule, const NodeMap& node
 std::vector<Cost> costs_of(const EngineMethod& method) {
   std::vector<Cost> costs;
   for (int process = 0; process < method.different_processes(); ++process)
-    costs.push_back(cost_of(method.plan, method.schedule, method.spec.optimizer, process, method.spec.train));
+    costs.push_back(cost_of(method.plan(), method.schedule, method.spec.optimizer, process));
   return costs;
 }
 
 /// The forecast of a method. `steps`: from steps_of(method, costs, ..).
 StepForecast forecast_engine(const EngineMethod& method, const std::vector<Cost>& costs,
                              const std::vector<ProcessStep>& steps, const DeviceProfile& device) {
-  StepForecast forecast = forecast_steps(method.name, flops_share(method.plan), steps, device);
-  forecast.coverage = method.plan.coverage();
+  StepForecast forecast = forecast_steps(method.name, flops_share(method.plan()), steps, device);
+  forecast.coverage = method.plan().coverage();
   forecast.checkpoints = method.spec.train.checkpoint_activations;
-  forecast.largest_batch =
-      StepMemory(method.plan, method.schedule, method.spec.train, device.convolution_workspace_bytes)
-          .largest_batch(costs[forecast.peak_process], forecast.peak_process, device.tensor_bytes());
+  forecast.largest_batch = method.memory_on(device).largest_batch(
+      costs[forecast.peak_process], forecast.peak_process, device.tensor_bytes());
   return forecast;
 }
 
@@ -186,14 +199,14 @@ StepForecast forecast_engine(const EngineMethod& method, const std::vector<Cost>
 StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const Placement& placement = ddp.schedule.placement;
   const DeviceProfile& device = machine.device;
-  const FsdpBytes bytes = fsdp_bytes(ddp.plan.layout, ddp.spec, placement.processes);
-  const Cost cost = cost_of(ddp.plan, ddp.schedule, ddp.spec.optimizer, 0, ddp.spec.train);
-  const StepMemory memory(ddp.plan, ddp.schedule, ddp.spec.train, device.convolution_workspace_bytes);
+  const FsdpBytes bytes = fsdp_bytes(ddp.plan().layout, ddp.spec, placement.processes);
+  const Cost cost = cost_of(ddp.plan(), ddp.schedule, ddp.spec.optimizer, 0);
+  const StepMemory memory = ddp.memory_on(device);
   const auto peak_at = [&](int64_t batch_size) {
     return MemoryByKind{.weights = bytes.weights + bytes.gathered_weights,
                         .gradients = bytes.gradients + bytes.unit_gradients,
                         .optimizer = bytes.optimizer,
-                        .activations = memory.most_activations(cost, 0, batch_size),
+                        .activations = memory.maxima(cost, 0, batch_size).activations,
                         .buckets = bytes.reduce_buffer};
   };
   const auto times = static_cast<int64_t>(micro_batches(ddp));
@@ -202,7 +215,8 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const MemoryByKind peak = peak_at(ddp.spec.train.batch_size_per_worker);
   ProcessStep step{
       .peak = peak, .most_activations = peak.activations, .bytes_sent = forward + backward, .seconds = {}};
-  step.seconds = step_seconds(ddp.plan, ddp.schedule, ddp.spec.train, cost, 0, machine.times, device);
+  ComputeTimes compute_times(ddp.captures, machine.times);
+  step.seconds = step_seconds(ddp.plan(), ddp.schedule, ddp.spec.train, cost, 0, compute_times, device);
   // Shares are updated, gathered values are copied out, and gradients are packed to be reduced.
   const int64_t touched = 2 * (bytes.optimizer + bytes.gradients) + 2 * (forward + backward);
   step.seconds.update_s = static_cast<double>(touched) / device.memory_bytes_per_s;
@@ -242,8 +256,8 @@ RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
 }
 
 /// The experiment's plan with the engine's exchange, and the costs of its processes to examine.
-EngineMethod own_method(const Experiment& experiment) {
-  return {"this plan", experiment.plan, experiment.schedule, experiment.spec, Collectives::kEngine};
+EngineMethod own_method(const Experiment& experiment, StepCaptures& captures) {
+  return {"this plan", captures, experiment.schedule, experiment.spec, Collectives::kEngine};
 }
 
 std::vector<Cost> examined(const EngineMethod& method, const std::vector<Cost>& costs) {
@@ -253,22 +267,24 @@ std::vector<Cost> examined(const EngineMethod& method, const std::vector<Cost>& 
 }  // namespace
 
 StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
-                           const DeviceProfile& device, const OperationTimes& times) {
-  const EngineMethod own = own_method(experiment);
+                           const DeviceProfile& device, const CallTimes& times) {
+  StepCaptures captures(step_shape(experiment.spec), experiment.plan);
+  const EngineMethod own = own_method(experiment, captures);
   const std::vector<ProcessStep> steps =
       steps_of(own, examined(own, costs), between_nodes(own.schedule, experiment.nodes),
                {device, experiment.nodes, times});
-  return forecast_steps(own.name, flops_share(own.plan), steps, device);
+  return forecast_steps(own.name, flops_share(own.plan()), steps, device);
 }
 
 Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
-                     const DeviceProfile& device, const OperationTimes& times) {
+                     const DeviceProfile& device, const CallTimes& times) {
   const ExperimentSpec& spec = experiment.spec;
   const SubnetPlan& plan = experiment.plan;
   const Schedule& schedule = experiment.schedule;
   const NodeMap& nodes = experiment.nodes;
   const Machine machine{device, nodes, times};
-  const EngineMethod own = own_method(experiment);
+  StepCaptures captures(step_shape(spec), plan);
+  const EngineMethod own = own_method(experiment, captures);
   const std::vector<Cost> own_costs = examined(own, costs);
   const std::vector<int64_t> own_between = between_nodes(schedule, nodes);
   const std::vector<ProcessStep> own_steps = steps_of(own, own_costs, own_between, machine);
@@ -292,11 +308,15 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   };
   // Whole branches give the fewest units; at full coverage the choice of units makes no difference.
   const SubnetPlan dense = dense_plan(plan, Construction::kBlock);
+  ExperimentSpec without_checkpointing = spec;
+  without_checkpointing.train.checkpoint_activations = false;
+  StepCaptures dense_captures(step_shape(without_checkpointing), dense);
   const auto dense_one = [&](const std::string& name, bool shard, bool release, ReduceEvery reduce_every) {
-    return dense_method(name, dense, schedule.placement, spec, shard, release, reduce_every);
+    return dense_method(name, dense_captures, schedule.placement, spec, shard, release, reduce_every);
   };
   const EngineMethod ddp = dense_one("DDP", false, false, ReduceEvery::kStep);
-  const EngineMethod checkpointing_ddp = with_checkpointing(ddp);
+  StepCaptures checkpointing_dense_captures = checkpointing_captures(dense_captures);
+  const EngineMethod checkpointing_ddp = with_checkpointing(ddp, checkpointing_dense_captures);
   // ZeRO-2 keeps only a share of the gradients (Rajbhandari et al. 2020), so it reduces after every
   // micro-batch.
   const EngineMethod zero2 = dense_one("ZeRO-2", true, true, ReduceEvery::kMicroBatch);
@@ -315,7 +335,8 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   forecast.others.push_back(forecast_fsdp(checkpointing_ddp, machine));
   if (plan.coverage() < 1 && !spec.train.checkpoint_activations) {
     // The costs differ only in the saved activations, which the simulation of a step computes itself.
-    add(with_checkpointing(own), own_costs);
+    StepCaptures checkpointing = checkpointing_captures(captures);
+    add(with_checkpointing(own, checkpointing), own_costs);
   }
   return forecast;
 }

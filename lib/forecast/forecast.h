@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "experiment/experiment.h"
+#include "forecast/compute_time.h"
 #include "forecast/device_profile.h"
 #include "forecast/model_parallel.h"
-#include "forecast/operation_time.h"
 #include "forecast/peak.h"
 #include "forecast/verdict.h"
 
@@ -41,8 +41,8 @@ struct Forecast {
   }
 };
 
-/// Each process has a device to itself. `times`: times of operations, from estimated_times(device, ..) or
-/// measured.
+/// Each process has a device to itself. `times`: times of operators' calls, from estimated_times(device, ..)
+/// or measured.
 ///
 /// For this plan the forecast uses the engine's exchange, in which every process sends to all others through
 /// its own links. For DDP, ZeRO and FSDP it uses NCCL's collectives (forecast/collectives.h), as their usual
@@ -56,10 +56,10 @@ struct Forecast {
 ///
 /// `costs`: the cost of every process of the experiment (cost_of).
 Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
-                     const DeviceProfile& device, const OperationTimes& times);
+                     const DeviceProfile& device, const CallTimes& times);
 
 /// Of these only the plan itself, without its coverage and largest batch.
 StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
-                           const DeviceProfile& device, const OperationTimes& times);
+                           const DeviceProfile& device, const CallTimes& times);
 
 }  // namespace sdp

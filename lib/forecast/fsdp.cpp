@@ -40,9 +40,12 @@ std::vector<int> units_of(const ModelLayout& layout) {
   return units;
 }
 
-/// Whether the first unit's embeddings are the head as well.
-bool has_tied_head(const ModelLayout& layout, const std::vector<int>& units) {
-  return layout.loss.head >= 0 && units[layout.loss.head] == 0;
+/// Whether the first unit's embeddings are the head as well: no weight follows the branches.
+bool has_tied_head(const ModelLayout& layout) {
+  const auto last = std::find_if(
+      layout.parameters.rbegin(), layout.parameters.rend(),
+      [](const auto& parameter) { return parameter.branch || parameter.role == ParameterRole::kWeight; });
+  return last != layout.parameters.rend() && last->branch;
 }
 
 /// Sets what is whole at a time. `first_stays`: the first unit is, throughout the pass.
@@ -90,7 +93,7 @@ FsdpBytes fsdp_bytes(const ModelLayout& layout, const ExperimentSpec& spec, int 
     units[unit_of[p]] += {.values = parameter.elements() * bytes_of(type),
                           .packed_gradients = parameter.elements() * wire_bytes};
   }
-  set_whole(bytes, std::move(units), has_tied_head(layout, unit_of));
+  set_whole(bytes, std::move(units), has_tied_head(layout));
   return bytes;
 }
 

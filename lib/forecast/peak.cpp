@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "experiment/step_shape.h"
 #include "subnet/exchange_order.h"
 
 namespace sdp {
@@ -25,16 +25,15 @@ class StepSimulation {
 
  private:
   void run();
-  int64_t convolution_workspace_bytes(int parameter) const;
-  int64_t of_batch(double bytes_a_sample) const { return std::llround(bytes_a_sample * batch_size_); }
 
   void forward(const SlotSizes& slot);
-  void loss();
   void backward(const SlotSizes& slot);
+  void play(const SlotSizes& slot, const std::vector<CaptureEvent>& events, int first_parameter);
   void gradient_came(int parameter);
   void accumulate_in(int bucket);
   void update();
 
+  static std::vector<int> owned_parameters(const SlotSizes& slot);
   void run(const ExchangeEvents& events);
   void begin_exchange(ExchangeKind kind, int bucket);
   void end_exchange(ExchangeKind kind, int bucket);
@@ -49,9 +48,7 @@ class StepSimulation {
   const Schedule& schedule_;
   double batch_size_ = 1;
   std::vector<SlotSizes> slots_;
-  const std::vector<int>& depth_;  ///< by parameter
   std::vector<BucketSizes> buckets_;
-  const int64_t head_gradient_;       ///< of a chunked loss, in the type of the sums
   std::vector<int64_t> standing_;     ///< by parameter: current bytes of its gradient
   std::vector<int64_t> accumulated_;  ///< by bucket: current bytes of its accumulation buffer
   std::vector<int64_t> unreduced_;    ///< by bucket: the process's share of gradients; 0 once reduced
@@ -65,9 +62,7 @@ StepSimulation::StepSimulation(const StepSizes& sizes, const Cost& cost, int pro
     : sizes_(sizes),
       plan_(sizes.plan()),
       schedule_(sizes.schedule()),
-      depth_(sizes.depths()),
       buckets_(sizes.buckets_on(process)),
-      head_gradient_(sizes.head_gradient_bytes()),
       standing_(plan_.layout.parameters.size(), 0),
       accumulated_(buckets_.size(), 0),
       order_(sizes.index()) {
@@ -82,26 +77,31 @@ StepSimulation::StepSimulation(const StepSizes& sizes, const Cost& cost, int pro
 }
 
 void StepSimulation::run() {
-  std::vector<int> parameters(standing_.size());
-  std::iota(parameters.begin(), parameters.end(), 0);
   run(order_.begin_gathering());
   // Micro-batches between the first and the last need no more memory than these two.
   const int64_t micro_batches = std::min<int64_t>(schedule_.options.accumulate_steps, 2);
   const bool reduces_each = schedule_.reductions_per_step() > 1;
   for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
     for (size_t s = 0; s < slots_.size(); ++s) {
+      const int64_t others = now_.activations;
       forward(slots_[s]);
-      loss();
       if (order_.is_reducing()) run(order_.finish_reducing());
-      // Gradients of parts that the worker does not own count as 0 bytes.
       const bool is_reduced = reduces_each || micro_batch + 1 == micro_batches;
-      order_.begin_backward(parameters, /*last=*/is_reduced && s + 1 == slots_.size());
+      order_.begin_backward(owned_parameters(slots_[s]), /*last=*/is_reduced && s + 1 == slots_.size());
       backward(slots_[s]);
+      now_.activations = others;  // the batch and the loss are freed last
     }
   }
   run(order_.finish_reducing());
   if (!schedule_.options.shard) run(order_.gather_gradients());
   update();
+}
+
+std::vector<int> StepSimulation::owned_parameters(const SlotSizes& slot) {
+  std::vector<int> owned;
+  for (size_t p = 0; p < slot.gradients.size(); ++p)
+    if (slot.gradients[p] > 0) owned.push_back(static_cast<int>(p));
+  return owned;
 }
 
 void StepSimulation::run(const ExchangeEvents& events) {
@@ -153,67 +153,36 @@ void StepSimulation::end_exchange(ExchangeKind kind, int bucket) {
 }
 
 void StepSimulation::forward(const SlotSizes& slot) {
-  now_.activations += of_batch(slot.stem_saved);
-  run(order_.reach(-1));
-  for (int b = 0; b < static_cast<int>(slot.saved.size()); ++b) {
-    run(order_.reach(b));
-    now_.activations += of_batch(slot.saved[b]) + of_batch(slot.recomputed[b]);
-    record();
-    now_.activations -= of_batch(slot.recomputed[b]);
+  const auto& segments = slot.capture.segments;
+  for (size_t s = 0; s < segments.size(); ++s) {
+    if (s + 1 < segments.size()) run(order_.reach(static_cast<int>(s) - 1));  // not the loss
+    play(slot, segments[s]->forward.events, segments[s].first_parameter);
   }
-}
-
-void StepSimulation::loss() {
-  const ChunkedLoss& loss = plan_.layout.loss;
-  if (loss.head < 0) return;
-  const double logits = std::min(loss.logits * batch_size_, loss.logits_at_once);
-  const auto sum_bytes = static_cast<double>(bytes_of(sum_type(schedule_.options.precision)));
-  int64_t workspace = std::llround(2 * logits * sum_bytes);  // the logits and their exponentials
-  // If the head's type is narrower than the sums', its gradient of a chunk is a tensor of its own, on a CPU
-  // with a copy in the type of the sums.
-  const ParameterLayout& head = plan_.layout.parameters[static_cast<size_t>(loss.head)];
-  const ElementType type = element_type(head, schedule_.options.precision);
-  if (has_master_values(type, schedule_.options.precision))
-    workspace += head.elements() * bytes_of(type) + head_gradient_;
-  now_.activations += workspace + head_gradient_;
-  record();
-  now_.activations -= workspace;
 }
 
 void StepSimulation::backward(const SlotSizes& slot) {
-  const auto parameters = static_cast<int>(plan_.layout.parameters.size());
-  for (int p = parameters - 1; p >= 0; --p) {
-    const int branch = depth_[p];
-    const bool enters = p + 1 == parameters || depth_[p + 1] != branch;
-    const bool leaves = p == 0 || depth_[p - 1] != branch;
-    if (enters && branch >= 0) {
-      const int64_t workspace = of_batch(slot.workspace[branch]);
-      now_.activations += workspace;
-      record();
-      now_.activations -= workspace;
-    }
-    // When the first layer's gradient is complete, its input and its saved activations have been freed.
-    if (p == 0) now_.activations -= of_batch(slot.stem_saved);
-    standing_[p] = slot.gradients[p];
-    now_.gradients += standing_[p];
-    const int64_t workspace = convolution_workspace_bytes(p);
-    now_.activations += workspace;
-    record();
-    now_.activations -= workspace;
-    if (p == plan_.layout.loss.head) now_.activations -= head_gradient_;
-    gradient_came(p);
-    if (leaves && branch >= 0) now_.activations -= of_batch(slot.saved[branch]);
-  }
+  for (auto segment = slot.capture.segments.rbegin(); segment != slot.capture.segments.rend(); ++segment)
+    play(slot, (*segment)->backward.events, segment->first_parameter);
 }
 
-/// Workspace of a convolution's gradients: cuDNN's, if it is known. oneDNN first computes the weight's
-/// gradient in another memory layout and in the type of the sums.
-int64_t StepSimulation::convolution_workspace_bytes(int index) const {
-  const ParameterLayout& parameter = plan_.layout.parameters[index];
-  const Precision precision = schedule_.options.precision;
-  if (parameter.shape.size() != 4) return 0;
-  if (sizes_.convolution_workspace_bytes() > 0) return sizes_.convolution_workspace_bytes();
-  return standing_[index] / bytes_of(element_type(parameter, precision)) * bytes_of(sum_type(precision));
+void StepSimulation::play(const SlotSizes& slot, const std::vector<CaptureEvent>& events,
+                          int first_parameter) {
+  using What = CaptureEvent::What;
+  for (const CaptureEvent& event : events) {
+    int64_t bytes = std::llround(slot.capture.bytes_of(event, batch_size_));
+    if (event.what == What::kConvolution && sizes_.convolution_workspace_bytes() > 0)
+      bytes = sizes_.convolution_workspace_bytes();
+    now_.activations += bytes;
+    if (event.what == What::kGradient) {
+      const int parameter = first_parameter + event.parameter;
+      now_.gradients += standing_[parameter] = slot.gradients[parameter];
+      record();
+      gradient_came(parameter);
+      continue;
+    }
+    if (bytes > 0) record();
+    if (event.what != What::kTensor) now_.activations -= bytes;  // copies exist during one operation
+  }
 }
 
 void StepSimulation::gradient_came(int parameter) {
@@ -243,22 +212,13 @@ void StepSimulation::update() {
 
 }  // namespace
 
-StepMemory::StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train,
-                       int64_t convolution_workspace_bytes)
-    : sizes_(plan, schedule, train.checkpoint_activations, convolution_workspace_bytes),
-      batch_size_(train.batch_size_per_worker) {}
-
-StepMaxima StepMemory::maxima(const Cost& cost, int process) const {
-  return StepSimulation(sizes_, cost, process).maxima(batch_size_);
+StepMaxima StepMemory::maxima(const Cost& cost, int process, int64_t batch_size) const {
+  return StepSimulation(sizes_, cost, process).maxima(batch_size);
 }
 
 int64_t StepMemory::largest_batch(const Cost& cost, int process, int64_t memory_bytes) const {
   const StepSimulation step(sizes_, cost, process);
   return sdp::largest_batch([&](int64_t batch) { return step.maxima(batch).peak.total() <= memory_bytes; });
-}
-
-int64_t StepMemory::most_activations(const Cost& cost, int process, int64_t batch_size) const {
-  return StepSimulation(sizes_, cost, process).maxima(batch_size).activations;
 }
 
 int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits) {
@@ -277,9 +237,10 @@ int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits) {
 }
 
 MemoryByKind planned_peak(const Experiment& experiment, int process) {
-  return StepMemory(experiment.plan, experiment.schedule, experiment.spec.train,
-                    /*convolution_workspace_bytes=*/0)
-      .peak(cost_of(experiment, process), process);
+  StepCaptures captures(step_shape(experiment.spec), experiment.plan);
+  return StepMemory(experiment.schedule, captures, /*convolution_workspace_bytes=*/0)
+      .maxima(cost_of(experiment, process), process, experiment.spec.train.batch_size_per_worker)
+      .peak;
 }
 
 }  // namespace sdp

@@ -23,25 +23,20 @@ struct StepMaxima {
 /// fits.
 int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits);
 
-/// Memory of a step on the processes of a schedule, with activation checkpointing if `train` sets it. Plan
-/// and schedule must outlive it. `cost` is the cost of the same process (cost_of).
-/// `convolution_workspace_bytes`: of the device (DeviceProfile), which counts as activations.
+/// Memory of a step on the processes of a schedule. Schedule and captures, which are of the same plan, must
+/// outlive it. `cost` is the cost of the same process (cost_of). `convolution_workspace_bytes`: of the device
+/// (DeviceProfile), which counts as activations.
 class StepMemory {
  public:
-  StepMemory(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train,
-             int64_t convolution_workspace_bytes);
+  StepMemory(const Schedule& schedule, StepCaptures& captures, int64_t convolution_workspace_bytes)
+      : sizes_(schedule, captures, convolution_workspace_bytes) {}
 
-  /// For the batch size of `train`.
-  StepMaxima maxima(const Cost& cost, int process) const;
-  MemoryByKind peak(const Cost& cost, int process) const { return maxima(cost, process).peak; }
-  /// Largest bytes of activations at any moment of a step with this batch size per worker.
-  int64_t most_activations(const Cost& cost, int process, int64_t batch_size) const;
+  StepMaxima maxima(const Cost& cost, int process, int64_t batch_size) const;
   /// Largest batch size per worker whose step's peak is at most `memory_bytes`.
   int64_t largest_batch(const Cost& cost, int process, int64_t memory_bytes) const;
 
  private:
   StepSizes sizes_;
-  int64_t batch_size_;
 };
 
 /// Peak of a process of the experiment, without a device's convolution workspace.

@@ -5,18 +5,16 @@
 
 namespace sdp {
 
-StepSizes::StepSizes(const SubnetPlan& plan, const Schedule& schedule, bool checkpoint_activations,
-                     int64_t convolution_workspace_bytes)
-    : plan_(plan),
+StepSizes::StepSizes(const Schedule& schedule, StepCaptures& captures, int64_t convolution_workspace_bytes)
+    : plan_(captures.plan()),
       schedule_(schedule),
-      checkpoints_(checkpoint_activations),
       convolution_workspace_bytes_(convolution_workspace_bytes),
-      depths_(depths_of(plan.layout)),
-      index_(index_buckets(plan.layout, schedule)) {
+      captures_(captures),
+      index_(index_buckets(plan_.layout, schedule)) {
   // As on a process that has several units of each branch.
   std::vector<bool> is_strided;  // by parameter
-  for (const ParameterLayout& parameter : plan.layout.parameters)
-    is_strided.push_back(!is_contiguous(parameter, plan.units_of(parameter).size()));
+  for (const ParameterLayout& parameter : plan_.layout.parameters)
+    is_strided.push_back(!is_contiguous(parameter, plan_.units_of(parameter).size()));
   for (size_t b = 0; b < schedule.buckets.size(); ++b) {
     std::vector<int64_t>& strided_of_segment = strided_elements_of_.emplace_back();
     for (const Segment& segment : schedule.buckets[b].segments) {
@@ -26,13 +24,6 @@ StepSizes::StepSizes(const SubnetPlan& plan, const Schedule& schedule, bool chec
       strided_of_segment.push_back(strided);
     }
   }
-}
-
-int64_t StepSizes::head_gradient_bytes() const {
-  const int head = plan_.layout.loss.head;
-  return head < 0
-             ? 0
-             : plan_.layout.parameters[head].elements() * bytes_of(sum_type(schedule_.options.precision));
 }
 
 BucketSizes StepSizes::bucket_on(int process, size_t index) const {
@@ -67,25 +58,9 @@ std::vector<BucketSizes> StepSizes::buckets_on(int process) const {
   return sizes;
 }
 
-double StepSizes::bytes_a_sample(const ActivationSize& saved) const {
-  return saved.elements * static_cast<double>(bytes_of(compute_type(schedule_.options.precision))) +
-         saved.bytes;
-}
-
 SlotSizes StepSizes::slot_of(int worker) const {
-  SlotSizes sizes;
-  sizes.gradients = gradient_bytes(plan_, schedule_.options.precision, worker);
-  sizes.stem_saved = bytes_a_sample(plan_.layout.stem_saved);
-  for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b) {
-    const double computed = bytes_a_sample(plan_.branch_saved(worker, b));
-    const double saved = checkpoints_
-                             ? bytes_a_sample(plan_.branch_saved(worker, b, /*checkpoint_activations=*/true))
-                             : computed;
-    sizes.saved.push_back(saved + bytes_a_sample(plan_.layout.branches[b].shared_saved));
-    sizes.recomputed.push_back(computed - saved);
-    sizes.workspace.push_back(bytes_a_sample(plan_.branch_workspace(worker, b)) + sizes.recomputed.back());
-  }
-  return sizes;
+  return {.gradients = gradient_bytes(plan_, schedule_.options.precision, worker),
+          .capture = captures_.of(worker)};
 }
 
 }  // namespace sdp

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "capture/step_captures.h"
 #include "subnet/exchange.h"
 
 namespace sdp {
@@ -23,31 +24,22 @@ struct BucketSizes {
   const Volume& of(ExchangeKind kind) const { return buffers[static_cast<size_t>(kind)]; }
 };
 
-/// Sizes of a slot's tensors, in bytes; sizes that grow with the batch are per sample.
+/// What a slot's forward and backward pass allocate.
 struct SlotSizes {
-  std::vector<int64_t> gradients;  ///< by parameter: gradient of the part that the worker owns
-  double stem_saved = 0;           ///< saved activations of the layers before the branches
-  std::vector<double> saved;       ///< by branch: saved activations, with those of shared layers that follow
-  std::vector<double> recomputed;  ///< by branch: activations that checkpointing frees and recomputes
-  std::vector<double> workspace;   ///< by branch: further bytes while the backward pass is in the branch
+  std::vector<int64_t> gradients;  ///< by parameter: bytes of the gradient of the part that the worker owns
+  StepCapture capture;
 };
 
-/// Sizes on every process of a schedule. Sizes common to all processes are computed once. Plan and schedule
-/// must outlive it.
+/// Sizes on every process of a schedule. Sizes common to all processes are computed once. Schedule and
+/// captures must outlive it. `convolution_workspace_bytes`: of the device; 0 if that is not known.
 class StepSizes {
  public:
-  StepSizes(const SubnetPlan& plan, const Schedule& schedule, bool checkpoint_activations,
-            int64_t convolution_workspace_bytes);
+  StepSizes(const Schedule& schedule, StepCaptures& captures, int64_t convolution_workspace_bytes);
 
   const SubnetPlan& plan() const { return plan_; }
   const Schedule& schedule() const { return schedule_; }
-  /// By parameter, as depths_of returns them.
-  const std::vector<int>& depths() const { return depths_; }
   const BucketIndex& index() const { return index_; }
-  /// Of the device; 0 if that is not known.
   int64_t convolution_workspace_bytes() const { return convolution_workspace_bytes_; }
-  /// Gradient of the head under a chunked loss, in the type of the sums; 0 without a chunked loss.
-  int64_t head_gradient_bytes() const;
 
   /// By bucket.
   std::vector<BucketSizes> buckets_on(int process) const;
@@ -55,13 +47,11 @@ class StepSizes {
 
  private:
   BucketSizes bucket_on(int process, size_t bucket) const;
-  double bytes_a_sample(const ActivationSize& saved) const;
 
   const SubnetPlan& plan_;
   const Schedule& schedule_;
-  bool checkpoints_;
   int64_t convolution_workspace_bytes_;
-  std::vector<int> depths_;
+  StepCaptures& captures_;
   BucketIndex index_;
   std::vector<std::vector<int64_t>> strided_elements_of_;  ///< by bucket and segment: in strided pieces
 };

@@ -75,14 +75,12 @@ double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost, int 
 }
 
 StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train,
-                         const Cost& cost, int process, const OperationTimes& times,
-                         const DeviceProfile& device) {
+                         const Cost& cost, int process, ComputeTimes& times, const DeviceProfile& device) {
   StepSeconds step;
   const auto repeats = static_cast<double>(schedule.options.accumulate_steps);
   const std::vector<Slot> slots = schedule.placement.slots_of(process);
   for (size_t s = 0; s < slots.size(); ++s) {
-    const ComputeTime once =
-        compute_time(plan, slots[s].worker, train.batch_size_per_worker, train.checkpoint_activations, times);
+    const ComputeTime once = times.of(slots[s].worker, train.batch_size_per_worker);
     step.compute += {.forward_s = repeats * once.forward_s, .backward_s = repeats * once.backward_s};
     if (s == 0) step.alongside.forward_s = once.forward_s;
     if (s + 1 == slots.size() && schedule.options.release_gradients)

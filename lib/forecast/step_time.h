@@ -1,11 +1,11 @@
 #pragma once
 
-// The time of one process's step: computation (forecast/operation_time.h), copies and update, and the part of
+// The time of one process's step: computation (forecast/compute_time.h), copies and update, and the part of
 // the exchange that computation does not hide.
 
 #include "forecast/accounting.h"
+#include "forecast/compute_time.h"
 #include "forecast/device_profile.h"
-#include "forecast/operation_time.h"
 #include "subnet/schedule.h"
 
 namespace sdp {
@@ -40,8 +40,7 @@ struct StepSeconds {
 /// Times without those of the exchange, which are left at 0. `cost` is the cost of the same process (cost_of)
 /// at the batch size of `train`.
 StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train,
-                         const Cost& cost, int process, const OperationTimes& times,
-                         const DeviceProfile& device);
+                         const Cost& cost, int process, ComputeTimes& times, const DeviceProfile& device);
 
 /// Bytes that the update and the copies around it read and write.
 ///

@@ -55,7 +55,7 @@ std::set<std::string> head_parameters(const ExperimentSpec& spec) {
         own.num_classes += more;
       }
     });
-    return layout_of(model, spec.data.is_of_tokens() ? spec.data.sequence_length() : 1);
+    return structure_of(model, spec.data.is_of_tokens() ? spec.data.sequence_length() : 1);
   };
   const ModelLayout as_is = layout_with(0);
   const ModelLayout larger = layout_with(1);

@@ -28,8 +28,8 @@ struct StepMeasurement {
 StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device);
 
 /// Rates of this machine's device in the precision, with this process's threads: of a large matrix product
-/// and of a large copy, and the time of an operation on one element. Operations are timed individually
-/// (measure/operation_timer.h). Links are not measured; copies within the device's memory stand in for them.
+/// and of a large copy, and the time of an operation on one element. Operators are timed individually
+/// (measure/call_timer.h). Links are not measured; copies within the device's memory stand in for them.
 DeviceProfile measure_device(c10::Device device, Precision precision);
 
 }  // namespace sdp

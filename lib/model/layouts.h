@@ -5,8 +5,8 @@
 
 namespace sdp {
 
-/// Layout of the model that the resolved spec names. Does not need LibTorch. For a language model, the
-/// activations and FLOPs per sample are those of `sequence_length` tokens.
-ModelLayout layout_of(const ModelSpec& spec, int64_t sequence_length = 1);
+/// Layout of the model that the resolved spec names, without FLOPs (capture/layouts.h). Does not need
+/// LibTorch.
+ModelLayout structure_of(const ModelSpec& spec, int64_t sequence_length = 1);
 
 }  // namespace sdp

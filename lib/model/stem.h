@@ -15,8 +15,8 @@ class LayoutBuilder;
 enum class Stem { kCifar, kImageNet };
 SDP_ENUM_NAMES(Stem, {Stem::kCifar, "cifar"}, {Stem::kImageNet, "imagenet"})
 
-/// Adds the stem's layers for images [image_channels, image_size, image_size] and the activations that they
-/// save. Returns the height and width S of their output [width, S, S].
+/// Adds the stem's layers for images [image_channels, image_size, image_size]. Returns the height and width S
+/// of their output [width, S, S].
 int64_t add_stem(LayoutBuilder& builder, Stem stem, int64_t width, int64_t image_size,
                  int64_t image_channels);
 

@@ -134,9 +134,13 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::
   const auto of_all_heads = [&](const at::Tensor& x) {
     return (times == 1 || shares_heads ? x : x.repeat_interleave(times, /*dim=*/2)).transpose(1, 2);
   };
-  const at::Tensor heads = at::scaled_dot_product_attention(
-      q.transpose(1, 2), of_all_heads(k), of_all_heads(v), /*attn_mask=*/{}, /*dropout_p=*/0,
-      /*is_causal=*/true, /*scale=*/{}, /*enable_gqa=*/times > 1 && shares_heads);  // [B, N, T, D]
+  const at::Tensor heads =  // [B, N, T, D]
+      q.is_cuda() ? at::scaled_dot_product_attention(q.transpose(1, 2), of_all_heads(k), of_all_heads(v),
+                                                     /*attn_mask=*/{}, /*dropout_p=*/0, /*is_causal=*/true,
+                                                     /*scale=*/{}, /*enable_gqa=*/times > 1 && shares_heads)
+                  : std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+                        q.transpose(1, 2), of_all_heads(k), of_all_heads(v), /*dropout_p=*/0,
+                        /*is_causal=*/true));
   return heads.transpose(1, 2).flatten(2);
 }
 

@@ -14,10 +14,19 @@ at::Tensor attend_unfused(const at::Tensor& q, const at::Tensor& k, const at::Te
   return q.matmul(k.transpose(-2, -1)).mul_(scale).add_(bias).softmax(-1).matmul(v);
 }
 
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& bias) {
+  if (q.is_cuda()) return at::scaled_dot_product_attention(q, k, v, bias);
+  // On a CPU, ATen has no fused kernel for a bias that requires a gradient. Its fallback saves q, k, v and
+  // the probabilities, like attend_unfused, but in fp32 even in a bf16 run.
+  if (bias.requires_grad()) return attend_unfused(q, k, v, bias);
+  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, /*dropout_p=*/0,
+                                                                     /*is_causal=*/false, bias));
+}
+
 }  // namespace
 
-at::Tensor relative_position_index(int64_t window) {
-  const at::Tensor position = at::arange(window);
+at::Tensor relative_position_index(int64_t window, at::Device device) {
+  const at::Tensor position = at::arange(window, at::TensorOptions(at::kLong).device(device));
   const at::Tensor row = position.unsqueeze(1).expand({window, window}).flatten();
   const at::Tensor column = position.unsqueeze(0).expand({window, window}).flatten();
   const auto distance = [&](const at::Tensor& at_position) {
@@ -32,12 +41,7 @@ at::Tensor WindowAttention::operator()(const at::Tensor& qkv) const {
       qkv.view({qkv.size(0), qkv.size(1), 3, heads, -1}).permute({2, 0, 3, 1, 4});  // [3, B W, A, N, D]
   const at::Tensor &q = split[0], &k = split[1], &v = split[2];
   const at::Tensor bias = score_bias(qkv.size(0), qkv.size(1));
-  // On a CPU, ATen has no fused kernel for a bias that requires a gradient. Its fallback saves q, k, v and
-  // the probabilities, like attend_unfused, but in fp32 even in a bf16 run.
-  const at::Tensor result = qkv.is_cpu() && bias.requires_grad()
-                                ? attend_unfused(q, k, v, bias)
-                                : at::scaled_dot_product_attention(q, k, v, bias);
-  return result.transpose(1, 2).flatten(2);
+  return attend(q, k, v, bias).transpose(1, 2).flatten(2);
 }
 
 at::Tensor WindowAttention::score_bias(int64_t all_windows, int64_t positions) const {

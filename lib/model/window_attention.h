@@ -15,7 +15,7 @@ namespace sdp {
 /// entry q N + k for query q and key k. torchvision's state dict contains it for every attention, as the
 /// buffer `attn.relative_position_index`. It is a constant, the same for all of them, so the layout does not
 /// contain it; code that writes a file for torchvision must add it.
-at::Tensor relative_position_index(int64_t window);
+at::Tensor relative_position_index(int64_t window, at::Device device = at::kCPU);
 
 struct WindowAttention {
   at::Tensor bias_table;      // [(2 w - 1)^2, A]

@@ -1,9 +1,11 @@
 #include "plan/figures.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "experiment/step_shape.h"
 #include "spec/json_fields.h"
 #include "subnet/exchange.h"
 #include "subnet/plan_warnings.h"
@@ -45,7 +47,7 @@ SpectrumFigures spectrum_figures(const SubnetPlan& plan) {
   std::vector<bool> owns_units(plan.workers, false);
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     parameters.push_back(static_cast<double>(plan.unit_parameters(u)));
-    flops.push_back(plan.unit_flops(u).training());
+    flops.push_back(plan.unit_flops(u).training);
     owners.push_back(plan.owners(u).members());
     for (int owner : plan.owners(u))
       owns_units[owner] = true;
@@ -95,10 +97,20 @@ NodeFigures node_figures(const Experiment& experiment, const Schedule& ddp) {
           .ddp_ring = ring_traffic(gradient_bytes(ddp), nodes)};
 }
 
-std::vector<ProcessFigures> with_costs(const std::vector<Cost>& costs) {
+/// Bytes that a micro-batch leaves for its backward pass, of the process's slot with the most.
+int64_t activation_bytes(StepCaptures& captures, const Placement& placement, int process,
+                         int64_t batch_size) {
+  double most = 0;
+  for (const Slot& slot : placement.slots_of(process))
+    most = std::max(most, captures.of(slot.worker).kept_bytes(static_cast<double>(batch_size)));
+  return std::llround(most);
+}
+
+std::vector<ProcessFigures> process_figures(const std::vector<Cost>& costs, const Placement& placement,
+                                            StepCaptures& captures, int64_t batch_size) {
   std::vector<ProcessFigures> figures;
-  for (const Cost& cost : costs)
-    figures.push_back({cost});
+  for (int process = 0; process < static_cast<int>(costs.size()); ++process)
+    figures.push_back({costs[process], activation_bytes(captures, placement, process, batch_size)});
   return figures;
 }
 
@@ -114,17 +126,21 @@ PlanFigures figures_of(const Experiment& experiment, const std::vector<Cost>& co
   figures.processes = schedule.placement.processes;
   const std::vector<Cost> of_workers = costs_of_workers(experiment, costs);
   figures.balance = balance_figures(of_workers);
-  figures.per_worker = with_costs(of_workers);
-  figures.per_process = with_costs(costs);
+  const int64_t batch_size = experiment.spec.train.batch_size_per_worker;
+  StepCaptures captures(step_shape(experiment.spec), plan);
+  const Placement one_each = make_placement(plan.workers, 1, plan.workers);
+  figures.per_worker = process_figures(of_workers, one_each, captures, batch_size);
+  figures.per_process = process_figures(costs, schedule.placement, captures, batch_size);
   const std::vector<int64_t> sent_between = sent_between_nodes(schedule, experiment.nodes);
   for (size_t process = 0; process < costs.size(); ++process) {
     figures.per_process[process].node = experiment.nodes.node_of[process];
     figures.per_process[process].bytes_sent_between_nodes_per_step = sent_between[process];
   }
   const SubnetPlan dense = dense_plan(plan, plan.construction);
-  const Schedule of_workers_dense =
-      dense_schedule(dense, make_placement(plan.workers, 1, plan.workers), schedule.options);
-  figures.dense = {cost_of(dense, of_workers_dense, experiment.spec.optimizer, 0, experiment.spec.train)};
+  const Schedule of_workers_dense = dense_schedule(dense, one_each, schedule.options);
+  StepCaptures dense_captures(step_shape(experiment.spec), dense);
+  figures.dense = {cost_of(dense, of_workers_dense, experiment.spec.optimizer, 0),
+                   activation_bytes(dense_captures, one_each, 0, batch_size)};
   const Schedule ddp = dense_schedule(dense, schedule.placement, schedule.options);
   figures.nodes = node_figures(experiment, ddp);
   figures.dense.bytes_sent_between_nodes_per_step = figures.nodes.ddp.largest_between;
@@ -141,8 +157,7 @@ PlanFigures figures_of(const Experiment& experiment) {
   return figures_of(experiment, costs_of(experiment));
 }
 
-PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device,
-                       const OperationTimes& times) {
+PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device, const CallTimes& times) {
   const std::vector<Cost> costs = costs_of(experiment);
   PlanFigures figures = figures_of(experiment, costs);
   figures.forecast = forecast_of(experiment, costs, device, times);

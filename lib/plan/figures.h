@@ -21,6 +21,7 @@ namespace sdp {
 
 /// Figures of one worker or process.
 struct ProcessFigures : Cost {
+  int64_t activation_bytes = 0;  ///< saved activations of a micro-batch, of the slot with the most
   std::optional<int> node = {};
   std::optional<int64_t> bytes_sent_between_nodes_per_step = {};
   std::optional<MemoryByKind> peak_bytes = {};  ///< from the forecast
@@ -28,6 +29,7 @@ struct ProcessFigures : Cost {
   template <class Visitor>
   static void fields(Visitor& field) {
     Cost::fields(field);
+    field("activation_bytes", &ProcessFigures::activation_bytes);
     field("node", &ProcessFigures::node);
     field("bytes_sent_between_nodes_per_step", &ProcessFigures::bytes_sent_between_nodes_per_step);
     field("peak_bytes", &ProcessFigures::peak_bytes);
@@ -132,8 +134,7 @@ struct PlanFigures : PlanIdentity {
 /// The figures without a forecast.
 PlanFigures figures_of(const Experiment& experiment);
 /// The figures with the forecast of a run in which every process has such a device.
-PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device,
-                       const OperationTimes& times);
+PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device, const CallTimes& times);
 
 /// The text of plan.json.
 std::string to_json(const PlanFigures& figures);

@@ -137,7 +137,7 @@ std::string summary(const PlanFigures& plan) {
       "{:.3f}\n\n{}\n",
       format_percent(share_of_dense(plan, &Cost::flops_per_sample)),
       format_percent(share_of_dense(plan, &Cost::state_bytes)),
-      format_percent(share_of_dense(plan, &Cost::activation_bytes)),
+      format_percent(share_of_dense(plan, &ProcessFigures::activation_bytes)),
       format_percent(share_of_dense(plan, &Cost::bytes_sent_per_step)), balance.flops, balance.parameters,
       balance.state_bytes, balance.bytes_sent, spectrum_table(plan.spectrum));
   if (balance.flops > 1.05 && plan.coverage < 1)

@@ -21,14 +21,12 @@ int64_t BufferLayout::elements() const {
   return product(shape);
 }
 
-ActivationSize& ActivationSize::operator+=(const ActivationSize& other) {
-  elements += other.elements;
-  bytes += other.bytes;
-  return *this;
+Flops Flops::operator-(const Flops& other) const {
+  return {forward - other.forward, training - other.training, training_frozen - other.training_frozen};
 }
 
-ActivationSize ActivationSize::operator*(double factor) const {
-  return {elements * factor, bytes * factor};
+Flops Flops::operator*(double factor) const {
+  return {forward * factor, training * factor, training_frozen * factor};
 }
 
 int64_t ModelLayout::parameter_count() const {

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "subnet/element_type.h"
-#include "subnet/operation.h"
 
 namespace sdp {
 
@@ -64,66 +63,38 @@ struct BufferLayout {
   int64_t elements() const;
 };
 
-/// Activations per sample.
-struct ActivationSize {
-  double elements = 0;  ///< of the compute type
-  double bytes = 0;     ///< of values of other types: bit masks, fp32 statistics
-
-  ActivationSize& operator+=(const ActivationSize& other);
-  ActivationSize operator*(double factor) const;
-};
-
-/// Saved activations of a branch, depending on the part of the branch that a worker has, and its workspace.
-struct BranchActivations {
-  // Of slices. The sizes are for the whole width; a slice accounts for its share of the width.
-  ActivationSize owned;   ///< if the slices are owned
-  ActivationSize frozen;  ///< if the slices are frozen
-  // Of the rest of the branch, one of:
-  ActivationSize with_owned;    ///< at least one slice is owned
-  ActivationSize block_frozen;  ///< block construction: the branch is frozen, including its norms
-  ActivationSize
-      neuron_frozen;  ///< neuron construction: all slices are frozen, the unsliced layers are trained
-  ActivationSize neuron_empty;  ///< neuron construction, forward masking: the worker has no slice
-  /// With activation checkpointing, instead of all of the above if the worker computes anything in the
-  /// branch: the branch's input, unless it is saved outside the branch anyway.
-  ActivationSize checkpointed;
-  /// Largest workspace during the branch's backward pass: of the worker's slices (the size is for the whole
-  /// width), and of the rest of the branch.
-  ActivationSize workspace_of_slices;
-  ActivationSize workspace;
-};
-
 /// Elements of the residual stream at a branch, per sample.
 struct StreamElements {
   int64_t input = 0;   ///< at the branch's input
   int64_t output = 0;  ///< at the addition of the branch's output
 };
 
+/// Floating-point operations per sample (a multiply-add counts as two). Only convolutions and matrix products
+/// are counted, as in PyTorch's FlopCounterMode.
+struct Flops {
+  double forward = 0;
+  double training = 0;         ///< forward, and gradients of weights and input
+  double training_frozen = 0;  ///< forward, gradient of the input, and what is recomputed instead of saved
+
+  Flops operator-(const Flops& other) const;
+  Flops operator*(double factor) const;
+};
+
 struct BranchLayout {
   std::string name;
+  /// Branches with the same kind, sizes and parameter shapes compute the same, with the layers that follow
+  /// them, except for the first and the last block of the model. Empty: like no other branch.
+  std::string kind = {};
   int block = 0;  ///< ascending; branches of one block are assigned together under `unit: block`
   StreamElements stream = {};
   int64_t hidden_width = 0;
   /// Slices begin at multiples of the granularity if the width allows it. 1: the hidden units are attention
   /// heads, and a branch may have fewer heads than the requested number of slices.
   int64_t granularity = 1;
-  Flops flops = {};  ///< of `operations`
+  Flops flops = {};
   /// The FLOPs of layers that are not sliced. In neuron construction every worker computes them, but only
   /// forward if it has no slice. A slice accounts for the remaining FLOPs by its share of the width.
   Flops unsliced_flops = {};
-  BranchActivations saved = {};
-  /// The dropout mask of the branch's output. It is saved even with activation checkpointing.
-  ActivationSize dropout_mask = {};
-  ActivationSize shared_saved = {};               ///< of shared layers between this branch and the next
-  std::vector<Operation> operations = {};         ///< of the whole branch, including the residual addition
-  std::vector<Operation> shared_operations = {};  ///< of shared layers between this branch and the next
-};
-
-/// A loss that is computed together with its gradients, some rows at a time (model/linear_cross_entropy.h).
-struct ChunkedLoss {
-  int head = -1;  ///< parameter whose gradient exists from the forward pass on; -1: the loss is not chunked
-  double logits = 0;          ///< per sample
-  double logits_at_once = 0;  ///< largest number of logits that exist at a time
 };
 
 struct ModelLayout {
@@ -131,10 +102,7 @@ struct ModelLayout {
   std::vector<ParameterLayout> parameters;  ///< in order of depth
   std::vector<BufferLayout> buffers;        ///< in order of depth
   std::vector<BranchLayout> branches;       ///< in order of depth
-  Flops shared_flops;                       ///< of the operations outside the branches
-  ActivationSize stem_saved;                ///< of shared layers before the first branch
-  std::vector<Operation> stem_operations;   ///< of shared layers before the first branch
-  ChunkedLoss loss;
+  double shared_flops = 0;                  ///< of training, per sample, outside the branches
 
   int64_t parameter_count() const;
   /// Index of the parameter with this name. Throws std::logic_error if there is none.

@@ -194,73 +194,28 @@ Flops SubnetPlan::unit_flops(int unit) const {
 }
 
 double SubnetPlan::worker_flops(int worker) const {
-  double flops = layout.shared_flops.training();
+  double flops = layout.shared_flops;
   for (int u = 0; u < static_cast<int>(units.size()); ++u) {
     const Flops of_unit = unit_flops(u);
     const Holding has = holding(worker, u);
-    if (has == Holding::kOwned) flops += of_unit.training();
-    if (has == Holding::kFrozen) flops += of_unit.training_frozen();
+    if (has == Holding::kOwned) flops += of_unit.training;
+    if (has == Holding::kFrozen) flops += of_unit.training_frozen;
   }
   if (construction == Construction::kBlock) return flops;
   for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
     const Flops& unsliced = layout.branches[b].unsliced_flops;
     if (unsliced.forward == 0) continue;
     const bool has_slices = keeps_frozen_units() || owned_width(worker, b) > 0;
-    flops += has_slices ? unsliced.training() : unsliced.forward;
+    flops += has_slices ? unsliced.training : unsliced.forward;
   }
   return flops;
 }
 
 double SubnetPlan::dense_flops() const {
-  Flops flops = layout.shared_flops;
+  double flops = layout.shared_flops;
   for (const BranchLayout& branch : layout.branches)
-    flops += branch.flops;
-  return flops.training();
-}
-
-ActivationSize SubnetPlan::branch_saved(int worker, int branch_index, bool checkpoint_activations) const {
-  const BranchLayout& branch = layout.branches[branch_index];
-  const int64_t owned = owned_width(worker, branch_index);
-  const int64_t frozen = frozen_width(worker, branch_index);
-  const bool computes_on_nothing =
-      construction == Construction::kNeuron && branch.saved.neuron_empty.elements > 0;
-  if (owned + frozen == 0 && !computes_on_nothing) return {};
-  ActivationSize saved = branch.dropout_mask;
-  if (checkpoint_activations) {
-    saved += branch.saved.checkpointed;
-    return saved;
-  }
-  if (owned > 0) saved += branch.saved.owned * share_of_width(branch, owned);
-  if (frozen > 0) saved += branch.saved.frozen * share_of_width(branch, frozen);
-  if (owned > 0) {
-    saved += branch.saved.with_owned;
-  } else if (frozen > 0) {
-    saved += construction == Construction::kBlock ? branch.saved.block_frozen : branch.saved.neuron_frozen;
-  } else if (construction == Construction::kNeuron) {
-    saved += branch.saved.neuron_empty;
-  }
-  return saved;
-}
-
-ActivationSize SubnetPlan::branch_workspace(int worker, int branch_index) const {
-  if (!has_branch(worker, branch_index)) return {};
-  const BranchLayout& branch = layout.branches[branch_index];
-  const int64_t owned = owned_width(worker, branch_index);
-  const int64_t frozen = frozen_width(worker, branch_index);
-  // Parts are computed one after another, so only the larger workspace counts.
-  ActivationSize workspace =
-      branch.saved.workspace_of_slices * share_of_width(branch, std::max(owned, frozen));
-  workspace += branch.saved.workspace;
-  return workspace;
-}
-
-ActivationSize SubnetPlan::worker_saved(int worker, bool checkpoint_activations) const {
-  ActivationSize saved = layout.stem_saved;
-  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
-    saved += branch_saved(worker, b, checkpoint_activations);
-    saved += layout.branches[b].shared_saved;
-  }
-  return saved;
+    flops += branch.flops.training;
+  return flops;
 }
 
 SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed) {

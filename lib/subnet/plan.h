@@ -82,13 +82,6 @@ struct SubnetPlan {
   double worker_flops(int worker) const;
   /// Training FLOPs of the full model, per sample.
   double dense_flops() const;
-  /// Saved activations of the branch on this worker, per sample; with activation checkpointing, the branch's
-  /// input and its dropout mask.
-  ActivationSize branch_saved(int worker, int branch, bool checkpoint_activations = false) const;
-  /// Workspace of the branch's backward pass, per sample.
-  ActivationSize branch_workspace(int worker, int branch) const;
-  /// Saved activations of the worker's subnetwork, per sample.
-  ActivationSize worker_saved(int worker, bool checkpoint_activations = false) const;
 
  private:
   /// Whether a parameter or buffer with this branch and slice rule is divided over units; otherwise it is

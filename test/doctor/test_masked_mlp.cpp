@@ -4,9 +4,9 @@
 
 #include <ATen/ATen.h>
 
+#include "capture/layouts.h"
 #include "catch.h"
 #include "doctor/regimes.h"
-#include "model/layouts.h"
 
 using namespace sdp;
 

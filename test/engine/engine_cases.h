@@ -11,11 +11,11 @@
 #include <string>
 #include <string_view>
 
+#include "capture/layouts.h"
 #include "comm/thread_ranks.h"
 #include "engine/engine.h"
 #include "forecast/accounting.h"
 #include "memory/freed_memory.h"
-#include "model/layouts.h"
 #include "model/model.h"
 #include "test_device.h"
 

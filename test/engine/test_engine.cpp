@@ -46,7 +46,7 @@ void check_case(const Case& c) {
                                           schedule_options(spec, plan.layout));
   const bool reduces_each = c.reduce_every == ReduceEvery::kMicroBatch;
   run_engine(static_cast<int>(c.processes), [&](Communicator& comm) {
-    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
+    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank());
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);
     expect_equal(engine.store().parameter_bytes(), planned.parameter_bytes, "parameter bytes");

@@ -84,8 +84,8 @@ TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
   const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
   const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec, plan.layout));
   run_engine(2, [&](Communicator& comm) {
-    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank(), spec.train);
-    const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank(), spec.train);
+    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank());
+    const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank());
     expect_equal(2 * planned.reduce_bytes_per_step, other.gather_bytes_per_step, "half the bytes");
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });

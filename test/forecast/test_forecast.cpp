@@ -18,8 +18,12 @@
 namespace sdp {
 namespace {
 
-ExperimentSpec spec_of_batch(int64_t batch) {
+/// Of test::plan_of, or of a language model.
+ExperimentSpec spec_of_batch(int64_t batch, const ModelSpec& model = test::mlp_spec(),
+                             int64_t sequence_length = 1) {
   ExperimentSpec spec;
+  spec.model = model;
+  if (model.reads_tokens()) spec.data.set = TokensSpec{.sequence_length = sequence_length};
   spec.train.batch_size_per_worker = batch;
   spec.train.precision = Precision::kFp32;
   return spec;
@@ -29,7 +33,7 @@ Forecast forecast_on(const Experiment& experiment, const DeviceProfile& device) 
   std::vector<Cost> costs;
   for (int process = 0; process < experiment.schedule.placement.processes; ++process)
     costs.push_back(cost_of(experiment, process));
-  return forecast_of(experiment, costs, device, estimated_times(device, experiment.spec.train.precision));
+  return forecast_of(experiment, costs, device, estimated_times(device));
 }
 
 Experiment experiment_of(const ExperimentSpec& spec, SubnetPlan plan, const Placement& placement,
@@ -49,9 +53,7 @@ struct Case : Experiment {
   int64_t peak(int process, int64_t batch) const {
     Experiment other = *this;
     other.spec.train.batch_size_per_worker = batch;
-    return StepMemory(plan, schedule, other.spec.train, /*convolution_workspace_bytes=*/0)
-        .peak(cost_of(other, process), process)
-        .total();
+    return planned_peak(other, process).total();
   }
   double largest(double (*figure)(const Cost&)) const {
     double result = 0;
@@ -138,7 +140,7 @@ TEST_CASE("FSDP sends 1.5 times the bytes of data parallelism, in each micro-bat
   for (int64_t micro_batches : {1, 4}) {
     SubnetworkSpec everything;
     everything.workers = 8;
-    ExperimentSpec spec = spec_of_batch(64);
+    ExperimentSpec spec = spec_of_batch(64, model, 64);
     spec.train.accumulate_steps = micro_batches;
     const Case c(make_plan(layout_of(model, 64), everything, 0), spec, 4);
     const Forecast forecast = c.on(device_profile("h100", Precision::kFp32));
@@ -160,7 +162,7 @@ TEST_CASE("with reduction per micro-batch, gradients are sent per micro-batch an
     SubnetworkSpec subnetwork;
     subnetwork.workers = 8;
     subnetwork.coverage.text = coverage;
-    ExperimentSpec spec = spec_of_batch(1);
+    ExperimentSpec spec = spec_of_batch(1, model, 64);
     spec.train.accumulate_steps = kMicroBatches;
     return Case(make_plan(layout_of(model, 64), subnetwork, 0), spec, 8)
         .on(device_profile("h100", Precision::kFp32));
@@ -260,7 +262,7 @@ TEST_CASE("LLaMA 1B on 64 processes: exchange, verdict and rates agree with the 
   half.workers = 8;
   half.coverage.text = "4/8";
   half.replicas = 8;
-  ExperimentSpec spec = spec_of_batch(8);
+  ExperimentSpec spec = spec_of_batch(8, model, 1024);
   spec.train.precision = Precision::kBf16;
   const Experiment replicated =
       experiment_of(spec, make_plan(layout_of(model, 1024), half, 0), make_placement(8, 8, 64), 8);

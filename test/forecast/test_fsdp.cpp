@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "capture/layouts.h"
 #include "catch.h"
-#include "model/layouts.h"
 
 namespace sdp {
 namespace {

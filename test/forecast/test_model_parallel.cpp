@@ -3,8 +3,8 @@
 
 #include "forecast/model_parallel.h"
 
+#include "capture/layouts.h"
 #include "catch.h"
-#include "model/layouts.h"
 
 namespace sdp {
 namespace {

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from run_model import is_as_planned, one_pass
+from run_model import one_pass
 
 torch.set_num_threads(1)  # for both programs: most passes here are tiny
 BATCH, TOKENS = 3, 24
@@ -169,9 +169,6 @@ def test_subnetworks(tmp_path, workers, coverage, slices, construction, masking,
                 dim, indices = indices_of_hidden(name, ours[f"hidden|{branch}|0"], sizes)
                 expected = expected.index_select(dim, indices)
             assert (gradients[name] - expected).abs().max() < 1e-9, name
-
-        kept = run_model(tmp_path, sizes, worker, "fp32", **split)
-        assert is_as_planned(kept["kept_bytes"].item(), kept["planned_kept_bytes"].item(), 0.01)
     assert some_empty == (construction == "block" or slices is not None)
 
 
@@ -183,5 +180,4 @@ def test_frozen_keeps_less(tmp_path, construction):
     shares = [run_model(tmp_path, sizes, worker, **split)["kept_bytes"].item() / dense["kept_bytes"].item()
               for worker in range(4)]
     print(f"{construction}: backward masking at C = 1/2 keeps {sum(shares) / 4:.3f} of what C = 1 keeps")
-    assert is_as_planned(dense["kept_bytes"].item(), dense["planned_kept_bytes"].item(), 0.01)
     assert sum(shares) / 4 < 0.8

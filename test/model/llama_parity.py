@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from run_model import is_as_planned, one_pass
+from run_model import one_pass
 
 BATCH, TOKENS = 3, 24
 SIZES = dict(width=64, hidden_width=176, heads=8, kv_heads=8, depth=2, vocab_size=256, tied_embeddings=False)
@@ -192,9 +192,6 @@ def test_subnetworks(tmp_path, workers, coverage, construction, masking, unit):
             assert (gradients[name] - expected).abs().max() < 1e-9, name
         assert smaller == (construction == "neuron")
 
-        kept = run_model(tmp_path, sizes, worker, "fp32", **split)
-        assert is_as_planned(kept["kept_bytes"].item(), kept["planned_kept_bytes"].item(), 0.01)
-
 
 @pytest.mark.parametrize("construction", ["neuron", "block"])
 def test_frozen_keeps_less(tmp_path, construction):
@@ -204,5 +201,4 @@ def test_frozen_keeps_less(tmp_path, construction):
     share = sum(run_model(tmp_path, sizes, worker, **split)["kept_bytes"].item() for worker in range(4)) / 4 / \
         dense["kept_bytes"].item()
     print(f"{construction}: backward masking at C = 1/2 keeps {share:.3f} of what C = 1 keeps")
-    assert is_as_planned(dense["kept_bytes"].item(), dense["planned_kept_bytes"].item(), 0.01)
     assert share < 0.8

@@ -11,8 +11,7 @@
 // out.safetensors: `logits`; `loss`, their mean cross-entropy; units|BRANCH|PART and hidden|BRANCH|PART, the
 // units and the hidden units of each part; `kept_bytes`, the bytes that a forward pass and its loss keep for
 // the backward pass, including the input but not the labels and a language model's head gradient;
-// `planned_kept_bytes`, the same according to the plan; `planned_flops` of one sample in training; and in
-// training grad|NAME|PART of everything owned.
+// `planned_flops` of one sample in training; and in training grad|NAME|PART of everything owned.
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -27,12 +26,12 @@
 #include <string>
 #include <vector>
 
+#include "capture/layouts.h"
 #include "checkpoint/checkpoint_keys.h"
 #include "checkpoint/files/safetensors.h"
 #include "device/device.h"
 #include "experiment/spec/load.h"
 #include "memory/allocations.h"
-#include "model/layouts.h"
 #include "model/loss.h"
 #include "model/model.h"
 #include "model/slices.h"
@@ -188,12 +187,7 @@ void run(const Pass& pass) {
       results[fmt::format("hidden|{}|{}", b, number++)] = int64s(hidden);
     }
   }
-  const ActivationSize planned = plan.worker_saved(worker, spec.train.checkpoint_activations);
-  const double a_sample =
-      planned.elements * static_cast<double>(bytes_of(compute_type(precision))) + planned.bytes;
   results["kept_bytes"] = int64s({kept_bytes});
-  results["planned_kept_bytes"] =
-      int64s({static_cast<int64_t>(a_sample * static_cast<double>(input.size(0)))});
   results["planned_flops"] = at::tensor({plan.worker_flops(worker)}, at::kDouble);
   write(pass.folder / "out.safetensors", results);
 }

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch.nn import functional as F
 from torchvision.models.swin_transformer import SwinTransformer
 
-from run_model import is_as_planned, one_pass
+from run_model import one_pass
 
 torch.set_num_threads(1)  # for both programs: most passes here are tiny
 
@@ -103,14 +103,6 @@ def test_full_model(tmp_path, sizes):
     assert {key for key in out if key.startswith("grad|")} == {f"grad|{name}|0" for name in gradients}
     for name, gradient in gradients.items():
         assert largest_difference(out[f"grad|{name}|0"], gradient) < 1e-3, name
-    kept_bytes(out)
-
-
-def kept_bytes(out):
-    """The saved activations, which are those of the plan."""
-    measured, planned = out["kept_bytes"].item(), out["planned_kept_bytes"].item()
-    assert is_as_planned(measured, planned, 0.01), (measured, planned)
-    return measured
 
 
 def test_evaluation_is_the_same_pass(tmp_path):
@@ -279,10 +271,10 @@ def test_kept_activations(tmp_path, sizes, precision):
         same_direction = F.cosine_similarity(gradient.float().flatten(), parameter.grad.flatten(), dim=0)
         assert same_direction > (0.98 if precision == "bf16" else 0.999999), name
 
-    whole = kept_bytes(dense)
+    whole = dense["kept_bytes"].item()
     for construction in ("block", "neuron"):
         for masking in ("forward", "backward"):
             out = runner.run(0, workers=8, coverage="4/8", construction=construction, masking=masking, unit="branch")
-            share = kept_bytes(out) / whole
+            share = out["kept_bytes"].item() / whole
             print(f"{precision} {construction} {masking}: {share:.3f} of {whole} bytes")
             assert share < 0.8

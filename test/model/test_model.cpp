@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "capture/layouts.h"
 #include "catch.h"
 #include "model/conv.h"
-#include "model/layouts.h"
 #include "model/model.h"
 #include "test_device.h"
 

@@ -16,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 Experiment experiment_on(int64_t processes) {
   ExperimentSpec spec;
+  spec.model = test::mlp_spec();
   spec.train.batch_size_per_worker = 8;
   SubnetPlan plan = test::plan_of(4, 2, 1);
   Schedule schedule =
@@ -39,7 +40,7 @@ TEST_CASE("plan.json is read back as it was written") {
 TEST_CASE("figures that a forecast adds") {
   const Experiment experiment = experiment_on(4);
   const DeviceProfile device = device_profile("h100", Precision::kFp32);
-  const OperationTimes times = estimated_times(device, Precision::kFp32);
+  const CallTimes times = estimated_times(device);
   const PlanFigures figures = figures_of(experiment, device, times);
   Json with = Json::parse(to_json(figures));
   const Json& peak = with["per_worker"][1]["peak_bytes"];

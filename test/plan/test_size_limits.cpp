@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "capture/layouts.h"
 #include "catch.h"
 #include "experiment/size_limits.h"
 #include "experiment/spec/load.h"
 #include "forecast/accounting.h"
 #include "forecast/forecast.h"
-#include "model/layouts.h"
 #include "plan/figures.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
@@ -65,9 +65,8 @@ Figures figures_of(const std::string& model, const std::vector<std::string>& ove
                       schedule_options(spec, plan.layout));
     NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes);
     const DeviceProfile device = device_profile("h100", spec.train.precision);
-    const PlanFigures plan_figures =
-        figures_of({spec, std::move(plan), std::move(schedule), std::move(nodes)}, device,
-                   estimated_times(device, spec.train.precision));
+    const PlanFigures plan_figures = figures_of(
+        {spec, std::move(plan), std::move(schedule), std::move(nodes)}, device, estimated_times(device));
     Figures figures{.error = "", .plan = json_of(plan_figures)};
     return figures;
   } catch (const UsageError& error) {

@@ -3,14 +3,17 @@
 #include <cstdint>
 #include <string>
 
-#include "model/layouts.h"
+#include "capture/layouts.h"
 #include "subnet/plan.h"
 
 namespace sdp::test {
 
 /// A residual MLP of a few thousand parameters.
+inline ModelSpec mlp_spec(int64_t depth = 6) {
+  return {.kind = MlpSpec{.width = 20, .depth = depth, .hidden_width = 36, .image_size = 4}};
+}
 inline ModelLayout mlp(int64_t depth) {
-  return layout_of({.kind = MlpSpec{.width = 20, .depth = depth, .hidden_width = 36, .image_size = 4}});
+  return layout_of(mlp_spec(depth));
 }
 
 /// A plan with random owners of its branches, or of their slices.

@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "capture/layouts.h"
 #include "catch.h"
 #include "forecast/accounting.h"
-#include "model/layouts.h"
 #include "small_plans.h"
 #include "spec/error.h"
 #include "subnet/designs.h"
@@ -110,7 +110,7 @@ TEST_CASE("a plan of 1,024 workers") {
   int64_t sent = 0;
   int64_t owned = 0;
   for (int worker = 0; worker < 1024; ++worker) {
-    const Cost cost = cost_of(plan, schedule, {}, worker, {});
+    const Cost cost = cost_of(plan, schedule, {}, worker);
     sent += cost.bytes_sent_per_step();
     owned += static_cast<int64_t>(cost.units.size());
   }

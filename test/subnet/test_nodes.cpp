@@ -67,7 +67,7 @@ TEST_CASE("bytes inside and between nodes match the schedule, pair by pair") {
           for (int to = 0; to < processes; ++to)
             (nodes.node_of[from] == nodes.node_of[to] ? inside : between) += traffic[from * processes + to];
           CHECK(sent_between[from] == between);
-          const Cost cost = cost_of(plan, schedule, {}, from, {});
+          const Cost cost = cost_of(plan, schedule, {}, from);
           CHECK(inside + between == cost.bytes_sent_per_step());
           expected.inside += inside;
           expected.between += between;

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "assignment_problems.h"
+#include "capture/layouts.h"
 #include "catch.h"
-#include "model/layouts.h"
 #include "subnet/assignment.h"
 #include "subnet/depth.h"
 #include "subnet/plan.h"

@@ -38,7 +38,7 @@ at::Tensor from_windows(const at::Tensor& windows, const SwinStage& stage, int64
 at::Tensor make_shift_mask(const SwinStage& stage, const at::TensorOptions& options) {
   // Rows, and likewise columns, are divided into three strips: all windows but the last, and the two pieces
   // of the last window.
-  const at::Tensor position = at::arange(stage.padded_size);
+  const at::Tensor position = at::arange(stage.padded_size, options.dtype(at::kLong));
   const at::Tensor strip = position.ge(stage.padded_size - stage.window).to(at::kLong) +
                            position.ge(stage.padded_size - stage.shift).to(at::kLong);
   const at::Tensor region = strip.unsqueeze(1) * 3 + strip.unsqueeze(0);  // [S, S] of the padded map
@@ -91,7 +91,7 @@ void SwinT::bind_shared(const TensorSource& source) {
   norm_ = bind_norm(source, "norm");
   head_weight_ = source.parameter("head.weight");
   head_bias_ = source.parameter("head.bias");
-  position_index_ = relative_position_index(*spec_.window_size).to(patch_weight_.device());
+  position_index_ = relative_position_index(*spec_.window_size, patch_weight_.device());
   for (size_t i = 0; i < stages_.size(); ++i)
     if (stages_[i].shift > 0)
       shift_masks_[i] = make_shift_mask(stages_[i], head_weight_.options().requires_grad(false));

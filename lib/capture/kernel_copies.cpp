@@ -1,0 +1,86 @@
+#include "capture/kernel_copies.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace sdp {
+namespace {
+
+using Arguments = c10::ArrayRef<const c10::IValue>;
+
+int64_t bytes(const at::Tensor& x) {
+  return x.numel() * static_cast<int64_t>(x.element_size());
+}
+
+/// Bytes of a map in oneDNN's blocked layout. Maps with few channels, such as images, are not reordered.
+int64_t reordered_bytes(const at::Tensor& map) {
+  constexpr int64_t kFewChannels = 4, kBlock = 16;
+  const int64_t channels = map.size(1);
+  return channels < kFewChannels ? 0 : bytes(map) / channels * ((channels + kBlock - 1) / kBlock * kBlock);
+}
+
+/// The arguments, and afterwards the result.
+int64_t copies_of_convolution(const at::Tensor& x, const at::Tensor& weight, int64_t output_bytes) {
+  return std::max(reordered_bytes(x) + bytes(weight), output_bytes);
+}
+
+/// convolution_backward(gradient, x, weight, bias_sizes, stride, ..): first the gradient of x, then that of
+/// the weight. The arguments of each are reordered, and then its result; with a stride, x's gradient twice.
+int64_t copies_of_gradients(Arguments a) {
+  const at::Tensor &gradient = a[0].toTensor(), &x = a[1].toTensor(), &weight = a[2].toTensor();
+  const auto wanted = a[10].toBoolList();
+  const bool of_x = wanted[0], of_weight = wanted[1];
+  const int64_t x_bytes = bytes(x);  // of an expanded tensor as well
+  int64_t copies = 0;
+  if (of_x) {
+    const int64_t results = x_bytes * (a[4].toIntVector().front() > 1 ? 2 : 1);
+    copies = std::max(reordered_bytes(gradient) + bytes(weight), results);
+    if (of_weight) copies -= bytes(weight);  // not yet allocated
+  }
+  if (of_weight) {
+    const int64_t sum = weight.scalar_type() == at::kBFloat16 ? 2 * bytes(weight) : 0;  // in fp32
+    copies = std::max({copies, reordered_bytes(gradient) + reordered_bytes(x) + sum, bytes(weight)});
+  }
+  return copies + (x.is_contiguous() ? 0 : x_bytes);
+}
+
+/// Copies of the arguments that have another type than the result.
+int64_t converted_bytes(const at::Tensor& a, const at::Tensor& b) {
+  const at::ScalarType wide = at::promote_types(a.scalar_type(), b.scalar_type());
+  const auto copy = [&](const at::Tensor& x) {
+    return x.dim() == 0 || x.scalar_type() == wide ? 0
+                                                   : x.numel() * static_cast<int64_t>(at::elementSize(wide));
+  };
+  return copy(a) + copy(b);
+}
+
+/// Output bytes of convolution(input, weight, bias, stride, padding, ..). A single stride is that of both
+/// sides.
+int64_t output_bytes(Arguments a) {
+  const at::Tensor &x = a[0].toTensor(), &w = a[1].toTensor();
+  int64_t result = x.size(0) * w.size(0) * static_cast<int64_t>(x.element_size());
+  for (const int64_t d : {2, 3}) {
+    const auto of_side = [&](const c10::IValue& list) {
+      return d == 2 ? list.toIntVector().front() : list.toIntVector().back();
+    };
+    result *= (x.size(d) + 2 * of_side(a[4]) - w.size(d)) / of_side(a[3]) + 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+KernelCopies copies_of_call(const char* name, Arguments a) {
+  const std::string_view op = name;
+  if (op == "aten::convolution")
+    return {copies_of_convolution(a[0].toTensor(), a[1].toTensor(), output_bytes(a)), true};
+  if (op == "aten::convolution_backward") return {copies_of_gradients(a), true};
+  for (const char* elementwise : {"aten::add", "aten::add_", "aten::sub", "aten::mul", "aten::mul_"})
+    if (op == elementwise && a[1].isTensor())
+      return {converted_bytes(a[0].toTensor(), a[1].toTensor()), false};
+  return {};
+}
+
+}  // namespace sdp

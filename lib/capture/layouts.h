@@ -1,0 +1,16 @@
+#pragma once
+
+#include "model/model_spec.h"
+#include "subnet/layout.h"
+
+namespace sdp {
+
+/// Layout of the model that the resolved spec names, with its FLOPs. For a language model, those of a sample
+/// of `sequence_length` tokens.
+ModelLayout layout_of(const ModelSpec& spec, int64_t sequence_length = 1);
+
+/// Sets the FLOPs of a layout that has none (model/layouts.h). They are counted in steps of few workers, with
+/// and without each branch and each half of its hidden width.
+void add_flops(ModelLayout& layout, const ModelSpec& spec, int64_t sequence_length);
+
+}  // namespace sdp

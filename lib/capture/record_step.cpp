@@ -1,0 +1,128 @@
+#include "capture/record_step.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "model/linear_cross_entropy.h"
+#include "model/loss.h"
+#include "model/model.h"
+#include "model/slices.h"
+
+namespace sdp {
+namespace {
+
+/// A worker's tensors, without values.
+class ShapesOfWorker : public TensorSource {
+ public:
+  ShapesOfWorker(const SubnetPlan& plan, int worker, Precision precision) : plan_(plan), worker_(worker) {
+    const auto parameters = static_cast<int>(plan.layout.parameters.size());
+    for (int p = 0; p < parameters; ++p) {
+      const ParameterLayout& parameter = plan.layout.parameters[p];
+      const std::vector<BranchPart> parts =
+          add(parameters_, parameter, scalar_type(element_type(parameter, precision)));
+      if (!parts.empty() && !parts.front().frozen)
+        owned_.emplace_back(p, parameters_.at({parameter.name, 0}).requires_grad_());
+    }
+    for (const BufferLayout& buffer : plan.layout.buffers)
+      add(buffers_, buffer, precision == Precision::kFp64 ? at::kDouble : at::kFloat);
+  }
+  int parts(int branch) const override { return static_cast<int>(plan_.parts_of(worker_, branch).size()); }
+  /// Parameters with their leaves.
+  const std::vector<std::pair<int, at::Tensor>>& owned() const { return owned_; }
+
+ private:
+  using Tensors = std::map<std::pair<std::string, int>, at::Tensor>;  // by name and part
+
+  template <class Layout>
+  std::vector<BranchPart> add(Tensors& tensors, const Layout& layout, at::ScalarType type) {
+    std::vector<BranchPart> parts = plan_.parts_of(worker_, layout);
+    for (int part = 0; part < static_cast<int>(parts.size()); ++part)
+      tensors[{layout.name, part}] =
+          at::empty(shape_of_units(layout.shape, layout.slice, plan_, parts[part].units),
+                    at::TensorOptions(type).device(at::kMeta));
+    return parts;
+  }
+  at::Tensor find_parameter(const std::string& name, int part) const override {
+    return parameters_.at({name, part});
+  }
+  at::Tensor find_buffer(const std::string& name, int part) const override {
+    return buffers_.at({name, part});
+  }
+
+  const SubnetPlan& plan_;
+  const int worker_;
+  Tensors parameters_, buffers_;
+  std::vector<std::pair<int, at::Tensor>> owned_;
+};
+
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  GradientHook(Recorder& recorder, int parameter) : recorder_(recorder), parameter_(parameter) {}
+  void operator()(const at::Tensor& leaf) override { recorder_.gradient_came(parameter_, leaf.grad()); }
+
+ private:
+  Recorder& recorder_;
+  const int parameter_;
+};
+
+struct Batch {
+  at::Tensor input, labels;
+};
+
+Batch batch_of(const StepShape& step, int64_t size) {
+  const at::TensorOptions integers = at::TensorOptions(at::kLong).device(at::kMeta);
+  const ModelSpec& model = step.model;
+  if (model.reads_tokens())
+    return {at::empty({size, step.sequence_length}, integers),
+            at::empty({size, step.sequence_length}, integers)};
+  const int64_t side = model.image_size();
+  return {at::empty({size, model.image_channels(), side, side},
+                    integers.dtype(scalar_type(compute_type(step.precision)))),
+          at::empty({size}, integers)};
+}
+
+/// The loss of a language model computes all rows at once here; StepCaptures knows how many there are at a
+/// time.
+at::Tensor loss_of(const at::Tensor& features, const Head& head, const at::Tensor& labels) {
+  if (features.dim() == 3)
+    return linear_cross_entropy(features.flatten(0, 1), head.weight, labels.flatten(),
+                                /*label_smoothing=*/0, /*rows_at_a_time=*/labels.numel());
+  return training_loss(features, head, {.labels = labels}, /*label_smoothing=*/0).loss;
+}
+
+}  // namespace
+
+std::vector<RecordedSegment> record_step(const StepShape& step, const SubnetPlan& plan, int worker,
+                                         int64_t batch_size, const std::vector<int>& left_out) {
+  const at::AutoGradMode with_grad(true);  // also within a computation without gradients
+  const ShapesOfWorker tensors(plan, worker, step.precision);
+  const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
+  for (const int branch : left_out)
+    model->unbind_branch(branch);
+  const size_t segments = plan.layout.branches.size() + 2;
+  Recorder recorder(segments);
+  for (const auto& [parameter, leaf] : tensors.owned())
+    torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<GradientHook>(recorder, parameter));
+  ForwardMode mode{.training = true,
+                   .checkpoint_branches = step.checkpoint_activations,
+                   .before_branch = [&](int branch) { recorder.enter(static_cast<size_t>(branch) + 1); }};
+  if (step.model.dropout > 0 || step.model.stochastic_depth > 0)
+    mode.generator = at::detail::createCPUGenerator();
+  recorder.enter(0);
+  const Batch batch = batch_of(step, batch_size);
+  const at::Tensor features = model->features(batch.input, mode);
+  recorder.enter(segments - 1);
+  const at::Tensor loss = loss_of(features, model->head(), batch.labels);
+  recorder.begin_backward();
+  loss.backward();
+  return recorder.finish();
+}
+
+}  // namespace sdp

@@ -1,0 +1,59 @@
+#pragma once
+
+// Records what a computation would allocate and which operators it calls, on tensors of LibTorch's "meta"
+// device, which have shapes and no values. (The operators of a computation on another device, too.)
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "capture/recorded_call.h"
+#include "capture/step_capture.h"
+
+namespace sdp {
+
+struct RecordedEvent {
+  CaptureEvent::What what = CaptureEvent::What::kTensor;
+  int64_t bytes = 0;
+  int64_t tensor = 0;  ///< number of the allocated or freed storage
+  int parameter = -1;
+};
+
+struct RecordedPass {
+  std::vector<RecordedEvent> events;
+  std::vector<RecordedCall> calls;
+};
+
+/// One segment of the model.
+struct RecordedSegment {
+  RecordedPass forward, backward;
+};
+
+struct Recording;
+
+/// Records the current thread from its construction to finish(). One at a time per thread.
+class Recorder {
+ public:
+  explicit Recorder(size_t segments);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// From here on the forward pass is in this segment.
+  void enter(size_t segment);
+  /// From here on operations are the backward pass's. Each belongs to the segment whose operation it is the
+  /// gradient of.
+  void begin_backward();
+  void gradient_came(int parameter, const at::Tensor& gradient);
+  /// Ends the recording. What is freed later is not recorded.
+  std::vector<RecordedSegment> finish();
+
+ private:
+  std::shared_ptr<Recording> recording_;
+  at::CallbackHandle handle_ = 0;
+};
+
+}  // namespace sdp

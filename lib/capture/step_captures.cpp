@@ -1,0 +1,145 @@
+#include "capture/step_captures.h"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "capture/branch_kinds.h"
+#include "capture/call_cost.h"
+#include "capture/record_step.h"
+#include "model/logit_rows.h"
+
+namespace sdp {
+namespace {
+
+// Steps with these two batch sizes are recorded, and the bytes of other batches follow from their difference.
+// Multiples of 8, because masks of bits are padded to whole bytes.
+constexpr int64_t kBatch = 16;
+constexpr int64_t kLargerBatch = 2 * kBatch;
+
+CapturedCall combine(const RecordedCall& call, const RecordedCall& larger) {
+  const CallCost cost = cost_of(call, kBatch), of_larger = cost_of(larger, kLargerBatch);
+  CapturedCall result{.op = call.op.name,
+                      .products = {},
+                      .bytes = BatchSize::between(cost.bytes, of_larger.bytes, kBatch),
+                      .recorded = std::make_shared<const RecordedCall>(of_any_batch(call, larger, kBatch))};
+  for (size_t i = 0; i < cost.products.size(); ++i) {
+    const ProductSize &one = cost.products[i], &twice = of_larger.products.at(i);
+    result.products.push_back({.m = BatchSize::between(one.m, twice.m, kBatch),
+                               .k = BatchSize::between(one.k, twice.k, kBatch),
+                               .n = BatchSize::between(one.n, twice.n, kBatch),
+                               .count = BatchSize::between(one.count, twice.count, kBatch),
+                               .computed = one.computed});
+  }
+  return result;
+}
+
+PassCapture combine(const RecordedPass& pass, const RecordedPass& larger, int first_parameter) {
+  if (pass.events.size() != larger.events.size() || pass.calls.size() != larger.calls.size())
+    throw std::logic_error("a step does different operations on batches of different size");
+  PassCapture result;
+  for (size_t i = 0; i < pass.events.size(); ++i)
+    result.events.push_back(
+        {.what = pass.events[i].what,
+         .parameter = pass.events[i].parameter - first_parameter,
+         .bytes = BatchSize::between(static_cast<double>(pass.events[i].bytes),
+                                     static_cast<double>(larger.events[i].bytes), kBatch)});
+  for (size_t i = 0; i < pass.calls.size(); ++i)
+    result.calls.push_back(combine(pass.calls[i], larger.calls[i]));
+  return result;
+}
+
+/// The tensors that exist only during the loss of a language model have as many rows as it computes at a
+/// time.
+void mark_rows_at_once(SegmentCapture& loss, const RecordedSegment& recorded) {
+  std::map<int64_t, int> events_of;  // by tensor
+  for (const RecordedEvent& event : recorded.forward.events)
+    ++events_of[event.tensor];
+  for (size_t i = 0; i < recorded.forward.events.size(); ++i) {
+    const RecordedEvent& event = recorded.forward.events[i];
+    loss.forward.events[i].is_of_rows_at_once =
+        event.what != CaptureEvent::What::kTensor || events_of[event.tensor] == 2;
+  }
+}
+
+/// By branch: index of the first parameter at or after its own.
+std::vector<int> first_parameters(const ModelLayout& layout) {
+  std::vector<int> first(layout.branches.size(), 0);
+  for (int p = static_cast<int>(layout.parameters.size()) - 1; p >= 0; --p)
+    if (layout.parameters[p].branch) first[*layout.parameters[p].branch] = p;
+  return first;
+}
+
+}  // namespace
+
+StepCaptures::StepCaptures(StepShape step, const SubnetPlan& plan)
+    : step_(std::move(step)),
+      plan_(plan),
+      first_of_kind_(first_of_kind(plan.layout)),
+      first_parameter_(first_parameters(plan.layout)) {}
+
+int StepCaptures::first_parameter_of(size_t segment) const {
+  return segment == 0 || segment > first_parameter_.size() ? 0 : first_parameter_[segment - 1];
+}
+
+std::vector<StepCaptures::SegmentKey> StepCaptures::keys_of(int worker) const {
+  const size_t branches = plan_.layout.branches.size();
+  std::vector<SegmentKey> keys(branches + 2);
+  SegmentKey next{.segment = 0, .own = {}, .next_branch = branches, .trains_next = false};
+  for (size_t segment = branches + 2; segment-- > 0;) {
+    SegmentKey& key = keys[segment];
+    key = next;
+    key.segment = segment;
+    if (segment == 0 || segment > branches) continue;
+    const size_t branch = segment - 1;
+    if (first_of_kind_[branch] >= 0) {
+      key.segment = static_cast<size_t>(first_of_kind_[branch]) + 1;
+      key.next_branch = 0;
+    }
+    if (!plan_.has_branch(worker, static_cast<int>(branch))) continue;
+    key.own = {.is_bound = true,
+               .owned_width = plan_.owned_width(worker, static_cast<int>(branch)),
+               .frozen_width = plan_.frozen_width(worker, static_cast<int>(branch))};
+    next.next_branch = branch;
+    next.trains_next = key.own.owned_width > 0;
+  }
+  return keys;
+}
+
+void StepCaptures::record(int worker, const std::vector<SegmentKey>& keys) {
+  // Of branches of a kind, only one with each key is recorded.
+  std::vector<int> left_out;
+  std::set<SegmentKey> recorded_keys;
+  for (int branch = 0; branch < static_cast<int>(first_of_kind_.size()); ++branch) {
+    const SegmentKey& key = keys[static_cast<size_t>(branch) + 1];
+    const bool is_known = segments_.contains(key) || !recorded_keys.insert(key).second;
+    if (first_of_kind_[static_cast<size_t>(branch)] >= 0 && is_known) left_out.push_back(branch);
+  }
+  const auto recorded = record_step(step_, plan_, worker, kBatch, left_out);
+  const auto of_larger_batch = record_step(step_, plan_, worker, kLargerBatch, left_out);
+  for (size_t s = 0; s < keys.size(); ++s) {
+    if (segments_.contains(keys[s])) continue;
+    const int first_parameter = first_parameter_of(s);
+    SegmentCapture capture{
+        .forward = combine(recorded[s].forward, of_larger_batch[s].forward, first_parameter),
+        .backward = combine(recorded[s].backward, of_larger_batch[s].backward, first_parameter)};
+    if (s + 1 == keys.size() && step_.model.reads_tokens()) mark_rows_at_once(capture, recorded[s]);
+    segments_.emplace(keys[s], std::make_shared<const SegmentCapture>(std::move(capture)));
+  }
+}
+
+StepCapture StepCaptures::of(int worker) {
+  const std::vector<SegmentKey> keys = keys_of(worker);
+  const bool is_known =
+      std::all_of(keys.begin(), keys.end(), [&](const SegmentKey& key) { return segments_.contains(key); });
+  if (!is_known) record(worker, keys);
+  StepCapture capture;
+  for (size_t s = 0; s < keys.size(); ++s)
+    capture.segments.push_back({segments_.at(keys[s]), first_parameter_of(s)});
+  if (step_.model.reads_tokens())
+    capture.samples_at_once = static_cast<double>(logit_rows_at_a_time(step_.model.vocab_size())) /
+                              static_cast<double>(step_.sequence_length);
+  return capture;
+}
+
+}  // namespace sdp

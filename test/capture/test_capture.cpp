@@ -1,0 +1,291 @@
+// Captures of steps, compared with the allocations of the same steps on the CPU.
+
+#include <ATen/ATen.h>
+#include <ATen/Version.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/layouts.h"
+#include "capture/record_step.h"
+#include "capture/recorder.h"
+#include "capture/step_captures.h"
+#include "catch.h"
+#include "memory/allocations.h"
+#include "model/loss.h"
+#include "model/model.h"
+#include "model/slices.h"
+
+namespace sdp {
+namespace {
+
+/// A worker's tensors with random values.
+class RandomTensors : public TensorSource {
+ public:
+  RandomTensors(const SubnetPlan& plan, int worker, Precision precision) : plan_(plan), worker_(worker) {
+    for (const ParameterLayout& parameter : plan.layout.parameters)
+      add(parameter, scalar_type(element_type(parameter, precision)), /*is_trained=*/true);
+    for (const BufferLayout& buffer : plan.layout.buffers)
+      add(buffer, at::kFloat, /*is_trained=*/false);
+  }
+  int parts(int branch) const override { return static_cast<int>(plan_.parts_of(worker_, branch).size()); }
+  const std::map<std::pair<std::string, int>, at::Tensor>& all() const { return tensors_; }
+
+ private:
+  template <class Layout>
+  void add(const Layout& layout, at::ScalarType type, bool is_trained) {
+    int number = 0;
+    for (const BranchPart& part : plan_.parts_of(worker_, layout))
+      tensors_[{layout.name, number++}] =
+          at::rand(shape_of_units(layout.shape, layout.slice, plan_, part.units), type)
+              .mul_(0.1)
+              .set_requires_grad(is_trained && !part.frozen);
+  }
+  at::Tensor find_parameter(const std::string& name, int part) const override {
+    return tensors_.at({name, part});
+  }
+  at::Tensor find_buffer(const std::string& name, int part) const override {
+    return tensors_.at({name, part});
+  }
+
+  const SubnetPlan& plan_;
+  const int worker_;
+  std::map<std::pair<std::string, int>, at::Tensor> tensors_;
+};
+
+class GradientIsNotCounted : public torch::autograd::PostAccumulateGradHook {
+ public:
+  void operator()(const at::Tensor& leaf) override { leave_out(leaf.grad()); }
+};
+
+/// Bytes of tensors besides weights and their gradients.
+struct Memory {
+  int64_t kept = 0;  ///< for the backward pass
+  int64_t most_forward = 0, most_backward = 0;
+};
+
+struct Batch {
+  at::Tensor input, labels;
+};
+
+Batch random_batch(const StepShape& step, int64_t size) {
+  const ModelSpec& spec = step.model;
+  const auto integers = [&](int64_t below, std::vector<int64_t> shape) {
+    return at::randint(below, shape, at::TensorOptions(at::kLong));
+  };
+  if (spec.reads_tokens())
+    return {integers(spec.vocab_size(), {size, step.sequence_length}),
+            integers(spec.vocab_size(), {size, step.sequence_length})};
+  return {at::rand({size, spec.image_channels(), spec.image_size(), spec.image_size()},
+                   scalar_type(compute_type(step.precision))),
+          integers(spec.num_classes(), {size})};
+}
+
+Memory allocated(const StepShape& step, const SubnetPlan& plan, int worker, int64_t batch_size) {
+  const RandomTensors tensors(plan, worker, step.precision);
+  const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
+  for (const auto& [key, tensor] : tensors.all())
+    if (tensor.requires_grad())
+      torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<GradientIsNotCounted>());
+  reset_peak();
+  const int64_t before = allocated_now().total();
+  const Batch batch = random_batch(step, batch_size);
+  const at::Tensor features =
+      model->features(batch.input, {.training = true, .checkpoint_branches = step.checkpoint_activations});
+  const at::Tensor loss = training_loss(features, model->head(), {.labels = batch.labels}, 0).loss;
+  Memory memory{.kept = allocated_now().total() - before,
+                .most_forward = allocated_at_peak().total() - before};
+  reset_peak();
+  loss.backward();
+  memory.most_backward = allocated_at_peak().total() - before;
+  return memory;
+}
+
+Memory captured(const StepCapture& capture, int64_t batch_size) {
+  const auto samples = static_cast<double>(batch_size);
+  double now = 0;
+  const auto most_of = [&](const std::vector<CaptureEvent>& events) {
+    double most = now;
+    for (const CaptureEvent& event : events) {
+      const double bytes = capture.bytes_of(event, samples);
+      most = std::max(most, now + bytes);
+      const bool passes = event.what == CaptureEvent::What::kCopies ||  //
+                          event.what == CaptureEvent::What::kConvolution;
+      if (!passes) now += bytes;
+    }
+    return std::llround(most);
+  };
+  Memory memory;
+  for (const PlacedSegment& segment : capture.segments)
+    memory.most_forward = std::max<int64_t>(memory.most_forward, most_of(segment->forward.events));
+  memory.kept = std::llround(now);
+  for (auto segment = capture.segments.rbegin(); segment != capture.segments.rend(); ++segment)
+    memory.most_backward = std::max<int64_t>(memory.most_backward, most_of((*segment)->backward.events));
+  return memory;
+}
+
+/// By pass, the operators that it calls. On the meta device autograd adds nothing in place.
+std::vector<std::vector<std::string>> names_of(const std::vector<RecordedSegment>& segments) {
+  std::vector<std::vector<std::string>> names;
+  for (const RecordedSegment& segment : segments)
+    for (const RecordedPass* pass : {&segment.forward, &segment.backward}) {
+      names.emplace_back();
+      for (const RecordedCall& call : pass->calls)
+        names.back().push_back(
+            call.op.name.ends_with("add_") ? call.op.name.substr(0, call.op.name.size() - 1) : call.op.name);
+    }
+  return names;
+}
+
+struct Regime {
+  const char* coverage;
+  Construction construction;
+  Masking masking;
+};
+constexpr Regime kRegimes[] = {{"1", Construction::kBlock, Masking::kForward},
+                               {"1/2", Construction::kBlock, Masking::kForward},
+                               {"1/2", Construction::kBlock, Masking::kBackward},
+                               {"1/2", Construction::kNeuron, Masking::kForward},
+                               {"1/2", Construction::kNeuron, Masking::kBackward}};
+
+SubnetPlan plan_of(const ModelLayout& layout, const Regime& regime, int64_t workers = 2) {
+  SubnetworkSpec spec;
+  spec.workers = workers;
+  spec.coverage.text = regime.coverage;
+  spec.construction = regime.construction;
+  spec.masking = regime.masking;
+  spec.assignment = Assignment::kWindow;
+  return make_plan(layout, spec, 0);
+}
+
+/// The formulas for what kernels allocate inside are oneDNN's on processors with AVX-512.
+double tolerance() {
+  return at::get_cpu_capability() == "AVX512" ? 0.05 : 0.25;
+}
+
+void check(const StepShape& step, const SubnetPlan& plan, int worker, int64_t batch_size) {
+  const Memory real = allocated(step, plan, worker, batch_size);
+  const Memory planned = captured(StepCaptures(step, plan).of(worker), batch_size);
+  INFO(step.model.name() << ", " << name_of(plan.construction) << ", " << name_of(plan.masking)
+                         << ", coverage " << plan.coverage() << ", checkpointing "
+                         << step.checkpoint_activations << ", worker " << worker);
+  CHECK(planned.kept == real.kept);
+  CHECK(static_cast<double>(planned.most_forward) == Approx(real.most_forward).epsilon(tolerance()));
+  CHECK(static_cast<double>(planned.most_backward) == Approx(real.most_backward).epsilon(tolerance()));
+}
+
+TEST_CASE("a capture keeps what a step keeps, to the byte, and reaches its peak") {
+  count_allocations(at::kCPU);
+  constexpr int64_t kTokens = 24;
+  for (const std::string_view name : first_model_names())
+    for (const Regime& regime : kRegimes)
+      for (const bool checkpoints : {false, true}) {
+        const StepShape step{
+            .model = tiny_model(name), .sequence_length = kTokens, .checkpoint_activations = checkpoints};
+        const SubnetPlan plan = plan_of(layout_of(step.model, kTokens), regime);
+        for (int worker = 0; worker < plan.workers; ++worker)
+          check(step, plan, worker, /*batch_size=*/17);
+      }
+}
+
+TEST_CASE("in bf16, a capture keeps what a step keeps") {
+  count_allocations(at::kCPU);
+  constexpr int64_t kTokens = 24;
+  for (const std::string_view name : first_model_names())
+    for (const Regime& regime : kRegimes) {
+      const StepShape step{
+          .model = tiny_model(name), .sequence_length = kTokens, .precision = Precision::kBf16};
+      const SubnetPlan plan = plan_of(layout_of(step.model, kTokens), regime);
+      const Memory real = allocated(step, plan, 0, 9);
+      INFO(name << ", " << name_of(regime.construction) << ", " << name_of(regime.masking));
+      CHECK(captured(StepCaptures(step, plan).of(0), 9).kept == real.kept);
+    }
+}
+
+TEST_CASE("captures that share segments with other workers are those of the worker alone") {
+  constexpr int64_t kTokens = 24;
+  for (const std::string_view name : first_model_names())
+    for (const Regime& regime : kRegimes) {
+      const StepShape step{.model = tiny_model(name), .sequence_length = kTokens};
+      const SubnetPlan plan = plan_of(layout_of(step.model, kTokens), regime, 4);
+      StepCaptures together(step, plan);
+      for (int worker = 0; worker < plan.workers; ++worker) {
+        const Memory one = captured(StepCaptures(step, plan).of(worker), 8);
+        const Memory shared = captured(together.of(worker), 8);
+        INFO(name << ", " << name_of(regime.construction) << ", " << name_of(regime.masking) << ", "
+                  << worker);
+        CHECK(shared.kept == one.kept);
+        CHECK(shared.most_forward == one.most_forward);
+        CHECK(shared.most_backward == one.most_backward);
+      }
+    }
+}
+
+/// Names of the operators of a real step on the CPU, by segment: forward, then backward.
+std::vector<std::vector<std::string>> called(const StepShape& step, const SubnetPlan& plan, int worker,
+                                             int64_t batch_size) {
+  const RandomTensors tensors(plan, worker, step.precision);
+  const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
+  const Batch batch = random_batch(step, batch_size);
+  const size_t segments = plan.layout.branches.size() + 2;
+  Recorder recorder(segments);
+  recorder.enter(0);
+  const at::Tensor features = model->features(batch.input, {.training = true, .before_branch = [&](int b) {
+                                                              recorder.enter(static_cast<size_t>(b) + 1);
+                                                            }});
+  recorder.enter(segments - 1);
+  const at::Tensor loss = training_loss(features, model->head(), {.labels = batch.labels}, 0).loss;
+  recorder.begin_backward();
+  loss.backward();
+  return names_of(recorder.finish());
+}
+
+TEST_CASE("a capture has the operators that a step calls on a CPU") {
+  constexpr int64_t kTokens = 24;
+  for (const std::string_view name : first_model_names())
+    for (const Regime& regime : kRegimes) {
+      const StepShape step{.model = tiny_model(name), .sequence_length = kTokens};
+      const SubnetPlan plan = plan_of(layout_of(step.model, kTokens), regime);
+      INFO(name << ", " << name_of(regime.construction) << ", " << name_of(regime.masking));
+      const auto planned = names_of(record_step(step, plan, 0, 16)), real = called(step, plan, 0, 16);
+      REQUIRE(planned.size() == real.size());
+      CHECK_FALSE(planned.at(1).empty());  // the first layers have a backward pass
+      for (size_t pass = 0; pass < planned.size(); ++pass) {
+        INFO("pass " << pass);
+        CHECK(planned[pass] == real[pass]);
+      }
+    }
+}
+
+TEST_CASE("a language model's loss takes the rows that it computes at a time") {
+  count_allocations(at::kCPU);
+  StepShape step{.model = model_named("llama_tiny"), .sequence_length = 256};
+  const SubnetPlan plan = plan_of(layout_of(step.model, step.sequence_length), kRegimes[0]);
+  for (const int64_t batch_size : {1, 2, 5})  // 334 rows at a time
+    check(step, plan, 0, batch_size);
+}
+
+TEST_CASE("masks of dropout are kept") {
+  constexpr int64_t kTokens = 24;
+  StepShape step{.model = tiny_model("gpt2"), .sequence_length = kTokens};
+  const ModelLayout layout = layout_of(step.model, kTokens);
+  const SubnetPlan plan = plan_of(layout, kRegimes[0]);
+  const auto kept = [&](const StepShape& shape) { return StepCaptures(shape, plan).of(0).kept_bytes(3); };
+  StepShape dropped = step;
+  dropped.model.dropout = 0.5;
+  double masks = 0;
+  for (const BranchLayout& branch : layout.branches)
+    masks += 3 * sizeof(float) * static_cast<double>(branch.stream.output);
+  CHECK(kept(dropped) == kept(step) + masks);
+}
+
+}  // namespace
+}  // namespace sdp

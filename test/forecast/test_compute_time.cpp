@@ -1,0 +1,125 @@
+// Times against sums written out by hand.
+
+#include "forecast/compute_time.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "capture/layouts.h"
+#include "catch.h"
+#include "experiment/step_shape.h"
+#include "forecast/step_time.h"
+#include "subnet/small_plans.h"
+
+namespace sdp {
+namespace {
+
+DeviceProfile made_up(double flops_per_s, double memory_bytes_per_s, double launch_s) {
+  return {.name = "made up",
+          .flops_per_s = flops_per_s,
+          .launch_s = launch_s,
+          .memory_bytes_per_s = memory_bytes_per_s,
+          .inside_bytes_per_s = 1,
+          .between_bytes_per_s = 1,
+          .memory_bytes = 1 << 30};
+}
+
+constexpr double kNever = 1e300;
+
+TEST_CASE("a product occupies whole tiles and multiprocessors") {
+  DeviceProfile device = made_up(1e6, kNever, 0);
+  CHECK(product_s(device, 100, 30, 50) == Approx(2.0 * 100 * 30 * 50 / 1e6));
+  device.tile_side = 128;
+  CHECK(product_s(device, 100, 30, 150) == Approx(2.0 * 128 * 30 * 256 / 1e6));  // 1 x 2 tiles
+  device.tiles_at_once = 8;                                                      // of which 2 are in use
+  CHECK(product_s(device, 100, 30, 150) == Approx(4 * 2.0 * 128 * 30 * 256 / 1e6));
+  CHECK(product_s(device, 100, 4096, 150) == Approx(2.0 * 128 * 4096 * 256 / 1e6));  // k divided by 4
+  CHECK(product_s(device, 100, 30, 150, 4) == Approx(4 * 2.0 * 128 * 30 * 256 / 1e6));
+}
+
+TEST_CASE("a call takes the time of its launch, and of its FLOPs or its bytes") {
+  // [3 B, 20] x [20, 36] in bf16, for 5 samples
+  const CapturedCall product{.op = "aten::mm",
+                             .products = {{.m = {0, 3}, .k = {20}, .n = {36}, .count = {1}}},
+                             .bytes = {2.0 * 20 * 36, 2.0 * (3 * 20 + 3 * 36)}};
+  const double flops = 2.0 * 3 * 5 * 20 * 36;
+  const double bytes = 2.0 * (3 * 5 * 20 + 20 * 36 + 3 * 5 * 36);
+  CHECK(product.flops(5) == flops);
+  CHECK(estimated_times(made_up(1e6, kNever, 1))(product, 5) == Approx(1 + flops / 1e6));
+  CHECK(estimated_times(made_up(kNever, 1e3, 1))(product, 5) == Approx(1 + bytes / 1e3));
+  CHECK(estimated_times(made_up(1e6, 1e3, 1))(product, 5) == Approx(1 + std::max(flops / 1e6, bytes / 1e3)));
+}
+
+TEST_CASE("without launches and copies, a step takes the time of its FLOPs") {
+  const CallTimes times = estimated_times(made_up(1e6, kNever, 0));
+  for (const Masking masking : {Masking::kForward, Masking::kBackward})
+    for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
+      const SubnetPlan plan = test::plan_of(4, 2, 1, construction, masking);
+      const SubnetPlan dense = dense_plan(plan, construction);
+      StepCaptures captures(StepShape{.model = test::mlp_spec()}, plan);
+      StepCaptures dense_captures(captures.step(), dense);
+      ComputeTimes of_plan(captures, times), of_dense(dense_captures, times);
+      CHECK(of_dense.of(0, 8).total_s() == Approx(8 * plan.dense_flops() / 1e6));
+      for (int worker = 0; worker < plan.workers; ++worker) {
+        const ComputeTime time = of_plan.of(worker, 8);
+        CHECK(time.total_s() == Approx(8 * plan.worker_flops(worker) / 1e6));
+        CHECK(time.backward_s < of_dense.of(0, 8).backward_s);
+        if (masking == Masking::kBackward) CHECK(time.forward_s == Approx(of_dense.of(0, 8).forward_s));
+      }
+    }
+}
+
+TEST_CASE("activation checkpointing computes the branches' forward pass twice") {
+  const CallTimes times = estimated_times(made_up(1e6, kNever, 0));
+  const SubnetPlan plan = test::plan_of(1, 1, 1);
+  StepCaptures plain(StepShape{.model = test::mlp_spec()}, plan);
+  StepCaptures checkpointing(StepShape{.model = test::mlp_spec(), .checkpoint_activations = true}, plan);
+  double branches = 0;
+  for (const BranchLayout& branch : plan.layout.branches)
+    branches += branch.flops.forward;
+  const ComputeTime once = ComputeTimes(plain, times).of(0, 8);
+  const ComputeTime twice = ComputeTimes(checkpointing, times).of(0, 8);
+  CHECK(twice.forward_s == Approx(once.forward_s));
+  CHECK(twice.backward_s == Approx(once.backward_s + 8 * branches / 1e6));
+}
+
+TEST_CASE("more samples take no less time") {
+  const CallTimes times = estimated_times(device_profile("h100", Precision::kBf16));
+  for (const std::string_view name : first_model_names()) {
+    const ModelSpec model = tiny_model(name);
+    const SubnetPlan plan = make_plan(layout_of(model, 8), SubnetworkSpec{}, 0);
+    StepCaptures captures({.model = model, .sequence_length = 8, .precision = Precision::kBf16}, plan);
+    ComputeTimes of(captures, times);
+    INFO(name);
+    for (const int64_t samples : {1, 8, 64})
+      CHECK(of.of(0, 2 * samples).total_s() >= of.of(0, samples).total_s());
+  }
+}
+
+TEST_CASE("workers of a process run one after another, and so do micro-batches") {
+  const SubnetPlan plan = test::plan_of(4, 2, 1);
+  ExperimentSpec spec;
+  spec.model = test::mlp_spec();
+  spec.train.batch_size_per_worker = 8;
+  spec.train.accumulate_steps = 3;
+  const DeviceProfile device = made_up(1e6, 1e6, 1e-3);
+  StepCaptures captures(step_shape(spec), plan);
+  ComputeTimes times(captures, estimated_times(device));
+  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), schedule_options(spec, plan.layout));
+  for (int process : {0, 1}) {
+    const Cost cost = cost_of(plan, schedule, spec.optimizer, process);
+    const StepSeconds step = step_seconds(plan, schedule, spec.train, cost, process, times, device);
+    const ComputeTime first = times.of(2 * process, 8);
+    const ComputeTime second = times.of(2 * process + 1, 8);
+    CHECK(step.compute.forward_s == Approx(3 * (first.forward_s + second.forward_s)));
+    CHECK(step.compute.backward_s == Approx(3 * (first.backward_s + second.backward_s)));
+    CHECK(step.alongside.forward_s == Approx(first.forward_s));
+    CHECK(step.alongside.backward_s == Approx(second.backward_s));
+    CHECK(step.update_s > updated_and_copied_bytes(schedule, cost, process) / 1e6);
+  }
+}
+
+}  // namespace
+}  // namespace sdp
