@@ -13,23 +13,17 @@ namespace {
 
 constexpr int64_t kSamples = 8;
 
-struct StepFlops {
-  double forward = 0;
-  double training = 0;
-
-  StepFlops& operator+=(const StepFlops& other) {
-    forward += other.forward;
-    training += other.training;
-    return *this;
-  }
-};
-
-double flops_of(const std::vector<RecordedCall>& calls) {
-  double flops = 0;
-  for (const RecordedCall& call : calls)
+/// Of a pass. What the backward pass computes other than recomputation counts as `input_gradient`.
+Flops flops_of(const RecordedPass& pass, bool is_backward) {
+  Flops flops;
+  for (const RecordedCall& call : pass.calls) {
+    double& sum = !is_backward            ? flops.forward
+                  : call.is_recomputation ? flops.frozen_recompute
+                                          : flops.input_gradient;
     for (const ProductSize& p : cost_of(call, /*samples=*/0).products)
-      flops += 2 * p.m * p.k * p.n * p.count;
-  return flops / static_cast<double>(kSamples);
+      sum += 2 * p.m * p.k * p.n * p.count;
+  }
+  return flops * (1.0 / static_cast<double>(kSamples));
 }
 
 /// The two workers of a plan in which each unit has one owner.
@@ -46,31 +40,37 @@ class TwoWorkers {
     plan_ = make_plan(layout, spec, 0);
     for (const int worker : {0, 1})
       for (const RecordedSegment& segment : record_step(step, plan_, worker, kSamples, left_out)) {
-        const double forward = flops_of(segment.forward.calls);
-        steps_[worker].push_back({forward, forward + flops_of(segment.backward.calls)});
+        steps_[worker].push_back(flops_of(segment.forward, false));
+        steps_[worker].back() += flops_of(segment.backward, true);
       }
   }
 
   /// The branch, with the layers between it and the next one, on the worker that owns it, or on the other.
-  const StepFlops& owned(int branch) const { return of(branch, plan_.owns_any_of(0, branch) ? 0 : 1); }
-  const StepFlops& other(int branch) const { return of(branch, plan_.owns_any_of(0, branch) ? 1 : 0); }
-  StepFlops both(int branch) const {
-    StepFlops sum = of(branch, 0);
+  const Flops& owned(int branch) const { return of(branch, plan_.owns_any_of(0, branch) ? 0 : 1); }
+  const Flops& other(int branch) const { return of(branch, plan_.owns_any_of(0, branch) ? 1 : 0); }
+  Flops both(int branch) const {
+    Flops sum = of(branch, 0);
     return sum += of(branch, 1);
   }
   /// Of the layers before the first branch and of the loss.
-  StepFlops ends() const {
-    StepFlops sum = steps_[0].front();
+  Flops ends() const {
+    Flops sum = steps_[0].front();
     return sum += steps_[0].back();
   }
 
  private:
-  const StepFlops& of(int branch, int worker) const {
-    return steps_[worker].at(static_cast<size_t>(branch) + 1);
-  }
+  const Flops& of(int branch, int worker) const { return steps_[worker].at(static_cast<size_t>(branch) + 1); }
   SubnetPlan plan_;
-  std::vector<StepFlops> steps_[2];  ///< by worker and segment
+  std::vector<Flops> steps_[2];  ///< by worker and segment
 };
+
+/// `owned`: with both gradients as one. `frozen`: the same layers without the weights' gradient.
+Flops with_weight_gradient(const Flops& owned, const Flops& frozen) {
+  return {.forward = owned.forward,
+          .weight_gradient = owned.input_gradient - frozen.input_gradient,
+          .input_gradient = frozen.input_gradient,
+          .frozen_recompute = frozen.frozen_recompute};
+}
 
 }  // namespace
 
@@ -85,31 +85,25 @@ void add_flops(ModelLayout& layout, const ModelSpec& spec, int64_t sequence_leng
   const TwoWorkers owned_and_frozen(layout, step, Construction::kBlock, Masking::kBackward, left_out);
   const TwoWorkers halves(layout, step, Construction::kNeuron, Masking::kForward, left_out);
   const TwoWorkers frozen_halves(layout, step, Construction::kNeuron, Masking::kBackward, left_out);
-  layout.shared_flops = with_and_without.ends().training;
+  layout.shared_flops = with_and_without.ends().training();
   for (int b = 0; b < branches; ++b) {
-    if (first[b] >= 0 && first[b] != b) {
-      layout.shared_flops += with_and_without.other(first[b]).training;
-      layout.branches[b].flops = layout.branches[first[b]].flops;
-      layout.branches[b].unsliced_flops = layout.branches[first[b]].unsliced_flops;
+    const int like = first[b] < 0 ? b : first[b];
+    const Flops& between = with_and_without.other(like);
+    layout.shared_flops += between.training();
+    BranchLayout& branch = layout.branches[b];
+    if (like != b) {
+      branch.flops = layout.branches[like].flops;
+      branch.unsliced_flops = layout.branches[like].unsliced_flops;
       continue;
     }
-    const StepFlops &whole = with_and_without.owned(b), &between = with_and_without.other(b);
-    const double frozen = owned_and_frozen.other(b).training;
-    layout.shared_flops += between.training;
-    BranchLayout& branch = layout.branches[b];
-    branch.flops = {.forward = whole.forward - between.forward,
-                    .training = whole.training - between.training,
-                    .training_frozen = frozen - between.training};
-    // What is not sliced is in both halves, the rest in one of them. A single slice is the whole branch.
-    if (branch.hidden_width == 1) continue;
-    const StepFlops sum = halves.both(b);
-    Flops& unsliced = branch.unsliced_flops;
-    unsliced.forward = sum.forward - whole.forward - between.forward;
-    unsliced.training = sum.training - whole.training - between.training;
-    // With frozen slices, both workers have a whole width: one slice owned and the other frozen.
-    const double frozen_slices =
-        frozen_halves.both(b).training - whole.training - between.training - unsliced.training;
-    unsliced.training_frozen = branch.flops.training_frozen - frozen_slices;
+    const Flops whole = with_and_without.owned(b) - between;
+    branch.flops = with_weight_gradient(whole, owned_and_frozen.other(b) - between);
+    if (branch.hidden_width == 1) continue;  // a single slice is the whole branch
+    // What is not sliced is in both halves, the rest in one of them. With frozen slices, both workers have
+    // the whole width: one slice owned and the other frozen.
+    const Flops unsliced = halves.both(b) - between - between - whole;
+    const Flops frozen_slices = frozen_halves.both(b) - between - between - whole - unsliced;
+    branch.unsliced_flops = with_weight_gradient(unsliced, branch.flops - frozen_slices);
   }
 }
 

@@ -75,8 +75,10 @@ std::vector<RecordedTensor> between(const std::vector<RecordedTensor>& tensors,
 
 RecordedCall of_any_batch(const RecordedCall& call, const RecordedCall& larger, double batch) {
   check_same(call.op == larger.op && call.arguments.size() == larger.arguments.size());
-  RecordedCall result{
-      .op = call.op, .arguments = {}, .results = between(call.results, larger.results, batch)};
+  RecordedCall result{.op = call.op,
+                      .arguments = {},
+                      .results = between(call.results, larger.results, batch),
+                      .is_recomputation = call.is_recomputation};
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     check_same(call.arguments[i].index() == larger.arguments[i].index());
     result.arguments.push_back(std::visit(

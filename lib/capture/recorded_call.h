@@ -31,6 +31,7 @@ struct RecordedCall {
   c10::OperatorName op{"", ""};
   std::vector<RecordedArgument> arguments;
   std::vector<RecordedTensor> results;  ///< also those that are computed in place
+  bool is_recomputation = false;        ///< of the forward pass, during the backward pass
 
   /// Throws std::bad_variant_access if the argument is not a tensor.
   const RecordedTensor& tensor(size_t argument) const {

@@ -193,6 +193,7 @@ std::unique_ptr<at::ObserverContext> before_call(const at::RecordFunction& call)
     pending->is_within_kernel = caller.is_within_kernel || caller.role == Role::kKernel;
   }
   pending->role = role_of(pending->call.op);
+  pending->call.is_recomputation = current_recording->is_backward && at::GradMode::is_enabled();
   pending->copies = copies_of_call(call.name(), call.inputs());
   note_arguments(*pending, call.inputs());
   return pending;

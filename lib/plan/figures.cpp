@@ -47,7 +47,7 @@ SpectrumFigures spectrum_figures(const SubnetPlan& plan) {
   std::vector<bool> owns_units(plan.workers, false);
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     parameters.push_back(static_cast<double>(plan.unit_parameters(u)));
-    flops.push_back(plan.unit_flops(u).training);
+    flops.push_back(plan.unit_flops(u).training());
     owners.push_back(plan.owners(u).members());
     for (int owner : plan.owners(u))
       owns_units[owner] = true;

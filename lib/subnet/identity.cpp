@@ -19,7 +19,7 @@ PlanIdentity identity_of(const SubnetPlan& plan) {
                               .begin = unit.begin,
                               .end = unit.end,
                               .parameters = plan.unit_parameters(u),
-                              .flops = plan.unit_flops(u).training,
+                              .flops = plan.unit_flops(u).training(),
                               .owners = unit.owners.members()});
   }
   return identity;

@@ -21,12 +21,21 @@ int64_t BufferLayout::elements() const {
   return product(shape);
 }
 
+Flops& Flops::operator+=(const Flops& other) {
+  forward += other.forward;
+  weight_gradient += other.weight_gradient;
+  input_gradient += other.input_gradient;
+  frozen_recompute += other.frozen_recompute;
+  return *this;
+}
+
 Flops Flops::operator-(const Flops& other) const {
-  return {forward - other.forward, training - other.training, training_frozen - other.training_frozen};
+  return {forward - other.forward, weight_gradient - other.weight_gradient,
+          input_gradient - other.input_gradient, frozen_recompute - other.frozen_recompute};
 }
 
 Flops Flops::operator*(double factor) const {
-  return {forward * factor, training * factor, training_frozen * factor};
+  return {forward * factor, weight_gradient * factor, input_gradient * factor, frozen_recompute * factor};
 }
 
 int64_t ModelLayout::parameter_count() const {

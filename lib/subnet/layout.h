@@ -73,9 +73,13 @@ struct StreamElements {
 /// are counted, as in PyTorch's FlopCounterMode.
 struct Flops {
   double forward = 0;
-  double training = 0;         ///< forward, and gradients of weights and input
-  double training_frozen = 0;  ///< forward, gradient of the input, and what is recomputed instead of saved
+  double weight_gradient = 0;
+  double input_gradient = 0;
+  double frozen_recompute = 0;  ///< recomputation of values that a frozen slice does not save
 
+  double training() const { return forward + weight_gradient + input_gradient; }
+  double training_frozen() const { return forward + input_gradient + frozen_recompute; }
+  Flops& operator+=(const Flops& other);
   Flops operator-(const Flops& other) const;
   Flops operator*(double factor) const;
 };

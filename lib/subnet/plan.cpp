@@ -198,15 +198,15 @@ double SubnetPlan::worker_flops(int worker) const {
   for (int u = 0; u < static_cast<int>(units.size()); ++u) {
     const Flops of_unit = unit_flops(u);
     const Holding has = holding(worker, u);
-    if (has == Holding::kOwned) flops += of_unit.training;
-    if (has == Holding::kFrozen) flops += of_unit.training_frozen;
+    if (has == Holding::kOwned) flops += of_unit.training();
+    if (has == Holding::kFrozen) flops += of_unit.training_frozen();
   }
   if (construction == Construction::kBlock) return flops;
   for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
     const Flops& unsliced = layout.branches[b].unsliced_flops;
     if (unsliced.forward == 0) continue;
     const bool has_slices = keeps_frozen_units() || owned_width(worker, b) > 0;
-    flops += has_slices ? unsliced.training : unsliced.forward;
+    flops += has_slices ? unsliced.training() : unsliced.forward;
   }
   return flops;
 }
@@ -214,7 +214,7 @@ double SubnetPlan::worker_flops(int worker) const {
 double SubnetPlan::dense_flops() const {
   double flops = layout.shared_flops;
   for (const BranchLayout& branch : layout.branches)
-    flops += branch.flops.training;
+    flops += branch.flops.training();
   return flops;
 }
 

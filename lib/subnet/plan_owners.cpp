@@ -51,11 +51,11 @@ AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& group
   problem.flops_fixed = plan.layout.shared_flops;
   if (plan.construction == Construction::kNeuron)
     for (const BranchLayout& branch : plan.layout.branches)
-      problem.flops_fixed += branch.unsliced_flops.training;
+      problem.flops_fixed += branch.unsliced_flops.training();
   problem.bytes_fixed = static_cast<double>(plan.layout.parameter_count());
   for (size_t u = 0; u < group.size(); ++u) {
     const double parameters = static_cast<double>(plan.unit_parameters(static_cast<int>(u)));
-    problem.flops[group[u]] += plan.unit_flops(static_cast<int>(u)).training;
+    problem.flops[group[u]] += plan.unit_flops(static_cast<int>(u)).training();
     problem.bytes[group[u]] += parameters;
     problem.bytes_fixed -= parameters;
   }

@@ -69,11 +69,11 @@ TEST_CASE("branches of a LLaMA are divided by key/value heads and by neurons") {
   for (const ParameterLayout& parameter : layout.parameters)
     if (parameter.branch == 0 && parameter.slice) weights += static_cast<double>(parameter.elements());
   const Flops &attention = layout.branches[0].flops, &mlp = layout.branches[1].flops;
-  CHECK(attention.training - attention.training_frozen == 2 * 64 * weights);
+  CHECK(attention.training() - attention.training_frozen() == 2 * 64 * weights);
   // A frozen MLP is computed, recomputed without its down projection, and passes on the gradient of its
   // input.
-  CHECK(mlp.training == Approx(3 * mlp.forward));
-  CHECK(mlp.training_frozen == Approx((1 + 2.0 / 3 + 1) * mlp.forward));
+  CHECK(mlp.training() == Approx(3 * mlp.forward));
+  CHECK(mlp.training_frozen() == Approx((1 + 2.0 / 3 + 1) * mlp.forward));
   for (const ParameterLayout& parameter : layout.parameters) {
     if (!parameter.slice) continue;
     INFO(parameter.name);

@@ -187,7 +187,7 @@ TEST_CASE("a worker's FLOPs are those of the shared part and its branches") {
   const SubnetPlan plan = make_plan(layout_of(resnet(16)), subnetwork(4, "1/4", Assignment::kWindow), 0);
   double units = 0;
   for (int unit = 0; unit < 8; ++unit)
-    units += plan.unit_flops(unit).training;
+    units += plan.unit_flops(unit).training();
   const double shared = plan.layout.shared_flops;
   CHECK(plan.dense_flops() == Approx(shared + units));
   double workers = 0;
@@ -200,9 +200,9 @@ TEST_CASE("a worker's FLOPs are those of the shared part and its branches") {
 TEST_CASE("in neuron construction every worker computes the layers that are not sliced") {
   const ModelLayout sliced = layout_of(resnet(16));
   ModelLayout layout = sliced;
-  const Flops unsliced{.forward = 100, .training = 123, .training_frozen = 103};
+  const Flops unsliced{.forward = 100, .weight_gradient = 20, .input_gradient = 3};
   for (BranchLayout& branch : layout.branches) {
-    branch.flops = branch.flops - unsliced * -1;
+    branch.flops += unsliced;
     branch.unsliced_flops = unsliced;
   }
   for (const Construction construction : {Construction::kBlock, Construction::kNeuron})

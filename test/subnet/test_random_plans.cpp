@@ -46,7 +46,7 @@ ModelLayout random_layout(RandomBits& random) {
     branch.granularity = has_heads ? 1 : 8;
     branch.hidden_width = has_heads ? 1 + random.below(12) : 64 + 8 * random.below(24);
     branch.flops.forward = 1.0 + random.below(1000);
-    branch.flops.training = 3 * branch.flops.forward;
+    branch.flops.weight_gradient = branch.flops.input_gradient = branch.flops.forward;
     const int64_t head = has_heads ? 4 : 1;
     const int64_t hidden = branch.hidden_width * head;
     add({width}, b, std::nullopt, ParameterRole::kNorm);
