@@ -6,61 +6,15 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <map>
-#include <string>
-#include <utility>
+#include <memory>
 
+#include "capture/worker_tensors.h"
 #include "model/linear_cross_entropy.h"
 #include "model/loss.h"
 #include "model/model.h"
-#include "model/slices.h"
 
 namespace sdp {
 namespace {
-
-/// A worker's tensors, without values.
-class ShapesOfWorker : public TensorSource {
- public:
-  ShapesOfWorker(const SubnetPlan& plan, int worker, Precision precision) : plan_(plan), worker_(worker) {
-    const auto parameters = static_cast<int>(plan.layout.parameters.size());
-    for (int p = 0; p < parameters; ++p) {
-      const ParameterLayout& parameter = plan.layout.parameters[p];
-      const std::vector<BranchPart> parts =
-          add(parameters_, parameter, scalar_type(element_type(parameter, precision)));
-      if (!parts.empty() && !parts.front().frozen)
-        owned_.emplace_back(p, parameters_.at({parameter.name, 0}).requires_grad_());
-    }
-    for (const BufferLayout& buffer : plan.layout.buffers)
-      add(buffers_, buffer, precision == Precision::kFp64 ? at::kDouble : at::kFloat);
-  }
-  int parts(int branch) const override { return static_cast<int>(plan_.parts_of(worker_, branch).size()); }
-  /// Parameters with their leaves.
-  const std::vector<std::pair<int, at::Tensor>>& owned() const { return owned_; }
-
- private:
-  using Tensors = std::map<std::pair<std::string, int>, at::Tensor>;  // by name and part
-
-  template <class Layout>
-  std::vector<BranchPart> add(Tensors& tensors, const Layout& layout, at::ScalarType type) {
-    std::vector<BranchPart> parts = plan_.parts_of(worker_, layout);
-    for (int part = 0; part < static_cast<int>(parts.size()); ++part)
-      tensors[{layout.name, part}] =
-          at::empty(shape_of_units(layout.shape, layout.slice, plan_, parts[part].units),
-                    at::TensorOptions(type).device(at::kMeta));
-    return parts;
-  }
-  at::Tensor find_parameter(const std::string& name, int part) const override {
-    return parameters_.at({name, part});
-  }
-  at::Tensor find_buffer(const std::string& name, int part) const override {
-    return buffers_.at({name, part});
-  }
-
-  const SubnetPlan& plan_;
-  const int worker_;
-  Tensors parameters_, buffers_;
-  std::vector<std::pair<int, at::Tensor>> owned_;
-};
 
 class GradientHook : public torch::autograd::PostAccumulateGradHook {
  public:
@@ -102,7 +56,9 @@ at::Tensor loss_of(const at::Tensor& features, const Head& head, const at::Tenso
 std::vector<RecordedSegment> record_step(const StepShape& step, const SubnetPlan& plan, int worker,
                                          int64_t batch_size, const std::vector<int>& left_out) {
   const at::AutoGradMode with_grad(true);  // also within a computation without gradients
-  const ShapesOfWorker tensors(plan, worker, step.precision);
+  const WorkerTensors tensors(plan, worker, step.precision, [](at::IntArrayRef shape, at::ScalarType type) {
+    return at::empty(shape, at::TensorOptions(type).device(at::kMeta));
+  });
   const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
   for (const int branch : left_out)
     model->unbind_branch(branch);

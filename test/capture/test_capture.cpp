@@ -8,58 +8,27 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "capture/layouts.h"
 #include "capture/record_step.h"
 #include "capture/recorder.h"
 #include "capture/step_captures.h"
+#include "capture/worker_tensors.h"
 #include "catch.h"
 #include "memory/allocations.h"
 #include "model/loss.h"
 #include "model/model.h"
-#include "model/slices.h"
 
 namespace sdp {
 namespace {
 
-/// A worker's tensors with random values.
-class RandomTensors : public TensorSource {
- public:
-  RandomTensors(const SubnetPlan& plan, int worker, Precision precision) : plan_(plan), worker_(worker) {
-    for (const ParameterLayout& parameter : plan.layout.parameters)
-      add(parameter, scalar_type(element_type(parameter, precision)), /*is_trained=*/true);
-    for (const BufferLayout& buffer : plan.layout.buffers)
-      add(buffer, at::kFloat, /*is_trained=*/false);
-  }
-  int parts(int branch) const override { return static_cast<int>(plan_.parts_of(worker_, branch).size()); }
-  const std::map<std::pair<std::string, int>, at::Tensor>& all() const { return tensors_; }
-
- private:
-  template <class Layout>
-  void add(const Layout& layout, at::ScalarType type, bool is_trained) {
-    int number = 0;
-    for (const BranchPart& part : plan_.parts_of(worker_, layout))
-      tensors_[{layout.name, number++}] =
-          at::rand(shape_of_units(layout.shape, layout.slice, plan_, part.units), type)
-              .mul_(0.1)
-              .set_requires_grad(is_trained && !part.frozen);
-  }
-  at::Tensor find_parameter(const std::string& name, int part) const override {
-    return tensors_.at({name, part});
-  }
-  at::Tensor find_buffer(const std::string& name, int part) const override {
-    return tensors_.at({name, part});
-  }
-
-  const SubnetPlan& plan_;
-  const int worker_;
-  std::map<std::pair<std::string, int>, at::Tensor> tensors_;
-};
+WorkerTensors random_tensors(const SubnetPlan& plan, int worker, Precision precision) {
+  return {plan, worker, precision,
+          [](at::IntArrayRef shape, at::ScalarType type) { return at::rand(shape, type).mul_(0.1); }};
+}
 
 class GradientIsNotCounted : public torch::autograd::PostAccumulateGradHook {
  public:
@@ -90,11 +59,10 @@ Batch random_batch(const StepShape& step, int64_t size) {
 }
 
 Memory allocated(const StepShape& step, const SubnetPlan& plan, int worker, int64_t batch_size) {
-  const RandomTensors tensors(plan, worker, step.precision);
+  const WorkerTensors tensors = random_tensors(plan, worker, step.precision);
   const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
-  for (const auto& [key, tensor] : tensors.all())
-    if (tensor.requires_grad())
-      torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<GradientIsNotCounted>());
+  for (const auto& [parameter, leaf] : tensors.owned())
+    torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<GradientIsNotCounted>());
   reset_peak();
   const int64_t before = allocated_now().total();
   const Batch batch = random_batch(step, batch_size);
@@ -232,7 +200,7 @@ TEST_CASE("captures that share segments with other workers are those of the work
 /// Names of the operators of a real step on the CPU, by segment: forward, then backward.
 std::vector<std::vector<std::string>> called(const StepShape& step, const SubnetPlan& plan, int worker,
                                              int64_t batch_size) {
-  const RandomTensors tensors(plan, worker, step.precision);
+  const WorkerTensors tensors = random_tensors(plan, worker, step.precision);
   const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
   const Batch batch = random_batch(step, batch_size);
   const size_t segments = plan.layout.branches.size() + 2;
