@@ -20,6 +20,7 @@ struct CallCost {
   double bytes = 0;  ///< read and written: every argument and result once
 };
 
-CallCost cost_of(const RecordedCall& call, double samples);
+/// For the batch that was recorded.
+CallCost cost_of(const RecordedCall& call);
 
 }  // namespace sdp

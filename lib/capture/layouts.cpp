@@ -20,7 +20,7 @@ Flops flops_of(const RecordedPass& pass, bool is_backward) {
     double& sum = !is_backward            ? flops.forward
                   : call.is_recomputation ? flops.frozen_recompute
                                           : flops.input_gradient;
-    for (const ProductSize& p : cost_of(call, /*samples=*/0).products)
+    for (const ProductSize& p : cost_of(call).products)
       sum += 2 * p.m * p.k * p.n * p.count;
   }
   return flops * (1.0 / static_cast<double>(kSamples));

@@ -18,7 +18,7 @@ constexpr int64_t kBatch = 16;
 constexpr int64_t kLargerBatch = 2 * kBatch;
 
 CapturedCall combine(const RecordedCall& call, const RecordedCall& larger) {
-  const CallCost cost = cost_of(call, kBatch), of_larger = cost_of(larger, kLargerBatch);
+  const CallCost cost = cost_of(call), of_larger = cost_of(larger);
   CapturedCall result{.op = call.op.name,
                       .products = {},
                       .bytes = BatchSize::between(cost.bytes, of_larger.bytes, kBatch),

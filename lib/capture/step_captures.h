@@ -1,6 +1,6 @@
 #pragma once
 
-// Traces of training steps that are not computed. The model's own forward pass, its loss and its backward
+// Captures of training steps that are not computed. The model's own forward pass, its loss and its backward
 // pass run on tensors that have shapes and no values (capture/recorder.h), so that what a step allocates is
 // written once: in the model. Tests compare captures with the allocations of real steps.
 
