@@ -85,11 +85,11 @@ void add_flops(ModelLayout& layout, const ModelSpec& spec, int64_t sequence_leng
   const TwoWorkers owned_and_frozen(layout, step, Construction::kBlock, Masking::kBackward, left_out);
   const TwoWorkers halves(layout, step, Construction::kNeuron, Masking::kForward, left_out);
   const TwoWorkers frozen_halves(layout, step, Construction::kNeuron, Masking::kBackward, left_out);
-  layout.shared_flops = with_and_without.ends().training();
+  layout.shared_flops = with_and_without.ends();
   for (int b = 0; b < branches; ++b) {
     const int like = first[b] < 0 ? b : first[b];
     const Flops& between = with_and_without.other(like);
-    layout.shared_flops += between.training();
+    layout.shared_flops += between;
     BranchLayout& branch = layout.branches[b];
     if (like != b) {
       branch.flops = layout.branches[like].flops;

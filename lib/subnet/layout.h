@@ -106,7 +106,8 @@ struct ModelLayout {
   std::vector<ParameterLayout> parameters;  ///< in order of depth
   std::vector<BufferLayout> buffers;        ///< in order of depth
   std::vector<BranchLayout> branches;       ///< in order of depth
-  double shared_flops = 0;                  ///< of training, per sample, outside the branches
+  /// Outside the branches. `input_gradient` has the gradients of weights as well: they are always trained.
+  Flops shared_flops = {};
 
   int64_t parameter_count() const;
   /// Index of the parameter with this name. Throws std::logic_error if there is none.

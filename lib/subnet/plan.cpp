@@ -194,7 +194,7 @@ Flops SubnetPlan::unit_flops(int unit) const {
 }
 
 double SubnetPlan::worker_flops(int worker) const {
-  double flops = layout.shared_flops;
+  double flops = layout.shared_flops.training();
   for (int u = 0; u < static_cast<int>(units.size()); ++u) {
     const Flops of_unit = unit_flops(u);
     const Holding has = holding(worker, u);
@@ -212,10 +212,10 @@ double SubnetPlan::worker_flops(int worker) const {
 }
 
 double SubnetPlan::dense_flops() const {
-  double flops = layout.shared_flops;
+  Flops flops = layout.shared_flops;
   for (const BranchLayout& branch : layout.branches)
-    flops += branch.flops.training();
-  return flops;
+    flops += branch.flops;
+  return flops.training();
 }
 
 SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed) {

@@ -48,7 +48,7 @@ AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& group
   problem.seed = seed;
   problem.flops.assign(groups.family.size(), 0);
   problem.bytes.assign(groups.family.size(), 0);
-  problem.flops_fixed = plan.layout.shared_flops;
+  problem.flops_fixed = plan.layout.shared_flops.training();
   if (plan.construction == Construction::kNeuron)
     for (const BranchLayout& branch : plan.layout.branches)
       problem.flops_fixed += branch.unsliced_flops.training();

@@ -53,7 +53,7 @@ TEST_CASE("a tied head adds no parameter and computes the same products") {
   llama.tied_embeddings = true;
   const ModelLayout tied = layout_of(spec, 64);
   CHECK(untied.parameter_count() - tied.parameter_count() == *llama.vocab_size * *llama.width);
-  CHECK(untied.shared_flops == tied.shared_flops);
+  CHECK(untied.shared_flops.training() == tied.shared_flops.training());
 }
 
 TEST_CASE("branches of a LLaMA are divided by key/value heads and by neurons") {
@@ -64,6 +64,9 @@ TEST_CASE("branches of a LLaMA are divided by key/value heads and by neurons") {
   REQUIRE(layout.branches.size() == static_cast<size_t>(2 * *llama.depth));
   CHECK(layout.branches[0].hidden_width == 2);
   CHECK(layout.branches[1].hidden_width == *llama.hidden_width);
+  CHECK(layout.branches[0].flops.frozen_recompute == 0);
+  // gate and up, without down
+  CHECK(layout.branches[1].flops.frozen_recompute == Approx(layout.branches[1].flops.forward * 2 / 3));
   // A frozen attention lacks the gradients of its weights and recomputes nothing.
   double weights = 0;
   for (const ParameterLayout& parameter : layout.parameters)

@@ -188,7 +188,7 @@ TEST_CASE("a worker's FLOPs are those of the shared part and its branches") {
   double units = 0;
   for (int unit = 0; unit < 8; ++unit)
     units += plan.unit_flops(unit).training();
-  const double shared = plan.layout.shared_flops;
+  const double shared = plan.layout.shared_flops.training();
   CHECK(plan.dense_flops() == Approx(shared + units));
   double workers = 0;
   for (int worker = 0; worker < 4; ++worker)

@@ -45,8 +45,9 @@ ModelLayout random_layout(RandomBits& random) {
     const bool has_heads = random.below(4) == 0;
     branch.granularity = has_heads ? 1 : 8;
     branch.hidden_width = has_heads ? 1 + random.below(12) : 64 + 8 * random.below(24);
-    branch.flops.forward = 1.0 + random.below(1000);
-    branch.flops.weight_gradient = branch.flops.input_gradient = branch.flops.forward;
+    branch.flops = {.forward = 1.0 + random.below(1000),
+                    .weight_gradient = 1.0 + random.below(1000),
+                    .input_gradient = 1.0 + random.below(1000)};
     const int64_t head = has_heads ? 4 : 1;
     const int64_t hidden = branch.hidden_width * head;
     add({width}, b, std::nullopt, ParameterRole::kNorm);
