@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "model/library_format.h"
+
 namespace sdp {
 
 LibraryConstants library_tensors(const ModelSpec& spec, const ModelLayout& layout,

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "model/model_row.h"
 
 namespace sdp {
 
@@ -74,5 +77,17 @@ class LibraryFormat {
   /// parameters: for a tied head, the embedding. Empty: files may not contain the tensor.
   virtual std::string_view repeated_by(std::string_view) const { return ""; }
 };
+
+/// For models whose library reads no config.json.
+template <class Spec>
+std::unique_ptr<LibraryFormat> library_format(const Spec&) {
+  return nullptr;
+}
+
+/// For models whose library saves no tensors besides parameters and statistics.
+template <class Spec>
+LibraryConstants library_constants(const Spec&, const ModelLayout&) {
+  return {};
+}
 
 }  // namespace sdp

@@ -22,12 +22,14 @@
 //   the same forward pass; empty if there is none
 // - most_tokens(): only for a model that reads tokens: the longest sequence; none: any length
 //
-// and declares these functions for the struct. A model that lacks one of them does not compile or link.
+// and declares these functions for the struct. A model that lacks one of the first two does not compile or
+// link; the others have defaults in model/library_format.h.
 //
 // - ModelLayout layout_of(const NameSpec&, int64_t sequence_length): in NAME_layout.cpp, without LibTorch
 // - std::unique_ptr<Model> make_model(const NameSpec&, const DropRates&)
-// - std::unique_ptr<LibraryFormat> library_format(const NameSpec&): null if its library has no config.json
-// - LibraryConstants library_constants(const NameSpec&, const ModelLayout&): tensors that never change
+// - std::unique_ptr<LibraryFormat> library_format(const NameSpec&): if its library has a config.json
+// - LibraryConstants library_constants(const NameSpec&, const ModelLayout&): if its library saves tensors that
+//   never change
 
 #include <cstdint>
 #include <map>

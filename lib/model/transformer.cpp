@@ -127,7 +127,7 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTable& table) {
   return Rotate::apply(x, table.cos, table.sin);
 }
 
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool is_causal) {
   const int64_t times = q.size(2) / k.size(2);
   // Of the fused kernels, only flash attention supports grouped queries: on CUDA, in 16-bit types.
   const bool shares_heads = q.is_cuda() && q.scalar_type() == at::kBFloat16;
@@ -136,11 +136,10 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::
   };
   const at::Tensor heads =  // [B, N, T, D]
       q.is_cuda() ? at::scaled_dot_product_attention(q.transpose(1, 2), of_all_heads(k), of_all_heads(v),
-                                                     /*attn_mask=*/{}, /*dropout_p=*/0, /*is_causal=*/true,
+                                                     /*attn_mask=*/{}, /*dropout_p=*/0, is_causal,
                                                      /*scale=*/{}, /*enable_gqa=*/times > 1 && shares_heads)
                   : std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-                        q.transpose(1, 2), of_all_heads(k), of_all_heads(v), /*dropout_p=*/0,
-                        /*is_causal=*/true));
+                        q.transpose(1, 2), of_all_heads(k), of_all_heads(v), /*dropout_p=*/0, is_causal));
   return heads.transpose(1, 2).flatten(2);
 }
 

@@ -36,9 +36,9 @@ RotaryTable rotary_table(int64_t tokens, const at::Tensor& frequencies);
 /// the table.
 at::Tensor rotate(const at::Tensor& x, const RotaryTable& table);
 
-/// Causal attention: q [B, T, N, D], k and v [B, T, N_kv, D], each key/value head serving N / N_kv heads;
-/// result [B, T, N * D]. Saves q, k, v, the result and the logarithms of the softmax denominators [B, N, T].
-/// If the fused kernel does not support grouped queries, k and v are saved repeated to N heads.
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+/// Attention, causal or not: q [B, T, N, D], k and v [B, T, N_kv, D], each key/value head serving N / N_kv
+/// heads; result [B, T, N * D]. Saves q, k, v, the result and the logarithms of the softmax denominators [B,
+/// N, T]. If the fused kernel does not support grouped queries, k and v are saved repeated to N heads.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool is_causal);
 
 }  // namespace sdp

@@ -103,8 +103,4 @@ std::unique_ptr<LibraryFormat> library_format(const Gpt2Spec& spec) {
   return std::make_unique<Gpt2Format>(spec);
 }
 
-LibraryConstants library_constants(const Gpt2Spec&, const ModelLayout&) {
-  return {};
-}
-
 }  // namespace sdp

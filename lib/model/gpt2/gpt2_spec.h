@@ -53,6 +53,5 @@ inline constexpr double kGpt2NormEps = 1e-5;
 ModelLayout layout_of(const Gpt2Spec& spec, int64_t sequence_length);
 std::unique_ptr<Model> make_model(const Gpt2Spec& spec, const DropRates& drop);
 std::unique_ptr<LibraryFormat> library_format(const Gpt2Spec& spec);
-LibraryConstants library_constants(const Gpt2Spec& spec, const ModelLayout& layout);
 
 }  // namespace sdp

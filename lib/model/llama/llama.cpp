@@ -61,8 +61,8 @@ at::Tensor Llama::attention_forward(const Branch& branch, const at::Tensor& x) c
     };
     // With frozen weights, the products before and after the attention save nothing, and the attention saves
     // only what its own gradient needs.
-    const at::Tensor mixed = causal_attention(rotate(heads(part.q), rotary_), rotate(heads(part.k), rotary_),
-                                              heads(part.v));  // [B, T, N D]
+    const at::Tensor mixed = attention(rotate(heads(part.q), rotary_), rotate(heads(part.k), rotary_),
+                                       heads(part.v), /*is_causal=*/true);  // [B, T, N D]
     const at::Tensor out = at::linear(mixed, part.o);
     sum = sum.defined() ? sum + out : out;
   }

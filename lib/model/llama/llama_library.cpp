@@ -140,8 +140,4 @@ std::unique_ptr<LibraryFormat> library_format(const LlamaSpec& spec) {
   return std::make_unique<LlamaFormat>(spec);
 }
 
-LibraryConstants library_constants(const LlamaSpec&, const ModelLayout&) {
-  return {};
-}
-
 }  // namespace sdp

@@ -88,6 +88,5 @@ struct LlamaSpec {
 ModelLayout layout_of(const LlamaSpec& spec, int64_t sequence_length);
 std::unique_ptr<Model> make_model(const LlamaSpec& spec, const DropRates& drop);
 std::unique_ptr<LibraryFormat> library_format(const LlamaSpec& spec);
-LibraryConstants library_constants(const LlamaSpec& spec, const ModelLayout& layout);
 
 }  // namespace sdp

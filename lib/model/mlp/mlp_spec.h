@@ -45,7 +45,5 @@ struct MlpSpec {
 
 ModelLayout layout_of(const MlpSpec& spec, int64_t sequence_length);
 std::unique_ptr<Model> make_model(const MlpSpec& spec, const DropRates& drop);
-std::unique_ptr<LibraryFormat> library_format(const MlpSpec& spec);
-LibraryConstants library_constants(const MlpSpec& spec, const ModelLayout& layout);
 
 }  // namespace sdp

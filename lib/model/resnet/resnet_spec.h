@@ -54,7 +54,5 @@ struct ResNetSpec {
 
 ModelLayout layout_of(const ResNetSpec& spec, int64_t sequence_length);
 std::unique_ptr<Model> make_model(const ResNetSpec& spec, const DropRates& drop);
-std::unique_ptr<LibraryFormat> library_format(const ResNetSpec& spec);
-LibraryConstants library_constants(const ResNetSpec& spec, const ModelLayout& layout);
 
 }  // namespace sdp

@@ -56,7 +56,5 @@ inline constexpr int64_t kBottleneckExpansion = 4;
 
 ModelLayout layout_of(const ResNet50Spec& spec, int64_t sequence_length);
 std::unique_ptr<Model> make_model(const ResNet50Spec& spec, const DropRates& drop);
-std::unique_ptr<LibraryFormat> library_format(const ResNet50Spec& spec);
-LibraryConstants library_constants(const ResNet50Spec& spec, const ModelLayout& layout);
 
 }  // namespace sdp

@@ -1,15 +1,10 @@
 #include <ATen/core/Tensor.h>
 
-#include "model/library_format.h"
 #include "model/swin/swin_spec.h"
 #include "model/window_attention.h"
 #include "subnet/layout.h"
 
 namespace sdp {
-
-std::unique_ptr<LibraryFormat> library_format(const SwinSpec&) {
-  return nullptr;
-}
 
 /// torchvision stores the relative position indices next to each bias table.
 LibraryConstants library_constants(const SwinSpec& spec, const ModelLayout& layout) {

@@ -54,7 +54,6 @@ struct SwinSpec {
 
 ModelLayout layout_of(const SwinSpec& spec, int64_t sequence_length);
 std::unique_ptr<Model> make_model(const SwinSpec& spec, const DropRates& drop);
-std::unique_ptr<LibraryFormat> library_format(const SwinSpec& spec);
 LibraryConstants library_constants(const SwinSpec& spec, const ModelLayout& layout);
 
 }  // namespace sdp
