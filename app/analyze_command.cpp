@@ -187,7 +187,7 @@ int analyze_command(const AnalyzeArguments& arguments) {
     Work work(line, "computing gradients", "batches");
     std::vector<RegimeAnalysis> of_step = analyze(
         spec, plans, values_of(subject), source, options, device,
-        [&](const std::string& message) { print_skipped(line, message); }, work.on_progress());
+        [&](const std::string& message) { line.print_skipped(message); }, work.on_progress());
     std::move(of_step.begin(), of_step.end(), std::back_inserter(analyses));
   }
   std::printf("\n%s", describe(analyses).c_str());

@@ -16,8 +16,7 @@
 #include "eval/evaluation.h"
 #include "eval/per_class.h"
 #include "feed/feed.h"
-#include "hub/export.h"
-#include "print_warnings.h"
+#include "hub/export_run.h"
 #include "run_spec.h"
 #include "spec/error.h"
 #include "telemetry/run_folder.h"
@@ -75,40 +74,6 @@ CheckpointReader open_checkpoint(const RunArguments& run, ProgressLine& line) {
   return {run.run_dir, step_of_checkpoint(run), /*verify_hashes=*/true, work.on_progress()};
 }
 
-/// The branch scale of the spec; for `auto` the one chosen by the run's last evaluation, or nothing if there
-/// was none.
-std::optional<double> branch_scale_to_export(const Experiment& experiment, const RunArguments& run,
-                                             const Manifest& manifest) {
-  if (const std::optional<double> fixed = fixed_branch_scale(experiment)) return fixed;
-  const std::optional<EvalRecord> evaluation =
-      find_evaluation(RunFolder{run.run_dir}.metrics(), manifest.step);
-  if (!evaluation) return std::nullopt;
-  std::printf(
-      "branch scale %g, which the evaluation after step %lld found better (eval.branch_scale: auto)\n",
-      evaluation->branch_scale, static_cast<long long>(manifest.step));
-  return evaluation->branch_scale;
-}
-
-/// Reads training data only if a correction needs them.
-void correct(FullModel& model, const Experiment& experiment, std::optional<double> branch_scale,
-             const std::filesystem::path& checkpoint, ProgressLine& line) {
-  const ExperimentSpec& spec = experiment.spec;
-  const int64_t recalibrate_batches = batches_to_recalibrate(experiment);
-  if (branch_scale && recalibrate_batches == 0) return model.set_branch_scale(*branch_scale);
-  if (recalibrate_batches > 0)
-    std::printf("BatchNorm statistics of %lld training batches (eval.recalibrate_batches)\n",
-                static_cast<long long>(recalibrate_batches));
-  std::fflush(stdout);
-  const auto train = open_split(spec, Split::kTrain, line);
-  const std::unique_ptr<Communicator> comm =
-      connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(spec.train.collective_timeout_s)});
-  const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
-  const auto on_skipped = [&](const std::string& message) { print_skipped(line, message); };
-  Evaluator evaluator(experiment, source, source, *comm, line, on_skipped, checkpoint);
-  if (const auto trial = evaluator.correct(model, branch_scale))
-    std::printf("%s\n", describe(*trial, model.branch_scale()).c_str());
-}
-
 }  // namespace
 
 int eval_command(const EvalArguments& arguments) {
@@ -132,7 +97,7 @@ int eval_command(const EvalArguments& arguments) {
       open_split(experiment.spec, arguments.train_data ? Split::kTrain : Split::kTest, line);
   const FeedSource train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
   const FeedSource source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
-  const auto on_skipped = [&](const std::string& message) { print_skipped(line, message); };
+  const auto on_skipped = [&](const std::string& message) { line.print_skipped(message); };
   Evaluator evaluator(experiment, train_source, source, *comm, line, on_skipped, reader.folder());
   EvalRecord record = evaluator.evaluate(model);
   record.step = reader.manifest().step;
@@ -154,29 +119,11 @@ int eval_command(const EvalArguments& arguments) {
 }
 
 int export_command(const ExportArguments& arguments) {
-  ExperimentSpec spec = spec_of(arguments.run);
-  // Exports the master values, whatever the precision of the run.
-  if (spec.train.precision == Precision::kBf16) spec.train.precision = Precision::kFp32;
-  const Experiment experiment = experiment_of(spec, arguments.run);
-  const ExportOrigin origin = prepare_export(spec, arguments.run.run_dir, arguments.out);
-  use_own_cores();
-  ProgressLine line(STDERR_FILENO);
-  const CheckpointReader reader = open_checkpoint(arguments.run, line);
-  if (arguments.worker) {
-    Work work(line, "exporting the subnetwork");
-    export_subnetwork(reader, experiment, *arguments.worker, origin, arguments.out, work.on_progress());
-    std::printf("wrote %s\n", arguments.out.c_str());
-    return 0;
-  }
-  SavedFullModel model(experiment.plan, reader, spec, at::kCPU,
-                       arguments.average ? ModelValues::kAverage : ModelValues::kCurrent);
-  correct(model, experiment, branch_scale_to_export(experiment, arguments.run, reader.manifest()),
-          reader.folder(), line);
-  {
-    Work work(line, "exporting the model");
-    export_model(model, experiment, reader.manifest(), origin, arguments.out, work.on_progress());
-  }
-  std::printf("wrote %s\n", arguments.out.c_str());
+  export_run(spec_of(arguments.run), {.run_dir = arguments.run.run_dir,
+                                      .step = step_of_checkpoint(arguments.run),
+                                      .out = arguments.out,
+                                      .worker = arguments.worker,
+                                      .average = arguments.average});
   return 0;
 }
 

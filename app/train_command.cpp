@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,13 +9,10 @@
 #include "checkpoint/files/digest.h"
 #include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
-#include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
 #include "device/device.h"
-#include "device/placed_ranks.h"
 #include "experiment/spec/load.h"
-#include "experiment/spec/print.h"
 #include "experiment/spec/resume.h"
 #include "hub/import.h"
 #include "hub/library_files.h"
@@ -25,37 +21,16 @@
 #include "run_spec.h"
 #include "smoke_test.h"
 #include "spec/error.h"
-#include "subnet/identity.h"
-#include "subnet/plan_warnings.h"
 #include "telemetry/work.h"
-#include "train/out_of_memory.h"
-#include "train/run_text.h"
-#include "train/trainer.h"
+#include "train/run_rank.h"
 
 namespace sdp {
 namespace {
 
-/// The step of the checkpoint of a run to be resumed; none if it starts from the beginning. With kLatestGood
-/// the trainer verifies the processes' files.
-std::optional<int64_t> saved_step(const RunFolder& folder, Resume resume) {
-  if (!finds_checkpoint(folder.dir, resume)) return std::nullopt;
-  const CheckpointStore store(folder.dir);
-  return resume == Resume::kLatestGood
-             ? store.latest_good_step(/*verify_hashes=*/false, [](const std::string&) {})
-             : store.latest_step();
-}
-
-/// The plan.json whose owner sets a resumed run keeps; none if they are assigned.
-std::optional<std::filesystem::path> owners_of_run(const RunFolder& folder, Resume resume,
-                                                   const ExperimentSpec& spec) {
-  const std::optional<int64_t> step = saved_step(folder, resume);
-  return step ? owners_to_keep(CheckpointStore(folder.dir), *step, spec) : std::nullopt;
-}
-
 /// The spec of this command, checked against that of the checkpoint that it resumes from.
 ExperimentSpec spec_to_run(const LoadedSpec& loaded, Resume resume) {
   ExperimentSpec spec = loaded.spec;
-  const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
+  const RunFolder folder = run_folder_of(spec);
   check_run_files(folder, /*to_write=*/false);
   if (const std::optional<int64_t> step = saved_step(folder, resume)) {
     const ExperimentSpec saved =
@@ -70,98 +45,6 @@ LoadedSpec spec_to_continue(const TrainArguments& arguments) {
   if (arguments.resume == Resume::kNo)
     throw UsageError(fmt::format("--run {}: continues a run. Add --resume.", arguments.run_dir.string()));
   return load_spec_of_run(arguments.run_dir, arguments.spec.overrides, NamedFiles::kMustExist);
-}
-
-void print_notice(const std::string& message) {
-  std::printf("%s\n", message.c_str());
-  std::fflush(stdout);
-}
-
-LockedRunFolder create_and_lock(const ExperimentSpec& spec, bool resume) {
-  return create_run_folder(spec.output.dir, spec.name, resume, [](const std::filesystem::path& folder) {
-    return RunLock::acquire(folder, print_notice);
-  });
-}
-
-int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const SharedRunFolder& run,
-          const Logger& log, Resume resume) {
-  const bool first = comm.rank() == 0;
-  if (first) {
-    log.info(describe_start(experiment, device_name(comm.device())));
-    log.info(fmt::format("ranks from {}; run folder {}", ranks.source, run.folder.dir.string()));
-  }
-  Trainer trainer(experiment, comm, run, log, resume);
-  if (first && trainer.has_work()) {
-    log.begin_file();
-    write_description(trainer.description(), run.folder.dir);
-  }
-  return static_cast<int>(trainer.run());
-}
-
-/// Distinguishes a job from others that may use the same host and port. The spec is compared later, with a
-/// separate message.
-std::string job_of(const ExperimentSpec& spec, const Ranks& ranks) {
-  return fmt::format("of {} processes with run folder {}", ranks.world,
-                     (std::filesystem::absolute(spec.output.dir) / spec.name).lexically_normal().string());
-}
-
-/// Runs this process's part of the job. Rank 0 prints `warnings`. `parent`: the process that started this
-/// one.
-int run_rank(const ExperimentSpec& spec, const Ranks& started, Resume resume,
-             std::vector<std::string> warnings, StopSignals& signals, pid_t parent) {
-  const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
-  const bool launched_here = !started.rendezvous_file.empty();  // the launcher has then created the folder
-  std::unique_ptr<RunLock> inherited;
-  if (launched_here && started.rank == 0) inherited = RunLock::inherit(folder.dir);
-  const Experiment experiment =
-      make_experiment(spec, started.world, owners_of_run(folder, resume, spec), started.local_world);
-  for (std::string& warning : plan_warnings(experiment.plan))
-    warnings.push_back(std::move(warning));
-  const Ranks ranks = placed_ranks(started, experiment.nodes);
-  const at::Device device = choose_device(spec.train.device, ranks);
-  if (spec.train.deterministic) use_deterministic_kernels();
-  prepare_device(device);
-  const bool has_launcher = ranks.world > 1 && !launched_here;
-  signals.remember();
-  const std::unique_ptr<Communicator> comm =
-      connect(ranks, device,
-              {.backend = spec.train.backend,
-               .timeout = std::chrono::seconds(spec.train.collective_timeout_s),
-               .job = job_of(spec, ranks),
-               .folder = folder.dir,
-               .stop_descriptor = signals.descriptor(),
-               .parent = has_launcher ? parent : 0});
-  check_same_everywhere(*comm, "The spec", spec_hash(spec));
-  for (std::string& warning : divide_cores(*comm))
-    warnings.push_back(std::move(warning));
-  check_same_everywhere(*comm, "The plan", plan_hash(experiment.plan));
-  const SharedRunFolder run =
-      share_run_folder(*comm, folder, {.host = host_name(), .threads = at::get_num_threads()}, [&] {
-        return launched_here ? std::move(inherited) : create_and_lock(spec, resume != Resume::kNo).lock;
-      });
-
-  const bool first = ranks.rank == 0;
-  const Logger log =
-      make_logger(ranks.rank, first ? std::optional(folder.log()) : std::nullopt, /*console=*/true);
-  if (first)
-    for (const std::string& warning : warnings)
-      log.warn(warning);
-  try {
-    const int code = train(experiment, ranks, *comm, run, log, resume);
-    signals.ignore();
-    return code;
-  } catch (const Error& error) {
-    log.error(error.what());
-    log.begin_file();
-    comm->abandon();
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
-    log.error(describe_out_of_memory(error, experiment, ranks.rank, device));
-    log.begin_file();
-    comm->abandon();
-    return static_cast<int>(ExitCode::kInternal);
-  }
 }
 
 /// For several files, the hash of their hashes, one per line.
@@ -195,7 +78,7 @@ int import_command(const ImportArguments& arguments) {
   const ExperimentSpec& spec = loaded.spec;
   print_warnings(loaded.warnings);
   const Experiment experiment = make_experiment(spec, /*processes=*/1);
-  const NewFolders new_folders(RunFolder{std::filesystem::path(spec.output.dir) / spec.name});
+  const NewFolders new_folders(run_folder_of(spec));
   const LockedRunFolder locked = create_and_lock(spec, /*resume=*/false);
   NewFiles new_files(locked.folder);
   const RunFolder& folder = locked.folder;
@@ -248,13 +131,12 @@ int train_command(const TrainArguments& arguments) {
                                  *arguments.processes, ranks->source));
   const int processes = ranks ? ranks->world : processes_of_run(spec, arguments.processes);
   if (ranks || processes == 1) {
-    Ranks alone;
-    alone.source = "a single process";
-    return run_rank(spec, ranks.value_or(alone), arguments.resume, loaded.warnings, signals, parent);
+    return run_rank(spec, ranks.value_or(Ranks()), signals,
+                    {.resume = arguments.resume, .warnings = loaded.warnings, .parent = parent});
   }
   // Invalid experiments are refused before anything starts.
   check_processes(spec.train.device, spec.train.backend, processes);
-  const RunFolder folder{std::filesystem::path(spec.output.dir) / spec.name};
+  const RunFolder folder = run_folder_of(spec);
   const bool goes_on = finds_checkpoint(folder.dir, arguments.resume);
   if (!goes_on) make_experiment(spec, processes);
   const LockedRunFolder locked = create_run_folder(

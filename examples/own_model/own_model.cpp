@@ -1,79 +1,119 @@
-// Trains a custom network with Subnetwork Data Parallelism, without YAML and without this program's models
-// and data sets: x <- x + down relu(up x), six times, on four workers; each branch has two owners.
-//     cmake --build build --target own_model && build/own_model
+// A network of your own with what the program's models have, without YAML: plan, training on several
+// processes, evaluation, checkpoints, resuming and export. `own_model 100` trains for 100 steps, then
+// `own_model 200` or `mpirun -n 4 own_model 200` continues to step 200 (from the repository's root; build it
+// with cmake --build build --target own_model). The network, for images [B, 3, 32, 32]: x <- relu(bn(conv
+// x)), five branches x <- x + conv2 relu(bn1(conv1 x)), the mean and a linear classifier. Each of four
+// workers holds half of the hidden channels of every branch.
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdio>
 
-#include "engine/engine.h"
+#include "experiment/spec/load.h"
+#include "hub/export_run.h"
+#include "model/batch_norm.h"
+#include "model/layout_builder.h"
+#include "plan/plan_text.h"
+#include "train/run_rank.h"
 
-constexpr int kBranches = 6, kSteps = 300;
-constexpr int64_t kWidth = 16, kHidden = 32, kBatch = 64;
+using namespace sdp;
+
+constexpr int kBranches = 5;
+constexpr int64_t kWidth = 16, kHidden = 32;
 
 std::string name_of(int branch, const char* layer) {
   return "branch" + std::to_string(branch) + "." + layer;
 }
 
-/// The parameters to divide among the workers.
-sdp::ModelLayout own_layout() {
-  sdp::ModelLayout layout;
+/// The parameters, and how they are divided among the workers: by the hidden channels of each branch.
+ModelLayout own_layout(const OwnSpec& spec, int64_t) {
+  LayoutBuilder builder;
+  builder.convolution("stem.conv", spec.image_channels, kWidth, 3, {});
+  builder.batch_norm("stem.bn", kWidth, {});
+  const int64_t stream = kWidth * *spec.image_size * *spec.image_size;
   for (int b = 0; b < kBranches; ++b) {
-    layout.branches.push_back({.name = name_of(b, "mlp"), .block = b, .hidden_width = kHidden});
-    for (const char* layer : {"up", "down"}) {  // a slice of the hidden width: rows of up, columns of down
-      sdp::ParameterLayout& parameter = layout.parameters.emplace_back();
-      const bool is_up = layer[0] == 'u';
-      parameter.name = name_of(b, layer);
-      parameter.shape = is_up ? std::vector{kHidden, kWidth} : std::vector{kWidth, kHidden};
-      parameter.init = {sdp::Initializer::Kind::kNormal, is_up ? 0.25 : 0.05};
-      parameter.branch = b;
-      parameter.slice = sdp::SliceRule{.dim = is_up ? 0 : 1};
-    }
+    builder.begin_branch(name_of(b, "conv"), b, {stream, stream}, kHidden, /*granularity=*/1);
+    builder.convolution(name_of(b, "conv1"), kWidth, kHidden, 3, {.branch = b, .output = kRows});
+    builder.batch_norm(name_of(b, "bn1"), kHidden, {.branch = b, .output = kRows});
+    builder.convolution(name_of(b, "conv2"), kHidden, kWidth, 3,
+                        {.branch = b, .input = kColumns, .scales_branch_output = true});
   }
-  return layout;
+  builder.linear("fc", kWidth, spec.num_classes, {});
+  return builder.take();
 }
 
-/// A worker's subnetwork applied to x, [B, kWidth]: the parts of each branch that the worker holds, if any.
-torch::Tensor forward(const sdp::TensorSource& worker, torch::Tensor x) {
-  for (int b = 0; b < kBranches; ++b) {
-    torch::Tensor sum = x;
-    for (int part = 0; part < worker.parts(b); ++part)
-      sum = sum + torch::relu(x.matmul(worker.parameter(name_of(b, "up"), part).t()))
-                      .matmul(worker.parameter(name_of(b, "down"), part).t());
-    x = sum;
-  }
-  return x;
+at::Tensor conv(const at::Tensor& x, const at::Tensor& weight) {
+  return at::conv2d(x, weight, {}, /*stride=*/1, /*padding=*/1);
 }
 
-int main() {
-  sdp::SubnetworkSpec subnetwork;
-  subnetwork.workers = 4;
-  subnetwork.coverage.text = "2/4";
-  const sdp::OptimizerSpec optimizer{.rule = sdp::SgdSpec{.weight_decay = 0}};
-  const sdp::SubnetPlan plan = sdp::make_plan(own_layout(), subnetwork, /*seed=*/0);
-  const sdp::Placement placement = sdp::make_placement(subnetwork.workers, /*replicas=*/1, /*processes=*/1);
-  const sdp::Schedule schedule = sdp::make_schedule(plan, placement, {});
-  const auto comm = sdp::connect(sdp::Ranks{}, torch::kCPU, {});  // or ranks_from_environment() for several
-  sdp::Engine engine(plan, schedule, optimizer, *comm);
-  engine.initialize(/*seed=*/0);
-
-  torch::manual_seed(0);
-  const torch::Tensor target = torch::randn({kWidth, kWidth}) / 4;
-  for (int step = 0; step < kSteps; ++step) {
-    double mean_loss = 0;
-    engine.await_all_values();
-    for (int slot = 0; slot < placement.slots(); ++slot) {
-      const torch::Tensor x = torch::randn({kBatch, kWidth});
-      const torch::Tensor y = forward(engine.store().slot(slot), x);
-      const torch::Tensor loss = (y - x - torch::tanh(x.matmul(target))).square().mean();
-      engine.begin_backward(slot, /*last=*/slot + 1 == placement.slots());
-      loss.backward();
-      engine.end_backward();
-      mean_loss += loss.item<double>() / placement.slots();
-    }
-    engine.reduce();  // averages every gradient over the workers that own it
-    engine.step(/*lr=*/0.1);
-    engine.gather_values();
-    if (step % 50 == 0 || step + 1 == kSteps) std::printf("step %d: loss %.6f\n", step, mean_loss);
+/// The forward pass of a worker's subnetwork, and of the whole network. Memory, FLOPs and times of plans
+/// follow from it.
+class OwnModel : public Model {
+ public:
+  void bind_shared(const TensorSource& source) override {
+    stem_ = {source.parameter("stem.conv.weight"), BatchNorm::bind(source, "stem.bn"), {}};
+    head_ = {source.parameter("fc.weight"), source.parameter("fc.bias")};
   }
+  void bind_branch(int b, const TensorSource& source) override {
+    for (int part = 0; part < source.parts(b); ++part)
+      branches_.at(b).push_back({source.parameter(name_of(b, "conv1.weight"), part),
+                                 BatchNorm::bind(source, name_of(b, "bn1"), part),
+                                 source.parameter(name_of(b, "conv2.weight"), part)});
+  }
+  void unbind_branch(int b) override { branches_.at(b).clear(); }
+  Head head() const override { return head_; }
+
+  at::Tensor features(const at::Tensor& images, const ForwardMode& mode) override {
+    at::Tensor x = at::relu(stem_.bn.forward(conv(images, stem_.conv1), mode));
+    for (int b = 0; b < kBranches; ++b) {
+      if (mode.before_branch) mode.before_branch(b);
+      at::Tensor sum = x;
+      for (const Part& part : branches_.at(b))
+        sum = sum + conv(at::relu(part.bn.forward(conv(x, part.conv1), mode)), part.conv2);
+      x = sum;
+      if (mode.after_branch) mode.after_branch(b);
+    }
+    return x.mean({2, 3});
+  }
+
+ private:
+  struct Part {
+    at::Tensor conv1;
+    BatchNorm bn;
+    at::Tensor conv2;
+  };
+  Part stem_;
+  Head head_;
+  std::vector<std::vector<Part>> branches_{kBranches};
+};
+
+int main(int argc, char** argv) try {
+  const std::string steps = argc > 1 ? argv[1] : "100";
+  const OwnNetwork network{own_layout, [](auto&&...) { return std::make_unique<OwnModel>(); }};
+  ExperimentSpec spec;
+  spec.name = "own_model";
+  spec.model.kind = OwnSpec{.network = std::make_shared<OwnNetwork>(network), .has_batch_norm = true};
+  spec.data.path = "examples/data";
+  spec.subnetwork.workers = 4;
+  spec.subnetwork.coverage.text = "2/4";
+  spec.subnetwork.construction = Construction::kNeuron;
+  spec.train.max_steps = std::stoll(steps);
+  spec.train.batch_size_per_worker = 16;
+  spec = complete_spec(spec);
+  const Ranks ranks = ranks_from_environment(current_environment()).value_or(Ranks());
+  if (ranks.rank == 0) {
+    const DeviceProfile gpu = device_profile("h100", spec.train.precision);
+    const Experiment experiment = make_experiment(spec, /*processes=*/4);
+    std::puts(describe_plan(figures_of(experiment, gpu, estimated_times(gpu)), spec).c_str());
+  }
+  StopSignals signals(static_cast<int>(ExitCode::kPreempted));
+  const int code = run_rank(spec, ranks, signals, {.resume = Resume::kIfAny});
+  if (code == 0 && ranks.rank == 0) {
+    const auto run = run_folder_of(spec).dir, out = run / "export" / (steps + ".safetensors");
+    if (!exists(out)) export_run(spec, {.run_dir = run, .step = *spec.train.max_steps, .out = out});
+  }
+  return code;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return static_cast<int>(error.code());
 }

@@ -48,12 +48,10 @@ void add_parameter(TensorFile& out, const Experiment& experiment, const LibraryT
 std::set<std::string> head_parameters(const ExperimentSpec& spec) {
   const auto layout_with = [&](int64_t more) {
     ModelSpec model = spec.model;
-    model.kind.visit([&]<class Kind>(Kind& own) {
-      if constexpr (Kind::reads_tokens) {
-        *own.vocab_size += more;
-      } else {
-        own.num_classes += more;
-      }
+    model.kind.visit([&](auto& own) {
+      if constexpr (requires { own.num_classes; }) own.num_classes += more;
+      if constexpr (requires { own.vocab_size; })
+        if (own.vocab_size) *own.vocab_size += more;
     });
     return structure_of(model, spec.data.is_of_tokens() ? spec.data.sequence_length() : 1);
   };

@@ -12,11 +12,11 @@ namespace {
 /// A value that only models of images have.
 template <class T, class Get>
 T of_images(const ModelSpec& spec, const Get& get) {
-  return spec.kind.visit([&]<class Kind>(const Kind& model) -> T {
-    if constexpr (Kind::reads_tokens) {
-      throw std::logic_error("a language model reads no images");
-    } else {
+  return spec.kind.visit([&](const auto& model) -> T {
+    if constexpr (requires { model.image_size; }) {
       return get(model);
+    } else {
+      throw std::logic_error("a language model reads no images");
     }
   });
 }
@@ -38,19 +38,19 @@ void check_multiple(const Positions& positions, const std::string& key, int64_t 
 }
 
 bool ModelSpec::reads_tokens() const {
-  return kind.visit([]<class Kind>(const Kind&) { return Kind::reads_tokens; });
+  return kind.visit([](const auto& model) { return model.reads_tokens; });
 }
 
 bool ModelSpec::has_batch_norm() const {
-  return kind.visit([]<class Kind>(const Kind&) { return Kind::has_batch_norm; });
+  return kind.visit([](const auto& model) { return model.has_batch_norm; });
 }
 
 bool ModelSpec::normalizes_branch_output() const {
-  return kind.visit([]<class Kind>(const Kind&) { return Kind::normalizes_branch_output; });
+  return kind.visit([](const auto& model) { return model.normalizes_branch_output; });
 }
 
 int ModelSpec::branches_per_block() const {
-  return kind.visit([]<class Kind>(const Kind&) { return Kind::branches_per_block; });
+  return kind.visit([](const auto& model) { return model.branches_per_block; });
 }
 
 int64_t ModelSpec::image_size() const {
@@ -70,8 +70,8 @@ std::string_view ModelSpec::timm_architecture() const {
 }
 
 int64_t ModelSpec::vocab_size() const {
-  return kind.visit([]<class Kind>(const Kind& model) -> int64_t {
-    if constexpr (Kind::reads_tokens) {
+  return kind.visit([](const auto& model) -> int64_t {
+    if constexpr (requires { model.vocab_size; }) {
       return model.vocab_size.value();
     } else {
       throw std::logic_error("an image model has no vocab_size");
@@ -80,13 +80,23 @@ int64_t ModelSpec::vocab_size() const {
 }
 
 std::optional<int64_t> ModelSpec::most_tokens() const {
-  return kind.visit([]<class Kind>(const Kind& model) -> std::optional<int64_t> {
-    if constexpr (Kind::reads_tokens) {
+  return kind.visit([](const auto& model) -> std::optional<int64_t> {
+    if constexpr (requires { model.most_tokens(); }) {
       return model.most_tokens();
     } else {
       throw std::logic_error("an image model reads no tokens");
     }
   });
+}
+
+void ModelSpec::complete_from(const ModelSpec& other) {
+  if (!kind.is<OwnSpec>() || !other.kind.is<OwnSpec>()) return;
+  OwnSpec& own = kind.as<OwnSpec>();
+  const OwnSpec& source = other.kind.as<OwnSpec>();
+  own.network = source.network;
+  own.has_batch_norm = source.has_batch_norm;
+  own.normalizes_branch_output = source.normalizes_branch_output;
+  own.branches_per_block = source.branches_per_block;
 }
 
 void resolve_model(ModelSpec& spec) {
@@ -99,7 +109,8 @@ std::string sizes_text(const ModelSpec& spec) {
     for_each_field<Kind>([&]<class T>(const FieldInfo& field, T Kind::*member) {
       if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, std::optional<int64_t>> ||
                     std::is_same_v<T, std::optional<std::vector<int64_t>>>)
-        text += (text.empty() ? "" : ", ") + std::string(field.key) + " " + yaml_text(model.*member);
+        if (const std::string value = yaml_text(model.*member); value != "null")
+          text += (text.empty() ? "" : ", ") + std::string(field.key) + " " + value;
     });
   });
   return text;
@@ -117,14 +128,18 @@ ModelSpec model_named(std::string_view name) {
 
 ModelSpec tiny_model(std::string_view name) {
   ModelSpec spec{.kind = ModelKind(name)};
-  spec.kind.visit([]<class Kind>(Kind& model) { model = Kind::tiny(); });
+  spec.kind.visit([]<class Kind>(Kind& model) {
+    if constexpr (requires { Kind::tiny(); }) model = Kind::tiny();
+  });
   resolve_model(spec);
   return spec;
 }
 
 std::vector<std::string_view> first_model_names() {
   std::vector<std::string_view> names;
-  for_each_kind<ModelKind>([&]<class Kind>() { names.push_back(Kind::names[0]); });
+  for_each_kind<ModelKind>([&]<class Kind>() {
+    if constexpr (requires { Kind::tiny(); }) names.push_back(Kind::names[0]);
+  });
   return names;
 }
 

@@ -36,6 +36,8 @@ struct ModelSpec {
   }
 
   std::string_view name() const { return kind.name(); }
+  /// For model.name `own`: takes the network from `other`. A spec that was read from a file has none.
+  void complete_from(const ModelSpec& other);
   bool reads_tokens() const;
   bool has_batch_norm() const;
   bool normalizes_branch_output() const;
@@ -65,7 +67,7 @@ ModelSpec model_named(std::string_view name);
 /// Likewise with a few thousand parameters: 10 classes and images of 8 pixels, or a vocabulary of 32 tokens.
 ModelSpec tiny_model(std::string_view name);
 
-/// The first name of every model.
+/// The first name of every model of this program.
 std::vector<std::string_view> first_model_names();
 
 }  // namespace sdp

@@ -5,6 +5,7 @@
 #include "model/gpt2/gpt2_spec.h"
 #include "model/llama/llama_spec.h"
 #include "model/mlp/mlp_spec.h"
+#include "model/own/own_spec.h"
 #include "model/resnet/resnet_spec.h"
 #include "model/resnet50/resnet50_spec.h"
 #include "model/swin/swin_spec.h"
@@ -17,6 +18,7 @@ using ModelKind = OneOf<ResNetSpec,    //
                         SwinSpec,      //
                         LlamaSpec,     //
                         Gpt2Spec,      //
-                        MlpSpec>;
+                        MlpSpec,       //
+                        OwnSpec>;
 
 }  // namespace sdp

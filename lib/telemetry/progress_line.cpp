@@ -92,6 +92,11 @@ void ProgressLine::print(const std::string& text) const {
   write(text + "\n");
 }
 
+void ProgressLine::print_skipped(const std::string& message) {
+  clear();
+  std::fprintf(stderr, "warning: skipped: %s\n", message.c_str());
+}
+
 void ProgressLine::write(const std::string& text) const {
   std::string_view rest = text;
   while (!rest.empty()) {

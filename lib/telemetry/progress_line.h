@@ -55,6 +55,8 @@ class ProgressLine {
   void end();
   /// Not on a terminal: prints a line of its own.
   void print(const std::string& text) const;
+  /// Warns on standard error of a damaged image that is left out.
+  void print_skipped(const std::string& message);
 
  private:
   void write(const std::string& text) const;

@@ -129,7 +129,8 @@ RunStart start_run(const RunContext& run, Engine& engine, Communicator& comm, Ru
   if (reader) {
     const Manifest& manifest = reader->manifest();
     const ExperimentSpec& spec = run.experiment.spec;
-    const ExperimentSpec saved_spec = read_saved_run(store, *step).spec;
+    ExperimentSpec saved_spec = read_saved_run(store, *step).spec;
+    saved_spec.model.complete_from(spec.model);
     const SubnetPlan saved_plan = read_saved_plan(store, *step, saved_spec);
     const SavedDivision saved{saved_spec, saved_plan};
     for (const std::string& warning :

@@ -92,14 +92,14 @@ TEST_CASE("an unbound branch is equivalent to one multiplied by zero") {
     const ModelLayout layout = layout_of(spec, kTokens);
     const at::Tensor input = input_of(spec);
     const DrawnTensors tensors(layout);
-    const at::Tensor full = bound_model(spec, layout, tensors)->forward(input, {.training = false});
+    const at::Tensor full = bound_model(spec, layout, tensors)->features(input, {.training = false});
     for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
       INFO(layout.name << ", " << layout.branches[b].name);
       const std::unique_ptr<Model> model = bound_model(spec, layout, tensors);
       model->unbind_branch(b);
-      const at::Tensor without = model->forward(input, {.training = false});
+      const at::Tensor without = model->features(input, {.training = false});
       const DrawnTensors silenced(layout, b);
-      const at::Tensor silent = bound_model(spec, layout, silenced)->forward(input, {.training = false});
+      const at::Tensor silent = bound_model(spec, layout, silenced)->features(input, {.training = false});
       CHECK(at::allclose(without, silent, /*rtol=*/1e-5, /*atol=*/1e-6));
       CHECK(!at::allclose(without, full));
     }
@@ -115,10 +115,10 @@ TEST_CASE("branches can be bound and unbound in any state") {
     const DrawnTensors tensors(layout);
     const at::Tensor input = input_of(spec);
     const std::unique_ptr<Model> model = bound_model(spec, layout, tensors);
-    const at::Tensor full = model->forward(input, {.training = false});
+    const at::Tensor full = model->features(input, {.training = false});
     for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b)
       model->unbind_branch(b);
-    const at::Tensor none = model->forward(input, {.training = false});
+    const at::Tensor none = model->features(input, {.training = false});
     CHECK(!at::allclose(full, none));
 
     std::vector<int> order;
@@ -128,10 +128,10 @@ TEST_CASE("branches can be bound and unbound in any state") {
       model->bind_branch(b, tensors);
     };
     streamed.after_branch = [&](int b) { model->unbind_branch(b); };
-    CHECK(at::equal(model->forward(input, streamed), full));
+    CHECK(at::equal(model->features(input, streamed), full));
     CHECK(order.size() == layout.branches.size());
     CHECK(std::is_sorted(order.begin(), order.end()));
-    CHECK(at::equal(model->forward(input, {.training = false}), none));
+    CHECK(at::equal(model->features(input, {.training = false}), none));
   }
 }
 

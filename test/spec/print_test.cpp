@@ -41,6 +41,9 @@ const std::map<std::string, Keys> kKeysOfKind = {
     {"mlp",
      {"model.num_classes", "model.width", "model.depth", "model.hidden_width", "model.image_size",
       "model.image_channels"}},
+    {"own",
+     {"model.reads_tokens", "model.num_classes", "model.image_size", "model.image_channels",
+      "model.vocab_size"}},
     {"sgd",
      {"optimizer.lr", "optimizer.weight_decay", "optimizer.decay_norms_and_biases", "optimizer.momentum",
       "optimizer.nesterov"}},
@@ -240,7 +243,9 @@ TEST_CASE("the output of to_yaml loads as an equal spec") {
   std::vector<ExperimentSpec> specs = {minimal(), unusual()};
   const std::vector<ModelKind> kinds = {{ResNetSpec{17, Stem::kImageNet, 48, 3, 11, 1}, "wide_resnet18"},
                                         SwinSpec{17, 48, {{1, 1}}, {{6, 8}}, 26, 1, 13, 19},
-                                        MlpSpec{17, 48, 5, 7, 11, 4}};
+                                        VitSpec{17, 48, 5, 7, 3, 26, 1, 13},
+                                        MlpSpec{17, 48, 5, 7, 11, 4},
+                                        OwnSpec{.num_classes = 17, .image_size = 26}};
   for (const ModelKind& kind : kinds) {
     specs.push_back(minimal());
     specs.back().model.kind = kind;

@@ -152,6 +152,17 @@ LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,
   return loaded;
 }
 
+ExperimentSpec complete_spec(ExperimentSpec spec) {
+  Positions positions;
+  positions.set("", {.source = "the spec"});
+  UsageErrors errors;
+  check_across_keys(spec, positions, NamedFiles::kMustExist, errors);
+  errors.throw_if_any();
+  resolve(spec);
+  make_data_path_absolute(spec);
+  return spec;
+}
+
 ExperimentSpec load_saved_spec(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
   try {
     load_spec({file}, {}, NamedFiles::kNotNeeded);

@@ -44,6 +44,10 @@ LoadedSpec load_run_spec(const std::vector<std::filesystem::path>& files,
                          const std::vector<std::string>& overrides,
                          NamedFiles named_files = NamedFiles::kMustExist);
 
+/// A run's spec that a program wrote in code: checked across keys (the limits of single keys are those of
+/// files), resolved, and with an absolute data.path. Throws UsageError with all errors.
+ExperimentSpec complete_spec(ExperimentSpec spec);
+
 /// Loads the spec.yaml of a run folder or checkpoint. Throws UsageError if an override is refused, and
 /// DataError that names the file if the file itself is refused.
 ExperimentSpec load_saved_spec(const std::filesystem::path& file,
