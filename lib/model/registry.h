@@ -9,6 +9,7 @@
 #include "model/resnet/resnet_spec.h"
 #include "model/resnet50/resnet50_spec.h"
 #include "model/swin/swin_spec.h"
+#include "model/vit/vit_spec.h"
 #include "spec/one_of.h"
 
 namespace sdp {
@@ -16,6 +17,7 @@ namespace sdp {
 using ModelKind = OneOf<ResNetSpec,    //
                         ResNet50Spec,  //
                         SwinSpec,      //
+                        VitSpec,       //
                         LlamaSpec,     //
                         Gpt2Spec,      //
                         MlpSpec,       //
