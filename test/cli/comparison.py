@@ -10,6 +10,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import harness
 import oracle
+from library_models import library_model
+from small_models import TOKENS, read_tokens, reads_tokens, write_tokens
 
 # The oracle computes on a CPU. A GPU sums in a different order and rounds fp32 at different places.
 TOLERANCE = {"cpu": {"fp64": 1e-9, "fp32": 1e-5}, "cuda": {"fp64": 1e-8, "fp32": 1e-4}}[harness.DEVICE]
@@ -39,25 +41,40 @@ def make_optimizer(model, spec):
     )
 
 
-def compare_runs(run_dir, data, model, optimizer, precision, steps, batch_size, clip_norm=0, learning_rate=None):
+def train_and_compare(folder, data, processes, learning_rate=None, **sections):
+    """Trains a small model and compares the run; returns its folder. data: images, for a model that reads them"""
+    if reads_tokens(sections.get("model", {})):
+        data = write_tokens(folder / "tokens")
+        sections["data"] = {"name": "tokens", "path": str(data), "sequence_length": TOKENS}
+        samples = read_tokens(data)
+    else:
+        samples = harness.read_cifar10(data, "train")
+    run_dir = harness.train(folder, "run", data, processes, **sections)
+    compare_run(run_dir, samples, json.loads((folder / "run.yaml").read_text()), learning_rate)
+    return run_dir
+
+
+def compare_run(run_dir, data, spec, learning_rate):
     """data: inputs and labels of all samples"""
     inputs, labels = data
+    precision, steps, optimizer = spec["train"]["precision"], spec["train"]["max_steps"], spec["optimizer"]
+    inputs = inputs.to(TORCH_TYPE[precision]) if inputs.is_floating_point() else inputs
     plan = json.loads((run_dir / "plan.json").read_text())
     regime = oracle.Regime(plan)
     samples = harness.trace_samples(run_dir)
 
     def batches(step, worker):
         indices = torch.tensor(samples[step, worker, 0])
-        return [(inputs[part], labels[part]) for part in indices.split(batch_size)]
+        return [(inputs[part], labels[part]) for part in indices.split(spec["train"]["batch_size_per_worker"])]
 
-    model = model.to(TORCH_TYPE[precision])
+    model = library_model(spec["model"]).to(TORCH_TYPE[precision])
     harness.load_values(model, harness.checkpoint_values(run_dir, 0, model))
     torch_optimizer = make_optimizer(model, optimizer)
     if decay := optimizer.get("ema_decay"):
-        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
-        torch_optimizer.register_step_post_hook(lambda *_: average.update_parameters(model))
+        average = AveragedModel(model.net, multi_avg_fn=get_ema_multi_avg_fn(decay))
+        torch_optimizer.register_step_post_hook(lambda *_: average.update_parameters(model.net))
     expected, correct, expected_buffers = oracle.train(
-        model, torch_optimizer, regime, batches, steps, clip_norm, learning_rate
+        model, torch_optimizer, regime, batches, steps, optimizer.get("clip_norm", 0), learning_rate
     )
     actual = harness.trace_losses(run_dir)
     assert len(actual) == steps * plan["workers"]

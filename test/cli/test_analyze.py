@@ -1,4 +1,4 @@
-"""sdp-train analyze against gradients of plain PyTorch (oracle.py, oracle_transformers.py): cosines of every layer and
+"""sdp-train analyze against gradients of the library's models: cosines of every layer and
 worker, and the deviation of every unit against its bound."""
 
 import csv
@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import harness
 import oracle
-import oracle_transformers
-from test_transformers import SWIN
+from library_models import library_model
+from small_models import MODELS, VARIANTS, reads_tokens
 
 WORKERS = 4
 STEPS = 3  # of the runs whose traces tell the samples of each batch
@@ -27,11 +27,7 @@ REGIMES = {
     "B_b-SDP": ("block", "backward"),
     "N_b-SDP": ("neuron", "backward"),
 }
-MODELS = {
-    "resnet": ({"name": "resnet18", "width": 4}, lambda: oracle.ResNet18(4)),
-    "mlp": ({"name": "mlp", "width": 16, "depth": 3, "hidden_width": 24}, lambda: oracle.Mlp(16, 3, 24)),
-    "swin": (SWIN, lambda: oracle_transformers.swin(24, 3, 4, 4)),  # a fused qkv weight: three stacked blocks
-}
+IMAGE_MODELS = [name for name, model in MODELS.items() if not reads_tokens(model) and name not in VARIANTS]
 
 
 class Experiment:
@@ -39,9 +35,9 @@ class Experiment:
 
     def __init__(self, folder, data, model):
         self.folder, self.data = folder, data
-        sizes, self.make = MODELS[model]
+        self.make = lambda: library_model(MODELS[model])
         self.sections = {
-            "model": sizes,
+            "model": MODELS[model],
             "subnetwork": {"workers": WORKERS, "coverage": "2/4", "unit": "branch"},
             "train": {"batch_size_per_worker": BATCH, "max_steps": STEPS},
             "checkpoint": {"at_start": True, "every_steps": 1, "keep_last": STEPS + 1},
@@ -96,7 +92,7 @@ def analyze(folder, *arguments):
 def gradients_of(model, batch, masks, construction):
     """Gradients by name, with BatchNorm in training mode."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    loss = F.cross_entropy(model.run(buffers, batch[0], masks, construction), batch[1])
+    loss = F.cross_entropy(model(batch[0], masks, construction, buffers), batch[1])
     parameters = dict(model.named_parameters())
     gradients = torch.autograd.grad(loss, parameters.values(), allow_unused=True)
     return {
@@ -204,11 +200,12 @@ def experiments(tmp_path_factory, data):
 
 @pytest.fixture
 def resnet(experiments):
-    return experiments("resnet")
+    return experiments("resnet18")
 
 
-@pytest.mark.parametrize("model,batches", [("resnet", 2), ("mlp", 2), ("swin", 1)])
-def test_every_regime_at_initialization(tmp_path, experiments, model, batches):
+@pytest.mark.parametrize("model", IMAGE_MODELS)
+def test_every_regime_at_initialization(tmp_path, experiments, model):
+    batches = 2 if model in ("resnet18", "mlp") else 1  # transformers are slower
     experiment = experiments(model)
     similarity, deviation, printed = analyze(tmp_path, "--config", experiment.config, "--batches", batches)
     assert {row["regime"] for row in similarity} == {row["regime"] for row in deviation} == set(REGIMES)

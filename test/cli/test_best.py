@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import harness
-from test_transformers import TOKENS, VOCABULARY, write_tokens
+from small_models import TOKENS, VOCABULARY, write_tokens
 
 
 LAST = 12

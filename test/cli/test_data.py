@@ -16,8 +16,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import harness
-import oracle
-from test_transformers import VOCABULARY, write_tokens
+from library_models import library_model
+from small_models import VOCABULARY, write_tokens
 
 MLP = {"name": "mlp", "width": 4, "depth": 2, "hidden_width": 8}
 LLAMA = {"name": "llama_tiny", "width": 16, "depth": 2, "hidden_width": 16, "heads": 4, "vocab_size": VOCABULARY}
@@ -131,9 +131,10 @@ def test_gray_images_train_evaluate_and_export(tmp_path, model):
     """One channel: torchvision's model on the exported weights has the same logits."""
     folder = write_mnist(tmp_path / "mnist")
     sizes = {"resnet18": {"width": 4}, "swin_t": {"width": 8, "depths": [1, 2], "num_heads": [2, 1], "patch_size": 2, "window_size": 4}}
+    section = {"name": model, "image_size": 28, "image_channels": 1} | sizes[model]
     run_dir = harness.train(
         tmp_path, "run", folder, 1,
-        model={"name": model, "width": 4, "image_size": 28, "image_channels": 1} | sizes[model],
+        model=section,
         data={"name": "fashion_mnist", "augment": ["crop", "flip"]}, train={"max_steps": 3, "precision": "fp32"}, eval=NO_EVAL,
     )
     harness.run("eval", "--run", run_dir, "--logits", tmp_path / "logits.safetensors")
@@ -141,17 +142,12 @@ def test_gray_images_train_evaluate_and_export(tmp_path, model):
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["model_args"] == {"in_chans": 1} and config["pretrained_cfg"]["input_size"] == [1, 28, 28]
     assert config["label_names"][9] == "Ankle boot"
-    if model == "resnet18":
-        net = oracle.ResNet18(4)
-        net.conv1 = torch.nn.Conv2d(1, 4, 3, 1, 1, bias=False)
-    else:
-        net = torchvision.models.SwinTransformer([2, 2], 8, [1, 2], [2, 1], [4, 4], num_classes=10)
-        net.features[0][0] = torch.nn.Conv2d(1, 8, 2, 2)
+    net = library_model(section).net
     net.load_state_dict(load_file(tmp_path / "model.safetensors"))
     pixels = np.frombuffer(gzip.decompress((folder / "t10k-images-idx3-ubyte.gz").read_bytes()), np.uint8, offset=16)
     images = (torch.from_numpy(pixels.copy()).view(-1, 1, 28, 28) / 255 - 0.2860) / 0.3530
     with torch.no_grad():
-        expected = net.eval()(images, *([{}] if model == "resnet18" else []))
+        expected = net.eval()(images)
     assert (load_file(tmp_path / "logits.safetensors")["logits"] - expected).abs().max() < 1e-4
 
 

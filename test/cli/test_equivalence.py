@@ -1,5 +1,5 @@
 """sdp-train computes what the method defines: losses of every worker and step, and the final weights, compared with
-plain PyTorch on dense models (oracle.py)."""
+plain PyTorch on dense models."""
 
 import json
 
@@ -7,14 +7,9 @@ import pytest
 import torch
 
 import harness
-import oracle
-from comparison import OPTIMIZERS, REGIMES, TORCH_TYPE, compare_runs
-
-
-def compare_with_oracle(run_dir, data, model, optimizer, precision, steps, batch_size, clip_norm=0, learning_rate=None):
-    images, labels = harness.read_cifar10(data, "train")
-    images = images.to(TORCH_TYPE[precision])
-    compare_runs(run_dir, (images, labels), model, optimizer, precision, steps, batch_size, clip_norm, learning_rate)
+from comparison import OPTIMIZERS, REGIMES, train_and_compare
+from library_models import library_model
+from small_models import MODELS, RESNET18
 
 
 # Several workers per process as well as one each: processes divide the workers.
@@ -26,16 +21,8 @@ CASES.append((4, "1", 2, "neuron", "backward"))
 
 @pytest.mark.parametrize("workers,coverage,processes,construction,masking", CASES)
 def test_every_regime_is_the_mask_oracle(tmp_path, data, construction, masking, workers, coverage, processes):
-    run_dir = harness.train(
-        tmp_path,
-        "sdp",
-        data,
-        processes=processes,
-        subnetwork={"workers": workers, "coverage": coverage, "construction": construction, "masking": masking},
-        optimizer=OPTIMIZERS["sgd"],
-        train={"max_steps": 4},
-    )
-    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS["sgd"], "fp64", 4, 4)
+    regime = {"workers": workers, "coverage": coverage, "construction": construction, "masking": masking}
+    train_and_compare(tmp_path, data, processes, subnetwork=regime, optimizer=OPTIMIZERS["sgd"], train={"max_steps": 4})
 
 
 @pytest.mark.parametrize("construction,masking", REGIMES)
@@ -44,34 +31,24 @@ def test_bottlenecks_are_the_mask_oracle(tmp_path, data, construction, masking):
     regime = {"workers": 4, "coverage": "1/4", "construction": construction, "masking": masking}
     if construction == "neuron":
         regime["slices_per_branch"] = 3
-    run_dir = harness.train(
-        tmp_path, "sdp", data, processes=1, model={"name": "resnet50", "width": 4}, subnetwork=regime,
-        optimizer=OPTIMIZERS["sgd"], train={"max_steps": 3, "batch_size_per_worker": 2},
+    train_and_compare(
+        tmp_path, data, 1, model=MODELS["resnet50"], subnetwork=regime, optimizer=OPTIMIZERS["sgd"],
+        train={"max_steps": 3, "batch_size_per_worker": 2},
     )
-    compare_with_oracle(run_dir, data, oracle.ResNet50(4), OPTIMIZERS["sgd"], "fp64", 3, 2)
 
 
 @pytest.mark.parametrize("optimizer,shard", [("sgd", False), ("adamw", True)])
 def test_full_coverage_is_data_parallelism(tmp_path, data, optimizer, shard):
-    run_dir = harness.train(
-        tmp_path, "ddp", data, processes=2,
-        subnetwork={"coverage": "1"}, optimizer={**OPTIMIZERS[optimizer], "shard": shard}, train={"max_steps": 5},
-    )
-    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS[optimizer], "fp64", 5, 4)
+    optimizer = {**OPTIMIZERS[optimizer], "shard": shard}
+    train_and_compare(tmp_path, data, 2, subnetwork={"coverage": "1"}, optimizer=optimizer, train={"max_steps": 5})
 
 
 @pytest.mark.parametrize("construction,masking,shard", [("block", "backward", True), ("neuron", "forward", False)])
 def test_adamw_in_fp32_is_the_mask_oracle(tmp_path, data, construction, masking, shard):
-    run_dir = harness.train(
-        tmp_path,
-        "sdp",
-        data,
-        processes=2,
-        subnetwork={"construction": construction, "masking": masking},
-        optimizer={**OPTIMIZERS["adamw"], "shard": shard},
-        train={"max_steps": 1, "precision": "fp32"},
+    train_and_compare(
+        tmp_path, data, 2, subnetwork={"construction": construction, "masking": masking},
+        optimizer={**OPTIMIZERS["adamw"], "shard": shard}, train={"max_steps": 1, "precision": "fp32"},
     )
-    compare_with_oracle(run_dir, data, oracle.ResNet18(4), OPTIMIZERS["adamw"], "fp32", 1, 4)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +65,8 @@ def test_adamw_in_fp32_is_the_mask_oracle(tmp_path, data, construction, masking,
 def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, construction, masking, optimizer, assignment, shard):
     """Small buckets, several workers per process, accumulation and clipping at once. State that is not sharded, in every
     regime; in most other tests it is."""
-    run_dir = harness.train(
-        tmp_path,
-        "mlp",
-        data,
-        processes=2,
+    train_and_compare(
+        tmp_path, data, 2,
         model={"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40},
         subnetwork={"coverage": "3/4", "assignment": assignment, "construction": construction, "masking": masking},
         optimizer={**OPTIMIZERS[optimizer], "clip_norm": 0.5, "shard": shard},
@@ -101,7 +75,6 @@ def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, construction, masking, o
             "reduce_every": "micro_batch" if assignment == "random" else "step",
         },
     )
-    compare_with_oracle(run_dir, data, oracle.Mlp(24, 5, 40), OPTIMIZERS[optimizer], "fp64", 6, 4, clip_norm=0.5)
 
 
 GROUPS = [
@@ -117,13 +90,12 @@ GROUPS = [
 ])
 def test_groups_and_the_average_are_torch_optims(tmp_path, data, construction, masking, rule, own):
     optimizer = {**OPTIMIZERS[rule], "groups": GROUPS, "ema_decay": 0.7, **own}
-    run_dir = harness.train(
-        tmp_path, "groups", data, 2, subnetwork={"construction": construction, "masking": masking},
+    run_dir = train_and_compare(
+        tmp_path, data, 2, subnetwork={"construction": construction, "masking": masking},
         optimizer=optimizer, train={"max_steps": 5},
         eval={"branch_scale": "none", "recalibrate_batches": 0},
     )
-    compare_with_oracle(run_dir, data, oracle.ResNet18(4), optimizer, "fp64", 5, 4)
-    first, last = (harness.checkpoint_values(run_dir, step, oracle.ResNet18(4))["conv1.weight"] for step in (0, 5))
+    first, last = (harness.checkpoint_values(run_dir, step, library_model(RESNET18))["conv1.weight"] for step in (0, 5))
     assert torch.equal(first, last)  # lr_factor 0
 
     if construction == "block":
@@ -140,18 +112,10 @@ def test_groups_and_the_average_are_torch_optims(tmp_path, data, construction, m
 
 
 def test_learning_rate_of_every_step(tmp_path, data):
-    run_dir = harness.train(
-        tmp_path,
-        "lr",
-        data,
-        2,
-        optimizer=OPTIMIZERS["sgd"],
-        schedule={"name": "linear", "warmup_steps": 4},
-        train={"max_steps": 12, "log_every_steps": 1},
-    )
     learning_rate = lambda step: 0.05 * step / 4 if step <= 4 else 0.05 * (1 - (step - 5) / 8)
-    compare_with_oracle(
-        run_dir, data, oracle.ResNet18(4), OPTIMIZERS["sgd"], "fp64", 12, 4, learning_rate=learning_rate
+    run_dir = train_and_compare(
+        tmp_path, data, 2, learning_rate, optimizer=OPTIMIZERS["sgd"],
+        schedule={"name": "linear", "warmup_steps": 4}, train={"max_steps": 12, "log_every_steps": 1},
     )
     logged = [line["lr"] for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "train"]
     assert logged == pytest.approx([learning_rate(step) for step in range(1, 13)], rel=1e-12)

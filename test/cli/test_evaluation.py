@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import harness
-import oracle
+from library_models import library_model
+from small_models import RESNET18
 
 STEPS = 3
 WORKERS = 4
@@ -39,18 +40,19 @@ def scales(of_branch):
 
 
 def recalibrate(model, batches, present):
-    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    norms = [module for module in model.net.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # a plain average over the batches
-    model.train()
+    model.net.train()
     for images in batches:
         model(images, present)
-    model.eval()
+    model.net.eval()
 
 
 def loss_and_accuracy(model, images, labels, present):
-    logits = model.eval()(images, present)
+    model.net.eval()
+    logits = model(images, present)
     return F.cross_entropy(logits, labels).item(), (logits.argmax(1) == labels).double().mean().item()
 
 
@@ -93,7 +95,7 @@ def test_evaluation_is_pytorchs(
     chosen = evenly(samples or 40, range(40))
     assert (record["samples"], record["test_samples"]) == (len(chosen), 40)
     images, labels = all_images[chosen].double(), all_labels[chosen]
-    model = oracle.ResNet18(4).double()
+    model = library_model(RESNET18).double()
     harness.load_values(model, harness.checkpoint_values(run_dir, STEPS))
 
     load_buffers(model, owner_means(model, buffers, owners))
@@ -170,10 +172,10 @@ def test_evaluation_with_replicas(tmp_path, data):
     images = images.double()
 
     def evaluate(statistics, present, images=images):
-        model = oracle.ResNet18(4).double()
+        model = library_model(RESNET18).double()
         harness.load_values(model, harness.checkpoint_values(run_dir, 4))
-        model.load_state_dict(statistics, strict=False)
-        model.eval()
+        load_buffers(model, statistics)
+        model.net.eval()
         with torch.no_grad():
             return model(images, present)
 

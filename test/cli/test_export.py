@@ -13,7 +13,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import harness
-import oracle
+from library_models import library_model
+from small_models import RESNET18
 
 
 def torchvision_resnet18(state):
@@ -211,12 +212,12 @@ def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
     )
     out = tmp_path / "model.safetensors"
     state = load_file(export(run_dir, out))
-    model = oracle.ResNet18(4).double()
+    model = library_model(RESNET18).double().net
     model.load_state_dict(state)
     images, labels = harness.read_cifar10(data, "test")
     model.eval()
     with torch.no_grad():
-        logits = model(images.double(), {})
+        logits = model(images.double())
     record = harness.last_eval(run_dir)
     assert torch.nn.functional.cross_entropy(logits, labels).item() == pytest.approx(record["loss"], abs=1e-8)
     with safe_open(out, framework="pt") as file:

@@ -12,14 +12,12 @@ import pytest
 import torch
 
 import harness
-import oracle
-import oracle_transformers
-from test_transformers import TOKENS, write_tokens
+from library_models import library_model
+from small_models import MLP, TOKENS, write_tokens
 
 WORKERS = 4
 OWNERS = 2
 OWNER_SETS = list(itertools.combinations(range(WORKERS), OWNERS))
-MLP = {"name": "mlp", "width": 16, "depth": 3, "hidden_width": 24}
 LLAMA = {"name": "llama_tiny", "width": 16, "depth": 2, "hidden_width": 24, "heads": 4, "vocab_size": 64}
 
 
@@ -30,11 +28,10 @@ class Estimates:
     def __init__(self, folder, data, model, construction):
         self.folder, self.data, self.construction = folder, data, construction
         self.sections = {"model": MLP if model == "mlp" else LLAMA}
-        self.branch_of = oracle.Mlp(16, 3, 24).branch_of
+        self.branch_of = library_model(self.sections["model"]).branch_of
         if model == "llama":
             self.data = write_tokens(folder / "tokens")
             self.sections["data"] = {"name": "tokens", "path": str(self.data), "sequence_length": TOKENS}
-            self.branch_of = oracle_transformers.llama(16, 2, 24, 4, 4, 64).branch_of
         config = self.write_config("plan", OWNERS)
         self.units = json.loads(harness.run("plan", "--config", config, "--json").stdout)["units"]
         self.losses = None

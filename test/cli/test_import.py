@@ -6,60 +6,30 @@ import json
 import pytest
 import tokenizers
 import torch
-import torchvision
 from safetensors.torch import load_file, save_file
-from torchvision.models.swin_transformer import SwinTransformer
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2LMHeadModel, LlamaForCausalLM
 
 import harness
+import small_models
 from comparison import REGIMES
-from test_transformers import TOKENS, VOCABULARY, read_tokens, write_tokens
+from library_models import library_model
+from small_models import TOKENS, VARIANTS, VOCABULARY, read_tokens, reads_tokens, write_tokens
 
 SUBNETWORK = {"workers": 4, "coverage": "2/4"}
-LLAMA = {"name": "llama_tiny", "width": 32, "depth": 3, "hidden_width": 64, "heads": 8, "vocab_size": VOCABULARY}
+LLAMA = small_models.LLAMA | {"hidden_width": 64}  # for slices of the same size
+GPT2 = small_models.GPT2
+MODELS = small_models.MODELS | {
+    "resnet18": {"name": "resnet18", "stem": "imagenet", "image_size": 32, "width": 64},
+    "llama": LLAMA, "llama_gqa_tied": LLAMA | {"kv_heads": 2, "tied_embeddings": True},
+}
 
 
-GPT2 = {"name": "gpt2", "width": 32, "depth": 3, "heads": 8, "vocab_size": VOCABULARY, "context_length": 20}
+def library(model):
+    return library_model(model).randomize().net.eval()
 
 
-def resnet(make):
-    torch.manual_seed(1)
-    net = make(num_classes=10)
-    for name, buffer in net.named_buffers():
-        if name.endswith("running_mean"):
-            buffer.normal_(0, 0.1)
-        if name.endswith("running_var"):
-            buffer.uniform_(0.5, 1.5)
-        if name.endswith("num_batches_tracked"):
-            buffer.fill_(70)
-    return net
-
-
-def resnet18():
-    return resnet(torchvision.models.resnet18)
-
-
-def swin():
-    torch.manual_seed(1)
-    return SwinTransformer(
-        patch_size=[4, 4], embed_dim=24, depths=[2, 2, 6, 2], num_heads=[3, 6, 12, 24], window_size=[4, 4], num_classes=10
-    )
-
-
-def llama(kv_heads=8, tied=False):
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=kv_heads,
-        vocab_size=VOCABULARY, rms_norm_eps=1e-5, tie_word_embeddings=tied, max_position_embeddings=TOKENS,
-    )
-    return LlamaForCausalLM(config).eval()
-
-
-def gpt2():
-    torch.manual_seed(1)
-    return GPT2LMHeadModel(GPT2Config(
-        n_embd=32, n_layer=3, n_head=8, vocab_size=VOCABULARY, n_positions=20, bos_token_id=None, eos_token_id=None,
-    )).eval()
+def tokens_or(data, model, folder):
+    return write_tokens(folder / "tokens") if reads_tokens(model) else data
 
 
 def save(net, path):
@@ -72,7 +42,7 @@ def save(net, path):
 
 def write_spec(folder, data, model, subnetwork, **sections):
     """A run that leaves the weights as they are: a negligible learning rate, no correction."""
-    if "vocab_size" in model:
+    if reads_tokens(model):
         sections["data"] = {"name": "tokens", "path": str(data), "sequence_length": TOKENS}
     return harness.write_config(
         folder, sections.pop("name", "run"), data, model=model, subnetwork=SUBNETWORK | subnetwork,
@@ -85,31 +55,18 @@ def import_from(folder, spec, source, expect=0):
     return harness.run("import", "--config", spec, "--from", source, expect=expect)
 
 
-MODELS = {
-    "resnet18": (resnet18, {"name": "resnet18", "stem": "imagenet", "image_size": 32, "width": 64}),
-    "resnet50": (
-        lambda: resnet(torchvision.models.resnet50),
-        {"name": "resnet50", "stem": "imagenet", "image_size": 32, "width": 64},
-    ),
-    "swin": (swin, {"name": "swin_t", "width": 24, "num_heads": [3, 6, 12, 24], "patch_size": 4, "window_size": 4, "image_size": 32}),
-    "llama": (llama, LLAMA),
-    "llama_gqa_tied": (lambda: llama(2, True), LLAMA | {"kv_heads": 2, "tied_embeddings": True}),
-    "gpt2": (gpt2, GPT2),
-}
-# All regimes for one model. For the others, whole branches and slices; resnet50's and gpt2's branches are those of models above
-# or of test_files_of_gpt2.
-OF_MODEL = {"resnet18": REGIMES, "resnet50": REGIMES[2:3], "gpt2": REGIMES[2:3]}
+# All regimes for one model. For the others, whole branches and slices; once for those whose branches another model has.
+OF_MODEL = {"resnet18": REGIMES} | dict.fromkeys(VARIANTS, REGIMES[2:3])
 CASES = [(name, *regime) for name in MODELS for regime in OF_MODEL.get(name, REGIMES[1:3])]
 
 
 @pytest.mark.parametrize("name,construction,masking", CASES)
 def test_import_then_export_keeps_every_byte(tmp_path, data, name, construction, masking):
-    make, model = MODELS[name]
-    net = make()
+    model = MODELS[name]
+    net = library(model)
     source = tmp_path / "source.safetensors"
     state = save(net, source)
-    is_language = "vocab_size" in model
-    folder = write_tokens(tmp_path / "tokens") if is_language else data
+    folder = tokens_or(data, model, tmp_path)
     spec = write_spec(tmp_path, folder, model, {"construction": construction, "masking": masking})
     import_from(tmp_path, spec, source)
     out = tmp_path / "out" / "model.safetensors"
@@ -119,39 +76,26 @@ def test_import_then_export_keeps_every_byte(tmp_path, data, name, construction,
     assert exported.keys() == state.keys()
     for key, values in state.items():
         assert exported[key].dtype == values.dtype and torch.equal(exported[key], values), key
-    if is_language:
+    if reads_tokens(model):
         loaded = AutoModelForCausalLM.from_pretrained(out.parent).eval()
         tokens, _ = read_tokens(folder)
         with torch.no_grad():
             assert torch.equal(loaded(tokens[:4]).logits, net(tokens[:4]).logits)
     else:
-        make().load_state_dict(exported, strict=True)
+        library(model).load_state_dict(exported, strict=True)
 
 
-HEADS = {
-    "resnet18": ["fc.weight", "fc.bias"],
-    "swin": ["head.weight", "head.bias"],
-    "llama": ["model.embed_tokens.weight", "lm_head.weight"],
-    "gpt2": ["transformer.wte.weight"],
-}
-
-
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", [name for name in small_models.MODELS if name not in ("resnet50", "llama_3")])
 def test_a_new_head_is_drawn_as_in_a_run_from_scratch(tmp_path, data, name):
     """The file has more classes or tokens than the experiment."""
-    make, model = MODELS[name]
-    net = make()
-    source = tmp_path / "source.safetensors"
-    is_language = "vocab_size" in model
-    if is_language:
-        source = tmp_path / "source"
-        net.resize_token_embeddings(VOCABULARY + 5)
+    model = MODELS[name]
+    net = library(model | ({"vocab_size": VOCABULARY + 5} if reads_tokens(model) else {"num_classes": 12}))
+    source = tmp_path / "source"
+    if reads_tokens(model):
         net.save_pretrained(source)
-        state = net.state_dict()
     else:
-        state = net.state_dict() | {name: torch.randn(12, *net.state_dict()[name].shape[1:]) for name in HEADS[name]}
-        save_file({name: tensor.contiguous() for name, tensor in state.items()}, source)
-    folder = write_tokens(tmp_path / "tokens") if is_language else data
+        save(net, source := tmp_path / "source.safetensors")
+    folder = tokens_or(data, model, tmp_path)
     regime = {"construction": "neuron", "masking": "backward"} if name == "swin" else {}
     spec = write_spec(tmp_path, folder, model, regime)
     assert "--new-head" in import_from(tmp_path, spec, source, expect=3).stderr
@@ -164,21 +108,21 @@ def test_a_new_head_is_drawn_as_in_a_run_from_scratch(tmp_path, data, name):
         harness.run("export", "--run", tmp_path / "runs" / name, "--checkpoint", 0, "--out", out)
         return load_file(out)
 
-    imported, drawn = first_weights("run"), first_weights("scratch")
-    assert set(HEADS[name]) < imported.keys()
+    imported, drawn, state = first_weights("run"), first_weights("scratch"), net.state_dict()
+    heads = {key for key, values in imported.items() if values.shape != state[key].shape}
+    assert 0 < len(heads) < len(imported)
     for key, values in imported.items():
-        expected = drawn[key] if key in HEADS[name] else state[key]
-        assert torch.equal(values, expected), key
+        assert torch.equal(values, drawn[key] if key in heads else state[key]), key
 
 
 def test_files_of_gpt2(tmp_path):
     """A folder from transformers; one of the model without its head, as GPT-2 was published; and folders that do not fit."""
-    net = gpt2()
+    net = library(GPT2)
     net.save_pretrained(tmp_path / "whole")
     net.transformer.save_pretrained(tmp_path / "headless")
     old = {name: values.contiguous() for name, values in load_file(tmp_path / "headless" / "model.safetensors").items()}
     assert "wte.weight" in old and not any(name.startswith("transformer.") for name in old)
-    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 20, 20).tril() for i in range(3)}  # as in files of old versions
+    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 20, 20).tril() for i in range(2)}  # as in files of old versions
     save_file(old | masks, tmp_path / "headless" / "model.safetensors")
     folder = write_tokens(tmp_path / "tokens")
     for name in ("whole", "headless"):
@@ -207,7 +151,7 @@ def test_files_of_gpt2(tmp_path):
 
 
 def test_training_starts_from_the_imported_weights(tmp_path):
-    net = llama()
+    net = library(LLAMA)
     save(net, tmp_path / "source.safetensors")
     folder = write_tokens(tmp_path / "tokens")
     spec = write_spec(tmp_path, folder, LLAMA, {"coverage": "1"})
@@ -247,7 +191,7 @@ def is_alike(owned):
 @pytest.mark.parametrize("construction", ["block", "neuron", "branches"])
 def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, construction):
     """Without whole blocks, or with the same slices in every block, a subnetwork is a smaller LLaMA for transformers."""
-    net = llama()
+    net = library(LLAMA)
     save(net, tmp_path / "source.safetensors")
     folder = write_tokens(tmp_path / "tokens")
     regime = {"construction": "neuron", "assignment": "window"} if construction == "neuron" else {"construction": "block"}
@@ -287,9 +231,9 @@ def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, construction):
 
 
 def test_what_does_not_fit_is_refused(tmp_path, data):
-    model = MODELS["resnet18"][1]
+    model = MODELS["resnet18"]
     source = tmp_path / "source.safetensors"
-    state = save(resnet18(), source)
+    state = save(library(MODELS["resnet18"]), source)
     spec = write_spec(tmp_path, data, model | {"num_classes": 12}, {})
     refused = import_from(tmp_path, spec, source, expect=3).stderr
     assert "fc.weight has shape [10, 512], expected [12, 512]" in refused
@@ -309,7 +253,7 @@ def test_what_does_not_fit_is_refused(tmp_path, data):
 
 def test_a_folder_of_the_hub_is_imported_and_its_config_compared(tmp_path):
     """Several files and an index, as transformers saves large models."""
-    net = llama(kv_heads=2)
+    net = library(LLAMA | {"kv_heads": 2})
     hub = tmp_path / "hub"
     net.save_pretrained(hub, max_shard_size="20KB")
     assert (hub / "model.safetensors.index.json").exists() and len(list(hub.glob("*.safetensors"))) > 2
@@ -347,15 +291,15 @@ def test_a_folder_of_the_hub_is_imported_and_its_config_compared(tmp_path):
 
 def test_a_file_of_torch_save_is_named_as_one(tmp_path, data):
     source = tmp_path / "weights.pth"
-    torch.save(resnet18().state_dict(), source)
-    spec = write_spec(tmp_path, data, MODELS["resnet18"][1], {})
+    torch.save(library(MODELS["resnet18"]).state_dict(), source)
+    spec = write_spec(tmp_path, data, MODELS["resnet18"], {})
     assert "torch.save" in import_from(tmp_path, spec, source, expect=3).stderr
 
 
 def test_config_of_an_image_model_is_enough_to_build_it(tmp_path, data):
-    net = swin()
+    net = library(MODELS["swin"])
     save(net, tmp_path / "source.safetensors")
-    spec = write_spec(tmp_path, data, MODELS["swin"][1], {})
+    spec = write_spec(tmp_path, data, MODELS["swin"], {})
     import_from(tmp_path, spec, tmp_path / "source.safetensors")
     out = tmp_path / "out" / "model.safetensors"
     out.parent.mkdir()
@@ -363,11 +307,7 @@ def test_config_of_an_image_model_is_enough_to_build_it(tmp_path, data):
     config = json.loads((out.parent / "config.json").read_text())["sdp_train"]
     model = config["model"]
     assert model["name"] == "swin_t"
-    built = SwinTransformer(
-        patch_size=[model["patch_size"]] * 2, embed_dim=model["width"], depths=model["depths"],
-        num_heads=model["num_heads"], window_size=[model["window_size"]] * 2,
-        num_classes=model["num_classes"],
-    ).eval()
+    built = library(model)
     built.load_state_dict(load_file(out), strict=True)
     # The exported normalization gives the input that training used.
     normalized, _ = harness.read_cifar10(data, "test")
@@ -378,7 +318,7 @@ def test_config_of_an_image_model_is_enough_to_build_it(tmp_path, data):
     with torch.no_grad():
         assert torch.equal(built(normalized[:2]), net.eval()(normalized[:2]))
     # The export can be imported again; wrong sizes are found in the file.
-    spec = write_spec(tmp_path, data, MODELS["swin"][1] | {"window_size": 2, "num_classes": 12}, {}, name="again")
+    spec = write_spec(tmp_path, data, MODELS["swin"] | {"window_size": 2, "num_classes": 12}, {}, name="again")
     refused = import_from(tmp_path, spec, out, expect=3).stderr
     assert "--set model.window_size=4" in refused and "--set model.num_classes=10" in refused
 
@@ -391,7 +331,7 @@ def test_an_exported_language_model_knows_its_tokenizer(tmp_path):
     words.add_special_tokens(["w7"])
     words.save(str(folder / "toy.tokenizer.json"))
     (folder / "toy.state.json").write_text(json.dumps({"settings": {"end_of_text": 7}}))
-    save(llama(), tmp_path / "source.safetensors")
+    save(library(LLAMA), tmp_path / "source.safetensors")
     spec = write_spec(tmp_path, folder, LLAMA, {})
     import_from(tmp_path, spec, tmp_path / "source.safetensors")
     out = tmp_path / "out" / "model.safetensors"
@@ -418,8 +358,8 @@ def test_an_exported_language_model_knows_its_tokenizer(tmp_path):
 
 
 def test_worker_export_has_its_limits(tmp_path, data):
-    save(resnet18(), tmp_path / "source.safetensors")
-    spec = write_spec(tmp_path, data, MODELS["resnet18"][1], {"masking": "backward"})
+    save(library(MODELS["resnet18"]), tmp_path / "source.safetensors")
+    spec = write_spec(tmp_path, data, MODELS["resnet18"], {"masking": "backward"})
     import_from(tmp_path, spec, tmp_path / "source.safetensors")
     run_dir = tmp_path / "runs" / "run"
     out = tmp_path / "out.safetensors"

@@ -11,9 +11,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import harness
-from test_import import GPT2, LLAMA, import_from, llama, resnet18, save, write_spec
-from test_import import MODELS as NAMED
-from test_transformers import VOCABULARY, read_tokens, write_tokens
+from small_models import VOCABULARY, read_tokens, reads_tokens, write_tokens
+from test_import import GPT2, LLAMA, MODELS, import_from, library, save, write_spec
 
 SEQUENCES = 40
 # Values other than transformers' defaults and ours, and weights so large that each shows in the loss.
@@ -25,7 +24,7 @@ LLAMA_KEYS = {
 }
 LLAMA_MODEL = LLAMA | {"rope_theta": 500000, "norm_eps": 1e-3}
 GPT2_KEYS = {
-    "model_type": "gpt2", "n_embd": 32, "n_inner": 128, "n_layer": 3, "n_head": 8, "n_positions": 20, "vocab_size": VOCABULARY,
+    "model_type": "gpt2", "n_embd": 32, "n_inner": 128, "n_layer": 2, "n_head": 8, "n_positions": 20, "vocab_size": VOCABULARY,
     "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False, "bos_token_id": 3, "eos_token_id": 5,
     "initializer_range": 0.3,
@@ -105,7 +104,7 @@ def test_an_absent_key_means_the_librarys_default(tmp_path, tokens, kind, keys):
     ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}, [], {}),
     ("llama", {"head_dim": None, "num_key_value_heads": None}, [], {}),
     ("gpt2", {"num_attention_heads": 4}, [], {"heads": 4}),
-    ("gpt2", {"hidden_size": 32, "num_hidden_layers": 3}, ["n_embd", "n_layer", "n_inner"], {}),
+    ("gpt2", {"hidden_size": 32, "num_hidden_layers": 2}, ["n_embd", "n_layer", "n_inner"], {}),
     ("gpt2", {"n_inner": None, "n_head": 4, "activation_function": "gelu_pytorch_tanh"}, [], {"heads": 4}),
 ])  # fmt: skip
 def test_other_forms_of_the_same_configuration(tmp_path, tokens, kind, change, drop, model):
@@ -172,7 +171,7 @@ def test_a_value_that_the_model_does_not_have_is_refused_with_its_key(tmp_path, 
 
 
 def test_a_head_of_its_own_is_not_dropped(tmp_path, tokens):
-    net = llama()
+    net = library(LLAMA)
     state = {name: values.clone() for name, values in net.state_dict().items()}
     source = tmp_path / "source.safetensors"
     embedding = state["model.embed_tokens.weight"]
@@ -191,7 +190,7 @@ def test_a_head_of_its_own_is_not_dropped(tmp_path, tokens):
 
 
 def test_a_tensor_that_would_be_lost_is_an_error(tmp_path, tokens):
-    state = llama().state_dict()
+    state = library(LLAMA).state_dict()
     spec = write_spec(tmp_path, tokens, LLAMA, {})
     for name in ("score.weight", "model.layers.3.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias"):
         save_file(state | {name: torch.ones(4)}, tmp_path / "source.safetensors")
@@ -209,12 +208,12 @@ def test_a_tensor_that_would_be_lost_is_an_error(tmp_path, tokens):
 ])  # fmt: skip
 def test_weights_of_a_wrapped_module(tmp_path, data, tokens, kind, wrapper):
     """As saved from a module that DistributedDataParallel or torch.compile wraps."""
-    make, model = NAMED[kind.removesuffix("_headless")]
-    state = save(make(), tmp_path / "plain.safetensors")
+    model = MODELS[kind.removesuffix("_headless")]
+    state = save(library(model), tmp_path / "plain.safetensors")
     names = {name: name.removeprefix("transformer.") if kind == "gpt2_headless" else name for name in state}
     source = tmp_path / "source.safetensors"
     save_file({wrapper + names[name]: values for name, values in state.items()}, source)
-    spec = write_spec(tmp_path, tokens if "vocab_size" in model else data, model, {})
+    spec = write_spec(tmp_path, tokens if reads_tokens(model) else data, model, {})
     assert f'"{wrapper}"' in import_from(tmp_path, spec, source).stdout
     out = tmp_path / "out" / "model.safetensors"
     harness.run("export", "--run", tmp_path / "runs" / "run", "--out", out)
@@ -224,15 +223,15 @@ def test_weights_of_a_wrapped_module(tmp_path, data, tokens, kind, wrapper):
 
 
 def test_a_prefix_that_only_some_tensors_have_is_no_wrapper(tmp_path, data):
-    state = save(resnet18(), tmp_path / "plain.safetensors")
+    state = save(library(MODELS["resnet18"]), tmp_path / "plain.safetensors")
     save_file({name if "fc" in name else "module." + name: values for name, values in state.items()}, tmp_path / "source")
-    spec = write_spec(tmp_path, data, NAMED["resnet18"][1], {})
+    spec = write_spec(tmp_path, data, MODELS["resnet18"], {})
     assert "conv1.weight" in import_from(tmp_path, spec, tmp_path / "source", expect=3).stderr
 
 
 def test_llama_without_its_head(tmp_path, tokens):
     """Files of LlamaModel, whose names lack "model."."""
-    net = llama(2, True)
+    net = library(MODELS["llama_gqa_tied"])
     net.model.save_pretrained(tmp_path / "hub")
     assert "norm.weight" in load_file(tmp_path / "hub" / "model.safetensors")
     spec = write_spec(tmp_path, tokens, LLAMA | {"kv_heads": 2, "tied_embeddings": True}, {"coverage": "1"})
@@ -252,7 +251,7 @@ HTML = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"
 ])  # fmt: skip
 def test_a_file_that_was_not_downloaded_is_named_for_what_it_is(tmp_path, tokens, name, content, found):
     hub = tmp_path / "hub"
-    llama().save_pretrained(hub, max_shard_size="20KB")
+    library(LLAMA).save_pretrained(hub, max_shard_size="20KB")
     path = hub / name if name != "shard" else sorted(hub.glob("*.safetensors"))[1]
     path.write_text(content)
     refused = import_from(tmp_path, write_spec(tmp_path, tokens, LLAMA, {}), hub, expect=3).stderr

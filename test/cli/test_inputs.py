@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import harness
-from test_transformers import TOKENS, VOCABULARY, write_tokens
+from small_models import TOKENS, VOCABULARY, write_tokens
 
 MLP = {"name": "mlp", "width": 16, "depth": 2, "hidden_width": 8}
 LLAMA = {"name": "llama_tiny", "width": 32, "depth": 2, "hidden_width": 32, "heads": 8, "vocab_size": VOCABULARY}

@@ -6,55 +6,45 @@ import json
 import math
 import shutil
 
-import numpy as np
 import pytest
 import torch
 import yaml
 from torch.nn import functional as F
 
 import harness
-import oracle
-import oracle_transformers
-from test_transformers import TOKENS, write_tokens
+from comparison import REGIMES
+from library_models import library_model
+from small_models import MLP, MODELS, TOKENS, VARIANTS, read_tokens, reads_tokens, write_tokens
 
 STEPS = 6
-LLAMA = {"name": "llama_tiny", "width": 16, "depth": 2, "hidden_width": 24, "heads": 4, "vocab_size": 64}
-SWIN = {"name": "swin_t", "width": 24, "depths": [2, 2], "num_heads": [3, 6], "patch_size": 4, "window_size": 4, "image_size": 32}
-RESNET = {"name": "resnet18", "width": 4}
-MLP = {"name": "mlp", "width": 16, "depth": 3, "hidden_width": 24}
-REGIME = {  # each model in another regime, so that every regime has dropout on something
-    "llama_tiny": {"construction": "neuron", "masking": "backward"},
-    "swin_t": {"construction": "block", "masking": "forward", "unit": "branch"},
-    "resnet18": {"construction": "block", "masking": "backward"},
-    "mlp": {"construction": "neuron", "masking": "forward"},
-}
 DROPOUT = {"dropout": 0.3}
 DEPTH = {"stochastic_depth": 0.5}
-CASES = {  # model, its noise, the data's
-    "llama": (LLAMA, DROPOUT | DEPTH, {}),
-    "swin": (SWIN, DROPOUT | DEPTH, {}),
-    "resnet mixup": (RESNET, DROPOUT | DEPTH, {"mixup_alpha": 0.8}),
-    "mlp all": (MLP, DROPOUT | DEPTH, {"mixup_alpha": 0.8, "cutmix_alpha": 1.0, "augment": ["crop", "flip"]}),
-}
+MIXING = {"resnet18": {"mixup_alpha": 0.8}, "mlp": {"mixup_alpha": 0.8, "cutmix_alpha": 1.0, "augment": ["crop", "flip"]}}
+NAMES = [name for name in MODELS if name not in VARIANTS]
 
 
 class Case:
-    def __init__(self, folder, data, model, noise, mixing):
-        self.folder, self.data, self.model = folder, data, model | noise
-        self.accumulate_steps = 2 if model in (LLAMA, MLP) else 1
-        self.sections = {"data": mixing}
+    def __init__(self, folder, data, name):
+        model = MODELS[name]
+        self.folder, self.data, self.model = folder, data, model | DROPOUT | DEPTH
+        # Each model in another regime, so that every regime has dropout on something.
+        construction, masking = REGIMES[(NAMES.index(name) + 1) % 4]
+        self.regime = {"construction": construction, "masking": masking, "unit": "branch"}
+        self.has_norms = name == "resnet18"
+        self.accumulate_steps = 2 if name in ("llama", "mlp") else 1
+        self.sections = {"data": MIXING.get(name, {})}
         self.quiet = {"model": model, "data": {}}
-        if model["name"].startswith("llama"):
+        if reads_tokens(model):
             self.data = write_tokens(folder / "tokens")
             self.sections["data"] = self.quiet["data"] = {"name": "tokens", "sequence_length": TOKENS}
 
     def spec(self, steps, sections):
         return {
             "model": self.model,
-            "subnetwork": REGIME[self.model["name"]],
+            "subnetwork": self.regime,
             "train": {"max_steps": steps, "batch_size_per_worker": 2, "accumulate_steps": self.accumulate_steps},
             "checkpoint": {"every_steps": 3},
-            "eval": {"recalibrate_batches": 2 if self.model["name"] == "resnet18" else 0},
+            "eval": {"recalibrate_batches": 2 if self.has_norms else 0},
             **self.sections,
             **sections,
         }
@@ -71,9 +61,9 @@ class Case:
         return run_dir
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=NAMES)
 def case(request, tmp_path_factory, data):
-    return Case(tmp_path_factory.mktemp("noise"), data, *CASES[request.param])
+    return Case(tmp_path_factory.mktemp("noise"), data, request.param)
 
 
 @pytest.fixture(scope="module")
@@ -136,16 +126,14 @@ def test_evaluation_is_without_it(case, whole):
 
 
 def test_evaluation_of_a_language_model_is_transformers(tmp_path):
-    case = Case(tmp_path, None, LLAMA, DROPOUT | DEPTH, {})
+    case = Case(tmp_path, None, "llama")
     run_dir = case.train("run", 1, subnetwork={"construction": "neuron", "masking": "forward"})
-    net = oracle_transformers.llama(16, 2, 24, 4, 4, 64).to(torch.float64)
+    net = library_model(MODELS["llama"]).double()
     harness.load_values(net, harness.checkpoint_values(run_dir, STEPS, net))
-    tokens = np.fromfile(tmp_path / "tokens" / "toy_val_000000.bin", dtype=np.uint16)[512:].astype(np.int64)
-    tokens = torch.from_numpy(tokens)
-    samples = (len(tokens) - 1) // TOKENS
-    inputs, labels = (tokens[i : i + samples * TOKENS].view(samples, TOKENS) for i in (0, 1))
+    inputs, labels = read_tokens(tmp_path / "tokens", "toy_val_000000.bin")
+    samples = len(inputs)
     with torch.no_grad():
-        logits = net.run({}, inputs, {}, "block")
+        logits = net(inputs)
     losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(samples, TOKENS)
 
     def check(record, evaluated):
@@ -189,7 +177,7 @@ def passes(folder, data, model, steps, **train):
         optimizer={"lr": 1e-30, "weight_decay": 0.0},
         train={"max_steps": steps, "batch_size_per_worker": 1, **train},
     )
-    net = oracle.Mlp(model["width"], model["depth"], model["hidden_width"]).double()
+    net = library_model(model).double().net
     harness.load_values(net, harness.checkpoint_values(run_dir, steps, net))
     losses = harness.trace_losses(run_dir)
     return torch.tensor([losses[key] for key in sorted(losses)], dtype=torch.float64), net
@@ -200,7 +188,7 @@ def loss_with_scales(net, data, scales):
     images, labels = harness.read_cifar10(data, "train")
     x = net.stem(images[:1].double().flatten(1))
     for block, scale in zip(net.blocks, scales, strict=True):
-        x = x + scale * block(x, None, "block")
+        x = x + scale * block(x)
     return F.cross_entropy(net.head(x), labels[:1]).item()
 
 

@@ -1,6 +1,7 @@
 """`plan` compared with PyTorch's own counts and with closed formulas."""
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -19,7 +20,8 @@ from transformers.models.gpt2 import modeling_gpt2 as gpt2
 from transformers.models.llama import modeling_llama as llama
 
 import harness
-import oracle
+from library_models import library_model
+from small_models import RESNET18
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -29,11 +31,11 @@ def plan(tmp_path, *overrides, **sections):
     return json.loads(harness.run("plan", "--config", config, "--json", *overrides).stdout)
 
 
-def pytorch_training_flops(model, size, *extra):
+def pytorch_training_flops(model, size):
     images = torch.zeros(1, 3, size, size)
     model.eval()
     with FlopCounterMode(display=False) as counter:
-        model(images, *extra).sum().backward()
+        model(images).sum().backward()
     return counter.get_total_flops()
 
 
@@ -62,91 +64,63 @@ def check_tensor_parallel(result, elements, bytes_per_element):
     assert traffic["tensor"]["bytes_sent_per_step"] == pytest.approx(sent, rel=1e-9)
 
 
-@pytest.mark.parametrize("width", [8, 64])
+@pytest.mark.parametrize("width", [8, 64, 128])
 def test_flops_and_parameters_of_resnet18(tmp_path, width):
-    model = oracle.ResNet18(width)
-    dense = plan(tmp_path, model={"width": width})["dense"]
+    wide = {"name": "wide_resnet18", "width": 64, "width_multiplier": 2}
+    sizes = wide if width == 128 else RESNET18 | {"width": width}
+    model = library_model(sizes).net
+    dense = plan(tmp_path, model=sizes)["dense"]
     assert dense["parameters"] == sum(p.numel() for p in model.parameters())
-    assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 32, {}), rel=0.01)
-
-
-def test_flops_and_parameters_of_torchvisions_imagenet_resnet18(tmp_path):
-    model = torchvision.models.resnet18()
-    result = plan(tmp_path, model={"width": 64, "stem": "imagenet", "num_classes": 1000})
-    dense = result["dense"]
-    assert dense["parameters"] == sum(p.numel() for p in model.parameters()) == 11689512
-    with stream_elements(model, torchvision.models.resnet.BasicBlock) as elements:
-        assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
-    check_tensor_parallel(result, elements, 8)
+    assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 32), rel=0.01)
 
 
 def plan_of(model, *overrides):
     """The plan of one of the project's configurations."""
-    arguments = ["plan", "--json", "--config", CONFIGS / f"{model}.yaml", "--set", "data.path=/none"]
-    return json.loads(harness.run(*arguments, *overrides).stdout)
+    arguments = ["plan", "--json", "--config", CONFIGS / f"{model}.yaml"]
+    settings = [word for override in ("data.path=/none", *overrides) for word in ("--set", override)]
+    return json.loads(harness.run(*arguments, *settings).stdout)
 
 
-def test_flops_and_parameters_of_wide_resnet18():
-    model = oracle.ResNet18(2 * 64)
-    overrides = ["--set", "model.width=64", "--set", "model.width_multiplier=2"]
-    dense = plan_of("wide_resnet18_cifar10", *overrides)["dense"]
-    assert dense["parameters"] == sum(p.numel() for p in model.parameters())
-    assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 32, {}), rel=0.01)
-
-
-def test_flops_and_parameters_of_torchvisions_swin_t():
-    model = torchvision.models.swin_t()
-    result = plan_of("swin_t_imagenet", "--set", "train.precision=fp32")
-    dense = result["dense"]
-    assert dense["parameters"] == sum(p.numel() for p in model.parameters()) == 28288354
-    with stream_elements(model, swin_transformer.ShiftedWindowAttention, torchvision.ops.MLP) as elements:
-        assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
-    check_tensor_parallel(result, elements, 4)
-
-
-@pytest.mark.parametrize("name,width,depth,heads,hidden", [
-    ("llama_134m", 768, 12, 12, 2048), ("llama_500m", 1536, 14, 24, 4096), ("llama_1b", 2048, 18, 16, 5120)])
-def test_flops_and_parameters_of_transformers_llama(name, width, depth, heads, hidden):
-    tokens = 512
-    result = plan_of(f"{name}_fineweb", "--set", f"data.sequence_length={tokens}", "--set", "model.vocab_size=32000")
-    dense = result["dense"]
-    config = transformers.LlamaConfig(
+def llama_of(width, depth, heads, hidden):
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=32000, hidden_size=width, intermediate_size=hidden, num_hidden_layers=depth,
-        num_attention_heads=heads, num_key_value_heads=heads, attn_implementation="eager")
-    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # shapes without memory, for models of any size
-        model = transformers.LlamaForCausalLM(config)
-        with stream_elements(model, llama.LlamaAttention, llama.LlamaMLP) as elements:
-            model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).logits.sum().backward()
-    # Fused attention, which training uses, multiplies q and k once more in its backward pass.
-    recomputed = depth * 2 * tokens * tokens * width
-    assert dense["parameters"] == sum(p.numel() for p in model.parameters())
-    assert dense["flops_per_sample"] == pytest.approx(counter.get_total_flops() + recomputed, rel=0.01)
-    check_tensor_parallel(result, elements, 2)
+        num_attention_heads=heads, num_key_value_heads=heads, attn_implementation="eager"))
 
 
-def test_flops_and_parameters_of_transformers_gpt2():
+LLAMAS = {"134m": (768, 12, 12, 2048), "500m": (1536, 14, 24, 4096), "1b": (2048, 18, 16, 5120)}
+FULL_SIZE = {  # configuration -> the library's model, its branches, its parameters where they are published
+    "resnet18_imagenet": (torchvision.models.resnet18, [torchvision.models.resnet.BasicBlock], 11689512),
+    "resnet50_imagenet": (torchvision.models.resnet50, [torchvision.models.resnet.Bottleneck], 25557032),
+    "swin_t_imagenet": (
+        torchvision.models.swin_t, [swin_transformer.ShiftedWindowAttention, torchvision.ops.MLP], 28288354),
+    "gpt2_fineweb": (
+        lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(attn_implementation="eager")),
+        [gpt2.GPT2Attention, gpt2.GPT2MLP], 124439808),
+} | {f"llama_{name}_fineweb": (functools.partial(llama_of, *sizes), [llama.LlamaAttention, llama.LlamaMLP], None)
+     for name, sizes in LLAMAS.items()}
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_flops_and_parameters_at_full_size(name):
+    make, branch_types, published = FULL_SIZE[name]
     tokens = 512
-    result = plan_of("gpt2_fineweb", "--set", f"data.sequence_length={tokens}", "--set", "model.vocab_size=50257")
-    config = transformers.GPT2Config(attn_implementation="eager")
-    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # shapes without memory
-        model = transformers.GPT2LMHeadModel(config)
-        with stream_elements(model, gpt2.GPT2Attention, gpt2.GPT2MLP) as elements:
-            model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).logits.sum().backward()
+    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # shapes without memory, for models of any size
+        model = make().eval()
+        config = getattr(model, "config", None)
+        with stream_elements(model, *branch_types) as elements:
+            if config:
+                model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).logits.sum().backward()
+            else:
+                model(torch.zeros(1, 3, 224, 224)).sum().backward()
+    parameters = sum(p.numel() for p in model.parameters())
+    assert published in (parameters, None)
     # Fused attention, which training uses, multiplies q and k once more in its backward pass.
-    recomputed = 12 * 2 * tokens * tokens * 768
-    assert result["dense"]["parameters"] == sum(p.numel() for p in model.parameters()) == 124439808
+    recomputed = config.num_hidden_layers * 2 * tokens * tokens * config.hidden_size if config else 0
+    own = [f"data.sequence_length={tokens}", f"model.vocab_size={config.vocab_size}"] if config else ["train.precision=fp32"]
+    result = plan_of(name, *own)
+    assert result["dense"]["parameters"] == parameters
     assert result["dense"]["flops_per_sample"] == pytest.approx(counter.get_total_flops() + recomputed, rel=0.01)
-    check_tensor_parallel(result, elements, 2)
-
-
-def test_flops_and_parameters_of_torchvisions_resnet50():
-    model = torchvision.models.resnet50()
-    result = plan_of("resnet50_imagenet", "--set", "train.precision=fp32")
-    dense = result["dense"]
-    assert dense["parameters"] == sum(p.numel() for p in model.parameters()) == 25557032
-    with stream_elements(model, torchvision.models.resnet.Bottleneck) as elements:
-        assert dense["flops_per_sample"] == pytest.approx(pytorch_training_flops(model, 224), rel=0.01)
-    check_tensor_parallel(result, elements, 4)
+    check_tensor_parallel(result, elements, 2 if config else 4)
 
 
 def test_flops_of_subnetworks(tmp_path):
@@ -155,20 +129,18 @@ def test_flops_of_subnetworks(tmp_path):
     lacking, warning = result["warnings"]
     assert "stage" in lacking and "2/4" in lacking
     assert "one owner (coverage 1/4)" in warning
-    model = oracle.ResNet18(16)
+    sizes = RESNET18 | {"width": 16}
+    model = library_model(sizes)
     for worker, cost in enumerate(result["per_worker"]):
         owned = {u["branch"] for u in result["units"] if worker in u["owners"]}
         assert cost["units"] == [i for i, u in enumerate(result["units"]) if worker in u["owners"]]
         held = [p for name, p in model.named_parameters() if model.branch_of(name) in owned | {None}]
         assert cost["parameters"] == sum(p.numel() for p in held)
-        absent = oracle.ResNet18(16)
-        for name in absent.branches:
-            if name not in owned:
-                block = absent.get_submodule(name)
-                block.forward = lambda x, mask, construction, block=block: torch.relu(
-                    x if block.downsample is None else block.downsample(x)
-                )
-        assert cost["flops_per_sample"] == pytest.approx(pytorch_training_flops(absent, 32, {}), rel=0.01)
+        absent = library_model(sizes).net
+        for name in model.branches.keys() - owned:
+            block = absent.get_submodule(name)
+            block.forward = (block.downsample or torch.nn.Identity()).forward
+        assert cost["flops_per_sample"] == pytest.approx(pytorch_training_flops(absent, 32), rel=0.01)
 
 
 @pytest.mark.parametrize("release", [True, False])
@@ -413,7 +385,7 @@ def test_an_assignment_made_from_a_table_is_planned(tmp_path, construction):
         assert refused.returncode == 2 and str(table) in refused.stderr and "Traceback" not in refused.stderr
 
 
-def kept_bytes(model, images, *extra):
+def kept_bytes(model, images):
     """Bytes that autograd saves for the backward pass: every tensor once, without parameters and buffers."""
     own = {t.data_ptr() for t in [*model.parameters(), *model.buffers()]}
     seen = {}
@@ -425,7 +397,7 @@ def kept_bytes(model, images, *extra):
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         labels = torch.zeros(len(images), dtype=torch.long)
-        loss = torch.nn.functional.cross_entropy(model(images, *extra), labels)
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
     assert loss.requires_grad  # keeps the graph, and so the addresses, alive
     return sum(seen.values())
 
@@ -434,9 +406,8 @@ def test_activation_bytes(tmp_path):
     train = {"precision": "fp32", "batch_size_per_worker": 8}
     dense = plan(tmp_path, model={"width": 16}, train=train)["dense"]
     images = torch.zeros(8, 3, 32, 32)
-    model = oracle.ResNet18(16)
-    # The oracle's mask multiplication saves no tensor: its factor is a number.
-    assert dense["activation_bytes"] == pytest.approx(kept_bytes(model, images, {}), rel=0.01)
+    model = library_model(RESNET18 | {"width": 16}).net
+    assert dense["activation_bytes"] == pytest.approx(kept_bytes(model, images), rel=0.01)
 
 
 @pytest.mark.parametrize("arguments,expected", [

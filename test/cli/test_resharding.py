@@ -14,6 +14,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import harness
 import oracle
 from comparison import OPTIMIZERS, TOLERANCE, compare_buffers, make_optimizer
+from library_models import library_model
+from small_models import RESNET18
 
 STEPS = 2  # of each part of a run
 
@@ -86,11 +88,11 @@ def test_another_division_is_the_oracle_that_switches_its_masks(tmp_path, data, 
     samples, losses = harness.trace_samples(run_dir), harness.trace_losses(run_dir)
     images, labels = harness.read_cifar10(data, "train")
     images = images.double()
-    model = oracle.ResNet18(4).double()
+    model = library_model(RESNET18).double()
     harness.load_values(model, harness.checkpoint_values(run_dir, 0, model))
     torch_optimizer = make_optimizer(model, optimizer)
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.7))
-    torch_optimizer.register_step_post_hook(lambda *_: average.update_parameters(model))
+    average = AveragedModel(model.net, multi_avg_fn=get_ema_multi_avg_fn(0.7))
+    torch_optimizer.register_step_post_hook(lambda *_: average.update_parameters(model.net))
     compared = 0
     for i in range(len(parts)):
         done = (i + 1) * STEPS
@@ -243,7 +245,7 @@ def test_another_precision_keeps_the_master_values(tmp_path, data):
     adamw = {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01, "ema_decay": 0.9}
     sections = {"model": MLP, "optimizer": adamw, "checkpoint": {"keep_last": 10}}
     run_dir = harness.train(tmp_path, "run", data, 1, **sections, train={"precision": "bf16", "max_steps": 5})
-    model = oracle.Mlp(4, 4, 16)
+    model = library_model(MLP)
     before = harness.checkpoint_values(run_dir, 5, model)
     assert any(not torch.equal(values, values.bfloat16().float()) for values in before.values())
     sections["optimizer"] = {**adamw, "groups": [{"match": "*", "lr_factor": 0}]}

@@ -1,73 +1,17 @@
-"""Swin, LLaMA and GPT-2 in every regime, compared with the masked models of torchvision and transformers
-(oracle_transformers.py)."""
+"""Swin, LLaMA and GPT-2 in every regime, compared with the masked models of torchvision and transformers."""
 
-import numpy as np
 import pytest
-import torch
 
 import harness
-import oracle_transformers
-from comparison import OPTIMIZERS, REGIMES, TORCH_TYPE, compare_runs
-
-TOKENS = 12
-VOCABULARY = 64
-SWIN = {
-    "name": "swin_t", "width": 24, "depths": oracle_transformers.DEPTHS, "num_heads": [3, 6, 12, 24], "patch_size": 4,
-    "window_size": 4, "image_size": 32,
-}
-LLAMA = {"name": "llama_tiny", "width": 32, "depth": 3, "hidden_width": 48, "heads": 8, "vocab_size": VOCABULARY}
-GPT2 = {"name": "gpt2", "width": 32, "depth": 2, "heads": 8, "vocab_size": VOCABULARY, "context_length": 20}
-# Of the wavelengths 6.3, 135 and 2,900 tokens, one is kept, one interpolated and one scaled.
-SCALING = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_context": 256}
-LLAMA_3 = LLAMA | {"kv_heads": 4, "head_size": 6, "rope_scaling": SCALING}
-MODELS = {"swin": SWIN, "llama": LLAMA, "llama_3": LLAMA_3, "gpt2": GPT2}
+from comparison import OPTIMIZERS, REGIMES, train_and_compare
+from small_models import LLAMA, MODELS, TOKENS, write_tokens
 
 
-def write_tokens(folder, samples=200):
-    """Shards in llm.c's format: 256 int32 of header, then uint16 tokens."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(5)
-    for name in ("toy_train_000000.bin", "toy_val_000000.bin"):
-        tokens = rng.integers(0, VOCABULARY, size=samples * TOKENS + 1)
-        header = np.zeros(256, dtype=np.int32)
-        header[:3] = 20240520, 1, len(tokens)
-        (folder / name).write_bytes(header.tobytes() + tokens.astype(np.uint16).tobytes())
-    return folder
-
-
-def read_tokens(folder):
-    tokens = np.fromfile(folder / "toy_train_000000.bin", dtype=np.uint16)[512:].astype(np.int64)
-    samples = (len(tokens) - 1) // TOKENS
-    rows = np.stack([tokens[i * TOKENS : i * TOKENS + TOKENS + 1] for i in range(samples)])
-    rows = torch.from_numpy(rows)
-    return rows[:, :-1], rows[:, 1:]
-
-
-def train_and_compare(tmp_path, data, model, optimizer, precision, steps, processes, **subnetwork):
-    sections = {
-        "model": MODELS[model],
-        "subnetwork": subnetwork,
-        "optimizer": OPTIMIZERS[optimizer],
-        "train": {"max_steps": steps, "precision": precision, "batch_size_per_worker": 2},
-        "eval": {"recalibrate_batches": 0},
-    }
-    if model == "swin":
-        images, labels = harness.read_cifar10(data, "train")
-        samples = images.to(TORCH_TYPE[precision]), labels
-        folder = data
-        expected = oracle_transformers.swin(24, 3, 4, 4)
-    else:
-        folder = write_tokens(tmp_path / "tokens")
-        samples = read_tokens(folder)
-        sections["data"] = {"name": "tokens", "path": str(folder), "sequence_length": TOKENS}
-        if model == "gpt2":
-            expected = oracle_transformers.gpt2(32, 2, 8, VOCABULARY, context_length=20)
-        else:
-            own = sections["model"]
-            more = {key: own.get(key) for key in ("head_size", "rope_scaling")}
-            expected = oracle_transformers.llama(32, 3, 48, 8, own.get("kv_heads", 8), VOCABULARY, **more)
-    run_dir = harness.train(tmp_path, "run", folder, processes, **sections)
-    compare_runs(run_dir, samples, expected, OPTIMIZERS[optimizer], precision, steps, 2)
+def check(tmp_path, data, model, optimizer, precision, steps, processes, **subnetwork):
+    train_and_compare(
+        tmp_path, data, processes, model=MODELS[model], subnetwork=subnetwork, optimizer=OPTIMIZERS[optimizer],
+        train={"max_steps": steps, "precision": precision, "batch_size_per_worker": 2}, eval={"recalibrate_batches": 0},
+    )
 
 
 # Several workers per process as well as one each: processes divide the workers.
@@ -83,7 +27,7 @@ CASES = [
 @pytest.mark.parametrize("model,workers,coverage,processes,construction,masking", CASES)
 def test_every_regime_is_the_mask_oracle(tmp_path, data, model, workers, coverage, processes, construction, masking):
     regime = {"workers": workers, "coverage": coverage, "construction": construction, "masking": masking}
-    train_and_compare(tmp_path, data, model, "sgd", "fp64", 3, processes, **regime)
+    check(tmp_path, data, model, "sgd", "fp64", 3, processes, **regime)
 
 
 @pytest.mark.parametrize("construction,masking", REGIMES)
@@ -93,7 +37,7 @@ def test_gpt2_in_every_regime(tmp_path, data, construction, masking):
               "masking": masking, "unit": "branch"}
     if construction == "neuron":
         regime["slices_per_branch"] = 3
-    train_and_compare(tmp_path, data, "gpt2", "sgd", "fp64", 3, 1, **regime)
+    check(tmp_path, data, "gpt2", "sgd", "fp64", 3, 1, **regime)
 
 
 @pytest.mark.parametrize("model,construction,masking", [
@@ -101,7 +45,7 @@ def test_gpt2_in_every_regime(tmp_path, data, construction, masking):
 ])
 def test_every_regime_with_adamw_in_fp32(tmp_path, data, model, construction, masking):
     regime = {"workers": 4, "coverage": "2/4", "construction": construction, "masking": masking, "unit": "branch"}
-    train_and_compare(tmp_path, data, model, "adamw_smooth", "fp32", 1, 2, **regime)
+    check(tmp_path, data, model, "adamw_smooth", "fp32", 1, 2, **regime)
 
 
 def test_another_sequence_length_counts_the_tokens_on(tmp_path):
