@@ -152,13 +152,8 @@ def resnet50(model):
 
 def swin(model):
     net = SwinTransformer(
-        patch_size=[model["patch_size"]] * 2,
-        embed_dim=model["width"],
-        depths=model["depths"],
-        num_heads=model["num_heads"],
-        window_size=[model["window_size"]] * 2,
-        stochastic_depth_prob=0.0,
-        num_classes=model.get("num_classes", 10),
+        patch_size=[model["patch_size"]] * 2, embed_dim=model["width"], depths=model["depths"], num_heads=model["num_heads"],
+        window_size=[model["window_size"]] * 2, stochastic_depth_prob=0.0, num_classes=model.get("num_classes", 10),
     )
     if model.get("image_channels", 3) != 3:
         patch = [model["patch_size"]] * 2

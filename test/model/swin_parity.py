@@ -22,6 +22,7 @@ class TestSwin(Parity):
     cases = [(SMALL, regime) for regime in regimes([(3, "2/3", None), (8, "4/8", None)])]
     cases += [(OTHER, regime) for regime in regimes([(3, "2/3", None)], ["branch"]) if regime["construction"] == "neuron"]
     kept = bf16 = {"small": SMALL, "odd": ODD}
+    kept_precisions = ["fp32", "bf16"]
     kept_regimes = regimes([(8, "4/8", None)], ["branch"])
     tiny = SMALL
     batch = 2

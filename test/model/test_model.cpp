@@ -159,5 +159,65 @@ TEST_CASE("the input's gradient of a convolution is the same whether its weight 
       }
 }
 
+TEST_CASE("Swin-T drops both branches of a block with the block's probability") {
+  SwinSpec swin{
+      .width = 6, .num_heads = {{3, 6, 12, 24}}, .image_size = 8, .patch_size = 2, .window_size = 2};
+  swin.resolve("swin_t");
+  const ModelSpec spec{.kind = swin, .stochastic_depth = 0.5};
+  const ModelLayout layout = layout_of(spec, kTokens);
+  const DrawnTensors tensors(layout);
+  const at::AutoGradMode no_gradients(false);
+  const std::unique_ptr<Model> model = make_model(spec);
+  model->bind_shared(tensors);
+  constexpr int64_t kSamples = 1000;
+  const at::Tensor images = at::randn({1, 3, 8, 8}, at::detail::createCPUGenerator(1))
+                                .to(test_device())
+                                .expand({kSamples, 3, 8, 8})
+                                .contiguous();
+  const at::Tensor without = model->forward(images, {.training = true});
+  for (const int branch : {0, 1, 12, 13, 22, 23}) {
+    model->bind_branch(branch, tensors);
+    const at::Tensor with = model->forward(images, {.training = true});
+    REQUIRE(with.ne(without).any(1).all().item<bool>());
+    const at::Tensor out = model->forward(images, {.training = true, .generator = test_generator(2)});
+    const double dropped = out.eq(without).all(1).to(at::kDouble).mean().item<double>();
+    const double p = 0.5 * (branch / 2) / 11;
+    CAPTURE(branch, p);
+    CHECK(std::abs(dropped - p) <= 4 * std::sqrt(p * (1 - p) / kSamples));
+    model->unbind_branch(branch);
+  }
+  CHECK(model->forward(images, {.training = true}).equal(without));
+}
+
+TEST_CASE("GPT-2's sizes match the transformers library") {
+  const auto parameters_of = [](std::string_view name) {
+    return layout_of(model_named(name), kTokens).parameter_count();
+  };
+  // Sums over GPT2LMHeadModel.parameters() of gpt2, gpt2-medium, gpt2-large and gpt2-xl.
+  CHECK(parameters_of("gpt2") == 124'439'808);
+  CHECK(parameters_of("gpt2_medium") == 354'823'168);
+  CHECK(parameters_of("gpt2_large") == 774'030'080);
+  CHECK(parameters_of("gpt2_xl") == 1'557'611'200);
+}
+
+TEST_CASE("a frozen branch of a LLaMA recomputes what its gradient needs") {
+  ModelSpec spec{.kind = LlamaSpec{.heads = 8, .kv_heads = 2}};
+  resolve_model(spec);
+  const ModelLayout layout = layout_of(spec, 64);
+  CHECK(layout.branches[0].flops.frozen_recompute == 0);
+  // gate and up, without down
+  CHECK(layout.branches[1].flops.frozen_recompute == Approx(layout.branches[1].flops.forward * 2 / 3));
+  // A frozen attention lacks the gradients of its weights and recomputes nothing.
+  double weights = 0;
+  for (const ParameterLayout& parameter : layout.parameters)
+    if (parameter.branch == 0 && parameter.slice) weights += static_cast<double>(parameter.elements());
+  const Flops &attention = layout.branches[0].flops, &mlp = layout.branches[1].flops;
+  CHECK(attention.training() - attention.training_frozen() == 2 * 64 * weights);
+  // A frozen MLP is computed, recomputed without its down projection, and passes on the gradient of its
+  // input.
+  CHECK(mlp.training() == Approx(3 * mlp.forward));
+  CHECK(mlp.training_frozen() == Approx((1 + 2.0 / 3 + 1) * mlp.forward));
+}
+
 }  // namespace
 }  // namespace sdp
