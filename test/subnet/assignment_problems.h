@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "catch.h"
@@ -38,6 +39,27 @@ inline AssignmentProblem sliced(int workers, int owners, int branches, int slice
 inline GroupDepth one_stage(const AssignmentProblem& problem) {
   const std::vector<int> zeros(problem.flops.size(), 0);
   return {zeros, zeros, /*longest_gap=*/1};
+}
+
+/// Calls `visit` with every assignment of the groups.
+inline void for_all_assignments(int workers, int owners, size_t groups,
+                                const std::function<void(const std::vector<OwnerSet>&)>& visit) {
+  std::vector<OwnerSet> sets;
+  for (int bits = 0; bits < 1 << workers; ++bits) {
+    OwnerSet set;
+    for (int worker = 0; worker < workers; ++worker)
+      if (bits >> worker & 1) set.push_back(worker);
+    if (static_cast<int>(set.size()) == owners) sets.push_back(set);
+  }
+  std::vector<OwnerSet> chosen(groups);
+  const std::function<void(size_t)> choose = [&](size_t group) {
+    if (group == groups) return visit(chosen);
+    for (const OwnerSet& set : sets) {
+      chosen[group] = set;
+      choose(group + 1);
+    }
+  };
+  choose(0);
 }
 
 inline void check_owner_sets(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {

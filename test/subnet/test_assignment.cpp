@@ -128,22 +128,19 @@ TEST_CASE("few unequal groups: the best of all assignments, found by exhaustive 
     AssignmentProblem problem = random_problem(4, 2, 5, seed);
     problem.bytes_tolerance = 0;
     problem.bytes_for_mixing = 0;
-    const std::vector<OwnerSet> pairs = {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}};
-    std::vector<OwnerSet> owners(5);
     std::vector<std::pair<double, double>> all;  // flops, bytes
     double lowest_flops = 1e9;
-    for (int code = 0; code < 6 * 6 * 6 * 6 * 6; ++code) {
+    test::for_all_assignments(4, 2, 5, [&](const std::vector<OwnerSet>& owners) {
       double flops[4] = {};
       double bytes[4] = {};
-      for (int group = 0, rest = code; group < 5; ++group, rest /= 6) {
-        for (int worker : pairs[rest % 6]) {
+      for (size_t group = 0; group < 5; ++group)
+        for (int worker : owners[group]) {
           flops[worker] += problem.flops[group];
           bytes[worker] += problem.bytes[group];
         }
-      }
       all.emplace_back(*std::max_element(flops, flops + 4), *std::max_element(bytes, bytes + 4));
       lowest_flops = std::min(lowest_flops, all.back().first);
-    }
+    });
     double lowest_bytes = 1e9;
     for (const auto& [flops, bytes] : all)
       if (flops <= 1.05 * lowest_flops) lowest_bytes = std::min(lowest_bytes, bytes);
@@ -155,30 +152,21 @@ TEST_CASE("few unequal groups: the best of all assignments, found by exhaustive 
   }
 }
 
-TEST_CASE("ResNet-18's eight blocks: lowest memory matches the reference figures in lexicographic order") {
+TEST_CASE(
+    "ResNet-18's eight blocks: no figure is above the reference; lowest memory in lexicographic order") {
   for (const Reference& reference : kResNet18) {
-    AssignmentProblem problem = resnet18(reference.owners);
-    problem.bytes_for_mixing = 0;
-    const Balance found = balance_of(problem, assign_balanced(problem));
-    INFO("p = " << reference.owners << ": " << found.flops_max_over_mean << ", " << found.bytes_max_over_mean
-                << ", " << found.lambda2_by_unit);
-    CHECK(found.flops_max_over_mean <= 1.05 * reference.flops);
-    const bool fewer_bytes = found.bytes_max_over_mean < reference.bytes - kThreeDigits;
-    const bool as_good = found.bytes_max_over_mean <= reference.bytes + kThreeDigits &&
-                         found.lambda2_by_unit <= reference.lambda2 + kThreeDigits;
-    CHECK((fewer_bytes || as_good));
-  }
-}
-
-TEST_CASE("ResNet-18's eight blocks: no figure is above the reference") {
-  for (const Reference& reference : kResNet18) {
-    const AssignmentProblem problem = resnet18(reference.owners);
-    const Balance found = balance_of(problem, assign_balanced(problem));
-    INFO("p = " << reference.owners << ": " << found.flops_max_over_mean << ", " << found.bytes_max_over_mean
-                << ", " << found.lambda2_by_unit);
-    CHECK(found.flops_max_over_mean <= 1.05 * reference.flops);
-    CHECK(found.bytes_max_over_mean <= reference.bytes + kThreeDigits);
-    CHECK(found.lambda2_by_unit <= reference.lambda2 + kThreeDigits);
+    for (const bool lowest_memory : {false, true}) {
+      AssignmentProblem problem = resnet18(reference.owners);
+      if (lowest_memory) problem.bytes_for_mixing = 0;
+      const Balance found = balance_of(problem, assign_balanced(problem));
+      INFO("p = " << reference.owners << ": " << found.flops_max_over_mean << ", "
+                  << found.bytes_max_over_mean << ", " << found.lambda2_by_unit);
+      CHECK(found.flops_max_over_mean <= 1.05 * reference.flops);
+      const bool fewer_bytes = found.bytes_max_over_mean < reference.bytes - kThreeDigits;
+      const bool as_good = found.bytes_max_over_mean <= reference.bytes + kThreeDigits &&
+                           found.lambda2_by_unit <= reference.lambda2 + kThreeDigits;
+      CHECK((as_good || (lowest_memory && fewer_bytes)));
+    }
   }
 }
 

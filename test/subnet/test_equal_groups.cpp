@@ -1,7 +1,6 @@
 // Equal numbers of groups per worker (assignment equal_units).
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 
 #include "assignment_problems.h"
@@ -37,37 +36,6 @@ int spread(const std::vector<int>& counts) {
 
 int spread(const std::vector<OwnerSet>& owners, int workers) {
   return spread(group_counts(owners, 0, owners.size(), workers));
-}
-
-/// All sets of p out of n.
-std::vector<OwnerSet> all_sets(int n, int p) {
-  std::vector<OwnerSet> sets;
-  for (int bits = 0; bits < 1 << n; ++bits) {
-    OwnerSet set;
-    for (int worker = 0; worker < n; ++worker)
-      if (bits >> worker & 1) set.push_back(worker);
-    if (static_cast<int>(set.size()) == p) sets.push_back(set);
-  }
-  return sets;
-}
-
-/// All assignments with equal numbers of groups.
-std::vector<std::vector<OwnerSet>> all_equal_assignments(const AssignmentProblem& problem) {
-  const std::vector<OwnerSet> sets = all_sets(problem.workers, problem.owners);
-  std::vector<std::vector<OwnerSet>> result;
-  std::vector<OwnerSet> owners(problem.flops.size());
-  const std::function<void(size_t)> choose = [&](size_t group) {
-    if (group == owners.size()) {
-      if (spread(owners, problem.workers) <= 1) result.push_back(owners);
-      return;
-    }
-    for (const OwnerSet& set : sets) {
-      owners[group] = set;
-      choose(group + 1);
-    }
-  };
-  choose(0);
-  return result;
 }
 
 double smallest(const std::vector<Balance>& balances, double Balance::*figure) {
@@ -109,8 +77,9 @@ TEST_CASE("equal groups: the best of all equal assignments, found by exhaustive 
       problem.bytes_tolerance = 0;
       problem.bytes_for_mixing = 0;
       std::vector<Balance> all;
-      for (const std::vector<OwnerSet>& owners : all_equal_assignments(problem))
-        all.push_back(balance_of(problem, owners));
+      test::for_all_assignments(n, p, problem.flops.size(), [&](const std::vector<OwnerSet>& owners) {
+        if (spread(owners, problem.workers) <= 1) all.push_back(balance_of(problem, owners));
+      });
       const Balance found = balance_of(problem, assign_balanced(problem));
       const double even_flops = 1.05 * smallest(all, &Balance::flops_max_over_mean);
       CHECK(found.flops_max_over_mean <= even_flops + kRounding);

@@ -141,6 +141,35 @@ bool has_p_owners_everywhere(const SubnetPlan& plan) {
   });
 }
 
+/// A worker's parts of a branch, the owned one first, have the units that it owns or has frozen, and make up
+/// the branch under backward masking. The units of a parameter have all of its elements.
+bool parts_make_up_branches(const SubnetPlan& plan, int worker) {
+  const bool has_all = plan.masking == Masking::kBackward;
+  for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b) {
+    int64_t width = 0;
+    bool is_frozen = false;
+    for (const BranchPart& part : plan.parts_of(worker, b)) {
+      if (is_frozen && !part.frozen) return false;
+      is_frozen = part.frozen;
+      for (int unit : part.units) {
+        if (plan.holding(worker, unit) != (is_frozen ? Holding::kFrozen : Holding::kOwned)) return false;
+        width += plan.units[unit].end - plan.units[unit].begin;
+      }
+    }
+    if (width != (has_all ? plan.layout.branches[b].hidden_width : plan.owned_width(worker, b))) return false;
+  }
+  const auto owned = plan.units_with(worker, Holding::kOwned).size();
+  const auto others = plan.units_with(worker, has_all ? Holding::kFrozen : Holding::kAbsent).size();
+  if (owned + others != plan.units.size()) return false;
+  for (const ParameterLayout& parameter : plan.layout.parameters) {
+    int64_t elements = 0;
+    for (int unit : plan.units_of(parameter))
+      elements += plan.elements_of(parameter, unit);
+    if (elements != parameter.elements()) return false;
+  }
+  return true;
+}
+
 /// Whether a process runs a worker that owns the unit, from the definitions instead of the schedule.
 class Holders {
  public:
@@ -161,6 +190,21 @@ class Holders {
   const SubnetPlan& plan_;
   std::vector<std::vector<int>> workers_;
 };
+
+/// A segment's pieces follow one another and have the bucket's type and decay.
+bool fits_its_bucket(const Segment& segment, const Bucket& bucket, const ModelLayout& layout,
+                     const ScheduleOptions& options) {
+  int64_t offset = 0;
+  for (const Piece& piece : segment.pieces) {
+    const ParameterLayout& parameter = layout.parameters[piece.parameter];
+    const bool decays = options.decay_norms_and_biases || parameter.role == ParameterRole::kWeight;
+    if (piece.offset != offset || bucket.decays != decays ||
+        bucket.type != element_type(parameter, options.precision))
+      return false;
+    offset += piece.elements;
+  }
+  return segment.elements == offset;
+}
 
 /// Every element of a segment is updated by exactly one process, which holds it.
 bool is_divided_over_holders(const Segment& segment, const Holders& holders, int processes) {
@@ -188,6 +232,7 @@ bool messages_agree(const SubnetPlan& plan, const Schedule& schedule, int bucket
     if (holds) shares_of_held += segment.share_elements(from);
     if (!holds && plan.masking == Masking::kBackward) shares_of_others += segment.share_elements(from);
   }
+  if (from == to) gradients = shares_of_held = shares_of_others = 0;
   const bool shard = schedule.options.shard;
   const auto elements = [&](ExchangeKind kind) {
     return Exchange(schedule, bucket, kind).elements(from, to);
@@ -227,20 +272,23 @@ bool schedules_agree(const SubnetPlan& plan, RandomBits& random) {
   options.shard = random.below(2) == 0;
   const Schedule schedule = make_schedule(plan, placement, options);
   const Holders holders(plan, placement);
-  int64_t elements = 0;
+  std::vector<int64_t> elements(plan.layout.parameters.size(), 0);
   for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket) {
     for (const Segment& segment : schedule.buckets[bucket].segments) {
-      elements += segment.elements;
+      for (const Piece& piece : segment.pieces)
+        elements[piece.parameter] += piece.elements;
+      if (!fits_its_bucket(segment, schedule.buckets[bucket], plan.layout, options)) return false;
       if (!is_divided_over_holders(segment, holders, placement.processes)) return false;
     }
     for (int i = 0; i < 3; ++i) {  // three senders to all others
       const int from = random.below(placement.processes);
       if (i == 0 && !sums_agree(schedule, bucket, from)) return false;
       for (int to = 0; to < placement.processes; ++to)
-        if (to != from && !messages_agree(plan, schedule, bucket, holders, from, to)) return false;
+        if (!messages_agree(plan, schedule, bucket, holders, from, to)) return false;
     }
   }
-  return elements == plan.layout.parameter_count();
+  return std::equal(elements.begin(), elements.end(), plan.layout.parameters.begin(),
+                    [](int64_t found, const ParameterLayout& layout) { return found == layout.elements(); });
 }
 
 /// Largest eigenvalue of a positive semidefinite matrix without negative entries, from below, by power
@@ -312,6 +360,8 @@ TEST_CASE("1,000 random plans: p owners everywhere, schedules that agree, lambda
                  << name_of(plan.construction) << ", " << name_of(plan.masking) << ", " << plan.units.size()
                  << " units");
     REQUIRE(has_p_owners_everywhere(plan));
+    REQUIRE(parts_make_up_branches(plan, random.below(plan.workers)));
+    REQUIRE(flops_share(plan) <= 1 + 1e-12);
     REQUIRE(schedules_agree(plan, random));
     REQUIRE(respects_bounds(plan));
     units += static_cast<int64_t>(plan.units.size());

@@ -4,16 +4,13 @@
 #include <set>
 
 #include "catch.h"
-#include "forecast/accounting.h"
 #include "small_plans.h"
 #include "spec/error.h"
-#include "subnet/exchange.h"
 #include "subnet/schedule.h"
 
 namespace sdp {
 namespace {
 
-using test::mlp;
 using test::plan_of;
 
 ScheduleOptions small_buckets(Precision precision) {
@@ -36,93 +33,6 @@ TEST_CASE("placement: W = R n, or W divides n") {
     CHECK_THROWS_AS(make_placement(n, r, w), UsageError);
   }
   CHECK_THROWS_WITH(make_placement(8, 2, 3), Catch::Matchers::Contains("(1, 2, 4, 8, 16)"));
-}
-
-/// Every element of every parameter is in exactly one piece of a unit, and in exactly one part of a segment.
-void check_complete(const SubnetPlan& plan, const Schedule& schedule) {
-  std::vector<int64_t> elements(plan.layout.parameters.size(), 0);
-  for (const Bucket& bucket : schedule.buckets) {
-    for (const Segment& segment : bucket.segments) {
-      int64_t offset = 0;
-      for (const Piece& piece : segment.pieces) {
-        const ParameterLayout& parameter = plan.layout.parameters[piece.parameter];
-        CHECK(piece.offset == offset);
-        CHECK(element_type(parameter, schedule.options.precision) == bucket.type);
-        CHECK((parameter.role == ParameterRole::kWeight) == bucket.decays);
-        offset += piece.elements;
-        elements[piece.parameter] += piece.elements;
-      }
-      CHECK(segment.elements == offset);
-      const auto holders = static_cast<int>(segment.holders.size());
-      CHECK(segment.boundary(0) == 0);
-      CHECK(segment.boundary(holders) == segment.elements);
-      for (int i = 0; i < holders; ++i)
-        CHECK(segment.boundary(i) <= segment.boundary(i + 1));
-      int64_t parts = 0;
-      for (int process = 0; process < schedule.placement.processes; ++process)
-        parts += segment.share_elements(process);
-      CHECK(parts == segment.elements);
-    }
-  }
-  for (size_t i = 0; i < elements.size(); ++i)
-    CHECK(elements[i] == plan.layout.parameters[i].elements());
-}
-
-TEST_CASE("a schedule has every element once, for any plan and placement") {
-  for (uint64_t seed = 0; seed < 30; ++seed) {
-    const int64_t n = 1 + static_cast<int64_t>(seed % 8);
-    const int64_t p = 1 + static_cast<int64_t>(seed * 7 % n);
-    const SubnetPlan plan = plan_of(n, p, seed, seed % 3 == 0 ? Construction::kNeuron : Construction::kBlock,
-                                    seed % 2 == 0 ? Masking::kBackward : Masking::kForward);
-    for (int64_t w = 1; w <= n; ++w) {
-      if (n % w != 0) continue;
-      for (const Precision precision : {Precision::kFp32, Precision::kBf16})
-        check_complete(plan, make_schedule(plan, make_placement(n, 1, w), small_buckets(precision)));
-    }
-  }
-}
-
-/// The number of elements that all processes send in all exchanges of a kind.
-int64_t sent_by_all(const Schedule& schedule, ExchangeKind kind) {
-  int64_t sent = 0;
-  for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket) {
-    const Exchange exchange(schedule, bucket, kind);
-    for (int from = 0; from < schedule.placement.processes; ++from) {
-      CHECK(exchange.elements(from, from) == 0);
-      for (int to = 0; to < schedule.placement.processes; ++to)
-        sent += exchange.elements(from, to);
-    }
-  }
-  return sent;
-}
-
-TEST_CASE(
-    "p - 1 copies of a unit and n - 1 of a shared parameter are sent; back to all under backward masking") {
-  const int n = 6;
-  for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
-    for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
-      for (int p = 1; p <= n; ++p) {
-        const SubnetPlan plan = plan_of(n, p, 3, construction, masking);
-        int64_t units = 0;
-        for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit)
-          units += plan.unit_parameters(unit);
-        const int64_t shared = plan.layout.parameter_count() - units;
-        const int64_t among_owners = (p - 1) * units + (n - 1) * shared;
-        const bool to_all = masking == Masking::kBackward;
-        ScheduleOptions options = small_buckets(Precision::kFp32);
-        const Schedule sharded = make_schedule(plan, make_placement(n, 1, n), options);
-        CHECK(sent_by_all(sharded, ExchangeKind::kReduceGradients) == among_owners);
-        CHECK(sent_by_all(sharded, ExchangeKind::kGatherGradients) == 0);
-        CHECK(sent_by_all(sharded, ExchangeKind::kGatherValues) ==
-              (to_all ? (n - 1) * plan.layout.parameter_count() : among_owners));
-        options.shard = false;
-        const Schedule whole = make_schedule(plan, make_placement(n, 1, n), options);
-        CHECK(sent_by_all(whole, ExchangeKind::kReduceGradients) == among_owners);
-        CHECK(sent_by_all(whole, ExchangeKind::kGatherGradients) == among_owners);
-        CHECK(sent_by_all(whole, ExchangeKind::kGatherValues) == (to_all ? (n - p) * units : 0));
-      }
-    }
-  }
 }
 
 TEST_CASE("a parameter outside of branches is read after the branch that precedes it") {

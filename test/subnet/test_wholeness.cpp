@@ -2,7 +2,6 @@
 // made from owner sets alone, by plain loops over all workers, stages and blocks.
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -20,6 +19,7 @@
 namespace sdp {
 
 using test::check_owner_sets;
+using test::for_all_assignments;
 using test::random_problem;
 
 namespace {
@@ -85,30 +85,6 @@ int64_t plain_shortfall(const GroupDepth& depth, const std::vector<OwnerSet>& ow
       result += std::max(0, gap - depth.longest_gap);
   }
   return result;
-}
-
-/// Calls `visit` with every assignment of the groups.
-void for_all_assignments(int workers, int owners, size_t groups,
-                         const std::function<void(const std::vector<OwnerSet>&)>& visit) {
-  std::vector<OwnerSet> sets;
-  for (int bits = 0; bits < 1 << workers; ++bits) {
-    OwnerSet set;
-    for (int worker = 0; worker < workers; ++worker)
-      if (bits >> worker & 1) set.push_back(worker);
-    if (static_cast<int>(set.size()) == owners) sets.push_back(set);
-  }
-  std::vector<OwnerSet> chosen(groups);
-  const std::function<void(size_t)> choose = [&](size_t group) {
-    if (group == groups) {
-      visit(chosen);
-      return;
-    }
-    for (const OwnerSet& set : sets) {
-      chosen[group] = set;
-      choose(group + 1);
-    }
-  };
-  choose(0);
 }
 
 struct Small {
