@@ -62,6 +62,29 @@ inline ExperimentSpec spec_of(const Case& c) {
   return spec;
 }
 
+/// An experiment with its plan and schedule.
+struct Planned {
+  explicit Planned(ExperimentSpec the_spec, int64_t the_processes, uint64_t seed = 0)
+      : spec(std::move(the_spec)),
+        plan(make_plan(layout_of(spec.model, spec.data.sequence_length()), spec.subnetwork, seed)),
+        processes(static_cast<int>(the_processes)),
+        schedule(make_schedule(
+            plan, make_placement(spec.subnetwork.workers, spec.subnetwork.replicas, the_processes),
+            schedule_options(spec, plan.layout))) {}
+
+  ExperimentSpec spec;
+  SubnetPlan plan;
+  int processes;
+  Schedule schedule;
+};
+
+/// SGD of which a step is lr times the gradient.
+inline ExperimentSpec plain_sgd(const Case& c) {
+  ExperimentSpec spec = spec_of(c);
+  spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
+  return spec;
+}
+
 /// Catch's assertions may not be used in threads: a rank that finds a difference throws.
 inline void expect(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
@@ -73,6 +96,22 @@ inline void run_engine(int world, const std::function<void(Communicator&)>& body
   poison_freed_memory();
   for (const Exchanges exchanges : {Exchanges::kAtOnce, Exchanges::kLate})
     run_thread_ranks(world, body, exchanges, test_device());
+}
+
+/// The rest of a step, after the backward passes.
+inline void finish_step(Engine& engine, double lr) {
+  engine.reduce();
+  engine.step(lr);
+  engine.gather_values();
+  engine.await_all_values();
+}
+
+/// A step in which a parameter of the first slot has this gradient in all elements, and others have none.
+inline void step_with_gradient(Engine& engine, const at::Tensor& leaf, double gradient, double lr) {
+  engine.begin_backward(0, /*last=*/true);
+  leaf.mutable_grad() = at::full_like(leaf.detach(), gradient);
+  engine.end_backward();
+  finish_step(engine, lr);
 }
 
 inline void expect_equal(int64_t actual, int64_t planned, const std::string& what) {

@@ -39,23 +39,17 @@ std::pair<int, int> shared_piece(const ParameterStore& store, Communicator& comm
 }
 
 void check_flips(const Case& c) {
-  const ExperimentSpec spec = spec_of(c);
-  const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
-  const SubnetPlan plan = make_plan(layout, spec.subnetwork, 3);
-  const Placement placement = make_placement(c.workers, c.replicas, c.processes);
-  const Schedule schedule = make_schedule(plan, placement, schedule_options(spec, plan.layout));
+  const Planned experiment(spec_of(c), c.processes, 3);
+  const SubnetPlan& plan = experiment.plan;
   run_thread_ranks(
-      static_cast<int>(c.processes),
+      experiment.processes,
       [&](Communicator& comm) {
-        Engine engine(plan, schedule, spec.optimizer, comm);
+        Engine engine(plan, experiment.schedule, experiment.spec.optimizer, comm);
         engine.initialize(3);
         for (int step = 0; step < 2; ++step) {
-          backward(engine, spec, plan, step);
-          engine.reduce();
-          engine.step(0.01);
-          engine.gather_values();
+          backward(engine, experiment.spec, plan, step);
+          finish_step(engine, 0.01);
         }
-        engine.await_all_values();
         ParameterStore& store = engine.store();
         expect(find_different_copies(store, comm).empty(), "copies differ after training");
         std::mt19937 random(11);

@@ -40,12 +40,12 @@ void expect_readers_agree(const Engine& engine, const Schedule& schedule, Commun
 }
 
 void check_case(const Case& c) {
-  const ExperimentSpec spec = spec_of(c);
-  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
-  const Schedule schedule = make_schedule(plan, make_placement(c.workers, c.replicas, c.processes),
-                                          schedule_options(spec, plan.layout));
+  const Planned experiment(spec_of(c), c.processes, 9);
+  const ExperimentSpec& spec = experiment.spec;
+  const SubnetPlan& plan = experiment.plan;
+  const Schedule& schedule = experiment.schedule;
   const bool reduces_each = c.reduce_every == ReduceEvery::kMicroBatch;
-  run_engine(static_cast<int>(c.processes), [&](Communicator& comm) {
+  run_engine(experiment.processes, [&](Communicator& comm) {
     const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank());
     Engine engine(plan, schedule, spec.optimizer, comm);
     engine.initialize(3);
@@ -86,20 +86,25 @@ void check_case(const Case& c) {
   });
 }
 
-TEST_CASE("bytes held and sent match the plan, and all holders of a value have the same bits") {
-  for (const bool shard : {true, false}) {
-    for (const Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16}) {
-      for (const char* const optimizer : {"sgd", "adamw"}) {
-        const char* const model = precision == Precision::kBf16 ? "mlp" : "resnet18";
-        for (const bool release : {true, false})
-          check_case({.precision = precision,
-                      .optimizer = optimizer,
-                      .shard = shard,
-                      .model = model,
-                      .release_gradients = release});
-      }
+void check_in_every_regime(Case c) {
+  for (const Construction construction : {Construction::kBlock, Construction::kNeuron})
+    for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
+      c.construction = construction;
+      c.masking = masking;
+      check_case(c);
     }
-  }
+}
+
+TEST_CASE("bytes held and sent match the plan, and all holders of a value have the same bits") {
+  for (const bool shard : {true, false})
+    for (const bool release : {true, false})
+      for (const char* const optimizer : {"sgd", "adamw"})
+        for (const Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16}) {
+          Case c{
+              .precision = precision, .optimizer = optimizer, .shard = shard, .release_gradients = release};
+          if (precision == Precision::kBf16) c.model = "mlp";
+          check_case(c);
+        }
 }
 
 TEST_CASE("the same for other coverages") {
@@ -114,45 +119,21 @@ TEST_CASE("the same with gradients rounded for sending") {
 }
 
 TEST_CASE("the same in every regime") {
-  for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
-    for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
-      for (const bool shard : {true, false})
-        check_case(
-            {.shard = shard, .construction = construction, .masking = masking, .release_gradients = !shard});
-      check_case({.processes = 2, .construction = construction, .masking = masking});
-      check_case({.workers = 3,
-                  .processes = 3,
-                  .coverage = "2/3",
-                  .precision = Precision::kBf16,
-                  .optimizer = "adamw",
-                  .accumulate_steps = 2,
-                  .model = "mlp",
-                  .construction = construction,
-                  .masking = masking});
-      check_case({.replicas = 2,
-                  .processes = 2,
-                  .shard = false,
-                  .model = "mlp",
-                  .construction = construction,
-                  .masking = masking});
-    }
+  for (const bool shard : {true, false})
+    check_in_every_regime({.shard = shard, .release_gradients = !shard});
+  check_in_every_regime({.processes = 2});
+  Case three{.workers = 3, .processes = 3, .coverage = "2/3", .accumulate_steps = 2, .model = "mlp"};
+  three.precision = Precision::kBf16;
+  three.optimizer = "adamw";
+  check_in_every_regime(three);
+  check_in_every_regime({.replicas = 2, .processes = 2, .shard = false, .model = "mlp"});
+}
+
+TEST_CASE("the same for every model") {
+  for (const std::string_view name : first_model_names()) {
+    const Precision precision = tiny_model(name).has_batch_norm() ? Precision::kFp32 : Precision::kBf16;
+    check_in_every_regime({.precision = precision, .optimizer = "adamw", .model = name});
   }
-}
-
-TEST_CASE("the same for transformers") {
-  for (const char* const model : {"swin_t", "llama_tiny", "gpt2"})
-    for (const Construction construction : {Construction::kBlock, Construction::kNeuron})
-      for (const Masking masking : {Masking::kForward, Masking::kBackward})
-        check_case({.precision = Precision::kBf16,
-                    .optimizer = "adamw",
-                    .model = model,
-                    .construction = construction,
-                    .masking = masking});
-}
-
-TEST_CASE("the same for branches with layers that are not sliced") {
-  for (const Construction construction : {Construction::kBlock, Construction::kNeuron})
-    check_case({.model = "resnet50", .construction = construction});
 }
 
 TEST_CASE("the same for several workers per process, replicas and accumulation") {
@@ -181,54 +162,34 @@ TEST_CASE("the same with a reduction after every micro-batch") {
 }
 
 TEST_CASE("a gradient is the mean over its owners in all replicas") {
-  constexpr int kProcesses = 4;
-  ExperimentSpec spec =
-      spec_of({.workers = 2, .replicas = 2, .processes = kProcesses, .coverage = "1", .model = "mlp"});
-  spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
-  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
-  const Schedule schedule =
-      make_schedule(plan, make_placement(2, 2, kProcesses), schedule_options(spec, plan.layout));
-  run_engine(kProcesses, [&](Communicator& comm) {
-    Engine engine(plan, schedule, spec.optimizer, comm);
-    engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });
+  const Case two{.workers = 2, .replicas = 2, .coverage = "1", .model = "mlp"};
+  const Planned c(plain_sgd(two), /*processes=*/4);
+  run_engine(c.processes, [&](Communicator& comm) {
+    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
+    engine.set_values([&](int p) { return at::zeros(c.plan.layout.parameters[p].shape); });
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
-    engine.begin_backward(0, /*last=*/true);
-    leaf.mutable_grad() = at::full_like(leaf.detach(), 1 + comm.rank());
-    engine.end_backward();
-    engine.reduce();
-    engine.step(/*lr=*/1);
-    engine.gather_values();
-    engine.await_all_values();
+    step_with_gradient(engine, leaf, 1 + comm.rank(), /*lr=*/1);
     expect(at::equal(leaf.detach(), at::full_like(leaf.detach(), -2.5)), "the mean of 1, 2, 3 and 4");
   });
 }
 
 TEST_CASE("a worker whose backward pass left no gradients counts as zero gradients") {
-  const ExperimentSpec spec = [] {
-    ExperimentSpec s = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = "mlp"});
-    s.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
-    s.train.release_gradients = false;
-    return s;
-  }();
-  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec, plan.layout));
-  run_engine(2, [&](Communicator& comm) {
-    Engine engine(plan, schedule, spec.optimizer, comm);
+  const Case two{.workers = 2, .coverage = "1", .model = "mlp", .release_gradients = false};
+  const Planned c(plain_sgd(two), /*processes=*/2);
+  run_engine(c.processes, [&](Communicator& comm) {
+    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
     engine.initialize(3);
     at::Tensor gradient;
     const std::string name = "head.weight";
     const at::Tensor before = engine.store().slot(0).parameter(name).detach().clone();
     if (comm.rank() == 0) {
-      backward(engine, spec, plan, 0, /*more_follow=*/false,
+      backward(engine, c.spec, c.plan, 0, /*more_follow=*/false,
                [&](int) { gradient = engine.store().slot(0).parameter(name).grad().clone(); });
     } else {
       engine.begin_backward(0, /*last=*/true);
       engine.end_backward();
     }
-    engine.reduce();
-    engine.step(0.5);
-    engine.gather_values();
-    engine.await_all_values();
+    finish_step(engine, 0.5);
     at::Tensor expected = comm.rank() == 0 ? (before - 0.5 * gradient / 2) : at::empty_like(before);
     comm.broadcast(expected, 0);
     expect(at::allclose(engine.store().slot(0).parameter(name), expected, 0, 1e-7),
@@ -247,14 +208,12 @@ TEST_CASE("the clipped norm counts every parameter once, whichever process holds
     ExperimentSpec spec =
         spec_of({.processes = processes, .precision = Precision::kFp64, .shard = shard, .model = "mlp"});
     spec.optimizer.clip_norm = clips ? 0.01 : 0;
-    const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
-    const Schedule schedule =
-        make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec, plan.layout));
+    const Planned c(spec, processes, 9);
     std::vector<double> of_rank(processes);
-    run_engine(static_cast<int>(processes), [&](Communicator& comm) {
-      Engine engine(plan, schedule, spec.optimizer, comm);
+    run_engine(c.processes, [&](Communicator& comm) {
+      Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
       engine.initialize(3);
-      backward(engine, spec, plan, 0);
+      backward(engine, c.spec, c.plan, 0);
       engine.reduce(/*measures_norm=*/true);
       of_rank[comm.rank()] = engine.gradient_norm().item<double>();
     });
@@ -267,16 +226,14 @@ TEST_CASE("the clipped norm counts every parameter once, whichever process holds
 }
 
 TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32") {
-  ExperimentSpec spec = spec_of({.coverage = "1", .precision = Precision::kBf16, .model = "mlp"});
-  spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
-  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), schedule_options(spec, plan.layout));
-  run_engine(4, [&](Communicator& comm) {
-    Engine engine(plan, schedule, spec.optimizer, comm);
+  const Planned c(plain_sgd({.coverage = "1", .precision = Precision::kBf16, .model = "mlp"}),
+                  /*processes=*/4);
+  run_engine(c.processes, [&](Communicator& comm) {
+    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
     engine.initialize(3);
     const auto expect_moved_by = [&](double distance) {
       for (const StateRange& range : engine.owned_state()) {
-        const ParameterLayout& parameter = plan.layout.parameters[range.parameter];
+        const ParameterLayout& parameter = c.plan.layout.parameters[range.parameter];
         if (range.kind != "value" || parameter.name != "head.weight") continue;
         const at::Tensor drawn = draw_parameter(parameter, 3).reshape({-1}).slice(0, range.begin, range.end);
         expect(at::allclose(range.values.cpu(), drawn - distance, 0, 1e-6), "master values");
@@ -285,13 +242,7 @@ TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32")
     expect_moved_by(0);
     // In bf16, 256 + 1 gives 256.
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
-    engine.begin_backward(0, /*last=*/true);
-    leaf.mutable_grad() = at::full_like(leaf.detach(), comm.rank() == 0 ? 256 : 1);
-    engine.end_backward();
-    engine.reduce();
-    engine.step(1.0 / 64);
-    engine.gather_values();
-    engine.await_all_values();
+    step_with_gradient(engine, leaf, comm.rank() == 0 ? 256 : 1, 1.0 / 64);
     expect_moved_by(259.0 / 4 / 64);
   });
 }

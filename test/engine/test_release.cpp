@@ -15,9 +15,9 @@ namespace {
 std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_seed) {
   ExperimentSpec spec = spec_of(c);
   spec.train.bucket_megabytes = 0.002;
-  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 9);
-  const Schedule schedule = make_schedule(plan, make_placement(c.workers, c.replicas, c.processes),
-                                          schedule_options(spec, plan.layout));
+  const Planned experiment(spec, c.processes, 9);
+  const SubnetPlan& plan = experiment.plan;
+  const Schedule& schedule = experiment.schedule;
   expect(schedule.buckets.size() > 8, "too few buckets");
   std::vector<at::Tensor> values;
   run_engine(static_cast<int>(c.processes), [&](Communicator& comm) {
@@ -41,10 +41,7 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
         sum.backward();
         engine.end_backward();
       }
-      engine.reduce();
-      engine.step(0.1);
-      engine.gather_values();
-      engine.await_all_values();
+      finish_step(engine, 0.1);
     }
     for (const StateRange& range : engine.owned_state())
       if (comm.rank() == 0 && range.kind == "value") values.push_back(range.values.clone());
@@ -78,25 +75,16 @@ TEST_CASE("the order in which gradients arrive, and whether they arrive, affects
 }
 
 TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
-  ExperimentSpec spec = spec_of({.workers = 2, .processes = 2, .coverage = "1", .model = "mlp"});
-  spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
-  spec.train.reduce_dtype = WireType::kBf16;
-  const SubnetPlan plan = make_plan(layout_of(spec.model), spec.subnetwork, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(2, 1, 2), schedule_options(spec, plan.layout));
-  run_engine(2, [&](Communicator& comm) {
-    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank());
-    const Cost other = cost_of(plan, schedule, spec.optimizer, 1 - comm.rank());
+  const Case two{.workers = 2, .coverage = "1", .reduce_dtype = WireType::kBf16, .model = "mlp"};
+  const Planned c(plain_sgd(two), /*processes=*/2);
+  run_engine(c.processes, [&](Communicator& comm) {
+    const Cost planned = cost_of(c.plan, c.schedule, c.spec.optimizer, comm.rank());
+    const Cost other = cost_of(c.plan, c.schedule, c.spec.optimizer, 1 - comm.rank());
     expect_equal(2 * planned.reduce_bytes_per_step, other.gather_bytes_per_step, "half the bytes");
-    Engine engine(plan, schedule, spec.optimizer, comm);
-    engine.set_values([&](int p) { return at::zeros(plan.layout.parameters[p].shape); });
+    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
+    engine.set_values([&](int p) { return at::zeros(c.plan.layout.parameters[p].shape); });
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
-    engine.begin_backward(0, /*last=*/true);
-    leaf.mutable_grad() = at::full_like(leaf.detach(), 1 + 1.0 / 1024);  // 1 in bf16
-    engine.end_backward();
-    engine.reduce();
-    engine.step(1);
-    engine.gather_values();
-    engine.await_all_values();
+    step_with_gradient(engine, leaf, 1 + 1.0 / 1024, /*lr=*/1);  // 1 in bf16
     expect_equal(comm.traffic().all_to_all_bytes, planned.bytes_sent_per_step(), "bytes sent");
     // The rank's own contribution is exact; the other's is rounded.
     expect(at::allclose(leaf, at::full_like(leaf, -(1 + 0.5 / 1024)), 0, 1e-7), "mean of both");
