@@ -30,6 +30,12 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  /// Writes a file, and the folders that it is in.
+  std::filesystem::path write(const std::string& name, std::string_view bytes) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    return path_ / name;
+  }
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
 
  private:

@@ -10,6 +10,7 @@
 #include "catch.h"
 #include "comm/communicator.h"
 #include "helper_process.h"
+#include "message_of.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -36,6 +37,27 @@ std::set<std::string> listening_addresses(int port) {
     }
   }
   return addresses;
+}
+
+/// A rank on this host.
+Ranks rank_of(int rank, int world, int port = free_port()) {
+  Ranks ranks;
+  ranks.rank = rank;
+  ranks.world = world;
+  ranks.source = "test";
+  ranks.master_address = "127.0.0.1";
+  ranks.master_port = port;
+  return ranks;
+}
+
+/// The message of the error, or "connected".
+std::string connected(const Ranks& ranks, const ConnectOptions& options) {
+  try {
+    connect(ranks, at::kCPU, options);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "connected";
 }
 
 }  // namespace
@@ -107,12 +129,8 @@ TEST_CASE("a second job in the same run folder is refused") {
 }
 
 TEST_CASE("an address that nobody knows is refused before anybody waits") {
-  Ranks ranks;
-  ranks.rank = GENERATE(0, 1);
-  ranks.world = 2;
-  ranks.source = "test";
+  Ranks ranks = rank_of(GENERATE(0, 1), 2);
   ranks.master_address = GENERATE("no-such-host.invalid", "256.0.0.1", "::1::", "-");
-  ranks.master_port = free_port();
   ranks.single_host = false;
   const ScratchFolder folder;
   for (const bool shares : {false, true}) {
@@ -127,22 +145,12 @@ TEST_CASE("an address that nobody knows is refused before anybody waits") {
 TEST_CASE("too many open files is named, with its remedy") {
   rlimit before = {};
   getrlimit(RLIMIT_NOFILE, &before);
-  Ranks ranks;
-  ranks.rank = GENERATE(0, 1);
-  ranks.world = 2;
-  ranks.source = "test";
-  ranks.master_address = "127.0.0.1";
-  ranks.master_port = free_port();
+  Ranks ranks = rank_of(GENERATE(0, 1), 2);
   const ScratchFolder folder;
   const auto message_at = [&](rlim_t limit) {
     const rlimit few = {limit, before.rlim_max};
     setrlimit(RLIMIT_NOFILE, &few);
-    std::string message;
-    try {
-      connect(ranks, at::kCPU, {.timeout = seconds(2), .folder = folder.path()});
-    } catch (const std::exception& error) {
-      message = error.what();
-    }
+    const std::string message = connected(ranks, {.timeout = seconds(2), .folder = folder.path()});
     setrlimit(RLIMIT_NOFILE, &before);
     return message;
   };
@@ -154,11 +162,7 @@ TEST_CASE("too many open files is named, with its remedy") {
 
 TEST_CASE("a port in use, and peers that never connect") {
   const Listener taken;
-  Ranks ranks;
-  ranks.world = 2;
-  ranks.source = "test";
-  ranks.master_address = "127.0.0.1";
-  ranks.master_port = taken.port();
+  Ranks ranks = rank_of(0, 2, taken.port());
   for (const bool single_host : {true, false}) {
     ranks.single_host = single_host;
     CHECK_THROWS_AS(connect(ranks, at::kCPU, {.timeout = seconds(2)}), UsageError);
@@ -166,34 +170,17 @@ TEST_CASE("a port in use, and peers that never connect") {
 
   ranks.single_host = true;
   ranks.master_port = free_port();
-  try {
-    connect(ranks, at::kCPU, {.timeout = seconds(1)});
-    FAIL("connected to nobody");
-  } catch (const PeerLostError& error) {
-    const std::string message = error.what();
-    CHECK(message.find("Rank 0 ") == 0);
-    CHECK(message.find("the other process at 127.0.0.1:") != std::string::npos);
-  }
+  const auto message = message_of<PeerLostError>([&] { connect(ranks, at::kCPU, {.timeout = seconds(1)}); });
+  CHECK_THAT(message, Catch::StartsWith("Rank 0 ") && Catch::Contains("the other process at 127.0.0.1:"));
 }
 
 TEST_CASE(
     "hosts that should have equally many processes but do not are refused by all, whatever their ranks") {
-  Ranks ranks;
-  ranks.world = 3;
-  ranks.source = "test";
-  ranks.master_address = "127.0.0.1";
-  ranks.master_port = free_port();
-  ranks.equal_hosts = true;
-  const auto refusal = [&ranks](int rank, int local_world) {
-    Ranks own = ranks;
-    own.rank = rank;
+  const auto refusal = [port = free_port()](int rank, int local_world) {
+    Ranks own = rank_of(rank, 3, port);
+    own.equal_hosts = true;
     own.local_world = local_world;
-    try {
-      connect(own, at::kCPU, {.timeout = seconds(20)});
-    } catch (const UsageError& error) {
-      return std::string(error.what());
-    }
-    return std::string("connected");
+    return message_of<UsageError>([&] { connect(own, at::kCPU, {.timeout = seconds(20)}); });
   };
   auto first = std::async(std::launch::async, refusal, 0, 2);
   auto second = std::async(std::launch::async, refusal, 1, 2);
@@ -206,54 +193,28 @@ TEST_CASE(
 
 TEST_CASE("a port that accepts and stays silent, and another job's store") {
   const Listener silent;
-  Ranks ranks;
-  ranks.rank = 1;
-  ranks.world = 2;
-  ranks.source = "test";
-  ranks.master_address = "127.0.0.1";
-  ranks.master_port = silent.port();
-  CHECK_THROWS_WITH(connect(ranks, at::kCPU, {.timeout = seconds(1)}),
+  CHECK_THROWS_WITH(connect(rank_of(1, 2, silent.port()), at::kCPU, {.timeout = seconds(1)}),
                     Catch::StartsWith("Rank 1 ") && Catch::Contains("the other process at 127.0.0.1:") &&
                         Catch::Contains("rank 0's store") && Catch::Contains("MASTER_PORT"));
 
   // The first job's rank 0 waits for its own rank 1 while a process of the second job connects to its port.
-  ranks.master_port = free_port();
-  const auto rank_of = [&](int rank, const std::string& job) {
-    Ranks own = ranks;
-    own.rank = rank;
-    try {
-      connect(own, at::kCPU, {.timeout = seconds(60), .job = job});
-    } catch (const UsageError& error) {
-      return std::string(error.what());
-    }
-    return std::string("connected");
+  const auto of_job = [port = free_port()](int rank, const std::string& job) {
+    return connected(rank_of(rank, 2, port), {.timeout = seconds(60), .job = job});
   };
-  auto first = std::async(std::launch::async, rank_of, 0, "first");
-  CHECK_THAT(rank_of(1, "second"), Catch::Contains("another job") && Catch::Contains("that job is first") &&
-                                       Catch::Contains("MASTER_PORT"));
-  CHECK(rank_of(1, "first") == "connected");
+  auto first = std::async(std::launch::async, of_job, 0, "first");
+  CHECK_THAT(of_job(1, "second"), Catch::Contains("another job") && Catch::Contains("that job is first") &&
+                                      Catch::Contains("MASTER_PORT"));
+  CHECK(of_job(1, "first") == "connected");
   CHECK(first.get() == "connected");
 }
 
 TEST_CASE("two processes with the same rank are refused") {
-  Ranks ranks;
-  ranks.world = 3;
-  ranks.source = "test";
-  ranks.master_address = "127.0.0.1";
-  ranks.master_port = free_port();
-  const auto message_of = [&](int rank) {
-    Ranks own = ranks;
-    own.rank = rank;
-    try {
-      connect(own, at::kCPU, {.timeout = seconds(3)});
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("connected");
+  const auto message_at = [port = free_port()](int rank) {
+    return connected(rank_of(rank, 3, port), {.timeout = seconds(3)});
   };
   std::vector<std::future<std::string>> all;
   for (const int rank : {0, 1, 1})
-    all.push_back(std::async(std::launch::async, message_of, rank));
+    all.push_back(std::async(std::launch::async, message_at, rank));
   int refused = 0;
   for (auto& message : all)
     refused += message.get().find("Two processes have rank 1") == 0 ? 1 : 0;
@@ -261,12 +222,8 @@ TEST_CASE("two processes with the same rank are refused") {
 }
 
 TEST_CASE("NCCL without a GPU is refused before waiting for any process") {
-  Ranks ranks;
-  ranks.world = 2;
-  ranks.master_address = "127.0.0.1";
-  ranks.master_port = free_port();
   const ConnectOptions options = {.backend = BackendKind::kNccl, .timeout = seconds(60)};
-  CHECK_THROWS_AS(connect(ranks, at::kCPU, options), UsageError);
+  CHECK_THROWS_AS(connect(rank_of(0, 2), at::kCPU, options), UsageError);
   CHECK_THROWS_AS(connect(Ranks{}, at::kCPU, options), UsageError);
 }
 

@@ -3,40 +3,16 @@
 // Files and data sets that the tests of lib/data make for themselves.
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "data/dataset.h"
-#include "message_of.h"
+#include "temp_folder.h"
 
 namespace sdp::testing {
-
-/// A new folder that is removed at the end.
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "sdp-data-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, const std::string& bytes) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// A ustar archive, written from the format's description (POSIX pax, "ustar Interchange Format").
 class TarWriter {
@@ -120,5 +96,6 @@ inline std::string lacks(const std::string& text, const std::vector<std::string>
     if (text.find(part) == std::string::npos) missing += "'" + part + "' ";
   return missing.empty() ? missing : missing + "is not in: " + text;
 }
+#define CHECK_SAYS(text, ...) CHECK(lacks(text, {__VA_ARGS__}) == "")
 
 }  // namespace sdp::testing

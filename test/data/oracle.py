@@ -122,10 +122,7 @@ def check_svhn(program, _):
                     scipy.io.savemat(path, {key: variables[key] for key in order}, do_compression=compressed)
                     back = scipy.io.loadmat(path)
                     assert back["X"].shape == (32, 32, 3, count) and back["y"].dtype == np.uint8
-                    expected[split] = (
-                        np.where(back["y"] == 10, 0, back["y"]).ravel(),
-                        back["X"].transpose(3, 2, 0, 1),
-                    )
+                    expected[split] = (np.where(back["y"] == 10, 0, back["y"]).ravel(), back["X"].transpose(3, 2, 0, 1))
                 expected["both"] = [np.concatenate(pair) for pair in zip(expected["train"], expected["extra"])]
                 for split, which, key in (("train", "svhn", "train"), ("test", "svhn", "test"), ("train", "svhn_extra", "both")):
                     labels, images = records_of(dump(program, name, "pixels", split, which))
@@ -314,19 +311,15 @@ def check_tokens(program, _):
         with tempfile.TemporaryDirectory() as name:
             folder, expected = pathlib.Path(name), {"train": [], "test": [], "a": [], "b": []}
             for kinds, file, size in (
-                ("train a", "fineweb_train_000001.bin", 10_000),
-                ("train b", "fineweb_train_000002.bin", 64),
-                ("train b", "fineweb_train_000003.bin", 10 * length + 1),
-                ("test", "fineweb_val_000000.bin", 777),
+                ("train a", "fineweb_train_000001.bin", 10_000), ("train b", "fineweb_train_000002.bin", 64),
+                ("train b", "fineweb_train_000003.bin", 10 * length + 1), ("test", "fineweb_val_000000.bin", 777),
             ):
                 tokens = random.integers(0, np.iinfo(dtype).max, size, dtype, endpoint=True)
                 write_tokens(folder / file, tokens)
                 for kind in kinds.split():
                     expected[kind].append(windows(tokens, length))
             for split, kind, patterns in (
-                ("train", "train", ()),
-                ("test", "test", ()),
-                ("train", "a", ("fine*1.bin", "*00000[23].bin")),
+                ("train", "train", ()), ("test", "test", ()), ("train", "a", ("fine*1.bin", "*00000[23].bin")),
                 ("test", "b", ("fine*1.bin", "*00000[23].bin")),
             ):
                 got = np.frombuffer(dump(program, name, "tokens", split, length, *patterns), np.int64)
@@ -356,15 +349,8 @@ def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     torch.set_num_threads(1)
     for check in (
-        check_example_data,
-        check_binary_version,
-        check_shards_with_cls,
-        check_cifar100,
-        check_svhn,
-        check_mnist,
-        check_batches,
-        check_tokens,
-        check_token_scan,
+        check_example_data, check_binary_version, check_shards_with_cls, check_cifar100, check_svhn, check_mnist,
+        check_batches, check_tokens, check_token_scan,
     ):
         check(program, folder)
         print(f"{check.__name__}: ok")

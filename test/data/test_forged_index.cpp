@@ -51,7 +51,7 @@ class SavedIndex {
   }
 
  private:
-  TempDir folder_;
+  TempFolder folder_;
   std::filesystem::path path_ = folder_.path() / "index";
   IndexFile file_{path_, "contents", /*num_classes=*/2};
   std::string bytes_;

@@ -76,7 +76,7 @@ TEST_CASE("a subset gives the samples of the whole set", "[data]") {
   const ArrayDataset array(small_array());
   check(array, *subset_of(std::make_unique<ArrayDataset>(small_array()), chosen));
   check(PatternDataset(20), *subset_of(std::make_unique<PatternDataset>(20), chosen));
-  const TempDir folder;
+  const TempFolder folder;
   std::vector<uint16_t> tokens(20 * 4 + 1);
   std::iota(tokens.begin(), tokens.end(), uint16_t{0});
   folder.write("text_train_000000.bin", token_shard(tokens));

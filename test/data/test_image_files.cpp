@@ -56,7 +56,7 @@ class WithoutPrivileges {
 }  // namespace
 
 TEST_CASE("a member beyond 4 GiB is an ordinary problem, and the rest is read", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   const auto shard =
       folder.write("train-0.tar", TarWriter().add("1/a.jpg", "A").add("2/b.jpg", "B").without_end());
   // The last header states 2^32 bytes; these and the end mark are a hole in the file.
@@ -74,9 +74,8 @@ TEST_CASE("a member beyond 4 GiB is an ordinary problem, and the rest is read", 
 
   const Opened opened = open_shards_in(folder.path(), {"train-0.tar", "train-1.tar"});
   REQUIRE(opened.problems.size() == 1);
-  CHECK(lacks(opened.problems[0],
-              {"train-0.tar: member 3/c.jpg at offset 2048: 4294967296 bytes, expected an image below"}) ==
-        "");
+  CHECK_SAYS(opened.problems[0],
+             "train-0.tar: member 3/c.jpg at offset 2048: 4294967296 bytes, expected an image below");
   const std::string path = folder.path().string();
   CHECK(opened.places() == std::vector<std::string>{path + "/train-0.tar: member 1/a.jpg at offset 0",
                                                     path + "/train-0.tar: member 2/b.jpg at offset 1024",
@@ -84,19 +83,19 @@ TEST_CASE("a member beyond 4 GiB is an ordinary problem, and the rest is read", 
 }
 
 TEST_CASE("a missing shard is a problem, and the other shards keep their images", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   fs::create_symlink("nowhere", folder.path() / "train-0.tar");
   folder.write("train-1.tar", TarWriter().add("4/d.jpg", "D").finish());
   const Opened opened = open_shards_in(folder.path(), {"train-0.tar", "train-1.tar"});
   REQUIRE(opened.problems.size() == 1);
-  CHECK(lacks(opened.problems[0], {"train-0.tar: No such file"}) == "");
+  CHECK_SAYS(opened.problems[0], "train-0.tar: No such file");
   CHECK(opened.places() ==
         std::vector<std::string>{(folder.path() / "train-1.tar").string() + ": member 4/d.jpg at offset 0"});
   CHECK(opened.files->read(0) == std::vector<uint8_t>{'D'});
 }
 
 TEST_CASE("a class folder that cannot be listed is a problem, and the other classes are read", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   folder.write("train/bat/a.jpg", "A");
   folder.write("train/cat/b.jpg", "B");
   folder.write("train/dog/c.jpg", "C");
@@ -113,14 +112,14 @@ TEST_CASE("a class folder that cannot be listed is a problem, and the other clas
   }
   fs::permissions(folder.path() / "train/cat", fs::perms::owner_all);
   REQUIRE(opened.problems.size() == 1);
-  CHECK(lacks(opened.problems[0], {"cannot list", "train/cat: Permission denied"}) == "");
+  CHECK_SAYS(opened.problems[0], "cannot list", "train/cat: Permission denied");
   const std::string path = folder.path().string();
   CHECK(opened.places() == std::vector<std::string>{path + "/train/bat/a.jpg", path + "/train/dog/c.jpg"});
   CHECK(opened.files->index().label(1) == 2);
 }
 
 TEST_CASE("an image that a shard no longer contains is named with its member", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   for (const int shards : {1, 300}) {  // one is kept open; of many, each is opened for every image
     std::vector<std::string> names;
     for (int i = 0; i < shards; ++i) {
@@ -131,7 +130,7 @@ TEST_CASE("an image that a shard no longer contains is named with its member", "
     REQUIRE(opened.problems.empty());
     fs::resize_file(folder.path() / "train-0.tar", 1200);
     CHECK(opened.files->read(0) == std::vector<uint8_t>{'A'});
-    CHECK(lacks(message_of<DataError>([&] { opened.files->read(1); }),
-                {"train-0.tar: member 2/b.jpg at offset 1024: ", "the file ends at offset 1536"}) == "");
+    CHECK_SAYS(message_of<DataError>([&] { opened.files->read(1); }),
+               "train-0.tar: member 2/b.jpg at offset 1024: ", "the file ends at offset 1536");
   }
 }

@@ -33,7 +33,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 }  // namespace
 
 TEST_CASE("a saved index is loaded again, and no other file is left", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   const IndexFile file(folder.path() / "train.sdp-index", "contents", kClasses);
   CHECK(file.load() == std::nullopt);
   for (const ImageIndex& index : {index_of({"a", "bc"}), index_of({})}) {
@@ -45,11 +45,11 @@ TEST_CASE("a saved index is loaded again, and no other file is left", "[data]") 
 }
 
 TEST_CASE("an index that cannot be renamed leaves no file, and its images are still available", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   folder.write("train.sdp-index/file", "");  // a folder at the path of the index
   const IndexFile file(folder.path() / "train.sdp-index", "contents", kClasses);
-  CHECK(lacks(message_of<DataError>([&] { file.save(index_of({"a"})); }),
-              {"cannot write", "train.sdp-index: Is a directory"}) == "");
+  CHECK_SAYS(message_of<DataError>([&] { file.save(index_of({"a"})); }), "cannot write",
+             "train.sdp-index: Is a directory");
   CHECK(names_in(folder.path()) == std::vector<std::string>{"train.sdp-index"});
 
   std::string note;
@@ -59,12 +59,12 @@ TEST_CASE("an index that cannot be renamed leaves no file, and its images are st
   };
   const std::vector<ImageGroup> groups = {{.name = "group", .size_bytes = 0, .changed_ns = 1}};
   CHECK(update_index(file, groups, list, note).size() == 1);
-  CHECK(lacks(note, {"train.sdp-index: Is a directory"}) == "");
+  CHECK_SAYS(note, "train.sdp-index: Is a directory");
   CHECK(names_in(folder.path()) == std::vector<std::string>{"train.sdp-index"});
 }
 
 TEST_CASE("files left by a killed process are removed once they are old", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   const auto left = [&](const std::string& name, int minutes) {
     fs::last_write_time(folder.write(name, "part"),
                         fs::file_time_type::clock::now() - std::chrono::minutes(minutes));

@@ -20,7 +20,7 @@ std::vector<uint16_t> counting(size_t size, uint16_t first) {
 
 constexpr int64_t kAnyVocabulary = int64_t{1} << 32;
 
-TokenDataset open(const TempDir& folder, Split split, int64_t sequence_length,
+TokenDataset open(const TempFolder& folder, Split split, int64_t sequence_length,
                   int64_t vocab_size = kAnyVocabulary) {
   return {tokens_in(folder.path(), sequence_length), split, vocab_size};
 }
@@ -36,7 +36,7 @@ std::string open_error(const std::filesystem::path& folder, Split split = Split:
 }
 
 /// 30 samples of 8 tokens in three shards.
-void write_shards(const TempDir& folder) {
+void write_shards(const TempFolder& folder) {
   for (uint16_t shard = 0; shard < 3; ++shard)
     folder.write("text_train_00000" + std::to_string(shard) + ".bin",
                  token_shard(counting(10 * 8 + 1, static_cast<uint16_t>(1000 * shard))));
@@ -49,7 +49,7 @@ ModelSpec model_of(int64_t vocab_size) {
 }
 
 TEST_CASE("samples are the windows of each shard, in the order of the shards' names", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   folder.write("b_train_000002.bin", token_shard(counting(6, 300)));   // one sample, one token left
   folder.write("b_train_000000.bin", token_shard(counting(12, 100)));  // two samples, three tokens left
   folder.write("b_train_000001.bin", token_shard(counting(4, 200)));   // none
@@ -71,7 +71,7 @@ TEST_CASE("samples are the windows of each shard, in the order of the shards' na
 }
 
 TEST_CASE("open_dataset opens tokens with the sequence length of the spec", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   write_shards(folder);
   const DataSpec spec = tokens_in(folder.path(), 5);
   const ModelSpec model = model_named("llama_tiny");
@@ -88,7 +88,7 @@ TEST_CASE("open_dataset opens tokens with the sequence length of the spec", "[da
 }
 
 TEST_CASE("indices, spans and lengths out of range are refused", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   write_shards(folder);
   const TokenDataset dataset = open(folder, Split::kTrain, 8);
   CHECK_THROWS_AS(read(dataset, 30), std::logic_error);
@@ -98,7 +98,7 @@ TEST_CASE("indices, spans and lengths out of range are refused", "[data]") {
 }
 
 TEST_CASE("damaged shards are named with the damage", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   folder.write("x_train_0.bin", token_shard(counting(100, 0)));
   REQUIRE(open_error(folder.path()).empty());
   const auto error = [&](const std::string& bytes) {
@@ -106,59 +106,56 @@ TEST_CASE("damaged shards are named with the damage", "[data]") {
     return open_error(folder.path());
   };
   const std::vector<uint16_t> tokens = counting(100, 0);
-  CHECK(lacks(error(""), {"x_train_1.bin: 0 bytes", "header of 1024 bytes"}) == "");
-  CHECK(lacks(error(token_shard(tokens).substr(0, 1000)), {"x_train_1.bin: 1000 bytes"}) == "");
-  CHECK(lacks(error(token_shard(tokens, 100, 20240522)),
-              {"x_train_1.bin: magic number 20240522 at offset 0", "20240520 (tokens of 16 bits)",
-               "20240801 (of 32 bits)", "write it"}) == "");
-  CHECK(lacks(error(token_shard(tokens, 100, 20240520, 7)),
-              {"x_train_1.bin: version 7 at offset 4", "expected 1", "Write the shard"}) == "");
-  CHECK(lacks(error(token_shard(tokens, 100, 20240801, 1)),
-              {"x_train_1.bin: version 1", "expected 7 with magic number 20240801"}) == "");
-  CHECK(lacks(error(token_shard(tokens, 100, 20240801, 7)),
-              {"x_train_1.bin: 1224 bytes, expected 1424 for the 100 tokens"}) == "");
-  CHECK(lacks(error(token_shard(tokens).substr(0, 1223)),
-              {"x_train_1.bin: 1223 bytes, expected 1224 for the 100 tokens", "copy it again"}) == "");
-  CHECK(lacks(error(token_shard(tokens) + "x"), {"x_train_1.bin: 1225 bytes, expected 1224"}) == "");
-  CHECK(lacks(error(token_shard(tokens, 99)), {"x_train_1.bin: 1224 bytes, expected 1222"}) == "");
-  CHECK(lacks(error(token_shard({}, -1)), {"x_train_1.bin: 1024 bytes", "4294967295 tokens"}) == "");
-  CHECK(lacks(error("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 200001024\n"),
-              {"x_train_1.bin: is a Git LFS pointer"}) == "");
-  CHECK(lacks(error("<!doctype html>\n<title>Not found</title>" + std::string(2000, ' ')),
-              {"x_train_1.bin: is an HTML page"}) == "");
-  CHECK(lacks(error("\n<html>"), {"x_train_1.bin: is an HTML page"}) == "");
+  CHECK_SAYS(error(""), "x_train_1.bin: 0 bytes", "header of 1024 bytes");
+  CHECK_SAYS(error(token_shard(tokens).substr(0, 1000)), "x_train_1.bin: 1000 bytes");
+  CHECK_SAYS(error(token_shard(tokens, 100, 20240522)), "x_train_1.bin: magic number 20240522 at offset 0",
+             "20240520 (tokens of 16 bits)", "20240801 (of 32 bits)", "write it");
+  CHECK_SAYS(error(token_shard(tokens, 100, 20240520, 7)), "x_train_1.bin: version 7 at offset 4",
+             "expected 1", "Write the shard");
+  CHECK_SAYS(error(token_shard(tokens, 100, 20240801, 1)), "x_train_1.bin: version 1",
+             "expected 7 with magic number 20240801");
+  CHECK_SAYS(error(token_shard(tokens, 100, 20240801, 7)),
+             "x_train_1.bin: 1224 bytes, expected 1424 for the 100 tokens");
+  CHECK_SAYS(error(token_shard(tokens).substr(0, 1223)),
+             "x_train_1.bin: 1223 bytes, expected 1224 for the 100 tokens", "copy it again");
+  CHECK_SAYS(error(token_shard(tokens) + "x"), "x_train_1.bin: 1225 bytes, expected 1224");
+  CHECK_SAYS(error(token_shard(tokens, 99)), "x_train_1.bin: 1224 bytes, expected 1222");
+  CHECK_SAYS(error(token_shard({}, -1)), "x_train_1.bin: 1024 bytes", "4294967295 tokens");
+  CHECK_SAYS(error("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 200001024\n"),
+             "x_train_1.bin: is a Git LFS pointer");
+  CHECK_SAYS(error("<!doctype html>\n<title>Not found</title>" + std::string(2000, ' ')),
+             "x_train_1.bin: is an HTML page");
+  CHECK_SAYS(error("\n<html>"), "x_train_1.bin: is an HTML page");
   CHECK(error(token_shard(tokens)).empty());
   folder.write("dir_train.bin/inside", "a folder is no shard");
   CHECK(open_error(folder.path()).empty());
   std::filesystem::create_symlink("nowhere", folder.path() / "x_train_2.bin");
-  CHECK(lacks(open_error(folder.path()), {"cannot open", "x_train_2.bin", "No such file"}) == "");
+  CHECK_SAYS(open_error(folder.path()), "cannot open", "x_train_2.bin", "No such file");
 }
 
 TEST_CASE("folders without shards of the split, and ambiguous names", "[data]") {
-  const TempDir folder;
-  CHECK(lacks(open_error(folder.path()), {folder.path().string() + " holds no *train*.bin. Found 0 other"}) ==
-        "");
-  CHECK(lacks(open_error(folder.path() / "absent"), {"cannot list", "absent"}) == "");
+  const TempFolder folder;
+  CHECK_SAYS(open_error(folder.path()), folder.path().string() + " holds no *train*.bin. Found 0 other");
+  CHECK_SAYS(open_error(folder.path() / "absent"), "cannot list", "absent");
   folder.write("x_val_0.bin", token_shard(counting(9, 0)));
-  CHECK(lacks(open_error(folder.path()), {"no *train*.bin. Found 1 other *.bin (x_val_0.bin, ..)"}) == "");
+  CHECK_SAYS(open_error(folder.path()), "no *train*.bin. Found 1 other *.bin (x_val_0.bin, ..)");
   folder.write("retrieval_train_0.bin", token_shard(counting(9, 0)));
   for (const Split split : {Split::kTrain, Split::kTest})
-    CHECK(lacks(open_error(folder.path(), split), {"retrieval_train_0.bin", "both 'train' and 'val'"}) == "");
+    CHECK_SAYS(open_error(folder.path(), split), "retrieval_train_0.bin", "both 'train' and 'val'");
 }
 
 TEST_CASE("shards too short for one sample are refused only if all are", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   folder.write("x_train_0.bin", token_shard(counting(3, 0)));
   folder.write("x_train_1.bin", token_shard(counting(4, 0)));
-  CHECK(lacks(open_error(folder.path()),
-              {"x_train_0.bin", "the longest of 2 shards has 4 tokens, expected at least 5",
-               "Lower data.sequence_length"}) == "");
+  CHECK_SAYS(open_error(folder.path()), "x_train_0.bin",
+             "the longest of 2 shards has 4 tokens, expected at least 5", "Lower data.sequence_length");
   folder.write("x_train_2.bin", token_shard(counting(5, 0)));
   CHECK(open_error(folder.path()).empty());
 }
 
 TEST_CASE("a vocabulary too small for a token is refused with the token's place", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   folder.write("x_train_0.bin", token_shard({5, 6, 90, 7, 8}));
   folder.write("x_train_1.bin", token_shard({5, 300, 8, 300, 299, 1}));
   folder.write("x_train_2.bin", token_shard({300, 1}));
@@ -172,13 +169,13 @@ TEST_CASE("a vocabulary too small for a token is refused with the token's place"
 
   for (const int64_t enough : {301, 50257, 65536, 128256})
     CHECK_NOTHROW(dataset.check_fits(model_of(enough)));
-  CHECK(lacks(message_of<UsageError>([&] { dataset.check_fits(model_of(300)); }),
-              {"model.vocab_size: 300 is smaller than a token", "x_train_1.bin has token 300 at position 1",
-               "Set model.vocab_size: 301"}) == "");
+  CHECK_SAYS(message_of<UsageError>([&] { dataset.check_fits(model_of(300)); }),
+             "model.vocab_size: 300 is smaller than a token", "x_train_1.bin has token 300 at position 1",
+             "Set model.vocab_size: 301");
 }
 
 TEST_CASE("the largest token of 16 bits is beyond a vocabulary of 65535", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   folder.write("x_train_0.bin", token_shard({0, 65535}));
   const TokenDataset dataset = open(folder, Split::kTrain, 1);
   CHECK_THROWS_AS(dataset.check_fits(model_of(65535)), UsageError);
@@ -186,7 +183,7 @@ TEST_CASE("the largest token of 16 bits is beyond a vocabulary of 65535", "[data
 }
 
 TEST_CASE("a loader of tokens gives the samples of its positions with any number of threads", "[data]") {
-  const TempDir folder;
+  const TempFolder folder;
   write_shards(folder);
   const TokenDataset dataset = open(folder, Split::kTrain, 8);
   const TrainingBatches batches{

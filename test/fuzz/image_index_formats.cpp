@@ -67,7 +67,7 @@ ImageIndex list_all(const Listed& listed) {
 }
 
 std::string saved(const Listed& listed) {
-  const TempDir folder;
+  const TempFolder folder;
   IndexFile(folder.path() / "train.sdp-index", listed.contents, kClasses).save(list_all(listed));
   return read_text(folder.path() / "train.sdp-index");
 }

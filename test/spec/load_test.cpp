@@ -334,7 +334,7 @@ TEST_CASE("a wrong override is refused with a specific message") {
 }
 
 TEST_CASE("a later file replaces individual keys of an earlier one") {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto base =
       folder.write("base.yaml", spec_with("optimizer:\n  lr: 0.1\n  momentum: 0.5\nseed: 1\n"
                                           "schedule: {name: step, milestones: [0.1, 0.2, 0.3]}\n"));
@@ -362,7 +362,7 @@ TEST_CASE("a later file replaces individual keys of an earlier one") {
 }
 
 TEST_CASE("a file is read after its base") {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   folder.write("root.yaml", spec_with("optimizer: {lr: 0.1, momentum: 0.5}\nseed: 1\n"));
   folder.write("middle.yaml", "base: root.yaml\noptimizer: {lr: 0.2}\ntrain: {epochs: 3}\n");
   const auto leaf = folder.write("leaf.yaml", "train: {epochs: 4}\nbase: middle.yaml\nname: leaf\n");
@@ -392,7 +392,7 @@ TEST_CASE("a file is read after its base") {
 }
 
 TEST_CASE("endless chains of bases are refused where they are named") {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto error = [](const std::filesystem::path& file) {
     return usage_error([&] { load_spec({file}, {}, NamedFiles::kNotNeeded); });
   };
@@ -410,7 +410,7 @@ TEST_CASE("endless chains of bases are refused where they are named") {
 }
 
 TEST_CASE("a file that is not a regular file of reasonable size is refused, without waiting") {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto error = [](const std::filesystem::path& file) {
     return usage_error([&] { load_spec({file}, {}); });
   };
@@ -448,7 +448,7 @@ TEST_CASE("a long value is reported by its beginning and its length") {
 }
 
 TEST_CASE("of several bases the later takes precedence, and the file itself over all") {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   folder.write("root.yaml", spec_with("optimizer: {lr: 0.1, momentum: 0.5}\nseed: 1\n"));
   folder.write("middle.yaml", "base: root.yaml\noptimizer: {lr: 0.2}\ntrain: {epochs: 3}\n");
   folder.write("other.yaml", "optimizer: {lr: 0.3}\nseed: 2\n");
@@ -461,7 +461,7 @@ TEST_CASE("of several bases the later takes precedence, and the file itself over
 }
 
 TEST_CASE("unreadable files are refused") {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto missing = folder.path() / "missing.yaml";
   CHECK(contains(usage_error([&] { load_spec({missing}, {}); }),
                  missing.string() + ": cannot be read (No such file or directory)"));

@@ -63,85 +63,39 @@ const std::map<std::string, Keys> kKeysOfKind = {
       "data.max_image_pixels", "data.on_error"}},
     {"tokens", {"data.train_files", "data.test_files", "data.sequence_length"}}};
 
-/// All other keys, with the section's name in place of the keys of its kinds.
-const Keys kKeys = {"name",
-                    "seed",
-                    "model.name",
-                    "model",
-                    "model.dropout",
-                    "model.stochastic_depth",
-                    "model.stochastic_depth_rule",
-                    "data.name",
-                    "data",
-                    "data.path",
-                    "data.validation_share",
-                    "data.augment",
-                    "data.mixup_alpha",
-                    "data.cutmix_alpha",
-                    "data.loader_threads",
-                    "data.prefetch_batches",
-                    "data.location",
-                    "data.normalization.mean",
-                    "data.normalization.std",
-                    "subnetwork.workers",
-                    "subnetwork.replicas",
-                    "subnetwork.coverage",
-                    "subnetwork.construction",
-                    "subnetwork.masking",
-                    "subnetwork.unit",
-                    "subnetwork.slices_per_branch",
-                    "subnetwork.assignment",
-                    "subnetwork.assignment_file",
-                    "subnetwork.placement",
-                    "optimizer.name",
-                    "optimizer",
-                    "optimizer.clip_norm",
-                    "optimizer.shard",
-                    "optimizer.groups",
-                    "optimizer.ema_decay",
-                    "schedule.name",
-                    "schedule.warmup_epochs",
-                    "schedule.warmup_steps",
-                    "schedule.milestones",
-                    "schedule.gamma",
-                    "schedule.final_lr_factor",
-                    "train.epochs",
-                    "train.max_steps",
-                    "train.budget",
-                    "train.batch_size_per_worker",
-                    "train.accumulate_steps",
-                    "train.precision",
-                    "train.device",
-                    "train.backend",
-                    "train.bucket_megabytes",
-                    "train.reduce_dtype",
-                    "train.reduce_every",
-                    "train.release_gradients",
-                    "train.checkpoint_activations",
-                    "train.deterministic",
-                    "train.profile_steps",
-                    "train.log_every_steps",
-                    "train.collective_timeout_s",
-                    "train.label_smoothing",
-                    "train.on_nonfinite",
-                    "train.max_consecutive_skips",
-                    "train.audit_every",
-                    "checkpoint.every_epochs",
-                    "checkpoint.every_steps",
-                    "checkpoint.every_minutes",
-                    "checkpoint.keep_last",
-                    "checkpoint.keep_best",
-                    "checkpoint.at_start",
-                    "eval.every_epochs",
-                    "eval.every_steps",
-                    "eval.mode",
-                    "eval.recalibrate_batches",
-                    "eval.branch_scale",
-                    "eval.batch_size",
-                    "eval.max_samples",
-                    "eval.max_samples_per_subnetwork",
-                    "output.dir",
-                    "output.trace"};
+/// All other keys of each section in order; "-" is a key without a section, or stands for the keys of its
+/// kinds.
+const Keys kKeys = [] {
+  const std::pair<std::string, std::string> sections[] = {
+      {"name", "-"},
+      {"seed", "-"},
+      {"model", "name - dropout stochastic_depth stochastic_depth_rule"},
+      {"data",
+       "name - path validation_share augment mixup_alpha cutmix_alpha loader_threads "
+       "prefetch_batches location normalization.mean normalization.std"},
+      {"subnetwork",
+       "workers replicas coverage construction masking unit slices_per_branch assignment "
+       "assignment_file placement"},
+      {"optimizer", "name - clip_norm shard groups ema_decay"},
+      {"schedule", "name warmup_epochs warmup_steps milestones gamma final_lr_factor"},
+      {"train",
+       "epochs max_steps budget batch_size_per_worker accumulate_steps precision device backend "
+       "bucket_megabytes reduce_dtype reduce_every release_gradients checkpoint_activations "
+       "deterministic profile_steps log_every_steps collective_timeout_s label_smoothing "
+       "on_nonfinite max_consecutive_skips audit_every"},
+      {"checkpoint", "every_epochs every_steps every_minutes keep_last keep_best at_start"},
+      {"eval",
+       "every_epochs every_steps mode recalibrate_batches branch_scale batch_size max_samples "
+       "max_samples_per_subnetwork"},
+      {"output", "dir trace"}};
+  Keys keys;
+  for (const auto& [section, own] : sections) {
+    std::istringstream words(own);
+    for (std::string word; words >> word;)
+      keys.push_back(word == "-" ? section : section + "." + word);
+  }
+  return keys;
+}();
 
 /// All keys, with those of one kind for each section.
 Keys keys_with(const std::map<std::string, std::string>& kinds) {

@@ -43,7 +43,7 @@ TEST_CASE("the data folder must exist for commands that read it") {
   CHECK(contains(error, "'" + std::filesystem::current_path().string() + "'"));
   CHECK(contains(error, "expected a folder that exists"));
   CHECK(parse_spec(text, "x.yaml", {}, NamedFiles::kNotNeeded).spec.data.path == "./no/such/folder");
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto file = folder.write("file", "x");
   CHECK(contains(spec_error(spec_with(""), {"data.path=" + file.string()}), "expected a folder that exists"));
 }
@@ -81,7 +81,7 @@ TEST_CASE("a missing data set: its files, their source, and the data sets that a
 }
 
 TEST_CASE("assignment: file and assignment_file require each other") {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string plan = folder.write("plan.json", "{}").string();
   CHECK(load("subnetwork: {assignment: file, assignment_file: '" + plan + "'}").subnetwork.assignment_file ==
         plan);
