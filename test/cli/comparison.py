@@ -29,14 +29,9 @@ def make_optimizer(model, spec):
 
     groups = [group_of(name, parameter) for name, parameter in model.named_parameters()]
     if spec["name"] == "adamw":
-        return torch.optim.AdamW(
-            groups, lr=spec["lr"], weight_decay=spec["weight_decay"], eps=spec.get("eps", 1e-8)
-        )
+        return torch.optim.AdamW(groups, lr=spec["lr"], weight_decay=spec["weight_decay"], eps=spec.get("eps", 1e-8))
     return torch.optim.SGD(
-        groups,
-        lr=spec["lr"],
-        momentum=spec.get("momentum", 0.9),
-        nesterov=spec.get("nesterov", False),
+        groups, lr=spec["lr"], momentum=spec.get("momentum", 0.9), nesterov=spec.get("nesterov", False),
         weight_decay=spec["weight_decay"],
     )
 

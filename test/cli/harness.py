@@ -16,10 +16,7 @@ BINARY = os.environ["SDP_TRAIN"]
 # The device of the runs, cpu or cuda. All processes of a run share one GPU, which Gloo allows. Its kernels are set to be
 # deterministic, so that results that are equal bit by bit on a CPU are so on the GPU.
 DEVICE = os.environ.get("SDP_TEST_DEVICE", "cpu")
-ON_DEVICE = {
-    "cpu": {"device": "cpu"},
-    "cuda": {"device": "cuda", "backend": "gloo", "deterministic": True},
-}
+ON_DEVICE = {"cpu": {"device": "cpu"}, "cuda": {"device": "cuda", "backend": "gloo", "deterministic": True}}
 assert DEVICE in ON_DEVICE, f"SDP_TEST_DEVICE: found '{DEVICE}', expected cpu or cuda"
 MEAN = np.array([0.4914, 0.4822, 0.4465], dtype=np.float32).reshape(3, 1, 1)
 STD = np.array([0.2470, 0.2435, 0.2616], dtype=np.float32).reshape(3, 1, 1)

@@ -12,9 +12,7 @@ KINDS = ("activations", "weights", "gradients", "optimizer", "buckets")
 
 def run_with(folder, name, data, processes=2, **train):
     run = harness.train(
-        folder, name, data, processes,
-        model={"width": 8},
-        subnetwork={"workers": 2, "coverage": "1/2"},
+        folder, name, data, processes, model={"width": 8}, subnetwork={"workers": 2, "coverage": "1/2"},
         train={"max_steps": 6, "log_every_steps": 3, "bucket_megabytes": 0.2} | train,
     )
     lines = harness.json_lines(run / "metrics.jsonl")

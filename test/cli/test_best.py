@@ -69,8 +69,7 @@ def test_the_gradient_norm_is_that_of_the_update(tmp_path, data, masking, proces
     """Plain SGD moves the values by the gradient times the learning rate."""
     lr = 0.05
     run_dir = harness.train(
-        tmp_path, "run", data, processes,
-        subnetwork={"masking": masking},
+        tmp_path, "run", data, processes, subnetwork={"masking": masking},
         optimizer={"name": "sgd", "lr": lr, "momentum": 0, "nesterov": False, "weight_decay": 0, "shard": shard, "clip_norm": clip_norm},
         train={"max_steps": 1, "log_every_steps": 1},
     )

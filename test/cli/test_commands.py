@@ -120,20 +120,10 @@ def test_output_that_cannot_be_written_ends_with_3(tmp_path, data):
         assert "--memory" in harness.run("plan", "--config", config, f"--memory={memory}", expect=2).stderr
 
 
-def test_spec_command_lists_every_key_and_the_schema_agrees(tmp_path, data):
-    text = harness.run("spec").stdout
+def test_spec_command_has_a_text_and_a_schema(tmp_path, data):
+    """Their keys: test/spec/print_test.cpp."""
     schema = json.loads(harness.run("spec", "--schema").stdout)
-
-    def leaves(node, prefix=""):
-        for key, value in node["properties"].items():
-            if "properties" in value:
-                yield from leaves(value, f"{prefix}{key}.")
-            else:
-                yield prefix + key
-
-    keys = list(leaves(schema))
-    assert len(keys) > 50
-    assert all(key in text for key in keys)
+    assert all(section in harness.run("spec").stdout for section in schema["properties"])
 
 
 FAMILIES = {

@@ -75,9 +75,7 @@ def sequences_or_images_per_step(spec) -> int:
 
 
 def test_every_experiment_is_there():
-    images = itertools.product(
-        ["resnet18", "wide_resnet18", "swin_t"], ["cifar10", "cifar100", "svhn", "imagenet"]
-    )
+    images = itertools.product(["resnet18", "wide_resnet18", "swin_t"], ["cifar10", "cifar100", "svhn", "imagenet"])
     experiments = [*images, *itertools.product(LLAMAS, ["fineweb"]), ("llama_tiny", "tokens")]
     experiments += [("gpt2", "fineweb"), ("resnet50", "imagenet"), ("resnet18", "mnist"), ("resnet18", "fashion_mnist")]
     assert {name_of(file) for file in EXPERIMENTS} == {"quickstart", *map("_".join, experiments)}

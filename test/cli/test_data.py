@@ -133,8 +133,7 @@ def test_gray_images_train_evaluate_and_export(tmp_path, model):
     sizes = {"resnet18": {"width": 4}, "swin_t": {"width": 8, "depths": [1, 2], "num_heads": [2, 1], "patch_size": 2, "window_size": 4}}
     section = {"name": model, "image_size": 28, "image_channels": 1} | sizes[model]
     run_dir = harness.train(
-        tmp_path, "run", folder, 1,
-        model=section,
+        tmp_path, "run", folder, 1, model=section,
         data={"name": "fashion_mnist", "augment": ["crop", "flip"]}, train={"max_steps": 3, "precision": "fp32"}, eval=NO_EVAL,
     )
     harness.run("eval", "--run", run_dir, "--logits", tmp_path / "logits.safetensors")

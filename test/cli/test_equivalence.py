@@ -92,8 +92,7 @@ def test_groups_and_the_average_are_torch_optims(tmp_path, data, construction, m
     optimizer = {**OPTIMIZERS[rule], "groups": GROUPS, "ema_decay": 0.7, **own}
     run_dir = train_and_compare(
         tmp_path, data, 2, subnetwork={"construction": construction, "masking": masking},
-        optimizer=optimizer, train={"max_steps": 5},
-        eval={"branch_scale": "none", "recalibrate_batches": 0},
+        optimizer=optimizer, train={"max_steps": 5}, eval={"branch_scale": "none", "recalibrate_batches": 0},
     )
     first, last = (harness.checkpoint_values(run_dir, step, library_model(RESNET18))["conv1.weight"] for step in (0, 5))
     assert torch.equal(first, last)  # lr_factor 0
@@ -141,13 +140,8 @@ def test_bf16_follows_fp32(tmp_path, data):
     losses = {}
     for precision, processes in (("fp32", 1), ("bf16", 2)):
         run_dir = harness.train(
-            tmp_path,
-            precision,
-            data,
-            processes,
-            model={"name": "mlp", "width": 32, "depth": 4, "hidden_width": 64},
-            optimizer={"name": "adamw", "lr": 1e-4, "weight_decay": 0.0},
-            train={"precision": precision, "max_steps": 10},
+            tmp_path, precision, data, processes, model={"name": "mlp", "width": 32, "depth": 4, "hidden_width": 64},
+            optimizer={"name": "adamw", "lr": 1e-4, "weight_decay": 0.0}, train={"precision": precision, "max_steps": 10},
         )
         losses[precision] = harness.trace_losses(run_dir)
         start, end = (harness.checkpoint_values(run_dir, step) for step in (0, 10))

@@ -160,9 +160,7 @@ def test_evaluation_is_pytorchs(
 def test_evaluation_with_replicas(tmp_path, data):
     """Statistics are averaged over owners and replicas; a subnetwork's accuracy is its replica 0's."""
     run_dir = harness.train(
-        tmp_path, "replicas", data, 2,
-        subnetwork={"replicas": 2},
-        train={"max_steps": 4, "precision": "fp64"},
+        tmp_path, "replicas", data, 2, subnetwork={"replicas": 2}, train={"max_steps": 4, "precision": "fp64"},
         eval={"recalibrate_batches": 0},
     )
     record = harness.last_eval(run_dir)
@@ -180,9 +178,7 @@ def test_evaluation_with_replicas(tmp_path, data):
             return model(images, present)
 
     names = {name for name, _, _ in buffers}
-    averaged = {
-        name: torch.stack([values for (n, _, _), values in buffers.items() if n == name]).mean(0) for name in names
-    }
+    averaged = {name: torch.stack([values for (n, _, _), values in buffers.items() if n == name]).mean(0) for name in names}
     loss = torch.nn.functional.cross_entropy(evaluate(averaged, {}), labels).item()
     assert record["loss"] == pytest.approx(loss, abs=1e-8)
     on_training_data = json.loads(harness.run("eval", "--run", run_dir, "--train-data", "--json").stdout)

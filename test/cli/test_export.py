@@ -35,9 +35,7 @@ def evaluate(model, images, labels):
 def full_width(tmp_path_factory, data):
     """Width 64, a few steps, no correction: the exported model is the evaluated one."""
     return harness.train(
-        tmp_path_factory.mktemp("export"), "wide", data, 1,
-        model={"width": 64},
-        train={"max_steps": 2, "precision": "fp32"},
+        tmp_path_factory.mktemp("export"), "wide", data, 1, model={"width": 64}, train={"max_steps": 2, "precision": "fp32"},
         eval={"recalibrate_batches": 0, "branch_scale": "none"},
     )
 
@@ -78,8 +76,7 @@ def test_export_loads_into_torchvision(tmp_path, data, full_width):
 @pytest.mark.parametrize("mode", ["full", "streamed"])
 def test_eval_of_the_checkpoint_is_the_runs_own(tmp_path, data, mode):
     run_dir = harness.train(
-        tmp_path, "run", data, 2,
-        train={"max_steps": 6, "precision": "fp32"},
+        tmp_path, "run", data, 2, train={"max_steps": 6, "precision": "fp32"},
         eval={"mode": mode, "batch_size": 7, "recalibrate_batches": 3, "branch_scale": "survival"},
     )
     record = harness.last_eval(run_dir)
@@ -172,9 +169,7 @@ def test_recalibrated_statistics_are_kept_beside_the_checkpoint(tmp_path, data):
 
 def test_batchnorm_statistics_are_averaged_over_the_owners(tmp_path, data):
     run_dir = harness.train(
-        tmp_path, "run", data, 1,
-        train={"max_steps": 3, "precision": "fp32"},
-        eval={"recalibrate_batches": 0},
+        tmp_path, "run", data, 1, train={"max_steps": 3, "precision": "fp32"}, eval={"recalibrate_batches": 0},
     )
     owners = harness.owners_of(run_dir)
     saved = {}
@@ -206,8 +201,7 @@ def test_eval_takes_other_corrections_but_no_other_run(tmp_path, data):
 def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
     """With recalibrated statistics and branch scale: PyTorch reproduces the reported loss from the exported file."""
     run_dir = harness.train(
-        tmp_path, "run", data, 1,
-        train={"max_steps": 5, "precision": "fp64"},
+        tmp_path, "run", data, 1, train={"max_steps": 5, "precision": "fp64"},
         eval={"recalibrate_batches": 3, "branch_scale": scale},
     )
     out = tmp_path / "model.safetensors"
@@ -232,10 +226,8 @@ def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
 
 def test_imagenet_stem_is_torchvisions(tmp_path, data):
     run_dir = harness.train(
-        tmp_path, "imagenet", data, 1,
-        model={"width": 64, "stem": "imagenet", "image_size": 32},
-        train={"max_steps": 2, "precision": "fp32"},
-        eval={"recalibrate_batches": 0},
+        tmp_path, "imagenet", data, 1, model={"width": 64, "stem": "imagenet", "image_size": 32},
+        train={"max_steps": 2, "precision": "fp32"}, eval={"recalibrate_batches": 0},
     )
     model = torchvision.models.resnet18(num_classes=10)
     model.load_state_dict(load_file(export(run_dir, tmp_path / "model.safetensors")))

@@ -91,9 +91,7 @@ class Estimates:
         )
 
 
-@pytest.fixture(
-    scope="module", params=[("mlp", "block"), ("llama", "neuron")], ids=lambda param: "-".join(param)
-)
+@pytest.fixture(scope="module", params=[("mlp", "block"), ("llama", "neuron")], ids=lambda param: "-".join(param))
 def estimates(request, tmp_path_factory, data):
     return Estimates(tmp_path_factory.mktemp("estimates"), data, *request.param)
 

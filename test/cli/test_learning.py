@@ -18,9 +18,7 @@ def write_text(folder):
     verbs = ["follows", "carries", "forgets", "divides", "remembers"]
     objects = ["the morning light", "a narrow bridge", "its own shadow", "half of the stones", "the quiet harbour"]
     for name, sentences in (("grammar_train_000000.bin", 6000), ("grammar_val_000000.bin", 400)):
-        text = " ".join(
-            f"{rng.choice(subjects)} {rng.choice(verbs)} {rng.choice(objects)}." for _ in range(sentences)
-        )
+        text = " ".join(f"{rng.choice(subjects)} {rng.choice(verbs)} {rng.choice(objects)}." for _ in range(sentences))
         tokens = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16) - 32
         header = np.zeros(256, dtype=np.int32)
         header[:3] = 20240520, 1, len(tokens)
@@ -39,16 +37,11 @@ def unigram_entropy(folder):
 def test_llama_learns_more_than_the_unigrams(tmp_path, construction, masking):
     folder = write_text(tmp_path / "text")
     run_dir = harness.train(
-        tmp_path,
-        "run",
-        folder,
-        1,
-        model={"name": "llama_tiny", "width": 64, "vocab_size": VOCABULARY},
+        tmp_path, "run", folder, 1, model={"name": "llama_tiny", "width": 64, "vocab_size": VOCABULARY},
         data={"name": "tokens", "path": str(folder), "sequence_length": SEQUENCE},
         subnetwork={"workers": 4, "coverage": "2/4", "construction": construction, "masking": masking},
         optimizer={"name": "adamw", "lr": 3e-3, "weight_decay": 0.1, "clip_norm": 1.0},
-        train={"max_steps": 120, "batch_size_per_worker": 8, "precision": "fp32"},
-        eval={"recalibrate_batches": 0},
+        train={"max_steps": 120, "batch_size_per_worker": 8, "precision": "fp32"}, eval={"recalibrate_batches": 0},
         output={"trace": False},
     )
     record = harness.last_eval(run_dir)

@@ -52,10 +52,7 @@ def test_image_models_at_full_size(model, regime):
     check(measure(model, regime, *IMAGES))
 
 
-@pytest.mark.parametrize("model,regime", [
-    ("resnet18_cifar10", "bbsdp"),
-    ("swin_t_cifar10", "bsdp"),
-])
+@pytest.mark.parametrize("model,regime", [("resnet18_cifar10", "bbsdp"), ("swin_t_cifar10", "bsdp")])
 def test_activation_checkpointing(model, regime):
     check(measure(model, regime, *IMAGES, "train.checkpoint_activations=true"))
 

@@ -174,8 +174,7 @@ def passes(folder, data, model, steps, **train):
     """The losses of all passes in order, and the model that they belong to."""
     run_dir = harness.train(
         folder, "run", data, 1, model=model, subnetwork={"masking": "backward"},
-        optimizer={"lr": 1e-30, "weight_decay": 0.0},
-        train={"max_steps": steps, "batch_size_per_worker": 1, **train},
+        optimizer={"lr": 1e-30, "weight_decay": 0.0}, train={"max_steps": steps, "batch_size_per_worker": 1, **train},
     )
     net = library_model(model).double().net
     harness.load_values(net, harness.checkpoint_values(run_dir, steps, net))

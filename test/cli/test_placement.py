@@ -67,10 +67,7 @@ def test_placement_does_not_change_the_experiment(tmp_path, data, published):
     files = {}
     for placement, nodes in (("in_order", [0, 0, 1, 1]), ("pack", [0, 1, 0, 1]), ("spread", None)):
         config = harness.write_config(
-            tmp_path,
-            placement,
-            data,
-            subnetwork={**subnetwork, "placement": placement},
+            tmp_path, placement, data, subnetwork={**subnetwork, "placement": placement},
             train={"max_steps": 3, "precision": "fp32"},
         )
         texts = run_ranks(lambda rank: ["--config", config], expect=0)

@@ -30,13 +30,9 @@ def runs(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("report")
     for name, (seed, coverage) in RUNS.items():
         run = harness.train(
-            folder, name, data, 2,
-            seed=seed,
-            subnetwork={"workers": 2, "coverage": coverage},
-            optimizer={"shard": False},
+            folder, name, data, 2, seed=seed, subnetwork={"workers": 2, "coverage": coverage}, optimizer={"shard": False},
             train={"max_steps": STEPS, "log_every_steps": 2},
-            eval={"every_epochs": 0.1, "recalibrate_batches": 1 if coverage != "1" else 0},
-            output={"trace": False},
+            eval={"every_epochs": 0.1, "recalibrate_batches": 1 if coverage != "1" else 0}, output={"trace": False},
         )
         if name == "ddp":
             (run / "summary.json").unlink()
@@ -52,10 +48,7 @@ def measures(run):
     train, evals = lines_of(run, "train"), lines_of(run, "eval")
     plan = json.loads((run / "plan.json").read_text())
     ends = [0] + [line["step"] for line in train]
-    quiet = [
-        line for begin, line in zip(ends, train)
-        if not any(begin <= record["step"] < line["step"] for record in evals)
-    ]
+    quiet = [line for begin, line in zip(ends, train) if not any(begin <= record["step"] < line["step"] for record in evals)]
     held = {
         line["step"]: [sum(line["memory"][f"{kind}_bytes"][rank] for kind in KINDS) for rank in (0, 1)]
         for line in quiet or train

@@ -267,8 +267,7 @@ def test_all_errors_of_all_points_come_at_once(tmp_path, data):
 
 ERRORS = {
     "plan": (
-        {"grid": {"subnetwork.construction": ["neuron"], "subnetwork.slices_per_branch": [2, 500]}},
-        [],
+        {"grid": {"subnetwork.construction": ["neuron"], "subnetwork.slices_per_branch": [2, 500]}}, [],
         ["point construction=neuron,slices_per_branch=500", "subnetwork.slices_per_branch"],
     ),
     "processes": (SEEDS, ["--nproc", 3], ["point seed=0", "3"]),

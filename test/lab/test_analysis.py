@@ -30,20 +30,10 @@ def analysis(folder, steps=(0, 40), without=()):
     """The tables of some steps, without the columns of newer versions."""
 
     def table(rows):
-        return [
-            {key: value for key, value in row.items() if key not in without} for row in rows if row["step"] in steps
-        ]
+        return [{key: value for key, value in row.items() if key not in without} for row in rows if row["step"] in steps]
 
     similarity = [
-        {
-            "regime": regime,
-            "layer": f"l{depth}.weight",
-            "depth": depth,
-            "worker": w,
-            "cosine": c,
-            "step": step,
-            "norm": n,
-        }
+        {"regime": regime, "layer": f"l{depth}.weight", "depth": depth, "worker": w, "cosine": c, "step": step, "norm": n}
         for (regime, step), layers in LAYERS.items()
         for depth, workers in enumerate(layers)
         for w, (c, n) in enumerate(workers)
@@ -108,9 +98,7 @@ def test_norms_have_a_logarithmic_axis(tmp_path):
 def test_slices_of_a_branch_stand_side_by_side(tmp_path):
     figure = deviation_figure(analysis(tmp_path, steps=[0]))
     drawn = lines(figure)
-    assert drawn["N-SDP"] == same(
-        [(-0.2, 0.5), (0.2, 2), (1 + 0.8 * (1 / 6 - 0.5), 0.25), (1 + 0.8 * (4 / 6 - 0.5), NAN)]
-    )
+    assert drawn["N-SDP"] == same([(-0.2, 0.5), (0.2, 2), (1 + 0.8 * (1 / 6 - 0.5), 0.25), (1 + 0.8 * (4 / 6 - 0.5), NAN)])
     assert drawn["B-SDP"] == same([(0, 0.125), (1, 1)])
     assert {y for _, y in drawn["bound"]} == {1} and figure.axes[0].get_yscale() == "log"
 

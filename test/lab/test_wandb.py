@@ -33,21 +33,13 @@ def test_a_run_in_the_offline_format(tmp_path):
     (file,) = (tmp_path / "out" / "wandb").glob("offline-run-*/*.wandb")
     logged, config = {}, {}
     for record in records(Path(file)):
-        values = {
-            item.key or "/".join(item.nested_key): json.loads(item.value_json)
-            for item in record.history.item
-        }
+        values = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
         if "_step" in values:
             logged.setdefault(values["_step"], {}).update(values)
-        config |= {
-            item.key: json.loads(item.value_json) for item in record.run.config.update
-        }
+        config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
     (run,) = find([tmp_path / "run"]).runs
     lines = run.train + run.evals
     assert set(logged) == {line["step"] for line in lines}
     for line in lines:
         assert logged[line["step"]][f"{line['kind']}/loss"] == line["loss"]
-    assert (config["optimizer.lr"], config["subnetwork.masking"]) == (
-        run.value("optimizer.lr"),
-        "forward",
-    )
+    assert (config["optimizer.lr"], config["subnetwork.masking"]) == (run.value("optimizer.lr"), "forward")

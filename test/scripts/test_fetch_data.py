@@ -77,9 +77,7 @@ class Server:
 
 
 def archive(name, content, folder=None):
-    return fetch_data.Archive(
-        f"https://example.invalid/{name}", len(content), hashlib.sha256(content).hexdigest(), folder
-    )
+    return fetch_data.Archive(f"https://example.invalid/{name}", len(content), hashlib.sha256(content).hexdigest(), folder)
 
 
 @pytest.fixture
@@ -267,10 +265,7 @@ def imagenet(tmp_path, monkeypatch):
     source.mkdir()
     images = {w: {f"{w}_{i}.JPEG": f"{w} {i}".encode() * 300 for i in range(3)} for _, w, n in SYNSETS if n == 0}
     validation = {f"ILSVRC2012_val_{i + 1:08d}.JPEG": f"val {i}".encode() * 300 for i in range(len(TRUTH))}
-    kit = {
-        imagenet_folders.META: meta_mat(True),
-        imagenet_folders.GROUND_TRUTH: "".join(f"{n}\n" for n in TRUTH).encode(),
-    }
+    kit = {imagenet_folders.META: meta_mat(True), imagenet_folders.GROUND_TRUTH: "".join(f"{n}\n" for n in TRUTH).encode()}
     files = {
         "ILSVRC2012_img_train.tar": tar_of({f"{w}.tar": tar_of(files) for w, files in images.items()}),
         "ILSVRC2012_img_val.tar": tar_of(dict(reversed(validation.items()))),

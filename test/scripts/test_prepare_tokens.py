@@ -333,8 +333,7 @@ PAGE = b"\xef\xbb\xbf\n<!DOCTYPE html>\n<html><title>404 Not Found</title></html
         ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', ["a.jsonl: byte 0xff at offset 24 is not UTF-8"]),
         ("a.jsonl", b'{"text": "x"}\n\n{"text": \n', ["a.jsonl: line 3: not JSON"]),
         (
-            "a.jsonl",
-            b'{"text": "x"}\n{"content": "y", "id": 1}\n',
+            "a.jsonl", b'{"text": "x"}\n{"content": "y", "id": 1}\n',
             ["a.jsonl: line 2: no 'text' (keys content, id)", "--text-key"],
         ),
         ("a.jsonl", b'["x"]\n', ["a.jsonl: record 1: no 'text' (str)"]),
