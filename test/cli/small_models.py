@@ -12,13 +12,14 @@ SWIN = {  # with and without shifted windows in every stage
     "name": "swin_t", "width": 24, "depths": [2, 2, 2, 2], "num_heads": [3, 6, 12, 24], "patch_size": 4, "window_size": 4,
     "image_size": 32,
 }
+VIT = {"name": "vit_s_16", "width": 24, "depth": 2, "heads": 6, "patch_size": 8, "image_size": 32}
 LLAMA = {"name": "llama_tiny", "width": 32, "depth": 3, "hidden_width": 48, "heads": 8, "vocab_size": VOCABULARY}
 GPT2 = {"name": "gpt2", "width": 32, "depth": 2, "heads": 8, "vocab_size": VOCABULARY, "context_length": 20}
 # Of the wavelengths 6.3, 135 and 2,900 tokens, one is kept, one interpolated and one scaled.
 SCALING = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_context": 256}
 LLAMA_3 = LLAMA | {"kv_heads": 4, "head_size": 6, "rope_scaling": SCALING}
 MODELS = {
-    "resnet18": RESNET18, "resnet50": RESNET18 | {"name": "resnet50"}, "mlp": MLP, "swin": SWIN, "llama": LLAMA,
+    "resnet18": RESNET18, "resnet50": RESNET18 | {"name": "resnet50"}, "mlp": MLP, "swin": SWIN, "vit": VIT, "llama": LLAMA,
     "llama_3": LLAMA_3, "gpt2": GPT2,
 }
 # Models that differ from one in the list only in what a test does not depend on.

@@ -15,7 +15,8 @@ FINE_TUNING = [CONFIGS / "evidence/pretrained.yaml", CONFIGS / "evidence/fine_tu
 EVIDENCE = sorted(set(CONFIGS.glob("evidence/*.yaml")) - set(FINE_TUNING))
 SWEEPS = [CONFIGS / "sweep_demo.yaml", *sorted(CONFIGS.glob("paper/*.yaml")), *EVIDENCE]
 MODELS = {"resnet18": "cifar10", "wide_resnet18": "cifar10", "swin_t": "cifar10"}  # and their first data sets
-MODELS |= dict.fromkeys(["llama_134m", "llama_500m", "llama_1b", "gpt2"], "fineweb") | {"resnet50": "imagenet"}
+MODELS |= dict.fromkeys(["llama_134m", "llama_500m", "llama_1b", "gpt2"], "fineweb")
+MODELS |= dict.fromkeys(["resnet50", "vit_s_16"], "imagenet")
 NAMED = [CONFIGS / f"{model}_{regime}.yaml" for model in MODELS for regime in ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp")]
 EXPERIMENTS = sorted(set(CONFIGS.glob("*.yaml")) - set(SWEEPS) - set(NAMED))
 REGIMES = sorted((CONFIGS / "regime").glob("*.yaml"))
@@ -77,7 +78,8 @@ def sequences_or_images_per_step(spec) -> int:
 def test_every_experiment_is_there():
     images = itertools.product(["resnet18", "wide_resnet18", "swin_t"], ["cifar10", "cifar100", "svhn", "imagenet"])
     experiments = [*images, *itertools.product(LLAMAS, ["fineweb"]), ("llama_tiny", "tokens")]
-    experiments += [("gpt2", "fineweb"), ("resnet50", "imagenet"), ("resnet18", "mnist"), ("resnet18", "fashion_mnist")]
+    experiments += [("gpt2", "fineweb"), ("resnet50", "imagenet"), ("vit_s_16", "imagenet")]
+    experiments += [("resnet18", "mnist"), ("resnet18", "fashion_mnist")]
     assert {name_of(file) for file in EXPERIMENTS} == {"quickstart", *map("_".join, experiments)}
     assert {name_of(file) for file in REGIMES} == set(REGIME)
     for model, data in experiments:

@@ -57,7 +57,7 @@ def test_activation_checkpointing(model, regime):
     check(measure(model, regime, *IMAGES, "train.checkpoint_activations=true"))
 
 
-@pytest.mark.parametrize("model", ["resnet18_imagenet", "swin_t_imagenet"])
+@pytest.mark.parametrize("model", ["resnet18_imagenet", "swin_t_imagenet", "vit_s_16_imagenet"])
 def test_imagenet_models_at_full_size(model):
     check(measure(model, "nsdp", *IMAGES, "train.batch_size_per_worker=4"))
 

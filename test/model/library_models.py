@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from torchvision.models.swin_transformer import SwinTransformer
+from torchvision.models.vision_transformer import VisionTransformer
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 
@@ -169,6 +170,24 @@ def swin(model):
     return LibraryModel(net, branches, slices)
 
 
+def vit(model):
+    hidden_width, patch = model.get("hidden_width", 4 * model["width"]), model["patch_size"]
+    net = VisionTransformer(
+        model["image_size"], patch, model["depth"], model["heads"], model["width"], hidden_width,
+        num_classes=model.get("num_classes", 10),
+    )
+    if model.get("image_channels", 3) != 3:
+        net.conv_proj = nn.Conv2d(model["image_channels"], model["width"], patch, patch)
+    branches = {}
+    for block in (f"encoder.layers.encoder_layer_{i}" for i in range(model["depth"])):
+        branches |= branch(block, "self_attention", "ln_1", "out_proj", model["heads"], 1)
+        branches |= branch(block, "mlp", "ln_2", "3", hidden_width)
+    slices = {f".self_attention.in_proj_{own}": (0, 3) for own in ("weight", "bias")}
+    slices |= {".self_attention.out_proj.weight": (1, 1)}
+    slices |= {".mlp.0.weight": (0, 1), ".mlp.0.bias": (0, 1), ".mlp.3.weight": (1, 1)}
+    return LibraryModel(net, branches, slices)
+
+
 def llama_3_frequencies(frequencies, factor, low_freq_factor, high_freq_factor, original_context):
     """Meta's apply_scaling, one frequency after another."""
     scaled = []
@@ -277,7 +296,7 @@ def mlp(model):
 
 
 LIBRARIES = {
-    "resnet18": resnet18, "wide_resnet18": resnet18, "resnet50": resnet50, "swin_t": swin, "llama_tiny": llama, "gpt2": gpt2,
+    "resnet18": resnet18, "wide_resnet18": resnet18, "resnet50": resnet50, "swin_t": swin, "vit_s_16": vit, "llama_tiny": llama, "gpt2": gpt2,
     "mlp": mlp,
 }
 

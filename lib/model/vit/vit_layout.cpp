@@ -7,6 +7,7 @@ namespace sdp {
 namespace {
 
 constexpr int64_t kNeuronGranularity = 8;
+constexpr double kDeviation = 0.02;
 
 /// torch.nn.init.xavier_uniform_ of a weight [out, in] (Glorot and Bengio 2010).
 LinearOptions xavier(int64_t in, int64_t out) {
@@ -59,7 +60,7 @@ ModelLayout layout_of(const VitSpec& spec, int64_t) {
                     {Initializer::Kind::kNormal, 1 / std::sqrt(fan_in)}, {}, {});
   builder.parameter("conv_proj.bias", {width}, ParameterRole::kBias, {}, {}, {});
   builder.parameter("encoder.pos_embedding", {1, positions, width}, ParameterRole::kBias,
-                    {Initializer::Kind::kNormal, 0.02}, {}, {});
+                    {Initializer::Kind::kNormal, kDeviation}, {}, {});
   const StreamElements stream{positions * width, positions * width};
   for (int block = 0; block < static_cast<int>(*spec.depth); ++block) {
     const std::string name = "encoder.layers.encoder_layer_" + std::to_string(block);
@@ -67,7 +68,9 @@ ModelLayout layout_of(const VitSpec& spec, int64_t) {
     add_mlp(builder, name, block, spec, stream);
   }
   builder.layer_norm("encoder.ln", width, {});
-  builder.linear("heads.head", width, spec.num_classes, {}, {.init = Initializer{}});
+  // As in timm. torchvision's is zero, with which `analyze` would find no gradients at initialization.
+  builder.linear("heads.head", width, spec.num_classes, {},
+                 {.init = Initializer{Initializer::Kind::kNormal, kDeviation}});
   return builder.take();
 }
 
