@@ -61,3 +61,14 @@ def write_noise_images(folder: pathlib.Path, per_file: int) -> pathlib.Path:
         records = (bytes([noise.randrange(10)]) + noise.randbytes(3 * PIXELS) for _ in range(per_file))
         (folder / name).write_bytes(b"".join(records))
     return folder
+
+
+def write_noise_tokens(folder: pathlib.Path, count: int, vocabulary: int, noise_share: float = 1.0) -> pathlib.Path:
+    """llm.c's layout with noise and a pattern that can be learned in a few steps."""
+    noise = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, size in (("noise_train_000000.bin", count), ("noise_val_000000.bin", 1 << 14)):
+        header = b"".join(n.to_bytes(4, "little") for n in (20240520, 1, size)).ljust(1024, b"\0")
+        values = (noise.randrange(vocabulary) if noise.random() < noise_share else i * 37 % 97 for i in range(size))
+        (folder / name).write_bytes(header + b"".join(value.to_bytes(2, "little") for value in values))
+    return folder

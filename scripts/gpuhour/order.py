@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from benchmark.models import DEFAULT_MODELS
 from gpuhour import doctor, faults, learning, parity, steps, suite
 from gpuhour.jobs import GRACE_S, Context, Job, Row
 
@@ -47,6 +48,7 @@ def jobs_of(context: Context, epochs: int) -> list[Job]:
             *measured("llama_1b", *steps.METHODS[2:])]
     for model in list(steps.MODELS)[1:]:
         rest += [*measured(model, *steps.METHODS), *profile_and_pytorch(model)]
+    rest += [job("steps", f"bench {model}", 240, steps.benchmark, model) for model in DEFAULT_MODELS[context.device]]
     rest.append(job("faults", "evaluation", 15, faults.streamed, backend))
     for other in others:
         rest += [*parities(f"regimes by {other}", other, parity.FOUR, 20), *main_faults(other)]

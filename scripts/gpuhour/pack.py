@@ -4,13 +4,12 @@ import ast
 import json
 import os
 import pathlib
-import random
 import shutil
 import subprocess
 import tarfile
 
 from gpuhour import parity
-from gpuhour.images import pack_images, write_noise_images
+from gpuhour.images import pack_images, write_noise_images, write_noise_tokens
 from gpuhour.jobs import EARLIER, Context
 
 LIBRARIES = "numpy", "pytest", "safetensors", "torch", "torchvision", "transformers"  # that tests may need
@@ -72,14 +71,7 @@ def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) 
 def write_noise(folder: pathlib.Path) -> None:
     """Small data sets in the official layouts, the same bytes everywhere: images of noise, tokens of noise and a pattern."""
     write_noise_images(folder / "images", 200)
-    noise = random.Random(0)
-    tokens = folder / "tokens"
-    tokens.mkdir()
-    for name, count in (("noise_train_000000.bin", 1 << 18), ("noise_val_000000.bin", 1 << 14)):
-        header = b"".join(n.to_bytes(4, "little") for n in (20240520, 1, count)).ljust(1024, b"\0")
-        # A pattern that can be learned in a few steps, so that the losses depend on the steps.
-        values = (noise.randrange(512) if noise.random() < 0.1 else i * 37 % 97 for i in range(count))
-        (tokens / name).write_bytes(header + b"".join(value.to_bytes(2, "little") for value in values))
+    write_noise_tokens(folder / "tokens", 1 << 18, 512, noise_share=0.1)  # losses depend on the steps
 
 
 def travel_bytes(home: pathlib.Path, folder: pathlib.Path) -> int:
@@ -108,8 +100,9 @@ def pack(context: Context, folder: pathlib.Path, cifar10: pathlib.Path | None, q
     copy_program(context.binary, folder / "build" / "sdp-train")
     shutil.copytree(home / "configs", folder / "configs")
     (folder / "scripts").mkdir()
-    shutil.copy2(home / "scripts" / "gpu_hour", folder / "scripts" / "gpu_hour")
-    shutil.copytree(home / "scripts" / "gpuhour", folder / "scripts" / "gpuhour", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, package in (("gpu_hour", "gpuhour"), ("bench", "benchmark")):
+        shutil.copy2(home / "scripts" / name, folder / "scripts" / name)
+        shutil.copytree(home / "scripts" / package, folder / "scripts" / package, ignore=shutil.ignore_patterns("__pycache__"))
     if (home / EARLIER).exists():
         (folder / EARLIER).parent.mkdir(parents=True)
         shutil.copy2(home / EARLIER, folder / EARLIER)

@@ -2,12 +2,15 @@
 
 import collections
 import json
+import os
 import pathlib
 import statistics
 import subprocess
 import time
 from collections.abc import Iterator
 
+from benchmark.models import model_of
+from benchmark.peers import Peer, run_peer
 from gpuhour.images import write_noise_images
 from gpuhour.jobs import Context, Row, judged
 from gpuhour.runs import lines_of
@@ -19,20 +22,21 @@ BATCH = {"cuda": 64, "cpu": 4}  # of each of eight workers
 WORKERS, RUN_STEPS, LOGGED_STEPS, PROFILED_STEPS = 8, 50, 10, 2
 TRACE_KERNELS, TRACE_EVENTS, TRACE_NAME = 12, 10_000, 200
 
-# For each model its configuration and settings; below, small sizes for a CPU.
+# For each model its configuration and settings; below, the benchmark's name of its sizes, and of small ones for a CPU.
 MODELS = {
     "llama_1b": ("llama_1b_fineweb", ["train.accumulate_steps=1"]),
     "llama_134m": ("llama_134m_fineweb", ["train.accumulate_steps=1"]),
     "swin_t": ("swin_t_cifar10", []),
     "resnet18": ("resnet18_cifar10", []),
 }
-ON_CPU = {
-    "llama_1b": ["model.width=128", "model.hidden_width=352", "model.depth=4", "model.heads=4", "model.vocab_size=1024",
-                 "data.sequence_length=64", "train.batch_size_per_worker=2", "train.precision=fp32"],
-    "swin_t": ["model.width=24", "model.heads=3", "train.batch_size_per_worker=2", "train.precision=fp32"],
-    "resnet18": ["model.width=16", "train.batch_size_per_worker=4", "train.precision=fp32"],
+SIZES = {
+    "llama_1b": {"cuda": "llama_1b", "cpu": "llama_1.3m_b2"},
+    "llama_134m": {"cuda": "llama_134m", "cpu": "llama_1.3m_b2"},
+    "swin_t": {"cuda": "swin_t", "cpu": "swin_t_w24_b2"},
+    "resnet18": {"cuda": "resnet18", "cpu": "resnet18_w16_b4"},
 }
-ON_CPU["llama_134m"] = ON_CPU["llama_1b"]
+PRECISION = {"cuda": "bf16", "cpu": "fp32"}
+TORCH_STEPS = ["--steps", 8, "--interval", 1, "--warm-up", 3]
 
 
 def as_options(settings: list[str]) -> list[str]:
@@ -40,9 +44,10 @@ def as_options(settings: list[str]) -> list[str]:
 
 
 def settings_of(context: Context, model: str) -> list[str]:
-    settings = [*MODELS[model][1], f"train.device={context.device}", *(() if context.on_gpu else ON_CPU[model])]
-    data = "pack/tokens" if model.startswith("llama") else "pack/images"
-    return as_options([*settings, f"data.path={data}"])
+    sizes = model_of(SIZES[model][context.device])
+    settings = [f"{section}.{key}={size}" for section, values in sizes.sizes().items() for key, size in values.items()]
+    settings += [*MODELS[model][1], f"train.device={context.device}", f"train.precision={PRECISION[context.device]}"]
+    return as_options([*settings, f"data.path=pack/{'tokens' if sizes.is_text else 'images'}"])
 
 
 def config_of(context: Context, model: str, method: str) -> list:
@@ -79,15 +84,19 @@ def parameters_of(context: Context, model: str) -> int:
     return json.loads(text[text.index("{"):])["per_worker"][0]["parameters"]
 
 
-def torch_step(context: Context, model: str, how: str, *more) -> dict:
-    command = [context.environment["PYTHON"], pathlib.Path(__file__).with_name("torch_steps.py"), "--model", model,
-               "--device", context.device, "--how", how, *more, *([] if context.on_gpu else ["--small"])]
-    return json.loads(context.run(command, log_name=f"{model}-pytorch-{how}").strip().splitlines()[-1])
+def torch_step(context: Context, sizes: str, how: str) -> dict:
+    """PyTorch's, compiled on a CPU without generated code: it may have no compiler."""
+    images = "" if model_of(sizes).is_text else "-channels_last"
+    options = ["--device", context.device, "--precision", PRECISION[context.device], *TORCH_STEPS,
+               "--backend", "inductor" if context.on_gpu else "aot_eager"]
+    peer = Peer(f"ddp-fused{'-compiled' if how == 'compiled' else ''}{images}")
+    told = run_peer(context, peer, sizes, options, processes=1, threads=os.cpu_count() or 1)
+    return told | {"step_ms": statistics.median(told["step_ms"])}
 
 
 def against_pytorch(context: Context, model: str, how: str) -> Iterator[Row]:
     """A step of one worker that holds the whole model, and PyTorch's."""
-    theirs = torch_step(context, model, how)
+    theirs = torch_step(context, SIZES[model][context.device], how)
     file = context.scratch("steps") / f"{model}-ddp.json"
     ours = json.loads(file.read_text()) if file.exists() else measured_step(context, model, "ddp")
     # PyTorch's peak includes cuBLAS's workspace.
@@ -210,10 +219,24 @@ def all_workers(context: Context, method: str) -> list[Row]:
 def all_workers_against_pytorch(context: Context) -> list[Row]:
     """PyTorch trains one model on the samples of all eight workers."""
     batch = WORKERS * BATCH[context.device]
-    theirs = 1000 * batch / torch_step(context, "resnet18", "compiled", "--batch", batch)["step_ms"]
+    sizes = f"resnet18_w{model_of(SIZES['resnet18'][context.device]).width}_b{batch}"
+    theirs = 1000 * batch / torch_step(context, sizes, "compiled")["step_ms"]
     ours = {}
     for method in ("ddp", "bsdp"):
         run_dir = context.scratch(f"workers-{method}") / method
         ours[method] = samples_per_s(run_dir if lines_of(run_dir, "eval") else run_all_workers(context, method))
     ratios = ", ".join(f"{method} {rate / theirs:.2f} of it" for method, rate in ours.items())
     return [Row(f"resnet18: PyTorch, compiled, channels_last, batch {batch}", f"{theirs:.0f} samples/s, ours {ratios}")]
+
+
+def benchmark(context: Context, model: str) -> Iterator[Row]:
+    """scripts/bench with a model in one process: the forms of PyTorch and this program, in turn."""
+    folder = context.fresh(f"bench-{model}")
+    profile = context.state / "profile.json"
+    command = [context.environment["PYTHON"], context.home / "scripts" / "bench", "--models", model, "--processes", 1,
+               "--device", context.device, "--out", folder, *(["--profile", profile] if profile.exists() else [])]
+    context.wait(context.start(command, log=context.log / "bench.txt"))
+    for run in json.loads((folder / "results.json").read_text())["cases"][0]["runs"]:
+        value = run["error"] or (f"{run['ms']:.2f} ms, {run.get('to_fastest_peer', 0):.2f} of PyTorch's fastest; "
+                                 f"{run['share_of_product_rate'] or 0:.2f} of the product rate")
+        yield Row(f"{model}: {run['label']}", value, "FAIL" if run["error"] else "")
