@@ -5,8 +5,13 @@ import os
 import pathlib
 import re
 import statistics
+import sys
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+
+from benchmark.report import table  # noqa: E402, F401
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = ROOT / "build" / "sdp-train"
@@ -83,12 +88,3 @@ def load():
 def median_ratio(of, to):
     """Median ratio of two lists of measurements that took turns."""
     return statistics.median(a / b for a, b in zip(of, to, strict=True))
-
-
-def table(header, rows):
-    """A Markdown table aligned as text: the first column to the left, the others to the right."""
-    cells = [header, *[[str(cell) for cell in row] for row in rows]]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    line = lambda row: "| " + " | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) + " |"
-    rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
-    return "\n".join(map(line, [cells[0], rule, *cells[1:]]))

@@ -1,7 +1,6 @@
 """Ours and the peers take turns: every round runs each of them once, every other round in the opposite order."""
 
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
@@ -52,21 +51,18 @@ class Contest:
     def ours(self, binary: pathlib.Path, variant: str) -> dict:
         """A run of sdp-train: its figures, and the FLOPs of a step of all processes by its plan."""
         model, steps = model_of(self.model), self.steps + INTERVAL
-        # New samples in every step, so that no epoch ends within a run.
-        data = self.context.scratch("data") / f"{model.kind}-{model.vocabulary}-{self.processes * model.batch * steps}"
-        if not data.exists():
+        data, folder = self.context.state / "noise", self.context.fresh("run")
+        if not data.exists():  # new samples in every step, so that no epoch ends within a run
             samples = self.processes * model.batch * steps
             if model.is_text:
                 write_noise_tokens(data, samples * model.length + 1, model.vocabulary)
             else:
                 write_noise_images(data, samples // 5 + 1)
-        sections: list[dict] = [model.spec(), OURS[variant][1], QUIET]
-        sections.append({"data": {"path": str(data)}, "subnetwork": {"workers": self.processes}})
         train = {"precision": self.precision, "device": self.context.device, "max_steps": steps, "log_every_steps": INTERVAL}
-        folder = self.context.fresh("run")
-        spec: dict = {"name": "run", "train": train, "output": {"dir": str(folder)}}
-        for section, values in itertools.chain.from_iterable(part.items() for part in sections):
-            spec[section] = spec.get(section, {}) | values
+        own = {"data": {"path": str(data)}, "subnetwork": {"workers": self.processes}, "output": {"dir": str(folder)}}
+        spec: dict = {"name": "run"}
+        for part in (model.spec(), OURS[variant][1], QUIET, own | {"train": train}):
+            spec |= {section: spec.get(section, {}) | values for section, values in part.items()}
         command = [binary, "--config", write_spec(folder, spec), "--nproc", self.processes]
         threads = {"OMP_NUM_THREADS": str(self.threads)}
         self.context.run(command, log_name=f"{self.model}-{self.processes}-{variant}", env=threads)
@@ -128,7 +124,7 @@ class Contest:
                 finally:
                     self.context.end_all()
                 say(f"{self.model}, {self.processes} processes, round {number + 1} of {rounds}: {run['label']}: {told}")
-        shutil.rmtree(self.context.scratch("data"), ignore_errors=True)
+        shutil.rmtree(self.context.state / "noise", ignore_errors=True)  # of this batch and so many processes
         case = {"model": self.model, "processes": self.processes, "threads": self.threads, "loads": loads}
         return case | {"runs": runs, "left_out": left_out}
 

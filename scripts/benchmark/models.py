@@ -9,7 +9,7 @@ class Model:
     kind: str  # resnet18 with a 3x3 stem, swin_t on 32x32 images, or llama
     batch: int  # samples of each process
     width: int
-    heads: int = 0
+    heads: int = 0  # Swin's: of its first stage
     depth: int = 0
     hidden_width: int = 0
     vocabulary: int = 0
@@ -32,7 +32,7 @@ class Model:
             }
             data = {"sequence_length": self.length}
         elif self.kind == "swin_t":
-            model |= {"heads": self.heads}
+            model |= {"num_heads": [self.heads << stage for stage in range(4)]}
         return {"model": model, "data": data, "train": {"batch_size_per_worker": self.batch}}
 
     def spec(self) -> dict[str, dict]:

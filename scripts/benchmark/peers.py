@@ -22,13 +22,9 @@ KEEP_MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 FORMS = ("foreach", "fused")
-DEFAULT = {
-    "images": (
-        "ddp-foreach-user", "ddp-fused", "ddp-fused-channels_last", "ddp-fused-compiled", "ddp-fused-compiled-channels_last",
-        "fsdp2-foreach", "fsdp2-foreach-compiled",  # it has no fused SGD
-    ),
-    "text": ("ddp-foreach-user", "ddp-fused", "ddp-fused-compiled", "fsdp2-fused", "fsdp2-fused-compiled"),
-}  # fmt: skip
+TEXT = ("ddp-foreach-user", "ddp-fused", "ddp-fused-compiled", "fsdp2-fused", "fsdp2-fused-compiled")
+IMAGES = (*TEXT[:3], "ddp-fused-channels_last", "fsdp2-foreach", "fsdp2-foreach-compiled")  # FSDP2 has no fused SGD
+IMAGES_ON_GPU = (*IMAGES, "ddp-fused-compiled-channels_last")
 GRAMMAR = "ddp|fsdp2, then any of -foreach|-fused -compiled -channels_last -user"
 
 

@@ -10,7 +10,7 @@ NOTES = """
   Ratios are of these medians. Programs take turns, so that other load affects all of them.
 - The parts of a step: ours as metrics.jsonl has them, in the timed steps; PyTorch's by timers around its calls in steps after
   them. Backward contains exchange. Exchange is what a process waits for it: ours by its own clock; DDP's as the
-  longer backward pass than with no_sync; FSDP2's cannot be told apart. Forward includes the loss.
+  longer backward pass than with no_sync, below 0 by chance; FSDP2's cannot be told apart. Forward includes the loss.
 - MiB: of the process with the most, its resident memory at the peak; on a GPU, what the allocator has reserved.
 - FLOP/s: FLOPs of the plan, all processes, over ms/step; PyTorch's are those of C = 1. Share: of the product rate of the
   devices in use, where a CPU is one device.
@@ -23,7 +23,8 @@ NOTES = """
 def summarize(case: dict, rate: float, devices: int) -> dict:
     """Adds to every run of the case its medians and ratios."""
     runs = case["runs"]
-    for run in (run for run in runs if run["rounds"] and not run["error"]):
+    good = [run for run in runs if not run["error"]]
+    for run in good:
         medians = [statistics.median(measured["step_ms"]) for measured in run["rounds"]]
         run["ms"], run["range_ms"] = statistics.median(medians), [min(medians), max(medians)]
         run["process_bytes"] = max(max(measured["process_bytes"]) for measured in run["rounds"])
@@ -32,7 +33,6 @@ def summarize(case: dict, rate: float, devices: int) -> dict:
             for part in PARTS
             if part in run["rounds"][0]["parts_ms"]
         }
-    good = [run for run in runs if "ms" in run]
 
     def ms_of(is_wanted: Callable[[dict], bool]) -> float | None:
         return min((run["ms"] for run in good if is_wanted(run)), default=None)
@@ -67,8 +67,9 @@ def problems(cases: list[dict]) -> list[str]:
     return found
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
+def table(header: list[str], rows: list[list]) -> str:
     """Markdown that is aligned as text, too: the first column to the left, the others to the right."""
+    rows = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
     cells = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in (header, rule, *rows)]
@@ -87,7 +88,7 @@ def text_of(results: dict) -> str:
     for case in results["cases"]:
         rows = []
         for run in case["runs"]:
-            if run["error"] or not run["rounds"]:
+            if run["error"]:
                 rows.append([run["label"], "failed", *[""] * (len(header) - 2)])
                 continue
             low, high = run["range_ms"]

@@ -122,7 +122,7 @@ class Training:
                 times[part].append(end - begin)
         parts = {part: statistics.median(values) for part, values in times.items() if values}
         if is_ddp:
-            parts["exchange"] = max(0.0, parts["backward"] - parts.pop("alone"))
+            parts["exchange"] = parts["backward"] - parts.pop("alone")
         return parts
 
 

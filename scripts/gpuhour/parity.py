@@ -20,8 +20,8 @@ BF16_LEAST_TOLERANCE = 1e-3
 
 MODELS = {
     "resnet": {"model": {"name": "resnet18", "width": 8}},
-    "swin": {"model": {"name": "swin_t", "width": 24, "heads": 3, "patch_size": 2, "window_size": 4, "image_size": 32,
-                       "stochastic_depth": 0}},
+    "swin": {"model": {"name": "swin_t", "width": 24, "num_heads": [3, 6, 12, 24], "patch_size": 2, "window_size": 4,
+                       "image_size": 32, "stochastic_depth": 0}},
     "llama": {"model": {"name": "llama_tiny", "vocab_size": 512, "width": 64, "depth": 4, "hidden_width": 176, "heads": 4},
               "data": {"name": "tokens", "path": "pack/tokens", "sequence_length": 32}},
 }

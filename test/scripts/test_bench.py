@@ -131,7 +131,7 @@ def test_names_of_models_and_peers() -> None:
     for name in ("ddp", "ddp-fused-foreach", "ddp-fused-fast", "fsdp-fused"):
         with pytest.raises(ValueError, match="expected"):
             peers.Peer(name)
-    for name in {peer for group in peers.DEFAULT.values() for peer in group}:
+    for name in {*peers.TEXT, *peers.IMAGES_ON_GPU}:
         peers.Peer(name)
 
 
