@@ -135,5 +135,6 @@ def product_rate(context: Context, precision: str, saved: pathlib.Path | None, b
         saved = context.state / "profile.json"
         context.deadline = time.monotonic() + RUN_LIMIT_S
         command = [binary, "doctor", "--device", context.device, "--output", context.scratch("doctor"), "--save", saved]
-        context.wait(context.start(command, log=context.log / "doctor.txt"))  # 1 if a check fails that training would need
+        all_cores = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
+        context.wait(context.start(command, log=context.log / "doctor.txt", env=all_cores))  # 1 if another check fails
     return json.loads(saved.read_text())["profiles"][precision]["flops_per_s"] if saved.exists() else 0.0

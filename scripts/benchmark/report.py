@@ -10,7 +10,8 @@ NOTES = """
   Ratios are of these medians. Programs take turns, so that other load affects all of them.
 - The parts of a step: ours as metrics.jsonl has them, in the timed steps; PyTorch's by timers around its calls in steps after
   them. Backward contains exchange. Exchange is what a process waits for it: ours by its own clock; DDP's as the
-  longer backward pass than with no_sync, below 0 by chance; FSDP2's cannot be told apart. Forward includes the loss.
+  longer backward pass than with no_sync, below 0 by chance; FSDP2's cannot be told apart. Forward includes the loss, and
+  with ours the gradients of a language model's head, so that the logits need not be kept.
 - MiB: of the process with the most, its resident memory at the peak; on a GPU, what the allocator has reserved.
 - FLOP/s: FLOPs of the plan, all processes, over ms/step; PyTorch's are those of C = 1. Share: of the product rate of the
   devices in use, where a CPU is one device.
