@@ -72,7 +72,7 @@ bool reads(const sdp::fuzz::Format& format, const std::filesystem::path& file) {
 }
 
 int fuzz(const sdp::fuzz::Format& format, uint64_t first, uint64_t count) {
-  const sdp::testing::TempFolder folder;
+  const sdp::TempFolder folder;
   const std::string name(format.file_name);
   const std::vector<std::string> seeds = format.seeds();
   for (size_t seed = 0; seed < seeds.size(); ++seed) {
