@@ -55,8 +55,7 @@ void correct(FullModel& model, const Experiment& experiment, std::optional<doubl
 void export_run(ExperimentSpec spec, const ExportRequest& request) {
   // Exports the master values, whatever the precision of the run.
   if (spec.train.precision == Precision::kBf16) spec.train.precision = Precision::kFp32;
-  const std::filesystem::path plan =
-      CheckpointStore(request.run_dir).verified_file(request.step, kSavedPlan);
+  const std::filesystem::path plan = CheckpointStore(request.run_dir).verified_file(request.step, kSavedPlan);
   const Experiment experiment = make_experiment(spec, /*processes=*/1, plan);
   const ExportOrigin origin = prepare_export(spec, request.run_dir, request.out);
   use_own_cores();

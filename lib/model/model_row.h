@@ -28,7 +28,8 @@
 // - ModelLayout layout_of(const NameSpec&, int64_t sequence_length): in NAME_layout.cpp, without LibTorch
 // - std::unique_ptr<Model> make_model(const NameSpec&, const DropRates&)
 // - std::unique_ptr<LibraryFormat> library_format(const NameSpec&): if its library has a config.json
-// - LibraryConstants library_constants(const NameSpec&, const ModelLayout&): if its library saves tensors that
+// - LibraryConstants library_constants(const NameSpec&, const ModelLayout&): if its library saves tensors
+// that
 //   never change
 
 #include <cstdint>
