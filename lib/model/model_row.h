@@ -18,8 +18,7 @@
 // - tiny(): an instance with a few thousand parameters, for `doctor` and tests: 10 classes, images of 8
 //   pixels, a vocabulary of 32 tokens
 // - timm_architecture(): only for a model that reads images: the name of timm's model with the same tensors
-// and
-//   the same forward pass; empty if there is none
+//   and the same forward pass; empty if there is none
 // - most_tokens(): only for a model that reads tokens: the longest sequence; none: any length
 //
 // and declares these functions for the struct. A model that lacks one of the first two does not compile or
@@ -29,8 +28,7 @@
 // - std::unique_ptr<Model> make_model(const NameSpec&, const DropRates&)
 // - std::unique_ptr<LibraryFormat> library_format(const NameSpec&): if its library has a config.json
 // - LibraryConstants library_constants(const NameSpec&, const ModelLayout&): if its library saves tensors
-// that
-//   never change
+//   that never change
 
 #include <cstdint>
 #include <map>
