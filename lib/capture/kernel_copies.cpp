@@ -1,6 +1,7 @@
 #include "capture/kernel_copies.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
 #include <string_view>
@@ -14,6 +15,25 @@ int64_t bytes(const at::Tensor& x) {
   return x.numel() * static_cast<int64_t>(x.element_size());
 }
 
+/// Whether ATen computes convolutions of this type with oneDNN. Otherwise it multiplies by the columns of the
+/// image (im2col), as it does for bf16 on CPUs without AVX-512.
+bool is_onednn(at::ScalarType type) {
+  if (!at::globalContext().userEnabledMkldnn() || type == at::kDouble) return false;
+  static const bool has_bf16 = c10::Dispatcher::singleton()
+                                   .findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "")
+                                   .typed<bool()>()
+                                   .call();
+  return type != at::kBFloat16 || has_bf16;
+}
+
+/// Bytes of the columns of a convolution. Those of a 1x1 convolution are the image itself.
+int64_t column_bytes(const at::Tensor& x, const at::Tensor& weight, int64_t output_bytes,
+                     at::IntArrayRef stride, at::IntArrayRef padding) {
+  const int64_t area = weight.size(2) * weight.size(3);
+  if (area == 1 && stride.front() == 1 && padding.front() == 0) return 0;
+  return output_bytes / weight.size(0) * x.size(1) * area;
+}
+
 /// Bytes of a map in oneDNN's blocked layout. Maps with few channels, such as images, are not reordered.
 int64_t reordered_bytes(const at::Tensor& map) {
   constexpr int64_t kFewChannels = 4, kBlock = 16;
@@ -22,17 +42,25 @@ int64_t reordered_bytes(const at::Tensor& map) {
 }
 
 /// The arguments, and afterwards the result.
-int64_t copies_of_convolution(const at::Tensor& x, const at::Tensor& weight, int64_t output_bytes) {
+int64_t copies_of_convolution(Arguments a, int64_t output_bytes) {
+  const at::Tensor &x = a[0].toTensor(), &weight = a[1].toTensor();
+  if (!is_onednn(x.scalar_type()))
+    return column_bytes(x, weight, output_bytes, a[3].toIntVector(), a[4].toIntVector());
   return std::max(reordered_bytes(x) + bytes(weight), output_bytes);
 }
 
-/// convolution_backward(gradient, x, weight, bias_sizes, stride, ..): first the gradient of x, then that of
-/// the weight. The arguments of each are reordered, and then its result; with a stride, x's gradient twice.
+/// convolution_backward(gradient, x, weight, bias_sizes, stride, padding, ..): first the gradient of x, then
+/// that of the weight. The arguments of each are reordered, and then its result; with a stride, x's gradient
+/// twice.
 int64_t copies_of_gradients(Arguments a) {
   const at::Tensor &gradient = a[0].toTensor(), &x = a[1].toTensor(), &weight = a[2].toTensor();
   const auto wanted = a[10].toBoolList();
   const bool of_x = wanted[0], of_weight = wanted[1];
   const int64_t x_bytes = bytes(x);  // of an expanded tensor as well
+  const int64_t contiguous_bytes = x.is_contiguous() ? 0 : x_bytes;
+  if (!is_onednn(x.scalar_type()))
+    return contiguous_bytes +
+           (of_weight ? column_bytes(x, weight, bytes(gradient), a[4].toIntVector(), a[5].toIntVector()) : 0);
   int64_t copies = 0;
   if (of_x) {
     const int64_t results = x_bytes * (a[4].toIntVector().front() > 1 ? 2 : 1);
@@ -43,7 +71,7 @@ int64_t copies_of_gradients(Arguments a) {
     const int64_t sum = weight.scalar_type() == at::kBFloat16 ? 2 * bytes(weight) : 0;  // in fp32
     copies = std::max({copies, reordered_bytes(gradient) + reordered_bytes(x) + sum, bytes(weight)});
   }
-  return copies + (x.is_contiguous() ? 0 : x_bytes);
+  return copies + contiguous_bytes;
 }
 
 /// Copies of the arguments that have another type than the result.
@@ -74,8 +102,7 @@ int64_t output_bytes(Arguments a) {
 
 KernelCopies copies_of_call(const char* name, Arguments a) {
   const std::string_view op = name;
-  if (op == "aten::convolution")
-    return {copies_of_convolution(a[0].toTensor(), a[1].toTensor(), output_bytes(a)), true};
+  if (op == "aten::convolution") return {copies_of_convolution(a, output_bytes(a)), true};
   if (op == "aten::convolution_backward") return {copies_of_gradients(a), true};
   for (const char* elementwise : {"aten::add", "aten::add_", "aten::sub", "aten::mul", "aten::mul_"})
     if (op == elementwise && a[1].isTensor())

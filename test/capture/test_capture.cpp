@@ -178,6 +178,19 @@ TEST_CASE("in bf16, a capture keeps what a step keeps") {
     }
 }
 
+TEST_CASE("where oneDNN does not compute them, convolutions have columns") {
+  count_allocations(at::kCPU);
+  const bool was_enabled = at::globalContext().userEnabledMkldnn();
+  at::globalContext().setUserEnabledMkldnn(false);
+  for (const std::string_view name : {"resnet18", "resnet50"})
+    for (const Precision precision : {Precision::kFp32, Precision::kFp64, Precision::kBf16})
+      for (const Regime& regime : kRegimes) {
+        const StepShape step{.model = tiny_model(name), .precision = precision};
+        check(step, plan_of(layout_of(step.model), regime), /*worker=*/0, /*batch_size=*/17);
+      }
+  at::globalContext().setUserEnabledMkldnn(was_enabled);
+}
+
 TEST_CASE("captures that share segments with other workers are those of the worker alone") {
   constexpr int64_t kTokens = 24;
   for (const std::string_view name : first_model_names())
