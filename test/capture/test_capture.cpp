@@ -1,81 +1,20 @@
 // Captures of steps, compared with the allocations of the same steps on the CPU.
 
-#include <ATen/ATen.h>
 #include <ATen/Version.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "capture/layouts.h"
 #include "capture/record_step.h"
 #include "capture/recorder.h"
-#include "capture/step_captures.h"
-#include "capture/worker_tensors.h"
 #include "catch.h"
-#include "memory/allocations.h"
-#include "model/loss.h"
-#include "model/model.h"
+#include "real_step.h"
 
 namespace sdp {
 namespace {
-
-WorkerTensors random_tensors(const SubnetPlan& plan, int worker, Precision precision) {
-  return {plan, worker, precision,
-          [](at::IntArrayRef shape, at::ScalarType type) { return at::rand(shape, type).mul_(0.1); }};
-}
-
-class GradientIsNotCounted : public torch::autograd::PostAccumulateGradHook {
- public:
-  void operator()(const at::Tensor& leaf) override { leave_out(leaf.grad()); }
-};
-
-/// Bytes of tensors besides weights and their gradients.
-struct Memory {
-  int64_t kept = 0;  ///< for the backward pass
-  int64_t most_forward = 0, most_backward = 0;
-};
-
-struct Batch {
-  at::Tensor input, labels;
-};
-
-Batch random_batch(const StepShape& step, int64_t size) {
-  const ModelSpec& spec = step.model;
-  const auto integers = [&](int64_t below, std::vector<int64_t> shape) {
-    return at::randint(below, shape, at::TensorOptions(at::kLong));
-  };
-  if (spec.reads_tokens())
-    return {integers(spec.vocab_size(), {size, step.sequence_length}),
-            integers(spec.vocab_size(), {size, step.sequence_length})};
-  return {at::rand({size, spec.image_channels(), spec.image_size(), spec.image_size()},
-                   scalar_type(compute_type(step.precision))),
-          integers(spec.num_classes(), {size})};
-}
-
-Memory allocated(const StepShape& step, const SubnetPlan& plan, int worker, int64_t batch_size) {
-  const WorkerTensors tensors = random_tensors(plan, worker, step.precision);
-  const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
-  for (const auto& [parameter, leaf] : tensors.owned())
-    torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<GradientIsNotCounted>());
-  reset_peak();
-  const int64_t before = allocated_now().total();
-  const Batch batch = random_batch(step, batch_size);
-  const at::Tensor features =
-      model->features(batch.input, {.training = true, .checkpoint_branches = step.checkpoint_activations});
-  const at::Tensor loss = training_loss(features, model->head(), {.labels = batch.labels}, 0).loss;
-  Memory memory{.kept = allocated_now().total() - before,
-                .most_forward = allocated_at_peak().total() - before};
-  reset_peak();
-  loss.backward();
-  memory.most_backward = allocated_at_peak().total() - before;
-  return memory;
-}
 
 Memory captured(const StepCapture& capture, int64_t batch_size) {
   const auto samples = static_cast<double>(batch_size);
@@ -111,27 +50,6 @@ std::vector<std::vector<std::string>> names_of(const std::vector<RecordedSegment
             call.op.name.ends_with("add_") ? call.op.name.substr(0, call.op.name.size() - 1) : call.op.name);
     }
   return names;
-}
-
-struct Regime {
-  const char* coverage;
-  Construction construction;
-  Masking masking;
-};
-constexpr Regime kRegimes[] = {{"1", Construction::kBlock, Masking::kForward},
-                               {"1/2", Construction::kBlock, Masking::kForward},
-                               {"1/2", Construction::kBlock, Masking::kBackward},
-                               {"1/2", Construction::kNeuron, Masking::kForward},
-                               {"1/2", Construction::kNeuron, Masking::kBackward}};
-
-SubnetPlan plan_of(const ModelLayout& layout, const Regime& regime, int64_t workers = 2) {
-  SubnetworkSpec spec;
-  spec.workers = workers;
-  spec.coverage.text = regime.coverage;
-  spec.construction = regime.construction;
-  spec.masking = regime.masking;
-  spec.assignment = Assignment::kWindow;
-  return make_plan(layout, spec, 0);
 }
 
 /// The formulas for what kernels allocate inside are oneDNN's on processors with AVX-512.
@@ -244,6 +162,56 @@ TEST_CASE("a capture has the operators that a step calls on a CPU") {
         CHECK(planned[pass] == real[pass]);
       }
     }
+}
+
+/// By pass of the full model's step, without the operators' namespace.
+std::vector<std::vector<std::string>> recorded_names(const StepShape& step) {
+  const SubnetPlan plan = plan_of(layout_of(step.model, step.sequence_length), kRegimes[0]);
+  std::vector<std::vector<std::string>> names = names_of(record_step(step, plan, 0, 8));
+  for (std::vector<std::string>& pass : names)
+    for (std::string& name : pass)
+      name.erase(0, std::string("aten::").size());
+  return names;
+}
+
+// Names written out by hand. Of the two products of a layer's backward pass, one is for its weight and one
+// for its input.
+TEST_CASE("the operators of a small MLP's step") {
+  const MlpSpec spec{.width = 20, .depth = 1, .hidden_width = 36, .image_size = 4};
+  const std::vector<std::vector<std::string>> expected = {
+      {"addmm"},
+      {"mm", "sum"},
+      // norm, linear, ReLU, linear, its bias, stream
+      {"native_layer_norm", "addmm", "relu", "mm", "add", "add"},
+      {"sum", "mm", "mm", "threshold_backward", "mm", "mm", "sum", "native_layer_norm_backward", "add"},
+      // head, loss, correct answers; autograd fills the loss's own gradient
+      {"addmm", "_log_softmax", "nll_loss_forward", "argmax", "eq", "sum"},
+      {"fill_", "nll_loss_backward", "_log_softmax_backward_data", "mm", "mm", "sum"}};
+  CHECK(recorded_names({.model = {.kind = spec}}) == expected);
+}
+
+TEST_CASE("the operators of the branches of a GPT-2 and of a LLaMA's MLP") {
+  const auto gpt2 = recorded_names({.model = tiny_model("gpt2"), .sequence_length = 24});
+  const auto llama = recorded_names({.model = tiny_model("llama_tiny"), .sequence_length = 24});
+  using Names = std::vector<std::string>;
+  const std::string attention = "_scaled_dot_product_flash_attention_for_cpu";
+  CHECK(gpt2.at(2) == Names{"native_layer_norm", "addmm", attention, "addmm", "add"});
+  CHECK(gpt2.at(3) == Names{"mm", "mm", "sum", attention + "_backward", "cat",  // of q, k and v
+                            "mm", "mm", "sum", "native_layer_norm_backward", "add"});
+  CHECK(gpt2.at(4) == Names{"native_layer_norm", "addmm", "gelu", "addmm", "add"});
+  CHECK(gpt2.at(5) == Names{"mm", "mm", "sum", "gelu_backward",  //
+                            "mm", "mm", "sum", "native_layer_norm_backward", "add"});
+  const Names of_norm = {"pow", "mean", "add", "rsqrt_", "mul", "mul"};
+  const Names of_norms_gradient = {"mul", "mul", "mul", "mean", "mul", "sub", "mul_", "mul", "sum"};
+  const auto joined = [](Names names, const Names& others) {
+    names.insert(names.end(), others.begin(), others.end());
+    return names;
+  };
+  CHECK(llama.at(4) == joined(of_norm, {"mm", "mm", "silu", "mul_", "mm", "add"}));
+  CHECK(llama.at(5) == joined(joined({"mm", "mm", "mul", "silu_backward", "silu", "mul",  //
+                                      "mm", "mm", "mm", "mm", "add"},
+                                     of_norms_gradient),
+                              {"add"}));
 }
 
 TEST_CASE("a language model's loss takes the rows that it computes at a time") {
