@@ -16,14 +16,13 @@ int64_t bytes(const at::Tensor& x) {
 }
 
 /// Whether ATen computes convolutions of this type with oneDNN. Otherwise it multiplies by the columns of the
-/// image (im2col), as it does for bf16 on CPUs without AVX-512.
+/// image (im2col), as it does for fp64, and for bf16 on CPUs without AVX-512.
 bool is_onednn(at::ScalarType type) {
-  if (!at::globalContext().userEnabledMkldnn() || type == at::kDouble) return false;
   static const bool has_bf16 = c10::Dispatcher::singleton()
                                    .findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "")
                                    .typed<bool()>()
                                    .call();
-  return type != at::kBFloat16 || has_bf16;
+  return type == at::kFloat || (type == at::kBFloat16 && has_bf16 && at::globalContext().userEnabledMkldnn());
 }
 
 /// Bytes of the columns of a convolution. Those of a 1x1 convolution are the image itself.

@@ -101,7 +101,7 @@ TEST_CASE("where oneDNN does not compute them, convolutions have columns") {
   const bool was_enabled = at::globalContext().userEnabledMkldnn();
   at::globalContext().setUserEnabledMkldnn(false);
   for (const std::string_view name : {"resnet18", "resnet50"})
-    for (const Precision precision : {Precision::kFp32, Precision::kFp64, Precision::kBf16})
+    for (const Precision precision : {Precision::kFp64, Precision::kBf16})
       for (const Regime& regime : kRegimes) {
         const StepShape step{.model = tiny_model(name), .precision = precision};
         check(step, plan_of(layout_of(step.model), regime), /*worker=*/0, /*batch_size=*/17);
