@@ -18,6 +18,8 @@ CASES = [
     ("resnet50_imagenet", ["train.precision=fp32", "model.image_size=64"], [4, 16]),
     ("swin_t_cifar10", ["train.precision=fp32"], [1, 16]),
     ("swin_t_cifar10", ["train.precision=bf16"], [16]),
+    ("vit_s_16_imagenet", ["train.precision=fp32", "model.depth=4"], [1, 8]),
+    ("vit_s_16_imagenet", ["train.precision=bf16", "model.depth=4"], [8]),
     ("llama_134m_fineweb", ["train.precision=fp32", "model.depth=4", *SMALL_TOKENS], [1, 4]),
     ("llama_134m_fineweb", ["train.precision=bf16", "model.depth=4", *SMALL_TOKENS], [4]),
     ("gpt2_fineweb", ["train.precision=fp32", "model.depth=3", *SMALL_TOKENS], [1, 4]),

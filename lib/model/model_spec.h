@@ -22,7 +22,8 @@ struct ModelSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("name", &ModelSpec::kind, "model architecture and size");
+    field("name", &ModelSpec::kind,
+          "model architecture and size; own: the network of a program that uses the libraries");
     field("dropout", &ModelSpec::dropout,
           "probability of dropping an element of a branch's output in training", at_least_and_below(0, 1));
     field("stochastic_depth", &ModelSpec::stochastic_depth,
