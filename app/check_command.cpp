@@ -28,6 +28,7 @@
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
 #include "train/run_data.h"
+#include "train/run_rank.h"
 
 namespace sdp {
 namespace {
@@ -109,7 +110,7 @@ class PointChecker {
     // 2/4 and 1/2 are the same.
     result["values"]["subnetwork.coverage"] = owners_of(spec.subnetwork.coverage, spec.subnetwork.workers);
     spec.output.dir = (fs::path(spec.output.dir) / arguments_.sweep).string();
-    const RunFolder folder{fs::path(spec.output.dir) / spec.name};
+    const RunFolder folder = run_folder_of(spec);
     check_run_files(folder, /*to_write=*/true);
     LockWatch lock(folder.dir);
     result["state"] = state_of(folder, lock);

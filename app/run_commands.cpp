@@ -19,7 +19,6 @@
 #include "hub/export_run.h"
 #include "run_spec.h"
 #include "spec/error.h"
-#include "telemetry/run_folder.h"
 #include "telemetry/work.h"
 #include "train/best.h"
 #include "train/run_data.h"

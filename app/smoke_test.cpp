@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "train/run_rank.h"
+
 namespace sdp {
 namespace {
 
@@ -31,8 +33,7 @@ ExperimentSpec smoke_test_of(ExperimentSpec spec) {
   return spec;
 }
 
-SmokeTestFolder::SmokeTestFolder(const ExperimentSpec& spec)
-    : dir_(std::filesystem::path(spec.output.dir) / spec.name) {
+SmokeTestFolder::SmokeTestFolder(const ExperimentSpec& spec) : dir_(run_folder_of(spec).dir) {
   std::filesystem::remove_all(dir_);
 }
 

@@ -39,7 +39,7 @@ int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, 
 /// separate message.
 std::string job_of(const ExperimentSpec& spec, const Ranks& ranks) {
   return fmt::format("of {} processes with run folder {}", ranks.world,
-                     (std::filesystem::absolute(spec.output.dir) / spec.name).lexically_normal().string());
+                     std::filesystem::absolute(run_folder_of(spec).dir).lexically_normal().string());
 }
 
 }  // namespace
