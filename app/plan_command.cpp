@@ -64,7 +64,7 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
 std::string measured_text(const Experiment& experiment, const PlanArguments& arguments) {
   const TrainSpec& train = experiment.spec.train;
   const Machine machine = machine_of(arguments.device.value_or("measure"), train);
-  StepCaptures captures(step_shape(experiment.spec), experiment.plan);
+  StepCaptures captures(step_shape(experiment.spec, machine.device.is_gpu), experiment.plan);
   const StepMemory memory(experiment.schedule, captures, machine.device.convolution_workspace_bytes);
   const int process = process_to_measure(experiment, memory, arguments.worker);
   const StepMeasurement measured = measure_step(experiment, process, choose_device(train.device, Ranks{}));

@@ -82,6 +82,8 @@ double bytes_of(const RecordedCall& call) {
       for (const RecordedTensor& tensor : *list)
         arguments += tensor.bytes(kOwnBatch);
   }
+  // Reads the logits, and overwrites them with their gradient.
+  if (call.op.name == "sdp::cross_entropy_") results += call.tensor(0).bytes(kOwnBatch);
   return arguments + results;
 }
 

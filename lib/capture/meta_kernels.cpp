@@ -7,6 +7,10 @@
 
 #include <array>
 #include <tuple>
+#include <vector>
+
+#include "capture/recorder.h"
+#include "ops/composed.h"
 
 namespace sdp {
 namespace {
@@ -126,6 +130,45 @@ Tensor roll_sizes(const Tensor& x, c10::SymIntArrayRef /*shifts*/, at::IntArrayR
   return at::empty(x.sizes(), x.options());
 }
 
+Tensor like_wide(const Tensor& x, std::vector<int64_t> shape) {
+  return at::empty(shape, x.options().dtype(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
+}
+
+Pair rms_norm_sizes(const Tensor& x, const Tensor& weight, double eps) {
+  if (!records_device_kernels()) return ops::composed::rms_norm(x, weight, eps);
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = 1;
+  return {at::empty_like(x), like_wide(x, shape)};
+}
+
+Pair rms_norm_backward_sizes(const Tensor& gradient, const Tensor& x, const Tensor& weight,
+                             const Tensor& scale, bool of_weight) {
+  if (!records_device_kernels())
+    return ops::composed::rms_norm_backward(gradient, x, weight, scale, of_weight);
+  return {at::empty_like(x), like_if(of_weight, weight)};
+}
+
+Tensor swiglu_sizes(const Tensor& gate, const Tensor& up) {
+  return records_device_kernels() ? at::empty_like(gate) : ops::composed::swiglu(gate, up);
+}
+
+Pair swiglu_backward_sizes(const Tensor& gradient, const Tensor& gate, const Tensor& up) {
+  if (!records_device_kernels()) return ops::composed::swiglu_backward(gradient, gate, up);
+  return {at::empty_like(gate), at::empty_like(up)};
+}
+
+Tensor rotate_sizes(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
+  return records_device_kernels() ? at::empty(x.sizes(), x.options())
+                                  : ops::composed::rotate(x, cos, sin, inverse);
+}
+
+Tensor cross_entropy_sizes(Tensor& logits, const Tensor& labels, double smoothing, double divisor,
+                           bool with_gradient) {
+  if (!records_device_kernels())
+    return ops::composed::cross_entropy_(logits, labels, smoothing, divisor, with_gradient);
+  return like_wide(logits, {logits.size(0), 1});
+}
+
 template <class Kernel>
 void add(torch::Library& library, const char* name, Kernel kernel, const char* overload = "") {
   const auto op = c10::Dispatcher::singleton().findSchema({std::string("aten::") + name, overload});
@@ -155,6 +198,18 @@ void add_meta_kernels() {
     return library;
   }();
   static_cast<void>(added);
+  static const auto* const own = [] {
+    auto* library =
+        new torch::Library(torch::Library::IMPL, "sdp", c10::DispatchKey::Meta, __FILE__, __LINE__);
+    library->impl("rms_norm", &rms_norm_sizes);
+    library->impl("rms_norm_backward", &rms_norm_backward_sizes);
+    library->impl("swiglu", &swiglu_sizes);
+    library->impl("swiglu_backward", &swiglu_backward_sizes);
+    library->impl("rotate", &rotate_sizes);
+    library->impl("cross_entropy_", &cross_entropy_sizes);
+    return library;
+  }();
+  static_cast<void>(own);
 }
 
 }  // namespace sdp

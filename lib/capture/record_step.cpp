@@ -63,7 +63,7 @@ std::vector<RecordedSegment> record_step(const StepShape& step, const SubnetPlan
   for (const int branch : left_out)
     model->unbind_branch(branch);
   const size_t segments = plan.layout.branches.size() + 2;
-  Recorder recorder(segments);
+  Recorder recorder(segments, step.device_kernels);
   for (const auto& [parameter, leaf] : tensors.owned())
     torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<GradientHook>(recorder, parameter));
   ForwardMode mode{.training = true,

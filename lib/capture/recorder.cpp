@@ -29,6 +29,7 @@ struct Block {
 struct Recording {
   std::vector<RecordedSegment> segments;
   size_t segment = 0;
+  bool device_kernels = false;
   bool is_backward = false;
   bool is_finished = false;
   int64_t tensors = 0;
@@ -217,11 +218,16 @@ void after_call(const at::RecordFunction& call, at::ObserverContext* context) {
 
 }  // namespace
 
-Recorder::Recorder(size_t segments) : recording_(std::make_shared<Recording>()) {
+bool records_device_kernels() {
+  return current_recording && current_recording->device_kernels;
+}
+
+Recorder::Recorder(size_t segments, bool device_kernels) : recording_(std::make_shared<Recording>()) {
   if (current_recording) throw std::logic_error("two recorders on one thread");
   add_meta_kernels();
   RecordingAllocator::install();
   recording_->segments.resize(segments);
+  recording_->device_kernels = device_kernels;
   current_recording = recording_;
   handle_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&before_call, &after_call)

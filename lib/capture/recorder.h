@@ -34,10 +34,14 @@ struct RecordedSegment {
 
 struct Recording;
 
+/// Whether the current thread's recording is with device kernels.
+bool records_device_kernels();
+
 /// Records the current thread from its construction to finish(). One at a time per thread.
 class Recorder {
  public:
-  explicit Recorder(size_t segments);
+  /// With `device_kernels`, the operators of ops/ops.h are computed as a device does: by one kernel each.
+  Recorder(size_t segments, bool device_kernels);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;

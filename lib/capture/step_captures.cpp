@@ -137,8 +137,9 @@ StepCapture StepCaptures::of(int worker) {
   for (size_t s = 0; s < keys.size(); ++s)
     capture.segments.push_back({segments_.at(keys[s]), first_parameter_of(s)});
   if (step_.model.reads_tokens())
-    capture.samples_at_once = static_cast<double>(logit_rows_at_a_time(step_.model.vocab_size())) /
-                              static_cast<double>(step_.sequence_length);
+    capture.samples_at_once =
+        static_cast<double>(logit_rows_at_a_time(step_.model.vocab_size(), step_.device_kernels)) /
+        static_cast<double>(step_.sequence_length);
   return capture;
 }
 

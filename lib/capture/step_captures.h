@@ -18,9 +18,11 @@ struct StepShape {
   int64_t sequence_length = 1;  ///< of a language model
   Precision precision = Precision::kFp32;
   bool checkpoint_activations = false;
+  /// A device computes it, with the kernels of ops/.
+  bool device_kernels = false;
 };
 
-/// The steps of a plan's workers on a CPU. A segment's capture depends on the parts that the worker has of
+/// The steps of a plan's workers. A segment's capture depends on the parts that the worker has of
 /// its branch, and on whether the next branch that the worker has is trained: a ResNet saves the result of a
 /// block as the input of that branch, or only as the bits that its own gradient needs. A step is captured for
 /// the first worker with a new combination, and its segments are used for the others. The plan must outlive

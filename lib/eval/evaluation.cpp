@@ -171,7 +171,7 @@ at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const Tenso
   const at::Tensor labels = batch.labels.flatten();
   const at::Tensor weights = row_weights(batch, some).to(sums.device());  // [2, N]
   const at::ScalarType type = scalar_type(sum_type(experiment_.spec.train.precision));
-  const int64_t rows_at_a_time = logit_rows_at_a_time(weight.size(0));
+  const int64_t rows_at_a_time = logit_rows_at_a_time(weight.size(0), /*device_kernels=*/false);
   for (int64_t row = 0; row < labels.numel(); row += rows_at_a_time) {
     const int64_t rows = std::min(rows_at_a_time, labels.numel() - row);
     const at::Tensor predicted = at::linear(features.narrow(0, row, rows), weight, bias).to(type);  // [R, K]

@@ -15,7 +15,7 @@ namespace {
 
 /// Bytes that a sample keeps for the backward pass, in the widest type.
 double bytes_per_sample(const ModelLayout& layout, const ExperimentSpec& spec) {
-  StepShape step = step_shape(spec);
+  StepShape step = step_shape(spec, /*on_gpu=*/false);
   step.precision = Precision::kFp64;
   step.checkpoint_activations = false;
   return kept_bytes_per_sample(layout, step);
@@ -27,7 +27,7 @@ void check_batch_norms(const ModelLayout& layout, const ExperimentSpec& spec) {
   const bool recalibrates = spec.eval.recalibrate_batches.value_or(0) > 0;
   const bool has_one = spec.train.batch_size_per_worker == 1 || (recalibrates && spec.eval.batch_size == 1);
   if (!has_one || !spec.model.has_batch_norm()) return;
-  const std::optional<int64_t> positions = fewest_norm_positions(layout, step_shape(spec));
+  const std::optional<int64_t> positions = fewest_norm_positions(layout, step_shape(spec, /*on_gpu=*/false));
   if (!positions || *positions > 1) return;
   const auto check = [&](std::string_view key, int64_t batch_size) {
     if (batch_size == 1)

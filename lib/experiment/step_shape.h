@@ -5,7 +5,7 @@
 
 namespace sdp {
 
-/// The step that the spec describes, for its captures.
-StepShape step_shape(const ExperimentSpec& spec);
+/// The step that the spec describes, for its captures, on a CPU or a GPU.
+StepShape step_shape(const ExperimentSpec& spec, bool on_gpu);
 
 }  // namespace sdp

@@ -35,7 +35,7 @@ struct DeviceProfile {
   int64_t tile_side = 1;           ///< side of the tiles of a product's result, in elements
   int64_t tiles_at_once = 1;       ///< tiles computed in parallel: the number of multiprocessors
   double launch_s = 0;             ///< per kernel, independent of its work
-  bool copies_together = true;     ///< contiguous pieces are copied in one launch (GPU), not one each
+  bool is_gpu = true;              ///< copies contiguous pieces in one launch, and has the kernels of ops/
   double memory_bytes_per_s = 0;   ///< of the device's memory
   double inside_bytes_per_s = 0;   ///< from a process to other processes of its node
   double between_bytes_per_s = 0;  ///< from a process to other nodes
@@ -55,7 +55,7 @@ struct DeviceProfile {
     field("tile_side", &DeviceProfile::tile_side);
     field("tiles_at_once", &DeviceProfile::tiles_at_once);
     field("launch_s", &DeviceProfile::launch_s);
-    field("copies_together", &DeviceProfile::copies_together);
+    field("is_gpu", &DeviceProfile::is_gpu);
     field("memory_bytes_per_s", &DeviceProfile::memory_bytes_per_s);
     field("inside_bytes_per_s", &DeviceProfile::inside_bytes_per_s);
     field("between_bytes_per_s", &DeviceProfile::between_bytes_per_s);

@@ -268,7 +268,7 @@ std::vector<Cost> examined(const EngineMethod& method, const std::vector<Cost>& 
 
 StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
                            const DeviceProfile& device, const CallTimes& times) {
-  StepCaptures captures(step_shape(experiment.spec), experiment.plan);
+  StepCaptures captures(step_shape(experiment.spec, device.is_gpu), experiment.plan);
   const EngineMethod own = own_method(experiment, captures);
   const std::vector<ProcessStep> steps =
       steps_of(own, examined(own, costs), between_nodes(own.schedule, experiment.nodes),
@@ -283,7 +283,7 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   const Schedule& schedule = experiment.schedule;
   const NodeMap& nodes = experiment.nodes;
   const Machine machine{device, nodes, times};
-  StepCaptures captures(step_shape(spec), plan);
+  StepCaptures captures(step_shape(spec, device.is_gpu), plan);
   const EngineMethod own = own_method(experiment, captures);
   const std::vector<Cost> own_costs = examined(own, costs);
   const std::vector<int64_t> own_between = between_nodes(schedule, nodes);
@@ -310,7 +310,7 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   const SubnetPlan dense = dense_plan(plan, Construction::kBlock);
   ExperimentSpec without_checkpointing = spec;
   without_checkpointing.train.checkpoint_activations = false;
-  StepCaptures dense_captures(step_shape(without_checkpointing), dense);
+  StepCaptures dense_captures(step_shape(without_checkpointing, device.is_gpu), dense);
   const auto dense_one = [&](const std::string& name, bool shard, bool release, ReduceEvery reduce_every) {
     return dense_method(name, dense_captures, schedule.placement, spec, shard, release, reduce_every);
   };

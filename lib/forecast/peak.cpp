@@ -236,8 +236,8 @@ int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits) {
   return good;
 }
 
-MemoryByKind planned_peak(const Experiment& experiment, int process) {
-  StepCaptures captures(step_shape(experiment.spec), experiment.plan);
+MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu) {
+  StepCaptures captures(step_shape(experiment.spec, on_gpu), experiment.plan);
   return StepMemory(experiment.schedule, captures, /*convolution_workspace_bytes=*/0)
       .maxima(cost_of(experiment, process), process, experiment.spec.train.batch_size_per_worker)
       .peak;

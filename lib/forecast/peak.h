@@ -40,6 +40,6 @@ class StepMemory {
 };
 
 /// Peak of a process of the experiment, without a device's convolution workspace.
-MemoryByKind planned_peak(const Experiment& experiment, int process);
+MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu);
 
 }  // namespace sdp

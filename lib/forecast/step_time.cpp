@@ -25,13 +25,13 @@ bool is_strided(const SubnetPlan& plan, const Piece& piece) {
 
 /// Launches of the update and of the copies around it. Pieces are cut at the boundaries between the holders'
 /// shares.
-double update_launches(const SubnetPlan& plan, const Schedule& schedule, int process, bool copies_together) {
+double update_launches(const SubnetPlan& plan, const Schedule& schedule, int process, bool is_gpu) {
   double launches = 0;
   for (const Bucket& bucket : schedule.buckets) {
     launches += kLaunchesPerBucket;
     for (const Segment& segment : bucket.segments) {
       if (!segment.is_held_by(process)) continue;
-      if (!copies_together)
+      if (!is_gpu)
         launches += kLaunchesPerPiece * static_cast<double>(segment.pieces.size() + segment.holders.size());
       else
         launches +=
@@ -87,7 +87,7 @@ StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const
       step.alongside.backward_s = static_cast<double>(schedule.reductions_per_step()) * once.backward_s;
   }
   step.update_s = updated_and_copied_bytes(schedule, cost, process) / device.memory_bytes_per_s +
-                  update_launches(plan, schedule, process, device.copies_together) * device.launch_s;
+                  update_launches(plan, schedule, process, device.is_gpu) * device.launch_s;
   return step;
 }
 

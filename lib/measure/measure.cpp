@@ -135,7 +135,7 @@ DeviceProfile measure_device(c10::Device device, Precision precision) {
           .tile_side = device.is_cuda() ? kGpuTileSide : 1,
           .tiles_at_once = multiprocessors(device),
           .launch_s = launch_s(options),
-          .copies_together = device.is_cuda(),
+          .is_gpu = device.is_cuda(),
           .memory_bytes_per_s = memory_bytes_per_s,
           .inside_bytes_per_s = memory_bytes_per_s / 2,
           .between_bytes_per_s = memory_bytes_per_s / 2,

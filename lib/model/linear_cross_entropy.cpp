@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ops/ops.h"
+
 namespace sdp {
 namespace {
 
@@ -24,30 +26,23 @@ struct Settings {
   bool with_gradients = true;
 };
 
-/// Adds a chunk to the sums. With z the logits, y the label and s the smoothing, the loss of a row is
-/// log sum exp z - (1 - s) z_y - s mean z, and its gradient is softmax z - (1 - s) onehot y - s / V.
+/// Adds a chunk to the sums.
 void add_chunk(Sums& sums, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
                int64_t row, const Settings& settings) {
   const int64_t rows = std::min(settings.rows_at_a_time, x.size(0) - row);
   const at::Tensor x_rows = x.narrow(0, row, rows);
-  const at::Tensor label = labels.narrow(0, row, rows).unsqueeze(1);  // [R, 1]
-  const double s = settings.smoothing;
-  at::Tensor logits = at::linear(x_rows, weight).to(sums.loss.scalar_type());  // [R, V]
-  const at::Tensor log_sum = logits.logsumexp(1, /*keepdim=*/true);
-  at::Tensor losses = log_sum - logits.gather(1, label) * (1 - s);
-  if (s > 0) losses.sub_(logits.mean(1, /*keepdim=*/true), s);
+  at::Tensor logits = at::linear(x_rows, weight);  // [R, V], then their gradient
+  const at::Tensor losses =
+      ops::cross_entropy_(logits, labels.narrow(0, row, rows), settings.smoothing,
+                          /*divisor=*/static_cast<double>(x.size(0)), settings.with_gradients);
   sums.loss.add_(losses.sum());
   if (!settings.with_gradients) return;
-
-  at::Tensor gradient = logits.sub_(log_sum).exp_();  // overwrites the logits
-  gradient.scatter_add_(1, label, at::full_like(log_sum, s - 1));
-  if (s > 0) gradient.sub_(s / static_cast<double>(weight.size(0)));
-  gradient = gradient.div_(static_cast<double>(x.size(0))).to(x.scalar_type());
-  sums.x_gradient.narrow(0, row, rows).copy_(gradient.mm(weight));
+  at::Tensor x_gradient = sums.x_gradient.narrow(0, row, rows);
+  at::mm_out(x_gradient, logits, weight);
   if (x.scalar_type() == sums.weight_gradient.scalar_type())
-    sums.weight_gradient.addmm_(gradient.t(), x_rows);
+    sums.weight_gradient.addmm_(logits.t(), x_rows);
   else
-    sums.weight_gradient.add_(gradient.t().mm(x_rows));
+    sums.weight_gradient.add_(logits.t().mm(x_rows));
 }
 
 class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> {

@@ -4,6 +4,7 @@
 
 #include "model/linear_cross_entropy.h"
 #include "model/logit_rows.h"
+#include "ops/availability.h"
 
 namespace sdp {
 
@@ -11,8 +12,9 @@ TrainingLoss training_loss(const at::Tensor& features, const Head& head, const T
                            double label_smoothing) {
   const bool is_language_model = features.dim() == 3;
   if (is_language_model)
-    return {linear_cross_entropy(features.flatten(0, 1), head.weight, targets.labels.flatten(),
-                                 label_smoothing, logit_rows_at_a_time(head.weight.size(0)))};
+    return {linear_cross_entropy(
+        features.flatten(0, 1), head.weight, targets.labels.flatten(), label_smoothing,
+        logit_rows_at_a_time(head.weight.size(0), ops::has_device_kernels(features.device())))};
   const at::ScalarType type = features.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor logits = at::linear(features, head.weight, head.bias).to(type);
   const auto loss_of = [&](const at::Tensor& labels) {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <vector>
+#include "ops/ops.h"
 
 namespace sdp {
 namespace {
@@ -42,24 +42,16 @@ class RmsNorm : public torch::autograd::Function<RmsNorm> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             double eps) {
-    const at::Tensor wide = x.to(wide_type(x));
-    const at::Tensor scale = wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();  // [B, T, 1]
+    const auto [y, scale] = ops::rms_norm(x, weight, eps);
     context->save_for_backward({x, weight, scale});
-    return ((wide * scale).to(x.scalar_type()) * weight).to(x.scalar_type());
+    return y;
   }
 
-  // With n = s x, s = (mean(x^2) + eps)^(-1/2) and g the gradient of n: ds/dx = -s^3 x / W, so
-  // dx = s (g - n mean(g n)).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &scale = saved[2];
-    const at::Tensor normed = x.to(scale.scalar_type()) * scale;
-    const at::Tensor out = gradients[0].to(scale.scalar_type());
-    const at::Tensor g = out * weight;
-    const at::Tensor dx = (g - normed * (g * normed).mean(-1, /*keepdim=*/true)).mul_(scale);
-    at::Tensor dweight;
-    if (weight.requires_grad()) dweight = (out * normed).flatten(0, -2).sum(0).to(weight.scalar_type());
-    return {dx.to(x.scalar_type()), dweight, at::Tensor()};
+    const auto [dx, dweight] = ops::rms_norm_backward(gradients[0], x, weight, scale, weight.requires_grad());
+    return {dx, dweight, at::Tensor()};
   }
 };
 
@@ -67,32 +59,27 @@ class SwiGlu : public torch::autograd::Function<SwiGlu> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
     context->save_for_backward({gate, up});
-    return at::silu(gate).mul_(up);
+    return ops::swiglu(gate, up);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &gate = saved[0], &up = saved[1];
-    return {at::silu_backward(gradients[0] * up, gate), gradients[0] * at::silu(gate)};
+    const auto [dgate, dup] = ops::swiglu_backward(gradients[0], saved[0], saved[1]);
+    return {dgate, dup};
   }
 };
-
-at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const std::vector<at::Tensor> half = x.to(cos.scalar_type()).chunk(2, /*dim=*/-1);
-  return at::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1).to(x.scalar_type());
-}
 
 class Rotate : public torch::autograd::Function<Rotate> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cos,
                             const at::Tensor& sin) {
     context->save_for_backward({cos, sin});
-    return turned(x, cos, sin);
+    return ops::rotate(x, cos, sin, /*inverse=*/false);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    return {turned(gradients[0], saved[0], -saved[1]), at::Tensor(), at::Tensor()};
+    return {ops::rotate(gradients[0], saved[0], saved[1], /*inverse=*/true), at::Tensor(), at::Tensor()};
   }
 };
 

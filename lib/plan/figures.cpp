@@ -127,7 +127,7 @@ PlanFigures figures_of(const Experiment& experiment, const std::vector<Cost>& co
   const std::vector<Cost> of_workers = costs_of_workers(experiment, costs);
   figures.balance = balance_figures(of_workers);
   const int64_t batch_size = experiment.spec.train.batch_size_per_worker;
-  StepCaptures captures(step_shape(experiment.spec), plan);
+  StepCaptures captures(step_shape(experiment.spec, /*on_gpu=*/false), plan);
   const Placement one_each = make_placement(plan.workers, 1, plan.workers);
   figures.per_worker = process_figures(of_workers, one_each, captures, batch_size);
   figures.per_process = process_figures(costs, schedule.placement, captures, batch_size);
@@ -138,7 +138,7 @@ PlanFigures figures_of(const Experiment& experiment, const std::vector<Cost>& co
   }
   const SubnetPlan dense = dense_plan(plan, plan.construction);
   const Schedule of_workers_dense = dense_schedule(dense, one_each, schedule.options);
-  StepCaptures dense_captures(step_shape(experiment.spec), dense);
+  StepCaptures dense_captures(step_shape(experiment.spec, /*on_gpu=*/false), dense);
   figures.dense = {cost_of(dense, of_workers_dense, experiment.spec.optimizer, 0),
                    activation_bytes(dense_captures, one_each, 0, batch_size)};
   const Schedule ddp = dense_schedule(dense, schedule.placement, schedule.options);

@@ -42,7 +42,7 @@ bool is_out_of_memory(const std::exception& error) {
 
 std::string describe_out_of_memory(const std::exception& error, const Experiment& experiment, int process,
                                    c10::Device device) {
-  const MemoryByKind planned = planned_peak(experiment, process);
+  const MemoryByKind planned = planned_peak(experiment, process, device.is_cuda());
   const MemoryByKind most = allocated_at_peak();
   return fmt::format(
       "Rank {} is out of memory on {} of {}: {}. Its tensors reached {} ({}), in addition to {} of cuBLAS's "

@@ -122,9 +122,10 @@ TrainingBatches Trainer::batches_of_process() const {
 
 void Trainer::tell_start() {
   console_.tell(describe_length(experiment_, steps_));
-  console_.tell(fmt::format("tensors of a process are planned to reach {}; {} has {}",
-                            format_bytes(planned_peak(experiment_, comm_.rank()).total()),
-                            device_name(comm_.device()), format_bytes(device_memory_bytes(comm_.device()))));
+  console_.tell(
+      fmt::format("tensors of a process are planned to reach {}; {} has {}",
+                  format_bytes(planned_peak(experiment_, comm_.rank(), comm_.device().is_cuda()).total()),
+                  device_name(comm_.device()), format_bytes(device_memory_bytes(comm_.device()))));
   for (const Dataset* data : {data_.train.get(), data_.test.get()})
     if (const std::string note = data->note(); !note.empty()) console_.warn(note);
   if (const auto warning = slow_precision_warning(experiment_.spec.train.precision, comm_.device()))

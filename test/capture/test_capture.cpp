@@ -135,7 +135,7 @@ std::vector<std::vector<std::string>> called(const StepShape& step, const Subnet
   const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
   const Batch batch = random_batch(step, batch_size);
   const size_t segments = plan.layout.branches.size() + 2;
-  Recorder recorder(segments);
+  Recorder recorder(segments, /*device_kernels=*/false);
   recorder.enter(0);
   const at::Tensor features = model->features(batch.input, {.training = true, .before_branch = [&](int b) {
                                                               recorder.enter(static_cast<size_t>(b) + 1);

@@ -105,7 +105,7 @@ TEST_CASE("workers of a process run one after another, and so do micro-batches")
   spec.train.batch_size_per_worker = 8;
   spec.train.accumulate_steps = 3;
   const DeviceProfile device = made_up(1e6, 1e6, 1e-3);
-  StepCaptures captures(step_shape(spec), plan);
+  StepCaptures captures(step_shape(spec, /*on_gpu=*/false), plan);
   ComputeTimes times(captures, estimated_times(device));
   const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), schedule_options(spec, plan.layout));
   for (int process : {0, 1}) {

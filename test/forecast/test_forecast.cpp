@@ -53,7 +53,7 @@ struct Case : Experiment {
   int64_t peak(int process, int64_t batch) const {
     Experiment other = *this;
     other.spec.train.batch_size_per_worker = batch;
-    return planned_peak(other, process).total();
+    return planned_peak(other, process, /*on_gpu=*/false).total();
   }
   double largest(double (*figure)(const Cost&)) const {
     double result = 0;

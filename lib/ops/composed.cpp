@@ -1,0 +1,68 @@
+#include "ops/composed.h"
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+namespace sdp::ops::composed {
+namespace {
+
+using at::Tensor;
+using Pair = std::tuple<Tensor, Tensor>;
+
+at::ScalarType wide_type(const Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+}  // namespace
+
+Pair rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+  const Tensor wide = x.to(wide_type(x));
+  const Tensor scale = wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();  // [.., 1]
+  return {((wide * scale).to(x.scalar_type()) * weight).to(x.scalar_type()), scale};
+}
+
+// With n = s x, s = (mean(x^2) + eps)^(-1/2) and g the gradient of n: ds/dx = -s^3 x / W, so
+// dx = s (g - n mean(g n)).
+Pair rms_norm_backward(const Tensor& gradient, const Tensor& x, const Tensor& weight, const Tensor& scale,
+                       bool of_weight) {
+  const Tensor normed = x.to(scale.scalar_type()) * scale;
+  const Tensor out = gradient.to(scale.scalar_type());
+  const Tensor g = out * weight;
+  const Tensor dx = (g - normed * (g * normed).mean(-1, /*keepdim=*/true)).mul_(scale);
+  Tensor dweight;
+  if (of_weight) dweight = (out * normed).flatten(0, -2).sum(0).to(weight.scalar_type());
+  return {dx.to(x.scalar_type()), dweight};
+}
+
+Tensor swiglu(const Tensor& gate, const Tensor& up) {
+  return at::silu(gate).mul_(up);
+}
+
+Pair swiglu_backward(const Tensor& gradient, const Tensor& gate, const Tensor& up) {
+  return {at::silu_backward(gradient * up, gate), gradient * at::silu(gate)};
+}
+
+Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
+  const std::vector<Tensor> half = x.to(cos.scalar_type()).chunk(2, /*dim=*/-1);
+  const Tensor sine = inverse ? -sin : sin;
+  return at::cat({half[0] * cos - half[1] * sine, half[1] * cos + half[0] * sine}, -1).to(x.scalar_type());
+}
+
+Tensor cross_entropy_(Tensor& logits, const Tensor& labels, double smoothing, double divisor,
+                      bool with_gradient) {
+  Tensor wide = logits.to(wide_type(logits));
+  const Tensor label = labels.unsqueeze(1);  // [R, 1]
+  const Tensor log_sum = wide.logsumexp(1, /*keepdim=*/true);
+  Tensor losses = log_sum - wide.gather(1, label) * (1 - smoothing);
+  if (smoothing > 0) losses.sub_(wide.mean(1, /*keepdim=*/true), smoothing);
+  if (!with_gradient) return losses;
+  wide.sub_(log_sum).exp_();  // overwrites the logits unless they were converted
+  wide.scatter_add_(1, label, at::full_like(log_sum, smoothing - 1));
+  if (smoothing > 0) wide.sub_(smoothing / static_cast<double>(logits.size(1)));
+  wide.div_(divisor);
+  if (!wide.is_same(logits)) logits.copy_(wide);
+  return losses;
+}
+
+}  // namespace sdp::ops::composed

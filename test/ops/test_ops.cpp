@@ -1,0 +1,128 @@
+// The operators on the test's device, compared with plain formulas in fp64 and autograd's gradients.
+
+#include "catch.h"
+#include "formulas.h"
+#include "ops/ops.h"
+#include "test_device.h"
+
+namespace sdp {
+namespace {
+
+using test::difference;
+using test::leaf;
+using test::tolerance;
+
+constexpr double kEps = 1e-5;
+constexpr auto kTypes = {at::kDouble, at::kFloat, at::kBFloat16};
+
+struct Shape {
+  int64_t rows, width;
+};
+/// One element, none, rows that do not divide into packs, and rows longer than a block.
+constexpr Shape kShapes[] = {{1, 1}, {0, 16}, {3, 7}, {70, 64}, {5, 1032}, {2, 20'000}, {1100, 24}};
+
+at::Tensor noise(at::IntArrayRef shape, at::ScalarType type, double scale = 1) {
+  return (at::randn(shape, at::TensorOptions(at::kDouble).device(test_device())) * scale).to(type);
+}
+
+at::ScalarType wide(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+TEST_CASE("rms_norm and its gradients") {
+  for (const at::ScalarType type : kTypes)
+    for (const at::ScalarType of_weight : {type, wide(type)})
+      for (const auto [rows, width] : kShapes) {
+        INFO(type << ", weight " << of_weight << ", " << rows << " x " << width);
+        const at::Tensor x = noise({rows, width}, type), weight = noise({width}, of_weight);
+        const at::Tensor gradient = noise({rows, width}, type);
+        const at::Tensor x64 = leaf(x), weight64 = leaf(weight);
+        const at::Tensor expected = test::rms_norm(x64, weight64, kEps);
+        expected.backward(gradient.to(at::kDouble));
+        const auto [y, scale] = ops::rms_norm(x, weight, kEps);
+        CHECK(y.scalar_type() == type);
+        CHECK(scale.sizes() == at::IntArrayRef({rows, 1}));
+        CHECK(difference(y, expected) < tolerance(type));
+        const auto [dx, dweight] = ops::rms_norm_backward(gradient, x, weight, scale, /*of_weight=*/true);
+        CHECK(difference(dx, x64.grad()) < tolerance(type));
+        CHECK(difference(dweight, weight64.grad()) < tolerance(type));
+        CHECK(dweight.scalar_type() == of_weight);
+        const auto [again, none] = ops::rms_norm_backward(gradient, x, weight, scale, /*of_weight=*/false);
+        CHECK(at::equal(again, dx));
+        CHECK(!none.defined());
+      }
+}
+
+TEST_CASE("swiglu and its gradients, also of tensors that are not contiguous") {
+  for (const at::ScalarType type : kTypes)
+    for (const auto [rows, width] : kShapes)
+      for (const bool is_transposed : {false, true}) {
+        INFO(type << ", " << rows << " x " << width << (is_transposed ? ", transposed" : ""));
+        const auto draw = [&, r = rows, w = width](double scale) {
+          return is_transposed ? noise({w, r}, type, scale).t() : noise({r, w}, type, scale);
+        };
+        const at::Tensor gate = draw(3), up = draw(1), gradient = draw(1);
+        const at::Tensor gate64 = leaf(gate), up64 = leaf(up);
+        const at::Tensor expected = test::swiglu(gate64, up64);
+        expected.backward(gradient.to(at::kDouble));
+        CHECK(difference(ops::swiglu(gate, up), expected) < tolerance(type));
+        const auto [dgate, dup] = ops::swiglu_backward(gradient, gate, up);
+        CHECK(difference(dgate, gate64.grad()) < tolerance(type));
+        CHECK(difference(dup, up64.grad()) < tolerance(type));
+      }
+}
+
+TEST_CASE("rotate, and back") {
+  struct Heads {
+    int64_t heads, half;
+  };
+  for (const at::ScalarType type : kTypes)
+    for (const auto [heads, half] : {Heads{1, 1}, Heads{3, 5}, Heads{4, 32}, Heads{2, 64}}) {
+      INFO(type << ", " << heads << " heads of " << 2 * half);
+      constexpr int64_t kTokens = 9;
+      const at::Tensor x = noise({2, kTokens, heads, 2 * half}, type);
+      const at::Tensor angle = noise({kTokens, 1, half}, at::kDouble, 3);
+      const at::Tensor cos = angle.cos().to(wide(type)), sin = angle.sin().to(wide(type));
+      const at::Tensor turned = ops::rotate(x, cos, sin, /*inverse=*/false);
+      CHECK(turned.scalar_type() == type);
+      CHECK(difference(turned, test::rotate(x.to(at::kDouble), angle)) < tolerance(type));
+      CHECK(difference(ops::rotate(turned, cos, sin, /*inverse=*/true), x.to(at::kDouble)) <
+            2 * tolerance(type));
+    }
+}
+
+TEST_CASE("cross_entropy_ and its gradient") {
+  for (const at::ScalarType type : kTypes)
+    for (const auto [rows, width] : kShapes)
+      for (const double smoothing : {0.0, 0.1}) {
+        INFO(type << ", " << rows << " x " << width << ", smoothing " << smoothing);
+        at::Tensor logits = noise({rows, width}, type, 4);
+        const at::Tensor labels =
+            at::randint(width, {rows}, at::TensorOptions(at::kLong).device(test_device()));
+        const at::Tensor logits64 = leaf(logits);
+        const at::Tensor expected = test::cross_entropy(logits64, labels, smoothing);
+        (expected.sum() / 8).backward();
+        at::Tensor copy = logits.clone();
+        const at::Tensor alone = ops::cross_entropy_(copy, labels, smoothing, 8, /*with_gradient=*/false);
+        const at::Tensor losses = ops::cross_entropy_(logits, labels, smoothing, 8, /*with_gradient=*/true);
+        CHECK(at::equal(losses, alone));
+        CHECK(losses.sizes() == at::IntArrayRef({rows, 1}));
+        // The losses of bf16 logits are fp32.
+        CHECK(difference(losses.squeeze(1), expected) < tolerance(wide(type)));
+        CHECK(difference(logits, logits64.grad()) < tolerance(type));
+      }
+}
+
+TEST_CASE("logits that are not finite give a loss that is not finite") {
+  for (const double bad : {double(INFINITY), double(NAN)}) {
+    at::Tensor logits = noise({2, 40}, at::kFloat);
+    logits[1][17] = bad;
+    const at::Tensor labels = at::zeros({2}, at::TensorOptions(at::kLong).device(test_device()));
+    const at::Tensor losses = ops::cross_entropy_(logits, labels, 0, 1, /*with_gradient=*/true);
+    CHECK(losses[0].isfinite().item<bool>());
+    CHECK_FALSE(losses[1].isfinite().item<bool>());
+  }
+}
+
+}  // namespace
+}  // namespace sdp
