@@ -62,8 +62,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const Store& store, int rank, int si
   // A device fault is an error of this process with its own exit code; the watchdog must not rethrow it.
   setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
   // After a timeout the watchdog aborts the communicator at once, without first waiting for a dump of c10d's
-  // flight recorder, which is not used.
+  // flight recorder, which is not used. It waits even if no dump is wanted.
   setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/0);
+  setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", /*overwrite=*/0);
   // Measures how long collectives take (Pending::duration_ms).
   setenv("TORCH_NCCL_ENABLE_TIMING", "1", /*overwrite=*/0);
   const c10::cuda::CUDAGuard guard(device);

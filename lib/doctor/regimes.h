@@ -16,8 +16,9 @@ namespace sdp {
 
 /// Largest differences that pass, relative to what training changed (relative_difference). Rounding of bf16
 /// causes up to 7 % in these models; a gradient averaged over the wrong number of workers, or without one of
-/// them, causes 30 % or more.
-inline constexpr double kFp64Tolerance = 1e-9;
+/// them, causes 30 % or more. In fp64, ResNet-50's BatchNorms amplify rounding to 2e-9 between an H100 and a
+/// CPU; products in fp32 or TF32 would differ by far more than 1e-7.
+inline constexpr double kFp64Tolerance = 1e-7;
 inline constexpr double kBf16Tolerance = 0.25;
 
 /// The settings of a method of training.

@@ -131,6 +131,9 @@ class Engine {
 
   // reduce.cpp
   InFlight begin_reduce(int bucket);
+  void pack_gradients(InFlight& flight);
+  void add_received(const InFlight& flight);
+  void divide_by_summands(int bucket);
   void finish_reduce(InFlight& flight);
   void measure_norm();
   void clip();

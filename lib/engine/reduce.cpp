@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/bucket_state.h"
 #include "engine/finite.h"
@@ -48,16 +50,27 @@ void Engine::release_packed(int bucket) {
 
 Engine::InFlight Engine::begin_reduce(int bucket_index) {
   const MemoryScope scope(MemoryKind::kBuckets);
-  const Bucket& bucket = schedule_.buckets[bucket_index];
   BucketState& state = states_[bucket_index];
-  const int me = comm_.rank();
   if (schedule_.accumulates() && !state.accumulator.defined()) state.allocate_accumulator();
+  InFlight flight = prepare(bucket_index, ExchangeKind::kReduceGradients);
+  if (state.elements.is_alone && schedule_.accumulates())
+    flight.own = state.accumulator;
+  else
+    pack_gradients(flight);
+  release_packed(bucket_index);
+  if (!state.elements.is_alone) send_off(flight);
+  return flight;
+}
+
+void Engine::pack_gradients(InFlight& flight) {
+  const Bucket& bucket = schedule_.buckets[flight.bucket];
+  const BucketState& state = states_[flight.bucket];
+  const int me = comm_.rank();
   std::vector<std::map<int, at::Tensor>> gradients(bucket.segments.size());
   for (size_t r = 0; r < bucket.segments.size(); ++r)
-    if (bucket.segments[r].is_held_by(me)) gradients[r] = flat_gradients(bucket_index, static_cast<int>(r));
+    if (bucket.segments[r].is_held_by(me)) gradients[r] = flat_gradients(flight.bucket, static_cast<int>(r));
 
-  InFlight flight = prepare(bucket_index, ExchangeKind::kReduceGradients);
-  const Exchange exchange(schedule_, bucket_index, flight.kind);
+  const Exchange exchange(schedule_, flight.bucket, flight.kind);
   FlatCopies copies;
   Cursor send(flight.send);
   for (int other = 0; other < comm_.size(); ++other)
@@ -70,21 +83,28 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
     copy_range(copies, own, bucket.segments[share.segment], gradients[share.segment], share.begin,
                share.elements);
   copies.run();
-
-  gradients.clear();
-  release_packed(bucket_index);
-  send_off(flight);
-  return flight;
 }
 
 void Engine::finish_reduce(InFlight& flight) {
   const MemoryScope scope(MemoryKind::kGradients);
-  const Bucket& bucket = schedule_.buckets[flight.bucket];
+  BucketState& state = states_[flight.bucket];
+  flight.send = at::Tensor();
+  if (state.elements.is_alone && state.reductions == 0) {
+    state.gradient_share = std::move(flight.own);
+    book(state.gradient_share, MemoryKind::kGradients);
+  } else {
+    add_received(flight);
+  }
+  if (++state.reductions < schedule_.reductions_per_step()) return;
+  state.reductions = 0;
+  divide_by_summands(flight.bucket);
+}
+
+/// Sums in process order, which is worker order, not in order of arrival: the result must not depend on
+/// timing.
+void Engine::add_received(const InFlight& flight) {
   BucketState& state = states_[flight.bucket];
   const int me = comm_.rank();
-  flight.send = at::Tensor();
-  // Sum in process order, which is worker order, not in order of arrival: the result must not depend on
-  // timing.
   if (state.reductions == 0) state.gradient_share = at::zeros({state.elements.share}, state.sum_options);
   const Exchange exchange(schedule_, flight.bucket, flight.kind);
   Cursor received(flight.receive);
@@ -94,11 +114,23 @@ void Engine::finish_reduce(InFlight& flight) {
       state.gradient_share.narrow(0, state.share_offsets[r], elements).add_(received.next(elements));
     });
   }
-  if (++state.reductions < schedule_.reductions_per_step()) return;
-  state.reductions = 0;
-  for (const SegmentView& share : state.shares) {
-    const int64_t summands = bucket.segments[share.segment].owner_slots * schedule_.options.accumulate_steps;
-    state.gradient_share.narrow(0, share.offset, share.elements).div_(static_cast<double>(summands));
+}
+
+/// Consecutive shares with the same number of summands are divided at once.
+void Engine::divide_by_summands(int bucket) {
+  const BucketState& state = states_[bucket];
+  const auto summands = [&](const SegmentView& share) {
+    return schedule_.buckets[bucket].segments[share.segment].owner_slots * schedule_.options.accumulate_steps;
+  };
+  for (auto first = state.shares.begin(); first != state.shares.end();) {
+    const auto next = std::find_if(first, state.shares.end(), [&](const SegmentView& share) {
+      return summands(share) != summands(*first);
+    });
+    const int64_t end = next == state.shares.end() ? state.elements.share : next->offset;
+    if (summands(*first) > 1)
+      state.gradient_share.narrow(0, first->offset, end - first->offset)
+          .div_(static_cast<double>(summands(*first)));
+    first = next;
   }
 }
 

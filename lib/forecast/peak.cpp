@@ -37,6 +37,7 @@ class StepSimulation {
   void run(const ExchangeEvents& events);
   void begin_exchange(ExchangeKind kind, int bucket);
   void end_exchange(ExchangeKind kind, int bucket);
+  void end_reduction(int bucket);
 
   void record() {
     if (now_.total() > peak_.total()) peak_ = now_;
@@ -118,12 +119,14 @@ void StepSimulation::begin_exchange(ExchangeKind kind, int bucket) {
   now_.buckets += sizes.of(kind).sent + sizes.of(kind).received;
   if (kind == ExchangeKind::kReduceGradients) {
     accumulate_in(bucket);
-    now_.buckets += sizes.own + sizes.strided;
+    if (!sizes.moves_accumulator()) now_.buckets += sizes.own + sizes.strided;
   }
   record();
   if (kind != ExchangeKind::kReduceGradients) return;
-  now_.buckets -= sizes.strided;
-  now_.gradients -= std::exchange(accumulated_[static_cast<size_t>(bucket)], 0);
+  if (!sizes.moves_accumulator()) {
+    now_.buckets -= sizes.strided;
+    now_.gradients -= std::exchange(accumulated_[static_cast<size_t>(bucket)], 0);
+  }
   for (int parameter : sizes_.index().parameters_of[static_cast<size_t>(bucket)].first_of)
     now_.gradients -= std::exchange(standing_[parameter], 0);
 }
@@ -134,10 +137,7 @@ void StepSimulation::end_exchange(ExchangeKind kind, int bucket) {
   switch (kind) {
     case ExchangeKind::kReduceGradients:
       now_.buckets -= buffers.sent;
-      now_.gradients += std::exchange(unreduced_[static_cast<size_t>(bucket)], 0);
-      record();
-      now_.buckets -= buffers.received + sizes.own;
-      return;
+      return end_reduction(bucket);
     case ExchangeKind::kGatherGradients:
       now_.gradients += sizes.full_gradient;
       record();
@@ -200,6 +200,23 @@ void StepSimulation::accumulate_in(int bucket) {
   const auto b = static_cast<size_t>(bucket);
   now_.gradients += buckets_[b].accumulator - accumulated_[b];
   accumulated_[b] = buckets_[b].accumulator;
+}
+
+/// Alone, what this process contributes becomes the sum of the first reduction.
+void StepSimulation::end_reduction(int bucket) {
+  const BucketSizes& sizes = buckets_[static_cast<size_t>(bucket)];
+  const int64_t sum = std::exchange(unreduced_[static_cast<size_t>(bucket)], 0);
+  const bool becomes_sum = sizes.is_alone && sum > 0;
+  if (!becomes_sum) {
+    now_.gradients += sum;
+    record();
+  }
+  if (sizes.moves_accumulator())
+    now_.gradients -= std::exchange(accumulated_[static_cast<size_t>(bucket)], 0);
+  else
+    now_.buckets -= sizes.own;
+  now_.buckets -= sizes.of(ExchangeKind::kReduceGradients).received;
+  if (becomes_sum) now_.gradients += sum;
 }
 
 void StepSimulation::update() {

@@ -32,7 +32,7 @@ BucketSizes StepSizes::bucket_on(int process, size_t index) const {
   const int64_t sum_bytes = bytes_of(sum_type(precision));
   const int64_t type_bytes = bytes_of(bucket.type);
   const BucketElements elements = elements_on(schedule_, static_cast<int>(index), process);
-  BucketSizes sizes{.own = elements.share * sum_bytes};
+  BucketSizes sizes{.own = elements.share * sum_bytes, .is_alone = elements.is_alone};
   for (ExchangeKind kind : kExchangeKinds) {
     const int64_t wire_bytes = bytes_of(Exchange(schedule_, static_cast<int>(index), kind).type());
     sizes.buffers[static_cast<size_t>(kind)] = {.sent = elements.of(kind).sent * wire_bytes,

@@ -20,6 +20,10 @@ struct BucketSizes {
   int64_t full_gradient = 0;  ///< averaged gradients without shard
   int64_t updated = 0;        ///< new values, unless they are the master values themselves
   int64_t unpacked = 0;       ///< new values of non-contiguous segments, which are assembled before unpacking
+  bool is_alone = false;      ///< no gradients are exchanged (BucketElements::is_alone)
+
+  /// Whether the buffer in which gradients are accumulated becomes the averaged gradient.
+  bool moves_accumulator() const { return is_alone && accumulator > 0; }
 
   const Volume& of(ExchangeKind kind) const { return buffers[static_cast<size_t>(kind)]; }
 };

@@ -9,6 +9,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// The gradient of a convolution's input does not depend on the input's values: an expanded tensor of its
+/// shape, which takes almost no memory, is enough. But only a dense one can be in channels_last.
+at::Tensor stand_in(at::IntArrayRef shape, const at::Tensor& gradient) {
+  if (gradient.suggest_memory_format() == at::MemoryFormat::ChannelsLast)
+    return at::empty(shape, gradient.options(), at::MemoryFormat::ChannelsLast);
+  return at::empty({1}, gradient.options()).expand(shape);
+}
+
 class FrozenConv2d : public torch::autograd::Function<FrozenConv2d> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -24,10 +32,7 @@ class FrozenConv2d : public torch::autograd::Function<FrozenConv2d> {
     const at::Tensor weight = context->get_saved_variables().front();
     const int64_t stride = context->saved_data["stride"].toInt();
     const int64_t padding = context->saved_data["padding"].toInt();
-    // The gradient of the input does not depend on the input's values: an expanded tensor of its shape, which
-    // takes almost no memory, is enough.
-    const at::Tensor shape_only =
-        at::empty({1}, gradients[0].options()).expand(context->saved_data["shape"].toIntVector());
+    const at::Tensor shape_only = stand_in(context->saved_data["shape"].toIntVector(), gradients[0]);
     const at::Tensor gradient = std::get<0>(
         at::convolution_backward(gradients[0], shape_only, weight, /*bias_sizes=*/c10::nullopt,
                                  {stride, stride}, {padding, padding}, {1, 1},
@@ -44,28 +49,42 @@ at::Tensor bit_values(at::Device device) {
   return at::bitwise_left_shift(at::ones_like(places), places);
 }
 
-/// One bit per element of a mask, in row-major order. The last byte is padded with zeros.
+at::MemoryFormat format_of(const at::Tensor& x) {
+  return x.suggest_memory_format();
+}
+
+/// [B, S, S, C] of a map [B, C, S, S] in channels_last, whose memory is in that order.
+at::Tensor in_memory_order(const at::Tensor& map) {
+  return format_of(map) == at::MemoryFormat::ChannelsLast ? map.permute({0, 2, 3, 1}) : map;
+}
+
+/// One bit per element of a mask, in the order of its memory. The last byte is padded with zeros.
 at::Tensor pack_bits(const at::Tensor& mask) {
-  at::Tensor flat = mask.reshape({-1}).to(at::kByte);
+  at::Tensor flat = in_memory_order(mask).reshape({-1}).to(at::kByte);
   const int64_t missing = (kBits - flat.numel() % kBits) % kBits;
   if (missing > 0) flat = at::constant_pad_nd(flat, {0, missing});
   return flat.view({-1, kBits}).mul(bit_values(mask.device())).sum(1, /*keepdim=*/false, at::kByte);
 }
 
-at::Tensor unpack_bits(const at::Tensor& bits, at::IntArrayRef shape) {
+/// A mask of this map's shape and memory format.
+at::Tensor unpack_bits(const at::Tensor& bits, at::IntArrayRef shape, at::MemoryFormat format) {
   const at::Tensor mask = bits.unsqueeze(1).bitwise_and(bit_values(bits.device())).ne(0).reshape({-1});
-  return mask.narrow(0, 0, c10::multiply_integers(shape)).view(shape);
+  const at::Tensor flat = mask.narrow(0, 0, c10::multiply_integers(shape));
+  if (format != at::MemoryFormat::ChannelsLast) return flat.view(shape);
+  return flat.view({shape[0], shape[2], shape[3], shape[1]}).permute({0, 3, 1, 2});
 }
 
 class ReluKeepingBits : public torch::autograd::Function<ReluKeepingBits> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
     context->save_for_backward({pack_bits(x.gt(0))});
+    context->saved_data["format"] = format_of(x);
     return at::relu(x);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const at::Tensor mask = unpack_bits(context->get_saved_variables().front(), gradients[0].sizes());
+    const at::Tensor mask = unpack_bits(context->get_saved_variables().front(), gradients[0].sizes(),
+                                        context->saved_data["format"].toMemoryFormat());
     return {gradients[0] * mask};
   }
 };

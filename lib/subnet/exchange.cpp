@@ -64,6 +64,7 @@ BucketElements elements_on(const Schedule& schedule, int bucket, int process) {
       elements.exchanged[kind].received += volume.received;
     }
   }
+  elements.is_alone = !exchanges[0].has_peers();
   elements.updated = schedule.options.shard ? elements.share : elements.held;
   return elements;
 }

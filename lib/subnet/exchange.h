@@ -106,6 +106,7 @@ struct BucketElements {
   int64_t share = 0;    ///< that it averages
   int64_t updated = 0;  ///< that its optimizer updates: the share, or without `shard` all held elements
   std::array<Volume, kExchangeKinds.size()> exchanged = {};  ///< by ExchangeKind
+  bool is_alone = false;  ///< every segment has one holder: no process exchanges gradients of this bucket
 
   const Volume& of(ExchangeKind kind) const { return exchanged[static_cast<size_t>(kind)]; }
 };

@@ -42,7 +42,7 @@ def jobs_of(context: Context, epochs: int) -> list[Job]:
         job("steps", "resnet18 8 workers bsdp", 15, steps.all_workers, "bsdp"),
         job("steps", "resnet18 8 workers pytorch", 40, steps.all_workers_against_pytorch),
         *main_faults(backend),
-        *(job("suite", name, 15, suite.run_test, name) for name in FIRST_TESTS),
+        *(job("suite", name, 60, suite.run_test, name) for name in FIRST_TESTS),
     ]
     rest = [*parities(f"ddp by {backend}", backend, parity.DDP, 10), *parities("bf16", "", tuple(parity.REGIMES), 15),
             *measured("llama_1b", *steps.METHODS[2:])]
