@@ -70,6 +70,11 @@ class Engine {
   /// zeros. Then clips by the global norm, in which every parameter counts once. Without `shard`, every
   /// holder then receives the whole averaged gradient. `measures_norm`: also without clipping.
   void reduce(bool measures_norm = false);
+  /// Only the first part of reduce(): the averaged gradients without clipping. For a CUDA graph that contains
+  /// it: the sums are taken after the capture, and set before reduce() after every replay.
+  void sum_gradients();
+  std::vector<at::Tensor> take_sums();
+  void set_sums(const std::vector<at::Tensor>& sums);
   /// Whether every averaged gradient that this process applies is finite. The host waits for the device. Call
   /// it between reduce() and step().
   bool gradients_are_finite() const;
@@ -94,6 +99,7 @@ class Engine {
 
   /// Global gradient norm of the last reduce() that measured it, before clipping (one element, sum type).
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
+  at::Device device() const { return comm_.device(); }
   int64_t optimizer_bytes() const;
   /// Bytes of all gradients that exist now, including accumulated and averaged ones.
   int64_t gradient_bytes() const;
@@ -164,7 +170,8 @@ class Engine {
   std::vector<BucketState> states_;
   ExchangeOrder order_;
   std::deque<InFlight> in_flight_;
-  int slot_ = -1;  ///< slot whose backward pass is running; -1: none
+  bool has_sums_ = false;  ///< sum_gradients() or set_sums() has been called since the last reduce()
+  int slot_ = -1;          ///< slot whose backward pass is running; -1: none
 
   at::Tensor step_tensor_;  ///< steps_ on the device, fp32
   at::Tensor gradient_norm_;

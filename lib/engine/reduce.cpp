@@ -134,10 +134,31 @@ void Engine::divide_by_summands(int bucket) {
   }
 }
 
+void Engine::sum_gradients() {
+  const at::NoGradGuard no_grad;
+  if (slot_ >= 0) throw std::logic_error("sum_gradients() during a backward pass");
+  run(order_.finish_reducing());
+  has_sums_ = true;
+}
+
+std::vector<at::Tensor> Engine::take_sums() {
+  std::vector<at::Tensor> sums;
+  for (BucketState& state : states_)
+    sums.push_back(std::exchange(state.gradient_share, at::Tensor()));
+  has_sums_ = false;
+  return sums;
+}
+
+void Engine::set_sums(const std::vector<at::Tensor>& sums) {
+  for (size_t b = 0; b < states_.size(); ++b)
+    states_[b].gradient_share = sums.at(b);
+  has_sums_ = true;
+}
+
 void Engine::reduce(bool measures_norm) {
   const at::NoGradGuard no_grad;
-  if (slot_ >= 0) throw std::logic_error("reduce() during a backward pass");
-  run(order_.finish_reducing());
+  if (!has_sums_) sum_gradients();
+  has_sums_ = false;
   if (measures_norm || optimizer_.clip_norm > 0) measure_norm();
   if (optimizer_.clip_norm > 0) clip();
   if (!schedule_.options.shard) run(order_.gather_gradients());

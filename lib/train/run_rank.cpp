@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "device/placed_ranks.h"
 #include "experiment/spec/print.h"
+#include "spec/error.h"
 #include "subnet/identity.h"
 #include "subnet/plan_warnings.h"
 #include "train/out_of_memory.h"
@@ -87,6 +88,11 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, StopSignals& sign
     warnings.push_back(std::move(warning));
   const Ranks ranks = placed_ranks(started, experiment.nodes);
   const at::Device device = choose_device(spec.train.device, ranks);
+  if (spec.train.cuda_graph && (!device.is_cuda() || ranks.world > 1))
+    throw UsageError(fmt::format(
+        "train.cuda_graph: found true, expected false: it is for a run of one process on a GPU, not "
+        "for {} on {}",
+        ranks.world, device_name(device)));
   if (spec.train.deterministic) use_deterministic_kernels();
   prepare_device(device);
   const bool has_launcher = ranks.world > 1 && !launched_here;

@@ -30,6 +30,11 @@ TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator&
     models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan, store.slots()[s].worker,
                                       store.slot(static_cast<int>(s))));
   if (experiment.spec.train.on_nonfinite == OnNonfinite::kSkip) backup_.emplace(store);
+  if (experiment.spec.train.cuda_graph && comm.size() == 1)  // not in a measurement of one of many
+    graph_.emplace(engine, [this](const std::vector<TensorBatch>& batches) {
+      size_t next = 0;
+      return passes(/*step=*/0, [&] { return batches[next++]; }, /*marks=*/false);
+    });
 }
 
 /// Generator for a pass's dropout, seeded by the pass and not by the process that runs it. std::nullopt if
@@ -45,45 +50,65 @@ std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch,
   return generator_;
 }
 
-StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch,
-                          bool measures_gradient_norm) {
+void TrainStep::pass(int64_t step, int64_t micro_batch, size_t slot, const TensorBatch& batch, bool marks,
+                     PassResult& result) {
   const TrainSpec& train = experiment_.spec.train;
-  StepResult result{.losses = at::zeros({static_cast<int64_t>(models_.size())},
+  const bool is_reduced =
+      micro_batch + 1 == train.accumulate_steps || train.reduce_every == ReduceEvery::kMicroBatch;
+  const auto mark = [&](std::optional<StepPart> part) {
+    if (marks) clock_.enter(part);
+  };
+  mark(StepPart::kForward);
+  engine_.await_values(-1);
+  const at::Tensor features =
+      models_[slot]->features(batch.input, {.training = true,
+                                            .generator = noise(step, micro_batch, slot),
+                                            .checkpoint_branches = train.checkpoint_activations,
+                                            .before_branch = [&](int b) { engine_.await_values(b); }});
+  const auto [loss, correct] =
+      training_loss(features, models_[slot]->head(), batch.targets(), train.label_smoothing);
+  mark(StepPart::kBackward);
+  engine_.begin_backward(static_cast<int>(slot), /*last=*/is_reduced && slot + 1 == models_.size());
+  loss.backward();
+  engine_.end_backward();
+  result.losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(train.accumulate_steps);
+  if (correct.defined()) {
+    result.correct += correct;
+    result.counted += batch.labels.numel();
+  }
+  mark(std::nullopt);
+}
+
+PassResult TrainStep::passes(int64_t step, const std::function<TensorBatch()>& next_batch, bool marks) {
+  PassResult result{.losses = at::zeros({static_cast<int64_t>(models_.size())},
                                         at::TensorOptions(at::kDouble).device(device_)),
                     .correct = at::zeros({}, at::TensorOptions(at::kLong).device(device_))};
+  for (int64_t micro_batch = 0; micro_batch < experiment_.spec.train.accumulate_steps; ++micro_batch)
+    for (size_t slot = 0; slot < models_.size(); ++slot)
+      pass(step, micro_batch, slot, next_batch(), marks, result);
+  return result;
+}
+
+PassResult TrainStep::graphed_passes(const std::function<TensorBatch()>& next_batch) {
+  std::vector<TensorBatch> batches;
+  const auto passes_of_step = static_cast<size_t>(experiment_.spec.train.accumulate_steps) * models_.size();
+  while (batches.size() < passes_of_step)
+    batches.push_back(next_batch());
+  clock_.enter(StepPart::kForward);
+  engine_.await_all_values();
+  PassResult result = graph_->run(batches);
+  clock_.enter(std::nullopt);
+  return result;
+}
+
+StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch,
+                          bool measures_gradient_norm) {
   if (backup_) backup_->take();
 
   // 1. Forward and backward of every local subnetwork, each on its own micro-batches. The all-gather of the
   // previous step's parameters overlaps the first forward pass; the reduce-scatter of gradients overlaps the
   // last backward pass.
-  for (int64_t micro_batch = 0; micro_batch < train.accumulate_steps; ++micro_batch) {
-    for (size_t slot = 0; slot < models_.size(); ++slot) {
-      const bool is_reduced =
-          micro_batch + 1 == train.accumulate_steps || train.reduce_every == ReduceEvery::kMicroBatch;
-      const bool is_last = is_reduced && slot + 1 == models_.size();
-      const TensorBatch batch = next_batch();
-      clock_.enter(StepPart::kForward);
-      engine_.await_values(-1);
-      const at::Tensor features =
-          models_[slot]->features(batch.input, {.training = true,
-                                                .generator = noise(step, micro_batch, slot),
-                                                .checkpoint_branches = train.checkpoint_activations,
-                                                .before_branch = [&](int b) { engine_.await_values(b); }});
-      const auto [loss, correct] =
-          training_loss(features, models_[slot]->head(), batch.targets(), train.label_smoothing);
-      clock_.enter(StepPart::kBackward);
-      engine_.begin_backward(static_cast<int>(slot), is_last);
-      loss.backward();
-      engine_.end_backward();
-      result.losses[static_cast<int64_t>(slot)] +=
-          loss.detach() / static_cast<double>(train.accumulate_steps);
-      if (correct.defined()) {
-        result.correct += correct;
-        result.counted += batch.labels.numel();
-      }
-      clock_.enter(std::nullopt);
-    }
-  }
+  StepResult result{graph_ ? graphed_passes(next_batch) : passes(step, next_batch, /*marks=*/true)};
 
   // 2. Finish averaging every gradient over the workers that own it.
   engine_.reduce(measures_gradient_norm);

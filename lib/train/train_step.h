@@ -17,6 +17,7 @@
 #include "experiment/experiment.h"
 #include "feed/batch.h"
 #include "model/model.h"
+#include "train/graphed_passes.h"
 #include "train/nonfinite.h"
 #include "train/step_clock.h"
 
@@ -25,11 +26,7 @@ namespace sdp {
 /// How the samples of a step are divided into batches, if steps have had their present size since `origin`.
 BatchGeometry batch_geometry(const ExperimentSpec& spec, const StepOrigin& origin = {});
 
-struct StepResult {
-  at::Tensor losses;  ///< per slot, averaged over the micro-batches: [local slots], fp64, on the device
-  /// Correctly classified images among those counted (model/loss.h): one int64 on the device.
-  at::Tensor correct;
-  int64_t counted = 0;
+struct StepResult : PassResult {
   at::Tensor gradient_norm =
       {};  ///< before clipping: one element on the device; undefined if it was not measured
   /// Set if the step was not applied (train.on_nonfinite: skip): parameters, optimizer state and BatchNorm
@@ -54,6 +51,11 @@ class TrainStep {
   const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
 
  private:
+  /// All passes, each on the batch that `next_batch` returns. `marks`: their times are taken.
+  PassResult passes(int64_t step, const std::function<TensorBatch()>& next_batch, bool marks);
+  void pass(int64_t step, int64_t micro_batch, size_t slot, const TensorBatch& batch, bool marks,
+            PassResult& result);
+  PassResult graphed_passes(const std::function<TensorBatch()>& next_batch);
   std::optional<at::Generator> noise(int64_t step, int64_t micro_batch, size_t local_slot);
 
   const Experiment& experiment_;
@@ -65,6 +67,7 @@ class TrainStep {
   at::Generator generator_;             ///< for dropout and stochastic depth
   std::vector<std::unique_ptr<Model>> models_;
   StepClock clock_;
+  std::optional<GraphedPasses> graph_;  ///< with train.cuda_graph
 };
 
 }  // namespace sdp

@@ -36,10 +36,13 @@ def jobs_of(context: Context, epochs: int) -> list[Job]:
     first = [
         job("doctor", "all checks", 40, doctor.examine),
         *parities(f"regimes by {backend}", backend, parity.FOUR, 20),
+        *(job("parity", f"{model} as a graph", 10, parity.graphed, model) for model in ("resnet", "llama")),
         *measured("llama_1b", "ddp", "bsdp"),
         *profile_and_pytorch("llama_1b"),
         job("steps", "resnet18 8 workers ddp", 15, steps.all_workers, "ddp"),
         job("steps", "resnet18 8 workers bsdp", 15, steps.all_workers, "bsdp"),
+        job("steps", "resnet18 8 workers ddp graph", 15, steps.all_workers, "ddp", True),
+        job("steps", "resnet18 8 workers bsdp graph", 15, steps.all_workers, "bsdp", True),
         job("steps", "resnet18 8 workers pytorch", 40, steps.all_workers_against_pytorch),
         *main_faults(backend),
         *(job("suite", name, 60, suite.run_test, name) for name in FIRST_TESTS),

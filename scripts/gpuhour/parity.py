@@ -68,6 +68,18 @@ def record(context: Context, models=tuple(MODELS)) -> dict:
     return losses
 
 
+def graphed(context: Context, model: str) -> Iterator[Row]:
+    """One process in fp64 whose last three steps are a CUDA graph."""
+    reference = json.loads((context.home / "pack" / "reference.json").read_text())
+    folder = context.fresh(f"parity-{model}-graph")
+    for regime in ("ddp", "nbsdp"):
+        spec = small_spec(model, regime, "fp64", folder / "runs")
+        spec["train"]["cuda_graph"] = context.on_gpu
+        difference = largest_difference(run_losses(context, folder, spec, ""), reference[f"{model}/{regime}/fp64"])
+        yield judged(f"{model} {regime} fp64 as a CUDA graph", f"largest difference {difference:.1e} (allowed {FP64_TOLERANCE:.1e})",
+                     difference <= FP64_TOLERANCE)
+
+
 def run_losses(context: Context, folder: pathlib.Path, spec: dict, backend: str) -> list[float]:
     arguments = ["--config", write_spec(folder, spec), "--set", f"train.device={context.device}"]
     if not backend:

@@ -164,8 +164,28 @@ def wait_for_trace(context: Context, process: subprocess.Popen, trace: pathlib.P
         raise RuntimeError(f"no {trace.name}, exit code {code}; see profile.txt")
 
 
+def write_host_times(trace: pathlib.Path, out: pathlib.Path) -> None:
+    """What the host's threads spend: by operation and CUDA call, its time without what it calls, and the number of calls."""
+    own: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0])
+    open_calls: dict[tuple, list] = collections.defaultdict(list)
+    events = [event for event in json.loads(trace.read_text())["traceEvents"]
+              if event.get("ph") == "X" and event.get("cat") in ("cpu_op", "cuda_runtime", "cuda_driver")]
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        callers = open_calls[event["pid"], event["tid"]]
+        while callers and callers[-1][1] <= event["ts"]:
+            callers.pop()
+        if callers:
+            own[callers[-1][0]][0] -= event["dur"]
+        own[event["name"]][0] += event["dur"]
+        own[event["name"]][1] += 1
+        callers.append((event["name"], event["ts"] + event["dur"]))
+    lines = sorted(own.items(), key=lambda item: -item[1][0])
+    out.write_text("".join(f"{us:12.1f} us {calls:8.0f}  {name[:TRACE_NAME]}\n" for name, (us, calls) in lines))
+
+
 def kernel_rows(context: Context, name: str, what: str, trace: pathlib.Path) -> list[Row]:
     """Where the time goes, and the trimmed trace for --out."""
+    write_host_times(trace, context.log / f"{name}-host.txt")
     events = device_events(trace, context.on_gpu)
     span, busy, kernels = kernels_of(events)
     (context.state / f"trace-{name}.json").write_text(json.dumps(trimmed(events, kernels)))
@@ -198,22 +218,24 @@ def samples_per_s(run_dir: pathlib.Path) -> float:
     return statistics.median(line["samples_per_s"] for line in lines_of(run_dir, "train")[1:])
 
 
-def run_all_workers(context: Context, method: str) -> pathlib.Path:
+def run_all_workers(context: Context, method: str, as_graph: bool = False) -> pathlib.Path:
     """Trains ResNet-18 with eight workers in one process. On noise: every step has new images, and no epoch ends."""
     batch = BATCH[context.device]
-    folder = context.fresh(f"workers-{method}")
+    folder = context.fresh(f"workers-{method}{'-graph' if as_graph else ''}")
     images = write_noise_images(context.scratch("images"), WORKERS * batch * RUN_STEPS // 5 + 1)
     context.sdp(*config_of(context, "resnet18", method), *settings_of(context, "resnet18"),
                 *run_settings(folder, method, RUN_STEPS, LOGGED_STEPS),
-                *as_options([f"train.batch_size_per_worker={batch}", f"data.path={images}"]), "--nproc", 1, log_name=method)
+                *as_options([f"train.batch_size_per_worker={batch}", f"data.path={images}",
+                             f"train.cuda_graph={str(as_graph and context.on_gpu).lower()}"]), "--nproc", 1, log_name=method)
     return folder / method
 
 
-def all_workers(context: Context, method: str) -> list[Row]:
-    run_dir = run_all_workers(context, method)
-    what = f"resnet18 {method}, 8 workers of batch {BATCH[context.device]} on one device"
+def all_workers(context: Context, method: str, as_graph: bool = False) -> list[Row]:
+    run_dir = run_all_workers(context, method, as_graph)
+    graph = ", as a CUDA graph" if as_graph else ""
+    what = f"resnet18 {method}, 8 workers of batch {BATCH[context.device]} on one device{graph}"
     return [Row(what, f"{samples_per_s(run_dir):.0f} samples/s"),
-            *kernel_rows(context, f"resnet18-{method}", what, run_dir / "profile-rank-0.json")]
+            *kernel_rows(context, f"resnet18-{method}{'-graph' if as_graph else ''}", what, run_dir / "profile-rank-0.json")]
 
 
 def all_workers_against_pytorch(context: Context) -> list[Row]:

@@ -38,6 +38,7 @@ struct TrainSpec {
   bool release_gradients = true;
   bool checkpoint_activations = false;
   bool deterministic = false;
+  bool cuda_graph = false;
   int64_t profile_steps = 0;
   int64_t log_every_steps = 10;
   int64_t collective_timeout_s = 600;
@@ -101,6 +102,11 @@ struct TrainSpec {
           "on CUDA, use only deterministic kernels, which may be slower; on a CPU results are always "
           "deterministic",
           OnResume::kFree, InReport::kNotCompared);
+    field(
+        "cuda_graph", &TrainSpec::cuda_graph,
+        "on a GPU with one process: launch the passes of a step as one CUDA graph, which saves the time that "
+        "the host takes for small kernels; without dropout, stochastic depth and mixed images",
+        OnResume::kFree, InReport::kNotCompared);
     field("profile_steps", &TrainSpec::profile_steps,
           "number of steps, from the fourth on, to record in profile-rank-N.json (Chrome trace format) in "
           "the run "

@@ -189,6 +189,18 @@ void check_backend(const ExperimentSpec& spec, const Positions& positions) {
             "found nccl, expected gloo or auto: train.device is cpu");
 }
 
+/// Checks that a step is the same kernels every time.
+void check_cuda_graph(const ExperimentSpec& spec, const Positions& positions) {
+  if (!spec.train.cuda_graph) return;
+  const auto fail = [&](const std::string& found) {
+    fail_at(positions.of("train.cuda_graph"), "train.cuda_graph", "found true, expected false: " + found);
+  };
+  if (spec.train.device == DeviceKind::kCpu) fail("train.device is cpu");
+  if (spec.model.dropout > 0 || spec.model.stochastic_depth > 0)
+    fail("model.dropout and model.stochastic_depth draw random numbers");
+  if (spec.data.mixup_alpha > 0 || spec.data.cutmix_alpha > 0) fail("mixed images have a share of their own");
+}
+
 /// Checks that only images that are held in memory are to be kept on the device.
 void check_location(const ExperimentSpec& spec, const Positions& positions) {
   const bool fits = spec.data.kind() == DataKind::kHeldImages;
@@ -254,6 +266,7 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
   check({"data.location", "data.name"}, check_location);
   check({"data.normalization", "data.name"}, check_normalization);
   check({"train.backend", "train.device"}, check_backend);
+  check({"train.cuda_graph", "train.device", "model", "data"}, check_cuda_graph);
   check({"model"}, check_model_sizes);
   if (named_files == NamedFiles::kMustExist) check({"data.path", "data.name"}, check_data_folder);
 }
