@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "ops/ops.h"
 
 namespace sdp {
@@ -55,6 +57,45 @@ class RmsNorm : public torch::autograd::Function<RmsNorm> {
   }
 };
 
+class Linears : public torch::autograd::Function<Linears> {
+ public:
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights) {
+    const bool trains =
+        std::any_of(weights.begin(), weights.end(), [](const at::Tensor& w) { return w.requires_grad(); });
+    variable_list saved{trains ? x : at::Tensor()};
+    variable_list results;
+    for (const at::Tensor& weight : weights) {
+      saved.push_back(weight);
+      results.push_back(at::linear(x, weight));
+    }
+    context->save_for_backward(saved);
+    return results;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& x = saved.front();
+    variable_list result(saved.size());
+    at::Tensor dx;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const at::Tensor gradient = gradients[i].flatten(0, -2);  // [rows, H_i]
+      const at::Tensor& weight = saved[i + 1];
+      if (weight.requires_grad()) result[i + 1] = gradient.t().mm(x.flatten(0, -2));
+      if (!context->needs_input_grad(0)) continue;
+      if (dx.defined())
+        dx.addmm_(gradient, weight);
+      else
+        dx = gradient.mm(weight);
+    }
+    if (dx.defined()) {
+      std::vector<int64_t> shape = gradients.front().sizes().vec();
+      shape.back() = dx.size(1);
+      result.front() = dx.view(shape);
+    }
+    return result;
+  }
+};
+
 class SwiGlu : public torch::autograd::Function<SwiGlu> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
@@ -92,6 +133,10 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
   if (weight.scalar_type() != x.scalar_type()) return WideLayerNorm::apply(x, weight, bias, eps);
   return at::layer_norm(x, weight.sizes(), weight, bias, eps);
+}
+
+std::vector<at::Tensor> linears(const at::Tensor& x, at::TensorList weights) {
+  return Linears::apply(x, weights);
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {

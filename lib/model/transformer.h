@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace sdp {
 
 /// weight * x / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich 2019), rounded to x's type
@@ -17,6 +19,10 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 /// LayerNorm (Ba et al. 2016) over the last dimension, rounded to x's type at the end. x [.., W], weight and
 /// bias [W], whose type may be wider than x's. Saves x and, for each vector, its mean and 1 / deviation.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
+
+/// Products of x [.., W] with weights [H_i, W], each [.., H_i]. The gradients of x are summed in the products
+/// instead of one by one afterwards. Saves x if a weight is trained, and the weights.
+std::vector<at::Tensor> linears(const at::Tensor& x, at::TensorList weights);
 
 /// silu(gate) * up (Shazeer 2020), both [B, T, H]. Saves gate and up.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);

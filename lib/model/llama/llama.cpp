@@ -56,13 +56,15 @@ at::Tensor Llama::attention_forward(const Branch& branch, const at::Tensor& x) c
   const at::Tensor normed = rms_norm(x, branch.norm, spec_.norm_eps);  // [B, T, W]
   at::Tensor sum;
   for (const AttentionPart& part : branch.attention) {
-    const auto heads = [&](const at::Tensor& weight) {
-      return at::linear(normed, weight).unflatten(-1, {-1, head_size_});  // [B, T, N, D]
+    const std::vector<at::Tensor> projected = linears(normed, {part.q, part.k, part.v});
+    const auto heads = [&](const at::Tensor& projection) {
+      return projection.unflatten(-1, {-1, head_size_});  // [B, T, N, D]
     };
     // With frozen weights, the products before and after the attention save nothing, and the attention saves
     // only what its own gradient needs.
-    const at::Tensor mixed = attention(rotate(heads(part.q), rotary_), rotate(heads(part.k), rotary_),
-                                       heads(part.v), /*is_causal=*/true);  // [B, T, N D]
+    const at::Tensor mixed =
+        attention(rotate(heads(projected[0]), rotary_), rotate(heads(projected[1]), rotary_),
+                  heads(projected[2]), /*is_causal=*/true);  // [B, T, N D]
     const at::Tensor out = at::linear(mixed, part.o);
     sum = sum.defined() ? sum + out : out;
   }
@@ -79,7 +81,8 @@ at::Tensor Llama::mlp_forward(const Branch& branch, const at::Tensor& x) const {
   for (const MlpPart& part : branch.mlp) {
     const auto hidden = [part, norm, norm_is_frozen](const at::Tensor& input, bool) {
       const at::Tensor y = norm_is_frozen ? norm(input) : input;
-      return swiglu(at::linear(y, part.gate), at::linear(y, part.up));
+      const std::vector<at::Tensor> projected = linears(y, {part.gate, part.up});
+      return swiglu(projected[0], projected[1]);
     };
     const at::Tensor h =
         part.gate.requires_grad() ? hidden(normed, false) : recomputed(hidden, normed);  // [B, T, H]
