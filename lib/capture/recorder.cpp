@@ -12,6 +12,7 @@
 
 #include "capture/kernel_copies.h"
 #include "capture/meta_kernels.h"
+#include "model/branch.h"
 
 namespace sdp {
 
@@ -32,6 +33,7 @@ struct Recording {
   bool device_kernels = false;
   bool is_backward = false;
   bool is_finished = false;
+  int recomputations = 0;  ///< under way
   int64_t tensors = 0;
   /// (sequence number of the first operation, segment) of the forward pass, ascending.
   std::vector<std::pair<uint64_t, size_t>> starts;
@@ -177,12 +179,17 @@ void replace_first_gradient(const at::RecordFunction& call) {
     current_recording->replaced = block_of(first);
 }
 
+bool is_recomputation(const at::RecordFunction& call) {
+  return call.scope() == at::RecordScope::USER_SCOPE && std::string_view(call.name()) == kRecomputation;
+}
+
 std::unique_ptr<at::ObserverContext> before_call(const at::RecordFunction& call) {
   if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     current_recording->is_between_gradients = false;
     if (current_recording->is_backward) current_recording->enter_backward(call.seqNr());
     return nullptr;
   }
+  if (is_recomputation(call)) ++current_recording->recomputations;
   if (!call.operator_name()) return nullptr;  // a step of autograd's engine
   replace_first_gradient(call);
   auto pending = std::make_unique<PendingCall>();
@@ -194,7 +201,7 @@ std::unique_ptr<at::ObserverContext> before_call(const at::RecordFunction& call)
     pending->is_within_kernel = caller.is_within_kernel || caller.role == Role::kKernel;
   }
   pending->role = role_of(pending->call.op);
-  pending->call.is_recomputation = current_recording->is_backward && at::GradMode::is_enabled();
+  pending->call.is_recomputation = current_recording->recomputations > 0;
   pending->copies = copies_of_call(call.name(), call.inputs());
   note_arguments(*pending, call.inputs());
   return pending;
@@ -202,6 +209,7 @@ std::unique_ptr<at::ObserverContext> before_call(const at::RecordFunction& call)
 
 void after_call(const at::RecordFunction& call, at::ObserverContext* context) {
   if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) current_recording->is_between_gradients = true;
+  if (is_recomputation(call)) --current_recording->recomputations;
   if (!context) return;
   auto& pending = *static_cast<PendingCall*>(context);
   current_call = pending.caller;
@@ -229,11 +237,12 @@ Recorder::Recorder(size_t segments, bool device_kernels) : recording_(std::make_
   recording_->segments.resize(segments);
   recording_->device_kernels = device_kernels;
   current_recording = recording_;
-  handle_ = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(&before_call, &after_call)
-          .needsInputs(true)
-          .needsOutputs(true)
-          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  handle_ =
+      at::addThreadLocalCallback(at::RecordFunctionCallback(&before_call, &after_call)
+                                     .needsInputs(true)
+                                     .needsOutputs(true)
+                                     .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION,
+                                              at::RecordScope::USER_SCOPE}));
 }
 
 Recorder::~Recorder() {

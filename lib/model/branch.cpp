@@ -1,6 +1,7 @@
 #include "model/branch.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
@@ -25,6 +26,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     torch::autograd::edge_list result(1);
     {
       const at::AutoGradMode with_grad(true);
+      RECORD_USER_SCOPE(kRecomputation);
       result.front() = torch::autograd::impl::gradient_edge(f(x, /*again=*/true));
     }
     torch::autograd::Engine::get_default_engine().execute(result, gradients, /*keep_graph=*/false,

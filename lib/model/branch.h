@@ -21,6 +21,9 @@ at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates
 /// A computation that may run twice. The second time, with `again`, it must not change any state.
 using Recipe = std::function<at::Tensor(const at::Tensor& x, bool again)>;
 
+/// The name of the scope of recomputations, for recorders and profilers.
+inline constexpr const char* kRecomputation = "recomputation";
+
 /// Returns f(x, false) and saves only x for the backward pass. The backward pass computes f(x, true), through
 /// which the parameters of f get their gradients.
 at::Tensor recomputed(const Recipe& f, const at::Tensor& x);

@@ -27,8 +27,12 @@ Peers Exchange::peers(const Segment& segment) const {
 }
 
 bool Exchange::has_peers() const {
-  return std::any_of(bucket_.segments.begin(), bucket_.segments.end(),
-                     [&](const Segment& segment) { return peers(segment).size() > 0; });
+  return std::any_of(bucket_.segments.begin(), bucket_.segments.end(), [&](const Segment& segment) {
+    const Peers all = peers(segment);
+    // A single holder does not exchange its share with itself.
+    const bool is_own_peer = segment.holders.size() == 1 && all.contains(*segment.holders.begin());
+    return all.size() > (is_own_peer ? 1 : 0);
+  });
 }
 
 int64_t Exchange::elements(int from, int to) const {

@@ -81,7 +81,7 @@ const Keys kKeys = [] {
       {"train",
        "epochs max_steps budget batch_size_per_worker accumulate_steps precision device backend "
        "bucket_megabytes reduce_dtype reduce_every release_gradients checkpoint_activations "
-       "deterministic profile_steps log_every_steps collective_timeout_s label_smoothing "
+       "deterministic cuda_graph profile_steps log_every_steps collective_timeout_s label_smoothing "
        "on_nonfinite max_consecutive_skips audit_every"},
       {"checkpoint", "every_epochs every_steps every_minutes keep_last keep_best at_start"},
       {"eval",
@@ -183,6 +183,7 @@ ExperimentSpec unusual() {
                 false,
                 true,
                 true,
+                false,
                 3,
                 1,
                 60,
