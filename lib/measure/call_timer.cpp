@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -22,38 +24,55 @@
 namespace sdp {
 namespace {
 
-/// Waits for the device, then reads the clock, in seconds.
-class Clock {
+/// Times single calls, each after other memory has been written, as the other operators of a step do.
+class Stopwatch {
  public:
-  explicit Clock(at::Device device)
-      : other_(at::empty({kCacheBytes}, at::TensorOptions(at::kByte).device(device))) {}
+  explicit Stopwatch(at::Device device)
+      : other_(at::empty({device.is_cpu() ? kCpuCacheBytes : kGpuCacheBytes},
+                         at::TensorOptions(at::kByte).device(device))) {}
 
-  /// Evicts the caches, as the other operators of a step do.
-  double start() {
-    other_.fill_(++value_);
-    return now();
-  }
-  double now() const {
+  double seconds(const std::function<void()>& run) {
     synchronize(other_.device());
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    other_.fill_(++value_);
+    return other_.is_cuda() ? on_device_s(run) : on_host_s(run);
   }
 
  private:
+  static double on_host_s(const std::function<void()>& run) {
+    const auto began = std::chrono::steady_clock::now();
+    run();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  }
+  /// The call is launched while the device still writes: its time has no launch in it, as in a step, whose
+  /// launches go ahead of the device.
+  double on_device_s(const std::function<void()>& run) const {
+    const c10::Event began = mark();
+    run();
+    const c10::Event ended = mark();
+    synchronize(other_.device());
+    return began.elapsedTime(ended) / 1e3;
+  }
+  c10::Event mark() const {
+    c10::Event event(other_.device().type(), c10::EventFlag::BACKEND_DEFAULT);
+    event.record(c10::impl::VirtualGuardImpl(other_.device().type()).getStream(other_.device()));
+    return event;
+  }
+
   /// More than a core's own cache, and half of the shared cache.
-  static constexpr int64_t kCacheBytes = int64_t{16} << 20;
+  static constexpr int64_t kCpuCacheBytes = int64_t{16} << 20;
+  /// More than the cache of any of the known GPUs.
+  static constexpr int64_t kGpuCacheBytes = int64_t{256} << 20;
   at::Tensor other_;
   uint8_t value_ = 0;
 };
 
-double fastest_call_s(const std::function<void()>& run, Clock& clock) {
+double fastest_call_s(const std::function<void()>& run, Stopwatch& stopwatch) {
   constexpr int kFewestRuns = 3, kMostRuns = 9;  // the first run is a warm-up
   constexpr double kLongEnough = 0.05;
   double best = HUGE_VAL;
   double all = 0;
   for (int i = 0; i < kFewestRuns || (all < kLongEnough && i < kMostRuns); ++i) {
-    const double began = clock.start();
-    run();
-    const double seconds = clock.now() - began;
+    const double seconds = stopwatch.seconds(run);
     all += seconds;
     if (i > 0) best = std::min(best, seconds);
   }
@@ -133,12 +152,12 @@ std::string text_of(const RecordedCall& call, double samples) {
   return text.str();
 }
 
-/// Samples on which a call is timed: enough for a millisecond on a fast device. All of them if the call does
-/// not depend on their number.
-double timed_samples(const CapturedCall& call, double samples) {
+/// Samples on which a call is timed: all of them on a GPU, on a CPU enough for some milliseconds. All of them
+/// if the call does not depend on their number.
+double timed_samples(const CapturedCall& call, double samples, at::Device device) {
   constexpr double kMostFlops = 4e9;
   constexpr double kMostBytes = 128e6;
-  if (call.bytes.per_sample == 0) return samples;
+  if (device.is_cuda() || call.bytes.per_sample == 0) return samples;
   const double most = std::min(kMostFlops / std::max(call.flops(1), 1.0), kMostBytes / call.bytes.of(1));
   return std::clamp(std::floor(most), 1.0, samples);
 }
@@ -148,12 +167,12 @@ class CallTimer {
   explicit CallTimer(at::Device device) : device_(device) {}
 
   double seconds(const CapturedCall& call, double samples) {
-    const double on = timed_samples(call, samples);
+    const double on = timed_samples(call, samples, device_);
     const auto [found, is_new] = timed_.try_emplace(text_of(*call.recorded, on));
     if (is_new) {
       const at::NoGradGuard no_grad;
-      Clock clock(device_);  // not kept: `plan --measure` counts memory afterwards
-      found->second = fastest_call_s(runnable(*call.recorded, on, device_), clock);
+      Stopwatch stopwatch(device_);  // not kept: `plan --measure` counts memory afterwards
+      found->second = fastest_call_s(runnable(*call.recorded, on, device_), stopwatch);
     }
     return samples / on * found->second;
   }

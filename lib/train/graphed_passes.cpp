@@ -11,6 +11,8 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "device/library_workspace.h"
+
 namespace sdp {
 namespace {
 
@@ -48,7 +50,10 @@ struct GraphedPasses::Graph {
 };
 
 GraphedPasses::GraphedPasses(Engine& engine, Passes passes)
-    : engine_(engine), passes_(std::move(passes)), graph_(std::make_unique<Graph>(engine.device())) {}
+    : engine_(engine), passes_(std::move(passes)), graph_(std::make_unique<Graph>(engine.device())) {
+  const c10::cuda::CUDAStreamGuard guard(graph_->stream);
+  allocate_library_workspace(engine.device());  // of this stream
+}
 
 GraphedPasses::~GraphedPasses() = default;
 
