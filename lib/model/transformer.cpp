@@ -124,21 +124,6 @@ class Rotate : public torch::autograd::Function<Rotate> {
   }
 };
 
-/// Allows cuDNN's attention, which is off elsewhere because of masks (prepare_device in device/device.h),
-/// during a scope. Its backward pass is not deterministic.
-class WithCudnnAttention {
- public:
-  WithCudnnAttention() : was_allowed_(at::globalContext().userEnabledCuDNNSDP()) {
-    at::globalContext().setSDPUseCuDNN(!at::globalContext().deterministicAlgorithms());
-  }
-  ~WithCudnnAttention() { at::globalContext().setSDPUseCuDNN(was_allowed_); }
-  WithCudnnAttention(const WithCudnnAttention&) = delete;
-  WithCudnnAttention& operator=(const WithCudnnAttention&) = delete;
-
- private:
-  const bool was_allowed_;
-};
-
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -175,7 +160,6 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTable& table) {
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool is_causal) {
-  const WithCudnnAttention allowed;
   const int64_t times = q.size(2) / k.size(2);
   // Of the fused kernels, only flash attention supports grouped queries: on CUDA, in 16-bit types.
   const bool shares_heads = q.is_cuda() && q.scalar_type() == at::kBFloat16;
