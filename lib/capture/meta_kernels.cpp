@@ -162,10 +162,9 @@ Tensor rotate_sizes(const Tensor& x, const Tensor& cos, const Tensor& sin, bool 
                                   : ops::composed::rotate(x, cos, sin, inverse);
 }
 
-Tensor cross_entropy_sizes(Tensor& logits, const Tensor& labels, double smoothing, double divisor,
-                           bool with_gradient) {
+Tensor cross_entropy_sizes(Tensor& logits, const Tensor& labels, double smoothing, bool with_gradient) {
   if (!records_device_kernels())
-    return ops::composed::cross_entropy_(logits, labels, smoothing, divisor, with_gradient);
+    return ops::composed::cross_entropy_(logits, labels, smoothing, with_gradient);
   return like_wide(logits, {logits.size(0), 1});
 }
 

@@ -33,16 +33,16 @@ void add_chunk(Sums& sums, const at::Tensor& x, const at::Tensor& weight, const 
   const at::Tensor x_rows = x.narrow(0, row, rows);
   at::Tensor logits = at::linear(x_rows, weight);  // [R, V], then their gradient
   const at::Tensor losses =
-      ops::cross_entropy_(logits, labels.narrow(0, row, rows), settings.smoothing,
-                          /*divisor=*/static_cast<double>(x.size(0)), settings.with_gradients);
+      ops::cross_entropy_(logits, labels.narrow(0, row, rows), settings.smoothing, settings.with_gradients);
   sums.loss.add_(losses.sum());
   if (!settings.with_gradients) return;
+  const double mean = 1 / static_cast<double>(x.size(0));  // of the rows
   at::Tensor x_gradient = sums.x_gradient.narrow(0, row, rows);
-  at::mm_out(x_gradient, logits, weight);
+  at::addmm_out(x_gradient, x_gradient, logits, weight, /*beta=*/0, /*alpha=*/mean);
   if (x.scalar_type() == sums.weight_gradient.scalar_type())
-    sums.weight_gradient.addmm_(logits.t(), x_rows);
+    sums.weight_gradient.addmm_(logits.t(), x_rows, /*beta=*/1, /*alpha=*/mean);
   else
-    sums.weight_gradient.add_(logits.t().mm(x_rows));
+    sums.weight_gradient.add_(logits.t().mm(x_rows), /*alpha=*/mean);
 }
 
 class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> {

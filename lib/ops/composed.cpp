@@ -49,18 +49,16 @@ Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool invers
   return at::cat({half[0] * cos - half[1] * sine, half[1] * cos + half[0] * sine}, -1).to(x.scalar_type());
 }
 
-Tensor cross_entropy_(Tensor& logits, const Tensor& labels, double smoothing, double divisor,
-                      bool with_gradient) {
+Tensor cross_entropy_(Tensor& logits, const Tensor& labels, double smoothing, bool with_gradient) {
   Tensor wide = logits.to(wide_type(logits));
   const Tensor label = labels.unsqueeze(1);  // [R, 1]
-  const Tensor log_sum = wide.logsumexp(1, /*keepdim=*/true);
-  Tensor losses = log_sum - wide.gather(1, label) * (1 - smoothing);
-  if (smoothing > 0) losses.sub_(wide.mean(1, /*keepdim=*/true), smoothing);
+  const Tensor log_shares = at::log_softmax(wide, 1);
+  Tensor losses = log_shares.gather(1, label) * (smoothing - 1);
+  if (smoothing > 0) losses.sub_(log_shares.mean(1, /*keepdim=*/true), smoothing);
   if (!with_gradient) return losses;
-  wide.sub_(log_sum).exp_();  // overwrites the logits unless they were converted
-  wide.scatter_add_(1, label, at::full_like(log_sum, smoothing - 1));
+  at::exp_out(wide, log_shares);  // overwrites the logits unless they were converted
+  wide.scatter_add_(1, label, at::full_like(losses, smoothing - 1));
   if (smoothing > 0) wide.sub_(smoothing / static_cast<double>(logits.size(1)));
-  wide.div_(divisor);
   if (!wide.is_same(logits)) logits.copy_(wide);
   return losses;
 }

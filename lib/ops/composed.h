@@ -17,7 +17,6 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gradient, const at::Tensor& gate,
                                                    const at::Tensor& up);
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse);
-at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& labels, double smoothing, double divisor,
-                          bool with_gradient);
+at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool with_gradient);
 
 }  // namespace sdp::ops::composed

@@ -39,6 +39,6 @@ void rotate(const T* x, const Wide<T>* cos, const Wide<T>* sin, T* y, int64_t se
 /// logits [rows, size], labels and losses [rows].
 template <class T>
 void cross_entropy(T* logits, const int64_t* labels, Wide<T>* losses, int64_t rows, int64_t size,
-                   double smoothing, double factor, bool with_gradient, cudaStream_t stream);
+                   double smoothing, bool with_gradient, cudaStream_t stream);
 
 }  // namespace sdp::device

@@ -28,7 +28,7 @@ TORCH_LIBRARY(sdp, library) {
   library.def("swiglu_backward(Tensor gradient, Tensor gate, Tensor up) -> (Tensor, Tensor)");
   library.def("rotate(Tensor x, Tensor cos, Tensor sin, bool inverse) -> Tensor");
   library.def(
-      "cross_entropy_(Tensor(a!) logits, Tensor labels, float smoothing, float divisor, bool with_gradient) "
+      "cross_entropy_(Tensor(a!) logits, Tensor labels, float smoothing, bool with_gradient) "
       "-> "
       "Tensor");
 }
@@ -68,10 +68,9 @@ Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool invers
   return op.call(x, cos, sin, inverse);
 }
 
-Tensor cross_entropy_(Tensor& logits, const Tensor& labels, double smoothing, double divisor,
-                      bool with_gradient) {
+Tensor cross_entropy_(Tensor& logits, const Tensor& labels, double smoothing, bool with_gradient) {
   static const auto op = find<decltype(composed::cross_entropy_)>("sdp::cross_entropy_");
-  return op.call(logits, labels, smoothing, divisor, with_gradient);
+  return op.call(logits, labels, smoothing, with_gradient);
 }
 
 }  // namespace sdp::ops

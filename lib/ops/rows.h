@@ -120,10 +120,10 @@ SDP_HOST_DEVICE void rotate_row(const Lanes& lanes, const T* x, const Wide<T>* c
 }
 
 /// A row's cross-entropy with label smoothing s, for z the logits: log sum exp z - (1 - s) z_label - s mean
-/// z. With `with_gradient`, the logits become factor * (softmax z - (1 - s) onehot(label) - s / size).
+/// z. With `with_gradient`, the logits become softmax z - (1 - s) onehot(label) - s / size.
 template <int N, class T, class Lanes>
 SDP_HOST_DEVICE Wide<T> cross_entropy_row(const Lanes& lanes, T* logits, int64_t label, int64_t size,
-                                          Wide<T> smoothing, Wide<T> factor, bool with_gradient) {
+                                          Wide<T> smoothing, bool with_gradient) {
   using A = Wide<T>;
   A highest = -INFINITY, exponentials = 0, total = 0;
   for_each_aligned_pack<N>(lanes, logits, size, [&](auto n, int64_t i) {
@@ -150,7 +150,7 @@ SDP_HOST_DEVICE Wide<T> cross_entropy_row(const Lanes& lanes, T* logits, int64_t
     Pack<T, n.value> z = load<n.value>(logits + i);
     for (int k = 0; k < n.value; ++k) {
       const A chosen = i + k == label ? A(1) - smoothing : A(0);
-      z[k] = static_cast<T>((std::exp(static_cast<A>(z[k]) - log_sum) - chosen - each) * factor);
+      z[k] = static_cast<T>(std::exp(static_cast<A>(z[k]) - log_sum) - chosen - each);
     }
     store<n.value>(logits + i, z);
   });
