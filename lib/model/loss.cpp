@@ -14,7 +14,7 @@ TrainingLoss training_loss(const at::Tensor& features, const Head& head, const T
   if (is_language_model)
     return {linear_cross_entropy(
         features.flatten(0, 1), head.weight, targets.labels.flatten(), label_smoothing,
-        logit_rows_at_a_time(head.weight.size(0), ops::has_device_kernels(features.device())))};
+        logit_rows_at_a_time(head.weight.size(0), features.is_cuda() && ops::has_device_kernels()))};
   const at::ScalarType type = features.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor logits = at::linear(features, head.weight, head.bias).to(type);
   const auto loss_of = [&](const at::Tensor& labels) {

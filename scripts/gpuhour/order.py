@@ -1,4 +1,4 @@
-"""The jobs in the order in which calls run them: the first 470 s answer the most important questions."""
+"""The jobs in the order in which calls run them: the first 520 s answer the most important questions."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,7 +6,8 @@ from benchmark.models import DEFAULT_MODELS
 from gpuhour import doctor, faults, learning, parity, steps, suite
 from gpuhour.jobs import GRACE_S, Context, Job, Row
 
-FIRST_TESTS = "engine", "train", "memory", "model"
+FIRST_TESTS = "ops", "linear_cross_entropy", "memory", "model"
+SLOW_TESTS = "engine", "train"
 
 
 def jobs_of(context: Context, epochs: int) -> list[Job]:
@@ -45,7 +46,7 @@ def jobs_of(context: Context, epochs: int) -> list[Job]:
         job("steps", "resnet18 8 workers bsdp graph", 15, steps.all_workers, "bsdp", True),
         job("steps", "resnet18 8 workers pytorch", 40, steps.all_workers_against_pytorch),
         *main_faults(backend),
-        *(job("suite", name, 60, suite.run_test, name) for name in FIRST_TESTS),
+        *(job("suite", name, 15, suite.run_test, name) for name in FIRST_TESTS),
     ]
     rest = [*parities(f"ddp by {backend}", backend, parity.DDP, 10), *parities("bf16", "", tuple(parity.REGIMES), 15),
             *measured("llama_1b", *steps.METHODS[2:])]
@@ -56,6 +57,6 @@ def jobs_of(context: Context, epochs: int) -> list[Job]:
     for other in others:
         rest += [*parities(f"regimes by {other}", other, parity.FOUR, 20), *main_faults(other)]
     rest += [job("faults", f"out of memory by {name}", 30, faults.out_of_memory, name) for name in (backend, *others)]
-    rest += [job("suite", name, 20, suite.run_test, name) for name in suite.tests_of(context) if name not in FIRST_TESTS]
+    rest += [job("suite", name, 90 if name in SLOW_TESTS else 20, suite.run_test, name) for name in suite.tests_of(context) if name not in FIRST_TESTS]
     rest += [job("learning", method, 200, learning.train, method, epochs, takes_what_is_left=True) for method in learning.METHODS]
     return first + rest

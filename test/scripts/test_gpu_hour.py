@@ -175,7 +175,7 @@ def test_the_most_important_jobs_come_first_and_fit_into_one_call(context, monke
         model = j.name.split()[0] if j.stage == "steps" else ""
         groups.setdefault((j.stage, "pytorch" if j.name.startswith("llama_1b pytorch") else model), []).append(j)
     assert [(*kind, sum(j.estimate_s for j in group)) for kind, group in groups.items()] == [
-        ("doctor", "", 40), ("parity", "", 60), ("steps", "llama_1b", 70), ("steps", "pytorch", 60), ("steps", "resnet18", 70),
+        ("doctor", "", 40), ("parity", "", 80), ("steps", "llama_1b", 70), ("steps", "pytorch", 60), ("steps", "resnet18", 100),
         ("faults", "", 110), ("suite", "", 60)]
     assert [j.name for j in groups["faults", ""]] == ["kill by nccl", "hang by nccl", "resume by nccl"]
     assert jobs[-1].stage == "learning" and jobs[-1].takes_what_is_left
