@@ -57,6 +57,7 @@ def jobs_of(context: Context, epochs: int) -> list[Job]:
     for other in others:
         rest += [*parities(f"regimes by {other}", other, parity.FOUR, 20), *main_faults(other)]
     rest += [job("faults", f"out of memory by {name}", 30, faults.out_of_memory, name) for name in (backend, *others)]
-    rest += [job("suite", name, 90 if name in SLOW_TESTS else 20, suite.run_test, name) for name in suite.tests_of(context) if name not in FIRST_TESTS]
+    rest += [job("suite", name, 90 if name in SLOW_TESTS else 20, suite.run_test, name)
+             for name in suite.tests_of(context) if name not in FIRST_TESTS]
     rest += [job("learning", method, 200, learning.train, method, epochs, takes_what_is_left=True) for method in learning.METHODS]
     return first + rest
