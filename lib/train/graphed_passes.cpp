@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -24,6 +25,12 @@ void wait_for(const c10::Stream& stream, const c10::Stream& other) {
   c10::Event event(c10::DeviceType::CUDA, c10::EventFlag::PYTORCH_DEFAULT);
   event.record(other);
   event.block(stream);
+}
+
+bool have_same_shapes(const std::vector<TensorBatch>& a, const std::vector<TensorBatch>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const TensorBatch& x, const TensorBatch& y) {
+    return x.input.sizes() == y.input.sizes() && x.labels.sizes() == y.labels.sizes();
+  });
 }
 
 std::vector<TensorBatch> copies_of(const std::vector<TensorBatch>& batches) {
@@ -74,7 +81,8 @@ PassResult GraphedPasses::run(const std::vector<TensorBatch>& batches) {
   const c10::cuda::CUDAStreamGuard guard(graph_->stream);
   wait_for(graph_->stream.unwrap(), outer.unwrap());
   PassResult result;
-  if (++runs_ <= kRunsBefore) {
+  const bool fits = !graph_->is_captured || have_same_shapes(batches, graph_->batches);
+  if (++runs_ <= kRunsBefore || !fits) {
     result = passes_(batches);
     engine_.sum_gradients();
   } else {

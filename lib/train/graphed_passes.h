@@ -27,13 +27,14 @@ class GraphedPasses {
   /// Runs the passes of all batches.
   using Passes = std::function<PassResult(const std::vector<TensorBatch>& batches)>;
 
-  /// The passes must not use random numbers and not exchange anything with other processes; all batches of
-  /// the run must have the shapes of the first ones. The engine must outlive it.
+  /// The passes must not use random numbers and not exchange anything with other processes. The engine must
+  /// outlive it.
   GraphedPasses(Engine& engine, Passes passes);
   ~GraphedPasses();
 
-  /// Runs the passes and sums their gradients (Engine::sum_gradients): the first times as they are, then as a
-  /// graph. All values must have been awaited. The batches must be on the GPU, and none is mixed.
+  /// Runs the passes and sums their gradients (Engine::sum_gradients): as they are in the first steps, and
+  /// for batches of other shapes than the graph's (damaged images were left out), otherwise as a graph. All
+  /// values must have been awaited. The batches must be on the GPU, and none is mixed.
   PassResult run(const std::vector<TensorBatch>& batches);
 
  private:

@@ -173,6 +173,29 @@ TEST_CASE("a gradient is the mean over its owners in all replicas") {
   });
 }
 
+TEST_CASE("sums that were taken can be set for several steps, as a CUDA graph does") {
+  const Planned c(plain_sgd({.workers = 2, .coverage = "1", .model = "mlp"}), /*processes=*/1);
+  run_engine(c.processes, [&](Communicator& comm) {
+    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
+    engine.set_values([&](int p) { return at::zeros(c.plan.layout.parameters[p].shape); });
+    const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
+    for (const int slot : {0, 1}) {
+      const at::Tensor of_slot = engine.store().slot(slot).parameter("head.weight");
+      engine.begin_backward(slot, /*last=*/slot == 1);
+      of_slot.mutable_grad() = at::full_like(of_slot.detach(), 1 + slot);
+      engine.end_backward();
+    }
+    engine.sum_gradients();
+    const std::vector<at::Tensor> sums = engine.take_sums();
+    for (const double steps : {1, 2}) {
+      engine.set_sums(sums);
+      finish_step(engine, /*lr=*/1);
+      expect(at::equal(leaf.detach(), at::full_like(leaf.detach(), -1.5 * steps)),
+             "the mean of 1 and 2, each step");
+    }
+  });
+}
+
 TEST_CASE("a worker whose backward pass left no gradients counts as zero gradients") {
   const Case two{.workers = 2, .coverage = "1", .model = "mlp", .release_gradients = false};
   const Planned c(plain_sgd(two), /*processes=*/2);
