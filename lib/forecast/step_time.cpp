@@ -55,6 +55,14 @@ double buffer_bytes(const Schedule& schedule, int process) {
   return static_cast<double>(elements * bytes_of(sum_type(schedule.options.precision)));
 }
 
+/// Of the averaged gradients that no other process contributes to.
+double bytes_alone(const Schedule& schedule, int process) {
+  int64_t elements = 0;
+  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
+    if (const BucketElements of = elements_on(schedule, b, process); of.is_alone) elements += of.share;
+  return static_cast<double>(elements * bytes_of(sum_type(schedule.options.precision)));
+}
+
 }  // namespace
 
 double StepSeconds::waiting_s() const {
@@ -67,7 +75,8 @@ double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost, int 
   const auto values_sent = static_cast<double>(cost.gather_bytes_per_step);
   const auto share = static_cast<double>(cost.averaged_gradient_bytes);
   const double updated = 2 * static_cast<double>(cost.optimizer_bytes) + 2 * share;
-  const double copied = 4 * gradients_sent + 5 * values_sent + 8 * share;
+  // A share is packed, zeroed, added to and divided; alone, it is packed or divided.
+  const double copied = 4 * gradients_sent + 5 * values_sent + 8 * share - 6 * bytes_alone(schedule, process);
   const double added = schedule.accumulates() ? 3 * buffer_bytes(schedule, process) *
                                                     static_cast<double>(micro_batches(schedule))
                                               : 0;
