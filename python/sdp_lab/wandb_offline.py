@@ -28,4 +28,5 @@ def write(runs: Iterable[Run], folder: Path) -> None:
             for line in sorted(run.train + run.evals, key=lambda line: line["step"]):
                 copy.log(numbers(line), step=line["step"])
             copy.summary.update(run.end or {})
+    wandb.teardown()  # its service writes the files, and may still do so when a run's context has ended
     print(f"wrote {folder}; to upload: wandb sync {folder}/wandb/offline-run-*")
