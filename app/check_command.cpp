@@ -24,6 +24,7 @@
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "spec/walk.h"
+#include "subnet/identity.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
@@ -124,27 +125,36 @@ class PointChecker {
         spec, stage == "interrupted"
                   ? owners_to_keep(CheckpointStore(folder.dir), result["state"]["step"].get<int64_t>(), spec)
                   : std::nullopt);
-    if (arguments_.device) result["price"] = price_of(experiment);
+    if (arguments_.device) result["price"] = price_of(experiment, result["values"]);
   }
 
-  Experiment experiment_of(ExperimentSpec spec, const std::optional<fs::path>& saved_plan) const {
+  Experiment experiment_of(ExperimentSpec spec, const std::optional<fs::path>& saved_plan) {
     // Checks do not depend on the owner sets, whose search would take minutes for a large sweep.
     Assignment& assignment = spec.subnetwork.assignment;
     if (assignment == Assignment::kBalanced || assignment == Assignment::kEqualUnits)
       assignment = Assignment::kWindow;
-    return make_experiment(spec, processes_of_run(spec, arguments_.processes), saved_plan);
+    return make_experiment(spec, processes_of_run(spec, arguments_.processes), saved_plan, std::nullopt,
+                           &models_);
   }
 
   /// Of a run that is done or running: one that could not be started here is no error.
   void try_to_price(const ExperimentSpec& spec, ordered_json& result) {
     try {
-      result["price"] = price_of(experiment_of(spec, std::nullopt));
+      result["price"] = price_of(experiment_of(spec, std::nullopt), result["values"]);
     } catch (const UsageError&) {
     }
   }
 
+  /// Computed once for points with the same values and owners, as those that differ in the seed mostly are.
+  ordered_json price_of(const Experiment& experiment, ordered_json values) {
+    values.erase("seed");
+    const std::string key = values.dump() + plan_hash(experiment.plan);
+    const auto known = prices_.find(key);
+    return known != prices_.end() ? known->second : prices_[key] = new_price(experiment);
+  }
+
   /// Steps, FLOPs and hours are absent if nobody knows how long an epoch is.
-  ordered_json price_of(const Experiment& experiment) {
+  ordered_json new_price(const Experiment& experiment) {
     const TrainSpec& train = experiment.spec.train;
     const Placement& placement = experiment.schedule.placement;
     const auto samples = static_cast<double>(placement.slots_per_process() * train.accumulate_steps *
@@ -195,6 +205,8 @@ class PointChecker {
   ProgressLine line_;
   std::map<std::string, std::optional<int64_t>> sizes_;
   std::map<Precision, Machine> machines_;
+  std::vector<RecordedModel> models_;
+  std::map<std::string, ordered_json> prices_;
 };
 
 /// How often runs in other processes are looked at.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "capture/layouts.h"
 #include "experiment/size_limits.h"
 #include "model/layouts.h"
@@ -30,22 +32,36 @@ void check_groups(const ModelLayout& layout, const std::vector<ParameterGroup>& 
                                  layout.parameters.back().name));
 }
 
+/// The spec's model, which is added unless an equal one is there.
+const RecordedModel& model_of(const ExperimentSpec& spec, std::vector<RecordedModel>& recorded) {
+  const int64_t length = spec.data.sequence_length();
+  const auto known = std::find_if(recorded.begin(), recorded.end(), [&](const RecordedModel& other) {
+    return other.model == spec.model && other.sequence_length == length;
+  });
+  if (known != recorded.end()) return *known;
+  RecordedModel model{spec.model, length, structure_of(spec.model, length)};
+  model.sample_bytes = check_model_size(model.layout, spec);
+  add_flops(model.layout, spec.model, length);
+  return recorded.emplace_back(std::move(model));
+}
+
 }  // namespace
 
 Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
                            const std::optional<std::filesystem::path>& saved_plan,
-                           std::optional<int64_t> processes_per_node) {
+                           std::optional<int64_t> processes_per_node, std::vector<RecordedModel>* recorded) {
   SubnetworkSpec subnetwork = spec.subnetwork;
   if (saved_plan) {
     subnetwork.assignment = Assignment::kFile;
     subnetwork.assignment_file = saved_plan->string();
   }
   const Placement placement = make_placement(subnetwork.workers, subnetwork.replicas, processes);
-  ModelLayout layout = structure_of(spec.model, spec.data.sequence_length());
-  check_sizes(layout, spec);
+  std::vector<RecordedModel> only_this;
+  const RecordedModel& model = model_of(spec, recorded ? *recorded : only_this);
+  const ModelLayout& layout = model.layout;
+  check_step_size(layout, model.sample_bytes, spec);
   check_batch_norms(layout, spec);
   check_groups(layout, spec.optimizer.groups);
-  add_flops(layout, spec.model, spec.data.sequence_length());
   SubnetPlan plan = make_plan(layout, subnetwork, static_cast<uint64_t>(spec.seed));
   Schedule schedule = make_schedule(plan, placement, schedule_options(spec, layout));
   NodeMap nodes = place_on_nodes(schedule, subnetwork.placement, processes_per_node.value_or(processes));

@@ -41,7 +41,7 @@ void check_batch_norms(const ModelLayout& layout, const ExperimentSpec& spec) {
   if (recalibrates) check("eval.batch_size", spec.eval.batch_size.value_or(0));
 }
 
-void check_sizes(const ModelLayout& layout, const ExperimentSpec& spec) {
+double check_model_size(const ModelLayout& layout, const ExperimentSpec& spec) {
   const int64_t parameters = layout.parameter_count();
   if (parameters > kMostParameters)
     throw UsageError(
@@ -53,12 +53,16 @@ void check_sizes(const ModelLayout& layout, const ExperimentSpec& spec) {
         "model: a sample of {} needs up to {:.3g} bytes of activations, expected at most {:.3g}. Lower the "
         "model's width, depth or image_size, or data.sequence_length.",
         layout.name, sample_bytes, kMostSampleBytes));
+  return sample_bytes;
+}
+
+void check_step_size(const ModelLayout& layout, double sample_bytes, const ExperimentSpec& spec) {
   const double micro_batches = static_cast<double>(spec.train.accumulate_steps) *
                                static_cast<double>(spec.subnetwork.workers) *
                                static_cast<double>(spec.subnetwork.replicas);
   constexpr double kBytesPerParameter = 16;  // sent per micro-batch, at most
   const double step_bytes =
-      micro_batches * (kBytesPerParameter * static_cast<double>(parameters) +
+      micro_batches * (kBytesPerParameter * static_cast<double>(layout.parameter_count()) +
                        sample_bytes * static_cast<double>(spec.train.batch_size_per_worker));
   if (step_bytes > kMostStepBytes)
     throw UsageError(

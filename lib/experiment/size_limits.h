@@ -17,9 +17,12 @@ inline constexpr double kMostSampleBytes = 0x1p40;
 /// Bytes that all processes together hold or send in a step: at most 2 EiB.
 inline constexpr double kMostStepBytes = 0x1p61;
 
-/// Throws UsageError if the layout, or a step of the spec with it, exceeds these limits. The message says
-/// what to change.
-void check_sizes(const ModelLayout& layout, const ExperimentSpec& spec);
+/// The bytes that a sample saves, in the widest type: they depend on the model and the sequence length alone.
+/// Throws UsageError if they or the parameters exceed these limits. The message says what to change.
+double check_model_size(const ModelLayout& layout, const ExperimentSpec& spec);
+
+/// The same for a step of the spec.
+void check_step_size(const ModelLayout& layout, double sample_bytes, const ExperimentSpec& spec);
 
 /// Throws UsageError if a BatchNorm would see one value per channel, whose variance is not defined (as in
 /// PyTorch: "Expected more than 1 value per channel when training"), in training or recalibration.

@@ -57,7 +57,7 @@ Figures figures_of(const std::string& model, const std::vector<std::string>& ove
     const ExperimentSpec spec = parse_spec(text, "x.yaml", overrides, NamedFiles::kNotNeeded).spec;
     const SubnetworkSpec& subnetwork = spec.subnetwork;
     const ModelLayout layout = layout_of(spec.model, spec.data.sequence_length());
-    check_sizes(layout, spec);
+    check_step_size(layout, check_model_size(layout, spec), spec);
     const int64_t processes = subnetwork.workers * subnetwork.replicas;
     SubnetPlan plan = make_plan(layout, subnetwork, 0);
     Schedule schedule =
