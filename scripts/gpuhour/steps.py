@@ -116,14 +116,19 @@ def union_us(intervals: list[tuple[float, float]]) -> float:
     return covered
 
 
-def device_events(trace: pathlib.Path, on_gpu: bool) -> list[dict]:
+def events_of(trace: list[dict], categories: set[str]) -> list[dict]:
+    """The events of a Chrome trace with a duration, a caller before what it calls."""
+    events = [event for event in trace if event.get("ph") == "X" and event.get("cat") in categories]
+    return sorted(events, key=lambda event: (event["ts"], -event["dur"]))
+
+
+def device_events(trace: list[dict], on_gpu: bool) -> list[dict]:
     """What a Chrome trace says of the device: kernels, copies and fills; on a CPU, operations."""
     wanted = {"kernel", "gpu_memcpy", "gpu_memset"} if on_gpu else {"cpu_op"}
-    events = [event for event in json.loads(trace.read_text())["traceEvents"]
-              if event.get("ph") == "X" and event.get("cat") in wanted]
+    events = events_of(trace, wanted)
     if not events:
-        raise RuntimeError(f"{trace.name} has no events of {', '.join(sorted(wanted))}")
-    return sorted(events, key=lambda event: (event["ts"], -event["dur"]))
+        raise RuntimeError(f"the trace has no events of {', '.join(sorted(wanted))}")
+    return events
 
 
 def kernels_of(events: list[dict]) -> tuple[float, float, list[tuple[str, float]]]:
@@ -164,13 +169,11 @@ def wait_for_trace(context: Context, process: subprocess.Popen, trace: pathlib.P
         raise RuntimeError(f"no {trace.name}, exit code {code}; see profile.txt")
 
 
-def write_host_times(trace: pathlib.Path, out: pathlib.Path) -> None:
+def write_host_times(trace: list[dict], out: pathlib.Path) -> None:
     """What the host's threads spend: by operation and CUDA call, its time without what it calls, and the number of calls."""
     own: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0])
     open_calls: dict[tuple, list] = collections.defaultdict(list)
-    events = [event for event in json.loads(trace.read_text())["traceEvents"]
-              if event.get("ph") == "X" and event.get("cat") in ("cpu_op", "cuda_runtime", "cuda_driver")]
-    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+    for event in events_of(trace, {"cpu_op", "cuda_runtime", "cuda_driver"}):
         callers = open_calls[event["pid"], event["tid"]]
         while callers and callers[-1][1] <= event["ts"]:
             callers.pop()
@@ -185,8 +188,9 @@ def write_host_times(trace: pathlib.Path, out: pathlib.Path) -> None:
 
 def kernel_rows(context: Context, name: str, what: str, trace: pathlib.Path) -> list[Row]:
     """Where the time goes, and the trimmed trace for --out."""
-    write_host_times(trace, context.log / f"{name}-host.txt")
-    events = device_events(trace, context.on_gpu)
+    all_events = json.loads(trace.read_text())["traceEvents"]
+    write_host_times(all_events, context.log / f"{name}-host.txt")
+    events = device_events(all_events, context.on_gpu)
     span, busy, kernels = kernels_of(events)
     (context.state / f"trace-{name}.json").write_text(json.dumps(trimmed(events, kernels)))
     (context.log / f"{name}-kernels.txt").write_text("".join(f"{us:12.1f} us  {kernel}\n" for kernel, us in kernels))

@@ -212,24 +212,28 @@ def test_a_pack_that_is_too_large_to_travel_is_refused(tmp_path, monkeypatch, ca
     assert not folder.exists()
 
 
-def trace_of(tmp_path, category, events):
-    file = tmp_path / "trace.json"
-    file.write_text(json.dumps({"traceEvents": [
-        {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": end - begin, "pid": 0, "tid": line}
-        for name, line, begin, end in events] + [{"ph": "X", "cat": "other", "name": "x", "ts": 0, "dur": 1000}]}))
-    return file
+def trace_of(category, events):
+    return [{"ph": "X", "cat": category, "name": name, "ts": begin, "dur": end - begin, "pid": 0, "tid": line}
+            for name, line, begin, end in events] + [{"ph": "X", "cat": "other", "name": "x", "ts": 0, "dur": 1000}]
 
 
-def test_idle_time_is_what_no_kernel_covers(tmp_path):
-    trace = trace_of(tmp_path, "kernel", [("gemm", 7, 100, 140), ("copy", 8, 130, 150), ("gemm", 7, 170, 200)])
+def test_idle_time_is_what_no_kernel_covers():
+    trace = trace_of("kernel", [("gemm", 7, 100, 140), ("copy", 8, 130, 150), ("gemm", 7, 170, 200)])
     span, busy, kernels = steps.kernels_of(steps.device_events(trace, on_gpu=True))
     assert (span, busy) == (100, 80)
     assert kernels == [("gemm", 70), ("copy", 20)]
 
 
-def test_on_a_cpu_an_operation_within_another_is_not_counted_twice(tmp_path):
-    trace = trace_of(tmp_path, "cpu_op", [("linear", 1, 0, 50), ("mm", 1, 10, 40), ("add", 1, 60, 70), ("mm", 2, 0, 5)])
+def test_on_a_cpu_an_operation_within_another_is_not_counted_twice():
+    trace = trace_of("cpu_op", [("linear", 1, 0, 50), ("mm", 1, 10, 40), ("add", 1, 60, 70), ("mm", 2, 0, 5)])
     assert steps.kernels_of(steps.device_events(trace, on_gpu=False)) == (70, 60, [("linear", 50), ("add", 10), ("mm", 5)])
+
+
+def test_the_host_times_of_an_operation_are_without_what_it_calls(tmp_path):
+    trace = trace_of("cpu_op", [("linear", 1, 0, 50), ("mm", 1, 10, 40), ("add", 1, 60, 70), ("mm", 2, 0, 5)])
+    steps.write_host_times(trace, tmp_path / "host.txt")
+    lines = [line.split() for line in (tmp_path / "host.txt").read_text().splitlines()]
+    assert lines == [["35.0", "us", "2", "mm"], ["20.0", "us", "1", "linear"], ["10.0", "us", "1", "add"]]
 
 
 def test_losses_are_compared_by_the_largest_relative_difference():
