@@ -1,6 +1,7 @@
 #include "capture/meta_kernels.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ConvUtils.h>
 #include <torch/library.h>
@@ -98,7 +99,7 @@ Tensor heads_like(const Tensor& x) {
 
 Pair attention_sizes(const Tensor& q, const Tensor& /*k*/, const Tensor& /*v*/, double /*dropout*/,
                      bool /*causal*/, const OptionalTensor& /*mask*/, std::optional<double> /*scale*/) {
-  const at::ScalarType type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType type = at::toOpMathType(q.scalar_type());
   return {heads_like(q),
           at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(type)).transpose(1, 2)};
 }
@@ -131,7 +132,7 @@ Tensor roll_sizes(const Tensor& x, c10::SymIntArrayRef /*shifts*/, at::IntArrayR
 }
 
 Tensor like_wide(const Tensor& x, std::vector<int64_t> shape) {
-  return at::empty(shape, x.options().dtype(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
+  return at::empty(shape, x.options().dtype(at::toOpMathType(x.scalar_type())));
 }
 
 Pair rms_norm_sizes(const Tensor& x, const Tensor& weight, double eps) {

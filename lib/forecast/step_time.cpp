@@ -47,20 +47,24 @@ int64_t micro_batches(const Schedule& schedule) {
   return schedule.options.accumulate_steps * schedule.placement.slots_per_process();
 }
 
+/// Bytes in the sum type of `elements(bucket)` of every bucket on the process.
+template <class Elements>
+double sum_type_bytes(const Schedule& schedule, int process, Elements elements) {
+  int64_t sum = 0;
+  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
+    sum += elements(elements_on(schedule, b, process));
+  return static_cast<double>(sum * bytes_of(sum_type(schedule.options.precision)));
+}
+
 /// Bytes of the accumulation buffers of gradients.
 double buffer_bytes(const Schedule& schedule, int process) {
-  int64_t elements = 0;
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
-    elements += elements_on(schedule, b, process).held;
-  return static_cast<double>(elements * bytes_of(sum_type(schedule.options.precision)));
+  return sum_type_bytes(schedule, process, [](const BucketElements& bucket) { return bucket.held; });
 }
 
 /// Of the averaged gradients that no other process contributes to.
 double bytes_alone(const Schedule& schedule, int process) {
-  int64_t elements = 0;
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
-    if (const BucketElements of = elements_on(schedule, b, process); of.is_alone) elements += of.share;
-  return static_cast<double>(elements * bytes_of(sum_type(schedule.options.precision)));
+  return sum_type_bytes(schedule, process,
+                        [](const BucketElements& bucket) { return bucket.is_alone ? bucket.share : 0; });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "model/linear_cross_entropy.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -49,7 +50,7 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& labels, double smoothing, int64_t rows_at_a_time) {
-    const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::ScalarType type = at::toOpMathType(x.scalar_type());
     const Settings settings{.smoothing = smoothing,
                             .rows_at_a_time = rows_at_a_time,
                             .with_gradients = x.requires_grad() || weight.requires_grad()};

@@ -1,6 +1,7 @@
 #include "model/loss.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include "model/linear_cross_entropy.h"
 #include "model/logit_rows.h"
@@ -15,7 +16,7 @@ TrainingLoss training_loss(const at::Tensor& features, const Head& head, const T
     return {linear_cross_entropy(
         features.flatten(0, 1), head.weight, targets.labels.flatten(), label_smoothing,
         logit_rows_at_a_time(head.weight.size(0), features.is_cuda() && ops::has_device_kernels()))};
-  const at::ScalarType type = features.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType type = at::toOpMathType(features.scalar_type());
   const at::Tensor logits = at::linear(features, head.weight, head.bias).to(type);
   const auto loss_of = [&](const at::Tensor& labels) {
     return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,

@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -12,10 +13,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-at::ScalarType wide_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 /// LayerNorm computed in the parameters' type, which is wider than x's. It saves x in x's own type, whereas
 /// ATen's LayerNorm of a widened x would save the widened copy.
@@ -144,7 +141,7 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 at::Tensor rotary_frequencies(int64_t head_size, double theta, const at::Tensor& like) {
-  const at::TensorOptions options = like.options().dtype(wide_type(like));
+  const at::TensorOptions options = like.options().dtype(at::toOpMathType(like.scalar_type()));
   const at::Tensor exponent = at::arange(0, head_size, 2, options) / static_cast<double>(head_size);
   return at::pow(theta, exponent).reciprocal();
 }

@@ -1,6 +1,7 @@
 #include "ops/composed.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include <vector>
 
@@ -10,14 +11,10 @@ namespace {
 using at::Tensor;
 using Pair = std::tuple<Tensor, Tensor>;
 
-at::ScalarType wide_type(const Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 }  // namespace
 
 Pair rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  const Tensor wide = x.to(wide_type(x));
+  const Tensor wide = x.to(at::toOpMathType(x.scalar_type()));
   const Tensor scale = wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();  // [.., 1]
   return {((wide * scale).to(x.scalar_type()) * weight).to(x.scalar_type()), scale};
 }
@@ -50,7 +47,7 @@ Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool invers
 }
 
 Tensor cross_entropy_(Tensor& logits, const Tensor& labels, double smoothing, bool with_gradient) {
-  Tensor wide = logits.to(wide_type(logits));
+  Tensor wide = logits.to(at::toOpMathType(logits.scalar_type()));
   const Tensor label = labels.unsqueeze(1);  // [R, 1]
   const Tensor log_shares = at::log_softmax(wide, 1);
   Tensor losses = log_shares.gather(1, label) * (smoothing - 1);

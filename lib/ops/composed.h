@@ -1,22 +1,17 @@
 #pragma once
 
-// The operators of ops/ops.h as compositions of ATen's: how a CPU computes them, and what device kernels are
-// tested against.
+// The operators of ops/ops.h, with the same signatures, as compositions of ATen's: how a CPU computes them,
+// and what device kernels are tested against.
 
-#include <ATen/core/Tensor.h>
-
-#include <tuple>
+#include "ops/ops.h"
 
 namespace sdp::ops::composed {
 
-std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& gradient, const at::Tensor& x,
-                                                     const at::Tensor& weight, const at::Tensor& scale,
-                                                     bool of_weight);
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
-std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gradient, const at::Tensor& gate,
-                                                   const at::Tensor& up);
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse);
-at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool with_gradient);
+decltype(ops::rms_norm) rms_norm;
+decltype(ops::rms_norm_backward) rms_norm_backward;
+decltype(ops::swiglu) swiglu;
+decltype(ops::swiglu_backward) swiglu_backward;
+decltype(ops::rotate) rotate;
+decltype(ops::cross_entropy_) cross_entropy_;
 
 }  // namespace sdp::ops::composed

@@ -121,6 +121,11 @@ unsigned int blocks_for(int64_t packs, unsigned int threads) {
   return static_cast<unsigned int>(std::clamp<int64_t>((packs + threads - 1) / threads, 1, kMostBlocks));
 }
 
+void check_launch() {
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
+    throw std::runtime_error(std::string("launch of a kernel: ") + cudaGetErrorString(error));
+}
+
 /// Calls `launch` with the number of elements of a pack as a type.
 template <class T, class Launch>
 void with_pack(bool takes, Launch launch) {
@@ -128,8 +133,7 @@ void with_pack(bool takes, Launch launch) {
     launch(std::integral_constant<int, kPack<T>>());
   else
     launch(std::integral_constant<int, 1>());
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    throw std::runtime_error(std::string("launch of a kernel: ") + cudaGetErrorString(error));
+  check_launch();
 }
 
 }  // namespace
@@ -199,11 +203,10 @@ template <class T>
 void cross_entropy(T* logits, const int64_t* labels, Wide<T>* losses, int64_t rows, int64_t size,
                    double smoothing, bool with_gradient, cudaStream_t stream) {
   if (rows == 0) return;
-  with_pack<T>(/*takes=*/true, [&](auto n) {
-    cross_entropy_kernel<n.value>
-        <<<static_cast<unsigned int>(rows), threads_for(size / n.value), 0, stream>>>(
-            logits, labels, losses, size, static_cast<Wide<T>>(smoothing), with_gradient);
-  });
+  constexpr int n = kPack<T>;
+  cross_entropy_kernel<n><<<static_cast<unsigned int>(rows), threads_for(size / n), 0, stream>>>(
+      logits, labels, losses, size, static_cast<Wide<T>>(smoothing), with_gradient);
+  check_launch();
 }
 
 #define SDP_FOR_NORM(T, P)                                                                                   \

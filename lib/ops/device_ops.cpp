@@ -1,6 +1,7 @@
 // The operators on CUDA, by the device kernels.
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
@@ -47,7 +48,7 @@ void with_types(const Tensor& x, const Tensor& weight, Use use) {
 }
 
 Tensor wide_empty(at::IntArrayRef shape, const Tensor& x) {
-  return at::empty(shape, x.options().dtype(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
+  return at::empty(shape, x.options().dtype(at::toOpMathType(x.scalar_type())));
 }
 
 template <class T>
