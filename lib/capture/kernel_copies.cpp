@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 namespace sdp {
 namespace {
@@ -33,18 +34,42 @@ int64_t column_bytes(const at::Tensor& x, const at::Tensor& weight, int64_t outp
   return output_bytes / weight.size(0) * x.size(1) * area;
 }
 
-/// Bytes of a map in oneDNN's blocked layout. Maps with few channels, such as images, are not reordered.
+constexpr int64_t kFewChannels = 4;  // of images, for which oneDNN has kernels without blocks
+
+/// In oneDNN's blocked layout.
+int64_t whole_blocks(int64_t channels) {
+  constexpr int64_t kBlock = 16;
+  return (channels + kBlock - 1) / kBlock * kBlock;
+}
+
+/// Bytes of a map in oneDNN's blocked layout. Maps with few channels are not reordered.
 int64_t reordered_bytes(const at::Tensor& map) {
-  constexpr int64_t kFewChannels = 4, kBlock = 16;
   const int64_t channels = map.size(1);
-  return channels < kFewChannels ? 0 : bytes(map) / channels * ((channels + kBlock - 1) / kBlock * kBlock);
+  return channels < kFewChannels ? 0 : bytes(map) / channels * whole_blocks(channels);
+}
+
+bool is_channels_last(const at::Tensor& map) {
+  return map.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
+}
+
+/// oneDNN computes maps in channels_last as they are. The weight is copied to channels_last and then to
+/// blocks, and its gradient the other way, summed in fp32. In a matrix product nothing is copied.
+int64_t copies_in_channels_last(const at::Tensor& weight, int64_t stride, bool of_weight) {
+  const bool is_bf16 = weight.scalar_type() == at::kBFloat16;
+  const int64_t outputs = weight.size(0), inputs = weight.size(1), area = weight.size(2) * weight.size(3);
+  if (area == 1 && stride == 1 && !is_bf16) return 0;
+  const int64_t channels_last = area == 1 ? 0 : bytes(weight);
+  const int64_t blocks = bytes(weight) / outputs * whole_blocks(outputs) / inputs *
+                         (inputs < kFewChannels ? inputs : whole_blocks(inputs));
+  return channels_last + blocks + (of_weight ? bytes(weight) * (is_bf16 ? 2 : 1) : 0);
 }
 
 /// The arguments, and afterwards the result.
 int64_t copies_of_convolution(Arguments a, int64_t output_bytes) {
   const at::Tensor &x = a[0].toTensor(), &weight = a[1].toTensor();
-  if (!is_onednn(x.scalar_type()))
-    return column_bytes(x, weight, output_bytes, a[3].toIntVector(), a[4].toIntVector());
+  const std::vector<int64_t> stride = a[3].toIntVector();
+  if (!is_onednn(x.scalar_type())) return column_bytes(x, weight, output_bytes, stride, a[4].toIntVector());
+  if (is_channels_last(x)) return copies_in_channels_last(weight, stride.front(), /*of_weight=*/false);
   return std::max(reordered_bytes(x) + bytes(weight), output_bytes);
 }
 
@@ -55,14 +80,18 @@ int64_t copies_of_gradients(Arguments a) {
   const at::Tensor &gradient = a[0].toTensor(), &x = a[1].toTensor(), &weight = a[2].toTensor();
   const auto wanted = a[10].toBoolList();
   const bool of_x = wanted[0], of_weight = wanted[1];
+  const std::vector<int64_t> stride = a[4].toIntVector();
+  if (is_onednn(x.scalar_type()) && is_channels_last(x))
+    return copies_in_channels_last(weight, stride.front(), of_weight) +
+           (is_channels_last(gradient) ? 0 : bytes(gradient));
   const int64_t x_bytes = bytes(x);  // of an expanded tensor as well
-  const int64_t contiguous_bytes = x.is_contiguous() ? 0 : x_bytes;
+  const int64_t contiguous_bytes = x.is_non_overlapping_and_dense() ? 0 : x_bytes;
   if (!is_onednn(x.scalar_type()))
     return contiguous_bytes +
-           (of_weight ? column_bytes(x, weight, bytes(gradient), a[4].toIntVector(), a[5].toIntVector()) : 0);
+           (of_weight ? column_bytes(x, weight, bytes(gradient), stride, a[5].toIntVector()) : 0);
   int64_t copies = 0;
   if (of_x) {
-    const int64_t results = x_bytes * (a[4].toIntVector().front() > 1 ? 2 : 1);
+    const int64_t results = x_bytes * (stride.front() > 1 ? 2 : 1);
     copies = std::max(reordered_bytes(gradient) + bytes(weight), results);
     if (of_weight) copies -= bytes(weight);  // not yet allocated
   }

@@ -22,11 +22,16 @@ using Pair = std::tuple<Tensor, Tensor>;
 using Triple = std::tuple<Tensor, Tensor, Tensor>;
 
 Tensor like_if(bool wanted, const Tensor& x) {
-  return wanted ? at::empty(x.sizes(), x.options()) : Tensor();
+  return wanted ? at::empty_like(x) : Tensor();
 }
 
 Tensor like_if(bool wanted, const OptionalTensor& x) {
-  return wanted && x ? at::empty(x->sizes(), x->options()) : Tensor();
+  return wanted && x ? at::empty_like(*x) : Tensor();
+}
+
+/// Like x and in the memory format of the maps.
+Tensor like_if(bool wanted, const Tensor& x, const Tensor& maps) {
+  return wanted ? at::empty(x.sizes(), x.options(), maps.suggest_memory_format()) : Tensor();
 }
 
 /// Statistics of a norm are in the type of its parameters, if it has any, and at least fp32.
@@ -35,11 +40,17 @@ at::TensorOptions statistics(const Tensor& input, const OptionalTensor& weight) 
   return input.options().dtype(type == at::kBFloat16 ? at::kFloat : type);
 }
 
+/// Maps of one pixel are in both formats, and batch norms take them as contiguous.
+Tensor normalized_like(const Tensor& maps) {
+  return at::empty_like(maps,
+                        maps.is_contiguous() ? at::MemoryFormat::Contiguous : maps.suggest_memory_format());
+}
+
 Triple batch_norm_sizes(const Tensor& input, const OptionalTensor& weight, const OptionalTensor& /*bias*/,
                         const OptionalTensor& /*running_mean*/, const OptionalTensor& /*running_var*/,
                         bool training, double /*momentum*/, double /*eps*/) {
   const int64_t size = training ? input.size(1) : 0;
-  return {at::empty_like(input), at::empty({size}, statistics(input, weight)),
+  return {normalized_like(input), at::empty({size}, statistics(input, weight)),
           at::empty({size}, statistics(input, weight))};
 }
 
@@ -48,7 +59,7 @@ Triple batch_norm_backward_sizes(const Tensor& /*grad_out*/, const Tensor& input
                                  const OptionalTensor& /*running_var*/, const OptionalTensor& /*mean*/,
                                  const OptionalTensor& /*invstd*/, bool /*train*/, double /*eps*/,
                                  std::array<bool, 3> mask) {
-  return {like_if(mask[0], input), like_if(mask[1], weight), like_if(mask[2], weight)};
+  return {mask[0] ? normalized_like(input) : Tensor(), like_if(mask[1], weight), like_if(mask[2], weight)};
 }
 
 Triple layer_norm_sizes(const Tensor& input, c10::SymIntArrayRef normalized_shape,
@@ -80,7 +91,7 @@ Tensor convolution_sizes(const Tensor& input, const Tensor& weight, const Option
                          c10::SymIntArrayRef /*output_padding*/, c10::SymInt /*groups*/) {
   return at::empty(at::native::conv_output_size(input.sizes(), weight.sizes(), to_ints(padding),
                                                 to_ints(stride), to_ints(dilation)),
-                   input.options());
+                   input.options(), input.suggest_memory_format());
 }
 
 Triple convolution_backward_sizes(const Tensor& grad_output, const Tensor& input, const Tensor& weight,
@@ -88,7 +99,7 @@ Triple convolution_backward_sizes(const Tensor& grad_output, const Tensor& input
                                   c10::SymIntArrayRef /*dilation*/, bool /*transposed*/,
                                   c10::SymIntArrayRef /*output_padding*/, c10::SymInt /*groups*/,
                                   std::array<bool, 3> mask) {
-  return {like_if(mask[0], input), like_if(mask[1], weight),
+  return {like_if(mask[0], input), like_if(mask[1], weight, input),
           mask[2] ? at::empty({weight.size(0)}, grad_output.options()) : Tensor()};
 }
 
@@ -182,7 +193,7 @@ void add_meta_kernels() {
   static const auto* const added = [] {
     auto* library =
         new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
-    add(*library, "relu", [](const Tensor& x) { return at::empty(x.sizes(), x.options()); });
+    add(*library, "relu", [](const Tensor& x) { return at::empty_like(x); });
     add(*library, "native_batch_norm", &batch_norm_sizes);
     add(*library, "native_batch_norm_backward", &batch_norm_backward_sizes);
     add(*library, "native_layer_norm", &layer_norm_sizes);

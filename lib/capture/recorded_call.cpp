@@ -26,7 +26,9 @@ double RecordedTensor::bytes(double samples) const {
 }
 
 RecordedTensor shape_of(const at::Tensor& tensor) {
-  RecordedTensor result{.sizes = {}, .type = tensor.scalar_type()};
+  RecordedTensor result{.sizes = {},
+                        .type = tensor.scalar_type(),
+                        .is_channels_last = tensor.suggest_memory_format() == at::MemoryFormat::ChannelsLast};
   for (const int64_t size : tensor.sizes())
     result.sizes.push_back({.fixed = static_cast<double>(size)});
   return result;
@@ -55,7 +57,8 @@ void check_same(bool same) {
 }
 
 RecordedTensor between(const RecordedTensor& tensor, const RecordedTensor& larger, double batch) {
-  check_same(tensor.sizes.size() == larger.sizes.size() && tensor.type == larger.type);
+  check_same(tensor.sizes.size() == larger.sizes.size() && tensor.type == larger.type &&
+             tensor.is_channels_last == larger.is_channels_last);
   RecordedTensor result = tensor;
   for (size_t d = 0; d < result.sizes.size(); ++d)
     result.sizes[d] = BatchSize::between(tensor.sizes[d].fixed, larger.sizes[d].fixed, batch);

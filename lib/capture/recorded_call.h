@@ -17,6 +17,7 @@ namespace sdp {
 struct RecordedTensor {
   std::vector<BatchSize> sizes;
   c10::ScalarType type = c10::ScalarType::Float;
+  bool is_channels_last = false;
 
   std::vector<int64_t> shape(double samples) const;
   double elements(double samples) const;

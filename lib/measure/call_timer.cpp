@@ -20,6 +20,7 @@
 
 #include "capture/recorded_call.h"
 #include "device/device.h"
+#include "model/conv.h"
 
 namespace sdp {
 namespace {
@@ -83,7 +84,9 @@ at::Tensor tensor_of(const RecordedTensor& tensor, double samples, at::Device de
   const at::TensorOptions options = at::TensorOptions(tensor.type).device(device);
   const std::vector<int64_t> shape = tensor.shape(samples);
   // Integers are indices; 0 is always valid.
-  return at::isFloatingType(tensor.type) ? at::randn(shape, options).mul_(0.1) : at::zeros(shape, options);
+  if (!at::isFloatingType(tensor.type)) return at::zeros(shape, options);
+  const at::Tensor values = at::randn(shape, options).mul_(0.1);
+  return tensor.is_channels_last ? values.contiguous(map_format(tensor.type, device.is_cuda())) : values;
 }
 
 c10::IValue value_of(const RecordedArgument& argument, double samples, at::Device device) {
@@ -137,7 +140,7 @@ std::string text_of(const RecordedCall& call, double samples) {
   std::ostringstream text;
   text << call.op.name << '.' << call.op.overload_name;
   const auto add = [&](const RecordedTensor& tensor) {
-    text << ' ' << tensor.type;
+    text << ' ' << tensor.type << (tensor.is_channels_last ? " channels_last" : "");
     for (const int64_t size : tensor.shape(samples))
       text << ',' << size;
   };

@@ -91,6 +91,11 @@ class ReluKeepingBits : public torch::autograd::Function<ReluKeepingBits> {
 
 }  // namespace
 
+at::MemoryFormat map_format(at::ScalarType type, bool on_gpu) {
+  const bool channels_last = type == at::kBFloat16 || (type == at::kFloat && !on_gpu);
+  return channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+}
+
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
   const bool only_input_gradient = at::GradMode::is_enabled() && x.requires_grad() && !weight.requires_grad();
   return only_input_gradient ? FrozenConv2d::apply(x, weight, stride, padding)

@@ -65,12 +65,9 @@ bool ResidualNet::is_kept(size_t next, const ForwardMode& mode) const {
   return next < blocks_.size() && (mode.checkpoint_branches || blocks_[next].trains_on_input());
 }
 
-/// On a GPU in bf16, maps are in channels_last: cuDNN's kernels for tensor cores are, and would copy maps to
-/// it and back.
 at::Tensor ResidualNet::features(const at::Tensor& images, const ForwardMode& mode) {
-  const bool channels_last = images.is_cuda() && images.scalar_type() == at::kBFloat16;
-  const at::Tensor input = channels_last ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
-  at::Tensor x = stem_.forward(input, mode, is_kept(0, mode));  // [B, C_in, S, S] of the first block
+  const at::Tensor maps = images.contiguous(map_format(images.scalar_type(), images.is_cuda()));
+  at::Tensor x = stem_.forward(maps, mode, is_kept(0, mode));  // [B, C_in, S, S] of the first block
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = block_forward(i, x, mode);
   return at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);  // [B, C] of the last block

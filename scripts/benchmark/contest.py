@@ -134,7 +134,8 @@ def product_rate(context: Context, precision: str, saved: pathlib.Path | None, b
     if saved is None:
         saved = context.state / "profile.json"
         context.deadline = time.monotonic() + RUN_LIMIT_S
-        command = [binary, "doctor", "--device", context.device, "--output", context.scratch("doctor"), "--save", saved]
+        command = [binary, "doctor", "--device", context.device, "--nproc", 1]  # others would share the cores
+        command += ["--output", context.scratch("doctor"), "--save", saved]
         all_cores = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
         context.wait(context.start(command, log=context.log / "doctor.txt", env=all_cores))  # 1 if another check fails
     return json.loads(saved.read_text())["profiles"][precision]["flops_per_s"] if saved.exists() else 0.0
