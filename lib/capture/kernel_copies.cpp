@@ -52,16 +52,20 @@ bool is_channels_last(const at::Tensor& map) {
   return map.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
 }
 
-/// oneDNN computes maps in channels_last as they are. The weight is copied to channels_last and then to
-/// blocks, and its gradient the other way, summed in fp32. In a matrix product nothing is copied.
+int64_t bytes_if_converted(const at::Tensor& map) {
+  return is_channels_last(map) ? 0 : bytes(map);
+}
+
+/// oneDNN computes maps in channels_last as they are. The weight is copied to blocks, and its gradient from
+/// blocks, in bf16 of fp32 sums. In a matrix product nothing is copied.
 int64_t copies_in_channels_last(const at::Tensor& weight, int64_t stride, bool of_weight) {
   const bool is_bf16 = weight.scalar_type() == at::kBFloat16;
-  const int64_t outputs = weight.size(0), inputs = weight.size(1), area = weight.size(2) * weight.size(3);
-  if (area == 1 && stride == 1 && !is_bf16) return 0;
-  const int64_t channels_last = area == 1 ? 0 : bytes(weight);
+  const int64_t outputs = weight.size(0), inputs = weight.size(1);
+  if (weight.size(2) == 1 && stride == 1 && !is_bf16) return 0;
   const int64_t blocks = bytes(weight) / outputs * whole_blocks(outputs) / inputs *
                          (inputs < kFewChannels ? inputs : whole_blocks(inputs));
-  return channels_last + blocks + (of_weight ? bytes(weight) * (is_bf16 ? 2 : 1) : 0);
+  if (!of_weight) return blocks;
+  return blocks + (is_bf16 ? 2 * blocks - bytes(weight) : bytes(weight));
 }
 
 /// The arguments, and afterwards the result.
@@ -69,7 +73,8 @@ int64_t copies_of_convolution(Arguments a, int64_t output_bytes) {
   const at::Tensor &x = a[0].toTensor(), &weight = a[1].toTensor();
   const std::vector<int64_t> stride = a[3].toIntVector();
   if (!is_onednn(x.scalar_type())) return column_bytes(x, weight, output_bytes, stride, a[4].toIntVector());
-  if (is_channels_last(x)) return copies_in_channels_last(weight, stride.front(), /*of_weight=*/false);
+  if (is_channels_last(x) || is_channels_last(weight))
+    return copies_in_channels_last(weight, stride.front(), /*of_weight=*/false) + bytes_if_converted(x);
   return std::max(reordered_bytes(x) + bytes(weight), output_bytes);
 }
 
@@ -81,9 +86,9 @@ int64_t copies_of_gradients(Arguments a) {
   const auto wanted = a[10].toBoolList();
   const bool of_x = wanted[0], of_weight = wanted[1];
   const std::vector<int64_t> stride = a[4].toIntVector();
-  if (is_onednn(x.scalar_type()) && is_channels_last(x))
-    return copies_in_channels_last(weight, stride.front(), of_weight) +
-           (is_channels_last(gradient) ? 0 : bytes(gradient));
+  if (is_onednn(x.scalar_type()) && (is_channels_last(x) || is_channels_last(weight)))
+    return copies_in_channels_last(weight, stride.front(), of_weight) + bytes_if_converted(x) +
+           bytes_if_converted(gradient);
   const int64_t x_bytes = bytes(x);  // of an expanded tensor as well
   const int64_t contiguous_bytes = x.is_non_overlapping_and_dense() ? 0 : x_bytes;
   if (!is_onednn(x.scalar_type()))

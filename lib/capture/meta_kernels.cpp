@@ -29,9 +29,14 @@ Tensor like_if(bool wanted, const OptionalTensor& x) {
   return wanted && x ? at::empty_like(*x) : Tensor();
 }
 
-/// Like x and in the memory format of the maps.
-Tensor like_if(bool wanted, const Tensor& x, const Tensor& maps) {
-  return wanted ? at::empty(x.sizes(), x.options(), maps.suggest_memory_format()) : Tensor();
+/// In channels_last if one of the two is.
+at::MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
+  const at::MemoryFormat format = input.suggest_memory_format();
+  return format == at::MemoryFormat::ChannelsLast ? format : weight.suggest_memory_format();
+}
+
+Tensor like_if(bool wanted, const Tensor& x, at::MemoryFormat format) {
+  return wanted ? at::empty(x.sizes(), x.options(), format) : Tensor();
 }
 
 /// Statistics of a norm are in the type of its parameters, if it has any, and at least fp32.
@@ -91,7 +96,7 @@ Tensor convolution_sizes(const Tensor& input, const Tensor& weight, const Option
                          c10::SymIntArrayRef /*output_padding*/, c10::SymInt /*groups*/) {
   return at::empty(at::native::conv_output_size(input.sizes(), weight.sizes(), to_ints(padding),
                                                 to_ints(stride), to_ints(dilation)),
-                   input.options(), input.suggest_memory_format());
+                   input.options(), format_of(input, weight));
 }
 
 Triple convolution_backward_sizes(const Tensor& grad_output, const Tensor& input, const Tensor& weight,
@@ -99,7 +104,8 @@ Triple convolution_backward_sizes(const Tensor& grad_output, const Tensor& input
                                   c10::SymIntArrayRef /*dilation*/, bool /*transposed*/,
                                   c10::SymIntArrayRef /*output_padding*/, c10::SymInt /*groups*/,
                                   std::array<bool, 3> mask) {
-  return {like_if(mask[0], input), like_if(mask[1], weight, input),
+  const at::MemoryFormat format = format_of(input, weight);
+  return {like_if(mask[0], input, format), like_if(mask[1], weight, format),
           mask[2] ? at::empty({weight.size(0)}, grad_output.options()) : Tensor()};
 }
 

@@ -147,8 +147,8 @@ bool is_computed(const PendingCall& pending, const at::Tensor& result) {
          !has(pending.storages, result.storage().unsafeGetStorageImpl());
 }
 
-bool only_allocates(const std::string& op) {
-  for (const char* prefix : {"aten::empty", "aten::new_empty", "aten::resize_"})
+bool computes_nothing(const std::string& op) {
+  for (const char* prefix : {"aten::empty", "aten::new_empty", "aten::resize_", "aten::as_strided_"})
     if (op.starts_with(prefix)) return true;
   return false;
 }
@@ -219,7 +219,7 @@ void after_call(const at::RecordFunction& call, at::ObserverContext* context) {
   if (pending.is_within_kernel) return;
   const bool may_compute =
       pending.role == Role::kKernel || (pending.role == Role::kEither && !pending.calls_kernels);
-  if (may_compute && !only_allocates(pending.call.op.name))
+  if (may_compute && !computes_nothing(pending.call.op.name))
     pending.calls_kernels |= add_call(pending, call.outputs());
   if (pending.caller) pending.caller->calls_kernels |= pending.calls_kernels;
 }

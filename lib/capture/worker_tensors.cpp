@@ -10,7 +10,8 @@ WorkerTensors::WorkerTensors(const SubnetPlan& plan, int worker, Precision preci
     std::vector<BranchPart> parts = plan.parts_of(worker, layout);
     for (int part = 0; part < static_cast<int>(parts.size()); ++part)
       tensors_[{layout.name, part}] =
-          make(shape_of_units(layout.shape, layout.slice, plan, parts[part].units), type);
+          make(shape_of_units(layout.shape, layout.slice, plan, parts[part].units), type)
+              .contiguous(storage_format(layout.shape.size()));
     return parts;
   };
   for (int p = 0; p < static_cast<int>(plan.layout.parameters.size()); ++p) {

@@ -209,7 +209,8 @@ at::Tensor read_units(const CheckpointReader& reader, const SubnetPlan& plan, in
                       const std::vector<int>& units, const at::TensorOptions& options,
                       const char* kind = kValueKind) {
   const ParameterLayout& parameter = plan.layout.parameters[index];
-  const at::Tensor values = at::empty(shape_of_units(parameter.shape, parameter.slice, plan, units), options);
+  const at::Tensor values = at::empty(shape_of_units(parameter.shape, parameter.slice, plan, units), options,
+                                      storage_format(parameter.shape.size()));
   const std::vector<at::Tensor> views = piece_views(values, parameter.slice, plan, units);
   for (size_t i = 0; i < units.size(); ++i) {
     const at::Tensor piece = at::empty({views[i].numel()}, options);

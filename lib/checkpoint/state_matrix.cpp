@@ -1,8 +1,6 @@
 #include "checkpoint/state_matrix.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 namespace sdp {
 namespace {
@@ -41,8 +39,11 @@ int64_t offset_in(const StateSpan& span, const Rectangle& part) {
 StateMatrix matrix_of(const ModelLayout& layout, const ParameterLayout& parameter) {
   if (!parameter.branch || !parameter.slice) return {.columns = parameter.elements()};
   const SliceRule& rule = *parameter.slice;
-  const int64_t rows = std::accumulate(parameter.shape.begin(), parameter.shape.begin() + rule.dim,
-                                       rule.blocks, std::multiplies<>());
+  int64_t rows = rule.blocks;
+  for (const int64_t dim : storage_order(parameter.shape.size())) {
+    if (dim == rule.dim) break;
+    rows *= parameter.shape[static_cast<size_t>(dim)];
+  }
   const int64_t columns = parameter.elements() / rows;
   const int64_t hidden = layout.branches[static_cast<size_t>(*parameter.branch)].hidden_width;
   return {.columns = columns, .columns_per_hidden = columns / hidden};

@@ -2,8 +2,8 @@
 
 // How a unit's elements of a parameter lie among those of other units, so that state saved by one plan is
 // read by another. A divided parameter is a matrix whose columns are ordered by the hidden width of its
-// branch (SliceRule: one row per index of the dimensions before the sliced one and per stacked block). A unit
-// has a range of columns of all rows, in row-major order.
+// branch (SliceRule: one row per index of the dimensions that are stored before the sliced one, and per
+// stacked block). A unit has a range of columns of all rows, in row-major order.
 
 #include <cstdint>
 #include <vector>

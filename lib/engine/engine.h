@@ -75,9 +75,9 @@ class Engine {
   void sum_gradients();
   std::vector<at::Tensor> take_sums();
   void set_sums(const std::vector<at::Tensor>& sums);
-  /// Whether every averaged gradient that this process applies is finite. The host waits for the device. Call
-  /// it between reduce() and step().
-  bool gradients_are_finite() const;
+  /// Whether every averaged gradient that this process applies is finite: one bool on the device. Call it
+  /// between reduce() and step().
+  at::Tensor gradients_are_finite() const;
   /// Discards the averaged gradients. Call it instead of step() and gather_values() to skip the step.
   void discard_gradients();
   /// Updates this process's share (without `shard`: everything it holds) with learning rate `lr`.

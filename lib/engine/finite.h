@@ -9,8 +9,12 @@
 
 namespace sdp {
 
-/// Index of the first tensor that contains a NaN or an infinity, or nullopt if there is none. The tensors may
-/// have any shapes and floating-point types, and are on one device, for which the host waits once.
+/// By tensor, whether all of its elements are finite: [tensors.size()] of bool on their device. There must be
+/// a tensor; the tensors may have any shapes and floating-point types.
+at::Tensor are_finite(const std::vector<at::Tensor>& tensors);
+
+/// Index of the first tensor that contains a NaN or an infinity, or nullopt if there is none. The tensors are
+/// on one device, for which the host waits once.
 std::optional<size_t> first_not_finite(const std::vector<at::Tensor>& tensors);
 
 /// Whether a single tensor is finite.

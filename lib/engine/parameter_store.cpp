@@ -42,8 +42,9 @@ ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule,
   for (const StoredPart& part : stored_parts(plan, slots_)) {
     const ParameterLayout& parameter = plan.layout.parameters[part.parameter];
     const at::ScalarType type = scalar_type(element_type(parameter, schedule.options.precision));
-    const at::Tensor tensor = at::empty(shape_of_units(parameter.shape, parameter.slice, plan, part.units),
-                                        at::TensorOptions(type).device(device));
+    const at::Tensor tensor =
+        at::empty(shape_of_units(parameter.shape, parameter.slice, plan, part.units),
+                  at::TensorOptions(type).device(device), storage_format(parameter.shape.size()));
     const std::vector<at::Tensor> views = piece_views(tensor, parameter.slice, plan, part.units);
     for (size_t i = 0; i < views.size(); ++i) {
       pieces_[{part.parameter, part.units[i]}].push_back(views[i]);

@@ -6,7 +6,7 @@
 //
 // The engine works on segments of flat elements (subnet/schedule.h). A piece of a divided parameter is a
 // strided view of its part, so values are copied in and out. A segment's elements are the elements of its
-// pieces, each in row-major order of its slice.
+// pieces, each in the storage order of its slice.
 
 #include <ATen/core/Tensor.h>
 

@@ -170,11 +170,11 @@ void Engine::reduce(bool measures_norm) {
   if (!schedule_.options.shard) run(order_.gather_gradients());
 }
 
-bool Engine::gradients_are_finite() const {
+at::Tensor Engine::gradients_are_finite() const {
   std::vector<at::Tensor> gradients;
   for (const BucketState& state : states_)
     gradients.push_back(state.gradient_full.defined() ? state.gradient_full : state.gradient_share);
-  return !first_not_finite(gradients);
+  return are_finite(gradients).all();
 }
 
 void Engine::discard_gradients() {

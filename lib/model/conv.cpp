@@ -9,35 +9,42 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+at::MemoryFormat map_format_of(const at::Tensor& x) {
+  return map_format(x.scalar_type(), x.is_cuda());
+}
+
 /// The gradient of a convolution's input does not depend on the input's values: an expanded tensor of its
 /// shape, which takes almost no memory, is enough. But only a dense one can be in channels_last.
 at::Tensor stand_in(at::IntArrayRef shape, const at::Tensor& gradient) {
-  if (gradient.suggest_memory_format() == at::MemoryFormat::ChannelsLast)
+  if (map_format_of(gradient) == at::MemoryFormat::ChannelsLast)
     return at::empty(shape, gradient.options(), at::MemoryFormat::ChannelsLast);
   return at::empty({1}, gradient.options()).expand(shape);
 }
 
-class FrozenConv2d : public torch::autograd::Function<FrozenConv2d> {
+/// Saves x only for the weight's gradient, and never a copy of the weight.
+class Conv2d : public torch::autograd::Function<Conv2d> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             int64_t stride, int64_t padding) {
-    context->save_for_backward({weight});
+    context->save_for_backward({weight.requires_grad() ? x : at::Tensor(), weight});
     context->saved_data["shape"] = x.sizes().vec();
     context->saved_data["stride"] = stride;
     context->saved_data["padding"] = padding;
-    return at::conv2d(x, weight, /*bias=*/{}, stride, padding);
+    return at::conv2d(x, weight.contiguous(map_format_of(x)), /*bias=*/{}, stride, padding);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const at::Tensor weight = context->get_saved_variables().front();
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &gradient = gradients[0], &weight = saved[1];
     const int64_t stride = context->saved_data["stride"].toInt();
     const int64_t padding = context->saved_data["padding"].toInt();
-    const at::Tensor shape_only = stand_in(context->saved_data["shape"].toIntVector(), gradients[0]);
-    const at::Tensor gradient = std::get<0>(
-        at::convolution_backward(gradients[0], shape_only, weight, /*bias_sizes=*/c10::nullopt,
-                                 {stride, stride}, {padding, padding}, {1, 1},
-                                 /*transposed=*/false, {0, 0}, /*groups=*/1, {true, false, false}));
-    return {gradient, at::Tensor(), at::Tensor(), at::Tensor()};
+    const at::Tensor x =
+        saved[0].defined() ? saved[0] : stand_in(context->saved_data["shape"].toIntVector(), gradient);
+    const auto [of_x, of_weight, of_bias] = at::convolution_backward(
+        gradient, x, weight.contiguous(map_format_of(gradient)), /*bias_sizes=*/c10::nullopt,
+        {stride, stride}, {padding, padding}, {1, 1}, /*transposed=*/false, {0, 0}, /*groups=*/1,
+        {context->needs_input_grad(0), weight.requires_grad(), false});
+    return {of_x, of_weight, at::Tensor(), at::Tensor()};
   }
 };
 
@@ -92,14 +99,15 @@ class ReluKeepingBits : public torch::autograd::Function<ReluKeepingBits> {
 }  // namespace
 
 at::MemoryFormat map_format(at::ScalarType type, bool on_gpu) {
-  const bool channels_last = type == at::kBFloat16 || (type == at::kFloat && !on_gpu);
-  return channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  return on_gpu && type != at::kBFloat16 ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
 }
 
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
-  const bool only_input_gradient = at::GradMode::is_enabled() && x.requires_grad() && !weight.requires_grad();
-  return only_input_gradient ? FrozenConv2d::apply(x, weight, stride, padding)
-                             : at::conv2d(x, weight, /*bias=*/{}, stride, padding);
+  const bool is_frozen = x.requires_grad() && !weight.requires_grad();
+  const bool is_converted = map_format_of(x) != at::MemoryFormat::ChannelsLast;
+  return at::GradMode::is_enabled() && (is_frozen || is_converted)
+             ? Conv2d::apply(x, weight, stride, padding)
+             : at::conv2d(x, weight.contiguous(map_format_of(x)), /*bias=*/{}, stride, padding);
 }
 
 at::Tensor relu_keeping_bits(const at::Tensor& x) {

@@ -19,14 +19,20 @@ bool is_sliced(const std::optional<SliceRule>& rule, const SubnetPlan& plan, con
   return rule && units.front() != kSharedUnit && plan.construction == Construction::kNeuron;
 }
 
-/// View of the hidden range [begin, end) of a tensor that holds `hidden` hidden units. Its sliced dimension
-/// is split in two, [.., blocks, (end - begin) * elements_per_hidden, ..], which is the order of a piece's
-/// elements.
+at::Tensor in_storage_order(const at::Tensor& tensor) {
+  return tensor.permute(storage_order(static_cast<size_t>(tensor.dim())));
+}
+
+/// View of the hidden range [begin, end) of a tensor in storage order that holds `hidden` hidden units. Its
+/// sliced dimension is split in two, [.., blocks, (end - begin) * elements_per_hidden, ..], which is the
+/// order of a piece's elements.
 at::Tensor slice_view(const at::Tensor& tensor, const SliceRule& rule, int64_t hidden, int64_t begin,
                       int64_t end) {
+  const std::vector<int64_t> order = storage_order(static_cast<size_t>(tensor.dim()));
+  const int64_t dim = std::find(order.begin(), order.end(), rule.dim) - order.begin();
   const int64_t each = rule.elements_per_hidden;
-  return tensor.unflatten(rule.dim, at::IntArrayRef({rule.blocks, hidden * each}))
-      .narrow(rule.dim + 1, begin * each, (end - begin) * each);
+  return tensor.unflatten(dim, at::IntArrayRef({rule.blocks, hidden * each}))
+      .narrow(dim + 1, begin * each, (end - begin) * each);
 }
 
 std::vector<int64_t> sliced_shape(const std::vector<int64_t>& full, const SliceRule& rule, int64_t hidden,
@@ -41,13 +47,14 @@ std::vector<int64_t> sliced_shape(const std::vector<int64_t>& full, const SliceR
 
 std::vector<at::Tensor> piece_views(const at::Tensor& tensor, const std::optional<SliceRule>& rule,
                                     const SubnetPlan& plan, const std::vector<int>& units) {
-  if (!is_sliced(rule, plan, units)) return {tensor};
+  const at::Tensor stored = in_storage_order(tensor);
+  if (!is_sliced(rule, plan, units)) return {stored};
   const int64_t hidden = hidden_of(plan, units);
   std::vector<at::Tensor> views;
   int64_t begin = 0;
   for (int unit : units) {
     const int64_t width = plan.units[unit].end - plan.units[unit].begin;
-    views.push_back(slice_view(tensor, *rule, hidden, begin, begin + width));
+    views.push_back(slice_view(stored, *rule, hidden, begin, begin + width));
     begin += width;
   }
   return views;
@@ -65,6 +72,12 @@ std::vector<int64_t> shape_of_units(const std::vector<int64_t>& full, const std:
   if (!is_sliced(rule, plan, units)) return full;
   const int64_t full_hidden = plan.layout.branches[plan.units[units.front()].branch].hidden_width;
   return sliced_shape(full, *rule, hidden_of(plan, units), full_hidden);
+}
+
+at::MemoryFormat storage_format(size_t dimensions) {
+  const std::vector<int64_t> order = storage_order(dimensions);
+  return std::is_sorted(order.begin(), order.end()) ? at::MemoryFormat::Contiguous
+                                                    : at::MemoryFormat::ChannelsLast;
 }
 
 }  // namespace sdp

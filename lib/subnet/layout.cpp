@@ -51,6 +51,14 @@ int ModelLayout::parameter_index(const std::string& parameter_name) const {
   throw std::logic_error("no parameter " + parameter_name + " in layout " + name);
 }
 
+std::vector<int64_t> storage_order(size_t dimensions) {
+  constexpr size_t kConvolution = 4;
+  if (dimensions == kConvolution) return {0, 2, 3, 1};
+  std::vector<int64_t> order(dimensions);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
 ElementType element_type(const ParameterLayout& parameter, Precision precision) {
   const bool keep_fp32 = precision == Precision::kBf16 && parameter.role == ParameterRole::kNorm;
   return keep_fp32 ? ElementType::kF32 : compute_type(precision);

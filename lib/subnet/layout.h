@@ -114,6 +114,11 @@ struct ModelLayout {
   int parameter_index(const std::string& parameter_name) const;
 };
 
+/// The dimensions of a parameter or buffer from the slowest to the fastest in the order of its elements. A
+/// convolution's weight [out, in, k, k] is stored as [out, k, k, in] (channels_last), which kernels read
+/// without a copy; everything else is in row-major order.
+std::vector<int64_t> storage_order(size_t dimensions);
+
 /// Type of a parameter's elements. Normalization parameters stay fp32 in a bf16 run.
 ElementType element_type(const ParameterLayout& parameter, Precision precision);
 

@@ -33,7 +33,7 @@ struct ScheduleOptions {
   bool release_gradients = true;
 };
 
-/// One unit's elements of a parameter in row-major order. They begin at `offset` in the segment.
+/// One unit's elements of a parameter in storage order. They begin at `offset` in the segment.
 struct Piece {
   int parameter = 0;
   int64_t offset = 0;

@@ -6,11 +6,11 @@
 namespace sdp {
 
 std::optional<NonfiniteStep> find_nonfinite(Communicator& comm, const at::Tensor& losses,
-                                            bool gradients_are_finite) {
+                                            const at::Tensor& gradients_are_finite) {
   const int64_t slots = losses.numel();
   const at::Tensor mine = at::zeros({slots + 1}, losses.options());  // 1: not finite
   mine.narrow(0, 0, slots).copy_(at::isfinite(losses).logical_not());
-  if (!gradients_are_finite) mine.narrow(0, slots, 1).fill_(1);
+  mine.narrow(0, slots, 1).copy_(gradients_are_finite.logical_not());
   const at::Tensor all = at::empty({comm.size() * (slots + 1)}, losses.options());
   comm.all_gather(all, mine);
   const at::Tensor host = all.cpu();

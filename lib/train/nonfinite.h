@@ -18,10 +18,11 @@ struct NonfiniteStep {
   std::vector<int64_t> gradient_ranks;  ///< ranks whose shard of the averaged gradients is not finite
 };
 
-/// Collective: one all-gather of [local slots + 1] fp64. `losses`: [local slots], fp64, on the communicator's
-/// device. Returns the same on all processes; std::nullopt if everything is finite.
+/// Collective: one all-gather of [local slots + 1] fp64. `losses`: [local slots], fp64, and
+/// `gradients_are_finite`: one bool, on the communicator's device, for which the host waits once. Returns the
+/// same on all processes; std::nullopt if everything is finite.
 std::optional<NonfiniteStep> find_nonfinite(Communicator& comm, const at::Tensor& losses,
-                                            bool gradients_are_finite);
+                                            const at::Tensor& gradients_are_finite);
 
 /// BatchNorm statistics of a process's slots, restored if a step is not applied.
 class BufferBackup {

@@ -130,8 +130,8 @@ TEST_CASE("an invalid manifest is refused, naming the key", "[manifest]") {
     return message_of<DataError>([&] { parse_manifest(sealed(json), "where"); });
   };
   CHECK(refusal([](auto&) {}).empty());
-  CHECK(contains(refusal([](auto& json) { json["format_version"] = 2; }),
-                 "format_version is 2, this program reads 4"));
+  CHECK(contains(refusal([](auto& json) { json["format_version"] = 4; }),
+                 "format_version is 4, this program reads 5"));
   for (const char* key :
        {"format_version", "step", "updates", "skipped_steps", "batch_norm_updates", "origin", "metrics_lines",
         "training_data", "test_data", "workers", "replicas", "processes", "threads", "plan_hash",
@@ -150,18 +150,6 @@ TEST_CASE("an invalid manifest is refused, naming the key", "[manifest]") {
   CHECK(contains(refusal([](auto& json) { json["files"][0]["name"] = "../x"; }), "\"../x\" is not the name"));
   CHECK(contains(message_of<DataError>([] { parse_manifest("{\"step\": ", "where"); }),
                  "where: not a JSON object"));
-}
-
-TEST_CASE("a manifest of version 3 has no origin but that of the imported weights", "[manifest]") {
-  auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
-  json["format_version"] = 3;
-  json.erase("origin");
-  json["imported_batch_norm_updates"] = 1000;
-  Manifest expected = manifest_with_files();
-  expected.origin = {.batch_norm_updates = 1000};
-  CHECK(parse_manifest(sealed(json), "m") == expected);
-  json["format_version"] = 4;
-  CHECK_THROWS_AS(parse_manifest(sealed(json), "m"), DataError);
 }
 
 TEST_CASE("contradictory numbers in a manifest are refused", "[manifest]") {

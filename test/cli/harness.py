@@ -152,21 +152,26 @@ def checkpoint_pieces(run_dir: Path, step: int, wanted="value") -> dict:
 
 
 def checkpoint_values(run_dir: Path, step: int, model=None, kind="value") -> dict:
-    """Values of every parameter, or their state of another kind. Parameters divided into slices are assembled with the model's slice_of."""
+    """Flat values of every parameter, or their state of another kind, with the model's shapes in row-major order. Parameters
+    divided into slices are assembled with the model's slice_of. Without a model, undivided parameters as they are stored."""
     pieces = checkpoint_pieces(run_dir, step, kind)
-    shapes = {name: p.shape for name, p in model.named_parameters()} if model else {}
+    if model is None:
+        assert len({name for name, _ in pieces}) == len(pieces)
+        return {name: values for (name, _), values in pieces.items()}
+    shapes = {name: p.shape for name, p in model.named_parameters()}
     values = {}
     for name in {name for name, _ in pieces}:
         parts = {hidden: values for (other, hidden), values in pieces.items() if other == name}
-        if len(parts) == 1:
-            values[name] = next(iter(parts.values()))
-            continue
-        dim, blocks = model.slice_of(name)
         whole = torch.empty(shapes[name], dtype=next(iter(parts.values())).dtype)
-        sliced = whole.unflatten(dim, (blocks, -1))
-        each = sliced.shape[dim + 1] // max(end for _, end in parts)
+        order = [0, 2, 3, 1] if whole.dim() == 4 else list(range(whole.dim()))  # weights of convolutions: channels_last
+        stored = whole.permute(order)
+        dim, blocks = model.slice_of(name) if len(parts) > 1 else (0, 1)
+        dim = order.index(dim)
+        sliced = stored.unflatten(dim, (blocks, -1))
+        width = max(end for _, end in parts)
+        each = sliced.shape[dim + 1] // max(width, 1)
         for (begin, end), part in parts.items():
-            view = sliced.narrow(dim + 1, begin * each, (end - begin) * each)
+            view = sliced.narrow(dim + 1, begin * each, (end - begin) * each) if len(parts) > 1 else sliced
             view.copy_(part.view(view.shape))
         values[name] = whole.flatten()
     return values

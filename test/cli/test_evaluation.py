@@ -96,7 +96,7 @@ def test_evaluation_is_pytorchs(
     assert (record["samples"], record["test_samples"]) == (len(chosen), 40)
     images, labels = all_images[chosen].double(), all_labels[chosen]
     model = library_model(RESNET18).double()
-    harness.load_values(model, harness.checkpoint_values(run_dir, STEPS))
+    harness.load_values(model, harness.checkpoint_values(run_dir, STEPS, model))
 
     load_buffers(model, owner_means(model, buffers, owners))
     loss, accuracy = loss_and_accuracy(model, images, labels, {})
@@ -171,7 +171,7 @@ def test_evaluation_with_replicas(tmp_path, data):
 
     def evaluate(statistics, present, images=images):
         model = library_model(RESNET18).double()
-        harness.load_values(model, harness.checkpoint_values(run_dir, 4))
+        harness.load_values(model, harness.checkpoint_values(run_dir, 4, model))
         load_buffers(model, statistics)
         model.net.eval()
         with torch.no_grad():

@@ -309,7 +309,7 @@ def check_samples(run_dir, event):
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tmp_path, data):
-    sections = {**SMALL, "optimizer": {"lr": 1e12}}
+    sections = {**SMALL, "optimizer": {"lr": 1e18}}
     config = harness.write_config(tmp_path, "run", data, **sections)
     result = harness.run("--config", config, "--nproc", 2, expect=1)
     assert "not finite" in result.stderr and "optimizer.lr" in result.stderr
@@ -324,7 +324,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tmp_path, dat
 
 
 def test_more_skipped_steps_in_a_row_than_allowed_end_the_run(tmp_path, data):
-    sections = {**SMALL, "optimizer": {"lr": 1e12}}
+    sections = {**SMALL, "optimizer": {"lr": 1e18}}
     sections["train"] = {**SMALL["train"], "on_nonfinite": "skip", "max_consecutive_skips": 3}
     config = harness.write_config(tmp_path, "run", data, **sections)
     result = harness.run("--config", config, "--nproc", 2, expect=1)

@@ -109,8 +109,8 @@ class CutTensors : public TensorSource {
     const std::vector<at::Tensor> pieces = piece_views(full, layout.slice, plan_, all);
     int number = 0;
     for (const BranchPart& part : plan_.parts_of(worker_, layout)) {
-      const at::Tensor own =
-          at::empty(shape_of_units(layout.shape, layout.slice, plan_, part.units), full.options());
+      const at::Tensor own = at::empty(shape_of_units(layout.shape, layout.slice, plan_, part.units),
+                                       full.options(), storage_format(layout.shape.size()));
       const std::vector<at::Tensor> own_pieces = piece_views(own, layout.slice, plan_, part.units);
       for (size_t i = 0; i < part.units.size(); ++i) {
         const auto found = std::find(all.begin(), all.end(), part.units[i]);

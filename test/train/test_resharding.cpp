@@ -66,16 +66,22 @@ ExperimentSpec spec_of(const Division& division, std::string_view model) {
   return spec;
 }
 
-/// The element of the full tensor that element `index` of the unit's piece is.
-int64_t element_of(const SubnetPlan& plan, const std::vector<int64_t>& shape,
-                   const std::optional<SliceRule>& rule, int unit, int64_t index) {
+/// The element of the full tensor that element `index` of the unit's piece is, by their order in memory: that of
+/// a convolution's weight is [out, k, k, in].
+int64_t element_of(const SubnetPlan& plan, std::vector<int64_t> shape, const std::optional<SliceRule>& rule,
+                   int unit, int64_t index) {
   if (!rule || unit == kSharedUnit) return index;
   const auto [branch, begin, end, owners] = plan.units[static_cast<size_t>(unit)];
+  auto dim = static_cast<size_t>(rule->dim);
+  if (shape.size() == 4) {
+    shape = {shape[0], shape[2], shape[3], shape[1]};
+    if (dim == 1) dim = 3;
+  }
   int64_t inner = 1;
-  for (size_t d = static_cast<size_t>(rule->dim) + 1; d < shape.size(); ++d)
+  for (size_t d = dim + 1; d < shape.size(); ++d)
     inner *= shape[d];
   const int64_t width = (end - begin) * rule->elements_per_hidden;
-  const int64_t full_width = shape[static_cast<size_t>(rule->dim)] / rule->blocks;
+  const int64_t full_width = shape[dim] / rule->blocks;
   const int64_t block = index / inner / width;
   const int64_t row = index / inner % width;
   return (block * full_width + begin * rule->elements_per_hidden + row) * inner + index % inner;

@@ -16,7 +16,6 @@ using nlohmann::ordered_json;
 
 constexpr const char* kOwnHash = "xxh3_128";
 constexpr size_t kHashDigits = 32;
-constexpr int64_t kVersionWithoutOrigin = 3;
 
 /// The text with the last `hash` in it, its own, replaced by zeros.
 std::string without_own_hash(std::string text, std::string_view hash) {
@@ -122,11 +121,10 @@ ManifestFile parse_file(const ordered_json& entry, const std::string& where) {
   return file;
 }
 
-/// Returns the version.
-int64_t check_version(const ordered_json& json, const std::string& where) {
+void check_version(const ordered_json& json, const std::string& where) {
   int64_t version = 0;
   take(json, "format_version", version, where);
-  if (version == kManifestVersion || version == kVersionWithoutOrigin) return version;
+  if (version == kManifestVersion) return;
   std::string message = where + ": format_version is " + std::to_string(version) + ", this program reads " +
                         std::to_string(kManifestVersion);
   if (version < kManifestVersion)
@@ -165,13 +163,8 @@ std::string manifest_text(const Manifest& manifest) {
 Manifest parse_manifest(const std::string& text, const std::string& where) {
   ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw DataError(where + ": not a JSON object");
-  const int64_t version = check_version(json, where);
+  check_version(json, where);
   check_own_hash(json, text, where);
-  if (version == kVersionWithoutOrigin) {
-    StepOrigin origin;
-    take(json, "imported_batch_norm_updates", origin.batch_norm_updates, where);
-    put(json, "origin", origin);
-  }
   Manifest manifest;
   for_each_member(manifest, [&](const char* key, auto& value) { take(json, key, value, where); });
   const ordered_json& files = value_of(json, "files", where);

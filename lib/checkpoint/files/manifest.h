@@ -12,8 +12,8 @@
 
 namespace sdp {
 
-/// Version 3, which is read too, has no StepOrigin: its runs never changed the samples of a step.
-inline constexpr int kManifestVersion = 4;
+/// Before version 5, weights of convolutions were stored in row-major order.
+inline constexpr int kManifestVersion = 5;
 
 struct ManifestFile {
   std::string name;  ///< within the checkpoint's folder
