@@ -66,8 +66,8 @@ ExperimentSpec spec_of(const Division& division, std::string_view model) {
   return spec;
 }
 
-/// The element of the full tensor that element `index` of the unit's piece is, by their order in memory: that of
-/// a convolution's weight is [out, k, k, in].
+/// The element of the full tensor that element `index` of the unit's piece is, by their order in memory: that
+/// of a convolution's weight is [out, k, k, in].
 int64_t element_of(const SubnetPlan& plan, std::vector<int64_t> shape, const std::optional<SliceRule>& rule,
                    int unit, int64_t index) {
   if (!rule || unit == kSharedUnit) return index;
