@@ -34,20 +34,6 @@ int64_t column_bytes(const at::Tensor& x, const at::Tensor& weight, int64_t outp
   return output_bytes / weight.size(0) * x.size(1) * area;
 }
 
-constexpr int64_t kFewChannels = 4;  // of images, for which oneDNN has kernels without blocks
-
-/// In oneDNN's blocked layout.
-int64_t whole_blocks(int64_t channels) {
-  constexpr int64_t kBlock = 16;
-  return (channels + kBlock - 1) / kBlock * kBlock;
-}
-
-/// Bytes of a map in oneDNN's blocked layout. Maps with few channels are not reordered.
-int64_t reordered_bytes(const at::Tensor& map) {
-  const int64_t channels = map.size(1);
-  return channels < kFewChannels ? 0 : bytes(map) / channels * whole_blocks(channels);
-}
-
 bool is_channels_last(const at::Tensor& map) {
   return map.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
 }
@@ -56,55 +42,42 @@ int64_t bytes_if_converted(const at::Tensor& map) {
   return is_channels_last(map) ? 0 : bytes(map);
 }
 
-/// oneDNN computes maps in channels_last as they are. The weight is copied to blocks, and its gradient from
-/// blocks, in bf16 of fp32 sums. In a matrix product nothing is copied.
-int64_t copies_in_channels_last(const at::Tensor& weight, int64_t stride, bool of_weight) {
-  const bool is_bf16 = weight.scalar_type() == at::kBFloat16;
+/// Bytes of a weight in oneDNN's blocked layout. Few input channels, such as those of images, are no blocks.
+int64_t blocked_bytes(const at::Tensor& weight) {
+  constexpr int64_t kFewChannels = 4, kBlock = 16;
+  const auto whole_blocks = [](int64_t channels) { return (channels + kBlock - 1) / kBlock * kBlock; };
   const int64_t outputs = weight.size(0), inputs = weight.size(1);
+  return bytes(weight) / outputs * whole_blocks(outputs) / inputs *
+         (inputs < kFewChannels ? inputs : whole_blocks(inputs));
+}
+
+/// oneDNN computes maps in channels_last as they are; weights are stored in it, so that others are converted.
+/// The weight is copied to blocks, and its gradient from blocks, in bf16 of fp32 sums. In a matrix product
+/// nothing is copied. (A batch of one image may take less.)
+int64_t copies_of_weight(const at::Tensor& weight, int64_t stride, bool of_weight) {
+  const bool is_bf16 = weight.scalar_type() == at::kBFloat16;
   if (weight.size(2) == 1 && stride == 1 && !is_bf16) return 0;
-  const int64_t blocks = bytes(weight) / outputs * whole_blocks(outputs) / inputs *
-                         (inputs < kFewChannels ? inputs : whole_blocks(inputs));
+  const int64_t blocks = blocked_bytes(weight);
   if (!of_weight) return blocks;
   return blocks + (is_bf16 ? 2 * blocks - bytes(weight) : bytes(weight));
 }
 
-/// The arguments, and afterwards the result.
 int64_t copies_of_convolution(Arguments a, int64_t output_bytes) {
   const at::Tensor &x = a[0].toTensor(), &weight = a[1].toTensor();
   const std::vector<int64_t> stride = a[3].toIntVector();
   if (!is_onednn(x.scalar_type())) return column_bytes(x, weight, output_bytes, stride, a[4].toIntVector());
-  if (is_channels_last(x) || is_channels_last(weight))
-    return copies_in_channels_last(weight, stride.front(), /*of_weight=*/false) + bytes_if_converted(x);
-  return std::max(reordered_bytes(x) + bytes(weight), output_bytes);
+  return copies_of_weight(weight, stride.front(), /*of_weight=*/false) + bytes_if_converted(x);
 }
 
-/// convolution_backward(gradient, x, weight, bias_sizes, stride, padding, ..): first the gradient of x, then
-/// that of the weight. The arguments of each are reordered, and then its result; with a stride, x's gradient
-/// twice.
+/// convolution_backward(gradient, x, weight, bias_sizes, stride, padding, ..).
 int64_t copies_of_gradients(Arguments a) {
   const at::Tensor &gradient = a[0].toTensor(), &x = a[1].toTensor(), &weight = a[2].toTensor();
-  const auto wanted = a[10].toBoolList();
-  const bool of_x = wanted[0], of_weight = wanted[1];
+  const bool of_weight = a[10].toBoolList()[1];
   const std::vector<int64_t> stride = a[4].toIntVector();
-  if (is_onednn(x.scalar_type()) && (is_channels_last(x) || is_channels_last(weight)))
-    return copies_in_channels_last(weight, stride.front(), of_weight) + bytes_if_converted(x) +
-           bytes_if_converted(gradient);
-  const int64_t x_bytes = bytes(x);  // of an expanded tensor as well
-  const int64_t contiguous_bytes = x.is_non_overlapping_and_dense() ? 0 : x_bytes;
   if (!is_onednn(x.scalar_type()))
-    return contiguous_bytes +
-           (of_weight ? column_bytes(x, weight, bytes(gradient), stride, a[5].toIntVector()) : 0);
-  int64_t copies = 0;
-  if (of_x) {
-    const int64_t results = x_bytes * (stride.front() > 1 ? 2 : 1);
-    copies = std::max(reordered_bytes(gradient) + bytes(weight), results);
-    if (of_weight) copies -= bytes(weight);  // not yet allocated
-  }
-  if (of_weight) {
-    const int64_t sum = weight.scalar_type() == at::kBFloat16 ? 2 * bytes(weight) : 0;  // in fp32
-    copies = std::max({copies, reordered_bytes(gradient) + reordered_bytes(x) + sum, bytes(weight)});
-  }
-  return copies + contiguous_bytes;
+    return of_weight ? column_bytes(x, weight, bytes(gradient), stride, a[5].toIntVector()) : 0;
+  return copies_of_weight(weight, stride.front(), of_weight) + bytes_if_converted(x) +
+         bytes_if_converted(gradient);
 }
 
 /// Copies of the arguments that have another type than the result.
