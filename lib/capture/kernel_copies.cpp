@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +33,20 @@ int64_t column_bytes(const at::Tensor& x, const at::Tensor& weight, int64_t outp
   return output_bytes / weight.size(0) * x.size(1) * area;
 }
 
+/// Output bytes of convolution(input, weight, bias, stride, padding, ..). A single stride is that of both
+/// sides.
+int64_t output_bytes(Arguments a) {
+  const at::Tensor &x = a[0].toTensor(), &w = a[1].toTensor();
+  int64_t result = x.size(0) * w.size(0) * static_cast<int64_t>(x.element_size());
+  for (const int64_t d : {2, 3}) {
+    const auto of_side = [&](const c10::IValue& list) {
+      return d == 2 ? list.toIntVector().front() : list.toIntVector().back();
+    };
+    result *= (x.size(d) + 2 * of_side(a[4]) - w.size(d)) / of_side(a[3]) + 1;
+  }
+  return result;
+}
+
 bool is_channels_last(const at::Tensor& map) {
   return map.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
 }
@@ -62,10 +75,11 @@ int64_t copies_of_weight(const at::Tensor& weight, int64_t stride, bool of_weigh
   return blocks + (is_bf16 ? 2 * blocks - bytes(weight) : bytes(weight));
 }
 
-int64_t copies_of_convolution(Arguments a, int64_t output_bytes) {
+int64_t copies_of_convolution(Arguments a) {
   const at::Tensor &x = a[0].toTensor(), &weight = a[1].toTensor();
   const std::vector<int64_t> stride = a[3].toIntVector();
-  if (!is_onednn(x.scalar_type())) return column_bytes(x, weight, output_bytes, stride, a[4].toIntVector());
+  if (!is_onednn(x.scalar_type()))
+    return column_bytes(x, weight, output_bytes(a), stride, a[4].toIntVector());
   return copies_of_weight(weight, stride.front(), /*of_weight=*/false) + bytes_if_converted(x);
 }
 
@@ -90,25 +104,11 @@ int64_t converted_bytes(const at::Tensor& a, const at::Tensor& b) {
   return copy(a) + copy(b);
 }
 
-/// Output bytes of convolution(input, weight, bias, stride, padding, ..). A single stride is that of both
-/// sides.
-int64_t output_bytes(Arguments a) {
-  const at::Tensor &x = a[0].toTensor(), &w = a[1].toTensor();
-  int64_t result = x.size(0) * w.size(0) * static_cast<int64_t>(x.element_size());
-  for (const int64_t d : {2, 3}) {
-    const auto of_side = [&](const c10::IValue& list) {
-      return d == 2 ? list.toIntVector().front() : list.toIntVector().back();
-    };
-    result *= (x.size(d) + 2 * of_side(a[4]) - w.size(d)) / of_side(a[3]) + 1;
-  }
-  return result;
-}
-
 }  // namespace
 
 KernelCopies copies_of_call(const char* name, Arguments a) {
   const std::string_view op = name;
-  if (op == "aten::convolution") return {copies_of_convolution(a, output_bytes(a)), true};
+  if (op == "aten::convolution") return {copies_of_convolution(a), true};
   if (op == "aten::convolution_backward") return {copies_of_gradients(a), true};
   for (const char* elementwise : {"aten::add", "aten::add_", "aten::sub", "aten::mul", "aten::mul_"})
     if (op == elementwise && a[1].isTensor())

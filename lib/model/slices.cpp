@@ -20,7 +20,9 @@ bool is_sliced(const std::optional<SliceRule>& rule, const SubnetPlan& plan, con
 }
 
 at::Tensor in_storage_order(const at::Tensor& tensor) {
-  return tensor.permute(storage_order(static_cast<size_t>(tensor.dim())));
+  const auto dimensions = static_cast<size_t>(tensor.dim());
+  if (storage_format(dimensions) == at::MemoryFormat::Contiguous) return tensor;
+  return tensor.permute(storage_order(dimensions));
 }
 
 /// View of the hidden range [begin, end) of a tensor in storage order that holds `hidden` hidden units. Its

@@ -164,15 +164,15 @@ def checkpoint_values(run_dir: Path, step: int, model=None, kind="value") -> dic
         parts = {hidden: values for (other, hidden), values in pieces.items() if other == name}
         whole = torch.empty(shapes[name], dtype=next(iter(parts.values())).dtype)
         order = [0, 2, 3, 1] if whole.dim() == 4 else list(range(whole.dim()))  # weights of convolutions: channels_last
-        stored = whole.permute(order)
-        dim, blocks = model.slice_of(name) if len(parts) > 1 else (0, 1)
-        dim = order.index(dim)
-        sliced = stored.unflatten(dim, (blocks, -1))
-        width = max(end for _, end in parts)
-        each = sliced.shape[dim + 1] // max(width, 1)
-        for (begin, end), part in parts.items():
-            view = sliced.narrow(dim + 1, begin * each, (end - begin) * each) if len(parts) > 1 else sliced
-            view.copy_(part.view(view.shape))
+        views = {hidden: whole.permute(order) for hidden in parts}
+        if len(parts) > 1:
+            dim, blocks = model.slice_of(name)
+            dim = order.index(dim)
+            sliced = whole.permute(order).unflatten(dim, (blocks, -1))
+            each = sliced.shape[dim + 1] // max(end for _, end in parts)
+            views = {(begin, end): sliced.narrow(dim + 1, begin * each, (end - begin) * each) for begin, end in parts}
+        for hidden, part in parts.items():
+            views[hidden].copy_(part.view(views[hidden].shape))
         values[name] = whole.flatten()
     return values
 

@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-#include "capture/recorder.h"
+#include "capture/meta_kernels.h"
 #include "catch.h"
 #include "engine/engine_cases.h"
 #include "measure/fake_group.h"
@@ -31,6 +31,7 @@ void add_update_rules() {
 TEST_CASE("the host waits for no result of a step, and for one where steps may be skipped") {
   CHECK_THROWS(at::ones({1}, kMeta).item<float>());
   CHECK_THROWS(at::ones({1}, kMeta).cpu());
+  add_meta_kernels();
   add_update_rules();
   for (const std::string_view model : {"resnet18", "swin_t", "mlp"})
     for (const std::string_view optimizer : {"sgd", "adamw"})
@@ -41,8 +42,6 @@ TEST_CASE("the host waits for no result of a step, and for one where steps may b
         spec.optimizer.clip_norm = 1;
         const Experiment experiment = make_experiment(spec, 2);
         const std::unique_ptr<Communicator> comm = fake_communicator(0, 2, at::kMeta);
-        const Recorder recorder(1,
-                                /*device_kernels=*/false);  // adds the operators that the meta device lacks
         Engine engine(experiment.plan, experiment.schedule, spec.optimizer, *comm);
         const std::unique_ptr<Model> network = make_subnetwork(
             spec.model, experiment.plan, engine.store().slots()[0].worker, engine.store().slot(0));
