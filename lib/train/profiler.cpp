@@ -14,7 +14,7 @@ namespace {
 namespace profiler = torch::autograd::profiler;
 using torch::profiler::impl::ActivityType;
 
-constexpr int64_t kStepsBefore = 3;
+constexpr int64_t kStepsBefore = 5;  // the fourth step captures a CUDA graph
 
 }  // namespace
 

@@ -11,7 +11,7 @@ namespace sdp {
 /// trace format (chrome://tracing, ui.perfetto.dev).
 class StepProfiler {
  public:
-  /// Records `steps` steps, beginning with the fourth after `first_step`, when caches and allocators have
+  /// Records `steps` steps, beginning with the sixth after `first_step`, when caches and allocators have
   /// settled; 0: none. The file is written after the last of them, or on destruction.
   StepProfiler(int64_t first_step, int64_t steps, c10::Device device, std::filesystem::path file);
   ~StepProfiler();

@@ -25,7 +25,7 @@ FORMS = ("foreach", "fused")
 TEXT = ("ddp-foreach-user", "ddp-fused", "ddp-fused-compiled", "fsdp2-fused", "fsdp2-fused-compiled")
 IMAGES = (*TEXT[:3], "ddp-fused-channels_last", "fsdp2-foreach", "fsdp2-foreach-compiled")  # FSDP2 has no fused SGD
 IMAGES_ON_GPU = (*IMAGES, "ddp-fused-compiled-channels_last")
-GRAMMAR = "ddp|fsdp2, then any of -foreach|-fused -compiled -channels_last -user"
+GRAMMAR = "ddp|fsdp2, then any of -foreach|-fused -compiled -channels_last -autocast -user"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Peer:
 
     def __post_init__(self) -> None:
         words = self.name.split("-")
-        options = {*FORMS, "compiled", "channels_last", "user"}
+        options = {*FORMS, "compiled", "channels_last", "autocast", "user"}
         if words[0] not in ("ddp", "fsdp2") or not options.issuperset(words[1:]) or self.has("foreach") == self.has("fused"):
             raise ValueError(f"found {self.name!r}, expected {GRAMMAR}")
 

@@ -8,7 +8,8 @@ process_bytes  by rank: resident memory at its peak, on a GPU what the allocator
 peak_bytes   of tensors on a GPU
 parameters   of the whole model
 
-In bf16 the parameters are bf16, without master values: PyTorch keeps less state than sdp-train does."""
+In bf16 the parameters are bf16, without master values: PyTorch keeps less state than sdp-train does. With autocast they are
+fp32, and each product casts them."""
 
 import argparse
 import contextlib
@@ -58,6 +59,7 @@ class Training:
         self.peer, model = Peer(arguments.peer), model_of(arguments.model)
         self.device = device
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[arguments.precision]
+        self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=self.peer.has("autocast"))
         layout = torch.channels_last if self.peer.has("channels_last") else torch.contiguous_format
         torch.manual_seed(dist.get_rank())
         with device:
@@ -68,7 +70,7 @@ class Training:
                 images = torch.randn(BATCHES, model.batch, 3, 32, 32, dtype=dtype)
                 self.inputs = [batch.to(memory_format=layout) for batch in images]
                 self.targets = torch.randint(10, (BATCHES, model.batch))
-            module = network(model).to(dtype).to(memory_format=layout)
+            module = network(model).to(torch.float32 if self.peer.has("autocast") else dtype).to(memory_format=layout)
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
         self.module = prepared(module, self.peer, model, arguments.backend, device)
         settings = model.optimizer()
@@ -76,7 +78,8 @@ class Training:
         self.optimizer = rule(self.module.parameters(), **settings, **{self.peer.form: True})
 
     def loss(self, step: int) -> torch.Tensor:
-        out = self.module(self.inputs[step % BATCHES])
+        with self.autocast:
+            out = self.module(self.inputs[step % BATCHES])
         return F.cross_entropy(out.flatten(0, -2).float(), self.targets[step % BATCHES].flatten())
 
     def update(self) -> None:
