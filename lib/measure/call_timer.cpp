@@ -97,7 +97,8 @@ c10::IValue value_of(const RecordedArgument& argument, double samples, at::Devic
       tensors.push_back(tensor_of(tensor, samples, device));
     return tensors;
   }
-  return std::get<c10::IValue>(argument);
+  const auto& value = std::get<c10::IValue>(argument);
+  return value.isGenerator() ? c10::IValue() : value;  // a recorded one is a CPU's; none is the device's own
 }
 
 /// A GPU computes attention with a kernel of its own, which autograd chooses.

@@ -7,7 +7,7 @@ from gpuhour import doctor, faults, learning, parity, steps, suite
 from gpuhour.jobs import GRACE_S, Context, Job, Row
 
 FIRST_TESTS = "ops", "linear_cross_entropy", "memory", "model"
-SLOW_TESTS = "engine", "train"
+SLOW_TESTS = "engine", "train", "model_resnet_parity", "model_swin_parity", "model_vit_parity", "model_gpt2_parity", "model_llama_parity"
 
 
 def jobs_of(context: Context, epochs: int) -> list[Job]:

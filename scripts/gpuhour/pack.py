@@ -1,6 +1,7 @@
 """Packs a folder with only what a GPU machine needs, in the layout of the repository."""
 
 import ast
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -56,7 +57,7 @@ def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) 
 
         tests[test["name"]] = {"command": [relocated(part) for part in test["command"]],
                                "environment": [relocated(entry) for entry in properties.get("ENVIRONMENT", [])],
-                               "needs": sorted(needs)}
+                               "needs": {library: importlib.metadata.version(library) for library in sorted(needs)}}
     copy_program(home / "build" / "test" / "comm_helper", scratch / "build" / "test" / "comm_helper")  # test_comm starts it
     for file in (home / "test").rglob("*.py"):
         copy = scratch / file.relative_to(home)

@@ -1,5 +1,6 @@
 """Runs the tests that use SDP_TEST_DEVICE on the device. pack.py recorded how ctest calls them."""
 
+import importlib.metadata
 import importlib.util
 import json
 import pathlib
@@ -35,12 +36,19 @@ def command_of(context: Context, test: dict) -> tuple[list[str], dict[str, str]]
     return [placed(part) for part in test["command"]], environment
 
 
+def major(version: str) -> str:
+    return version.partition(".")[0]
+
+
 def run_test(context: Context, name: str) -> list[Row]:
     test = tests_of(context)[name]
     what = f"{name} with SDP_TEST_DEVICE={context.device}"
     missing = [need for need in test["needs"] if importlib.util.find_spec(need) is None]
     if missing:
         raise LeftOut(f"this Python has no {', '.join(missing)}")
+    for library, version in test["needs"].items():
+        if major(have := importlib.metadata.version(library)) != major(version):
+            raise LeftOut(f"written for {library} {version}; this Python has {have}")
     unpack(context)
     command, environment = command_of(context, test)
     try:

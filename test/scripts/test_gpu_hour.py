@@ -82,11 +82,14 @@ def test_a_run_that_stopped_in_good_order_goes_on(context):
 
 
 def test_what_is_left_out_here_is_open_on_the_next_machine(context, monkeypatch):
-    monkeypatch.setattr(suite, "tests_of", lambda _: {"test": {"needs": ["pytest", "no_such_library"]}})
-    jobs = [job("lacks", lambda c: suite.run_test(c, "test"))]
-    assert [call(context, jobs, 100) for _ in range(2)] == [({"lacks": "left out"}, ["lacks"]), ({"lacks": "left out"}, [])]
-    rows = json.loads((context.state / "results.json").read_text())["stage/lacks"]["rows"]
-    assert rows == [{"what": "lacks", "value": "this Python has no no_such_library", "verdict": ""}]
+    needs = {"lacks": {"pytest": pytest.__version__, "no_such_library": "1.0"}, "other": {"pytest": "1000.0"}}
+    monkeypatch.setattr(suite, "tests_of", lambda _: {name: {"needs": libraries} for name, libraries in needs.items()})
+    jobs = [job(name, lambda c, name=name: suite.run_test(c, name)) for name in needs]
+    left_out = {name: "left out" for name in needs}
+    assert [call(context, jobs, 100) for _ in range(2)] == [(left_out, list(needs)), (left_out, [])]
+    told = json.loads((context.state / "results.json").read_text())
+    assert told["stage/lacks"]["rows"] == [{"what": "lacks", "value": "this Python has no no_such_library", "verdict": ""}]
+    assert all(text in told["stage/other"]["rows"][0]["value"] for text in ("pytest 1000.0", pytest.__version__))
     assert Ledger(context.state / "elsewhere.json", context.state / "results.json").is_open(jobs[0])
 
 

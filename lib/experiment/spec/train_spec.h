@@ -108,7 +108,7 @@ struct TrainSpec {
         "the host takes for small kernels; without dropout, stochastic depth and mixed images",
         OnResume::kFree, InReport::kNotCompared);
     field("profile_steps", &TrainSpec::profile_steps,
-          "number of steps, from the fourth on, to record in profile-rank-N.json (Chrome trace format) in "
+          "number of steps, from the sixth on, to record in profile-rank-N.json (Chrome trace format) in "
           "the run "
           "folder",
           OnResume::kFree, InReport::kNotCompared, in_range(0, kMostSteps), "steps");
