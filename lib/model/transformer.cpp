@@ -121,6 +121,21 @@ class Rotate : public torch::autograd::Function<Rotate> {
   }
 };
 
+/// Allows cuDNN's attention during a scope, on a GPU the fastest where there is no mask. It is off elsewhere
+/// because of masks (prepare_device in device/device.h). Its backward pass is not deterministic.
+class WithCudnnAttention {
+ public:
+  WithCudnnAttention() : was_allowed_(at::globalContext().userEnabledCuDNNSDP()) {
+    at::globalContext().setSDPUseCuDNN(!at::globalContext().deterministicAlgorithms());
+  }
+  ~WithCudnnAttention() { at::globalContext().setSDPUseCuDNN(was_allowed_); }
+  WithCudnnAttention(const WithCudnnAttention&) = delete;
+  WithCudnnAttention& operator=(const WithCudnnAttention&) = delete;
+
+ private:
+  const bool was_allowed_;
+};
+
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -157,6 +172,7 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTable& table) {
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool is_causal) {
+  const WithCudnnAttention allowed;
   const int64_t times = q.size(2) / k.size(2);
   // Of the fused kernels, only flash attention supports grouped queries: on CUDA, in 16-bit types.
   const bool shares_heads = q.is_cuda() && q.scalar_type() == at::kBFloat16;
