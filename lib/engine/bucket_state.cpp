@@ -44,8 +44,25 @@ void Engine::BucketState::allocate_accumulator() {
   accumulator = at::zeros({elements.held}, sum_options);
 }
 
-at::Tensor Engine::BucketState::update_gradient() const {
-  return gradient_full.defined() ? gradient_full.to(sum_options) : gradient_share;
+UpdateTensors Engine::BucketState::update_tensors() const {
+  UpdateTensors tensors{.values = {updated},
+                        .gradients = gradients,
+                        .state = std::vector<std::vector<at::Tensor>>(moments.size())};
+  if (gradient_full.defined()) tensors.gradients = {gradient_full.to(sum_options)};
+  if (updated.defined()) {
+    for (size_t m = 0; m < moments.size(); ++m)
+      tensors.state[m] = {moments[m]};
+    return tensors;
+  }
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& place : places)
+    sizes.push_back(place.numel());
+  tensors.values = places;
+  if (tensors.gradients.size() != places.size())
+    tensors.gradients = tensors.gradients.at(0).split_with_sizes(sizes);
+  for (size_t m = 0; m < moments.size(); ++m)
+    tensors.state[m] = moments[m].split_with_sizes(sizes);
+  return tensors;
 }
 
 }  // namespace sdp

@@ -8,6 +8,7 @@
 
 #include "comm/communicator.h"
 #include "engine/engine.h"
+#include "optim/update.h"
 #include "subnet/exchange.h"
 
 namespace sdp {
@@ -23,26 +24,32 @@ struct SegmentView {
 struct Engine::BucketState {
   at::TensorOptions sum_options;
   std::vector<SegmentView> segments;  ///< ranges updated here: own shares; without shard all held segments
-  std::vector<SegmentView> shares;    ///< own shares; offsets in gradient_share
-  /// By segment: its offset in accumulator and gradient_full, and the offset of its share in gradient_share;
-  /// -1 for segments that this process does not hold.
+  std::vector<SegmentView> shares;    ///< own shares; offsets in `gradients`
+  /// By segment: its offset in accumulator and gradient_full, and the offset of its share in `gradients`; -1
+  /// for segments that this process does not hold.
   std::vector<int64_t> held_offsets;
   std::vector<int64_t> share_offsets;
   BucketElements elements;
 
   std::vector<at::Tensor> moments;  ///< sum type
   at::Tensor master;                ///< sum type; undefined where the values themselves have that type
-  at::Tensor updated;         ///< master or new values in the sum type; from step() until they are gathered
-  at::Tensor accumulator;     ///< sum type, [held]; from the first gradient until the bucket is sent
-  at::Tensor gradient_share;  ///< sum type, [share]; from the step's first reduction until step()
-  int64_t reductions = 0;     ///< number of this step's reductions summed in gradient_share
-  at::Tensor gradient_full;   ///< the bucket's type, [held]; without shard, from reduce() to step()
+  /// The values that `segments` index into where the model reads them, flat and in order, if they are updated
+  /// in place (subnet/storage.h); else empty.
+  std::vector<at::Tensor> places;
+  at::Tensor updated;      ///< master or a copy of the new values; from step() until they are gathered
+  at::Tensor accumulator;  ///< sum type, [held]; from the first gradient until the bucket is sent
+  /// Sum type; from the step's first reduction until step(). One tensor [share], or, if they are applied in
+  /// place, one for each of `places`.
+  std::vector<at::Tensor> gradients;
+  int64_t reductions = 0;    ///< number of this step's reductions summed in `gradients`
+  at::Tensor gradient_full;  ///< the bucket's type, [held]; without shard, from reduce() to step()
 
   static BucketState make(const Schedule& schedule, int bucket, int process, int moment_count,
                           const at::TensorOptions& sum_options);
   void allocate_accumulator();
-  /// The gradient that `segments` index into, in the sum type.
-  at::Tensor update_gradient() const;
+  const at::Tensor& gradient_share() const { return gradients.at(0); }
+  /// What an update of `updated`, or else of `places`, reads and writes. All of it has the sum type.
+  UpdateTensors update_tensors() const;
 };
 
 /// An exchange in flight, with the buffers that it reads and writes.
@@ -53,7 +60,8 @@ struct Engine::InFlight {
   at::Tensor receive;
   std::vector<int64_t> send_splits;
   std::vector<int64_t> receive_splits;
-  at::Tensor own;  ///< this process's contribution to its own shares, sum type
+  std::vector<at::Tensor>
+      own;  ///< this process's contribution to its own shares, like BucketState::gradients
   ExchangeClock::Start start;
   Pending pending;
 };

@@ -10,6 +10,7 @@
 #include "memory/allocations.h"
 #include "model/slices.h"
 #include "optim/update.h"
+#include "subnet/storage.h"
 
 namespace sdp {
 
@@ -30,8 +31,13 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
   const at::TensorOptions options =
       at::TensorOptions(scalar_type(sum_type(schedule.options.precision))).device(comm.device());
   const int moments = static_cast<int>(optimizer.state_names().size());
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
-    states_.push_back(BucketState::make(schedule, b, comm.rank(), moments, options));
+  const std::vector<char> scattered = scattered_parameters(plan, store_.slots());
+  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
+    BucketState& state = states_.emplace_back(BucketState::make(schedule, b, comm.rank(), moments, options));
+    if (!updates_in_place(schedule, b, comm.rank(), scattered)) continue;
+    for (const SegmentView& view : state.segments)
+      store_.add_places(state.places, schedule.buckets[b].segments[view.segment], view.begin, view.elements);
+  }
   add_hooks();
 }
 
@@ -80,15 +86,15 @@ void Engine::step(double lr) {
   for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
     BucketState& state = states_[b];
     const Bucket& bucket = schedule_.buckets[b];
-    state.updated = state.master.defined() ? state.master : read_updated(b);
-    if (state.updated.numel() > 0)
+    if (state.places.empty()) state.updated = state.master.defined() ? state.master : read_updated(b);
+    if (state.elements.updated > 0)
       update(optimizer_,
              {.lr = lr * optimizer_.lr_factor(bucket.group),
               .weight_decay = bucket.decays ? optimizer_.weight_decay(bucket.group) : 0,
               .number = step_tensor_,
               .is_first = steps_ == 1},
-             {.values = state.updated, .gradient = state.update_gradient(), .state = state.moments});
-    state.gradient_share = at::Tensor();
+             state.update_tensors());
+    state.gradients.clear();
     state.gradient_full = at::Tensor();
   }
 }
@@ -107,9 +113,12 @@ int64_t Engine::gradient_bytes() const {
   int64_t bytes = 0;
   for (int s = 0; s < static_cast<int>(store_.slots().size()); ++s)
     bytes += store_.slot_gradient_bytes(s);
-  for (const BucketState& state : states_)
-    for (const at::Tensor& tensor : {state.accumulator, state.gradient_share, state.gradient_full})
+  for (const BucketState& state : states_) {
+    for (const at::Tensor& tensor : {state.accumulator, state.gradient_full})
       if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+    for (const at::Tensor& tensor : state.gradients)
+      bytes += static_cast<int64_t>(tensor.nbytes());
+  }
   return bytes;
 }
 

@@ -73,8 +73,9 @@ class Engine {
   /// Only the first part of reduce(): the averaged gradients without clipping. For a CUDA graph that contains
   /// it: the sums are taken after the capture, and set before reduce() after every replay.
   void sum_gradients();
-  std::vector<at::Tensor> take_sums();
-  void set_sums(const std::vector<at::Tensor>& sums);
+  using Sums = std::vector<std::vector<at::Tensor>>;  ///< by bucket
+  Sums take_sums();
+  void set_sums(const Sums& sums);
   /// Whether every averaged gradient that this process applies is finite: one bool on the device. Call it
   /// between reduce() and step().
   at::Tensor gradients_are_finite() const;
@@ -137,8 +138,9 @@ class Engine {
 
   // reduce.cpp
   InFlight begin_reduce(int bucket);
+  std::vector<at::Tensor> gradients_of_places(int bucket) const;
   void pack_gradients(InFlight& flight);
-  void add_received(const InFlight& flight);
+  void add_received(InFlight& flight);
   void divide_by_summands(int bucket);
   void finish_reduce(InFlight& flight);
   void measure_norm();

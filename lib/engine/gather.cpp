@@ -15,17 +15,20 @@ Engine::InFlight Engine::begin_gather(int bucket_index, ExchangeKind kind) {
   const bool of_gradients = kind == ExchangeKind::kGatherGradients;
   InFlight flight = prepare(bucket_index, kind);
   const Exchange exchange(schedule_, bucket_index, kind);
-  const auto own_share = [&](size_t r, int64_t begin, int64_t elements) {
-    if (of_gradients) return state.gradient_share.narrow(0, state.share_offsets[r], elements);
-    const int64_t at_updated =
-        schedule_.options.shard ? state.share_offsets[r] : state.held_offsets[r] + begin;
-    return state.updated.narrow(0, at_updated, elements);
-  };
   FlatCopies copies;
+  const auto copy_share = [&](size_t r, int64_t begin, const at::Tensor& to) {
+    const int64_t in_share = state.share_offsets[r], in_held = state.held_offsets[r] + begin;
+    if (of_gradients)
+      copies.add(to, state.gradient_share().narrow(0, in_share, to.numel()));
+    else if (!state.places.empty())
+      store_.add_segment_reads(copies, schedule_.buckets[bucket_index].segments[r], begin, to);
+    else
+      copies.add(to, state.updated.narrow(0, schedule_.options.shard ? in_share : in_held, to.numel()));
+  };
   Cursor send(flight.send);
   for (int other = 0; other < comm_.size(); ++other)
     exchange.for_each_range(comm_.rank(), other, [&](size_t r, int64_t begin, int64_t elements) {
-      copies.add(send.next(elements), own_share(r, begin, elements));
+      copy_share(r, begin, send.next(elements));
     });
   copies.run();
   if (exchange.has_peers()) send_off(flight);
@@ -43,11 +46,13 @@ void Engine::for_each_received(const InFlight& flight, Use use) const {
     });
 }
 
-/// Assembles the averaged gradient of all held segments from this process's share and the received shares.
+/// Assembles the averaged gradient of all held segments from this process's share and the received shares,
+/// where gradients are exchanged.
 void Engine::finish_gradients(InFlight& flight) {
   const MemoryScope scope(MemoryKind::kGradients);
   const Bucket& bucket = schedule_.buckets[flight.bucket];
   BucketState& state = states_[flight.bucket];
+  if (state.elements.is_alone) return;
   state.gradient_full = at::empty({state.elements.held}, state.sum_options.dtype(scalar_type(bucket.type)));
   const auto part = [&](int64_t segment, int64_t begin, int64_t elements) {
     return state.gradient_full.narrow(0, state.held_offsets[segment] + begin, elements);
@@ -57,13 +62,14 @@ void Engine::finish_gradients(InFlight& flight) {
   // apply the same bits.
   for (const SegmentView& share : state.shares)
     copies.add(part(share.segment, share.begin, share.elements),
-               state.gradient_share.narrow(0, share.offset, share.elements)
+               state.gradient_share()
+                   .narrow(0, share.offset, share.elements)
                    .to(scalar_type(schedule_.wire_type(bucket))));
   for_each_received(flight, [&](size_t segment, int64_t begin, const at::Tensor& values) {
     copies.add(part(static_cast<int64_t>(segment), begin, values.numel()), values);
   });
   copies.run();
-  state.gradient_share = at::Tensor();
+  state.gradients.clear();
 }
 
 void Engine::gather_values() {
@@ -97,8 +103,9 @@ void Engine::finish_values(InFlight& flight) {
     else
       store_.add_range_writes(copies, bucket.segments[segment], begin, values);
   };
-  for (const SegmentView& view : state.segments)
-    set(static_cast<size_t>(view.segment), view.begin, state.updated.narrow(0, view.offset, view.elements));
+  if (state.places.empty())
+    for (const SegmentView& view : state.segments)
+      set(static_cast<size_t>(view.segment), view.begin, state.updated.narrow(0, view.offset, view.elements));
   for_each_received(flight, set);
   copies.run();
   FlatCopies unpacked;

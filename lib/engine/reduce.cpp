@@ -11,6 +11,7 @@
 #include "engine/finite.h"
 #include "engine/flat_copies.h"
 #include "memory/allocations.h"
+#include "subnet/storage.h"
 
 namespace sdp {
 namespace {
@@ -60,12 +61,24 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
   if (schedule_.accumulates() && !state.accumulator.defined()) state.allocate_accumulator();
   InFlight flight = prepare(bucket_index, ExchangeKind::kReduceGradients);
   if (state.elements.is_alone && schedule_.accumulates())
-    flight.own = state.accumulator;
+    flight.own = {state.accumulator};
+  else if (!state.places.empty() && applies_gradients_in_place(schedule_, bucket_index))
+    flight.own = gradients_of_places(bucket_index);
   else
     pack_gradients(flight);
   release_packed(bucket_index);
   if (!state.elements.is_alone) send_off(flight);
   return flight;
+}
+
+std::vector<at::Tensor> Engine::gradients_of_places(int bucket) const {
+  std::vector<at::Tensor> gradients;
+  for (const SegmentView& view : states_[bucket].segments) {
+    const Segment& segment = schedule_.buckets[bucket].segments[view.segment];
+    for (const Piece& piece : segment.pieces)
+      gradients.push_back(store_.piece_gradient(/*local_slot=*/0, piece.parameter, segment.unit));
+  }
+  return gradients;
 }
 
 void Engine::pack_gradients(InFlight& flight) {
@@ -83,8 +96,8 @@ void Engine::pack_gradients(InFlight& flight) {
     exchange.for_each_range(me, other, [&](size_t r, int64_t begin, int64_t elements) {
       copy_range(copies, send, bucket.segments[r], gradients[r], begin, elements);
     });
-  flight.own = at::empty({state.elements.share}, state.sum_options);
-  Cursor own(flight.own);
+  flight.own = {at::empty({state.elements.share}, state.sum_options)};
+  Cursor own(flight.own.front());
   for (const SegmentView& share : state.shares)
     copy_range(copies, own, bucket.segments[share.segment], gradients[share.segment], share.begin,
                share.elements);
@@ -95,12 +108,7 @@ void Engine::finish_reduce(InFlight& flight) {
   const MemoryScope scope(MemoryKind::kGradients);
   BucketState& state = states_[flight.bucket];
   flight.send = at::Tensor();
-  if (state.elements.is_alone && state.reductions == 0) {
-    state.gradient_share = std::move(flight.own);
-    book(state.gradient_share, MemoryKind::kGradients);
-  } else {
-    add_received(flight);
-  }
+  add_received(flight);
   if (++state.reductions < schedule_.reductions_per_step()) return;
   state.reductions = 0;
   divide_by_summands(flight.bucket);
@@ -108,16 +116,23 @@ void Engine::finish_reduce(InFlight& flight) {
 
 /// Sums in process order, which is worker order, not in order of arrival: the result must not depend on
 /// timing.
-void Engine::add_received(const InFlight& flight) {
+void Engine::add_received(InFlight& flight) {
   BucketState& state = states_[flight.bucket];
   const int me = comm_.rank();
-  if (state.reductions == 0) state.gradient_share = at::zeros({state.elements.share}, state.sum_options);
+  const bool begins_with_own = state.reductions == 0 && state.elements.begins_sum;
+  if (begins_with_own) {
+    state.gradients = std::move(flight.own);
+    for (const at::Tensor& gradient : state.gradients)
+      book(gradient, MemoryKind::kGradients);
+  } else if (state.reductions == 0) {
+    state.gradients = {at::zeros({state.elements.share}, state.sum_options)};
+  }
   const Exchange exchange(schedule_, flight.bucket, flight.kind);
   Cursor received(flight.receive);
   for (int other = 0; other < comm_.size(); ++other) {
-    if (other == me) state.gradient_share.add_(flight.own);
+    if (other == me && !begins_with_own) state.gradient_share().add_(flight.own.front());
     exchange.for_each_range(other, me, [&](size_t r, int64_t, int64_t elements) {
-      state.gradient_share.narrow(0, state.share_offsets[r], elements).add_(received.next(elements));
+      state.gradient_share().narrow(0, state.share_offsets[r], elements).add_(received.next(elements));
     });
   }
 }
@@ -134,7 +149,8 @@ void Engine::divide_by_summands(int bucket) {
     });
     const int64_t end = next == state.shares.end() ? state.elements.share : next->offset;
     if (summands(*first) > 1)
-      state.gradient_share.narrow(0, first->offset, end - first->offset)
+      state.gradient_share()
+          .narrow(0, first->offset, end - first->offset)
           .div_(static_cast<double>(summands(*first)));
     first = next;
   }
@@ -147,17 +163,17 @@ void Engine::sum_gradients() {
   has_sums_ = true;
 }
 
-std::vector<at::Tensor> Engine::take_sums() {
-  std::vector<at::Tensor> sums;
+Engine::Sums Engine::take_sums() {
+  Sums sums;
   for (BucketState& state : states_)
-    sums.push_back(std::exchange(state.gradient_share, at::Tensor()));
+    sums.push_back(std::exchange(state.gradients, {}));
   has_sums_ = false;
   return sums;
 }
 
-void Engine::set_sums(const std::vector<at::Tensor>& sums) {
+void Engine::set_sums(const Sums& sums) {
   for (size_t b = 0; b < states_.size(); ++b)
-    states_[b].gradient_share = sums.at(b);
+    states_[b].gradients = sums.at(b);
   has_sums_ = true;
 }
 
@@ -172,14 +188,18 @@ void Engine::reduce(bool measures_norm) {
 
 at::Tensor Engine::gradients_are_finite() const {
   std::vector<at::Tensor> gradients;
-  for (const BucketState& state : states_)
-    gradients.push_back(state.gradient_full.defined() ? state.gradient_full : state.gradient_share);
+  for (const BucketState& state : states_) {
+    if (state.gradient_full.defined())
+      gradients.push_back(state.gradient_full);
+    else
+      gradients.insert(gradients.end(), state.gradients.begin(), state.gradients.end());
+  }
   return are_finite(gradients).all();
 }
 
 void Engine::discard_gradients() {
   for (BucketState& state : states_) {
-    state.gradient_share = at::Tensor();
+    state.gradients.clear();
     state.gradient_full = at::Tensor();
   }
 }
@@ -189,7 +209,8 @@ void Engine::measure_norm() {
   at::Tensor squares = at::zeros(
       {1}, at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(comm_.device()));
   for (const BucketState& state : states_)
-    squares.add_(sum_of_squares(state.gradient_share));
+    for (const at::Tensor& gradient : state.gradients)
+      squares.add_(sum_of_squares(gradient));
   comm_.all_reduce_sum(squares);
   gradient_norm_ = squares.sqrt();
 }
@@ -197,7 +218,7 @@ void Engine::measure_norm() {
 void Engine::clip() {
   const at::Tensor factor = (optimizer_.clip_norm / (gradient_norm_ + 1e-6)).clamp_max(1);
   for (BucketState& state : states_)
-    state.gradient_share.mul_(factor);
+    at::_foreach_mul_(state.gradients, factor.squeeze());
 }
 
 }  // namespace sdp

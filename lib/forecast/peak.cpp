@@ -31,6 +31,7 @@ class StepSimulation {
   void play(const SlotSizes& slot, const std::vector<CaptureEvent>& events, int first_parameter);
   void gradient_came(int parameter);
   void accumulate_in(int bucket);
+  void release_gradients(int bucket);
   void update();
 
   static std::vector<int> owned_parameters(const SlotSizes& slot);
@@ -122,11 +123,15 @@ void StepSimulation::begin_exchange(ExchangeKind kind, int bucket) {
     if (!sizes.moves_accumulator()) now_.buckets += sizes.own + sizes.strided;
   }
   record();
-  if (kind != ExchangeKind::kReduceGradients) return;
+  if (kind != ExchangeKind::kReduceGradients || sizes.keeps_gradients) return;
   if (!sizes.moves_accumulator()) {
     now_.buckets -= sizes.strided;
     now_.gradients -= std::exchange(accumulated_[static_cast<size_t>(bucket)], 0);
   }
+  release_gradients(bucket);
+}
+
+void StepSimulation::release_gradients(int bucket) {
   for (int parameter : sizes_.index().parameters_of[static_cast<size_t>(bucket)].first_of)
     now_.gradients -= std::exchange(standing_[parameter], 0);
 }
@@ -139,6 +144,7 @@ void StepSimulation::end_exchange(ExchangeKind kind, int bucket) {
       now_.buckets -= buffers.sent;
       return end_reduction(bucket);
     case ExchangeKind::kGatherGradients:
+      if (sizes.is_alone) return;
       now_.gradients += sizes.full_gradient;
       record();
       now_.gradients -= sizes.own;
@@ -202,11 +208,11 @@ void StepSimulation::accumulate_in(int bucket) {
   accumulated_[b] = buckets_[b].accumulator;
 }
 
-/// Alone, what this process contributes becomes the sum of the first reduction.
+/// What this process contributes can become the sum of the first reduction.
 void StepSimulation::end_reduction(int bucket) {
   const BucketSizes& sizes = buckets_[static_cast<size_t>(bucket)];
   const int64_t sum = std::exchange(unreduced_[static_cast<size_t>(bucket)], 0);
-  const bool becomes_sum = sizes.is_alone && sum > 0;
+  const bool becomes_sum = sizes.begins_sum && sum > 0;
   if (!becomes_sum) {
     now_.gradients += sum;
     record();
@@ -220,10 +226,12 @@ void StepSimulation::end_reduction(int bucket) {
 }
 
 void StepSimulation::update() {
-  for (const BucketSizes& bucket : buckets_) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const BucketSizes& bucket = buckets_[b];
     now_.buckets += bucket.updated;
     record();
-    now_.gradients -= schedule_.options.shard ? bucket.own : bucket.full_gradient;
+    now_.gradients -= bucket.full_gradient > 0 ? bucket.full_gradient : bucket.own;
+    if (bucket.keeps_gradients) release_gradients(static_cast<int>(b));
   }
 }
 

@@ -26,13 +26,19 @@ StepSizes::StepSizes(const Schedule& schedule, StepCaptures& captures, int64_t c
   }
 }
 
-BucketSizes StepSizes::bucket_on(int process, size_t index) const {
+BucketSizes StepSizes::bucket_on(int process, size_t index, const std::vector<char>& scattered) const {
   const Bucket& bucket = schedule_.buckets[index];
   const Precision precision = schedule_.options.precision;
   const int64_t sum_bytes = bytes_of(sum_type(precision));
   const int64_t type_bytes = bytes_of(bucket.type);
   const BucketElements elements = elements_on(schedule_, static_cast<int>(index), process);
-  BucketSizes sizes{.own = elements.share * sum_bytes, .is_alone = elements.is_alone};
+  const bool is_in_place = updates_in_place(schedule_, static_cast<int>(index), process, scattered);
+  BucketSizes sizes{
+      .own = elements.share * sum_bytes,
+      .is_alone = elements.is_alone,
+      .begins_sum = elements.begins_sum,
+      .keeps_gradients = is_in_place && applies_gradients_in_place(schedule_, static_cast<int>(index))};
+  if (sizes.keeps_gradients) sizes.own = 0;
   for (ExchangeKind kind : kExchangeKinds) {
     const int64_t wire_bytes = bytes_of(Exchange(schedule_, static_cast<int>(index), kind).type());
     sizes.buffers[static_cast<size_t>(kind)] = {.sent = elements.of(kind).sent * wire_bytes,
@@ -46,15 +52,17 @@ BucketSizes StepSizes::bucket_on(int process, size_t index) const {
     if (segment.is_held_by(process) && !schedule_.accumulates()) sizes.strided += strided * type_bytes;
   }
   if (schedule_.accumulates()) sizes.accumulator = elements.held * sum_bytes;
-  if (!schedule_.options.shard) sizes.full_gradient = elements.held * type_bytes;
-  if (!has_master_values(bucket.type, precision)) sizes.updated = elements.updated * sum_bytes;
+  if (!schedule_.options.shard && !elements.is_alone) sizes.full_gradient = elements.held * type_bytes;
+  if (!has_master_values(bucket.type, precision) && !is_in_place)
+    sizes.updated = elements.updated * sum_bytes;
   return sizes;
 }
 
 std::vector<BucketSizes> StepSizes::buckets_on(int process) const {
+  const std::vector<char> scattered = scattered_parameters(plan_, schedule_.placement.slots_of(process));
   std::vector<BucketSizes> sizes;
   for (size_t b = 0; b < schedule_.buckets.size(); ++b)
-    sizes.push_back(bucket_on(process, b));
+    sizes.push_back(bucket_on(process, b, scattered));
   return sizes;
 }
 

@@ -17,10 +17,12 @@ struct BucketSizes {
   int64_t own = 0;            ///< the process's share of averaged gradients; the same size again while summed
   int64_t accumulator = 0;    ///< buffer in which gradients are accumulated, if they are
   int64_t strided = 0;        ///< strided gradients, which are copied once more when packed
-  int64_t full_gradient = 0;  ///< averaged gradients without shard
-  int64_t updated = 0;        ///< new values, unless they are the master values themselves
+  int64_t full_gradient = 0;  ///< averaged gradients without shard, if any are exchanged
+  int64_t updated = 0;        ///< copy in which values are updated, if they are not updated in place
   int64_t unpacked = 0;       ///< new values of non-contiguous segments, which are assembled before unpacking
   bool is_alone = false;      ///< no gradients are exchanged (BucketElements::is_alone)
+  bool begins_sum = false;    ///< what this process contributes becomes the sum (BucketElements::begins_sum)
+  bool keeps_gradients = false;  ///< they are applied in place (subnet/storage.h): there is no own
 
   /// Whether the buffer in which gradients are accumulated becomes the averaged gradient.
   bool moves_accumulator() const { return is_alone && accumulator > 0; }
@@ -50,7 +52,7 @@ class StepSizes {
   SlotSizes slot_of(int worker) const;
 
  private:
-  BucketSizes bucket_on(int process, size_t bucket) const;
+  BucketSizes bucket_on(int process, size_t bucket, const std::vector<char>& scattered) const;
 
   const SubnetPlan& plan_;
   const Schedule& schedule_;

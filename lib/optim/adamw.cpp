@@ -7,8 +7,9 @@
 namespace sdp {
 
 void update(const AdamWSpec& rule, const UpdateStep& step, const UpdateTensors& tensors) {
-  at::_fused_adamw_(tensors.values, tensors.gradient, tensors.state.at(0), tensors.state.at(1),
-                    /*max_exp_avg_sqs=*/{}, step.number, step.lr, rule.beta1, rule.beta2, step.weight_decay,
+  const std::vector<at::Tensor> numbers(tensors.values.size(), step.number);
+  at::_fused_adamw_(tensors.values, tensors.gradients, tensors.state.at(0), tensors.state.at(1),
+                    /*max_exp_avg_sqs=*/{}, numbers, step.lr, rule.beta1, rule.beta2, step.weight_decay,
                     rule.eps, /*amsgrad=*/false, /*maximize=*/false);
 }
 

@@ -10,11 +10,11 @@ void update(const OptimizerSpec& spec, const UpdateStep& step, const UpdateTenso
   if (averages) of_rule.state.pop_back();
   spec.rule.visit([&](const auto& rule) { update(rule, step, of_rule); });
   if (!averages) return;
-  const at::Tensor& average = tensors.state.back();
+  const std::vector<at::Tensor>& average = tensors.state.back();
   if (step.is_first) {
-    average.copy_(tensors.values);
+    at::_foreach_copy_(average, tensors.values);
   } else {
-    average.lerp_(tensors.values, 1 - spec.ema_decay);
+    at::_foreach_lerp_(average, tensors.values, 1 - spec.ema_decay);
   }
 }
 

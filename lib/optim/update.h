@@ -1,6 +1,6 @@
 #pragma once
 
-// Applies update rules to flat tensors. A rule does not depend on models, buckets or processes.
+// Applies update rules to lists of tensors. A rule does not depend on models, buckets or processes.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,11 +17,11 @@ struct UpdateStep {
   bool is_first = false;    ///< whether that number is 1
 };
 
-/// All tensors have the same size and type.
+/// Lists of as many tensors, which have the same types and, at the same place, the same sizes.
 struct UpdateTensors {
-  at::Tensor values;
-  at::Tensor gradient;
-  std::vector<at::Tensor> state = {};  ///< in the order of state_names()
+  std::vector<at::Tensor> values;
+  std::vector<at::Tensor> gradients;
+  std::vector<std::vector<at::Tensor>> state = {};  ///< in the order of state_names()
 };
 
 /// Applies the rule in place, then averages the new values (optimizer.ema_decay) as

@@ -69,6 +69,7 @@ BucketElements elements_on(const Schedule& schedule, int bucket, int process) {
     }
   }
   elements.is_alone = !exchanges[0].has_peers();
+  elements.begins_sum = elements.is_alone || process < 2;
   elements.updated = schedule.options.shard ? elements.share : elements.held;
   return elements;
 }

@@ -107,6 +107,9 @@ struct BucketElements {
   int64_t updated = 0;  ///< that its optimizer updates: the share, or without `shard` all held elements
   std::array<Volume, kExchangeKinds.size()> exchanged = {};  ///< by ExchangeKind
   bool is_alone = false;  ///< every segment has one holder: no process exchanges gradients of this bucket
+  /// Whether the sum of gradients, which is in process order, can begin with this process's: they are the
+  /// first or the second summand, or the only one.
+  bool begins_sum = false;
 
   const Volume& of(ExchangeKind kind) const { return exchanged[static_cast<size_t>(kind)]; }
 };

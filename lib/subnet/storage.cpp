@@ -1,5 +1,10 @@
 #include "subnet/storage.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "subnet/exchange.h"
+
 namespace sdp {
 
 std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot>& slots) {
@@ -13,6 +18,39 @@ std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot
 
 bool is_contiguous(const ParameterLayout& parameter, size_t units) {
   return units == 1 || !parameter.slice || (parameter.slice->dim == 0 && parameter.slice->blocks == 1);
+}
+
+std::vector<char> scattered_parameters(const SubnetPlan& plan, const std::vector<Slot>& slots) {
+  std::vector<char> scattered(plan.layout.parameters.size(), 0);
+  std::vector<int> units;  // of the parameter, in the parts before
+  int parameter = -1;
+  for (const StoredPart& part : stored_parts(plan, slots)) {
+    if (std::exchange(parameter, part.parameter) != part.parameter) units.clear();
+    const auto is_stored = [&](int unit) {
+      return std::find(units.begin(), units.end(), unit) != units.end();
+    };
+    if (!is_contiguous(plan.layout.parameters[parameter], part.units.size()) ||
+        (!units.empty() && std::any_of(part.units.begin(), part.units.end(), is_stored)))
+      scattered[parameter] = 1;
+    if (scattered[parameter] == 0) units.insert(units.end(), part.units.begin(), part.units.end());
+  }
+  return scattered;
+}
+
+bool updates_in_place(const Schedule& schedule, int bucket_index, int process,
+                      const std::vector<char>& scattered) {
+  const Bucket& bucket = schedule.buckets[bucket_index];
+  if (has_master_values(bucket.type, schedule.options.precision)) return false;
+  return std::all_of(bucket.segments.begin(), bucket.segments.end(), [&](const Segment& segment) {
+    return !segment.is_held_by(process) ||
+           std::none_of(segment.pieces.begin(), segment.pieces.end(),
+                        [&](const Piece& piece) { return scattered[piece.parameter] != 0; });
+  });
+}
+
+bool applies_gradients_in_place(const Schedule& schedule, int bucket) {
+  return schedule.placement.slots_per_process() * schedule.options.accumulate_steps == 1 &&
+         !Exchange(schedule, bucket, ExchangeKind::kReduceGradients).has_peers();
 }
 
 }  // namespace sdp

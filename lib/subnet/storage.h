@@ -9,6 +9,7 @@
 
 #include "subnet/placement.h"
 #include "subnet/plan.h"
+#include "subnet/schedule.h"
 
 namespace sdp {
 
@@ -27,5 +28,16 @@ std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot
 /// Whether a unit's piece of the parameter is contiguous in a tensor that holds this many units of the
 /// parameter.
 bool is_contiguous(const ParameterLayout& parameter, size_t units);
+
+/// By parameter, whether these slots store a unit's piece of it twice, or not contiguously.
+std::vector<char> scattered_parameters(const SubnetPlan& plan, const std::vector<Slot>& slots);
+
+/// Whether a process with these scattered parameters updates the bucket's values where the model reads them,
+/// and not in a copy.
+bool updates_in_place(const Schedule& schedule, int bucket, int process, const std::vector<char>& scattered);
+
+/// Whether such a process also applies the bucket's gradients where autograd has left them: those of a single
+/// pass, which no other process contributes to.
+bool applies_gradients_in_place(const Schedule& schedule, int bucket);
 
 }  // namespace sdp

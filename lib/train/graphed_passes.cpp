@@ -53,7 +53,7 @@ struct GraphedPasses::Graph {
   // What the graph reads and writes, at the addresses of the capture.
   std::vector<TensorBatch> batches;
   PassResult result;
-  std::vector<at::Tensor> sums;
+  Engine::Sums sums;
 };
 
 GraphedPasses::GraphedPasses(Engine& engine, Passes passes)

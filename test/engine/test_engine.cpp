@@ -12,11 +12,22 @@
 namespace sdp {
 namespace {
 
-/// Makes every value unreadable until it is received.
-void spoil_values(Engine& engine, const SubnetPlan& plan) {
+/// Makes every value that this process does not update unreadable until it is received.
+void spoil_values(Engine& engine, const Schedule& schedule, int process) {
   const at::NoGradGuard no_grad;
-  for (int p = 0; p < static_cast<int>(plan.layout.parameters.size()); ++p)
-    engine.store().write_parameter(p, at::full(plan.layout.parameters[p].shape, NAN));
+  for (const Bucket& bucket : schedule.buckets)
+    for (const Segment& segment : bucket.segments) {
+      if (!segment.is_read_by(process)) continue;
+      const bool updates_all = !schedule.options.shard && segment.is_held_by(process);
+      const int64_t begin = updates_all ? 0 : segment.share_begin(process);
+      const int64_t updated = updates_all ? segment.elements : segment.share_elements(process);
+      const at::Tensor values = at::full({segment.elements}, NAN, scalar_type(bucket.type));
+      FlatCopies reads, writes;
+      engine.store().add_segment_reads(reads, segment, begin, values.narrow(0, begin, updated));
+      reads.run();
+      engine.store().add_segment_writes(writes, segment, values);
+      writes.run();
+    }
 }
 
 /// All processes that have a segment's values have the same bits.
@@ -75,7 +86,7 @@ void check_case(const Case& c) {
       expect_equal(engine.gradient_bytes(), planned.averaged_gradient_bytes, "averaged gradient bytes");
       engine.step(spec.optimizer.lr());
       expect_equal(engine.gradient_bytes(), 0, "gradient bytes after the update");
-      spoil_values(engine, plan);
+      spoil_values(engine, schedule, comm.rank());
       engine.gather_values();
       if (step == 1) continue;  // values are received during the next forward pass
       engine.await_all_values();
@@ -186,7 +197,7 @@ TEST_CASE("sums that were taken can be set for several steps, as a CUDA graph do
       engine.end_backward();
     }
     engine.sum_gradients();
-    const std::vector<at::Tensor> sums = engine.take_sums();
+    const Engine::Sums sums = engine.take_sums();
     for (const double steps : {1, 2}) {
       engine.set_sums(sums);
       finish_step(engine, /*lr=*/1);
