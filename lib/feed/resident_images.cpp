@@ -56,50 +56,50 @@ ResidentImages::ResidentImages(const ImageArray& array, Precision precision, at:
   };
   const auto [channels, height, width] = shape_;
   // Without pinned memory, which the allocator would keep for the rest of the run.
-  pixels_ = blob(array.pixels, {array.size(), channels, height, width})
-                .to(device, at::kByte, /*non_blocking=*/false, /*copy=*/true);
+  const at::Tensor pixels = blob(array.pixels, {array.size(), channels, height, width}).to(device, at::kByte);
+  pixels_ = at::constant_pad_nd(pixels, {0, 1, 0, 1});
   labels_ = on_device(blob(array.labels, {array.size()}), device).to(at::kLong);
   values_ = on_device(normalized_values(array), device);
-  for (const at::Tensor& kept : {pixels_, labels_, values_})
+  channels_ = at::arange(channels, labels_.options()).view({1, channels, 1, 1});
+  for (const at::Tensor& kept : {pixels_, labels_, values_, channels_})
     leave_out(kept);  // they are data, not part of a step, and plans do not include them
 }
 
-at::Tensor ResidentImages::images(const at::Tensor& choices) const {
+TensorBatch ResidentImages::batch_of(std::vector<int64_t> samples,
+                                     const std::vector<CropFlip>& choices) const {
   const auto [channels, height, width] = shape_;
-  const auto options = choices.options();
-  const auto choice = [&](int64_t row) { return choices[row].view({-1, 1}); };
-  const at::Tensor y = at::arange(height, options) + choice(1);  // [B, H]
-  const at::Tensor columns = at::arange(width, options);
-  const at::Tensor x = at::where(choice(3) == 1, width - 1 - columns, columns) + choice(2);  // [B, W]
-  const at::Tensor inside =
-      ((y >= 0) & (y < height)).view({-1, 1, height, 1}) & ((x >= 0) & (x < width)).view({-1, 1, 1, width});
-  const at::Tensor channel = at::arange(channels, options).view({1, channels, 1, 1});
-  const at::Tensor pixels =
-      pixels_.index({choices[0].view({-1, 1, 1, 1}), channel, y.clamp(0, height - 1).view({-1, 1, height, 1}),
-                     x.clamp(0, width - 1).view({-1, 1, 1, width})});
-  return values_.index({pixels.to(at::kLong) * inside + channel * kPixelValues});
-}
-
-TensorBatch ResidentImages::batch_of(std::vector<int64_t> samples, std::vector<int64_t> choices) const {
   const auto size = static_cast<int64_t>(samples.size());
-  const at::Tensor chosen = on_device(at::from_blob(choices.data(), {4, size}, at::kLong), device_);
-  return {.input = images(chosen), .labels = labels_.index({chosen[0]}), .samples = std::move(samples)};
+  const at::Tensor host =
+      at::empty({size, 1 + height + width}, at::TensorOptions(at::kLong).pinned_memory(device_.is_cuda()));
+  int64_t* next = host.data_ptr<int64_t>();
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const CropFlip& choice = choices[i];
+    const auto inside = [](int64_t at, int64_t end) { return at >= 0 && at < end ? at : end; };
+    *next++ = samples[i];
+    for (int64_t row = 0; row < height; ++row)
+      *next++ = inside(row + choice.shift_y, height);
+    for (int64_t column = 0; column < width; ++column)
+      *next++ = inside((choice.flip ? width - 1 - column : column) + choice.shift_x, width);
+  }
+  const at::Tensor chosen = host.to(device_, /*non_blocking=*/true);
+  const at::Tensor image = chosen.select(1, 0);
+  const at::Tensor pixels = pixels_.index({image.view({-1, 1, 1, 1}), channels_,
+                                           chosen.narrow(1, 1, height).unsqueeze(1).unsqueeze(3),
+                                           chosen.narrow(1, 1 + height, width).unsqueeze(1).unsqueeze(1)});
+  return {.input = values_.index({at::add(channels_ * kPixelValues, pixels)}),
+          .labels = labels_.index({image}),
+          .samples = std::move(samples)};
 }
 
 TensorBatch ResidentImages::training_batch(std::span<const TrainingSample> samples,
                                            const ImageAugmentation& augmentation, uint64_t seed) const {
-  const size_t size = samples.size();
-  std::vector<int64_t> indices(size);
-  std::vector<int64_t> choices(4 * size);
-  for (size_t i = 0; i < size; ++i) {
-    const CropFlip choice = draw_crop_flip(augmentation.steps, seed, samples[i].position);
-    indices[i] = samples[i].index;
-    choices[i] = samples[i].index;
-    choices[size + i] = choice.shift_y;
-    choices[2 * size + i] = choice.shift_x;
-    choices[3 * size + i] = choice.flip ? 1 : 0;
+  std::vector<int64_t> indices;
+  std::vector<CropFlip> choices;
+  for (const TrainingSample& sample : samples) {
+    indices.push_back(sample.index);
+    choices.push_back(draw_crop_flip(augmentation.steps, seed, sample.position));
   }
-  TensorBatch batch = batch_of(std::move(indices), std::move(choices));
+  TensorBatch batch = batch_of(std::move(indices), choices);
   if (const auto mixing = draw_mixing(augmentation, shape_, seed, samples.front().position)) {
     batch.input = mixed(batch.input, *mixing);
     batch.mixed_labels = batch.labels.roll(1, 0);
@@ -110,9 +110,7 @@ TensorBatch ResidentImages::training_batch(std::span<const TrainingSample> sampl
 }
 
 TensorBatch ResidentImages::eval_batch(std::span<const int64_t> samples) const {
-  std::vector<int64_t> choices(samples.begin(), samples.end());
-  choices.resize(4 * samples.size());  // no shift, no flip
-  TensorBatch batch = batch_of({samples.begin(), samples.end()}, std::move(choices));
+  TensorBatch batch = batch_of({samples.begin(), samples.end()}, std::vector<CropFlip>(samples.size()));
   batch.input = batch.input.to(type_);
   return batch;
 }

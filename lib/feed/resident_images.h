@@ -2,10 +2,11 @@
 
 // Images kept on the device and augmented there; fast for small images.
 //
-// Shape symbols: N images, B batch size, C channels, H height, W width.
+// Shape symbols: N images, C channels, H height, W width.
 
 #include <span>
 
+#include "data/pipeline/augment.h"
 #include "data/pipeline/batches.h"
 #include "data/sets/image_array.h"
 #include "feed/batch.h"
@@ -23,17 +24,16 @@ class ResidentImages {
   TensorBatch eval_batch(std::span<const int64_t> samples) const;
 
  private:
-  /// Pixels of the chosen images, cropped, flipped and normalized, fp32 [B, C, H, W]. `choices`: int64 [4,
-  /// B], on the device: image, shift_y, shift_x, flip (data/pipeline/augment.h).
-  at::Tensor images(const at::Tensor& choices) const;
-  TensorBatch batch_of(std::vector<int64_t> samples, std::vector<int64_t> choices) const;
+  /// The samples, cropped, flipped and normalized, in fp32, whatever the type of the computation.
+  TensorBatch batch_of(std::vector<int64_t> samples, const std::vector<CropFlip>& choices) const;
 
   ImageShape shape_;
   at::ScalarType type_;
   at::Device device_;
-  at::Tensor pixels_;  ///< [N, C, H, W] uint8
-  at::Tensor labels_;  ///< [N] int64
-  at::Tensor values_;  ///< [C * 256] fp32: the normalized value of every pixel value
+  at::Tensor pixels_;    ///< [N, C, H + 1, W + 1] uint8; the last row and column, for pixels outside, are 0
+  at::Tensor labels_;    ///< [N] int64
+  at::Tensor values_;    ///< [C * 256] fp32: the normalized value of every pixel value
+  at::Tensor channels_;  ///< [1, C, 1, 1] int64: 0, 1, ..
 };
 
 }  // namespace sdp
