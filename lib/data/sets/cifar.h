@@ -9,36 +9,22 @@
 
 namespace sdp {
 
-struct Cifar10Spec {
+struct Cifar10Spec : HeldImagesRow {
   static constexpr auto names = std::to_array<std::string_view>({"cifar10"});
-  static constexpr DataKind kind = DataKind::kHeldImages;
 
   bool operator==(const Cifar10Spec&) const = default;
-
-  template <class Visitor>
-  static void fields(Visitor&) {}
-
-  void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop, Augmentation::kFlip}; }
-  static int64_t eval_resize_of(int64_t size) { return size; }
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 50'000; }
   std::vector<std::string> class_names(const DataSpec& data) const;
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 
-struct Cifar100Spec {
+struct Cifar100Spec : HeldImagesRow {
   static constexpr auto names = std::to_array<std::string_view>({"cifar100"});
-  static constexpr DataKind kind = DataKind::kHeldImages;
 
   bool operator==(const Cifar100Spec&) const = default;
-
-  template <class Visitor>
-  static void fields(Visitor&) {}
-
-  void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop, Augmentation::kFlip}; }
-  static int64_t eval_resize_of(int64_t size) { return size; }
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 50'000; }
   std::vector<std::string> class_names(const DataSpec& data) const;

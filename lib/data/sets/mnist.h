@@ -11,36 +11,22 @@
 
 namespace sdp {
 
-struct MnistSpec {
+struct MnistSpec : HeldImagesRow {
   static constexpr auto names = std::to_array<std::string_view>({"mnist"});
-  static constexpr DataKind kind = DataKind::kHeldImages;
 
   bool operator==(const MnistSpec&) const = default;
-
-  template <class Visitor>
-  static void fields(Visitor&) {}
-
-  void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {}; }
-  static int64_t eval_resize_of(int64_t size) { return size; }
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 60'000; }
   std::vector<std::string> class_names(const DataSpec& data) const;
   MissingData missing(const DataSpec& data, const ModelSpec& model) const;
 };
 
-struct FashionMnistSpec {
+struct FashionMnistSpec : HeldImagesRow {
   static constexpr auto names = std::to_array<std::string_view>({"fashion_mnist"});
-  static constexpr DataKind kind = DataKind::kHeldImages;
 
   bool operator==(const FashionMnistSpec&) const = default;
-
-  template <class Visitor>
-  static void fields(Visitor&) {}
-
-  void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {Augmentation::kCrop, Augmentation::kFlip}; }
-  static int64_t eval_resize_of(int64_t size) { return size; }
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 60'000; }
   std::vector<std::string> class_names(const DataSpec& data) const;

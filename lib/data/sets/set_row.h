@@ -77,4 +77,15 @@ struct ImageArray;
 struct SplitReport;
 class Dataset;
 
+/// What small images that are held in memory have in common: no keys of their own, and no resizing.
+struct HeldImagesRow {
+  static constexpr DataKind kind = DataKind::kHeldImages;
+
+  bool operator==(const HeldImagesRow&) const = default;
+  template <class Visitor>
+  static void fields(Visitor&) {}
+  void resolve(const ModelSpec&) {}
+  static int64_t eval_resize_of(int64_t size) { return size; }
+};
+
 }  // namespace sdp
