@@ -86,7 +86,8 @@ class ReluKeepingBits : public torch::autograd::Function<ReluKeepingBits> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
     context->save_for_backward({pack_bits(x.gt(0))});
     context->saved_data["format"] = format_of(x);
-    return at::relu(x);
+    context->mark_dirty({x});
+    return x.relu_();
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -111,7 +112,7 @@ at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride,
 }
 
 at::Tensor relu_keeping_bits(const at::Tensor& x) {
-  return at::GradMode::is_enabled() && x.requires_grad() ? ReluKeepingBits::apply(x) : at::relu(x);
+  return at::GradMode::is_enabled() && x.requires_grad() ? ReluKeepingBits::apply(x) : x.relu_();
 }
 
 }  // namespace sdp

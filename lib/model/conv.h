@@ -18,8 +18,8 @@ at::MemoryFormat map_format(at::ScalarType type, bool on_gpu);
 /// saves x as well.
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding);
 
-/// relu(x), which saves one bit per element for the backward pass. It saves memory if no following operation
-/// saves the result.
+/// relu(x) in place, which saves one bit per element for the backward pass. It saves memory if no following
+/// operation saves the result.
 at::Tensor relu_keeping_bits(const at::Tensor& x);
 
 }  // namespace sdp

@@ -51,12 +51,12 @@ at::Tensor ResidualNet::block_forward(size_t index, const at::Tensor& x, const F
     const auto run = [&block, mode](const at::Tensor& input, bool again) {
       return block.branch->forward(input, mode, again ? Statistics::kLeave : Statistics::kUpdate);
     };
-    out =
-        out + drop_randomly(run_branch(run, x, mode), drop_, branch, static_cast<int>(blocks_.size()), mode);
+    out = drop_randomly(run_branch(run, x, mode), drop_, branch, static_cast<int>(blocks_.size()), mode)
+              .add_(out);
   }
   if (mode.after_branch) mode.after_branch(branch);
   if (is_identity) return out;
-  return is_kept(index + 1, mode) ? at::relu(out) : relu_keeping_bits(out);
+  return is_kept(index + 1, mode) ? out.relu_() : relu_keeping_bits(out);
 }
 
 bool ResidualNet::is_kept(size_t next, const ForwardMode& mode) const {

@@ -182,7 +182,7 @@ TEST_CASE("the operators of a small MLP's step") {
       {"addmm"},
       {"mm", "sum"},
       // norm, linear, ReLU, linear, its bias, stream
-      {"native_layer_norm", "addmm", "relu", "mm", "add", "add"},
+      {"native_layer_norm", "addmm", "relu_", "mm", "add", "add"},
       {"sum", "mm", "mm", "threshold_backward", "mm", "mm", "sum", "native_layer_norm_backward", "add"},
       // head, loss, correct answers; autograd fills the loss's own gradient
       {"addmm", "_log_softmax", "nll_loss_forward", "argmax", "eq", "sum"},

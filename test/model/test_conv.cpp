@@ -22,7 +22,7 @@ TEST_CASE("relu_keeping_bits in both formats") {
     for (const at::MemoryFormat of_gradient : kFormats) {
       INFO(of_x << ", gradient " << of_gradient);
       const at::Tensor x = values.clone(of_x).requires_grad_();
-      const at::Tensor y = relu_keeping_bits(x);
+      const at::Tensor y = relu_keeping_bits(x.clone());
       CHECK(y.suggest_memory_format() == of_x);
       CHECK(at::equal(y, values.clamp_min(0)));
       y.backward(weights.contiguous(of_gradient));

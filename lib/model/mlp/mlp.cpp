@@ -38,7 +38,7 @@ at::Tensor Mlp::branch_forward(const Branch& branch, const at::Tensor& x) const 
   at::Tensor sum = branch.down_bias;
   for (const Part& part : branch.parts) {
     const auto hidden = [part, norm, norm_is_frozen](const at::Tensor& input, bool) {
-      return at::relu(at::linear(norm_is_frozen ? norm(input) : input, part.up_weight, part.up_bias));
+      return at::linear(norm_is_frozen ? norm(input) : input, part.up_weight, part.up_bias).relu_();
     };
     const at::Tensor h =
         part.up_weight.requires_grad() ? hidden(normed, false) : recomputed(hidden, normed);  // [B, H]

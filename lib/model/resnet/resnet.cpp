@@ -30,12 +30,12 @@ class BasicBranch : public ResidualBranch {
     at::Tensor sum;  // [B, C, S, S]
     for (const Part& part : parts_) {
       const auto norm_relu = [part, mode, statistics](const at::Tensor& input, bool again) {
-        return at::relu(part.bn1.forward(input, mode, again ? Statistics::kLeave : statistics));
+        return part.bn1.forward(input, mode, again ? Statistics::kLeave : statistics).relu_();
       };
       const at::Tensor c1 = conv2d(x, part.conv1, stride_, 1);  // [B, H, S, S]
       const at::Tensor hidden = part.conv1.requires_grad() ? norm_relu(c1, false) : recomputed(norm_relu, c1);
       const at::Tensor c2 = conv2d(hidden, part.conv2, 1, 1);
-      sum = sum.defined() ? sum + c2 : c2;
+      sum = sum.defined() ? sum.add_(c2) : c2;
     }
     if (!sum.defined()) {  // the worker has no slice: the sum over the slices is 0
       const int64_t size = (x.size(2) + stride_ - 1) / stride_;

@@ -17,7 +17,7 @@ using Statistics = BatchNorm::Statistics;
 at::Tensor norm_relu(const BatchNorm& bn, const at::Tensor& x, bool result_is_kept, const ForwardMode& mode,
                      Statistics statistics) {
   const auto compute = [bn, mode, statistics](const at::Tensor& input, bool again) {
-    return at::relu(bn.forward(input, mode, again ? Statistics::kLeave : statistics));
+    return bn.forward(input, mode, again ? Statistics::kLeave : statistics).relu_();
   };
   return result_is_kept ? compute(x, false) : recomputed(compute, x);
 }
@@ -66,7 +66,7 @@ class BottleneckBranch : public ResidualBranch {
       const at::Tensor hidden = norm_relu(part.bn2, conv2d(first, part.conv2, stride_, 1),
                                           part.conv3.requires_grad(), mode, statistics);  // [B, H, ..]
       const at::Tensor out = conv2d(hidden, part.conv3, 1, 0);
-      sum = sum.defined() ? sum + out : out;
+      sum = sum.defined() ? sum.add_(out) : out;
     }
     return sum;
   }
