@@ -60,8 +60,8 @@ struct Engine::InFlight {
   at::Tensor receive;
   std::vector<int64_t> send_splits;
   std::vector<int64_t> receive_splits;
-  std::vector<at::Tensor>
-      own;  ///< this process's contribution to its own shares, like BucketState::gradients
+  /// This process's contribution to its own shares, like BucketState::gradients.
+  std::vector<at::Tensor> own;
   ExchangeClock::Start start;
   Pending pending;
 };

@@ -75,8 +75,8 @@ std::vector<at::Tensor> Engine::gradients_of_places(int bucket) const {
   std::vector<at::Tensor> gradients;
   for (const SegmentView& view : states_[bucket].segments) {
     const Segment& segment = schedule_.buckets[bucket].segments[view.segment];
-    for (const Piece& piece : segment.pieces)
-      gradients.push_back(store_.piece_gradient(/*local_slot=*/0, piece.parameter, segment.unit));
+    for (const PieceRange& whole : piece_ranges(segment, view.begin, view.elements))
+      gradients.push_back(store_.piece_gradient(/*local_slot=*/0, whole.parameter, segment.unit));
   }
   return gradients;
 }

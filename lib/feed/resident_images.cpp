@@ -19,7 +19,7 @@ at::Tensor on_device(const at::Tensor& host, at::Device device) {
   return device.is_cuda() ? host.pin_memory().to(device, /*non_blocking=*/true) : host.clone();
 }
 
-/// The normalized value of every pixel value, by channel: [C * 256].
+/// The normalized value of every pixel value, by channel: [C, 256].
 at::Tensor normalized_values(const ImageArray& array) {
   const ImageShape ramp{.channels = array.shape.channels, .height = 1, .width = kPixelValues};
   std::vector<uint8_t> pixels(static_cast<size_t>(ramp.numel()));
@@ -28,7 +28,7 @@ at::Tensor normalized_values(const ImageArray& array) {
   const at::Tensor values = at::empty({ramp.numel()}, at::kFloat);
   ImageTransform(ramp, array.normalization)
       .normalize(pixels, {values.data_ptr<float>(), static_cast<size_t>(ramp.numel())});
-  return values;
+  return values.view({ramp.channels, kPixelValues});
 }
 
 /// images = share * images + (1 - share) * partners, or a box of the partners pasted in; with the same
@@ -86,7 +86,7 @@ TensorBatch ResidentImages::batch_of(std::vector<int64_t> samples,
   const at::Tensor pixels = pixels_.index({image.view({-1, 1, 1, 1}), channels_,
                                            chosen.narrow(1, 1, height).unsqueeze(1).unsqueeze(3),
                                            chosen.narrow(1, 1 + height, width).unsqueeze(1).unsqueeze(1)});
-  return {.input = values_.index({at::add(channels_ * kPixelValues, pixels)}),
+  return {.input = values_.index({channels_, pixels.to(at::kLong)}),
           .labels = labels_.index({image}),
           .samples = std::move(samples)};
 }

@@ -32,7 +32,7 @@ class ResidentImages {
   at::Device device_;
   at::Tensor pixels_;    ///< [N, C, H + 1, W + 1] uint8; the last row and column, for pixels outside, are 0
   at::Tensor labels_;    ///< [N] int64
-  at::Tensor values_;    ///< [C * 256] fp32: the normalized value of every pixel value
+  at::Tensor values_;    ///< [C, 256] fp32: the normalized value of every pixel value
   at::Tensor channels_;  ///< [1, C, 1, 1] int64: 0, 1, ..
 };
 

@@ -20,26 +20,17 @@ c10::TypedOperatorHandle<Signature> find(const char* name) {
 }  // namespace
 
 TORCH_LIBRARY(sdp, library) {
-  library.def("rms_norm(Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)");
-  library.def(
-      "rms_norm_backward(Tensor gradient, Tensor x, Tensor weight, Tensor scale, bool of_weight) -> "
-      "(Tensor, Tensor)");
-  library.def("swiglu(Tensor gate, Tensor up) -> Tensor");
-  library.def("swiglu_backward(Tensor gradient, Tensor gate, Tensor up) -> (Tensor, Tensor)");
-  library.def("rotate(Tensor x, Tensor cos, Tensor sin, bool inverse) -> Tensor");
-  library.def(
-      "cross_entropy_(Tensor(a!) logits, Tensor labels, float smoothing, bool with_gradient) "
-      "-> "
-      "Tensor");
-}
-
-TORCH_LIBRARY_IMPL(sdp, CompositeExplicitAutograd, library) {
-  library.impl("rms_norm", &composed::rms_norm);
-  library.impl("rms_norm_backward", &composed::rms_norm_backward);
-  library.impl("swiglu", &composed::swiglu);
-  library.impl("swiglu_backward", &composed::swiglu_backward);
-  library.impl("rotate", &composed::rotate);
-  library.impl("cross_entropy_", &composed::cross_entropy_);
+  // A name alone stands for the function's own schema, in which nothing is written to.
+  const auto define = [&](const char* schema, auto* composition) {
+    library.def(schema, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, composition));
+  };
+  define("rms_norm", &composed::rms_norm);
+  define("rms_norm_backward", &composed::rms_norm_backward);
+  define("swiglu", &composed::swiglu);
+  define("swiglu_backward", &composed::swiglu_backward);
+  define("rotate", &composed::rotate);
+  define("cross_entropy_(Tensor(a!) logits, Tensor labels, float smoothing, bool with_gradient) -> Tensor",
+         &composed::cross_entropy_);
 }
 
 Pair rms_norm(const Tensor& x, const Tensor& weight, double eps) {

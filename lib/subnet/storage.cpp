@@ -26,13 +26,12 @@ std::vector<char> scattered_parameters(const SubnetPlan& plan, const std::vector
   int parameter = -1;
   for (const StoredPart& part : stored_parts(plan, slots)) {
     if (std::exchange(parameter, part.parameter) != part.parameter) units.clear();
-    const auto is_stored = [&](int unit) {
-      return std::find(units.begin(), units.end(), unit) != units.end();
-    };
-    if (!is_contiguous(plan.layout.parameters[parameter], part.units.size()) ||
-        (!units.empty() && std::any_of(part.units.begin(), part.units.end(), is_stored)))
+    if (scattered[parameter] != 0) continue;
+    const bool is_stored =
+        std::find_first_of(units.begin(), units.end(), part.units.begin(), part.units.end()) != units.end();
+    if (is_stored || !is_contiguous(plan.layout.parameters[parameter], part.units.size()))
       scattered[parameter] = 1;
-    if (scattered[parameter] == 0) units.insert(units.end(), part.units.begin(), part.units.end());
+    units.insert(units.end(), part.units.begin(), part.units.end());
   }
   return scattered;
 }
