@@ -45,23 +45,16 @@ void Engine::BucketState::allocate_accumulator() {
 }
 
 UpdateTensors Engine::BucketState::update_tensors() const {
-  UpdateTensors tensors{.values = {updated},
-                        .gradients = gradients,
-                        .state = std::vector<std::vector<at::Tensor>>(moments.size())};
+  UpdateTensors tensors{.values = places, .gradients = gradients};
+  if (places.empty()) tensors.values = {updated};
   if (gradient_full.defined()) tensors.gradients = {gradient_full.to(sum_options)};
-  if (updated.defined()) {
-    for (size_t m = 0; m < moments.size(); ++m)
-      tensors.state[m] = {moments[m]};
-    return tensors;
-  }
   std::vector<int64_t> sizes;
-  for (const at::Tensor& place : places)
-    sizes.push_back(place.numel());
-  tensors.values = places;
-  if (tensors.gradients.size() != places.size())
+  for (const at::Tensor& values : tensors.values)
+    sizes.push_back(values.numel());
+  if (tensors.gradients.size() != sizes.size())
     tensors.gradients = tensors.gradients.at(0).split_with_sizes(sizes);
-  for (size_t m = 0; m < moments.size(); ++m)
-    tensors.state[m] = moments[m].split_with_sizes(sizes);
+  for (const at::Tensor& moment : moments)
+    tensors.state.push_back(moment.split_with_sizes(sizes));
   return tensors;
 }
 

@@ -35,8 +35,11 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
   for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
     BucketState& state = states_.emplace_back(BucketState::make(schedule, b, comm.rank(), moments, options));
     if (!updates_in_place(schedule, b, comm.rank(), scattered)) continue;
-    for (const SegmentView& view : state.segments)
-      store_.add_places(state.places, schedule.buckets[b].segments[view.segment], view.begin, view.elements);
+    for_each_state_range(b, /*only_own_share=*/false, [&](const StateRange& range, int64_t) {
+      state.places.push_back(store_.piece(range.parameter, range.unit)
+                                 .view({-1})
+                                 .narrow(0, range.begin, range.end - range.begin));
+    });
   }
   add_hooks();
 }

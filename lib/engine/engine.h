@@ -138,7 +138,6 @@ class Engine {
 
   // reduce.cpp
   InFlight begin_reduce(int bucket);
-  std::vector<at::Tensor> gradients_of_places(int bucket) const;
   void pack_gradients(InFlight& flight);
   void add_received(InFlight& flight);
   void divide_by_summands(int bucket);

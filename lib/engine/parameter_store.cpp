@@ -93,13 +93,6 @@ void ParameterStore::add_segment_reads(FlatCopies& copies, const Segment& segmen
   }
 }
 
-void ParameterStore::add_places(std::vector<at::Tensor>& places, const Segment& segment, int64_t begin,
-                                int64_t elements) const {
-  for (const PieceRange& range : piece_ranges(segment, begin, elements))
-    places.push_back(
-        piece(range.parameter, segment.unit).view({-1}).narrow(0, range.begin, range.end - range.begin));
-}
-
 void ParameterStore::add_segment_writes(FlatCopies& copies, const Segment& segment,
                                         const at::Tensor& values) {
   for (const Piece& piece : segment.pieces)

@@ -67,10 +67,6 @@ class ParameterStore {
   /// Adds the copies that fill `values`, flat and of any type, from the segment's elements from `begin` on.
   void add_segment_reads(FlatCopies& copies, const Segment& segment, int64_t begin,
                          const at::Tensor& values) const;
-  /// Adds the segment's elements from `begin` on where they are stored, as a flat view for each piece. Every
-  /// piece must be stored once, and contiguously.
-  void add_places(std::vector<at::Tensor>& places, const Segment& segment, int64_t begin,
-                  int64_t elements) const;
   /// Adds the copies that set a segment from `values`, [segment.elements] of any type, wherever this process
   /// stores it.
   void add_segment_writes(FlatCopies& copies, const Segment& segment, const at::Tensor& values);

@@ -7,11 +7,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/bucket_state.h"
 #include "engine/finite.h"
 #include "engine/flat_copies.h"
+#include "engine/state_ranges.h"
 #include "memory/allocations.h"
-#include "subnet/storage.h"
 
 namespace sdp {
 namespace {
@@ -62,23 +61,15 @@ Engine::InFlight Engine::begin_reduce(int bucket_index) {
   InFlight flight = prepare(bucket_index, ExchangeKind::kReduceGradients);
   if (state.elements.is_alone && schedule_.accumulates())
     flight.own = {state.accumulator};
-  else if (!state.places.empty() && applies_gradients_in_place(schedule_, bucket_index))
-    flight.own = gradients_of_places(bucket_index);
+  else if (!state.places.empty() && state.elements.has_one_summand)
+    for_each_state_range(bucket_index, /*only_own_share=*/false, [&](const StateRange& range, int64_t) {
+      flight.own.push_back(store_.piece_gradient(/*local_slot=*/0, range.parameter, range.unit));
+    });
   else
     pack_gradients(flight);
   release_packed(bucket_index);
   if (!state.elements.is_alone) send_off(flight);
   return flight;
-}
-
-std::vector<at::Tensor> Engine::gradients_of_places(int bucket) const {
-  std::vector<at::Tensor> gradients;
-  for (const SegmentView& view : states_[bucket].segments) {
-    const Segment& segment = schedule_.buckets[bucket].segments[view.segment];
-    for (const PieceRange& whole : piece_ranges(segment, view.begin, view.elements))
-      gradients.push_back(store_.piece_gradient(/*local_slot=*/0, whole.parameter, segment.unit));
-  }
-  return gradients;
 }
 
 void Engine::pack_gradients(InFlight& flight) {

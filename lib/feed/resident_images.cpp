@@ -15,10 +15,6 @@ namespace {
 
 constexpr int64_t kPixelValues = 256;
 
-at::Tensor on_device(const at::Tensor& host, at::Device device) {
-  return device.is_cuda() ? host.pin_memory().to(device, /*non_blocking=*/true) : host.clone();
-}
-
 /// The normalized value of every pixel value, by channel: [C, 256].
 at::Tensor normalized_values(const ImageArray& array) {
   const ImageShape ramp{.channels = array.shape.channels, .height = 1, .width = kPixelValues};
@@ -58,8 +54,8 @@ ResidentImages::ResidentImages(const ImageArray& array, Precision precision, at:
   // Without pinned memory, which the allocator would keep for the rest of the run.
   const at::Tensor pixels = blob(array.pixels, {array.size(), channels, height, width}).to(device, at::kByte);
   pixels_ = at::constant_pad_nd(pixels, {0, 1, 0, 1});
-  labels_ = on_device(blob(array.labels, {array.size()}), device).to(at::kLong);
-  values_ = on_device(normalized_values(array), device);
+  labels_ = blob(array.labels, {array.size()}).to(device, at::kLong);
+  values_ = normalized_values(array).to(device);
   channels_ = at::arange(channels, labels_.options()).view({1, channels, 1, 1});
   for (const at::Tensor& kept : {pixels_, labels_, values_, channels_})
     leave_out(kept);  // they are data, not part of a step, and plans do not include them

@@ -33,11 +33,10 @@ BucketSizes StepSizes::bucket_on(int process, size_t index, const std::vector<ch
   const int64_t type_bytes = bytes_of(bucket.type);
   const BucketElements elements = elements_on(schedule_, static_cast<int>(index), process);
   const bool is_in_place = updates_in_place(schedule_, static_cast<int>(index), process, scattered);
-  BucketSizes sizes{
-      .own = elements.share * sum_bytes,
-      .is_alone = elements.is_alone,
-      .begins_sum = elements.begins_sum,
-      .keeps_gradients = is_in_place && applies_gradients_in_place(schedule_, static_cast<int>(index))};
+  BucketSizes sizes{.own = elements.share * sum_bytes,
+                    .is_alone = elements.is_alone,
+                    .begins_sum = elements.begins_sum,
+                    .keeps_gradients = is_in_place && elements.has_one_summand};
   if (sizes.keeps_gradients) sizes.own = 0;
   for (ExchangeKind kind : kExchangeKinds) {
     const int64_t wire_bytes = bytes_of(Exchange(schedule_, static_cast<int>(index), kind).type());

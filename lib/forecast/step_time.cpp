@@ -61,11 +61,13 @@ double buffer_bytes(const Schedule& schedule, int process) {
   return sum_type_bytes(schedule, process, [](const BucketElements& bucket) { return bucket.held; });
 }
 
-/// Of the process's share of averaged gradients, in buckets for which `is_counted`.
-template <class IsCounted>
-double share_bytes(const Schedule& schedule, int process, IsCounted is_counted) {
-  return sum_type_bytes(schedule, process,
-                        [&](const BucketElements& bucket) { return is_counted(bucket) ? bucket.share : 0; });
+/// Bytes of the process's share of averaged gradients, times how often they are not read or written. A share
+/// is packed, zeroed, added to and divided; one that begins the sum is not zeroed and added to; alone, it is
+/// packed or divided.
+double spared_bytes(const Schedule& schedule, int process) {
+  return sum_type_bytes(schedule, process, [](const BucketElements& bucket) {
+    return bucket.share * ((bucket.begins_sum ? 4 : 0) + (bucket.is_alone ? 2 : 0));
+  });
 }
 
 }  // namespace
@@ -80,11 +82,7 @@ double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost, int 
   const auto values_sent = static_cast<double>(cost.gather_bytes_per_step);
   const auto share = static_cast<double>(cost.averaged_gradient_bytes);
   const double updated = 2 * static_cast<double>(cost.optimizer_bytes) + 2 * share;
-  // A share is packed, zeroed, added to and divided; one that begins the sum is not zeroed and added to;
-  // alone, it is packed or divided.
-  const double begun = share_bytes(schedule, process, [](const auto& bucket) { return bucket.begins_sum; });
-  const double alone = share_bytes(schedule, process, [](const auto& bucket) { return bucket.is_alone; });
-  const double copied = 4 * gradients_sent + 5 * values_sent + 8 * share - 4 * begun - 2 * alone;
+  const double copied = 4 * gradients_sent + 5 * values_sent + 8 * share - spared_bytes(schedule, process);
   const double added = schedule.accumulates() ? 3 * buffer_bytes(schedule, process) *
                                                     static_cast<double>(micro_batches(schedule))
                                               : 0;

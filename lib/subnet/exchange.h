@@ -110,6 +110,7 @@ struct BucketElements {
   /// Whether the sum of gradients, which is in process order, can begin with this process's: they are the
   /// first or the second summand, or the only one.
   bool begins_sum = false;
+  bool has_one_summand = false;  ///< is_alone, and a step has a single backward pass on each process
 
   const Volume& of(ExchangeKind kind) const { return exchanged[static_cast<size_t>(kind)]; }
 };

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "subnet/exchange.h"
-
 namespace sdp {
 
 std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot>& slots) {
@@ -45,11 +43,6 @@ bool updates_in_place(const Schedule& schedule, int bucket_index, int process,
            std::none_of(segment.pieces.begin(), segment.pieces.end(),
                         [&](const Piece& piece) { return scattered[piece.parameter] != 0; });
   });
-}
-
-bool applies_gradients_in_place(const Schedule& schedule, int bucket) {
-  return schedule.placement.slots_per_process() * schedule.options.accumulate_steps == 1 &&
-         !Exchange(schedule, bucket, ExchangeKind::kReduceGradients).has_peers();
 }
 
 }  // namespace sdp

@@ -33,11 +33,8 @@ bool is_contiguous(const ParameterLayout& parameter, size_t units);
 std::vector<char> scattered_parameters(const SubnetPlan& plan, const std::vector<Slot>& slots);
 
 /// Whether a process with these scattered parameters updates the bucket's values where the model reads them,
-/// and not in a copy.
+/// and not in a copy. If their gradients have one summand (BucketElements), it applies them where autograd
+/// has left them.
 bool updates_in_place(const Schedule& schedule, int bucket, int process, const std::vector<char>& scattered);
-
-/// Whether such a process also applies the bucket's gradients where autograd has left them: those of a single
-/// pass, which no other process contributes to.
-bool applies_gradients_in_place(const Schedule& schedule, int bucket);
 
 }  // namespace sdp

@@ -7,7 +7,7 @@ from gpuhour import doctor, faults, learning, parity, steps, suite
 from gpuhour.jobs import GRACE_S, Context, Job, Row
 
 FIRST_TESTS = "ops", "linear_cross_entropy", "memory", "model"
-SLOW_TESTS = "engine", "train", "model_resnet_parity", "model_swin_parity", "model_vit_parity", "model_gpt2_parity", "model_llama_parity"
+SLOW_TESTS = "engine", "train", *(f"model_{model}_parity" for model in ("resnet", "swin", "vit", "gpt2", "llama"))
 
 
 def jobs_of(context: Context, epochs: int) -> list[Job]:
