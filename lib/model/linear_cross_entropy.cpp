@@ -27,12 +27,21 @@ struct Settings {
   bool with_gradients = true;
 };
 
+/// Room for the logits of a chunk, [R, V]. Rows begin at multiples of 64 bytes: with a vocabulary of 50,257
+/// and rows without gaps, a CPU's products take up to twice as long, and a GPU's cannot use vector loads.
+at::Tensor make_room(int64_t rows, int64_t vocabulary, const at::TensorOptions& options) {
+  constexpr int64_t kAlignment = 32;  // elements: 64 bytes of bf16
+  const int64_t stride = (vocabulary + kAlignment - 1) / kAlignment * kAlignment;
+  return at::empty({rows, stride}, options).narrow(1, 0, vocabulary);
+}
+
 /// Adds a chunk to the sums.
-void add_chunk(Sums& sums, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
-               int64_t row, const Settings& settings) {
+void add_chunk(Sums& sums, const at::Tensor& room, const at::Tensor& x, const at::Tensor& weight,
+               const at::Tensor& labels, int64_t row, const Settings& settings) {
   const int64_t rows = std::min(settings.rows_at_a_time, x.size(0) - row);
   const at::Tensor x_rows = x.narrow(0, row, rows);
-  at::Tensor logits = at::linear(x_rows, weight);  // [R, V], then their gradient
+  at::Tensor logits = room.narrow(0, 0, rows);  // then their gradient
+  at::mm_out(logits, x_rows, weight.t());
   const at::Tensor losses =
       ops::cross_entropy_(logits, labels.narrow(0, row, rows), settings.smoothing, settings.with_gradients);
   sums.loss.add_(losses.sum());
@@ -59,8 +68,9 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
       sums.x_gradient = at::empty_like(x);
       sums.weight_gradient = at::zeros_like(weight, weight.options().dtype(type));
     }
+    const at::Tensor room = make_room(std::min(rows_at_a_time, x.size(0)), weight.size(0), x.options());
     for (int64_t row = 0; row < x.size(0); row += rows_at_a_time)
-      add_chunk(sums, x, weight, labels, row, settings);
+      add_chunk(sums, room, x, weight, labels, row, settings);
     context->saved_data["x_gradient"] = sums.x_gradient;
     context->saved_data["weight_gradient"] = sums.weight_gradient;
     context->saved_data["weight_type"] = weight.scalar_type();

@@ -95,10 +95,10 @@ __global__ void rotate_kernel(const T* x, const Wide<T>* cos, const Wide<T>* sin
 
 template <int N, class T>
 __global__ void cross_entropy_kernel(T* logits, const int64_t* labels, Wide<T>* losses, int64_t size,
-                                     Wide<T> smoothing, bool with_gradient) {
+                                     int64_t stride, Wide<T> smoothing, bool with_gradient) {
   const int64_t row = blockIdx.x;
   const Wide<T> loss =
-      cross_entropy_row<N>(BlockLanes(), logits + row * size, labels[row], size, smoothing, with_gradient);
+      cross_entropy_row<N>(BlockLanes(), logits + row * stride, labels[row], size, smoothing, with_gradient);
   if (threadIdx.x == 0) losses[row] = loss;
 }
 
@@ -201,11 +201,11 @@ void rotate(const T* x, const Wide<T>* cos, const Wide<T>* sin, T* y, int64_t se
 
 template <class T>
 void cross_entropy(T* logits, const int64_t* labels, Wide<T>* losses, int64_t rows, int64_t size,
-                   double smoothing, bool with_gradient, cudaStream_t stream) {
+                   int64_t stride, double smoothing, bool with_gradient, cudaStream_t stream) {
   if (rows == 0) return;
   constexpr int n = kPack<T>;
   cross_entropy_kernel<n><<<static_cast<unsigned int>(rows), threads_for(size / n), 0, stream>>>(
-      logits, labels, losses, size, static_cast<Wide<T>>(smoothing), with_gradient);
+      logits, labels, losses, size, stride, static_cast<Wide<T>>(smoothing), with_gradient);
   check_launch();
 }
 
@@ -218,7 +218,8 @@ void cross_entropy(T* logits, const int64_t* labels, Wide<T>* losses, int64_t ro
   template void swiglu_gradient<T>(const T*, const T*, const T*, T*, T*, int64_t, cudaStream_t);          \
   template void rotate<T>(const T*, const Wide<T>*, const Wide<T>*, T*, int64_t, int64_t, int, int, bool, \
                           cudaStream_t);                                                                  \
-  template void cross_entropy<T>(T*, const int64_t*, Wide<T>*, int64_t, int64_t, double, bool, cudaStream_t);
+  template void cross_entropy<T>(T*, const int64_t*, Wide<T>*, int64_t, int64_t, int64_t, double, bool,   \
+                                 cudaStream_t);
 
 SDP_FOR_NORM(double, double)
 SDP_FOR_NORM(float, float)

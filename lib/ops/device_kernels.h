@@ -36,9 +36,9 @@ template <class T>
 void rotate(const T* x, const Wide<T>* cos, const Wide<T>* sin, T* y, int64_t sequences, int64_t tokens,
             int heads, int half, bool inverse, cudaStream_t stream);
 
-/// logits [rows, size], labels and losses [rows].
+/// logits [rows, size], whose rows begin every `stride` elements; labels and losses [rows].
 template <class T>
 void cross_entropy(T* logits, const int64_t* labels, Wide<T>* losses, int64_t rows, int64_t size,
-                   double smoothing, bool with_gradient, cudaStream_t stream);
+                   int64_t stride, double smoothing, bool with_gradient, cudaStream_t stream);
 
 }  // namespace sdp::device

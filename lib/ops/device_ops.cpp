@@ -128,12 +128,12 @@ Tensor device_rotate(const Tensor& given, const Tensor& cos, const Tensor& sin, 
 
 Tensor device_cross_entropy(Tensor& logits, const Tensor& labels, double smoothing, bool with_gradient) {
   const c10::cuda::CUDAGuard guard(logits.device());
-  TORCH_CHECK_VALUE(logits.is_contiguous() && labels.is_contiguous(),
-                    "cross_entropy_: expected contiguous tensors");
+  TORCH_CHECK_VALUE(logits.stride(1) == 1 && labels.is_contiguous(),
+                    "cross_entropy_: expected contiguous labels and rows of logits");
   const Tensor losses = wide_empty({logits.size(0), 1}, logits);
   with_type(logits, [&]<class T>(Type<T>) {
     device::cross_entropy(data<T>(logits), data<int64_t>(labels), data<Wide<T>>(losses), logits.size(0),
-                          logits.size(1), smoothing, with_gradient, stream());
+                          logits.size(1), logits.stride(0), smoothing, with_gradient, stream());
   });
   return losses;
 }

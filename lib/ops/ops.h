@@ -37,7 +37,8 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 
 /// Cross-entropy of each row with label smoothing: log sum exp z - (1 - s) z_label - s mean z, [R, 1] in the
 /// type of the computation. logits z [R, V], labels [R] int64. With `with_gradient`, the logits are replaced
-/// by their gradient, softmax z - (1 - s) onehot(label) - s / V; without, they may be overwritten.
+/// by their gradient, softmax z - (1 - s) onehot(label) - s / V; without, they may be overwritten. So may
+/// the elements that follow each row, where the rows' stride is larger than V.
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool with_gradient);
 
 }  // namespace sdp::ops

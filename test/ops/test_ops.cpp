@@ -1,5 +1,7 @@
 // The operators on the test's device, compared with plain formulas in fp64 and autograd's gradients.
 
+#include <utility>
+
 #include "catch.h"
 #include "formulas.h"
 #include "ops/ops.h"
@@ -94,15 +96,19 @@ TEST_CASE("rotate, and back") {
 TEST_CASE("cross_entropy_ and its gradient") {
   for (const at::ScalarType type : kTypes)
     for (const auto [rows, width] : kShapes)
-      for (const double smoothing : {0.0, 0.1}) {
-        INFO(type << ", " << rows << " x " << width << ", smoothing " << smoothing);
-        at::Tensor logits = noise({rows, width}, type, 4);
+      for (const auto& [smoothing, gap] : {std::pair(0.0, 0), std::pair(0.1, 0), std::pair(0.1, 5)}) {
+        INFO(type << ", " << rows << " x " << width << ", smoothing " << smoothing << ", gap " << gap);
+        // Between the rows, elements that must not matter.
+        const auto with_gaps = [&](const at::Tensor& values) {
+          return at::full({rows, width + gap}, NAN, values.options()).narrow(1, 0, width).copy_(values);
+        };
+        at::Tensor logits = with_gaps(noise({rows, width}, type, 4));
         const at::Tensor labels =
             at::randint(width, {rows}, at::TensorOptions(at::kLong).device(test_device()));
         const at::Tensor logits64 = leaf(logits);
         const at::Tensor expected = test::cross_entropy(logits64, labels, smoothing);
         expected.sum().backward();
-        at::Tensor copy = logits.clone();
+        at::Tensor copy = with_gaps(logits);
         const at::Tensor alone = ops::cross_entropy_(copy, labels, smoothing, /*with_gradient=*/false);
         const at::Tensor losses = ops::cross_entropy_(logits, labels, smoothing, /*with_gradient=*/true);
         CHECK(at::equal(losses, alone));
