@@ -25,7 +25,9 @@ void add_bucket(Cost& cost, const Schedule& schedule, int index, int moments, in
                                 elements.of(ExchangeKind::kGatherValues).sent * type_bytes;
   cost.averaged_gradient_bytes +=
       schedule.options.shard ? elements.share * sum_bytes : elements.held * type_bytes;
-  if (schedule.accumulates()) cost.gradient_bytes += elements.held * sum_bytes;
+  if (schedule.accumulates()) cost.accumulation_bytes += elements.held * sum_bytes;
+  cost.spared_bytes +=
+      elements.share * sum_bytes * ((elements.begins_sum ? 4 : 0) + (elements.is_alone ? 2 : 0));
   if (schedule.reductions_per_step() > 1) cost.gradient_bytes += elements.share * sum_bytes;
   const int master = has_master_values(bucket.type, precision) ? 1 : 0;
   cost.optimizer_bytes += elements.updated * (moments + master) * sum_bytes;
@@ -105,7 +107,8 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
   }
   for (int unit = 0; unit < static_cast<int>(owns.size()); ++unit)
     if (owns[unit]) cost.units.push_back(unit);
-  cost.gradient_bytes = std::max(cost.gradient_bytes + largest_gradient, cost.averaged_gradient_bytes);
+  cost.gradient_bytes = std::max(cost.gradient_bytes + cost.accumulation_bytes + largest_gradient,
+                                 cost.averaged_gradient_bytes);
   return cost;
 }
 

@@ -21,9 +21,14 @@ struct Cost {
   /// and of the process's share of the sum if gradients are reduced after each micro-batch.
   int64_t gradient_bytes = 0;
   int64_t averaged_gradient_bytes = 0;  ///< averaged gradients, kept from the exchange to the update
-  int64_t optimizer_bytes = 0;          ///< moments, and master values where they differ from the parameters
-  int64_t reduce_bytes_per_step = 0;    ///< sent in reduce-scatters: gradients
-  int64_t gather_bytes_per_step = 0;    ///< sent in all-gathers: new values; averaged gradients without shard
+  int64_t accumulation_bytes = 0;       ///< accumulation buffers of gradients
+  /// Bytes of the process's share of the averaged gradients, times how often they are not read or written. A
+  /// share is packed, zeroed, added to and divided; one that begins the sum is not zeroed and added to;
+  /// alone, it is packed or divided.
+  int64_t spared_bytes = 0;
+  int64_t optimizer_bytes = 0;        ///< moments, and master values where they differ from the parameters
+  int64_t reduce_bytes_per_step = 0;  ///< sent in reduce-scatters: gradients
+  int64_t gather_bytes_per_step = 0;  ///< sent in all-gathers: new values; averaged gradients without shard
 
   int64_t bytes_sent_per_step() const { return reduce_bytes_per_step + gather_bytes_per_step; }
   int64_t state_bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }

@@ -47,29 +47,6 @@ int64_t micro_batches(const Schedule& schedule) {
   return schedule.options.accumulate_steps * schedule.placement.slots_per_process();
 }
 
-/// Bytes in the sum type of `elements(bucket)` of every bucket on the process.
-template <class Elements>
-double sum_type_bytes(const Schedule& schedule, int process, Elements elements) {
-  int64_t sum = 0;
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
-    sum += elements(elements_on(schedule, b, process));
-  return static_cast<double>(sum * bytes_of(sum_type(schedule.options.precision)));
-}
-
-/// Bytes of the accumulation buffers of gradients.
-double buffer_bytes(const Schedule& schedule, int process) {
-  return sum_type_bytes(schedule, process, [](const BucketElements& bucket) { return bucket.held; });
-}
-
-/// Bytes of the process's share of averaged gradients, times how often they are not read or written. A share
-/// is packed, zeroed, added to and divided; one that begins the sum is not zeroed and added to; alone, it is
-/// packed or divided.
-double spared_bytes(const Schedule& schedule, int process) {
-  return sum_type_bytes(schedule, process, [](const BucketElements& bucket) {
-    return bucket.share * ((bucket.begins_sum ? 4 : 0) + (bucket.is_alone ? 2 : 0));
-  });
-}
-
 }  // namespace
 
 double StepSeconds::waiting_s() const {
@@ -77,15 +54,15 @@ double StepSeconds::waiting_s() const {
          std::max(0.0, exchange_backward_s - alongside.backward_s) + exchange_after_s;
 }
 
-double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost, int process) {
+double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost) {
   const auto gradients_sent = static_cast<double>(cost.reduce_bytes_per_step);
   const auto values_sent = static_cast<double>(cost.gather_bytes_per_step);
   const auto share = static_cast<double>(cost.averaged_gradient_bytes);
   const double updated = 2 * static_cast<double>(cost.optimizer_bytes) + 2 * share;
-  const double copied = 4 * gradients_sent + 5 * values_sent + 8 * share - spared_bytes(schedule, process);
-  const double added = schedule.accumulates() ? 3 * buffer_bytes(schedule, process) *
-                                                    static_cast<double>(micro_batches(schedule))
-                                              : 0;
+  const double copied =
+      4 * gradients_sent + 5 * values_sent + 8 * share - static_cast<double>(cost.spared_bytes);
+  const double added =
+      3 * static_cast<double>(cost.accumulation_bytes) * static_cast<double>(micro_batches(schedule));
   return updated + copied + added;
 }
 
@@ -101,7 +78,7 @@ StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const
     if (s + 1 == slots.size() && schedule.options.release_gradients)
       step.alongside.backward_s = static_cast<double>(schedule.reductions_per_step()) * once.backward_s;
   }
-  step.update_s = updated_and_copied_bytes(schedule, cost, process) / device.memory_bytes_per_s +
+  step.update_s = updated_and_copied_bytes(schedule, cost) / device.memory_bytes_per_s +
                   update_launches(plan, schedule, process, device.is_gpu) * device.launch_s;
   return step;
 }

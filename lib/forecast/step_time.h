@@ -55,6 +55,6 @@ StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const
 ///
 /// With several micro-batches, each of them is added to buffers that hold all gradients (three times their
 /// bytes).
-double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost, int process);
+double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost);
 
 }  // namespace sdp

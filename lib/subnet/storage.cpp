@@ -19,17 +19,31 @@ bool is_contiguous(const ParameterLayout& parameter, size_t units) {
 }
 
 std::vector<char> scattered_parameters(const SubnetPlan& plan, const std::vector<Slot>& slots) {
-  std::vector<char> scattered(plan.layout.parameters.size(), 0);
-  std::vector<int> units;  // of the parameter, in the parts before
-  int parameter = -1;
-  for (const StoredPart& part : stored_parts(plan, slots)) {
-    if (std::exchange(parameter, part.parameter) != part.parameter) units.clear();
-    if (scattered[parameter] != 0) continue;
-    const bool is_stored =
-        std::find_first_of(units.begin(), units.end(), part.units.begin(), part.units.end()) != units.end();
-    if (is_stored || !is_contiguous(plan.layout.parameters[parameter], part.units.size()))
-      scattered[parameter] = 1;
-    units.insert(units.end(), part.units.begin(), part.units.end());
+  struct Stored {
+    bool twice = false;
+    size_t most_units = 1;  ///< in one tensor
+  };
+  const auto stored_units = [&](int branch) {  // of every divided parameter of the branch
+    std::set<std::vector<int>> parts;
+    for (const Slot& slot : slots)
+      for (BranchPart& part : plan.parts_of(slot.worker, branch))
+        parts.insert(std::move(part.units));
+    Stored stored;
+    std::set<int> seen;
+    for (const std::vector<int>& units : parts) {
+      for (const int unit : units)
+        stored.twice |= parts.size() > 1 && !seen.insert(unit).second;
+      stored.most_units = std::max(stored.most_units, units.size());
+    }
+    return stored;
+  };
+  std::vector<Stored> by_branch;
+  for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
+    by_branch.push_back(stored_units(b));
+  std::vector<char> scattered;
+  for (const ParameterLayout& parameter : plan.layout.parameters) {
+    const Stored stored = plan.is_divided(parameter) ? by_branch[*parameter.branch] : Stored();
+    scattered.push_back(stored.twice || !is_contiguous(parameter, stored.most_units) ? 1 : 0);
   }
   return scattered;
 }

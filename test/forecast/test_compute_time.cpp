@@ -117,7 +117,7 @@ TEST_CASE("workers of a process run one after another, and so do micro-batches")
     CHECK(step.compute.backward_s == Approx(3 * (first.backward_s + second.backward_s)));
     CHECK(step.alongside.forward_s == Approx(first.forward_s));
     CHECK(step.alongside.backward_s == Approx(second.backward_s));
-    CHECK(step.update_s > updated_and_copied_bytes(schedule, cost, process) / 1e6);
+    CHECK(step.update_s > updated_and_copied_bytes(schedule, cost) / 1e6);
   }
 }
 
