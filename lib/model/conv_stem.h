@@ -1,11 +1,11 @@
 #pragma once
 
 #include "model/batch_norm.h"
-#include "model/stem.h"
+#include "model/residual_layout.h"
 
 namespace sdp {
 
-/// The forward pass of model/stem.h.
+/// The forward pass of the stem.
 class ConvStem {
  public:
   explicit ConvStem(Stem stem) : stem_(stem) {}

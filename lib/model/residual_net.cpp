@@ -23,7 +23,7 @@ void ResidualNet::bind_shared(const TensorSource& source) {
   fc_weight_ = source.parameter("fc.weight");
   fc_bias_ = source.parameter("fc.bias");
   for (Block& block : blocks_) {
-    if (!block.has_projection) continue;
+    if (!block.has_projection()) continue;
     block.projection = source.parameter(block.name + ".downsample.0.weight");
     block.projection_bn = BatchNorm::bind(source, block.name + ".downsample.1");
   }
@@ -43,10 +43,10 @@ at::Tensor ResidualNet::block_forward(size_t index, const at::Tensor& x, const F
   const int branch = static_cast<int>(index);
   if (mode.before_branch) mode.before_branch(branch);
   at::Tensor out = x;  // P(x)
-  if (block.has_projection)
+  if (block.has_projection())
     out = block.projection_bn.forward(conv2d(x, block.projection, block.stride, 0), mode);
   // x is the output of a ReLU: without a branch and a projection, relu(P(x)) is x.
-  const bool is_identity = !block.branch && !block.has_projection;
+  const bool is_identity = !block.branch && !block.has_projection();
   if (block.branch) {
     const auto run = [&block, mode](const at::Tensor& input, bool again) {
       return block.branch->forward(input, mode, again ? Statistics::kLeave : Statistics::kUpdate);
@@ -60,7 +60,7 @@ at::Tensor ResidualNet::block_forward(size_t index, const at::Tensor& x, const F
 }
 
 bool ResidualNet::is_kept(size_t next, const ForwardMode& mode) const {
-  while (next < blocks_.size() && !blocks_[next].branch && !blocks_[next].has_projection)
+  while (next < blocks_.size() && !blocks_[next].branch && !blocks_[next].has_projection())
     ++next;
   return next < blocks_.size() && (mode.checkpoint_branches || blocks_[next].trains_on_input());
 }

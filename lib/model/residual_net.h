@@ -29,12 +29,6 @@ class ResidualBranch {
                              BatchNorm::Statistics statistics) const = 0;
 };
 
-struct ResidualBlock {
-  std::string name;  ///< as in torchvision: "layer1.0"
-  int64_t stride = 1;
-  bool has_projection = false;  ///< P is a 1x1 convolution with BatchNorm; otherwise P(x) is x
-};
-
 class ResidualNet : public Model {
  public:
   /// Binds branch `branch`, the branch of `block`, to its tensors in `source`.
@@ -55,7 +49,7 @@ class ResidualNet : public Model {
     std::unique_ptr<ResidualBranch> branch;  ///< null: not bound
 
     /// Whether the gradient of a weight needs the block's input.
-    bool trains_on_input() const { return has_projection || (branch && branch->trains_on_input()); }
+    bool trains_on_input() const { return has_projection() || (branch && branch->trains_on_input()); }
   };
   at::Tensor block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode) const;
   /// Whether block `next` or a later one saves the output of the blocks before it.

@@ -26,10 +26,12 @@ Pair rms_norm_backward(const Tensor& gradient, const Tensor& x, const Tensor& we
                        bool of_weight) {
   const Tensor normed = x.to(scale.scalar_type()) * scale;
   const Tensor out = gradient.to(scale.scalar_type());
-  const Tensor g = out * weight;
-  const Tensor dx = (g - normed * (g * normed).mean(-1, /*keepdim=*/true)).mul_(scale);
+  const Tensor products = out * normed;
+  const Tensor sums = at::matmul(products, weight.to(scale.scalar_type())).unsqueeze(-1);  // of g n
+  Tensor dx = out * weight;
+  dx.addcmul_(normed, sums, -1 / static_cast<double>(x.size(-1))).mul_(scale);
   Tensor dweight;
-  if (of_weight) dweight = (out * normed).flatten(0, -2).sum(0).to(weight.scalar_type());
+  if (of_weight) dweight = products.flatten(0, -2).sum(0).to(weight.scalar_type());
   return {dx.to(x.scalar_type()), dweight};
 }
 
@@ -38,13 +40,19 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
 }
 
 Pair swiglu_backward(const Tensor& gradient, const Tensor& gate, const Tensor& up) {
-  return {at::silu_backward(gradient * up, gate), gradient * at::silu(gate)};
+  Tensor dgate = gradient * up;
+  at::silu_backward_out(dgate, dgate, gate);
+  return {dgate, at::silu(gate).mul_(gradient)};
 }
 
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
   const std::vector<Tensor> half = x.to(cos.scalar_type()).chunk(2, /*dim=*/-1);
-  const Tensor sine = inverse ? -sin : sin;
-  return at::cat({half[0] * cos - half[1] * sine, half[1] * cos + half[0] * sine}, -1).to(x.scalar_type());
+  const Tensor y = at::empty(x.sizes(), cos.options());
+  std::vector<Tensor> turned = y.chunk(2, -1);
+  const double sign = inverse ? -1 : 1;
+  at::mul_out(turned[0], half[0], cos).addcmul_(half[1], sin, -sign);
+  at::mul_out(turned[1], half[1], cos).addcmul_(half[0], sin, sign);
+  return y.to(x.scalar_type());
 }
 
 Tensor cross_entropy_(Tensor& logits, const Tensor& labels, double smoothing, bool with_gradient) {

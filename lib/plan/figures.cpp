@@ -171,8 +171,4 @@ std::string to_json(const PlanFigures& figures) {
   return json_text(json_of(figures), 2) + "\n";
 }
 
-PlanFigures figures_from_json(const std::string& text) {
-  return struct_of<PlanFigures>(nlohmann::ordered_json::parse(text), MissingKeys::kKeepDefault);
-}
-
 }  // namespace sdp

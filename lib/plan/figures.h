@@ -138,8 +138,5 @@ PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device
 
 /// The text of plan.json.
 std::string to_json(const PlanFigures& figures);
-/// Reads the text of a plan.json. Missing keys keep their defaults, because plans of older versions have
-/// fewer keys. Throws nlohmann::json::exception or std::invalid_argument, whose messages say what is wrong.
-PlanFigures figures_from_json(const std::string& text);
 
 }  // namespace sdp

@@ -40,9 +40,6 @@ struct IsListOfStructs<std::vector<T>> : std::bool_constant<HasFields<T>> {};
 
 }  // namespace json_fields
 
-/// What happens if a key is missing.
-enum class MissingKeys { kError, kKeepDefault };
-
 template <class T>
 nlohmann::ordered_json json_of(const T& value) {
   using namespace json_fields;
@@ -73,26 +70,24 @@ nlohmann::ordered_json json_of(const T& value) {
 /// Reads `value` from JSON; `key` is the key of the value, for error messages. Throws
 /// nlohmann::json::exception or std::invalid_argument with a message that says what is wrong.
 template <class T>
-void read_json(const nlohmann::ordered_json& json, T& value, MissingKeys missing = MissingKeys::kError,
-               const std::string& key = "value") {
+void read_json(const nlohmann::ordered_json& json, T& value, const std::string& key = "value") {
   using namespace json_fields;
   if constexpr (HasFields<T>) {
     auto field = [&]<class Member>(const char* name, Member member) {
       if constexpr (std::is_member_object_pointer_v<Member>) {
         auto& figure = value.*member;
         constexpr bool is_optional = IsOptional<std::remove_cvref_t<decltype(figure)>>::value;
-        if ((is_optional || missing == MissingKeys::kKeepDefault) && !json.contains(name)) return;
-        if constexpr (is_optional)
-          read_json(json.at(name), figure.emplace(), missing, name);
-        else
-          read_json(json.at(name), figure, missing, name);
+        if constexpr (!is_optional)
+          read_json(json.at(name), figure, name);
+        else if (json.contains(name))
+          read_json(json.at(name), figure.emplace(), name);
       }
     };
     T::fields(field);
   } else if constexpr (IsListOfStructs<T>::value) {
     value.clear();
     for (const nlohmann::ordered_json& element : json.get_ref<const nlohmann::ordered_json::array_t&>())
-      read_json(element, value.emplace_back(), missing, key);
+      read_json(element, value.emplace_back(), key);
   } else if constexpr (std::is_enum_v<T>) {
     const auto text = json.get<std::string>();
     for (const auto& [candidate, name] : EnumNames<T>::values)
@@ -104,9 +99,9 @@ void read_json(const nlohmann::ordered_json& json, T& value, MissingKeys missing
 }
 
 template <class Struct>
-Struct struct_of(const nlohmann::ordered_json& json, MissingKeys missing = MissingKeys::kError) {
+Struct struct_of(const nlohmann::ordered_json& json) {
   Struct value;
-  read_json(json, value, missing);
+  read_json(json, value);
   return value;
 }
 

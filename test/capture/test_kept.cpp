@@ -122,12 +122,13 @@ Kept kept_by(const ResNetSpec& spec, int64_t) {
 Kept kept_by(const ResNet50Spec& spec, int64_t) {
   Kept sum;
   int64_t side = *spec.image_size;
-  for (size_t stage = 0; stage < kResNet50Blocks.size(); ++stage)
-    for (int i = 0; i < kResNet50Blocks[stage]; ++i) {
+  constexpr std::array kBlocks = {3, 4, 6, 3};
+  for (size_t stage = 0; stage < kBlocks.size(); ++stage)
+    for (int i = 0; i < kBlocks[stage]; ++i) {
       const int64_t width = *spec.width << stage;
       const int64_t first = matrix(side * side, width);  // of the first BatchNorm, before the stride
       if (stage > 0 && i == 0) side /= 2;
-      const int64_t hidden = matrix(side * side, width), out = kBottleneckExpansion * hidden;
+      const int64_t hidden = matrix(side * side, width), out = 4 * hidden;
       // The inputs of the three BatchNorms, and the results of both ReLUs, which a frozen branch recomputes.
       sum += with_input({2 * first + out, 2 * hidden, first + hidden + out, hidden}, out, i == 0);
     }

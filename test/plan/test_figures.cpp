@@ -25,15 +25,13 @@ Experiment experiment_on(int64_t processes) {
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
 }
 
-TEST_CASE("plan.json is read back as it was written") {
+TEST_CASE("plan.json of a plan without a forecast") {
   for (int64_t processes : {2, 4}) {
-    const std::string text = to_json(figures_of(experiment_on(processes)));
-    const PlanFigures figures = figures_from_json(text);
-    CHECK(to_json(figures) == text);
-    CHECK(figures.workers == 4);
-    CHECK(figures.per_process.size() == static_cast<size_t>(processes));
-    CHECK(figures.per_process.back().node == 1);
-    CHECK_FALSE(figures.forecast);
+    const Json figures = Json::parse(to_json(figures_of(experiment_on(processes))));
+    CHECK(figures["workers"] == 4);
+    CHECK(figures["per_process"].size() == static_cast<size_t>(processes));
+    CHECK(figures["per_process"].back()["node"] == 1);
+    CHECK_FALSE(figures.contains("forecast"));
   }
 }
 

@@ -272,16 +272,6 @@ std::vector<TarEntry> list_tar(const std::filesystem::path& shard) {
   return members;
 }
 
-std::vector<TarMember> read_tar(const std::filesystem::path& shard) {
-  std::vector<TarMember> members;
-  for (TarEntry& entry : list_tar(shard))
-    members.push_back({std::move(entry), {}});
-  const InputFile file(shard);
-  for (TarMember& member : members)
-    read_data(file, member);
-  return members;
-}
-
 std::vector<JpegEntry> list_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes,
                                        const OnProblem& on_problem) {
   std::vector<TarEntry> members = list_tar(shard);

@@ -33,9 +33,6 @@ std::string place_of(const std::filesystem::path& shard, const TarEntry& member)
 /// file does, or contains a link to what is not in it.
 std::vector<TarEntry> list_tar(const std::filesystem::path& shard);
 
-/// The same, with the files' contents.
-std::vector<TarMember> read_tar(const std::filesystem::path& shard);
-
 struct JpegEntry {
   TarEntry jpeg;
   int64_t label;

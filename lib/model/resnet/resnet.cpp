@@ -59,19 +59,10 @@ class BasicBranch : public ResidualBranch {
 
 /// torchvision.models.resnet18 (BasicBlock x [2, 2, 2, 2]).
 std::unique_ptr<Model> make_model(const ResNetSpec& spec, const DropRates& drop) {
-  std::vector<ResidualBlock> blocks;
-  for (int stage = 1; stage <= 4; ++stage) {
-    for (int i = 0; i < 2; ++i) {
-      const bool has_projection = stage > 1 && i == 0;
-      blocks.push_back({.name = "layer" + std::to_string(stage) + "." + std::to_string(i),
-                        .stride = has_projection ? 2 : 1,
-                        .has_projection = has_projection});
-    }
-  }
   const auto bind_branch = [](const ResidualBlock& block, int branch, const TensorSource& source) {
     return std::make_unique<BasicBranch>(block, branch, source);
   };
-  return std::make_unique<ResidualNet>(spec.stem, std::move(blocks), bind_branch, drop);
+  return std::make_unique<ResidualNet>(spec.stem, blocks_of(spec), bind_branch, drop);
 }
 
 }  // namespace sdp

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "model/model_row.h"
-#include "model/stem.h"
+#include "model/residual_layout.h"
 
 namespace sdp {
 
@@ -31,16 +31,12 @@ struct ResNetSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("num_classes", &ResNetSpec::num_classes, "number of classes", in_range(2, 1 << 20));
-    field("stem", &ResNetSpec::stem,
-          "first layers: 3x3 convolution (cifar), or 7x7 convolution with stride 2, then max-pooling "
-          "(imagenet)");
+    field("stem", &ResNetSpec::stem, kStemDoc);
     field("width", &ResNetSpec::width, "channels of the first stage; unset: 64", in_range(1, kMostWidth));
     field("width_multiplier", &ResNetSpec::width_multiplier,
           "factor on the width of every layer; unset: 2 for wide_resnet18, otherwise 1",
           in_range(1, kMostWidth));
-    field("image_size", &ResNetSpec::image_size,
-          "height and width of the input images; unset: 224 with stem imagenet, otherwise 32",
-          in_range(1, kMostImageSize), "pixels");
+    field("image_size", &ResNetSpec::image_size, kResNetImageSizeDoc, in_range(1, kMostImageSize), "pixels");
     field("image_channels", &ResNetSpec::image_channels, kImageChannelsDoc, in_range(1, 4));
   }
 
@@ -52,6 +48,7 @@ struct ResNetSpec {
   static ResNetSpec tiny();
 };
 
+std::vector<ResidualBlock> blocks_of(const ResNetSpec& spec);
 ModelLayout layout_of(const ResNetSpec& spec, int64_t sequence_length);
 std::unique_ptr<Model> make_model(const ResNetSpec& spec, const DropRates& drop);
 

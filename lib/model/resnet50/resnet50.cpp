@@ -81,16 +81,10 @@ class BottleneckBranch : public ResidualBranch {
 
 /// torchvision.models.resnet50 (Bottleneck x [3, 4, 6, 3]).
 std::unique_ptr<Model> make_model(const ResNet50Spec& spec, const DropRates& drop) {
-  std::vector<ResidualBlock> blocks;
-  for (size_t stage = 0; stage < kResNet50Blocks.size(); ++stage)
-    for (int i = 0; i < kResNet50Blocks[stage]; ++i)
-      blocks.push_back({.name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i),
-                        .stride = stage > 0 && i == 0 ? 2 : 1,
-                        .has_projection = i == 0});
   const auto bind_branch = [](const ResidualBlock& block, int branch, const TensorSource& source) {
     return std::make_unique<BottleneckBranch>(block, branch, source);
   };
-  return std::make_unique<ResidualNet>(spec.stem, std::move(blocks), bind_branch, drop);
+  return std::make_unique<ResidualNet>(spec.stem, blocks_of(spec), bind_branch, drop);
 }
 
 }  // namespace sdp

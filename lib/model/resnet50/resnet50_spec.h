@@ -3,7 +3,7 @@
 #include <array>
 
 #include "model/model_row.h"
-#include "model/stem.h"
+#include "model/residual_layout.h"
 
 namespace sdp {
 
@@ -29,15 +29,12 @@ struct ResNet50Spec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("num_classes", &ResNet50Spec::num_classes, "number of classes", in_range(2, 1 << 20));
-    field("stem", &ResNet50Spec::stem,
-          "first layers: 3x3 convolution (cifar), or 7x7 convolution with stride 2, then max-pooling "
-          "(imagenet)");
+    field("stem", &ResNet50Spec::stem, kStemDoc);
     field("width", &ResNet50Spec::width,
           "channels of the stem and inside the blocks of the first stage; unset: 64",
           in_range(1, kMostWidth));
-    field("image_size", &ResNet50Spec::image_size,
-          "height and width of the input images; unset: 224 with stem imagenet, otherwise 32",
-          in_range(1, kMostImageSize), "pixels");
+    field("image_size", &ResNet50Spec::image_size, kResNetImageSizeDoc, in_range(1, kMostImageSize),
+          "pixels");
     field("image_channels", &ResNet50Spec::image_channels, kImageChannelsDoc, in_range(1, 4));
   }
 
@@ -49,11 +46,7 @@ struct ResNet50Spec {
   static ResNet50Spec tiny();
 };
 
-/// Number of blocks in each stage.
-inline constexpr std::array<int, 4> kResNet50Blocks = {3, 4, 6, 3};
-/// Channels between blocks divided by channels inside blocks.
-inline constexpr int64_t kBottleneckExpansion = 4;
-
+std::vector<ResidualBlock> blocks_of(const ResNet50Spec& spec);
 ModelLayout layout_of(const ResNet50Spec& spec, int64_t sequence_length);
 std::unique_ptr<Model> make_model(const ResNet50Spec& spec, const DropRates& drop);
 

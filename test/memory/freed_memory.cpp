@@ -38,7 +38,7 @@ BlockSizes& block_sizes() {
 }
 
 /// Wraps a CPU allocator and fills blocks before they are freed. A single instance, for the same reason as
-/// CountingCpuAllocator (allocations.cpp).
+/// CountingCpuAllocator (memory/allocations.cpp).
 class PoisoningCpuAllocator : public c10::Allocator {
  public:
   static void install() {

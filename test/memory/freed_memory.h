@@ -1,10 +1,10 @@
 #pragma once
 
-// For tests: overwrites freed memory, to find code that still reads it.
+// Overwrites freed memory, to find code that still reads it.
 
 namespace sdp {
 
-/// For tests. From now on, permanently, the memory of CPU tensors is filled with bytes 0xFF before it is
+/// From now on, permanently, the memory of CPU tensors is filled with bytes 0xFF before it is
 /// freed; this is NaN in every floating-point type. LibTorch leaves the old values in place, so reads of
 /// freed memory go unnoticed until the memory is reused. Memory allocated before the call is freed unchanged.
 /// A second call does nothing.
