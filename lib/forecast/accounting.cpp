@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "subnet/exchange.h"
+#include "subnet/storage.h"
 
 namespace sdp {
 namespace {
@@ -36,18 +36,12 @@ void add_bucket(Cost& cost, const Schedule& schedule, int index, int moments, in
 /// The part of a branch's hidden width that these slots store.
 int64_t stored_width(const SubnetPlan& plan, int branch, const std::vector<Slot>& slots) {
   const int worker = slots.front().worker;
-  if (slots.back().worker == worker)
+  if (slots.back().worker == worker)  // as in plans of many workers; the sum below takes long
     return plan.owned_width(worker, branch) + plan.frozen_width(worker, branch);
   int64_t width = 0;
-  std::set<std::vector<int>> stored;
-  for (const Slot& slot : slots) {
-    for (BranchPart& part : plan.parts_of(slot.worker, branch)) {
-      const auto [units, is_new] = stored.insert(std::move(part.units));
-      if (!is_new) continue;
-      for (int unit : *units)
-        width += plan.units[unit].end - plan.units[unit].begin;
-    }
-  }
+  for (const std::vector<int>& units : stored_units(plan, branch, slots))
+    for (const int unit : units)
+      width += plan.units[unit].end - plan.units[unit].begin;
   return width;
 }
 

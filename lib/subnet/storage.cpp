@@ -18,28 +18,30 @@ bool is_contiguous(const ParameterLayout& parameter, size_t units) {
   return units == 1 || !parameter.slice || (parameter.slice->dim == 0 && parameter.slice->blocks == 1);
 }
 
+std::set<std::vector<int>> stored_units(const SubnetPlan& plan, int branch, const std::vector<Slot>& slots) {
+  std::set<std::vector<int>> stored;
+  for (const Slot& slot : slots)
+    for (BranchPart& part : plan.parts_of(slot.worker, branch))
+      stored.insert(std::move(part.units));
+  return stored;
+}
+
 std::vector<char> scattered_parameters(const SubnetPlan& plan, const std::vector<Slot>& slots) {
   struct Stored {
     bool twice = false;
     size_t most_units = 1;  ///< in one tensor
   };
-  const auto stored_units = [&](int branch) {  // of every divided parameter of the branch
-    std::set<std::vector<int>> parts;
-    for (const Slot& slot : slots)
-      for (BranchPart& part : plan.parts_of(slot.worker, branch))
-        parts.insert(std::move(part.units));
-    Stored stored;
+  std::vector<Stored> by_branch;
+  for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b) {
+    Stored& stored = by_branch.emplace_back();
+    const std::set<std::vector<int>> parts = stored_units(plan, b, slots);
     std::set<int> seen;
     for (const std::vector<int>& units : parts) {
       for (const int unit : units)
         stored.twice |= parts.size() > 1 && !seen.insert(unit).second;
       stored.most_units = std::max(stored.most_units, units.size());
     }
-    return stored;
-  };
-  std::vector<Stored> by_branch;
-  for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
-    by_branch.push_back(stored_units(b));
+  }
   std::vector<char> scattered;
   for (const ParameterLayout& parameter : plan.layout.parameters) {
     const Stored stored = plan.is_divided(parameter) ? by_branch[*parameter.branch] : Stored();

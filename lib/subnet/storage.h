@@ -25,6 +25,9 @@ struct StoredPart {
 
 std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot>& slots);
 
+/// The units of each tensor that is stored of a divided parameter of the branch.
+std::set<std::vector<int>> stored_units(const SubnetPlan& plan, int branch, const std::vector<Slot>& slots);
+
 /// Whether a unit's piece of the parameter is contiguous in a tensor that holds this many units of the
 /// parameter.
 bool is_contiguous(const ParameterLayout& parameter, size_t units);

@@ -1,5 +1,7 @@
 // What the branches of each model keep for the backward pass, from formulas written out by hand.
 
+#include <array>
+
 #include "capture/layouts.h"
 #include "catch.h"
 #include "model/swin/swin_stages.h"
