@@ -12,6 +12,7 @@
 #include "experiment/spec/load.h"
 #include "hub/export_run.h"
 #include "model/batch_norm.h"
+#include "model/branch.h"
 #include "model/layout_builder.h"
 #include "plan/plan_text.h"
 #include "train/run_rank.h"
@@ -66,12 +67,12 @@ class OwnModel : public Model {
   at::Tensor features(const at::Tensor& images, const ForwardMode& mode) override {
     at::Tensor x = at::relu(stem_.bn.forward(conv(images, stem_.conv1), mode));
     for (int b = 0; b < kBranches; ++b) {
-      if (mode.before_branch) mode.before_branch(b);
-      at::Tensor sum = x;
-      for (const Part& part : branches_.at(b))
-        sum = sum + conv(at::relu(part.bn.forward(conv(x, part.conv1), mode)), part.conv2);
-      x = sum;
-      if (mode.after_branch) mode.after_branch(b);
+      const std::vector<Part>& parts = branches_.at(b);
+      const auto branch = [&parts, mode](const at::Tensor& input, bool again) {
+        return sum_of(parts, input, mode, again ? Statistics::kLeave : Statistics::kUpdate);
+      };
+      const auto output = [&] { return parts.empty() ? at::Tensor() : run_branch(branch, x, mode); };
+      x = add_branch(b, x, mode, output);
     }
     return x.mean({2, 3});
   }
@@ -82,6 +83,16 @@ class OwnModel : public Model {
     BatchNorm bn;
     at::Tensor conv2;
   };
+  using Statistics = BatchNorm::Statistics;
+
+  static at::Tensor sum_of(const std::vector<Part>& parts, const at::Tensor& x, const ForwardMode& mode,
+                           Statistics statistics) {
+    at::Tensor sum = at::zeros_like(x);
+    for (const Part& part : parts)
+      sum = sum + conv(at::relu(part.bn.forward(conv(x, part.conv1), mode, statistics)), part.conv2);
+    return sum;
+  }
+
   Part stem_;
   Head head_;
   std::vector<std::vector<Part>> branches_{kBranches};

@@ -68,6 +68,14 @@ at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates
   return out;
 }
 
+at::Tensor add_branch(int branch, const at::Tensor& x, const ForwardMode& mode,
+                      const std::function<at::Tensor()>& output) {
+  if (mode.before_branch) mode.before_branch(branch);
+  const at::Tensor out = output();
+  if (mode.after_branch) mode.after_branch(branch);
+  return out.defined() ? x + out : x;
+}
+
 at::Tensor recomputed(const Recipe& f, const at::Tensor& x) {
   return at::GradMode::is_enabled() && x.requires_grad() ? Recomputed::apply(x, f) : f(x, /*again=*/false);
 }

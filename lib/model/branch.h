@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the branches of all models: random dropping of a branch's output, and recomputation, which lets a
-// branch save less for the backward pass.
+// Shared by the branches of all models: their place in a residual stream, random dropping of a branch's
+// output, and recomputation, which lets a branch save less for the backward pass.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,6 +17,11 @@ namespace sdp {
 /// output is returned unchanged.
 at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates, int branch, int branches,
                          const ForwardMode& mode);
+
+/// x + output() between the mode's calls before and after the branch. `output` is called after
+/// mode.before_branch, which may bind the branch; it returns an undefined tensor if the branch is not bound.
+at::Tensor add_branch(int branch, const at::Tensor& x, const ForwardMode& mode,
+                      const std::function<at::Tensor()>& output);
 
 /// A computation that may run twice. The second time, with `again`, it must not change any state.
 using Recipe = std::function<at::Tensor(const at::Tensor& x, bool again)>;

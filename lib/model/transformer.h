@@ -16,10 +16,6 @@ namespace sdp {
 /// and 1 / sqrt(..) [B, T, 1] for the backward pass.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-/// LayerNorm (Ba et al. 2016) over the last dimension, rounded to x's type at the end. x [.., W], weight and
-/// bias [W], whose type may be wider than x's. Saves x and, for each vector, its mean and 1 / deviation.
-at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
-
 /// Products of x [.., W] with weights [H_i, W], each [.., H_i]. The gradients of x are summed in the products
 /// instead of one by one afterwards. Saves x if a weight is trained, and the weights.
 std::vector<at::Tensor> linears(const at::Tensor& x, at::TensorList weights);

@@ -116,7 +116,7 @@ std::string describe(const BranchScaleTrial& trial, double branch_scale) {
 }
 
 std::string describe_end(const EvalRecord& last, const EvalRecord& best, const RunTimes& times,
-                         int64_t peak_tensor_memory_bytes, const std::string& run_dir) {
+                         int64_t peak_tensor_memory_bytes) {
   const auto result = [](const EvalRecord& record) {
     return record.is_of_tokens()
                ? fmt::format("loss {:.4f}, perplexity {}", record.loss, perplexity_text(record.loss))
@@ -128,7 +128,7 @@ std::string describe_end(const EvalRecord& last, const EvalRecord& best, const R
                       format_duration(times.eval_s));
   if (peak_tensor_memory_bytes > 0)
     text += fmt::format("; tensors of a process reached {}", format_bytes(peak_tensor_memory_bytes));
-  return text + fmt::format("\nsdp-train export --run {} --out model.safetensors writes the model", run_dir);
+  return text;
 }
 
 std::string describe_start(const Experiment& experiment, const std::string& device) {

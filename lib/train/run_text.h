@@ -19,10 +19,10 @@ namespace sdp {
 /// model.
 std::string describe(const EvalRecord& record);
 /// One line: the losses with both branch scales, and which one was chosen.
-/// The end of a run: its last and its best result, times, memory (0: unknown) and what to do next.
-std::string describe_end(const EvalRecord& last, const EvalRecord& best, const RunTimes& times,
-                         int64_t peak_tensor_memory_bytes, const std::string& run_dir);
 std::string describe(const BranchScaleTrial& trial, double branch_scale);
+/// The end of a run: its last and its best result, times and memory (0: unknown).
+std::string describe_end(const EvalRecord& last, const EvalRecord& best, const RunTimes& times,
+                         int64_t peak_tensor_memory_bytes);
 
 /// A few lines printed at the start of a run: model, workers, coverage, processes, device.
 std::string describe_start(const Experiment& experiment, const std::string& device);

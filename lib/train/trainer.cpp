@@ -462,7 +462,10 @@ void Trainer::summarize() {
   if (!last) return;
   const KeepBest by = last->is_of_tokens() ? KeepBest::kLoss : KeepBest::kAccuracy;
   const EvalRecord best = best_evaluation(folder_.dir, by, /*with_checkpoint=*/false).value_or(*last);
-  console_.tell(describe_end(*last, best, times, most_tensor_bytes_, folder_.dir.string()));
+  console_.tell(describe_end(*last, best, times, most_tensor_bytes_));
+  if (!experiment_.spec.model.kind.is<OwnSpec>())  // of another program
+    console_.tell(fmt::format("sdp-train export --run {} --out model.safetensors writes the model",
+                              folder_.dir.string()));
 }
 
 }  // namespace sdp

@@ -2,7 +2,6 @@
 
 #include "model/gpt2/gpt2_spec.h"
 #include "model/pre_norm_blocks.h"
-#include "model/transformer.h"
 
 namespace sdp {
 namespace {
@@ -11,10 +10,10 @@ constexpr PreNormStyle kStyle{
     .blocks = "transformer.h.",
     .attention = {"ln_1", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj"},
     .mlp = {"ln_2", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj"},
-    .norm_eps = kGpt2NormEps,
     .is_causal = true,
-    .gelu = "tanh",
-    .has_transposed_weights = true,
+    .branches = {.norm_eps = kGpt2NormEps,
+                 .activation = Activation::kTanhGelu,
+                 .has_transposed_weights = true},
 };
 
 /// transformers.GPT2LMHeadModel.
@@ -26,22 +25,21 @@ class Gpt2 : public Model {
   void bind_shared(const TensorSource& source) override {
     embedding_ = source.parameter("transformer.wte.weight");
     positions_ = source.parameter("transformer.wpe.weight");
-    norm_weight_ = source.parameter("transformer.ln_f.weight");
-    norm_bias_ = source.parameter("transformer.ln_f.bias");
+    norm_ = LayerNorm::bind(source, "transformer.ln_f", kGpt2NormEps);
   }
   void bind_branch(int branch, const TensorSource& source) override { blocks_.bind(branch, source); }
   void unbind_branch(int branch) override { blocks_.unbind(branch); }
 
   at::Tensor features(const at::Tensor& tokens, const ForwardMode& mode) override {
     const at::Tensor x = at::embedding(embedding_, tokens) + positions_.narrow(0, 0, tokens.size(1));
-    return layer_norm(blocks_.forward(x, mode), norm_weight_, norm_bias_, kGpt2NormEps);  // [B, T, W]
+    return norm_(blocks_.forward(x, mode));  // [B, T, W]
   }
   Head head() const override { return {.weight = embedding_, .bias = {}}; }
 
  private:
   PreNormBlocks blocks_;
-  at::Tensor embedding_, positions_;    // [vocab_size, W], [context_length, W]
-  at::Tensor norm_weight_, norm_bias_;  // [W]
+  at::Tensor embedding_, positions_;  // [vocab_size, W], [context_length, W]
+  LayerNorm norm_;
 };
 
 }  // namespace

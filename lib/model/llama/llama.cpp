@@ -1,13 +1,16 @@
-#include "model/llama/llama.h"
-
 #include <ATen/ATen.h>
 
 #include <numbers>
 
 #include "model/branch.h"
+#include "model/llama/llama_spec.h"
+#include "model/transformer.h"
 
 namespace sdp {
 namespace {
+
+// Letters in the comments: B batch, T tokens, W width of the residual stream, D elements per head, V
+// vocabulary; of a part: H hidden neurons, N heads, N_kv key and value heads.
 
 /// The rotary frequencies of LLaMA 3.1: _compute_llama3_parameters of transformers.
 at::Tensor scaled(const at::Tensor& frequencies, const RopeScaling& scaling) {
@@ -18,7 +21,45 @@ at::Tensor scaled(const at::Tensor& frequencies, const RopeScaling& scaling) {
   return frequencies * (kept + (1 - kept) / scaling.factor);
 }
 
-}  // namespace
+/// transformers.LlamaForCausalLM (model/layouts.h): pre-norm blocks of causal attention with rotary position
+/// embeddings and a SwiGLU MLP. Each of them is a branch: 2 i is block i's attention, 2 i + 1 its MLP.
+class Llama : public Model {
+ public:
+  Llama(const LlamaSpec& spec, const DropRates& drop);
+  void bind_shared(const TensorSource& source) override;
+  void bind_branch(int branch, const TensorSource& source) override;
+  void unbind_branch(int branch) override { branches_.at(branch).reset(); }
+  at::Tensor features(const at::Tensor& tokens, const ForwardMode& mode) override;
+  Head head() const override { return {.weight = head_, .bias = {}}; }
+
+ private:
+  struct AttentionPart {
+    at::Tensor q, k, v;  // [N D, W], [N_kv D, W], [N_kv D, W]
+    at::Tensor o;        // [W, N D]
+  };
+  struct MlpPart {
+    at::Tensor gate, up;  // [H, W]
+    at::Tensor down;      // [W, H]
+  };
+  struct Branch {
+    at::Tensor norm;  // [W]
+    std::vector<AttentionPart> attention;
+    std::vector<MlpPart> mlp;
+  };
+  /// Output [B, T, W] of a branch that has parts.
+  at::Tensor branch_forward(const Branch& branch, const at::Tensor& x) const;
+  at::Tensor attention_forward(const Branch& branch, const at::Tensor& x) const;
+  at::Tensor mlp_forward(const Branch& branch, const at::Tensor& x) const;
+  /// Makes the rotary table if there is none yet for this number of tokens, type and device.
+  void prepare_rotary(const at::Tensor& x);
+
+  const LlamaSpec spec_;
+  const DropRates drop_;
+  const int64_t head_size_;
+  at::Tensor embedding_, norm_, head_;  // [V, W], [W], [V, W]
+  RotaryTable rotary_;
+  std::vector<std::optional<Branch>> branches_;
+};
 
 Llama::Llama(const LlamaSpec& spec, const DropRates& drop)
     : spec_(spec),
@@ -111,20 +152,19 @@ at::Tensor Llama::features(const at::Tensor& tokens, const ForwardMode& mode) {
   prepare_rotary(x);
   const int branches = static_cast<int>(branches_.size());
   for (int i = 0; i < branches; ++i) {
-    if (mode.before_branch) mode.before_branch(i);
-    if (branches_[i]) {
-      const Branch& branch = *branches_[i];
-      if (!branch.attention.empty() || !branch.mlp.empty()) {
-        const auto run = [this, &branch](const at::Tensor& input, bool) {
-          return branch_forward(branch, input);
-        };
-        x = x + drop_randomly(run_branch(run, x, mode), drop_, i, branches, mode);
-      }
-    }
-    if (mode.after_branch) mode.after_branch(i);
+    x = add_branch(i, x, mode, [&]() -> at::Tensor {
+      const std::optional<Branch>& branch = branches_[i];
+      if (!branch || (branch->attention.empty() && branch->mlp.empty())) return {};
+      const auto run = [this, i](const at::Tensor& input, bool) {
+        return branch_forward(*branches_[i], input);
+      };
+      return drop_randomly(run_branch(run, x, mode), drop_, i, branches, mode);
+    });
   }
   return rms_norm(x, norm_, spec_.norm_eps);
 }
+
+}  // namespace
 
 std::unique_ptr<Model> make_model(const LlamaSpec& spec, const DropRates& drop) {
   return std::make_unique<Llama>(spec, drop);

@@ -1,15 +1,20 @@
-#include "model/swin/swin.h"
-
 #include <ATen/ATen.h>
 
 #include "model/branch.h"
-#include "model/transformer.h"
+#include "model/pre_norm_branch.h"
+#include "model/swin/swin_stages.h"
 #include "model/window_attention.h"
 
 namespace sdp {
 namespace {
 
-constexpr double kLayerNormEps = 1e-5;
+// Letters in the comments: B batch, S height and width of a stage's map, C width of a stage, w side of a
+// window, N = w w positions per window, W windows per map, D elements per head, A heads of a part, H hidden
+// neurons of a part.
+
+constexpr double kNormEps = 1e-5;
+constexpr PreNormBranch::Names kAttention{"norm1", "attn.qkv.weight", "attn.qkv.bias", "attn.proj"};
+constexpr PreNormBranch::Names kMlp{"norm2", "mlp.0.weight", "mlp.0.bias", "mlp.3"};
 
 /// x [B, S, S, C] -> [B W, N, C], padded with zeros to whole windows.
 at::Tensor to_windows(const at::Tensor& x, const SwinStage& stage, int64_t shift) {
@@ -60,7 +65,49 @@ at::Tensor merge_patches(const at::Tensor& x) {
   return at::cat({every_second(0, 0), every_second(1, 0), every_second(0, 1), every_second(1, 1)}, -1);
 }
 
-}  // namespace
+/// torchvision.models.swin_t (Liu et al. 2021); layouts in model/layouts.h. Every block has two branches:
+/// attention within windows, which are shifted in every second block, and an MLP.
+class SwinT : public Model {
+ public:
+  SwinT(const SwinSpec& spec, const DropRates& drop);
+  void bind_shared(const TensorSource& source) override;
+  void bind_branch(int branch, const TensorSource& source) override;
+  void unbind_branch(int branch) override { branches_.at(branch).reset(); }
+  at::Tensor features(const at::Tensor& images, const ForwardMode& mode) override;
+  Head head() const override { return {.weight = head_weight_, .bias = head_bias_}; }
+
+ private:
+  struct Branch : PreNormBranch {
+    std::vector<at::Tensor> bias_tables;  // [(2 w - 1)^2, A] of each part of an attention
+  };
+  struct Block {
+    std::string name;
+    size_t stage = 0;
+    bool shifted = false;
+  };
+  struct Merging {
+    LayerNorm norm;        // [4 C]
+    at::Tensor reduction;  // [2 C, 4 C]
+  };
+
+  /// What branch `branch` adds to x [B, S, S, C], undefined if it is not bound; both branches of every block
+  /// are counted.
+  at::Tensor branch_output(int branch, const at::Tensor& x, const ForwardMode& mode) const;
+  /// The output of an attention that has parts.
+  at::Tensor attention_forward(const Block& block, const Branch& branch, const at::Tensor& x) const;
+
+  const SwinSpec spec_;
+  const DropRates drop_;
+  const std::vector<SwinStage> stages_;
+  at::Tensor patch_weight_, patch_bias_;  // [C, channels, patch, patch], [C] of the first stage
+  LayerNorm patch_norm_, norm_;
+  std::vector<Merging> mergings_;        // after each stage but the last
+  at::Tensor head_weight_, head_bias_;   // [num_classes, C], [num_classes]
+  at::Tensor position_index_;            // [N N]
+  std::vector<at::Tensor> shift_masks_;  // [W, N, N] of each stage
+  std::vector<Block> blocks_;
+  std::vector<std::optional<Branch>> branches_;  ///< std::nullopt: not bound
+};
 
 SwinT::SwinT(const SwinSpec& spec, const DropRates& drop)
     : spec_(spec),
@@ -72,23 +119,18 @@ SwinT::SwinT(const SwinSpec& spec, const DropRates& drop)
     for (int i = 0; i < stages_[stage].blocks; ++i)
       blocks_.push_back({.name = stages_[stage].name + "." + std::to_string(i),
                          .stage = stage,
-                         .shifted = i % 2 == 1 && stages_[stage].shift > 0,
-                         .attention = {},
-                         .mlp = {}});
-}
-
-SwinT::Norm SwinT::bind_norm(const TensorSource& source, const std::string& name) {
-  return {source.parameter(name + ".weight"), source.parameter(name + ".bias")};
+                         .shifted = i % 2 == 1 && stages_[stage].shift > 0});
+  branches_.resize(2 * blocks_.size());
 }
 
 void SwinT::bind_shared(const TensorSource& source) {
   patch_weight_ = source.parameter("features.0.0.weight");
   patch_bias_ = source.parameter("features.0.0.bias");
-  patch_norm_ = bind_norm(source, "features.0.2");
+  patch_norm_ = LayerNorm::bind(source, "features.0.2", kNormEps);
   for (size_t i = 0; i < mergings_.size(); ++i)
-    mergings_[i] = {.norm = bind_norm(source, stages_[i].merging + ".norm"),
+    mergings_[i] = {.norm = LayerNorm::bind(source, stages_[i].merging + ".norm", kNormEps),
                     .reduction = source.parameter(stages_[i].merging + ".reduction.weight")};
-  norm_ = bind_norm(source, "norm");
+  norm_ = LayerNorm::bind(source, "norm", kNormEps);
   head_weight_ = source.parameter("head.weight");
   head_bias_ = source.parameter("head.bias");
   position_index_ = relative_position_index(*spec_.window_size, patch_weight_.device());
@@ -98,113 +140,58 @@ void SwinT::bind_shared(const TensorSource& source) {
 }
 
 void SwinT::bind_branch(int branch, const TensorSource& source) {
-  Block& block = blocks_.at(static_cast<size_t>(branch / 2));
-  const int parts = source.parts(branch);
-  if (branch % 2 == 0) {
-    const std::string name = block.name + ".attn";
-    Branch<AttentionPart> bound{.norm = bind_norm(source, block.name + ".norm1"),
-                                .output_bias = source.parameter(name + ".proj.bias"),
-                                .parts = {}};
-    for (int part = 0; part < parts; ++part)
-      bound.parts.push_back({.qkv_weight = source.parameter(name + ".qkv.weight", part),
-                             .qkv_bias = source.parameter(name + ".qkv.bias", part),
-                             .proj_weight = source.parameter(name + ".proj.weight", part),
-                             .bias_table = source.parameter(name + ".relative_position_bias_table", part)});
-    block.attention = std::move(bound);
-  } else {
-    const std::string name = block.name + ".mlp";
-    Branch<MlpPart> bound{.norm = bind_norm(source, block.name + ".norm2"),
-                          .output_bias = source.parameter(name + ".3.bias"),
-                          .parts = {}};
-    for (int part = 0; part < parts; ++part)
-      bound.parts.push_back({.up_weight = source.parameter(name + ".0.weight", part),
-                             .up_bias = source.parameter(name + ".0.bias", part),
-                             .down_weight = source.parameter(name + ".3.weight", part)});
-    block.mlp = std::move(bound);
-  }
+  const std::string block = blocks_.at(static_cast<size_t>(branch / 2)).name + ".";
+  const bool is_attention = branch % 2 == 0;
+  Branch bound{
+      PreNormBranch::bind(source, branch, block, is_attention ? kAttention : kMlp, {.norm_eps = kNormEps}),
+      {}};
+  for (int part = 0; is_attention && part < source.parts(branch); ++part)
+    bound.bias_tables.push_back(source.parameter(block + "attn.relative_position_bias_table", part));
+  branches_.at(branch) = std::move(bound);
 }
 
-void SwinT::unbind_branch(int branch) {
-  Block& block = blocks_.at(static_cast<size_t>(branch / 2));
-  if (branch % 2 == 0)
-    block.attention.reset();
-  else
-    block.mlp.reset();
-}
-
-at::Tensor SwinT::layer_norm(const at::Tensor& x, const Norm& norm) {
-  return sdp::layer_norm(x, norm.weight, norm.bias, kLayerNormEps);
-}
-
-at::Tensor SwinT::attention_forward(const Block& block, const at::Tensor& x) const {
-  const Branch<AttentionPart>& branch = *block.attention;
-  if (branch.parts.empty()) return branch.output_bias;
+at::Tensor SwinT::attention_forward(const Block& block, const Branch& branch, const at::Tensor& x) const {
   const SwinStage& stage = stages_[block.stage];
   const int64_t shift = block.shifted ? stage.shift : 0;
   const at::Tensor mask = block.shifted ? shift_masks_[block.stage] : at::Tensor();
-  const at::Tensor windows = to_windows(layer_norm(x, branch.norm), stage, shift);  // [B W, N, C]
-  at::Tensor sum;                                                                   // [B W, N, C]
-  for (const AttentionPart& part : branch.parts) {
-    const WindowAttention attention{part.bias_table, position_index_, mask};
-    const at::Tensor qkv = at::linear(windows, part.qkv_weight, part.qkv_bias);  // [B W, N, 3 A D]
+  const at::Tensor windows = to_windows(branch.norm(x), stage, shift);  // [B W, N, C]
+  const at::Tensor sum = branch.out([&](size_t i) {
+    const WindowAttention attention{branch.bias_tables[i], position_index_, mask};
+    const at::Tensor qkv = branch.in(branch.parts[i], windows);  // [B W, N, 3 A D]
     // With a frozen bias table, ATen's fused attention would save q, k, v, its result and the score bias of
     // all windows. Recomputed, it saves only q, k, v.
     const auto again = [attention](const at::Tensor& input, bool) { return attention(input); };
-    const at::Tensor heads = part.qkv_weight.requires_grad() ? attention(qkv) : recomputed(again, qkv);
-    const at::Tensor out = at::linear(heads, part.proj_weight);
-    sum = sum.defined() ? sum + out : out + branch.output_bias;
-  }
+    return branch.parts[i].in_weight.requires_grad() ? attention(qkv) : recomputed(again, qkv);
+  });
   return from_windows(sum, stage, shift);
 }
 
-at::Tensor SwinT::mlp_forward(const Branch<MlpPart>& branch, const at::Tensor& x) const {
-  if (branch.parts.empty()) return branch.output_bias;
-  const bool norm_is_frozen = !branch.norm.weight.requires_grad();
-  const at::Tensor normed = norm_is_frozen ? x : layer_norm(x, branch.norm);  // [B, S, S, C]
-  at::Tensor sum;
-  for (const MlpPart& part : branch.parts) {
-    const auto hidden = [part, norm = branch.norm, norm_is_frozen](const at::Tensor& input, bool) {
-      return at::gelu(
-          at::linear(norm_is_frozen ? layer_norm(input, norm) : input, part.up_weight, part.up_bias));
-    };
-    const at::Tensor h = part.up_weight.requires_grad() ? hidden(normed, false) : recomputed(hidden, normed);
-    const at::Tensor out = at::linear(h, part.down_weight);  // h is [B, S, S, H]
-    sum = sum.defined() ? sum + out : out + branch.output_bias;
-  }
-  return sum;
-}
-
-at::Tensor SwinT::add_branch(int branch, const at::Tensor& x, const ForwardMode& mode) const {
-  const Block& block = blocks_[static_cast<size_t>(branch / 2)];
-  if (mode.before_branch) mode.before_branch(branch);
-  const bool is_attention = branch % 2 == 0;
-  at::Tensor sum = x;
-  if (is_attention ? block.attention.has_value() : block.mlp.has_value()) {
-    const auto run = [this, &block, is_attention](const at::Tensor& input, bool) {
-      return is_attention ? attention_forward(block, input) : mlp_forward(*block.mlp, input);
-    };
-    const bool has_parts = is_attention ? !block.attention->parts.empty() : !block.mlp->parts.empty();
-    const at::Tensor out = has_parts ? run_branch(run, x, mode) : run(x, false);  // a bias alone
-    // As in torchvision, both branches of a block are dropped with the block's probability, independently.
-    sum = x + drop_randomly(out.expand_as(x), drop_, branch / 2, static_cast<int>(blocks_.size()), mode);
-  }
-  if (mode.after_branch) mode.after_branch(branch);
-  return sum;
+at::Tensor SwinT::branch_output(int branch, const at::Tensor& x, const ForwardMode& mode) const {
+  const std::optional<Branch>& bound = branches_[branch];
+  if (!bound) return {};
+  const auto forward = [this, branch](const at::Tensor& input) {
+    return branch % 2 == 0 ? attention_forward(blocks_[branch / 2], *branches_[branch], input)
+                           : branches_[branch]->mlp(input);
+  };
+  // As in torchvision, both branches of a block are dropped with the block's probability, independently.
+  const auto blocks = static_cast<int>(blocks_.size());
+  return drop_randomly(bound->output(x, forward, mode), drop_, branch / 2, blocks, mode);
 }
 
 at::Tensor SwinT::features(const at::Tensor& images, const ForwardMode& mode) {
   const int64_t patch = *spec_.patch_size;
   at::Tensor x = at::conv2d(images, patch_weight_, patch_bias_, {patch, patch}).permute({0, 2, 3, 1});
-  x = layer_norm(x, patch_norm_);  // [B, S, S, C]
+  x = patch_norm_(x);  // [B, S, S, C]
   for (size_t i = 0; i < stages_.size(); ++i) {
     const SwinStage& stage = stages_[i];
     for (int branch = 2 * stage.first_block; branch < 2 * (stage.first_block + stage.blocks); ++branch)
-      x = add_branch(branch, x, mode);
-    if (i < mergings_.size())
-      x = at::linear(layer_norm(merge_patches(x), mergings_[i].norm), mergings_[i].reduction);
+      x = add_branch(branch, x, mode, [&] { return branch_output(branch, x, mode); });
+    if (i < mergings_.size()) x = at::linear(mergings_[i].norm(merge_patches(x)), mergings_[i].reduction);
   }
-  return layer_norm(x, norm_).mean(at::IntArrayRef({1, 2}));  // [B, C] of the last stage
+  return norm_(x).mean(at::IntArrayRef({1, 2}));  // [B, C] of the last stage
 }
+
+}  // namespace
 
 std::unique_ptr<Model> make_model(const SwinSpec& spec, const DropRates& drop) {
   return std::make_unique<SwinT>(spec, drop);

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "model/pre_norm_blocks.h"
-#include "model/transformer.h"
 
 namespace sdp {
 namespace {
@@ -13,8 +12,8 @@ constexpr PreNormStyle kStyle{
     .attention = {"ln_1", "self_attention.in_proj_weight", "self_attention.in_proj_bias",
                   "self_attention.out_proj"},
     .mlp = {"ln_2", "mlp.0.weight", "mlp.0.bias", "mlp.3"},
-    .norm_eps = 1e-6,
     .is_causal = false,
+    .branches = {.norm_eps = 1e-6},
 };
 
 /// torchvision.models.VisionTransformer.
@@ -28,8 +27,7 @@ class Vit : public Model {
     patch_weight_ = source.parameter("conv_proj.weight");
     patch_bias_ = source.parameter("conv_proj.bias");
     positions_ = source.parameter("encoder.pos_embedding");
-    norm_weight_ = source.parameter("encoder.ln.weight");
-    norm_bias_ = source.parameter("encoder.ln.bias");
+    norm_ = LayerNorm::bind(source, "encoder.ln", kStyle.branches.norm_eps);
     head_ = {.weight = source.parameter("heads.head.weight"), .bias = source.parameter("heads.head.bias")};
   }
   void bind_branch(int branch, const TensorSource& source) override { blocks_.bind(branch, source); }
@@ -40,7 +38,7 @@ class Vit : public Model {
         at::conv2d(images, patch_weight_, patch_bias_, {patch_, patch_}).flatten(2).transpose(1, 2);
     const at::Tensor x = at::cat({class_token_.expand({images.size(0), -1, -1}), patches}, 1) + positions_;
     // The norm acts on each position alone, and the head reads only the class token.
-    return layer_norm(blocks_.forward(x, mode).select(1, 0), norm_weight_, norm_bias_, kStyle.norm_eps);
+    return norm_(blocks_.forward(x, mode).select(1, 0));
   }
   Head head() const override { return head_; }
 
@@ -49,7 +47,7 @@ class Vit : public Model {
   PreNormBlocks blocks_;
   at::Tensor class_token_, positions_;    // [1, 1, W], [1, 1 + number of patches, W]
   at::Tensor patch_weight_, patch_bias_;  // [W, channels, patch, patch], [W]
-  at::Tensor norm_weight_, norm_bias_;    // [W]
+  LayerNorm norm_;
   Head head_;
 };
 
