@@ -15,8 +15,7 @@ import runs
 
 MODELS = {
     "ResNet-18, width 16, CIFAR": ("quickstart", []),
-    "Swin-T, width 24, CIFAR": (
-        "swin_t_cifar10", ["model.width=24", "model.heads=1", "model.stochastic_depth=0", "train.precision=fp32"]),
+    "Swin-T, width 24, CIFAR": ("swin_t_cifar10", ["model.width=24", "model.stochastic_depth=0", "train.precision=fp32"]),
     "LLaMA tiny, 128 tokens": ("llama_tiny_tokens", []),
 }
 COVERAGES = ("1", "4/8")

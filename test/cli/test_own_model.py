@@ -63,7 +63,7 @@ def read_test_images():
 
 def test_it_plans_trains_continues_and_exports(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    run_example(whole, 30)
+    assert "sdp-train export" not in run_example(whole, 30)  # it has no such network
     run = whole / "runs/own_model"
     outside = 3 * 16 * 9 + 2 * 16 + 16 * 10 + 10
     branches = 5 * (2 * 16 * 32 * 9 + 2 * 32)
