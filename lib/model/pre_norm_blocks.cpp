@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "model/branch.h"
 #include "model/transformer.h"
 
 namespace sdp {
@@ -39,9 +38,8 @@ at::Tensor PreNormBlocks::forward(at::Tensor x, const ForwardMode& mode) const {
   for (int i = 0; i < branches; ++i) {
     x = add_branch(i, x, mode, [&]() -> at::Tensor {
       if (!branches_[i]) return {};
-      const auto forward = [this, i](const at::Tensor& input) {
-        const PreNormBranch& branch = *branches_[i];
-        return is_attention(i) ? attention_forward(branch, input) : branch.mlp(input);
+      const auto forward = [this, i](const at::Tensor& input, bool) {
+        return is_attention(i) ? attention_forward(*branches_[i], input) : branches_[i]->mlp(input);
       };
       return drop_randomly(branches_[i]->output(x, forward, mode), drop_, i, branches, mode);
     });

@@ -12,8 +12,9 @@ namespace sdp {
 
 /// What distinguishes the blocks of one transformer from those of another.
 struct PreNormStyle {
-  std::string_view blocks;                   ///< the name of a block without its number: "transformer.h."
-  PreNormBranch::Names attention = {}, mlp;  ///< no names: a block has no attention
+  std::string_view blocks;              ///< the name of a block without its number: "transformer.h."
+  PreNormBranch::Names attention = {};  ///< empty: blocks consist of an MLP alone
+  PreNormBranch::Names mlp;
   bool is_causal = true;
   PreNormBranch::Style branches;
 };
@@ -25,8 +26,7 @@ class PreNormBlocks {
   PreNormBlocks(const PreNormStyle& style, int64_t blocks, int64_t head_size, const DropRates& drop);
   void bind(int branch, const TensorSource& source);
   void unbind(int branch) { branches_.at(branch).reset(); }
-  /// x [B, T, W]: B batch, T tokens or patches, W width of the residual stream; without attention, any [..,
-  /// W]
+  /// x [B, T, W]: B batch, T tokens or patches, W width of the residual stream. Without attention [.., W].
   at::Tensor forward(at::Tensor x, const ForwardMode& mode) const;
 
  private:

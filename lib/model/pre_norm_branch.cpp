@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "model/branch.h"
-
 namespace sdp {
 namespace {
 
@@ -62,11 +60,8 @@ at::Tensor PreNormBranch::mlp(const at::Tensor& x) const {
   });
 }
 
-at::Tensor PreNormBranch::output(const at::Tensor& x,
-                                 const std::function<at::Tensor(const at::Tensor&)>& forward,
-                                 const ForwardMode& mode) const {
-  if (parts.empty()) return output_bias.expand_as(x);
-  return run_branch([forward](const at::Tensor& input, bool) { return forward(input); }, x, mode);
+at::Tensor PreNormBranch::output(const at::Tensor& x, const Recipe& forward, const ForwardMode& mode) const {
+  return parts.empty() ? output_bias.expand_as(x) : run_branch(forward, x, mode);
 }
 
 }  // namespace sdp

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/branch.h"
 #include "model/layer_norm.h"
 #include "model/model.h"
 
@@ -50,10 +50,9 @@ struct PreNormBranch {
   at::Tensor out(const std::function<at::Tensor(size_t part)>& hidden) const;
   /// The output of an MLP that has parts: x [.., W] -> [.., W].
   at::Tensor mlp(const at::Tensor& x) const;
-  /// What the branch adds to x: forward(x), recomputed in the backward pass with mode.checkpoint_branches, or
-  /// the bias alone if there are no parts. Of x's shape.
-  at::Tensor output(const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& forward,
-                    const ForwardMode& mode) const;
+  /// What the branch adds to x: the result of `forward` by run_branch, or the bias alone if there are no
+  /// parts. Of x's shape.
+  at::Tensor output(const at::Tensor& x, const Recipe& forward, const ForwardMode& mode) const;
 
  private:
   at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {}) const;

@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 
-#include "model/branch.h"
 #include "model/pre_norm_branch.h"
 #include "model/swin/swin_stages.h"
 #include "model/window_attention.h"
@@ -169,7 +168,7 @@ at::Tensor SwinT::attention_forward(const Block& block, const Branch& branch, co
 at::Tensor SwinT::branch_output(int branch, const at::Tensor& x, const ForwardMode& mode) const {
   const std::optional<Branch>& bound = branches_[branch];
   if (!bound) return {};
-  const auto forward = [this, branch](const at::Tensor& input) {
+  const auto forward = [this, branch](const at::Tensor& input, bool) {
     return branch % 2 == 0 ? attention_forward(blocks_[branch / 2], *branches_[branch], input)
                            : branches_[branch]->mlp(input);
   };
