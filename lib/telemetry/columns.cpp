@@ -1,5 +1,7 @@
 #include "telemetry/columns.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "telemetry/eval_record.h"
@@ -57,7 +59,7 @@ template <auto kMember>
 ReportColumn of_evaluation(std::string_view title, C comparison, D detail, M models,
                            std::string_view over_workers = "") {
   static constexpr RecordField kField = record_field<kMember>();
-  const std::string suffix = over_workers.empty() ? "" : "_" + std::string(over_workers);
+  const std::string suffix = over_workers.empty() ? "" : fmt::format("_{}", over_workers);
   return {.key = column_key(kField.key, kField.options, suffix),
           .title = title,
           .options = {.quantity = kField.options.quantity, .comparison = comparison, .detail = detail},
