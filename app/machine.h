@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "experiment/spec/train_spec.h"
 #include "forecast/compute_time.h"
 #include "forecast/device_profile.h"
 

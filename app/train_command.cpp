@@ -9,6 +9,7 @@
 #include "checkpoint/files/digest.h"
 #include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
+#include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
 #include "device/device.h"
