@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from sdp_lab.frames import mean_curve
 from sdp_lab.groups import BUDGET, Group
@@ -88,7 +88,7 @@ def lines_of_budgets(study: Study) -> Lines:
     return named if len(named) < len(study.groups) else {}
 
 
-def _lines_figure(study: Study, x_of: Callable[[Group], float], x_label: str, lines: Lines) -> plt.Figure:
+def _lines_figure(study: Study, x_of: Callable[[Group], float], x_label: str, lines: Lines) -> Figure:
     """The final scores of the groups with their deviations, and a line through those that belong together."""
     figure, axes = new_figure(TITLE, x_label, study.score_title)
     has_std, methods = False, []
@@ -110,7 +110,7 @@ def _lines_figure(study: Study, x_of: Callable[[Group], float], x_label: str, li
     return figure
 
 
-def _coverage_figure(study: Study) -> plt.Figure:
+def _coverage_figure(study: Study) -> Figure:
     figure = _lines_figure(study, lambda group: group.share, "coverage C", lines_of_regimes(study))
     shares = dict(sorted((group.share, group.coverage) for group in study.groups))
     figure.axes[0].set_xticks(list(shares), list(shares.values()))
@@ -122,13 +122,13 @@ def mean_of(group: Group, value: Callable[[Run], float]) -> float:
     return statistic(map(value, group.runs)).mean
 
 
-def _memory_figure(study: Study) -> plt.Figure:
+def _memory_figure(study: Study) -> Figure:
     factor, unit = unit_for(max(mean_of(group, planned_memory) for group in study.groups), "bytes")
     x_label = f"planned memory of the largest worker ({unit})"
     return _lines_figure(study, lambda group: mean_of(group, planned_memory) / factor, x_label, lines_of_regimes(study))
 
 
-def _budget_figure(study: Study, lines: Lines) -> plt.Figure:
+def _budget_figure(study: Study, lines: Lines) -> Figure:
     def flops(group: Group) -> float:
         return mean_of(group, lambda run: float(run.consumed("flops", run.evals[-1]["step"])) if run.evals else UNKNOWN)
 
@@ -143,7 +143,7 @@ def _budget_figure(study: Study, lines: Lines) -> plt.Figure:
     return figure
 
 
-def _curve_figure(study: Study, kind: str, key: str, y_label: str, axis: str, title: str) -> plt.Figure:
+def _curve_figure(study: Study, kind: str, key: str, y_label: str, axis: str, title: str) -> Figure:
     column, x_label = study.axes[axis]
     curves = [(group, mean_curve(group, kind, key, column)) for group in study.groups]
     divisor, unit = unit_for(max(curve.x.max() for _, curve in curves), "s") if axis == "time" else (1, "")
@@ -169,7 +169,7 @@ def write_figures(groups: list[Group], folder: Path) -> dict[str, str]:
         study = Study([group for group in groups if group.data_set == data_set])
         end = "_" + re.sub(r"[^\w-]", "_", data_set) if len(data_sets) > 1 else ""
 
-        def write(name: str, caption: str, figure: plt.Figure, end: str = end) -> None:
+        def write(name: str, caption: str, figure: Figure, end: str = end) -> None:
             save(figure, folder, name + end)
             written[name + end] = caption
 

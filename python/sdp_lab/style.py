@@ -4,12 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.lines import Line2D  # noqa: E402
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 INK = "#111111"
 # Okabe and Ito's colours, which people with colour-blindness can tell apart.
@@ -46,7 +43,8 @@ SETTINGS = {
     "svg.hashsalt": "sdp_lab",
     "savefig.bbox": "tight",
 }
-plt.rcParams.update(SETTINGS)
+matplotlib.rcdefaults()  # a matplotlibrc may ask for LaTeX, other fonts and sizes
+matplotlib.rcParams.update(SETTINGS)
 
 
 def color_of(method: str) -> str:
@@ -65,7 +63,8 @@ def unit_for(largest: float, quantity: str) -> tuple[float, str]:
 
 
 def new_figure(title: str, x_label: str, y_label: str, size: tuple[float, float] = (4.6, 3.1)) -> tuple[Figure, Axes]:
-    figure, axes = plt.subplots(figsize=size)
+    figure = Figure(figsize=size)  # pyplot would start a backend
+    axes = figure.subplots()
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.set_title(title, fontsize=9, loc="left")
     return figure, axes
@@ -79,6 +78,7 @@ def legend(axes: Axes, note: str = "") -> None:
         labels.append(note)
     below = len(labels) > MOST_LABELS
     place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2} if below else {"bbox_to_anchor": (1.01, 1.0)}
+    labels = [label.replace("$", r"\$") for label in labels]  # no formulas
     axes.legend(handles, labels, **({"loc": "upper left"} | place))
 
 
@@ -88,7 +88,6 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     figure.savefig(folder / f"{name}.pdf", metadata=no_date)
     svg = folder / f"{name}.svg"
     figure.savefig(svg, transparent=True, metadata={"Date": None})
-    plt.close(figure)
     ink = "<style>:root{--ink:#111111}@media(prefers-color-scheme:dark){:root{--ink:#dddddd}}text{fill:var(--ink)}</style>"
     text = svg.read_text().replace("\nL", "L")  # a path on a line, not a point
     head, tag, rest = text.replace(INK, "var(--ink)").partition("<defs>")

@@ -39,7 +39,7 @@ def binary() -> Path:
 
 def ask(*arguments: str, stdin: str | None = None) -> Any:
     """The JSON that `sdp-train ARGUMENTS` prints. Its errors become a LabError with its message and exit status."""
-    result = subprocess.run([binary(), *arguments], input=stdin, capture_output=True, text=True)
+    result = subprocess.run([binary(), *arguments], input=stdin, capture_output=True, encoding="utf-8", errors="replace")
     if result.returncode != 0:
         raise LabError(result.stderr.strip().removeprefix("error: "), result.returncode)
     return refuse_newer(json.loads(result.stdout), binary())

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,14 @@ def run(*arguments, expect: int = 0, env=None, timeout: int = 300) -> subprocess
     )
     assert result.returncode == expect, f"exit {result.returncode}\n{result.stdout}\n{result.stderr}"
     return result
+
+
+def without_packages(folder: Path) -> dict:
+    """The environment in which the lab finds a Python with its own library only."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    return {"SDP_PYTHON": str(python)}
 
 
 def free_port() -> int:

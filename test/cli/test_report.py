@@ -154,14 +154,59 @@ def test_without_the_lab_one_line_says_what_to_install(tmp_path, data):
     alone = shutil.copy(harness.BINARY, tmp_path)
     result = subprocess.run([alone, "report", tmp_path], capture_output=True, text=True)
     assert result.returncode == 2 and "scripts/setup" in result.stderr and result.stderr.count("\n") == 1
-    for package in ("yaml", "matplotlib"):
-        (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
-    env = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
     config = harness.write_config(tmp_path, "base", data)
     for command in (["report", tmp_path], ["plan", "--config", config, "--out", tmp_path / "plan"]):
-        message = harness.run(*command, env=env, expect=2).stderr
+        message = harness.run(*command, env=harness.without_packages(tmp_path), expect=2).stderr
         assert "requirements-lab.txt" in message and message.count("\n") == 1
     assert [path.name for path in (tmp_path / "plan").iterdir()] == ["plan.json"]
+
+
+# What a notebook, a cluster's modules, another locale or a folder of one's own scripts change for programs in Python.
+HOSTILE = {
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C",
+    "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": ":.", "PYTHONHOME": "/nonexistent", "PYTHONWARNINGS": "error", "CDPATH": "/:.",
+    "PYTHONOPTIMIZE": "2", "PYTHONPLATLIBDIR": "elsewhere", "PYTHONSTARTUP": "random.py", "MATPLOTLIBRC": "matplotlibrc",
+}  # fmt: skip
+MODULES = ("types", "random", "pandas", "yaml", "matplotlib", "json", "sdp_lab", "sitecustomize", "argparse", "wandb")
+
+
+def test_the_lab_does_the_same_wherever_it_is_started(runs, tmp_path, data):
+    """A folder with modules of the names that it imports and with a matplotlibrc; and variables of Python and matplotlib."""
+    hostile, plain = tmp_path / "hostile", tmp_path / "plain"
+    config = harness.write_config(tmp_path, "base", data)
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(json.dumps({"name": "s", "configs": ["base.yaml"], "grid": {"seed": [0, 1]}}))
+    found = {}
+    for place, env in ((plain, {}), (hostile, HOSTILE)):
+        place.mkdir()
+        for module in MODULES if env else ():
+            (place / f"{module}.py").write_text("import os\nos._exit(9)\n")
+        if env:
+            (place / "matplotlibrc").write_text("text.usetex: true\nfont.size: 40\nsavefig.format: png\n")
+
+        def lab(*arguments):
+            command = [str(Path(harness.BINARY).resolve()), *map(str, arguments)]
+            result = subprocess.run(command, cwd=place, env=harness.environment(env), capture_output=True, timeout=300)
+            assert result.returncode == 0, result.stderr.decode()
+            return result.stdout.decode()
+
+        found[place] = [
+            lab("report", runs, "--baseline", "coverage=1"),
+            lab("report", runs, "--watch"),
+            lab("report", runs, "--out", "out", "--baseline", "coverage=1"),
+            lab("plan", "--config", config, "--out", "plan"),
+            lab("draw", "plan"),
+            lab("sweep", "--config", sweep, "--dry-run"),
+            {path.name: path.read_bytes() for folder in ("out", "plan") for path in (place / folder).iterdir()},
+        ]
+    assert "×" in found[plain][0]
+    assert found[hostile] == found[plain]
+    # Started by itself, by a relative path.
+    launcher = Path(harness.BINARY).resolve().with_name("sdp-train-report")
+    shutil.copytree(launcher.parent, tmp_path / "build", ignore=lambda _, names: [n for n in names if n != launcher.name])
+    command = ["build/sdp-train-report", str(runs)]
+    env = harness.environment({"SDP_TRAIN": str(harness.BINARY), "CDPATH": "/:."})
+    subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True)
 
 
 def test_own_figure(runs, tmp_path):

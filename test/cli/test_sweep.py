@@ -299,11 +299,8 @@ def test_files_of_the_wrong_kind(tmp_path, data):
 
 
 def test_without_its_packages_the_sweep_says_what_to_install(tmp_path, data):
-    (tmp_path / "yaml.py").write_text("raise ModuleNotFoundError(\"No module named 'yaml'\", name='yaml')")
     config = write_sweep(tmp_path, data, **SEEDS)
-    # Beside the launcher's own entry, as the first one.
-    env = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
-    message = harness.run("sweep", "--config", config, env=env, expect=2).stderr
+    message = harness.run("sweep", "--config", config, env=harness.without_packages(tmp_path), expect=2).stderr
     assert "yaml" in message and "scripts/setup" in message and len(message.splitlines()) == 1
 
 
