@@ -71,7 +71,7 @@ sdp::Resume resume_of(const std::string& value) {
 /// What a first argument that is neither an option nor a command may mean.
 std::string hint_for(const std::string& first) {
   if (first.ends_with(".yaml") || first.ends_with(".yml"))
-    return "To train the experiment in " + first + ": sdp-train --config " + first;
+    return "To train the experiment in " + first + ": sdp-train --config " + sdp::shell_word(first);
   if (first == "train" || first == "run")
     return "Training has no command of its own: sdp-train --config X.yaml";
   return "";

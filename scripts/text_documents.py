@@ -12,6 +12,7 @@ import itertools
 import json
 import pathlib
 import re
+import shlex
 import sys
 import zlib
 from argparse import Namespace
@@ -55,9 +56,10 @@ def need(package: str, purpose: str) -> Any:
     try:
         return __import__(package)
     except ImportError as error:
+        requirements = pathlib.Path(__file__).with_name("requirements-data.txt")
         raise MissingPackage(
             f"{purpose} needs the Python package {package} ({error}). Install it with\n"
-            f"  {sys.executable} -m pip install -r scripts/requirements-data.txt"
+            f"  {shlex.join([sys.executable, '-m', 'pip', 'install', '-r', str(requirements)])}"
         ) from error
 
 

@@ -15,6 +15,7 @@
 #include "io/atomic_file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
+#include "spec/text.h"
 #include "text/json_text.h"
 
 namespace sdp {
@@ -121,7 +122,8 @@ class Examination {
     if (diagnosis_.profiles.empty()) return add(skipped(kCheck, "not saved, because no rates were measured"));
     add_agreed(kCheck, [&] {
       if (control_.rank() == 0) write_file_atomically(options_.save, profile_text(diagnosis_.profiles));
-      return pass(kCheck, fmt::format("saved: sdp-train plan --device {}", options_.save.string()));
+      return pass(kCheck,
+                  fmt::format("saved: sdp-train plan --device {}", shell_word(options_.save.string())));
     });
   }
 

@@ -8,6 +8,7 @@
 
 #include "spec/error.h"
 #include "spec/json_fields.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -17,7 +18,7 @@ constexpr int kFormVersion = 2;
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& reason) {
   throw UsageError(fmt::format("--device {}: {}. Expected a profile written by `sdp-train doctor --save {}`.",
-                               file.string(), reason, file.string()));
+                               file.string(), reason, shell_word(file.string())));
 }
 
 /// Whether a step time can be computed from the profile.

@@ -10,6 +10,7 @@
 #include "hub/library_files.h"
 #include "hub/model_config.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -31,8 +32,9 @@ class Differences {
       lines_.push_back(fmt::format("{} is {}{}, model.{} is {}", file_key,
                                    is_absent ? "absent, by default " : "", found.dump(), model_key,
                                    expected.dump()));
-      repairs_.push_back(fmt::format("--set model.{}={}", model_key,
-                                     found.is_string() ? found.get<std::string>() : found.dump()));
+      repairs_.push_back(
+          "--set " + shell_word(fmt::format("model.{}={}", model_key,
+                                            found.is_string() ? found.get<std::string>() : found.dump())));
     } else {
       refuse(file_key, found, expected.dump());
     }

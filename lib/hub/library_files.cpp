@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "io/glob.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -38,27 +39,37 @@ std::vector<fs::path> files_of_index(const fs::path& index) {
 }
 
 /// torch.save writes a zip archive; old versions wrote a pickle.
-void refuse_pickle(const fs::path& path) {
+bool is_pickle(const fs::path& path) {
   const MappedFile file(path);
-  const auto begins_with = [&](std::initializer_list<int> bytes) {
-    return file.bytes().size() >= bytes.size() &&
-           std::equal(bytes.begin(), bytes.end(), file.bytes().begin(),
-                      [](int expected, std::byte found) { return std::to_integer<int>(found) == expected; });
-  };
-  if (!begins_with({'P', 'K', 3, 4}) && !begins_with({0x80, 0x02})) return;
-  throw DataError(
-      fmt::format("{0}: written by torch.save, expected safetensors. Convert it: python3 -c \"import torch, "
-                  "safetensors.torch as s; t = torch.load('{0}', map_location='cpu', weights_only=True); "
-                  "s.save_file({{k: v.contiguous() for k, v in t.items()}}, 'model.safetensors')\"",
-                  path.string()));
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  return text.starts_with("PK\3\4") || text.starts_with("\x80\2");
 }
 
-fs::path only_file_of(const fs::path& folder) {
+/// The command takes the dictionary with the most tensors, as weights often stand among other state, and
+/// copies each, as tied weights share memory. If --from is a folder, its file is found there.
+[[noreturn]] void refuse_pickles(const std::vector<fs::path>& paths) {
+  fs::path converted = paths.front();
+  converted.replace_extension(".safetensors");
+  std::string words = shell_word(converted.string());
+  for (const fs::path& path : paths)
+    words += " " + shell_word(path.string());
+  throw DataError(fmt::format(
+      "{}: written by torch.save, expected safetensors. Convert it: python3 -c \"import sys, torch, "
+      "safetensors.torch; t = {{}}; [t.update(torch.load(f, map_location='cpu', weights_only=True)) for f in "
+      "sys.argv[2:]]; t = max([t, *(v for v in t.values() if isinstance(v, dict))], key=lambda d: "
+      "sum(map(torch.is_tensor, d.values()))); safetensors.torch.save_file({{k: v.clone().contiguous() "
+      "for k, v in t.items() if torch.is_tensor(v)}}, sys.argv[1])\" {}",
+      paths.front().string(), words));
+}
+
+/// The only safetensors file; otherwise what torch.save may have written.
+std::vector<fs::path> files_of_folder(const fs::path& folder) {
   const std::vector<fs::path> files = files_matching(folder, "*.safetensors");
-  if (files.size() == 1) return files.front();
-  for (const char* pattern : {"*.bin", "*.pth", "*.pt"})
-    for (const fs::path& file : files_matching(folder, pattern))
-      refuse_pickle(file);
+  if (files.size() == 1) return files;
+  if (std::vector<fs::path> parts = files_matching(folder, "*-of-*.bin"); !parts.empty()) return parts;
+  for (const char* pattern : {"pytorch_model.bin", "*.bin", "*.pth", "*.pt"})
+    if (const std::vector<fs::path> found = files_matching(folder, pattern); !found.empty())
+      return {found.front()};
   throw DataError(fmt::format("{}: has {} safetensors files, but neither {} nor {}. Give the path of a file.",
                               folder.string(), files.size(), kIndexName, kOnlyName));
 }
@@ -93,13 +104,17 @@ nlohmann::ordered_json read_json_object(const fs::path& path) {
 
 std::vector<fs::path> library_files(const fs::path& from) {
   std::error_code ignored;
-  if (!fs::is_directory(from, ignored)) {
-    if (from.extension() == ".json") return files_of_index(from);
-    refuse_pickle(from);
-    return {from};
-  }
-  if (fs::exists(from / kIndexName, ignored)) return files_of_index(from / kIndexName);
-  return {fs::exists(from / kOnlyName, ignored) ? from / kOnlyName : only_file_of(from)};
+  std::vector<fs::path> files = {from};
+  if (from.extension() == ".json" && !fs::is_directory(from, ignored))
+    files = files_of_index(from);
+  else if (fs::exists(from / kIndexName, ignored))
+    files = files_of_index(from / kIndexName);
+  else if (fs::exists(from / kOnlyName, ignored))
+    files = {from / kOnlyName};
+  else if (fs::is_directory(from, ignored))
+    files = files_of_folder(from);
+  if (is_pickle(files.front())) refuse_pickles(files);
+  return files;
 }
 
 LibraryTensors::LibraryTensors(const fs::path& from, const ModelLayout& layout,
@@ -155,7 +170,8 @@ std::vector<std::string> LibraryTensors::check_others(
       } else if (has(parameter) && !at::equal(as_tensor(view).to(type_), read(parameter))) {
         problems.push_back(fmt::format(
             "{} differs from {}, expected the same tensor, as they are tied (where the model has the option, "
-            "model.tied_embeddings=false gives it both)",
+            "model.tied_embeddings=false gives it both; a config.json must then have tie_word_embeddings: "
+            "false)",
             name, parameter));
       }
     }

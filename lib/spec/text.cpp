@@ -66,6 +66,16 @@ bool has_shell_expansion(std::string_view text) {
   return false;
 }
 
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=@%+,-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos) return std::string(text);
+  std::string word;
+  for (const char c : text)
+    word += c == '\'' ? "'\\''" : std::string(1, c);
+  return "'" + word + "'";
+}
+
 std::string join(const std::vector<std::string_view>& words, std::string_view separator) {
   std::string joined;
   for (const auto word : words) {

@@ -28,6 +28,9 @@ bool has_shell_expansion(std::string_view text);
 inline constexpr std::string_view kNoShellExpansion =
     "the path itself: ~ and $NAME are only replaced by a shell";  ///< what to expect instead
 
+/// The text as one word of a command that is pasted into a shell: in single quotes if it needs them.
+std::string shell_word(std::string_view text);
+
 std::string join(const std::vector<std::string_view>& words, std::string_view separator);
 
 /// The candidate with the smallest edit distance (insert, delete, replace, swap of neighbours) to `word`.

@@ -24,6 +24,7 @@ import json
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,7 +166,7 @@ class SweepFile:
         root = check(tree(node), Map, "")
         if not root.keys() & {"grid", "also"} and any(not similar(key, SHAPE) for key in root):
             message = "found an experiment, expected a sweep, which has `grid` or `also`. Train it with: sdp-train --config"
-            fail(root, "", f"{message} {file}; or name it in a sweep: configs: [{file}]")
+            fail(root, "", f"{message} {shlex.quote(str(file))}; or name it in a sweep: configs: [{file}]")
         check(root, SHAPE, "")
         if "name" not in root:
             fail(root, "name", "missing, expected the name of the sweep's folder")

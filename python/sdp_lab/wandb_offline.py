@@ -1,5 +1,6 @@
 """`sdp-train report --wandb DIR`: runs in the offline format of Weights & Biases, which `wandb sync DIR/wandb/*` uploads."""
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -29,4 +30,4 @@ def write(runs: Iterable[Run], folder: Path) -> None:
                 copy.log(numbers(line), step=line["step"])
             copy.summary.update(run.end or {})
     wandb.teardown()  # its service writes the files, and may still do so when a run's context has ended
-    print(f"wrote {folder}; to upload: wandb sync {folder}/wandb/offline-run-*")
+    print(f"wrote {folder}; to upload: wandb sync {shlex.quote(str(folder))}/wandb/offline-run-*")

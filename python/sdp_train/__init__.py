@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def main() -> None:
     wanted = next(line for line in importlib.metadata.requires("sdp-train") or [] if line.startswith("torch=="))
     found = libtorch(wanted)
     if isinstance(found, str):
-        print(f"error: {found}. Install it: {sys.executable} -m pip install '{wanted}'", file=sys.stderr)
+        command = shlex.join([sys.executable, "-m", "pip", "install", wanted])
+        print(f"error: {found}. Install it: {command}", file=sys.stderr)
         sys.exit(2)
     if found != package.parent / "torch" / "lib":  # where the program looks by itself
         folders = [str(found), str(found.parents[1] / "nvidia" / "cu13" / "lib"), os.environ.get("LD_LIBRARY_PATH")]

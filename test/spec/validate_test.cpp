@@ -64,7 +64,8 @@ TEST_CASE("a missing data set: its files, their source, and the data sets that a
        {"train-images-idx3-ubyte", "scripts/fetch_data fashion_mnist no/f", "model.image_channels=3"}},
       {"{name: svhn, path: no/s, svhn_extra: true}", {"scripts/fetch_data svhn_extra no/s"}},
       {"{name: imagenet, path: no/i}",
-       {"train/CLASS/*.JPEG", "scripts/fetch_data imagenet no/i", "model.image_size=32"}},
+       {"train/CLASS/*.JPEG", "scripts/fetch_data imagenet --from FOLDER_OF_THE_ARCHIVES no/i",
+        "model.image_size=32"}},
       {"{name: tokens, path: no/t}\nmodel: {name: llama_tiny}",
        {"*train*.bin", "scripts/prepare_tokens.py", "--tokenizer bytes"}},
   };

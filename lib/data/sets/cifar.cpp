@@ -15,6 +15,7 @@
 #include "data/sets/folder.h"
 #include "data/sets/image_array.h"
 #include "io/file.h"
+#include "spec/text.h"
 
 namespace sdp {
 
@@ -101,8 +102,8 @@ std::string nothing_readable(const BinaryVersion& version, const fs::path& folde
                        version.dataset, enumerate(found), version.expected);
   if (contains(found, version.archive))
     return fmt::format("data.path: {} holds {} as it was downloaded. Unpack it: tar -xzf {} -C {}",
-                       folder.string(), version.archive, (folder / version.archive).string(),
-                       folder.string());
+                       folder.string(), version.archive, shell_word((folder / version.archive).string()),
+                       shell_word(folder.string()));
   return fmt::format("data.path: {} holds no {}. Found {}. {}", folder.string(), version.dataset,
                      enumerate(found), version.expected);
 }
@@ -233,16 +234,16 @@ std::vector<std::string> Cifar100Spec::class_names(const DataSpec&) const {
           "willow_tree", "wolf",          "woman",     "worm"};
 }
 
-MissingData Cifar10Spec::missing(const DataSpec& data, const ModelSpec&) const {
+MissingData Cifar10Spec::missing() const {
   return {.files = "CIFAR-10's binary version: data_batch_1.bin to data_batch_5.bin and test_batch.bin",
-          .command = fmt::format("scripts/fetch_data cifar10 {}", data.path),
+          .command = "scripts/fetch_data cifar10",
           .other_data = std::string(kExampleImagesText),
           .other_commands = fmt::format("  the same command with --set data.path={}", kExampleImages)};
 }
 
-MissingData Cifar100Spec::missing(const DataSpec& data, const ModelSpec&) const {
+MissingData Cifar100Spec::missing() const {
   return {.files = "CIFAR-100's binary version: train.bin and test.bin",
-          .command = fmt::format("scripts/fetch_data cifar100 {}", data.path),
+          .command = "scripts/fetch_data cifar100",
           .other_data = std::string(kExampleImagesText),
           .other_commands = other_small_images()};
 }

@@ -17,7 +17,7 @@ struct Cifar10Spec : HeldImagesRow {
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 50'000; }
   std::vector<std::string> class_names(const DataSpec& data) const;
-  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+  MissingData missing() const;
 };
 
 struct Cifar100Spec : HeldImagesRow {
@@ -28,7 +28,7 @@ struct Cifar100Spec : HeldImagesRow {
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 50'000; }
   std::vector<std::string> class_names(const DataSpec& data) const;
-  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+  MissingData missing() const;
 };
 
 ImageArray read_set(const Cifar10Spec&, const DataSpec& data, Split split, const OnProblem& on_problem);

@@ -15,6 +15,7 @@
 #include "io/file.h"
 #include "io/listing.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 
@@ -94,12 +95,12 @@ void refuse_tiny_imagenet(const fs::path& folder, const ClassListing& listing) {
   constexpr std::string_view kList = "val_annotations.txt";
   if (!contains(listing.files, kList)) return;
   throw DataError(
-      fmt::format("{0}: the classes of the images are in {1}, as Tiny ImageNet has it, expected one folder "
+      fmt::format("{2}: the classes of the images are in {1}, as Tiny ImageNet has it, expected one folder "
                   "per class. Move "
                   "the images: cd {0} && while read -r image class _; do mkdir -p $class && mv images/$image "
                   "$class/; done < "
                   "{1} && rmdir images && mv {1} ..",
-                  folder.string(), kList));
+                  shell_word(folder.string()), kList, folder.string()));
 }
 
 /// Lists a folder that has class folders.
@@ -157,9 +158,10 @@ bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const 
     const auto images = attempt(report, [&] { return images_below(folder / name); });
     if (images && !images->empty())
       report(fmt::format(
-          "{0}: a folder below a class's, with images that are not read ({1}, the first is {2}). Move them "
-          "up: find {0}/ -type f -exec mv -n {{}} {3}/ \\;",
-          (folder / name).string(), images->size(), images->front().string(), folder.string()));
+          "{}: a folder below a class's, with images that are not read ({}, the first is {}). Move them "
+          "up: find {} -type f -exec mv -n {{}} {} \\;",
+          (folder / name).string(), images->size(), images->front().string(),
+          shell_word((folder / name / "").string()), shell_word((folder / "").string())));
   }
   if (index.size() == before && whole)
     report(fmt::format(

@@ -206,12 +206,12 @@ std::vector<std::string> ImageNetSpec::class_names(const DataSpec& data) const {
   return class_names_in(data.path);
 }
 
-MissingData ImageNetSpec::missing(const DataSpec& data, const ModelSpec&) const {
+MissingData ImageNetSpec::missing() const {
   return {
-      .files = "ImageNet's images: train/CLASS/*.JPEG and val/CLASS/*.JPEG, or tar shards of them",
-      .command = fmt::format("scripts/fetch_data imagenet {} --from DIR    (DIR: the archives, which need an "
-                             "account at image-net.org)",
-                             data.path),
+      .files =
+          "ImageNet's images: train/CLASS/*.JPEG and val/CLASS/*.JPEG, or tar shards of them. The archives "
+          "need an account at image-net.org",
+      .command = "scripts/fetch_data imagenet --from FOLDER_OF_THE_ARCHIVES",
       .other_data = std::string(kExampleImagesText),
       .other_commands = other_small_images() + " --set model.image_size=32"};
 }

@@ -57,7 +57,7 @@ struct ImageNetSpec {
     return train_files ? std::nullopt : std::optional<int64_t>(1'281'167);
   }
   std::vector<std::string> class_names(const DataSpec& data) const;
-  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+  MissingData missing() const;
 };
 
 std::unique_ptr<Dataset> open_set(const ImageNetSpec& spec, const DataSpec& data, const ModelSpec& model,

@@ -132,12 +132,12 @@ const Normalization& FashionMnistSpec::normalization() {
 
 namespace {
 
-MissingData missing_files(std::string_view name, const DataSpec& data) {
+MissingData missing_files(std::string_view name) {
   return {
       .files =
           "the IDX files train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz "
           "and t10k-labels-idx1-ubyte.gz, packed or not",
-      .command = fmt::format("scripts/fetch_data {} {}", name, data.path),
+      .command = fmt::format("scripts/fetch_data {}", name),
       .other_data = std::string(kExampleImagesText),
       .other_commands = other_small_images() + " --set model.image_size=32 --set model.image_channels=3"};
 }
@@ -153,12 +153,12 @@ std::vector<std::string> FashionMnistSpec::class_names(const DataSpec&) const {
           "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
 }
 
-MissingData MnistSpec::missing(const DataSpec& data, const ModelSpec&) const {
-  return missing_files(names[0], data);
+MissingData MnistSpec::missing() const {
+  return missing_files(names[0]);
 }
 
-MissingData FashionMnistSpec::missing(const DataSpec& data, const ModelSpec&) const {
-  return missing_files(names[0], data);
+MissingData FashionMnistSpec::missing() const {
+  return missing_files(names[0]);
 }
 
 ImageArray read_set(const MnistSpec&, const DataSpec& data, Split split, const OnProblem& on_problem) {

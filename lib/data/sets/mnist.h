@@ -19,7 +19,7 @@ struct MnistSpec : HeldImagesRow {
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 60'000; }
   std::vector<std::string> class_names(const DataSpec& data) const;
-  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+  MissingData missing() const;
 };
 
 struct FashionMnistSpec : HeldImagesRow {
@@ -30,7 +30,7 @@ struct FashionMnistSpec : HeldImagesRow {
   static const Normalization& normalization();
   static std::optional<int64_t> official_samples() { return 60'000; }
   std::vector<std::string> class_names(const DataSpec& data) const;
-  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+  MissingData missing() const;
 };
 
 ImageArray read_set(const MnistSpec&, const DataSpec& data, Split split, const OnProblem& on_problem);

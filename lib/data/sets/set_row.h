@@ -11,7 +11,7 @@
 //   eval_resize_of(size)   only of images: shorter side before the center crop of `size` pixels in evaluation
 //   fields()               its own keys of the section `data` (spec/visit.h)
 //   resolve(model)         fills what is unset
-//   missing(data, model)   what a missing folder should hold, how to get it, what to train on instead
+//   missing()              what a missing folder should hold, how to get it, what to train on instead
 //
 // and declares functions for it, without which it does not compile or link. For images held in memory:
 //
@@ -56,7 +56,7 @@ using OnProblem = std::function<void(const std::string& message)>;
 /// The parts of a message, each without a full stop.
 struct MissingData {
   std::string files;           ///< "CIFAR-10's binary version: ..."
-  std::string command;         ///< creates the folder
+  std::string command;         ///< creates the folder, which becomes its last word
   std::string other_data;      ///< "on 5,000 images of CIFAR-10"
   std::string other_commands;  ///< train on that data; lines with two leading spaces
 };

@@ -145,9 +145,9 @@ std::vector<std::string> SvhnSpec::class_names(const DataSpec&) const {
   return digit_names();
 }
 
-MissingData SvhnSpec::missing(const DataSpec& data, const ModelSpec&) const {
+MissingData SvhnSpec::missing() const {
   return {.files = "SVHN's cropped digits: train_32x32.mat and test_32x32.mat",
-          .command = fmt::format("scripts/fetch_data {} {}", svhn_extra ? "svhn_extra" : "svhn", data.path),
+          .command = svhn_extra ? "scripts/fetch_data svhn_extra" : "scripts/fetch_data svhn",
           .other_data = std::string(kExampleImagesText),
           .other_commands = other_small_images()};
 }

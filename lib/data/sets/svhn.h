@@ -31,7 +31,7 @@ struct SvhnSpec {
   static const Normalization& normalization();
   std::optional<int64_t> official_samples() const { return svhn_extra ? 604'388 : 73'257; }
   std::vector<std::string> class_names(const DataSpec& data) const;
-  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+  MissingData missing() const;
 };
 
 ImageArray read_set(const SvhnSpec& spec, const DataSpec& data, Split split, const OnProblem& on_problem);

@@ -175,20 +175,19 @@ std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vo
   return scans;
 }
 
-MissingData TokensSpec::missing(const DataSpec& data, const ModelSpec&) const {
+MissingData TokensSpec::missing() const {
   constexpr std::string_view kExampleTokens = "data/text";
-  return {
-      .files = "shards of tokens: *train*.bin and *val*.bin",
-      .command = fmt::format("scripts/prepare_tokens.py --dataset HuggingFaceFW/fineweb --subset sample-10BT "
-                             "--name fineweb --out {}",
-                             data.path),
-      .other_data = "a tiny LLaMA on the bytes of the documentation",
-      .other_commands =
-          fmt::format("  scripts/prepare_tokens.py README.md docs/design.md docs/data.md --tokenizer bytes "
-                      "--val-tokens 8192 --out {0}\n"
-                      "  build/sdp-train --config configs/llama_tiny_tokens.yaml --set data.path={0} "
-                      "--set model.vocab_size=257",
-                      kExampleTokens)};
+  return {.files = "shards of tokens: *train*.bin and *val*.bin",
+          .command =
+              "scripts/prepare_tokens.py --dataset HuggingFaceFW/fineweb --subset sample-10BT --name fineweb "
+              "--out",
+          .other_data = "a tiny LLaMA on the bytes of the documentation",
+          .other_commands = fmt::format(
+              "  scripts/prepare_tokens.py README.md docs/design.md docs/data.md --tokenizer bytes "
+              "--val-tokens 8192 --out {0}\n"
+              "  build/sdp-train --config configs/llama_tiny_tokens.yaml --set data.path={0} "
+              "--set model.vocab_size=257",
+              kExampleTokens)};
 }
 
 std::unique_ptr<Dataset> open_set(const TokensSpec&, const DataSpec& data, const ModelSpec& model,

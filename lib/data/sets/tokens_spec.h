@@ -31,7 +31,7 @@ struct TokensSpec {
   void resolve(const ModelSpec&) {}
   static std::vector<Augmentation> usual_augmentation() { return {}; }
   static std::optional<int64_t> official_samples() { return std::nullopt; }
-  MissingData missing(const DataSpec& data, const ModelSpec& model) const;
+  MissingData missing() const;
 };
 
 std::unique_ptr<Dataset> open_set(const TokensSpec& spec, const DataSpec& data, const ModelSpec& model,

@@ -31,7 +31,7 @@ void refuse_sweep(const YamlNode& tree) {
     if (find_key(tree, key))
       fail_at(tree.position, std::string(key),
               "found a sweep, expected an experiment. To run a sweep: sdp-train sweep --config " +
-                  tree.position.source);
+                  shell_word(tree.position.source));
 }
 
 constexpr const char* kBase = "base";
