@@ -22,14 +22,16 @@ namespace {
 constexpr int64_t kFewestTriedBatches = 8;
 constexpr int64_t kMostTriedBatches = 64;
 
-/// Converts sums over predictions on the host, [4] fp64: loss, correct predictions, labels among the five
-/// largest logits, number of predictions.
+/// Converts sums over predictions on the host, [5] fp64: loss, correct predictions, labels among the five
+/// largest logits, number of predictions, square of the loss.
 EvalResult mean_of(const at::Tensor& host) {
   const double predictions = host[3].item<double>();
-  return {.loss = host[0].item<double>() / predictions,
+  const double loss = host[0].item<double>() / predictions;
+  return {.loss = loss,
           .accuracy = host[1].item<double>() / predictions,
           .accuracy_top5 = host[2].item<double>() / predictions,
-          .predictions = std::llround(predictions)};
+          .predictions = std::llround(predictions),
+          .loss_variance = std::max(0.0, host[4].item<double>() / predictions - loss * loss)};
 }
 
 /// [2, rows] fp64: row 0 is ones; row 1 is 1 for predictions of samples in `some` (ascending), else 0.
@@ -156,7 +158,7 @@ TensorBatch Evaluator::next(Feed& feed) const {
 }
 
 at::Tensor Evaluator::zero_sums() const {
-  return at::zeros({2, 4}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  return at::zeros({2, 5}, at::TensorOptions(at::kDouble).device(comm_.device()));
 }
 
 at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch,
@@ -185,8 +187,8 @@ at::Tensor Evaluator::sums_of(Model& model, const ForwardMode& mode, const Tenso
     const at::Tensor values =
         at::stack({losses.to(at::kDouble), hits.to(at::kDouble),
                    counts_top5_ ? of_five().to(at::kDouble) : at::zeros_like(losses, at::kDouble),
-                   at::ones({rows}, sums.options())},
-                  1);  // [R, 4]
+                   at::ones({rows}, sums.options()), losses.to(at::kDouble).square()},
+                  1);  // [R, 5]
     sums.add_(at::matmul(weights.narrow(1, row, rows), values));
   }
   return sums;
@@ -414,9 +416,14 @@ void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& work
   const at::NoGradGuard no_grad;
   const EvalBatches batches = batches_of(samples_per_subnetwork(experiment_.spec.eval, test_.size()));
   if (!has_subnetworks(experiment_.plan) || batches.samples.empty()) return;
-  // Loss and accuracy by worker: [2, n].
+  // Of the mean that is compared; predictions of a sequence are taken as independent.
+  const auto variance = [&, by_loss = experiment_.spec.data.is_of_tokens()](const EvalResult& result) {
+    return (by_loss ? result.loss_variance : result.accuracy * (1 - result.accuracy)) /
+           static_cast<double>(result.predictions);
+  };
+  // Loss, accuracy and standard error by worker: [3, n].
   const at::Tensor results =
-      at::zeros({2, experiment_.plan.workers}, at::TensorOptions(at::kDouble).device(comm_.device()));
+      at::zeros({3, experiment_.plan.workers}, at::TensorOptions(at::kDouble).device(comm_.device()));
   timed(times_.subnetworks_s, [&] {
     const ForwardMode mode{.training = false};
     const int64_t count = batches.count();
@@ -434,6 +441,7 @@ void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& work
       const int worker = workers[static_cast<size_t>(i)];
       results[0][worker] = result.loss;
       results[1][worker] = result.accuracy;
+      results[2][worker] = std::sqrt(variance(result) + variance(on_subnetwork_samples_));
     }
     leave_if_stopped_here();
     comm_.all_reduce_sum(results);
@@ -441,7 +449,8 @@ void Evaluator::add_subnetworks(EvalRecord& record, const std::vector<int>& work
   const at::Tensor host = comm_.to_host(results);
   const double* const losses = host.data_ptr<double>();
   record.subnetwork_loss = {losses, losses + host.size(1)};
-  record.subnetwork_accuracy = {losses + host.size(1), losses + host.numel()};
+  record.subnetwork_accuracy = {losses + host.size(1), losses + 2 * host.size(1)};
+  record.subnetwork_standard_error = {losses + 2 * host.size(1), losses + host.numel()};
   record.subnetwork_samples = static_cast<int64_t>(batches.samples.size());
   record.loss_on_subnetwork_samples = on_subnetwork_samples_.loss;
   record.accuracy_on_subnetwork_samples = on_subnetwork_samples_.accuracy;

@@ -25,6 +25,7 @@ struct EvalResult {
   double accuracy = 0;       ///< share in 0..1
   double accuracy_top5 = 0;  ///< share whose label is among the five largest logits
   int64_t predictions = 0;   ///< number of predicted images or tokens, without damaged images
+  double loss_variance = 0;  ///< of a single prediction
 };
 
 /// Predictions for the evaluated samples in file order, without damaged ones.
@@ -117,8 +118,8 @@ class Evaluator {
   /// Calls `part`, waits for the device and adds the elapsed time to `total_s`.
   template <class Part>
   auto timed(double& total_s, Part part) const;
-  /// Sums over the batch's predictions, [2, 3] fp64: loss, correct predictions and number of predictions,
-  /// over all samples and over the samples in `some` (ascending).
+  /// Sums over the batch's predictions, [2, 5] fp64 as mean_of takes them: over all samples and over the
+  /// samples in `some` (ascending).
   at::Tensor sums_of(Model& model, const ForwardMode& mode, const TensorBatch& batch,
                      const std::vector<int64_t>& some) const;
   at::Tensor zero_sums() const;

@@ -90,6 +90,8 @@ struct EvalRecord {
   /// below.
   std::vector<double> subnetwork_loss = {};
   std::vector<double> subnetwork_accuracy = {};
+  /// Of the difference to the assembled model on the same samples: of losses for tokens, else of accuracies.
+  std::vector<double> subnetwork_standard_error = {};
   int64_t subnetwork_samples = 0;         ///< number of samples on which each subnetwork was evaluated
   double loss_on_subnetwork_samples = 0;  ///< the assembled model's loss on the same samples
   double accuracy_on_subnetwork_samples = 0;
@@ -138,6 +140,7 @@ struct EvalRecord {
     field("branch_scale_trial", &EvalRecord::branch_scale_trial);
     field("subnetwork_loss", &EvalRecord::subnetwork_loss, kShownLoss, kSubnetworks);
     field("subnetwork_accuracy", &EvalRecord::subnetwork_accuracy, kShownShare, kSubnetworks);
+    field("subnetwork_standard_error", &EvalRecord::subnetwork_standard_error, {}, kSubnetworks);
     field("subnetwork_samples", &EvalRecord::subnetwork_samples, kWhole, kSubnetworks);
     field("loss_on_subnetwork_samples", &EvalRecord::loss_on_subnetwork_samples, kLoss, kSubnetworks);
     field("accuracy_on_subnetwork_samples", &EvalRecord::accuracy_on_subnetwork_samples, kShare,

@@ -39,7 +39,7 @@ std::string loss_text(double loss) {
 }
 
 /// If a single subnetwork is better than the assembled model on the same samples (by perplexity for language
-/// models, else by accuracy), a line that says so; otherwise empty.
+/// models, else by accuracy) by more than the standard error, a line that says so; otherwise empty.
 std::string better_subnetwork_text(const EvalRecord& record) {
   const bool by_loss = record.is_of_tokens();
   const std::vector<double>& values = by_loss ? record.subnetwork_loss : record.subnetwork_accuracy;
@@ -48,7 +48,8 @@ std::string better_subnetwork_text(const EvalRecord& record) {
                             : std::max_element(values.begin(), values.end());
   const double assembled =
       by_loss ? record.loss_on_subnetwork_samples : record.accuracy_on_subnetwork_samples;
-  if (by_loss ? *best >= assembled : *best <= assembled) return "";
+  const double gain = by_loss ? assembled - *best : *best - assembled;
+  if (!(gain > record.subnetwork_standard_error[static_cast<size_t>(best - values.begin())])) return "";
   const auto text = by_loss ? loss_text : format_percent;
   return fmt::format(
       "\nworker {}'s subnetwork is better than the assembled model: {} {} compared with {} on the same "
@@ -161,7 +162,8 @@ std::string describe_length(const Experiment& experiment, const RunSteps& steps)
   if (train.accumulate_steps > 1) text += fmt::format(" in {} micro-batches", train.accumulate_steps);
   if (is_of_tokens)
     text += fmt::format(", {} tokens in all",
-                        format_count(tokens_per_step * static_cast<double>(steps.length.total_steps)));
+                        format_count(static_cast<double>(steps.samples_after(steps.length.total_steps) *
+                                                         experiment.spec.data.sequence_length())));
   text += fmt::format(", {:.4g} epochs", steps.epochs);
   if (!train.max_steps && train.budget != Budget::kEpochs)
     text += fmt::format(" (budget {}: {:.4g} times {:.4g})", name_of(train.budget),

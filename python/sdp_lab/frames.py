@@ -1,5 +1,6 @@
 """Runs and their curves as data frames."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 
@@ -61,6 +62,24 @@ def positions(run: Run, lines: list[Line]) -> pd.DataFrame:
     return pd.DataFrame({**places, "seconds": np.interp(steps, ends, seconds)})
 
 
+def curve_values(run: Run, lines: list[Line], key: str) -> list[float]:
+    """The value of each line. That of a training line is the mean over the last train.log_every_steps steps: a checkpoint
+    may end a line after one step."""
+    values = [math.nan if line.get(key) is None else float(line[key]) for line in lines]
+    if lines is not run.train:
+        return values
+    steps = np.diff([0, *(line["step"] for line in lines)])
+    window = run.value("train.log_every_steps")
+    means = []
+    for end, value in enumerate(values, 1):
+        begin = end - 1
+        while begin > 0 and sum(steps[begin:end]) < window:
+            begin -= 1
+        is_one = begin == end - 1
+        means.append(value if is_one else float(np.average(values[begin:end], weights=steps[begin:end])))
+    return means
+
+
 def mean_curve(group: Group, kind: str, key: str, axis: str) -> pd.DataFrame:
     """Mean of x and y, deviation of y and number of runs, at every step that all runs have which got that far. `kind`:
     train or eval; `axis`: a column of positions()."""
@@ -68,8 +87,8 @@ def mean_curve(group: Group, kind: str, key: str, axis: str) -> pd.DataFrame:
     for run in group.runs:
         lines = run.train if kind == "train" else run.evals
         places = positions(run, lines)
-        values = [line.get(key) for line in lines]
-        parts.append(pd.DataFrame({"step": places["step"], "x": places[axis], "y": pd.Series(values, dtype=float)}))
+        values = pd.Series(curve_values(run, lines, key), dtype=float)
+        parts.append(pd.DataFrame({"step": places["step"], "x": places[axis], "y": values}))
     by_step = pd.concat(parts).groupby("step")
     curve = pd.DataFrame({"x": by_step.x.mean(), "y": by_step.y.mean(), "std": by_step.y.std(), "runs": by_step.y.count()})
     there = sum((curve.index <= part.step.max()).astype(int) for part in parts if len(part))

@@ -127,7 +127,7 @@ def planned_memory(run: Run) -> float:
 OF_RUN: dict[str, Callable[[Run], float]] = {
     "training_accuracy": lambda run: combined(run.train[-1].get("accuracy") if run.train else None),
     "steps": lambda run: run.step,
-    "epochs": lambda run: run.step * run.epochs_per_step or UNKNOWN,
+    "epochs": lambda run: float(run.consumed("epochs", run.step)) or UNKNOWN,
     "training_flops": lambda run: float(run.consumed("flops", run.step)),
     "peak_tensor_memory_bytes": _peak_tensor_memory,
     "peak_tensor_memory_per_worker_bytes": _per_worker,

@@ -54,9 +54,12 @@ class Run:
 
     @property
     def epochs_per_step(self) -> float:
-        """Passes over the training set; 0 without a training line."""
-        last = self.train[-1] if self.train else {}
-        return last["epoch"] / last["step"] if last.get("epoch") is not None and last["step"] else 0
+        """Passes over the training set by a step as the last ones; 0 without a training line since they have that size."""
+        begin = max([0, *self.resized_at])
+        lines = [{"step": 0, "epoch": 0}, *(line for line in self.train if line.get("epoch") is not None)]
+        first, last = [line for line in lines if line["step"] <= begin][-1], lines[-1]
+        steps = last["step"] - first["step"]
+        return (last["epoch"] - first["epoch"]) / steps if steps else 0
 
     @property
     def samples_per_worker(self) -> int:
@@ -69,16 +72,16 @@ class Run:
         return float(self.samples_per_worker) * total(worker["flops_per_sample"] for worker in self.plan["per_worker"])
 
     @property
-    def has_other_steps(self) -> bool:
-        """Whether it went on with other workers, samples per step or tokens per sample than it began with."""
+    def resized_at(self) -> list[int]:
+        """The steps after which it went on with other workers, samples per step or tokens per sample."""
         keys = ("train.batch_size_per_worker", "train.accumulate_steps", "data.sequence_length")
-        changed = [change["key"] for change in self.history.get("changes", [])]
-        return any(key in keys or key.startswith("subnetwork.") for key in changed)
+        changes = self.history.get("changes", [])
+        return [change["step"] for change in changes if change["key"] in keys or change["key"].startswith("subnetwork.")]
 
     def consumed(self, quantity: str, steps: np.ndarray) -> np.ndarray:
         """Training FLOPs (`flops`), `epochs` or `tokens` of the first steps. If steps differ, as the training lines have it,
         linear between them: every part of a run begins at one."""
-        if not self.has_other_steps:
+        if not self.resized_at:
             tokens = self.samples_per_worker * self.plan["workers"] * self.spec["sequence_length"]
             return steps * {"flops": self.flops_per_step, "epochs": self.epochs_per_step, "tokens": tokens}[quantity]
         ends = np.array([0, *(line["step"] for line in self.train)])
@@ -99,7 +102,7 @@ class Run:
             return None
         shares = {"flops": self.plan["flops_share"], "coverage": self.plan["owners_per_unit"] / self.plan["workers"]}
         epochs = self.value("train.epochs") / shares.get(self.value("train.budget"), 1)
-        return max(1, round(epochs / self.epochs_per_step))
+        return max(1, round(self.step + (epochs - float(self.consumed("epochs", self.step))) / self.epochs_per_step))
 
 
 @dataclass

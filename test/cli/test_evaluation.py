@@ -153,6 +153,9 @@ def test_evaluation_is_pytorchs(
         loss, accuracy = loss_and_accuracy(model, *part, present)
         assert record["loss_on_subnetwork_samples"] == pytest.approx(loss, rel=0, abs=1e-8)
         assert record["accuracy_on_subnetwork_samples"] == pytest.approx(accuracy, rel=0, abs=1e-8)
+        variances = [single * (1 - single) + accuracy * (1 - accuracy) for _, single in singles]
+        errors = [(variance / len(of_subnetworks)) ** 0.5 for variance in variances]
+        assert record["subnetwork_standard_error"] == pytest.approx(errors, rel=0, abs=1e-8)
     parts = [record[key] for key in ("assemble_s", "recalibrate_s", "evaluate_s", "subnetworks_s")]
     assert all(part > 0 for part in parts[: 4 if of_subnetworks else 3]) and sum(parts) <= record["eval_s"]
 

@@ -150,6 +150,11 @@ def test_evaluation_of_a_language_model_is_transformers(tmp_path):
     record = harness.last_eval(run_dir)
     check(record, min(20 * per_step, samples))
     assert len(record["subnetwork_loss"]) == 4 and record["subnetwork_samples"] == min(5 * per_step, samples)
+    # The variance of the assembled model's mean loss, and of one whose single losses vary about as much.
+    all_samples, some_samples = record["samples"], record["subnetwork_samples"]
+    some_losses = losses[[i * all_samples // some_samples * samples // all_samples for i in range(some_samples)]]
+    variance = some_losses.var(correction=0).item() / some_losses.numel()
+    assert all(1.5 * variance < error**2 < 3 * variance for error in record["subnetwork_standard_error"])
     some = "--set", "eval.max_samples=7", "--set", "eval.max_samples_per_subnetwork=0"
     result = harness.run("eval", "--run", run_dir, *some)
     loss = losses[[i * samples // 7 for i in range(7)]].mean().item()

@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+import math
 import re
 
 import pytest
 from small_runs import write_run
 
 from sdp_lab import report
+from sdp_lab.frames import curve_values
 from sdp_lab.groups import group_runs
 from sdp_lab.runs import find
 from sdp_lab.table import make_table, to_format
@@ -44,6 +46,42 @@ def test_measures_of_a_run(tmp_path):
     }  # fmt: skip
     assert {key: float(row[key]) for key in expected} == expected
     assert row["accuracy_std"] == "" and "perplexity" not in row
+
+
+def test_epochs_of_a_run_whose_steps_changed(tmp_path):
+    """20 steps as planned, then with other samples per step: each line has what was consumed until then."""
+    for key, epochs in (
+        ("subnetwork.workers", (0.25, 0.5, 1.5, 2.5)), ("train.accumulate_steps", (0.25, 0.5, 0.6, 0.7)),
+        ("train.batch_size_per_worker", (1, 2, 2.5, 3)),
+    ):  # fmt: skip
+        history = {"changes": [{"step": 20, "key": key, "was": "1", "now": "4"}]}
+        folder = write_run(tmp_path / key, history=history, finished=False, train={"max_steps": None, "epochs": 9})
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for line, epoch in zip((line for line in lines if line["kind"] == "train"), epochs, strict=True):
+            line["epoch"], line["flops_per_s"] = epoch, 1e3
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (run,) = find([folder]).runs
+        (row,) = rows_of(table_of(folder)).values()
+        assert float(row["epochs"]) == pytest.approx(epochs[-1])
+        # The rest of the 9 epochs takes steps as the last ones.
+        assert run.total_steps == round(40 + (9 - epochs[-1]) / (epochs[-1] - epochs[1]) * 20)
+
+
+@pytest.mark.parametrize("ends", [(10, 20, 21, 30), (3, 10, 20, 30), (10, 11, 12, 20, 29, 30), (10, 17, 20, 30)])
+def test_a_training_curve_has_no_points_of_single_steps(tmp_path, ends):
+    """A checkpoint ends a line early. Every point is the mean over train.log_every_steps steps, or a few more."""
+    step_losses = [math.sin(step) + 3 for step in range(30)]
+    folder = write_run(tmp_path / "a")
+    lines = [
+        {"kind": "train", "step": end, "epoch": end / 30, "step_ms": 1.0, "loss": sum(step_losses[begin:end]) / (end - begin)}
+        for begin, end in zip((0, *ends), ends)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run,) = find([folder]).runs
+    begins = {end: max(begin for begin in (0, *ends) if begin <= max(0, end - 10)) for end in ends}
+    expected = [sum(step_losses[begins[end] : end]) / (end - begins[end]) for end in ends]
+    assert curve_values(run, run.train, "loss") == pytest.approx(expected)
+    assert curve_values(run, run.train, "accuracy") == pytest.approx([math.nan] * len(ends), nan_ok=True)
 
 
 def test_baseline_agrees_in_whatever_else_differs(grid):
@@ -112,6 +150,10 @@ def test_folder(grid, capsys):
     assert (out / "table.md").read_text() in text and all(f"]({name}.svg)" in text for name in figures)
     page = (out / "report.html").read_text()
     assert 'src="http' not in page and "<link" not in page and "B-SDP 2/4, lr 0.05" in page
+    # A label is text, not a formula.
+    for label in ("$x_{", "5$ & $", r"\alpha$\frac$"):
+        (grid / "sweep.json").write_text(json.dumps({"runs": [{"folder": "2_0", "label": label}]}))
+        assert report.main([str(grid / "2_0"), "--out", str(grid / "one")]) == 0
     # One colour per method, and an ink that follows the page.
     svg = (out / "accuracy_coverage.svg").read_text()
     assert "#0072b2" in svg and "prefers-color-scheme" in svg and "#111111" in svg.partition("</style>")[0]

@@ -96,6 +96,7 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
   eval.accuracy_uncorrected = 0.5;
   eval.subnetwork_loss = {1, 2};
   eval.subnetwork_accuracy = {0.25, 0.5};
+  eval.subnetwork_standard_error = {0.125, 0.5};
   eval.subnetwork_samples = 5;
   eval.loss_on_subnetwork_samples = 1.5;
   eval.accuracy_on_subnetwork_samples = 0.75;
@@ -104,7 +105,8 @@ TEST_CASE("records are lines of JSON with the documented keys", "[metrics]") {
   eval.branch_scale_trial =
       BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25, .standard_error = 0.1};
   const std::string subnetworks =
-      R"("subnetwork_loss":[1.0,2.0],"subnetwork_accuracy":[0.25,0.5],"subnetwork_samples":5,)"
+      R"("subnetwork_loss":[1.0,2.0],"subnetwork_accuracy":[0.25,0.5],)"
+      R"("subnetwork_standard_error":[0.125,0.5],"subnetwork_samples":5,)"
       R"("loss_on_subnetwork_samples":1.5,"accuracy_on_subnetwork_samples":0.75,)";
   CHECK(to_json_line(eval) ==
         R"({"kind":"eval","step":3,"loss":2.5,"accuracy":0.75,"samples":10,"test_samples":40,)"
