@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -35,33 +34,19 @@ class LogFolder {
   std::filesystem::path path_;
 };
 
-/// Shows the current check on a terminal.
-class CurrentCheck {
- public:
-  explicit CurrentCheck(bool first) : shows_(first && isatty(STDERR_FILENO) == 1) {}
-  void show(const std::string& check) const {
-    if (shows_) std::fprintf(stderr, "\r\033[Kchecking %s", check.c_str());
-  }
-  void clear() const {
-    if (shows_) std::fputs("\r\033[K", stderr);
-  }
-
- private:
-  bool shows_;
-};
-
 int diagnose(const Ranks& ranks, const DoctorArguments& arguments) {
   const bool first = ranks.rank == 0;
-  const CurrentCheck current(first);
+  const auto tell = [&](const std::string& check) {
+    if (first) std::fprintf(stderr, "checking %s\n", check.c_str());
+  };
   Diagnosis diagnosis;
   std::string lost;
   try {
-    current.show("that all processes connect");
+    tell("that all processes connect");
     const std::unique_ptr<Communicator> control = connect(
         ranks, at::kCPU,
         {.timeout = kAgreeTimeout, .job = fmt::format("of {} processes of sdp-train doctor", ranks.world)});
-    examine(ranks, arguments.options, *control, diagnosis,
-            [&](const std::string& check) { current.show(check); });
+    examine(ranks, arguments.options, *control, diagnosis, tell);
   } catch (const Error& error) {
     lost = error.what();
     if (diagnosis.ranks.empty()) {
@@ -70,7 +55,6 @@ int diagnose(const Ranks& ranks, const DoctorArguments& arguments) {
       diagnosis.findings.push_back(failed("processes", lost));
     }
   }
-  current.clear();
   if (first) {
     std::fputs((arguments.json ? json_text_of(diagnosis, ranks) : text_of(diagnosis, ranks)).c_str(), stdout);
   } else if (!lost.empty()) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpointing.h"
 #include "checkpoint/files/digest.h"
 #include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
@@ -22,6 +23,7 @@
 #include "run_spec.h"
 #include "smoke_test.h"
 #include "spec/error.h"
+#include "spec/text.h"
 #include "telemetry/work.h"
 #include "train/run_rank.h"
 
@@ -132,8 +134,12 @@ int train_command(const TrainArguments& arguments) {
                                  *arguments.processes, ranks->source));
   const int processes = ranks ? ranks->world : processes_of_run(spec, arguments.processes);
   if (ranks || processes == 1) {
-    return run_rank(spec, ranks.value_or(Ranks()), signals,
-                    {.resume = arguments.resume, .warnings = loaded.warnings, .parent = parent});
+    const int code = run_rank(spec, ranks.value_or(Ranks()), signals,
+                              {.resume = arguments.resume, .warnings = loaded.warnings, .parent = parent});
+    if (code == 0 && !arguments.smoke && (!ranks || ranks->rank == 0))
+      print_notice("sdp-train export --run " + shell_word(run_folder_of(spec).dir.string()) +
+                   " --out model.safetensors writes the model");
+    return code;
   }
   // Invalid experiments are refused before anything starts.
   check_processes(spec.train.device, spec.train.backend, processes);
@@ -145,7 +151,10 @@ int train_command(const TrainArguments& arguments) {
       [](const std::filesystem::path& dir) { return RunLock::acquire_for_child(dir, print_notice); });
   if (goes_on) make_experiment(spec, processes, owners_of_run(folder, arguments.resume, spec));
   signals.block();  // for the launcher, and for its processes until they handle signals
-  return launch(processes, arguments.command_line, locked.folder.dir);
+  const int code = launch(processes, arguments.command_line, locked.folder.dir);
+  if (code == static_cast<int>(ExitCode::kPeerLost))  // perhaps rank 0, which could not say it
+    std::fprintf(stderr, "%s\n", text_of_last_checkpoint(folder.dir).c_str());
+  return code;
 }
 
 }  // namespace sdp

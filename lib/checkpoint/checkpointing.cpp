@@ -44,7 +44,7 @@ StateToSave state_to_save(const Experiment& experiment, Engine& engine) {
 }
 
 /// Collective.
-void check_finite(const StateToSave& state, const std::filesystem::path& run_dir, Communicator& comm) {
+void check_finite(const StateToSave& state, Communicator& comm) {
   const std::optional<size_t> bad = first_not_finite(state.tensors);
   const std::vector<std::string> names = comm.all_gather_strings(bad ? state.names[*bad] : "");
   for (int rank = 0; rank < comm.size(); ++rank)
@@ -52,8 +52,8 @@ void check_finite(const StateToSave& state, const std::filesystem::path& run_dir
       throw Error(
           ExitCode::kInternal,
           fmt::format("{} is not finite (NaN or infinity) on rank {}: the run has diverged, and nothing "
-                      "was saved. Lower optimizer.lr, lengthen the warm-up or set optimizer.clip_norm. {}",
-                      name, rank, text_of_last_checkpoint(run_dir)));
+                      "was saved. Lower optimizer.lr, lengthen the warm-up or set optimizer.clip_norm.",
+                      name, rank));
 }
 
 TensorFile file_of(const StateToSave& state) {
@@ -142,13 +142,13 @@ std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity
 
 std::string text_of_last_checkpoint(const std::filesystem::path& run_dir) {
   const std::optional<int64_t> step = CheckpointStore(run_dir).latest_step();
-  return step ? fmt::format("The last checkpoint is of step {}.", *step) : "There is no checkpoint.";
+  return step ? fmt::format("The last checkpoint is of step {}; --resume continues from there.", *step)
+              : "There is no checkpoint.";
 }
 
-void check_state_is_finite(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
-                           Communicator& comm) {
+void check_state_is_finite(const Experiment& experiment, Engine& engine, Communicator& comm) {
   const at::NoGradGuard no_grad;
-  check_finite(state_to_save(experiment, engine), run_dir, comm);
+  check_finite(state_to_save(experiment, engine), comm);
 }
 
 SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment,
@@ -157,7 +157,7 @@ SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Expe
                                 const OnProgress& on_progress) {
   const at::NoGradGuard no_grad;
   const StateToSave state = state_to_save(experiment, engine);
-  check_finite(state, run_dir, comm);
+  check_finite(state, comm);
   const CheckpointStore store(run_dir);
   if (comm.rank() == 0) store.begin(progress.step);
   comm.barrier();

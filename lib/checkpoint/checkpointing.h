@@ -54,11 +54,10 @@ ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path
                                 int processes, const OnProgress& on_progress);
 
 /// Collective. Throws Error on every process if a checkpoint would save a value that is not finite
-/// (parameters, optimizer state, BatchNorm statistics). The message names a tensor and the last checkpoint.
-void check_state_is_finite(const std::filesystem::path& run_dir, const Experiment& experiment, Engine& engine,
-                           Communicator& comm);
+/// (parameters, optimizer state, BatchNorm statistics). The message names a tensor.
+void check_state_is_finite(const Experiment& experiment, Engine& engine, Communicator& comm);
 
-/// For error messages that end a run: "The last checkpoint is of step 10."
+/// For error messages that end a run: "The last checkpoint is of step 10; --resume continues from there."
 std::string text_of_last_checkpoint(const std::filesystem::path& run_dir);
 
 struct SavedCheckpoint {

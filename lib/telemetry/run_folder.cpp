@@ -68,11 +68,10 @@ std::set<fs::path> names_in(const fs::path& folder) {
   return names;
 }
 
-/// Names of partial checkpoints begin with a dot.
-bool has_checkpoints(const RunFolder& run) {
+/// Its name; empty if there is none. Names of partial checkpoints begin with a dot.
+std::string last_checkpoint(const RunFolder& run) {
   const std::set<fs::path> names = names_in(run.dir / kCheckpoints);
-  return std::any_of(names.begin(), names.end(),
-                     [](const fs::path& name) { return !name.string().starts_with('.'); });
+  return names.empty() || names.rbegin()->string().starts_with('.') ? "" : names.rbegin()->string();
 }
 
 /// Whether the metrics say more than that the run was started.
@@ -92,8 +91,9 @@ void refuse_results(const RunFolder& run, bool resume) {
   if (const std::optional<RunOwner> owner = lock_owner(run.dir);
       owner && state_of(*owner, this_process()) == OwnerState::kUnknown)
     exists += ", and is locked by " + describe(*owner) + ", which may still be running";
-  if (has_checkpoints(run))
-    throw UsageError(exists + ". Continue that run with --resume, or set another name.");
+  if (const std::string last = last_checkpoint(run); !last.empty())
+    throw UsageError(exists + ", with the checkpoint " + last +
+                     ". Continue that run with --resume, or set another name.");
   if (has_results(run.metrics()))
     throw UsageError(
         exists +

@@ -155,7 +155,7 @@ StartRecord Trainer::start_record() const {
   return record;
 }
 
-ExitCode Trainer::run() {
+ExitCode Trainer::run() try {
   const int64_t total = steps_.length.total_steps;
   if (!has_work()) {
     if (comm_.rank() == 0)
@@ -188,7 +188,7 @@ ExitCode Trainer::run() {
     if (saves) save(done);
     bool was_left = false;
     if (evaluation_is_due(steps_, done)) {
-      if (!saves) check_state_is_finite(folder_.dir, experiment_, engine_, comm_);
+      if (!saves) check_state_is_finite(experiment_, engine_, comm_);
       was_left = !evaluate(done);
     }
     interval_.leave_out(std::chrono::steady_clock::now() - pause_began);
@@ -196,6 +196,8 @@ ExitCode Trainer::run() {
   }
   summarize();
   return ExitCode::kOk;
+} catch (const Error& error) {
+  throw Error(error.code(), fmt::format("{}\n{}", error.what(), text_of_last_checkpoint(folder_.dir)));
 }
 
 bool Trainer::is_save_due(int64_t done) const {
@@ -255,10 +257,9 @@ void Trainer::skip_step(int64_t step, const NonfiniteStep& found) {
   }
   const int64_t most = experiment_.spec.train.max_consecutive_skips;
   if (consecutive_skips_ > most)
-    throw Error(
-        ExitCode::kInternal,
-        fmt::format("{}, the {}th step in a row; train.max_consecutive_skips is {}. {} {}", text_of(record),
-                    consecutive_skips_, most, kNonfiniteRemedies, text_of_last_checkpoint(folder_.dir)));
+    throw Error(ExitCode::kInternal,
+                fmt::format("{}, the {}th step in a row; train.max_consecutive_skips is {}. {}",
+                            text_of(record), consecutive_skips_, most, kNonfiniteRemedies));
 }
 
 /// Every process has the same losses, so all of them throw. Nothing is saved: the last checkpoint stays
@@ -267,8 +268,8 @@ void Trainer::stop_because_not_finite(int64_t step, const NonfiniteStep& found) 
   const NonfiniteRecord record = nonfinite_record(experiment_, steps_, step, found, /*skipped=*/false);
   if (metrics_) append(record);
   throw Error(ExitCode::kInternal,
-              fmt::format("{}. {} train.on_nonfinite: skip leaves out such steps and continues. {}",
-                          text_of(record), kNonfiniteRemedies, text_of_last_checkpoint(folder_.dir)));
+              fmt::format("{}. {} train.on_nonfinite: skip leaves out such steps and continues.",
+                          text_of(record), kNonfiniteRemedies));
 }
 
 void Trainer::audit(int64_t done) {
@@ -278,8 +279,8 @@ void Trainer::audit(int64_t done) {
   throw Error(
       ExitCode::kInternal,
       fmt::format("after step {}, {}. A copy was changed outside of training, as by faulty memory: test the "
-                  "host of the rank that differs. {}",
-                  done, describe(found, experiment_.plan), text_of_last_checkpoint(folder_.dir)));
+                  "host of the rank that differs.",
+                  done, describe(found, experiment_.plan)));
 }
 
 bool Trainer::log_interval(int64_t done) {
@@ -463,9 +464,6 @@ void Trainer::summarize() {
   const KeepBest by = last->is_of_tokens() ? KeepBest::kLoss : KeepBest::kAccuracy;
   const EvalRecord best = best_evaluation(folder_.dir, by, /*with_checkpoint=*/false).value_or(*last);
   console_.tell(describe_end(*last, best, times, most_tensor_bytes_));
-  if (!experiment_.spec.model.kind.is<OwnSpec>())  // of another program
-    console_.tell(fmt::format("sdp-train export --run {} --out model.safetensors writes the model",
-                              folder_.dir.string()));
 }
 
 }  // namespace sdp

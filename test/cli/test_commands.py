@@ -99,6 +99,7 @@ def test_smoke_runs_everything_and_keeps_nothing(tmp_path, data):
     for processes in (1, 2):
         result = harness.run("--config", config, "--nproc", processes, "--smoke", env={"TMPDIR": str(temporary)})
         assert "step 2/2" in result.stdout and "assembled full model" in result.stdout
+        assert "export" not in result.stdout  # the run is gone
     temporary.rmdir()
     assert files_below(tmp_path) == before
     harness.run("--config", config, "--smoke", "--resume", expect=2)

@@ -41,7 +41,12 @@ def test_two_processes_and_the_profile_they_save(tmp_path):
 
 
 def test_folders_that_are_wrong_fail_and_the_rest_is_checked(tmp_path):
-    found, checks = doctor("--nproc", "1", "--data", tmp_path / "none", "--output", "/proc", expect=1)
+    arguments = ("--device", "cpu", "--json", "--nproc", 1, "--data", tmp_path / "none", "--output", "/proc")
+    result = harness.run("doctor", *arguments, expect=1)
+    found = json.loads(result.stdout)
+    checks = {check["check"]: check for check in found["checks"]}
+    for check in ("exchange", *REGIMES, "device rates", "data folder"):  # told as it begins
+        assert result.stderr.count(f"checking {check}\n") == 1
     assert not found["passed"]
     failed = {name for name, check in checks.items() if check["status"] == "FAIL"}
     assert failed == {"data folder", "run folder"}

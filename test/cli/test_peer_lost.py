@@ -199,7 +199,7 @@ PHASES = {
 
 # Which process it is makes no difference to the phase; every one of them is lost in test/comm/test_peer_watch.cpp.
 @pytest.mark.parametrize("phase, start, lost", [
-    ("reduce", Launched, 1), ("reduce", ByHand, 0), ("gather", ByHand, 2), ("evaluation", Launched, 1), ("checkpoint", ByHand, 0),
+    ("reduce", Launched, 1), ("reduce", Launched, 0), ("gather", ByHand, 2), ("evaluation", Launched, 1), ("checkpoint", ByHand, 0),
 ])
 def test_a_killed_process_ends_all(tmp_path, data, phase, start, lost):
     sections, stop, name = PHASES[phase]
@@ -213,9 +213,29 @@ def test_a_killed_process_ends_all(tmp_path, data, phase, start, lost):
         ranks.check_codes(lost)
         assert time.monotonic() - began < LIMIT_S
         survivors = [rank for rank in range(WORLD) if rank != lost]
+        saved = [int(folder.name.removeprefix("step-")) for folder in run_dir.glob("checkpoints/step-*")]
+        for rank in survivors if start is ByHand else [0]:
+            said = re.findall(r"checkpoint is of step (\d+); --resume", ranks.log(rank))
+            assert set(said) == ({str(max(saved))} if saved else set())
         for rank in survivors:
             found = re.findall(rf"Rank {rank} lost .*", ranks.log(rank))
             assert len(found) == 1 and found[0].startswith(f"Rank {rank} lost rank {lost} during {name}"), found
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_output_that_cannot_grow_ends_with_the_last_checkpoint(tmp_path, data, processes):
+    """A limit for the size of files, as a full disk: the metrics still fit, a process's file does not."""
+    sections = {"model": {"width": 8}, "train": {"max_steps": 3}, "checkpoint": {"at_start": False, "every_steps": 2}}
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    harness.run("--config", config, "--nproc", processes)
+    (size,) = {file.stat().st_size for file in (tmp_path / "runs/run/checkpoints/step-00000003").glob("process-00000-*")}
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
+    command = [harness.BINARY, "--config", config, "--nproc", str(processes), "--resume", "--set", "train.max_steps=5"]
+    # Python's own setting: a write beyond the limit is an error, not a signal.
+    options = {"preexec_fn": limit, "restore_signals": False, "capture_output": True, "text": True}
+    result = subprocess.run(command, env=harness.environment(), **options)
+    assert result.returncode == 3, result
+    assert "too large" in result.stderr and "The last checkpoint is of step 3; --resume" in result.stderr
 
 
 def test_a_process_stopped_in_a_checkpoint_ends_when_it_goes_on(tmp_path, data):
