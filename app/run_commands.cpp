@@ -76,7 +76,8 @@ CheckpointReader open_checkpoint(const RunArguments& run, ProgressLine& line) {
 }  // namespace
 
 int eval_command(const EvalArguments& arguments) {
-  const Experiment experiment = experiment_of(spec_of(arguments.run), arguments.run);
+  const RunArguments run = with_step(arguments.run);
+  const Experiment experiment = experiment_of(spec_of(run), run);
   const bool predicts = arguments.per_class || !arguments.logits.empty() || !arguments.predictions.empty();
   if (predicts && experiment.spec.data.is_of_tokens())
     throw UsageError(
@@ -89,7 +90,7 @@ int eval_command(const EvalArguments& arguments) {
   const std::unique_ptr<Communicator> comm =
       connect(Ranks{}, device, {.timeout = std::chrono::seconds(experiment.spec.train.collective_timeout_s)});
   ProgressLine line(STDERR_FILENO);
-  const CheckpointReader reader = open_checkpoint(arguments.run, line);
+  const CheckpointReader reader = open_checkpoint(run, line);
   SavedFullModel model(experiment.plan, reader, experiment.spec, device);
   const auto train = open_split(experiment.spec, Split::kTrain, line);
   const auto evaluated =
@@ -118,11 +119,12 @@ int eval_command(const EvalArguments& arguments) {
 }
 
 int export_command(const ExportArguments& arguments) {
-  export_run(spec_of(arguments.run), {.run_dir = arguments.run.run_dir,
-                                      .step = step_of_checkpoint(arguments.run),
-                                      .out = arguments.out,
-                                      .worker = arguments.worker,
-                                      .average = arguments.average});
+  const RunArguments run = with_step(arguments.run);
+  export_run(spec_of(run), {.run_dir = run.run_dir,
+                            .step = step_of_checkpoint(run),
+                            .out = arguments.out,
+                            .worker = arguments.worker,
+                            .average = arguments.average});
   return 0;
 }
 

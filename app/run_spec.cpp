@@ -10,6 +10,8 @@
 #include "checkpoint/files/store.h"
 #include "experiment/spec/load.h"
 #include "spec/error.h"
+#include "spec/value_text.h"
+#include "spec/walk.h"
 #include "telemetry/run_folder.h"
 #include "train/best.h"
 
@@ -41,7 +43,37 @@ std::filesystem::path saved_file(const RunArguments& run, const char* name) {
   return CheckpointStore(run.run_dir).verified_file(step_of_checkpoint(run), name);
 }
 
+/// Of the evaluations that can be compared with the last one.
+struct BestCheckpoint {
+  std::optional<int64_t> step = {};       ///< of the best that has a checkpoint
+  std::optional<int64_t> best_step = {};  ///< of the best of all
+};
+
+BestCheckpoint best_checkpoint(const std::filesystem::path& run_dir) {
+  const std::vector<EvalRecord> all = evaluations(RunFolder{run_dir}.metrics());
+  if (all.empty()) return {};
+  const auto step = [&](bool with_checkpoint) {
+    const auto best = best_evaluations(run_dir, with_checkpoint);
+    const auto found = best.find(all.back().measure.value_or(""));
+    return found == best.end() ? std::nullopt : std::optional(found->second.step);
+  };
+  return {.step = step(true), .best_step = step(false)};
+}
+
 }  // namespace
+
+RunArguments with_step(RunArguments run) {
+  if (run.checkpoint != kBestCheckpoint) return run;
+  const int64_t step = step_of_checkpoint(run);
+  const BestCheckpoint best = best_checkpoint(run.run_dir);
+  const std::string deleted =
+      best.best_step == step
+          ? ""
+          : fmt::format("; the evaluation of step {} was better, but it has no checkpoint", *best.best_step);
+  std::fprintf(stderr, "--checkpoint best: step %lld%s\n", static_cast<long long>(step), deleted.c_str());
+  run.checkpoint = std::to_string(step);
+  return run;
+}
 
 int64_t step_of_checkpoint(const RunArguments& run) {
   const int64_t newest = newest_step(run);
@@ -53,12 +85,13 @@ int64_t step_of_checkpoint(const RunArguments& run) {
                                  why, run.run_dir.string(), fmt::join(steps, ", ")));
   };
   if (run.checkpoint == kBestCheckpoint) {
-    const ExperimentSpec spec = load_saved_spec(store.verified_file(newest, kSavedSpec));
-    KeepBest by = spec.checkpoint.keep_best;
-    if (by == KeepBest::kNone) by = spec.data.is_of_tokens() ? KeepBest::kLoss : KeepBest::kAccuracy;
-    const std::optional<EvalRecord> best = best_evaluation(run.run_dir, by, /*with_checkpoint=*/true);
-    if (!best) refuse("no evaluation was recorded for any checkpoint");
-    return best->step;
+    const BestCheckpoint best = best_checkpoint(run.run_dir);
+    if (!best.step)
+      refuse(best.best_step ? fmt::format("the best evaluation is of step {}, and neither its "
+                                          "checkpoint nor that of a comparable one is there",
+                                          *best.best_step)
+                            : "no evaluation was recorded");
+    return *best.step;
   }
   const auto named = std::find_if(steps.begin(), steps.end(),
                                   [&](int64_t step) { return std::to_string(step) == run.checkpoint; });
@@ -89,8 +122,15 @@ LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vec
   if (!fs::exists(file))
     throw UsageError(
         fmt::format("--run {}: has no spec.yaml. Expected the folder of a run.", run_dir.string()));
-  LoadedSpec loaded = load_run_spec({file}, overrides, named_files);
-  const std::vector<std::string> written = load_run_spec({file}, {}, NamedFiles::kNotNeeded).warnings;
+  LoadedSpec before = load_run_spec({file}, {}, NamedFiles::kNotNeeded);
+  unset_defaults(before.spec);  // that spec.yaml has resolved: what they follow from may change
+  std::vector<std::string> assignments;
+  for_each_value(before.spec.eval, "eval", [&](const std::string& key, const FieldInfo&, const auto& value) {
+    if (yaml_text(value) == "null") assignments.push_back(key + "=null");
+  });
+  assignments.insert(assignments.end(), overrides.begin(), overrides.end());
+  LoadedSpec loaded = load_run_spec({file}, assignments, named_files);
+  const std::vector<std::string>& written = before.warnings;
   std::erase_if(loaded.warnings, [&](const std::string& warning) {
     return std::find(written.begin(), written.end(), warning) != written.end();
   });

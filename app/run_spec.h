@@ -13,6 +13,9 @@ namespace sdp {
 /// checkpoint.
 int64_t step_of_checkpoint(const RunArguments& run);
 
+/// The same with the step that --checkpoint best stands for, which is printed on standard error.
+RunArguments with_step(RunArguments run);
+
 /// The spec of that checkpoint with the overrides, which may only change how it is evaluated. Throws
 /// UsageError for other overrides; DataError if the checkpoint is damaged.
 ExperimentSpec spec_of(const RunArguments& run);

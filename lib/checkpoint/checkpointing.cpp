@@ -178,7 +178,7 @@ SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Expe
     for (ManifestFile& file : write_description(description, folder))
       manifest.files.push_back(std::move(file));
     saved.left =
-        store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last, progress.best_step);
+        store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last, progress.best_steps);
   }
   comm.barrier();
   return saved;

@@ -23,9 +23,9 @@ struct RunProgress {
   int64_t step = 0;           ///< steps done, including skipped ones
   int64_t skipped_steps = 0;  ///< train.on_nonfinite: skip
   StepOrigin origin = {};
-  int64_t metrics_lines = 0;              ///< lines of metrics.jsonl; only rank 0's value is used
-  std::optional<int64_t> best_step = {};  ///< of a checkpoint to keep; only rank 0's value is used
-  DataIdentity training_data = {};        ///< empty if no data was read yet
+  int64_t metrics_lines = 0;          ///< lines of metrics.jsonl; only rank 0's value is used
+  std::set<int64_t> best_steps = {};  ///< of checkpoints to keep; only rank 0's value is used
+  DataIdentity training_data = {};    ///< empty if no data was read yet
   DataIdentity test_data = {};
 };
 

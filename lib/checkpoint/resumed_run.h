@@ -23,8 +23,8 @@ struct SavedRun {
 };
 SavedRun read_saved_run(const CheckpointStore& store, int64_t step);
 
-/// The plan of a checkpoint, whose spec is `saved`.
-SubnetPlan read_saved_plan(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved);
+/// What made a checkpoint, whose spec is `saved`, in one process.
+Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved);
 
 /// The plan.json of a checkpoint, if a run that resumes from it with this spec keeps its owner sets, because
 /// the network is divided in the same way. Otherwise owners are assigned anew.

@@ -93,7 +93,7 @@ void Engine::step(double lr) {
     if (state.elements.updated > 0)
       update(optimizer_,
              {.lr = lr * optimizer_.lr_factor(bucket.group),
-              .weight_decay = bucket.decays ? optimizer_.weight_decay(bucket.group) : 0,
+              .weight_decay = optimizer_.weight_decay(bucket.group, bucket.decays),
               .number = step_tensor_,
               .is_first = steps_ == 1},
              state.update_tensors());

@@ -51,8 +51,9 @@ struct OptimizerSpec {
   }
   /// Of a parameter group (group_of).
   double lr_factor(int group) const { return group < 0 ? 1 : groups[static_cast<size_t>(group)].lr_factor; }
-  double weight_decay(int group = -1) const {
-    const double of_rule = rule.visit([](const auto& own) { return own.weight_decay; });
+  /// What a group says applies to all of its parameters; `decays`: whether the rule's own decay would.
+  double weight_decay(int group = -1, bool decays = true) const {
+    const double of_rule = decays ? rule.visit([](const auto& own) { return own.weight_decay; }) : 0;
     return group < 0 ? of_rule : groups[static_cast<size_t>(group)].weight_decay.value_or(of_rule);
   }
   bool decay_norms_and_biases() const {

@@ -27,7 +27,8 @@ struct ParameterGroup {
     field("lr_factor", &ParameterGroup::lr_factor,
           "factor on the learning rate; 0: the values stay as they are", at_least(0));
     field("weight_decay", &ParameterGroup::weight_decay,
-          "instead of optimizer.weight_decay; unset: optimizer.weight_decay", at_least(0));
+          "instead of optimizer.weight_decay, for norms and biases too; unset: optimizer.weight_decay",
+          at_least(0));
   }
 };
 

@@ -9,7 +9,7 @@ namespace sdp {
 double learning_rate(const ScheduleSpec& schedule, double peak_lr, const RunLength& length, int64_t step) {
   const double done = static_cast<double>(step) + length.shift;
   const double total = static_cast<double>(length.total_steps) + length.shift;
-  const auto warmup = static_cast<double>(length.warmup_steps);
+  const double warmup = length.warmup_steps;
   if (done < warmup) return peak_lr * std::min(done + 1, warmup) / warmup;
   const double t = std::min(1.0, (done - warmup) / std::max(1.0, total - warmup));
   const double f = schedule.final_lr_factor;

@@ -9,7 +9,7 @@ namespace sdp {
 /// Length of a run and its warm-up, in steps.
 struct RunLength {
   int64_t total_steps = 1;
-  int64_t warmup_steps = 0;
+  double warmup_steps = 0;  ///< of the present size, including the shift
   /// Added to the steps to compute the share of the run that is done, if steps before the last resume had
   /// another size: the run is as long as total_steps + shift steps of the present size.
   double shift = 0;

@@ -18,6 +18,13 @@ double budget_factor(const TrainSpec& train, const SubnetPlan& plan) {
   return 1;
 }
 
+double warmup_steps(const ExperimentSpec& spec, const StepOrigin& origin, int64_t dataset_size) {
+  if (origin.warmup > 0) return origin.warmup;
+  if (spec.schedule.warmup_steps) return static_cast<double>(*spec.schedule.warmup_steps);
+  const double samples = spec.schedule.warmup_epochs * static_cast<double>(dataset_size);
+  return samples > 0 ? std::max(1.0, std::round(samples / static_cast<double>(samples_per_step(spec)))) : 0;
+}
+
 RunSteps run_steps(const Experiment& experiment, int64_t dataset_size, const StepOrigin& origin) {
   const ExperimentSpec& spec = experiment.spec;
   RunSteps steps;
@@ -27,9 +34,6 @@ RunSteps run_steps(const Experiment& experiment, int64_t dataset_size, const Ste
   steps.steps_per_epoch = static_cast<double>(dataset_size) / static_cast<double>(steps.samples_per_step);
   const double factor = budget_factor(spec.train, experiment.plan);
   steps.epochs = spec.train.epochs * factor;
-  const auto in_steps = [&](double epochs) {
-    return std::max<int64_t>(1, std::llround(epochs * steps.steps_per_epoch));
-  };
   const auto origin_step = static_cast<double>(origin.step);
   if (spec.train.max_steps) {
     steps.length.total_steps = *spec.train.max_steps;
@@ -39,11 +43,7 @@ RunSteps run_steps(const Experiment& experiment, int64_t dataset_size, const Ste
         std::max<int64_t>(1, std::llround(steps.epochs * steps.steps_per_epoch - steps.length.shift));
   }
   if (spec.train.max_steps || origin.step > 0) steps.epochs = steps.epochs_after(steps.length.total_steps);
-  if (spec.schedule.warmup_steps) {
-    steps.length.warmup_steps = *spec.schedule.warmup_steps;
-  } else if (spec.schedule.warmup_epochs > 0) {
-    steps.length.warmup_steps = in_steps(spec.schedule.warmup_epochs);
-  }
+  steps.length.warmup_steps = warmup_steps(spec, origin, dataset_size);
   // How many more steps of the present size the samples before the origin would have taken.
   const double shift =
       static_cast<double>(origin.samples) / static_cast<double>(steps.samples_per_step) - origin_step;

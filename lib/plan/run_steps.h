@@ -41,6 +41,9 @@ bool evaluation_is_due(const RunSteps& steps, int64_t done);
 /// Factor by which train.budget scales the epochs.
 double budget_factor(const TrainSpec& train, const SubnetPlan& plan);
 
+/// RunLength::warmup_steps of a run with this origin.
+double warmup_steps(const ExperimentSpec& spec, const StepOrigin& origin, int64_t dataset_size);
+
 /// A run whose steps have been of this size since `origin`.
 RunSteps run_steps(const Experiment& experiment, int64_t dataset_size, const StepOrigin& origin = {});
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -96,6 +97,7 @@ struct EvalRecord {
   double loss_on_subnetwork_samples = 0;  ///< the assembled model's loss on the same samples
   double accuracy_on_subnetwork_samples = 0;
   EvalTimes times = {};
+  std::optional<std::string> measure = {};  ///< of a run's own evaluations (train/best.h)
 
   /// Whether the model is a language model; its lines also have perplexities.
   bool is_of_tokens() const { return tokens > 0; }
@@ -146,6 +148,7 @@ struct EvalRecord {
     field("accuracy_on_subnetwork_samples", &EvalRecord::accuracy_on_subnetwork_samples, kShare,
           kSubnetworks);
     field(kInline, &EvalRecord::times);
+    field("measure", &EvalRecord::measure);
   }
 };
 static_assert(lists_every_member<EvalRecord>());

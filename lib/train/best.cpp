@@ -1,14 +1,29 @@
 #include "train/best.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
 #include "checkpoint/files/store.h"
+#include "hash/xxh3.h"
 #include "telemetry/metrics.h"
 #include "telemetry/run_folder.h"
 
 namespace sdp {
+
+std::string measure_of(const ExperimentSpec& spec, const DataIdentity& test) {
+  const bool is_of_tokens = spec.data.is_of_tokens();
+  KeepBest by = spec.checkpoint.keep_best;
+  if (by == KeepBest::kNone) by = is_of_tokens ? KeepBest::kLoss : KeepBest::kAccuracy;
+  const std::string text =
+      fmt::format("{} {} {} {} {} {}", test.samples, test.hash,
+                  std::min(spec.eval.max_samples.value_or(test.samples), test.samples),
+                  is_of_tokens ? spec.data.sequence_length() : spec.data.eval_resize_of(0),
+                  *spec.eval.recalibrate_batches, name_of(spec.eval.branch_scale));
+  return fmt::format("{} {}", name_of(by), xxh3_128(text));
+}
 
 bool is_better(const EvalRecord& a, const EvalRecord& b, KeepBest by) {
   switch (by) {
@@ -22,13 +37,17 @@ bool is_better(const EvalRecord& a, const EvalRecord& b, KeepBest by) {
   throw std::logic_error("is_better: neither by accuracy nor by loss");
 }
 
-std::optional<EvalRecord> best_evaluation(const std::filesystem::path& run_dir, KeepBest by,
-                                          bool with_checkpoint) {
+std::map<std::string, EvalRecord> best_evaluations(const std::filesystem::path& run_dir,
+                                                   bool with_checkpoint) {
   const std::vector<int64_t> saved = CheckpointStore(run_dir).steps();
-  std::optional<EvalRecord> best;
+  std::map<std::string, EvalRecord> best;
   for (const EvalRecord& record : evaluations(RunFolder{run_dir}.metrics())) {
     if (with_checkpoint && !std::binary_search(saved.begin(), saved.end(), record.step)) continue;
-    if (!best || is_better(record, *best, by)) best = record;
+    const std::string measure = record.measure.value_or("");
+    const bool by_loss = measure.empty() ? record.is_of_tokens() : measure.starts_with("loss");
+    const auto [found, is_first] = best.try_emplace(measure, record);
+    if (!is_first && is_better(record, found->second, by_loss ? KeepBest::kLoss : KeepBest::kAccuracy))
+      found->second = record;
   }
   return best;
 }

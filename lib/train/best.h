@@ -3,19 +3,25 @@
 // The best evaluation of a run whose checkpoint is kept (checkpoint.keep_best).
 
 #include <filesystem>
-#include <optional>
+#include <map>
+#include <string>
 
-#include "experiment/spec/checkpoint_spec.h"
+#include "data/dataset.h"
+#include "experiment/spec/experiment_spec.h"
 #include "telemetry/eval_record.h"
 
 namespace sdp {
 
+/// The criterion (checkpoint.keep_best; where it is none, loss for tokens and accuracy for images) and a hash
+/// of the samples and of the corrections: scores of different measures cannot be compared.
+std::string measure_of(const ExperimentSpec& spec, const DataIdentity& test);
+
 /// Whether `a` is better than `b`: by accuracy the higher, by loss the lower, a loss that is not finite last.
 bool is_better(const EvalRecord& a, const EvalRecord& b, KeepBest by);
 
-/// The best of a run's evaluations, the earliest of equals. std::nullopt without evaluations.
+/// The best of a run's evaluations by measure ("": of an older program), the earliest of equals.
 /// `with_checkpoint`: only those after whose step a checkpoint exists.
-std::optional<EvalRecord> best_evaluation(const std::filesystem::path& run_dir, KeepBest by,
-                                          bool with_checkpoint);
+std::map<std::string, EvalRecord> best_evaluations(const std::filesystem::path& run_dir,
+                                                   bool with_checkpoint);
 
 }  // namespace sdp

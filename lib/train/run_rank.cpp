@@ -126,7 +126,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, StopSignals& sign
     return code;
   } catch (const Error& error) {
     log.error(error.what());
-    log.begin_file();
+    if (error.code() != ExitCode::kUsage) log.begin_file();  // a run that is refused stays as it is
     comm->abandon();
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {

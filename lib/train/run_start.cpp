@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <tuple>
 
 #include "checkpoint/resumed_run.h"
 #include "experiment/spec/resume.h"
@@ -62,12 +63,18 @@ void tell_position(const ExperimentSpec& saved, const ExperimentSpec& now, const
                  : ""));
 }
 
-void tell_resumed(const RunContext& run, const SavedDivision& saved, const RunSteps& steps,
-                  const Manifest& manifest, int processes, RunConsole& console) {
+void tell_resumed(const RunContext& run, const SavedDivision& saved, const RunSteps& saved_steps,
+                  const RunSteps& steps, const Manifest& manifest, int processes, RunConsole& console) {
   if (manifest.step < steps.length.total_steps)
     console.tell(fmt::format("resuming at step {} of {}", manifest.step, steps.length.total_steps));
   if (manifest.step == 0) return;
   tell_position(saved.spec, run.experiment.spec, steps, console);
+  const auto rate = [&](const ExperimentSpec& spec, const RunLength& length) {
+    return fmt::format("{:.4g}", learning_rate(spec.schedule, spec.optimizer.lr(), length, manifest.step));
+  };
+  const std::string was = rate(saved.spec, saved_steps.length), is = rate(run.experiment.spec, steps.length);
+  if (manifest.step < steps.length.total_steps && was != is)
+    console.tell(fmt::format("the learning rate goes on with {}; as the run was before, with {}", is, was));
   if (!is_divided_as(saved, run.experiment)) {
     const SubnetPlan& plan = run.experiment.plan;
     const bool has_statistics = !plan.layout.buffers.empty();
@@ -131,20 +138,29 @@ RunStart start_run(const RunContext& run, Engine& engine, Communicator& comm, Ru
     const ExperimentSpec& spec = run.experiment.spec;
     ExperimentSpec saved_spec = read_saved_run(store, *step).spec;
     saved_spec.model.complete_from(spec.model);
-    const SubnetPlan saved_plan = read_saved_plan(store, *step, saved_spec);
-    const SavedDivision saved{saved_spec, saved_plan};
+    const Experiment before = read_saved_experiment(store, *step, saved_spec);
+    const SavedDivision saved{saved_spec, before.plan};
     for (const std::string& warning :
          check_data(manifest, run.data.train, run.data.test,
                     /*is_resized=*/saved_spec.data.sequence_length() != spec.data.sequence_length()))
       if (comm.rank() == 0) console.warn(warning);
-    restore(*reader, saved, run.experiment, engine);
     start = {.steps = run_steps(run.experiment, dataset_size,
                                 origin_of_resumed(manifest, saved, run.experiment, dataset_size)),
              .step = manifest.step,
              .is_resumed = true,
              .skipped_steps = manifest.skipped_steps};
+    // Without a change of the length, it has at most been rounded.
+    const auto length_of = [](const TrainSpec& t) { return std::tuple(t.max_steps, t.epochs, t.budget); };
+    if (start.step > start.steps.length.total_steps && length_of(saved_spec.train) != length_of(spec.train))
+      throw UsageError(fmt::format(
+          "--resume: the run is at step {}, after its new end, step {}. Set train.{} "
+          "higher, or leave it out to keep the run's length.",
+          start.step, start.steps.length.total_steps, spec.train.max_steps ? "max_steps" : "epochs"));
+    restore(*reader, saved, run.experiment, engine);
     start.owes_evaluation = owes_evaluation(run, start.steps, manifest.step, comm);
-    if (comm.rank() == 0) tell_resumed(run, saved, start.steps, manifest, comm.size(), console);
+    if (comm.rank() == 0)
+      tell_resumed(run, saved, run_steps(before, manifest.training_data.samples, manifest.origin),
+                   start.steps, manifest, comm.size(), console);
   } else {
     start.steps = run_steps(run.experiment, dataset_size);
     engine.initialize(static_cast<uint64_t>(run.experiment.spec.seed));

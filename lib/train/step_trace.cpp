@@ -24,9 +24,10 @@ void StepTrace::append(int64_t step, const at::Tensor& losses, const std::vector
   const at::Tensor by_slot = all.cpu()
                                  .view({comm_.size(), geometry.accumulate_steps, slots, geometry.batch_size})
                                  .transpose(1, 2)
-                                 .reshape({comm_.size() * slots, -1});
+                                 .reshape({comm_.size() * slots, -1})
+                                 .contiguous();  // reshape may return a strided view
   for (int64_t i = 0; i < by_slot.size(0); ++i) {
-    const int64_t* first = by_slot[i].data_ptr<int64_t>();
+    const int64_t* first = by_slot[i].const_data_ptr<int64_t>();
     lines_->append(TraceRecord{.step = step + 1,
                                .worker = i / geometry.replicas,
                                .replica = i % geometry.replicas,

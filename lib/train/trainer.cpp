@@ -67,6 +67,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       console_(std::move(log), comm.rank(), experiment.spec.train.log_every_steps),
       data_(open_run_data(experiment.spec, comm, console_.line())),
       data_identity_(identity_of(data_, comm)),
+      measure_(measure_of(experiment.spec, data_identity_.test)),
       train_source_(*data_.train, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       flops_per_sample_(flops_per_sample(experiment.plan)),
@@ -90,8 +91,11 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
   if (!has_work()) return;
   if (comm.rank() == 0) {
     metrics_ = std::make_unique<RunMetrics>(folder_, start_.step, experiment.spec);
-    if (const KeepBest by = experiment.spec.checkpoint.keep_best; by != KeepBest::kNone)
-      best_ = best_evaluation(folder_.dir, by, /*with_checkpoint=*/true);
+    if (experiment.spec.checkpoint.keep_best != KeepBest::kNone)
+      best_ = best_evaluations(folder_.dir, /*with_checkpoint=*/true);
+    if (!best_.empty() && !best_.contains(measure_))
+      console_.tell(
+          "evaluations now measure something else: the best is sought anew, and the one before stays");
     metrics_->append(start_record());
   }
   if (experiment.spec.output.trace) trace_.emplace(experiment, folder_, comm);
@@ -132,9 +136,9 @@ void Trainer::tell_start() {
     console_.warn(*warning);
   if (train_source_.is_resident())
     console_.tell("images are kept and augmented on the device (data.location)");
-  if (steps_.length.warmup_steps >= steps_.length.total_steps)
+  if (steps_.length.warmup_steps >= static_cast<double>(steps_.length.total_steps) + steps_.length.shift)
     console_.warn(fmt::format(
-        "the warm-up of {} steps is as long as the run ({} steps): the peak learning rate is not reached",
+        "the warm-up of {:.4g} steps is as long as the run ({} steps): the peak learning rate is not reached",
         steps_.length.warmup_steps, steps_.length.total_steps));
 }
 
@@ -359,6 +363,7 @@ bool Trainer::evaluate(int64_t done) try {
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
   EvalRecord record = evaluator.evaluate(full_model);
   record.step = done;
+  record.measure = measure_;
   if (engine_.has_average()) {
     LiveFullModel average(experiment_.plan, experiment_.schedule, engine_, comm_, ModelValues::kAverage);
     evaluator.add_average(record, average);
@@ -378,8 +383,9 @@ bool Trainer::evaluate(int64_t done) try {
 bool Trainer::is_best(const EvalRecord& record) {
   const KeepBest by = experiment_.spec.checkpoint.keep_best;
   if (by == KeepBest::kNone) return false;
-  const bool is_best = comm_.rank() == 0 && (!best_ || is_better(record, *best_, by));
-  if (is_best) best_ = record;
+  const auto best = best_.find(measure_);
+  const bool is_best = comm_.rank() == 0 && (best == best_.end() || is_better(record, best->second, by));
+  if (is_best) best_[measure_] = record;
   return !comm_.all_gather_strings(is_best ? "best" : "").front().empty();
 }
 
@@ -405,14 +411,14 @@ void Trainer::save(int64_t done) {
   const PhaseScope phase(comm_, "saving a checkpoint");
   const Stopwatch stopwatch;
   Work work(console_.line(), "saving a checkpoint");
-  const RunProgress progress{
-      .step = done,
-      .skipped_steps = skipped_steps_,
-      .origin = steps_.origin,
-      .metrics_lines = metrics_ ? start_.kept_metrics_lines + metrics_->appended_lines() : 0,
-      .best_step = best_ ? std::optional(best_->step) : std::nullopt,
-      .training_data = data_identity_.train,
-      .test_data = data_identity_.test};
+  RunProgress progress{.step = done,
+                       .skipped_steps = skipped_steps_,
+                       .origin = steps_.origin,
+                       .metrics_lines = metrics_ ? start_.kept_metrics_lines + metrics_->appended_lines() : 0,
+                       .training_data = data_identity_.train,
+                       .test_data = data_identity_.test};
+  for (const auto& [measure, best] : best_)
+    progress.best_steps.insert(best.step);
   const SavedCheckpoint saved = save_checkpoint(folder_.dir, experiment_, engine_, comm_, progress,
                                                 description_, threads(), work.on_progress());
   saved_step_ = done;
@@ -461,8 +467,7 @@ void Trainer::summarize() {
        .perplexity = last && last->is_of_tokens() ? std::optional(last->perplexity()) : std::nullopt,
        .times = times});
   if (!last) return;
-  const KeepBest by = last->is_of_tokens() ? KeepBest::kLoss : KeepBest::kAccuracy;
-  const EvalRecord best = best_evaluation(folder_.dir, by, /*with_checkpoint=*/false).value_or(*last);
+  const EvalRecord best = best_evaluations(folder_.dir, false).at(last->measure.value_or(""));
   console_.tell(describe_end(*last, best, times, most_tensor_bytes_));
 }
 

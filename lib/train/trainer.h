@@ -2,6 +2,7 @@
 
 // The training loop of one process.
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -92,6 +93,7 @@ class Trainer {
   RunConsole console_;
   const RunData data_;
   const RunDataIdentity data_identity_;
+  const std::string measure_;  ///< of evaluations (train/best.h)
   const FeedSource train_source_;
   const FeedSource test_source_;
   const double flops_per_sample_;
@@ -104,14 +106,14 @@ class Trainer {
   std::unique_ptr<Feed> feed_;  ///< null if there are no steps left
   Interval interval_;
   StepProfiler profiler_;
-  StepWatch step_watch_;                 ///< shown by rank 0
-  std::unique_ptr<RunMetrics> metrics_;  ///< rank 0 only, if there is work to do
-  std::optional<StepTrace> trace_;       ///< with output.trace
-  RunDescription description_;           ///< rank 0 only
-  int64_t saved_step_;                   ///< step of the newest checkpoint; -1: none
-  int64_t skipped_steps_;                ///< over all parts of the run
-  std::optional<EvalRecord> best_;       ///< rank 0, with checkpoint.keep_best: the best so far
-  int64_t most_tensor_bytes_ = 0;        ///< rank 0: largest peak of a process in a logging interval
+  StepWatch step_watch_;                    ///< shown by rank 0
+  std::unique_ptr<RunMetrics> metrics_;     ///< rank 0 only, if there is work to do
+  std::optional<StepTrace> trace_;          ///< with output.trace
+  RunDescription description_;              ///< rank 0 only
+  int64_t saved_step_;                      ///< step of the newest checkpoint; -1: none
+  int64_t skipped_steps_;                   ///< over all parts of the run
+  std::map<std::string, EvalRecord> best_;  ///< rank 0, with checkpoint.keep_best: so far, by measure
+  int64_t most_tensor_bytes_ = 0;           ///< rank 0: largest peak of a process in a logging interval
   int64_t consecutive_skips_ = 0;
   bool warned_of_slow_data_ = false;
 };

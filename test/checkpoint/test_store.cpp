@@ -22,8 +22,12 @@ Manifest manifest_of(int64_t step) {
   manifest.updates = step - std::min<int64_t>(step, 2);
   manifest.skipped_steps = step - manifest.updates;
   manifest.batch_norm_updates = 3 * manifest.updates + 1000;
-  manifest.origin = {
-      .step = 2, .updates = 1, .samples = 12345678901, .batch_norm_updates = 1000, .epochs = 0.1};
+  manifest.origin = {.step = 2,
+                     .updates = 1,
+                     .samples = 12345678901,
+                     .batch_norm_updates = 1000,
+                     .epochs = 0.1,
+                     .warmup = 2.7};
   manifest.metrics_lines = 3;
   manifest.training_data = {12345678901234, "größe"};
   manifest.test_data = {7, "test"};
@@ -143,6 +147,8 @@ TEST_CASE("an invalid manifest is refused, naming the key", "[manifest]") {
   }
   for (const char* key : {"step", "updates", "samples", "batch_norm_updates", "epochs"})
     CHECK(contains(refusal([&](auto& json) { json["origin"].erase(key); }), "\"origin\""));
+  CHECK(refusal([](auto& json) { json["origin"].erase("warmup"); }).empty());  // of an older program
+  CHECK(contains(refusal([](auto& json) { json["origin"]["warmup"] = "x"; }), "\"warmup\""));
   for (const char* key : {"samples", "hash"})
     CHECK(contains(refusal([&](auto& json) { json["test_data"].erase(key); }), "\"test_data\""));
   for (const char* key : {"name", "bytes", "xxh3_128"})

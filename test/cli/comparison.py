@@ -24,7 +24,7 @@ def make_optimizer(model, spec):
     def group_of(name, parameter):
         matching = [group for group in spec.get("groups", []) if fnmatch.fnmatchcase(name, group["match"])]
         own = matching[0] if matching else {}
-        decay = own.get("weight_decay", spec["weight_decay"]) if all_decay or parameter.ndim > 1 else 0.0
+        decay = own.get("weight_decay", spec["weight_decay"] if all_decay or parameter.ndim > 1 else 0.0)
         return {"params": [parameter], "lr": spec["lr"] * own.get("lr_factor", 1), "weight_decay": decay}
 
     groups = [group_of(name, parameter) for name, parameter in model.named_parameters()]

@@ -62,6 +62,38 @@ def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking
         assert steps_saved(run_dir) == sorted({best["step"], LAST})
 
 
+def test_scores_of_different_measures_are_not_compared(tmp_path, data):
+    """Parts of a run of 4 steps each, all but the last with another measure than the part before. The best of each measure
+    keeps its checkpoint, and `best` is that of the last measure."""
+    other = shutil.copytree(data, tmp_path / "other")
+    (test_set,) = other.rglob("test_batch.bin")
+    test_set.write_bytes(test_set.read_bytes()[3073:])  # an image less
+    parts = [
+        [], ["eval.max_samples=7"], ["eval.branch_scale=survival"], ["checkpoint.keep_best=loss"], [f"data.path={other}"],
+        ["optimizer.lr=0.01"],
+    ]
+    run_dir = harness.train(
+        tmp_path, "run", data, 1, model={"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16},
+        train={"max_steps": 4}, eval={"every_steps": 1},
+        checkpoint={"at_start": False, "keep_last": 1, "keep_best": "accuracy"},
+    )
+    for i, changes in enumerate(parts[1:], 2):
+        assignments = [f"train.max_steps={4 * i}", *changes]
+        said = harness.run("--run", run_dir, "--resume", *[word for change in assignments for word in ("--set", change)])
+        assert ("the one before stays" in said.stdout) == (i < len(parts)), changes
+    records = evaluations(run_dir)
+    measured = [[record for record in records if first < record["step"] <= last] for first, last in ((0, 4), (4, 8), (8, 12), (12, 16), (16, 24))]
+    best = [best_of(group, "accuracy" if i < 3 else "loss")["step"] for i, group in enumerate(measured)]
+    assert set(best) <= set(steps_saved(run_dir))
+
+    evaluate = lambda **more: harness.run("eval", "--run", run_dir, "--json", "--checkpoint", "best", **more)
+    found = evaluate()
+    assert json.loads(found.stdout)["step"] == best[-1] and f"step {best[-1]}" in found.stderr
+    shutil.rmtree(run_dir / "checkpoints" / f"step-{best[-1]:08d}")
+    is_left = any(record["step"] in steps_saved(run_dir) for record in measured[-1])
+    assert f"step {best[-1]}" in evaluate(expect=0 if is_left else 2).stderr
+
+
 @pytest.mark.parametrize("masking,processes,shard,clip_norm", [
     ("forward", 2, True, 0), ("backward", 4, True, 0.05), ("forward", 1, False, 0), ("forward", 1, False, 0.05),
 ])

@@ -81,6 +81,12 @@ GROUPS = [
     {"match": "layer4.*.conv?.weight", "lr_factor": 0.1, "weight_decay": 0.2},
     {"match": "layer[34].*", "lr_factor": 3.0},
     {"match": "conv1.weight", "lr_factor": 0},
+    # What a group says applies to norms and biases too; the first of several that match counts.
+    {"match": "layer1.*.bn?.bias", "weight_decay": 0.3},
+    {"match": "layer2.*.bn1.*", "lr_factor": 2.0, "weight_decay": 0.4},
+    {"match": "layer2.*", "weight_decay": 0.05},
+    {"match": "fc.bias", "weight_decay": 0},
+    {"match": "bn1.*", "lr_factor": 0.5},
 ]
 
 

@@ -279,6 +279,24 @@ def test_resume_of_a_finished_run_changes_nothing(tmp_path, data, ten_steps, pro
     assert contents(tmp_path / "runs" / "run") == contents(ten_steps)
 
 
+@pytest.mark.parametrize("processes,changes,is_passed", [
+    (2, ["train.max_steps=9"], True),
+    (1, ["train.max_steps=null", "train.epochs=0.7"], True),  # 8.75 steps of 12.5
+    (1, ["train.max_steps=null", "train.epochs=0.79", "train.batch_size_per_worker=9"], True),
+    (1, ["train.max_steps=null", "train.epochs=0.3", "train.budget=coverage"], True),  # 0.6 epochs
+    (1, ["train.max_steps=10"], False),
+    (1, ["train.max_steps=null", "train.epochs=0.8"], False),
+])
+def test_a_length_that_the_run_has_passed_is_refused(tmp_path, data, ten_steps, processes, changes, is_passed):
+    run_dir = tmp_path / "runs" / "run"
+    shutil.copytree(ten_steps, run_dir)
+    changes = [argument for change in changes for argument in ("--set", change)]
+    result = harness.run("--run", run_dir, "--resume", "--nproc", processes, *changes, expect=2 if is_passed else 0)
+    assert "step 10" in result.stderr if is_passed else "nothing to do" in result.stdout
+    contents = lambda folder: {path.relative_to(folder): path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
+    assert contents(run_dir) == contents(ten_steps)
+
+
 def test_ranks_that_would_start_from_different_checkpoints_are_refused(tmp_path, data, ten_steps):
     """One rank is told to resume, the other is not."""
     shutil.copytree(ten_steps, tmp_path / "runs" / "run")

@@ -92,6 +92,34 @@ TEST_CASE("the division, the batch and how samples are computed may change, each
   CHECK(is_same_division(saved.subnetwork, same_batch.subnetwork));
 }
 
+TEST_CASE("defaults that follow from other keys are no changes, whether set or not") {
+  const auto keys_changed = [](const std::string& before, const std::string& after) {
+    const auto spec = [](const std::string& keys) {
+      return parse_spec("name: test\n" + keys, "x.yaml", {}, NamedFiles::kNotNeeded).spec;
+    };
+    std::vector<std::string> keys;
+    for (const SpecChange& change : changes_between(spec(before), spec(after)))
+      keys.push_back(change.key);
+    return keys;
+  };
+  using Keys = std::vector<std::string>;
+  const std::string tokens = "data: {name: tokens, path: .}\nmodel: {name: llama_tiny}\n";
+  const std::string images = "data: {path: .}\n";
+  CHECK(keys_changed(tokens + "subnetwork: {workers: 4}", tokens + "subnetwork: {workers: 2}") ==
+        Keys{"subnetwork.workers"});
+  CHECK(keys_changed(tokens + "train: {batch_size_per_worker: 2}", tokens + "train: {accumulate_steps: 3}") ==
+        Keys{"train.batch_size_per_worker", "train.accumulate_steps"});
+  CHECK(keys_changed(images + "subnetwork: {workers: 4, coverage: 1}",
+                     images + "subnetwork: {workers: 4, coverage: 2/4}") == Keys{"subnetwork.coverage"});
+  // What is set remains, and counts.
+  CHECK(keys_changed(tokens + "eval: {max_samples: 7}", tokens + "eval: {max_samples: 9}") ==
+        Keys{"eval.max_samples"});
+  CHECK(keys_changed(images, images + "eval: {recalibrate_batches: 3, max_samples: 5}") ==
+        Keys{"eval.recalibrate_batches", "eval.max_samples"});
+  CHECK(keys_changed(tokens + "eval: {max_samples_per_subnetwork: 0}", tokens) ==
+        Keys{"eval.max_samples_per_subnetwork"});
+}
+
 TEST_CASE("a resumed run keeps its length, unless an override shortens it") {
   ExperimentSpec saved;
   saved.train.max_steps = 100;

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -302,6 +303,115 @@ TEST_CASE("the origin of the steps is where samples, micro-batches or the budget
   ExperimentSpec budget = spec;
   budget.train.budget = Budget::kCoverage;
   CHECK(origin(budget) == expected);
+}
+
+/// A run of 400 samples in parts, each of which resumes from the end of the part before.
+struct Parts {
+  Manifest manifest = {};
+  ExperimentSpec spec = {};  ///< of the last part
+
+  /// The steps of a part with these samples per step that ends after step `last`.
+  RunSteps next(const ExperimentSpec& now, int64_t last) {
+    constexpr int64_t kSamples = 400;
+    const Experiment experiment = make_experiment(now, 1);
+    StepOrigin origin;
+    if (manifest.step > 0) {
+      const Experiment before = make_experiment(spec, 1);
+      origin = origin_of_resumed(manifest, {spec, before.plan}, experiment, kSamples);
+    }
+    spec = now;
+    manifest.training_data = {.samples = kSamples, .hash = "x"};
+    manifest.origin = origin;
+    manifest.step = manifest.updates = last;
+    return run_steps(experiment, kSamples, origin);
+  }
+};
+
+ExperimentSpec warming_up(int64_t batch, ScheduleName name, const std::string& coverage = "1") {
+  ExperimentSpec spec = spec_of(Division{.workers = 4, .coverage = coverage}, "mlp");
+  spec.train.batch_size_per_worker = batch;  // of 4 workers
+  spec.train.epochs = 6;
+  spec.schedule.name = name;
+  spec.schedule.final_lr_factor = 0.1;
+  return spec;
+}
+
+TEST_CASE("a warm-up takes the samples that it took, however often the size of the steps changes") {
+  struct Plan {
+    std::vector<std::pair<int64_t, int64_t>> parts;  ///< batch of a worker, last step
+    std::optional<int64_t> warmup_steps;
+    double warmup_epochs;
+    double warmup_samples;
+  };
+  const std::vector<Plan> plans = {
+      {{{2, 27}, {9, 31}, {1, 70}, {3, 0}}, 20, 0, 160},  // finished before the first change
+      {{{5, 4}, {2, 9}, {7, 12}, {1, 0}}, 11, 0, 220},    // stopped twice during the warm-up
+      {{{1, 30}, {8, 41}, {2, 0}}, {}, 0.37, 148},        // in epochs, stopped during it
+      {{{6, 40}, {1, 90}, {25, 0}}, {}, 1.25, 21 * 24},   // in epochs, 20.8 steps
+  };
+  for (const Plan& plan : plans)
+    for (const ScheduleName name : {ScheduleName::kConstant, ScheduleName::kCosine, ScheduleName::kLinear}) {
+      Parts run;
+      int64_t step = 0;
+      for (const auto& [batch, last] : plan.parts) {
+        ExperimentSpec spec = warming_up(batch, name);
+        spec.schedule.warmup_steps = plan.warmup_steps;
+        spec.schedule.warmup_epochs = plan.warmup_epochs;
+        const RunSteps steps = run.next(spec, last);
+        const auto total = static_cast<double>(steps.samples_after(steps.length.total_steps));
+        for (const int64_t end = last > 0 ? last : steps.length.total_steps; step < end; ++step) {
+          // By the samples before the step, and those of the step.
+          const auto done = static_cast<double>(steps.samples_after(step));
+          const auto own = static_cast<double>(4 * batch);
+          const double t = (done - plan.warmup_samples) / (total - plan.warmup_samples);
+          const double after = name == ScheduleName::kConstant ? 1
+                               : name == ScheduleName::kLinear ? 1 - 0.9 * t
+                                                               : 0.1 + 0.9 * (1 + std::cos(M_PI * t)) / 2;
+          const double expected = done < plan.warmup_samples - 1e-6
+                                      ? std::min(done + own, plan.warmup_samples) / plan.warmup_samples
+                                      : after;
+          CAPTURE(plan.parts, name, step, batch);
+          CHECK(learning_rate(spec.schedule, 1, steps.length, step) == Approx(expected).epsilon(1e-9));
+        }
+      }
+      CHECK(step > run.manifest.step);
+    }
+}
+
+TEST_CASE("a run whose length is in steps keeps the steps of its warm-up; new keys begin a new one") {
+  const auto in_steps = [](int64_t batch, double warmup_epochs) {
+    ExperimentSpec spec = warming_up(batch, ScheduleName::kLinear);
+    spec.train.max_steps = 200;
+    spec.schedule.warmup_epochs = warmup_epochs;
+    return spec;
+  };
+  for (const int64_t stopped : {7, 24, 25, 60}) {  // the warm-up takes 25 steps of 16
+    Parts run;
+    const RunLength whole = run.next(in_steps(4, 1), stopped).length;
+    const ExperimentSpec changed = in_steps(1, 1), other = in_steps(2, 0.5);
+    const RunLength later = run.next(changed, stopped + 10).length;
+    for (int64_t step = stopped; step < 200; ++step)
+      CHECK(learning_rate(changed.schedule, 1, later, step) ==
+            learning_rate(changed.schedule, 1, whole, step));
+    CHECK(run.next(other, 100).length.warmup_steps == 25);  // of 8, half an epoch
+  }
+}
+
+TEST_CASE("a warm-up that is finished stays finished if the budget's price of a step changes") {
+  for (const auto& [before, after] : {std::pair("1/4", "1"), {"1", "2/4"}, {"3/4", "1/4"}}) {
+    Parts run;
+    ExperimentSpec spec = warming_up(2, ScheduleName::kCosine, before);
+    spec.train.budget = Budget::kCoverage;
+    spec.schedule.warmup_steps = 30;
+    const RunLength first = run.next(spec, 40).length;
+    const double was = learning_rate(spec.schedule, 1, first, 40);
+    spec.subnetwork.coverage.text = after;
+    const RunLength second = run.next(spec, 41).length;
+    const double is = learning_rate(spec.schedule, 1, second, 40);
+    CAPTURE(before, after);
+    CHECK(is == Approx(was).epsilon(0.002));
+    CHECK(learning_rate(spec.schedule, 1, second, 41) < is);
+  }
 }
 
 }  // namespace

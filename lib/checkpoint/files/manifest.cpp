@@ -68,13 +68,16 @@ void for_each_member_of_origin(AnyOrigin& origin, Visit&& visit) {
   visit("samples", origin.samples);
   visit("batch_norm_updates", origin.batch_norm_updates);
   visit("epochs", origin.epochs);
+  visit("warmup", origin.warmup);
 }
 
 void take(const ordered_json& object, const char* key, StepOrigin& origin, const std::string& where) {
   const ordered_json& value = value_of(object, key, where);
   const std::string inside = where + ", \"" + key + "\"";
-  for_each_member_of_origin(origin,
-                            [&](const char* name, auto& member) { take(value, name, member, inside); });
+  for_each_member_of_origin(origin, [&](const char* name, auto& member) {
+    if (&member == static_cast<void*>(&origin.warmup) && !value.contains(name)) return;  // an older program
+    take(value, name, member, inside);
+  });
 }
 
 void put(ordered_json& object, const char* key, const StepOrigin& origin) {

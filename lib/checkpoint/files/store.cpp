@@ -120,7 +120,7 @@ fs::path CheckpointStore::begin(int64_t step) const {
 }
 
 std::vector<std::string> CheckpointStore::commit(int64_t step, const Manifest& manifest, int64_t keep_last,
-                                                 std::optional<int64_t> best) const {
+                                                 const std::set<int64_t>& best) const {
   if (manifest.step != step) throw std::logic_error("checkpoint: the manifest is of another step");
   if (keep_last < 1) throw std::logic_error("checkpoint: keep_last is below 1");
   const fs::path partial = partial_path(step);
@@ -157,7 +157,7 @@ fs::path CheckpointStore::unused_name(int64_t step) const {
 }
 
 std::vector<std::string> CheckpointStore::remove_older(int64_t step, int64_t keep_last,
-                                                       std::optional<int64_t> best) const {
+                                                       const std::set<int64_t>& best) const {
   std::vector<int64_t> up_to_now = steps();
   std::erase_if(up_to_now, [&](int64_t other) { return other > step; });
   const int64_t surplus = static_cast<int64_t>(up_to_now.size()) - keep_last;
@@ -171,7 +171,7 @@ std::vector<std::string> CheckpointStore::remove_older(int64_t step, int64_t kee
   };
   for (int64_t i = 0; i < surplus; ++i) {
     const int64_t older = up_to_now[static_cast<size_t>(i)];
-    if (older != best) attempt([&] { move_out_of_the_way(older); });
+    if (!best.contains(older)) attempt([&] { move_out_of_the_way(older); });
   }
   for (const std::string& name : names_in(checkpoints_))
     if (is_partial(name)) attempt([&] { remove_folder(checkpoints_ / name); });

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,13 +49,13 @@ class CheckpointStore {
   std::filesystem::path partial_path(int64_t step) const;
 
   /// Turns the folder of begin() into a checkpoint, after all processes have finished their files. Then keeps
-  /// this checkpoint, the `keep_last` - 1 before it and that of the step `best`, and removes older ones and
+  /// this checkpoint, the `keep_last` - 1 before it and those of the steps `best`, and removes older ones and
   /// left-over partial folders.
   /// Replaces a checkpoint of the same step. Returns one sentence per file or folder that could not be
   /// removed (NFS keeps files that a process still reads); the next commit() tries again. Throws DataError if
   /// a file of the manifest is missing or has the wrong size.
   std::vector<std::string> commit(int64_t step, const Manifest& manifest, int64_t keep_last,
-                                  std::optional<int64_t> best = {}) const;
+                                  const std::set<int64_t>& best = {}) const;
 
   /// The step to resume from: the one named by `latest` if that folder has a manifest (read() then reports
   /// any damage), otherwise the newest folder with all files present.
@@ -87,7 +88,7 @@ class CheckpointStore {
   std::string advice(int64_t damaged_step) const;
   void move_out_of_the_way(int64_t step) const;
   std::filesystem::path unused_name(int64_t step) const;
-  std::vector<std::string> remove_older(int64_t step, int64_t keep_last, std::optional<int64_t> best) const;
+  std::vector<std::string> remove_older(int64_t step, int64_t keep_last, const std::set<int64_t>& best) const;
 
   std::filesystem::path checkpoints_;
   std::filesystem::path latest_;

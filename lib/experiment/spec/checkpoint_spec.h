@@ -20,7 +20,7 @@ struct CheckpointSpec {
 
   double every_epochs = 10;
   std::optional<int64_t> every_steps;
-  double every_minutes = 0;
+  double every_minutes = 30;
   int64_t keep_last = 2;
   KeepBest keep_best = KeepBest::kNone;
   bool at_start = false;
@@ -30,7 +30,7 @@ struct CheckpointSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("every_epochs", &CheckpointSpec::every_epochs,
-          "interval between checkpoints; 0: save only at the end", at_least(0), "epochs",
+          "interval between checkpoints; 0: at the end, and as every_minutes says", at_least(0), "epochs",
           advise_when<CheckpointSpec>([](const CheckpointSpec& s) { return s.every_steps.has_value(); },
                                       "has no effect: every_steps is set and replaces it"));
     field("every_steps", &CheckpointSpec::every_steps,

@@ -10,7 +10,9 @@
 
 namespace sdp {
 
-std::vector<SpecChange> changes_between(const ExperimentSpec& saved, const ExperimentSpec& now) {
+std::vector<SpecChange> changes_between(ExperimentSpec saved, ExperimentSpec now) {
+  unset_defaults(saved);
+  unset_defaults(now);
   std::map<std::string, std::string> before;
   for_each_value(saved, "", [&](const std::string& key, const FieldInfo&, const auto& value) {
     before[key] = yaml_text(value);

@@ -20,7 +20,8 @@ struct SpecChange {
   std::string text() const { return key + " (was " + saved + ", now " + now + ")"; }
 };
 
-std::vector<SpecChange> changes_between(const ExperimentSpec& saved, const ExperimentSpec& now);
+/// A default that follows from other keys is null in both.
+std::vector<SpecChange> changes_between(ExperimentSpec saved, ExperimentSpec now);
 
 /// Whether the network is divided in the same way, so that a resumed run keeps its owner sets.
 bool is_same_division(const SubnetworkSpec& a, SubnetworkSpec b);

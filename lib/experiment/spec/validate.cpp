@@ -295,4 +295,13 @@ void resolve(ExperimentSpec& spec) {
     spec.eval.recalibrate_batches = spec.model.has_batch_norm() && misses_branches ? kRecalibrateBatches : 0;
 }
 
+void unset_defaults(ExperimentSpec& spec) {
+  ExperimentSpec defaults = spec;
+  defaults.eval = {};
+  resolve(defaults);
+  for (const auto key :
+       {&EvalSpec::max_samples, &EvalSpec::max_samples_per_subnetwork, &EvalSpec::recalibrate_batches})
+    if (spec.eval.*key == defaults.eval.*key) (spec.eval.*key).reset();
+}
+
 }  // namespace sdp

@@ -32,4 +32,7 @@ std::vector<std::string> find_warnings(const ExperimentSpec& spec, const Positio
 /// (100 for a model with BatchNorm under forward masking with C < 1, otherwise 0).
 void resolve(ExperimentSpec& spec);
 
+/// Unsets keys that have such a default, and that a resumed run may change by changing others.
+void unset_defaults(ExperimentSpec& spec);
+
 }  // namespace sdp
