@@ -13,6 +13,7 @@
 #include "hub/export_run.h"
 #include "model/batch_norm.h"
 #include "model/branch.h"
+#include "model/conv.h"
 #include "model/layout_builder.h"
 #include "plan/plan_text.h"
 #include "train/run_rank.h"
@@ -44,7 +45,7 @@ ModelLayout own_layout(const OwnSpec& spec, int64_t) {
 }
 
 at::Tensor conv(const at::Tensor& x, const at::Tensor& weight) {
-  return at::conv2d(x, weight, {}, /*stride=*/1, /*padding=*/1);
+  return conv2d(x, weight, /*stride=*/1, /*padding=*/1);
 }
 
 /// The forward pass of a worker's subnetwork, and of the whole network. Memory, FLOPs and times of plans

@@ -104,6 +104,11 @@ at::MemoryFormat map_format(at::ScalarType type, bool on_gpu) {
 }
 
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
+  // oneDNN copies such an x to a buffer, and writes whole blocks of channels (8 with AVX2, 16 with AVX-512)
+  // beyond its end if there are fewer: crashes, endless loops or wrong gradients (uxlfoundation/oneDNN#6035).
+  constexpr int64_t kLargestBlock = 16;
+  if (weight.size(2) == 1 && stride > 1 && padding == 0 && weight.size(1) < kLargestBlock)
+    return conv2d(at::avg_pool2d(x, 1, stride), weight, 1, padding);
   const bool is_frozen = x.requires_grad() && !weight.requires_grad();
   const bool is_converted = map_format_of(x) != at::MemoryFormat::ChannelsLast;
   return at::GradMode::is_enabled() && (is_frozen || is_converted)

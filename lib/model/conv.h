@@ -15,7 +15,8 @@ at::MemoryFormat map_format(at::ScalarType type, bool on_gpu);
 
 /// Convolution without bias, x [B, C_in, S, S] in the map format, weight [C_out, C_in, k, k] in
 /// channels_last. If the weight is frozen, only the weight is saved for the backward pass; ATen's convolution
-/// saves x as well.
+/// saves x as well. Where oneDNN's kernels for a stride write beyond their buffers (few channels), x without
+/// the elements that the stride skips is computed with stride 1: the same rule on every device.
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding);
 
 /// relu(x) in place, which saves one bit per element for the backward pass. It saves memory if no following
