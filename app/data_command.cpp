@@ -9,6 +9,7 @@
 #include "comm/cores.h"
 #include "commands.h"
 #include "data/sets/check.h"
+#include "data/sets/folder.h"
 #include "experiment/spec/load.h"
 #include "spec/error.h"
 #include "telemetry/work.h"
@@ -43,21 +44,17 @@ std::string describe_sizes(const SplitReport& report) {
                      text(most->first), usual->second, text(usual->first));
 }
 
-/// How many images each class has; one number where all have as many.
-std::string describe_classes(const std::vector<int64_t>& images_of_class) {
-  constexpr size_t kColumns = 10;
+/// The number of images of each class, by label and name, of which the data may have none. One line where all
+/// have as many.
+std::string describe_classes(const std::vector<int64_t>& images_of_class,
+                             const std::vector<std::string>& names) {
   const auto [least, most] = std::minmax_element(images_of_class.begin(), images_of_class.end());
-  if (*least == *most) return fmt::format("  {} images in each class\n", *least);
-  std::vector<std::string> header{"class"};
-  for (size_t column = 0; column < std::min(kColumns, images_of_class.size()); ++column)
-    header.push_back(fmt::format("+{}", column));
-  TextTable table(header);
-  for (size_t first = 0; first < images_of_class.size(); first += kColumns) {
-    std::vector<std::string> row{std::to_string(first)};
-    for (size_t column = first; column < first + header.size() - 1; ++column)
-      row.push_back(column < images_of_class.size() ? std::to_string(images_of_class[column]) : "");
-    table.add_row(row);
-  }
+  if (*least == *most)
+    return fmt::format("  {} images in each class{}\n", *least, names.empty() ? "" : ": " + enumerate(names));
+  TextTable table({"label", "images", "class"});
+  for (size_t label = 0; label < images_of_class.size(); ++label)
+    table.add_row({std::to_string(label), std::to_string(images_of_class[label]),
+                   label < names.size() ? names[label] : ""});
   return table.str();
 }
 
@@ -84,7 +81,7 @@ std::string describe(const SplitReport& report, const DataSpec& spec) {
   else if (!report.images_of_size.empty())
     text = fmt::format("{}: {} images in {} classes, {}\n{}", name_of_split(report.split), report.samples,
                        report.images_of_class.size(), describe_sizes(report),
-                       describe_classes(report.images_of_class)) +
+                       describe_classes(report.images_of_class, spec.class_names())) +
            describe_normalization(report);
   else
     text = fmt::format("{}: nothing that can be read\n", name_of_split(report.split));
@@ -94,7 +91,7 @@ std::string describe(const SplitReport& report, const DataSpec& spec) {
   return text;
 }
 
-ordered_json json_of(const SplitReport& report) {
+ordered_json json_of(const SplitReport& report, const DataSpec& spec) {
   ordered_json json = {{"samples", report.samples}, {"problems", report.problems}};
   if (!report.note.empty()) json["note"] = report.note;
   if (!report.shards.empty()) {
@@ -110,6 +107,7 @@ ordered_json json_of(const SplitReport& report) {
     return json;
   }
   json["images_of_class"] = report.images_of_class;
+  json["classes"] = spec.class_names();
   json["sizes"] = ordered_json::array();
   for (const auto& [size, images] : report.images_of_size)
     json["sizes"].push_back({{"height", size.first}, {"width", size.second}, {"images", images}});
@@ -138,7 +136,7 @@ int data_check_command(const DataCheckArguments& arguments) {
   for (const Split split : splits) {
     const SplitReport report = check(spec, split, line);
     problems += report.problems.size();
-    json[name_of_split(split)] = json_of(report);
+    json[name_of_split(split)] = json_of(report, spec.data);
     if (!arguments.json) std::fputs(describe(report, spec.data).c_str(), stdout);
     std::fflush(stdout);
   }

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "checkpoint/checkpointing.h"
 #include "checkpoint/files/digest.h"
@@ -17,7 +19,10 @@
 #include "experiment/spec/load.h"
 #include "experiment/spec/resume.h"
 #include "hub/import.h"
+#include "hub/library_config.h"
 #include "hub/library_files.h"
+#include "import_data.h"
+#include "model/layouts.h"
 #include "print_warnings.h"
 #include "process/stop_signals.h"
 #include "run_spec.h"
@@ -66,6 +71,23 @@ ImportSource import_source(const std::filesystem::path& path, ProgressLine& line
   return source;
 }
 
+/// The spec of an import, with the values of config.json where it leaves the model's keys unset, and these
+/// values.
+std::pair<LoadedSpec, std::vector<std::string>> spec_for_import(const ImportArguments& arguments) {
+  auto [configs, overrides] = arguments.spec;
+  LoadedSpec loaded = load_run_spec(configs, overrides);
+  Experiment sketch;
+  sketch.spec = loaded.spec;
+  sketch.plan.layout = structure_of(loaded.spec.model, loaded.spec.data.sequence_length());
+  std::vector<std::string> taken =
+      library_config_values(sketch, arguments.from, arguments.new_head, /*must_fit=*/false);
+  std::erase_if(taken, [&](const std::string& value) {
+    return loaded.positions.is_set(value.substr(0, value.find('=')));
+  });
+  overrides.insert(overrides.end(), taken.begin(), taken.end());
+  return {load_run_spec(configs, overrides), taken};
+}
+
 }  // namespace
 
 int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_for) {
@@ -77,7 +99,7 @@ int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_fo
 }
 
 int import_command(const ImportArguments& arguments) {
-  const LoadedSpec loaded = load_run_spec(arguments.spec.configs, arguments.spec.overrides);
+  const auto [loaded, taken] = spec_for_import(arguments);
   const ExperimentSpec& spec = loaded.spec;
   print_warnings(loaded.warnings);
   const Experiment experiment = make_experiment(spec, /*processes=*/1);
@@ -92,8 +114,12 @@ int import_command(const ImportArguments& arguments) {
     history.imported = import_source(arguments.from, line);
     const RunDescription description = describe_run(experiment, history);
     Work work(line, "importing the model");
-    wrapper = import_model(experiment, arguments.from, arguments.new_head, description, folder.dir,
-                           work.on_progress());
+    try {
+      wrapper = import_model(experiment, arguments.from, arguments.new_head, description, folder.dir,
+                             work.on_progress());
+    } catch (const DataError& error) {
+      throw DataError(error.what() + advice_on_names(arguments.from));
+    }
     write_description(description, folder.dir);
   }
   new_files.keep();
@@ -102,10 +128,15 @@ int import_command(const ImportArguments& arguments) {
               arguments.from.c_str());
   if (!wrapper.empty())
     print_notice("The names of the tensors were read without \"" + wrapper +
-                 "\", which DistributedDataParallel and torch.compile put before them.");
+                 "\", which a module around the model puts before them.");
   if (arguments.new_head)
     print_notice("The head was drawn anew (--new-head); all else has the weights of the files.");
-  std::printf("Train it with the same --config and --set, and --resume.\n");
+  for (const std::string& difference : differences_from_data(spec, arguments.from, arguments.new_head))
+    print_notice("warning: " + difference);
+  if (!taken.empty())
+    print_notice(
+        fmt::format("The spec does not set these, so they are config.json's: {}", fmt::join(taken, " ")));
+  print_notice(fmt::format("Train it: sdp-train --run {} --resume", shell_word(folder.dir.string())));
   if (has_subnetworks(experiment.plan) && !experiment.plan.keeps_frozen_units())
     print_notice(
         "With subnetwork.masking: forward every worker lacks some of the branches that the weights were "

@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <utility>
 #ifdef USE_C10D_NCCL
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -207,15 +208,23 @@ std::unique_ptr<Communicator> joined(std::unique_ptr<Communicator::Connection> c
   return comm;
 }
 
-/// Returns when the attempt is over, or at the deadline.
-void wait_for(const Attempt& attempt, int stop_descriptor, Deadline deadline) {
+/// Returns when the attempt is over, or at the deadline. Says soon what this process waits for, if that comes
+/// from variables, which may be left over from another program.
+void wait_for(const Attempt& attempt, const Rendezvous& rendezvous, int stop_descriptor, Deadline deadline) {
+  bool is_silent = rendezvous.ranks.rendezvous_file.empty() && rendezvous.ranks.local_rank == 0;
   std::array<pollfd, 2> polled = {pollfd{.fd = attempt.done.descriptor(), .events = POLLIN, .revents = 0},
                                   pollfd{.fd = stop_descriptor, .events = POLLIN, .revents = 0}};
   for (;;) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-    poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 60'000)));
+    poll(polled.data(), polled.size(),
+         static_cast<int>(std::clamp<int64_t>(left, 0, is_silent ? 2'000 : 60'000)));
     if (polled[0].revents != 0 || left <= 0) return;
+    if (std::exchange(is_silent, false))
+      write_line(fmt::format(
+          "Rank {} waits at {} for the others of {} processes, as many as {} says. If its variables are "
+          "left over from another program, unset them.",
+          rendezvous.ranks.rank, rendezvous.place(), rendezvous.ranks.world, rendezvous.ranks.source));
     if (polled[1].revents == 0) continue;
     // The watch informs the others. Before the watch exists, no process has met this one.
     if (!attempt.progress.is_watched)
@@ -311,11 +320,12 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
     attempt->error = error;
     eventfd_write(attempt->done.descriptor(), 1);
   }).detach();
-  wait_for(*attempt, options.stop_descriptor, std::chrono::steady_clock::now() + options.timeout + kSlack);
+  const Rendezvous rendezvous(ranks, options);
+  wait_for(*attempt, rendezvous, options.stop_descriptor,
+           std::chrono::steady_clock::now() + options.timeout + kSlack);
   const std::lock_guard lock(attempt->mutex);
   if (attempt->error) std::rethrow_exception(attempt->error);
   if (attempt->connection) return joined(std::move(attempt->connection));
-  const Rendezvous rendezvous(ranks, options);
   cannot_connect(rendezvous,
                  fmt::format("it was waiting for {}{}", attempt->progress.waits_for.load(),
                              rendezvous.file.empty() ? ". If another program listens at this address, set "

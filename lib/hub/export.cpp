@@ -102,6 +102,8 @@ ExportOrigin prepare_export(const ExperimentSpec& spec, const std::filesystem::p
   std::error_code error;
   if (std::filesystem::is_directory(out, error))
     refuse("is a folder. Name a file in it, such as " + (out / "model.safetensors").string());
+  if (out.extension() != ".safetensors")
+    refuse("is not named as what is written, safetensors. Name it " + out.stem().string() + ".safetensors");
   if (std::filesystem::exists(out, error)) refuse("exists already. Remove it or name another file.");
   const std::filesystem::path folder = out.has_parent_path() ? out.parent_path() : ".";
   std::filesystem::create_directories(folder, error);

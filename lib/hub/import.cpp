@@ -102,7 +102,7 @@ std::string import_model(const Experiment& experiment, const std::filesystem::pa
                          const RunDescription& description, const std::filesystem::path& run_dir,
                          const OnProgress& on_progress) {
   const ModelLayout& layout = experiment.plan.layout;
-  check_library_config(experiment, from, new_head);
+  library_config_values(experiment, from, new_head, /*must_fit=*/true);
   const at::ScalarType type = scalar_type(sum_type(experiment.spec.train.precision));
   const LibraryTensors tensors(from, layout, library_format_of(experiment.spec.model), type,
                                library_tensors(experiment.spec.model, layout, 0),

@@ -17,7 +17,7 @@ namespace sdp {
 /// weights for an export (kImportedFolder) if the library reads them. `new_head`: the classifier, or the
 /// embedding and head of a language model, is drawn as in a run from scratch, whatever the files have, and
 /// the files beside the weights are not kept. Returns LibraryTensors::wrapper(). Throws the DataErrors of
-/// check_library_config() and LibraryTensors before anything is written. Progress is reported in bytes.
+/// library_config_values() and LibraryTensors before anything is written. Progress is reported in bytes.
 std::string import_model(const Experiment& experiment, const std::filesystem::path& from, bool new_head,
                          const RunDescription& description, const std::filesystem::path& run_dir,
                          const OnProgress& on_progress);

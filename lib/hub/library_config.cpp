@@ -27,40 +27,42 @@ class Differences {
     const bool is_size_of_head = model_key && (std::string_view(model_key) == "vocab_size" ||
                                                std::string_view(model_key) == "num_classes");
     if (found == expected || (new_head_ && is_size_of_head)) return;
-    if (!is_size_of_head) only_the_head_differs_ = false;
     if (model_key && !found.is_null()) {
       lines_.push_back(fmt::format("{} is {}{}, model.{} is {}", file_key,
                                    is_absent ? "absent, by default " : "", found.dump(), model_key,
                                    expected.dump()));
-      repairs_.push_back(
-          "--set " + shell_word(fmt::format("model.{}={}", model_key,
-                                            found.is_string() ? found.get<std::string>() : found.dump())));
+      values_.push_back(
+          fmt::format("model.{}={}", model_key, found.is_string() ? found.get<std::string>() : found.dump()));
+      repairs_.push_back("--set " + shell_word(values_.back()));
+      if (is_size_of_head) of_head_ = repairs_.back();
     } else {
       refuse(file_key, found, expected.dump());
     }
   }
   void refuse(const std::string& file_key, const Json& found, const std::string& supported) {
     lines_.push_back(fmt::format("{} is {}, but only {} is supported", file_key, found.dump(), supported));
-    is_supported_ = only_the_head_differs_ = false;
+    is_supported_ = false;
   }
+  const std::vector<std::string>& values() const { return values_; }
   void fail_if_any(const std::filesystem::path& path) const {
     if (lines_.empty()) return;
     const std::string advice =
         !is_supported_
             ? "This model cannot be imported."
             : fmt::format("Change `model` of the spec to match the file: {}{}", fmt::join(repairs_, " "),
-                          only_the_head_differs_
-                              ? ". To train it on other classes or tokens, --new-head draws the head anew"
-                              : "");
+                          of_head_.empty()
+                              ? ""
+                              : ". For other classes or tokens: --new-head in place of " + of_head_);
     throw DataError(fmt::format("{}: the model differs from the spec's:\n  {}\n{}", path.string(),
                                 fmt::join(lines_, "\n  "), advice));
   }
 
  private:
   std::vector<std::string> lines_;
+  std::vector<std::string> values_;  ///< "model.depth=3"
   std::vector<std::string> repairs_;
   bool is_supported_ = true;
-  bool only_the_head_differs_ = true;
+  std::string of_head_;  ///< the repair of the head's size
   bool new_head_;
 };
 
@@ -108,29 +110,33 @@ void compare_own(Differences& differences, const Json& config, const ModelSpec& 
   const Json expected = model_json(spec);
   const Json& found = config["sdp_train"]["model"];
   for (const auto& [key, value] : found.items())
-    if (expected.contains(key) && !value.is_null())
+    // Convolutions take images of any size.
+    if (expected.contains(key) && !value.is_null() && !(key == "image_size" && spec.has_batch_norm()))
       differences.compare(value, expected[key], key, key.c_str());
 }
 
 }  // namespace
 
-void check_library_config(const Experiment& experiment, const std::filesystem::path& from, bool new_head) {
+std::vector<std::string> library_config_values(const Experiment& experiment,
+                                               const std::filesystem::path& from, bool new_head,
+                                               bool must_fit) {
   const std::filesystem::path path = config_beside(from);
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
+  if (!std::filesystem::exists(path, ignored)) return {};
   const Json config = read_json_object(path);
   Differences differences(new_head);
   const bool has_own = config.contains("sdp_train") && config["sdp_train"].is_object() &&
                        config["sdp_train"].contains("model") && config["sdp_train"]["model"].is_object();
   const ModelSpec& model = experiment.spec.model;
   if (const auto format = library_format_of(model)) {
-    if (has_own && config.size() == 1) return;  // of a subnetwork that the library cannot express
+    if (has_own && config.size() == 1) return {};  // of a subnetwork that the library cannot express
     check_type(*format, config, model, path);
     compare_with_library(differences, *format, config, experiment);
   } else if (has_own && !config["sdp_train"].contains("worker")) {  // a subnetwork has other sizes
     compare_own(differences, config, model);
   }
-  differences.fail_if_any(path);
+  if (must_fit) differences.fail_if_any(path);
+  return differences.values();
 }
 
 }  // namespace sdp

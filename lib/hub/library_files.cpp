@@ -74,16 +74,19 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
                               folder.string(), files.size(), kIndexName, kOnlyName));
 }
 
-/// See LibraryTensors::wrapper.
-std::string wrapper_of(const std::vector<SafetensorsFile>& files) {
-  std::string wrapper;
-  for (const char* part : {"module.", "_orig_mod.", "module."}) {  // both orders
-    const auto has_part = [&](const TensorView& view) { return view.entry.name.starts_with(wrapper + part); };
-    if (std::ranges::all_of(files,
-                            [&](const auto& file) { return std::ranges::all_of(file.entries(), has_part); }))
-      wrapper += part;
-  }
-  return wrapper;
+/// See LibraryTensors::wrapper. `names`: those that a parameter of the layout may have. Names of others may
+/// end like one of them, but none that is shorter.
+std::string wrapper_of(const std::vector<SafetensorsFile>& files, std::initializer_list<std::string> names) {
+  std::optional<std::string> shortest;
+  for (const SafetensorsFile& file : files)
+    for (const TensorView& view : file.entries())
+      for (const std::string& name : names) {
+        const std::string& found = view.entry.name;
+        if (!("." + found).ends_with("." + name)) continue;
+        std::string wrapper = found.substr(0, found.size() - name.size());
+        if (!shortest || wrapper.size() < shortest->size()) shortest = std::move(wrapper);
+      }
+  return shortest.value_or("");
 }
 
 }  // namespace
@@ -124,7 +127,10 @@ LibraryTensors::LibraryTensors(const fs::path& from, const ModelLayout& layout,
     : from_(from), format_(std::move(format)), type_(type), head_(std::move(head)), reads_head_(reads_head) {
   for (const fs::path& path : library_files(from))
     files_.emplace_back(path);
-  wrapper_ = wrapper_of(files_);
+  const auto body =
+      std::ranges::find_if(layout.parameters, [&](const auto& p) { return !head_.contains(p.name); });
+  const size_t prefix = format_ ? format_->optional_prefix().size() : 0;
+  wrapper_ = wrapper_of(files_, {body->name, body->name.substr(prefix)});
   std::set<std::string> used;  // names in the files
   std::vector<std::string> problems;
   bool only_the_head_differs = true;
@@ -162,7 +168,8 @@ std::vector<std::string> LibraryTensors::check_others(
   for (const SafetensorsFile& file : files_)
     for (const TensorView& view : file.entries()) {
       if (used.contains(view.entry.name)) continue;
-      const std::string name = view.entry.name.substr(wrapper_.size());
+      const bool is_wrapped = view.entry.name.starts_with(wrapper_);
+      const std::string name = view.entry.name.substr(is_wrapped ? wrapper_.size() : 0);
       const std::string parameter(format_ ? format_->repeated_by(name) : "");
       if (parameter.empty()) {
         if (!made_anew.contains(name) && !(format_ && format_->is_redundant(name)))

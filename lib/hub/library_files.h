@@ -50,9 +50,9 @@ class LibraryTensors {
   /// Whether the parameter is to be read; otherwise it is one of the head that is drawn anew.
   bool has(const std::string& name) const { return reads_head_ || !head_.contains(name); }
   at::Tensor read(const std::string& name) const;
-  /// What the names of all tensors in the files begin with because their module was wrapped by
-  /// DistributedDataParallel ("module.") or torch.compile ("_orig_mod.") or both; elsewhere the names are
-  /// without it. Empty: it was not.
+  /// What stands before the names of the model's tensors in the files, because the model was a part of
+  /// another module: "module." of DistributedDataParallel, "_orig_mod." of torch.compile, "model." of many
+  /// programs, or several. Elsewhere the names are without it. Empty: it was not.
   const std::string& wrapper() const { return wrapper_; }
   /// torchvision's num_batches_tracked, one for all BatchNorm layers; 0 if there is none. Throws DataError if
   /// it is not a count.

@@ -14,7 +14,9 @@ std::vector<FolderEntry> list_folder(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     std::error_code unknown;
-    entries.push_back({.name = it->path().filename().string(), .is_folder = it->is_directory(unknown)});
+    const bool is_folder = it->is_directory(unknown);
+    entries.push_back(
+        {.name = it->path().filename().string(), .is_folder = is_folder, .leads_nowhere = bool(unknown)});
   }
   if (error) throw_io_error("list", folder, error.value());
   std::sort(entries.begin(), entries.end(),

@@ -10,8 +10,8 @@ namespace sdp {
 
 struct FolderEntry {
   std::string name;
-  bool is_folder;  ///< also of a link to one. A link that leads nowhere is none: opening it says what is
-                   ///< wrong.
+  bool is_folder;      ///< also of a link to one
+  bool leads_nowhere;  ///< a link to what is not there, or to itself
 };
 
 /// All that is in `folder`, sorted by name, byte by byte. Throws DataError when it cannot be listed.

@@ -163,7 +163,9 @@ YamlNode parse_yaml(const std::string& text, const Position& origin) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    fail_at(position_of(error.mark, origin), "", "not valid YAML: " + error.msg);
+    const char* tabs =
+        text.find('\t') == text.npos ? "" : ". The text has tabs; YAML is indented with blanks";
+    fail_at(position_of(error.mark, origin), "", "not valid YAML: " + error.msg + tabs);
   }
   return builder.root().value_or(nothing);
 }

@@ -34,6 +34,9 @@ std::string line_of(const std::vector<std::string>& cells, const std::vector<siz
 void TextTable::add_row(std::vector<std::string> cells) {
   if (cells.size() != header_.size())
     throw std::logic_error("table: a row has a different number of cells from the header");
+  for (std::string& cell : cells)  // names of classes may have line breaks
+    std::replace_if(
+        cell.begin(), cell.end(), [](unsigned char letter) { return letter < ' '; }, '?');
   rows_.push_back(std::move(cells));
 }
 

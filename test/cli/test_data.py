@@ -6,6 +6,7 @@ import io
 import json
 import math
 import shutil
+import tarfile
 from collections import Counter
 
 import numpy as np
@@ -406,3 +407,94 @@ def test_data_check_of_nothing(tmp_path):
     report, message = check(harness.write_config(tmp_path, "run", folder), expect=3)
     assert report["train"]["samples"] == 0 and "CIFAR-10" in report["train"]["problems"][0]
     assert "2 problems" in message
+
+
+# ---- links and names ----
+
+
+def link_class(folder):
+    return "n01440765", folder / "gone"
+
+
+def link_image(folder):
+    return "n01440764/more.png", folder / "gone.png"
+
+
+def link_itself(folder):
+    return "n02102041", "n02102041"
+
+
+def link_upwards(folder):
+    return "n01443537/all", ".."
+
+
+def link_the_set(folder):
+    return "n03", "."
+
+
+@pytest.mark.parametrize("link", [link_class, link_image, link_itself, link_upwards, link_the_set])
+def test_a_link_that_leads_nowhere_is_no_missing_class(tmp_path, link):
+    folder = write_imagenet(tmp_path / "imagenet", per_class=1)
+    place, target = link(folder)
+    (folder / "train" / place).symlink_to(target)
+    report, _ = check(imagenet_run(tmp_path, "run", folder), expect=3)
+    assert any(place in problem and "link" in problem for problem in report["train"]["problems"])
+    # Links to classes and images elsewhere are read.
+    (folder / "train" / place).unlink()
+    (folder / "train" / "n02102040").rename(folder / "elsewhere")
+    (folder / "train" / "n02102040").symlink_to(folder / "elsewhere")
+    (folder / "train" / "n01440764" / "linked.JPEG").symlink_to(folder / "val" / "n01440764" / "val_0.JPEG")
+    report, _ = check(imagenet_run(tmp_path, "run", folder))
+    assert report["train"]["images_of_class"] == [2, 1, 1]
+
+
+def test_names_of_classes_are_told_whatever_is_in_them(tmp_path):
+    folder = write_imagenet(tmp_path / "imagenet", per_class=2)
+    names = [" ", "a cat", "line\nbreak", "tab\tulator"]
+    for name in names:
+        for split in ("train", "val"):
+            shutil.copytree(folder / split / "n01440764", folder / split / name)
+    (folder / "train" / "a cat" / " .JPEG").write_bytes((folder / "train" / "a cat" / "train_0.JPEG").read_bytes())
+    classes = sorted(names + ["n01440764", "n01443537", "n02102040"])
+    config = imagenet_run(tmp_path, "run", folder, model={"num_classes": 7})
+    report, _ = check(config)
+    assert report["train"]["classes"] == classes
+    assert report["train"]["images_of_class"] == [3 if name == "a cat" else 2 for name in classes]
+    lines = harness.run("data", "check", "--config", config).stdout.splitlines()
+    table = lines[next(i for i, line in enumerate(lines) if "label" in line) + 2 :][:7]
+    assert [line.split()[:2] for line in table] == [[str(i), "3" if name == "a cat" else "2"] for i, name in enumerate(classes)]
+    assert "a cat" in table[classes.index("a cat")] and "n02102040" in table[6 if classes[6] == "n02102040" else classes.index("n02102040")]
+    shutil.rmtree(folder / "val" / "line\nbreak")
+    shutil.rmtree(folder / "val" / " ")
+    report, _ = check(config, expect=3)
+    assert any('" ", "line\\nbreak"' in problem for problem in report["test"]["problems"])
+
+
+def without_val_folders(tmp_path):
+    folder = write_imagenet(tmp_path / "imagenet", per_class=4)
+    shutil.rmtree(folder / "val")
+    return imagenet_run(tmp_path, "run", folder)
+
+
+def without_val_tokens(tmp_path):
+    tokens = write_tokens(tmp_path / "tokens")
+    (tokens / "toy_val_000000.bin").unlink()
+    return harness.write_config(
+        tmp_path, "run", tokens, model=LLAMA, data={"name": "tokens", "sequence_length": 48, "augment": []}
+    )
+
+
+def without_val_shards(tmp_path):
+    folder = write_imagenet(tmp_path / "imagenet", per_class=4)
+    (tmp_path / "shards").mkdir()
+    with tarfile.open(tmp_path / "shards" / "a_train.tar", "w") as tar:
+        for label, path in enumerate(sorted((folder / "train").glob("*/train_0.JPEG"))):
+            tar.add(path, f"{label}/{label}.jpg")
+    return imagenet_run(tmp_path, "run", tmp_path / "shards")
+
+
+@pytest.mark.parametrize("without_val", [without_val_folders, without_val_tokens, without_val_shards])
+def test_without_a_test_set_the_key_that_holds_data_out_is_named(tmp_path, without_val):
+    config = without_val(tmp_path)
+    assert "data.validation_share" in harness.run("--config", config, "--nproc", 1, expect=3).stderr
+    harness.run("data", "check", "--config", config, "--set", "data.validation_share=0.25")

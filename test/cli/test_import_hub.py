@@ -2,16 +2,24 @@
 would be lost; wrapped modules; and files that a download did not bring."""
 
 import json
+import re
 import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, ViTConfig,
+    ViTForImageClassification,
+)  # fmt: skip
 
 import harness
-from small_models import VOCABULARY, read_tokens, reads_tokens, write_tokens
+from small_models import TOKENS, VOCABULARY, read_tokens, reads_tokens, write_tokens
 from test_import import GPT2, LLAMA, MODELS, import_from, library, save, write_spec
 
 SEQUENCES = 40
@@ -317,5 +325,198 @@ def test_what_the_imported_config_leaves_to_the_library_stays_so(tmp_path, token
     foreign.parent.mkdir()
     foreign.write_text("{}")
     (tmp_path / "runs" / "run" / "imported" / foreign.name).write_text('{"top_k": 7}')
-    refused = harness.run("export", "--run", tmp_path / "runs" / "run", "--out", foreign.parent / "x", expect=2).stderr
+    refused = harness.run("export", "--run", tmp_path / "runs" / "run", "--out", foreign.parent / "x.safetensors", expect=2).stderr
     assert str(foreign) in refused and foreign.read_text() == "{}"
+
+
+# ---- what the spec leaves to config.json ----
+
+
+@pytest.mark.parametrize("kind,set_keys,extra", [
+    ("llama", {}, {}), ("llama", {"width": 32, "rope_theta": 500000}, {"head_dim": 6, "num_key_value_heads": 2}),
+    ("gpt2", {"context_length": 20}, {"n_head": 4}),
+])
+def test_what_the_spec_does_not_set_is_taken_from_config_json(tmp_path, tokens, kind, set_keys, extra):
+    make, config, keys, _ = KINDS[kind]
+    torch.manual_seed(1)
+    make(config(**keys | extra)).save_pretrained(tmp_path / "hub")
+    name = {"llama": "llama_tiny", "gpt2": "gpt2"}[kind]
+    data = {"name": "tokens", "path": str(tokens), "sequence_length": TOKENS}
+    spec = harness.write_config(
+        tmp_path, "run", tokens, model={"name": name} | set_keys, data=data, eval={"recalibrate_batches": 0},
+        train={"max_steps": 1, "precision": "fp32"}, subnetwork={"workers": 2, "coverage": 1},
+    )
+    spec.write_text(json.dumps(json.loads(spec.read_text()) | {"model": {"name": name} | set_keys}))
+    loss = loss_after_import(tmp_path, spec, tmp_path / "hub")
+    assert loss == pytest.approx(loss_of_library(kind, tmp_path / "hub", tokens), abs=2e-6)
+    # The run is continued by what is printed.
+    shutil.rmtree(tmp_path / "runs")
+    said = harness.run("import", "--config", spec, "--from", tmp_path / "hub").stdout
+    assert "model.vocab_size=" in said and not any(f"model.{key}=" in said for key in set_keys)
+    command = re.search(r"sdp-train (--run .* --resume)", said)[1]
+    harness.run(*shlex.split(command), "--nproc", 1)
+    # What the spec sets is not replaced.
+    shutil.rmtree(tmp_path / "runs")
+    refused = harness.run("import", "--config", spec, "--from", tmp_path / "hub", "--set", "model.vocab_size=999", expect=3).stderr
+    assert "model.vocab_size=64" in refused and "--new-head" in refused
+
+
+IMAGES = {"image_size": 64, "num_classes": 7}
+OF_SIZE = {
+    "resnet18": {"name": "resnet18", "width": 8}, "resnet50": {"name": "resnet50", "width": 4},
+    "wide_resnet18": {"name": "wide_resnet18", "width": 4},
+}
+
+
+@pytest.mark.parametrize("name", OF_SIZE)
+def test_a_convolutional_network_takes_images_of_another_size(tmp_path, data, name):
+    """From an export of images of 64 pixels and 7 classes to 32 and 10."""
+    model = OF_SIZE[name]
+    save(library(model | IMAGES), tmp_path / "source.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"sdp_train": {"model": model | IMAGES}}))
+    spec = write_spec(tmp_path, data, model | {"image_size": 32, "num_classes": 10}, {})
+    refused = import_from(tmp_path, spec, tmp_path / "source.safetensors", expect=3).stderr
+    assert "image_size" not in refused and "--new-head" in refused
+    harness.run("import", "--config", spec, "--from", tmp_path / "source.safetensors", "--new-head")
+
+
+@pytest.mark.parametrize("model", [MODELS["mlp"], MODELS["vit"]], ids=["mlp", "vit"])
+def test_other_networks_do_not(tmp_path, data, model):
+    save(library(model | IMAGES), tmp_path / "source.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"sdp_train": {"model": model | IMAGES}}))
+    spec = write_spec(tmp_path, data, model | {"image_size": 32, "num_classes": 10}, {})
+    refused = import_from(tmp_path, spec, tmp_path / "source.safetensors", expect=3).stderr
+    assert "--set model.image_size=64" in refused and "--new-head" in refused and "model.num_classes=7" in refused
+
+
+# ---- what the files say of their data ----
+
+CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+SWAPPED = [*CIFAR[:3], "dog", "deer", "cat", *CIFAR[6:]]
+MEAN, STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
+HALF = [0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("config,preprocessor,told", [
+    ({"id2label": {str(i): name for i, name in enumerate(CIFAR)}}, {"image_mean": MEAN, "image_std": STD}, []),
+    ({"id2label": {str(i): name for i, name in enumerate(SWAPPED)}}, None, ["class 3", "dog", "cat"]),
+    ({"label_names": CIFAR[:9]}, None, ["9 classes", "10"]),
+    ({"label_names": CIFAR, "pretrained_cfg": {"mean": MEAN, "std": HALF}}, None, ["data.normalization.std=[0.5,0.5,0.5]"]),
+    ({}, {"image_mean": HALF, "image_std": STD}, ["data.normalization.mean=[0.5,0.5,0.5]"]),
+    ({}, {"image_mean": [0.5], "image_std": [0.25]}, ["mean", "std"]),
+])
+def test_other_classes_and_another_normalization_are_told(tmp_path, data, config, preprocessor, told):
+    model = {"name": "mlp", "width": 8, "depth": 1, "hidden_width": 8, "num_classes": 10}
+    save(library(model), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if preprocessor:
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+    spec = write_spec(tmp_path, data, model, {})
+    said = import_from(tmp_path, spec, tmp_path).stdout
+    assert all(part in said for part in told) and ("warning" in said) == bool(told), said
+    # The printed option ends the difference.
+    shutil.rmtree(tmp_path / "runs")
+    options = [part for option in re.findall(r"--set 'data\S*\]'", said) for part in shlex.split(option)]
+    again = harness.run("import", "--config", spec, "--from", tmp_path, "--new-head", *options).stdout
+    assert "warning" not in again or not options
+
+
+# ---- names of other programs ----
+
+
+@pytest.mark.parametrize("name,prefix", [
+    ("resnet18", "model."), ("llama", "net.backbone."), ("gpt2", "module._orig_mod.model."), ("mlp", "student."),
+])
+def test_whatever_stands_before_all_names_is_left_out(tmp_path, data, tokens, name, prefix):
+    net = library(MODELS[name])
+    state = save(net, tmp_path / "plain.safetensors")
+    save_file({prefix + key: values for key, values in state.items()}, tmp_path / "source.safetensors")
+    spec = write_spec(tmp_path, tokens if reads_tokens(MODELS[name]) else data, MODELS[name], {"coverage": "1"})
+    assert f'"{prefix}"' in import_from(tmp_path, spec, tmp_path / "source.safetensors").stdout
+    harness.run("export", "--run", tmp_path / "runs" / "run", "--out", tmp_path / "out" / "model.safetensors")
+    exported = load_file(tmp_path / "out" / "model.safetensors")
+    assert exported.keys() == state.keys() and all(torch.equal(exported[key], state[key]) for key in state)
+    # Another part of the same module would be lost.
+    shutil.rmtree(tmp_path / "runs")
+    save_file({prefix + key: values for key, values in state.items()} | {"criterion.weight": torch.ones(2)}, tmp_path / "source.safetensors")
+    refused = import_from(tmp_path, spec, tmp_path / "source.safetensors", expect=3).stderr
+    assert "criterion.weight" in refused and "no tensor" not in refused
+
+
+ADAPTERS = {
+    "lora": "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+    "ia3": "base_model.model.model.layers.0.mlp.down_proj.ia3_l",
+    "torchtune": "layers.0.attn.q_proj.lora_a.weight",
+}
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_an_adapter_is_no_model(tmp_path, tokens, kind):
+    save_file({ADAPTERS[kind]: torch.ones(2, 2)}, tmp_path / "adapter_model.safetensors")
+    spec = write_spec(tmp_path, tokens, LLAMA, {})
+    assert "adapter" in import_from(tmp_path, spec, tmp_path, expect=3).stderr.replace("adapter_model", "")
+
+
+VIT = {"name": "vit_s_16", "width": 24, "depth": 2, "heads": 6, "hidden_width": 40, "patch_size": 8, "image_size": 32}
+OF_TIMM = {  # in the order in which torchvision's names are replaced
+    "class_token": "cls_token", "encoder.pos_embedding": "pos_embed", "conv_proj.": "patch_embed.proj.",
+    "encoder.layers.encoder_layer_": "blocks.", "self_attention.in_proj_": "attn.qkv.", "self_attention.out_proj.": "attn.proj.",
+    ".ln_1.": ".norm1.", ".ln_2.": ".norm2.", "mlp.0.": "mlp.fc1.", "mlp.3.": "mlp.fc2.", "encoder.ln.": "norm.", "heads.head.": "head.",
+}
+
+
+def names_of_timm(net):
+    renamed = {}
+    for key, values in net.state_dict().items():
+        for name, other in OF_TIMM.items():
+            key = key.replace(name, other)
+        renamed[key] = values.contiguous()
+    return renamed
+
+
+def names_of_transformers(net):
+    """Of ViTForImageClassification with the same values."""
+    renamed = {}
+    for key, values in names_of_timm(net).items():
+        for name, other in {
+            "blocks.": "vit.encoder.layer.", "attn.proj.": "attention.output.dense.", "norm1.": "layernorm_before.",
+            "norm2.": "layernorm_after.", "mlp.fc1.": "intermediate.dense.", "mlp.fc2.": "output.dense.", "head.": "classifier.",
+            "cls_token": "vit.embeddings.cls_token", "pos_embed": "vit.embeddings.position_embeddings",
+            "patch_embed.proj.": "vit.embeddings.patch_embeddings.projection.",
+        }.items():
+            key = key.replace(name, other)
+        key = re.sub(r"^norm\.", "vit.layernorm.", key)
+        parts = values.chunk(3) if "attn.qkv." in key else [values]
+        for name, part in zip(("query", "key", "value"), parts):
+            renamed[key.replace("attn.qkv.", f"attention.attention.{name}.")] = part.contiguous()
+    library_names = ViTForImageClassification(ViTConfig(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=6, intermediate_size=40, image_size=32, patch_size=8, num_labels=10,
+    )).state_dict()
+    assert {key: values.shape for key, values in renamed.items()} == {key: values.shape for key, values in library_names.items()}
+    return renamed
+
+
+@pytest.mark.parametrize("names", [names_of_timm, names_of_transformers])
+def test_names_of_a_vit_elsewhere_are_renamed_by_the_line_that_is_printed(tmp_path, data, names):
+    net = library(VIT)
+    save_file(names(net), tmp_path / "source.safetensors")
+    spec = write_spec(tmp_path, data, VIT, {})
+    refused = import_from(tmp_path, spec, tmp_path / "source.safetensors", expect=3).stderr
+    command = re.search(r"python3 (scripts/vit_names.py .*)", refused)[1]
+    root = Path(__file__).parents[2]
+    script, *arguments = shlex.split(command)
+    subprocess.run([sys.executable, root / script, *arguments], check=True, cwd=tmp_path)
+    import_from(tmp_path, spec, tmp_path / "torchvision.safetensors")
+    harness.run("export", "--run", tmp_path / "runs" / "run", "--out", tmp_path / "out" / "model.safetensors")
+    exported = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(exported[key], values) for key, values in net.state_dict().items())
+
+
+def test_an_export_is_named_as_what_it_is(tmp_path, data):
+    model = {"name": "mlp", "width": 8, "depth": 1, "hidden_width": 8}
+    save(library(model), tmp_path / "source.safetensors")
+    spec = write_spec(tmp_path, data, model, {})
+    import_from(tmp_path, spec, tmp_path / "source.safetensors")
+    for name in ("x.pt", "x.bin", "x", "x.onnx"):
+        refused = harness.run("export", "--run", tmp_path / "runs" / "run", "--out", tmp_path / name, expect=2).stderr
+        assert "x.safetensors" in refused and not (tmp_path / name).exists()

@@ -3,6 +3,11 @@ number found and the one expected."""
 
 import json
 import re
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,6 +172,119 @@ def test_tokens_outside_the_vocabulary(tmp_path, data, split, processes):
     config = spec_of(tmp_path, data, folder, LLAMA | {"vocab_size": 2002}, train={"max_steps": 1})
     harness.run("--config", config, "--nproc", processes)
 
+
+def write_shard(path, tokens, bits):
+    magic, version = {16: (20240520, 1), 32: (20240801, 7)}[bits]
+    header = np.zeros(256, np.int32)
+    header[:3] = magic, version, len(tokens)
+    path.write_bytes(header.tobytes() + np.asarray(tokens).astype(f"u{bits // 8}").tobytes())
+
+
+@pytest.mark.parametrize("bits,negative", [(32, -100), (16, -100), (32, -1), (32, -(2**31))])
+def test_a_negative_number_is_no_reason_for_a_larger_vocabulary(tmp_path, data, bits, negative):
+    """Labels that a loss ignores, padding and other negative numbers, written as unsigned ones."""
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    values = VALUES.copy()
+    values[321] = negative
+    for split in ("train", "val"):
+        write_shard(folder / f"toy_{split}_000000.bin", values, bits)
+    config = spec_of(tmp_path, data, folder, LLAMA)
+    for arguments, code in ((["--config", config, "--nproc", 1], 2), (["data", "check", "--config", config], 3)):
+        result = harness.run(*arguments, expect=code)
+        said = result.stdout + result.stderr
+        assert "321" in said and str(negative) in said and f"model.vocab_size: {negative % 2**bits + 1}" not in said
+        assert ("ignore" in said) == (negative == -100)
+
+
+@pytest.mark.parametrize("train,val", [(16, 32), (32, 16)])
+def test_shards_of_training_and_validation_have_one_tokenizer(tmp_path, data, train, val):
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    write_shard(folder / "a_train.bin", VALUES, train)
+    write_shard(folder / "a_val.bin", VALUES, val)
+    config = spec_of(tmp_path, data, folder, LLAMA)
+    refused(tmp_path, ["--config", config, "--nproc", 1], [str(folder / "a_val.bin"), str(folder / "a_train.bin"), 16, 32], code=3)
+    found = harness.run("data", "check", "--config", config, expect=3).stdout
+    assert f"{folder / 'a_val.bin'}: tokens of {val} bits" in found
+
+
+@pytest.mark.parametrize("vocab_size,bits,is_told", [(65537, 16, True), (128256, 16, True), (65536, 16, False), (65537, 32, False)])
+def test_a_vocabulary_that_16_bits_cannot_hold_is_told(tmp_path, data, vocab_size, bits, is_told):
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    for split in ("train", "val"):
+        write_shard(folder / f"a_{split}.bin", VALUES, bits)
+    config = spec_of(tmp_path, data, folder, LLAMA | {"width": 8, "depth": 1, "heads": 2, "hidden_width": 8, "vocab_size": vocab_size})
+    assert ("65535" in harness.run("data", "check", "--config", config).stdout) == is_told
+
+
+def bare_nanogpt(folder):
+    VALUES.astype(np.uint16).tofile(folder / "train.bin")
+    VALUES.astype(np.uint16).tofile(folder / "val.bin")
+
+
+def bare_npy(folder):
+    np.save(folder / "edu_train_000001.npy", VALUES.astype(np.int64))
+    np.save(folder / "edu_val_000000.npy", VALUES.astype(np.uint16))
+
+
+def bare_megatron(folder):
+    for name in ("train_document", "val_document"):
+        VALUES.astype(np.int32).tofile(folder / f"{name}.bin")
+        header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, 1, 2)
+        (folder / f"{name}.idx").write_bytes(header + struct.pack("<iqqq", len(VALUES), 0, 0, 1))
+
+
+@pytest.mark.parametrize("write", [bare_nanogpt, bare_npy, bare_megatron])
+def test_bare_tokens_are_converted_by_the_line_that_is_printed(tmp_path, data, write):
+    folder = tmp_path / "the tokens"
+    folder.mkdir()
+    write(folder)
+    config = spec_of(tmp_path, data, folder, LLAMA)
+    message = refused(tmp_path, ["--config", config, "--nproc", 1], [str(folder)], code=3)
+    command = re.search(r"python3 (scripts/convert_tokens\.py .*/shards')", message)[1]
+    subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=Path(__file__).parents[2])
+    report = json.loads(harness.run("data", "check", "--config", config, "--set", f"data.path={folder}/shards", "--json").stdout)
+    for split in ("train", "test"):
+        (shard,) = report[split]["shards"]
+        assert (shard["tokens"], shard["smallest"], shard["largest"]) == (len(VALUES), VALUES.min(), VALUES.max())
+
+
+# ---- variables and files that are left over ----
+
+
+@pytest.mark.parametrize("variables", [
+    {"RANK": "0", "WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
+    {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
+])
+def test_who_waits_for_others_says_so_at_once(tmp_path, data, variables):
+    """Long before the time-out, which a run with variables of another program otherwise waits for in silence."""
+    config = spec_of(tmp_path, data, None, MLP, train={"collective_timeout_s": 600})
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.free_port())}
+    waiting = harness.start("--config", config, "--set", "subnetwork.workers=12", "--set", "subnetwork.coverage=1",
+                            env=place | variables, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    timer = threading.Timer(120, waiting.kill)
+    timer.start()
+    try:
+        said = next((line for line in waiting.stderr if "wait" in line), "")
+        assert waiting.poll() is None and place["MASTER_PORT"] in said
+        assert all(name in said for name in variables if name.endswith(("RANK", "SIZE")) and "LOCAL" not in name)
+    finally:
+        timer.cancel()
+        waiting.kill()
+        waiting.communicate()
+
+
+@pytest.mark.parametrize("text,is_told", [
+    ("model:\n\tname: mlp\n", True), ("model:\n  name: mlp\n\twidth: 8\n", True),
+    ("data:\n  name: cifar10\ntrain:\n \tmax_steps: 3\n", True), ("model: [\n", False),
+])
+def test_yaml_indented_with_tabs(tmp_path, text, is_told):
+    config = tmp_path / "tabs.yaml"
+    config.write_text(text)
+    message = harness.run("--config", config, expect=2).stderr
+    assert str(config) in message and ("tab" in message.replace(str(config), "")) == is_told
 
 # ---- base ----
 

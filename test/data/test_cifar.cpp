@@ -113,8 +113,8 @@ TEST_CASE("damaged batch files are named, with the offset", "[data]") {
   SECTION("missing") {
     std::filesystem::remove(folder.path() / "data_batch_2.bin");
     std::filesystem::remove(folder.path() / "data_batch_5.bin");
-    CHECK_SAYS(open_error(folder.path()), "missing data_batch_2.bin, data_batch_5.bin",
-               "Found data_batch_1.bin");
+    CHECK_SAYS(open_error(folder.path()), "missing \"data_batch_2.bin\", \"data_batch_5.bin\"",
+               "Found \"data_batch_1.bin\"");
     CHECK(open_error(folder.path(), Split::kTest).empty());
   }
 }
@@ -126,7 +126,7 @@ TEST_CASE("an error says what the folder contains instead", "[data]") {
   }
   SECTION("something else") {
     folder.write("train.bin", "x");
-    CHECK_SAYS(open_error(folder.path()), "holds no CIFAR-10. Found train.bin. Expected");
+    CHECK_SAYS(open_error(folder.path()), "holds no CIFAR-10. Found \"train.bin\". Expected");
   }
   SECTION("the archive as downloaded") {
     folder.write("cifar-10-binary.tar.gz", "x");
@@ -196,7 +196,7 @@ TEST_CASE("shards that are missing, misnamed or hold a bad image are named", "[d
     CHECK_SAYS(open_error(folder.path()), "train-extra.tar: shards are named train-NNNNNN.tar");
   }
   SECTION("no shard of the split") {
-    CHECK_SAYS(open_error(folder.path(), Split::kTest), "no test-NNNNNN.tar. Found train-000000.tar");
+    CHECK_SAYS(open_error(folder.path(), Split::kTest), "no test-NNNNNN.tar. Found \"train-000000.tar\"");
   }
   SECTION("not 32 x 32") {
     folder.write("train-000001.tar", TarWriter()
@@ -227,7 +227,7 @@ TEST_CASE("all problems are reported, and everything readable is read", "[data]"
     std::vector<std::string> problems;
     const ImageArray images = read_cifar10(folder.path(), Split::kTrain, collect_into(problems));
     REQUIRE(problems.size() == 6);
-    CHECK_SAYS(problems[0], "missing data_batch_3.bin.");
+    CHECK_SAYS(problems[0], "missing \"data_batch_3.bin\".");
     CHECK_SAYS(problems[1], "data_batch_1.bin: 12295 bytes", "offset 12292 ends after 3 bytes");
     CHECK_SAYS(problems[2], "data_batch_1.bin: label 11 at offset 3073");
     CHECK_SAYS(problems[3], "data_batch_1.bin: label 200 at offset 9219");
@@ -293,7 +293,7 @@ TEST_CASE("CIFAR-100: damage and other contents are named", "[data]") {
     REQUIRE(problems.size() == 2);
     CHECK_SAYS(problems[1], "train.bin: coarse label 20 at offset 3074,", "0..19");
     CHECK(images.labels == std::vector<uint8_t>{6});
-    CHECK_SAYS(error(Split::kTest), "missing test.bin. Found train.bin");
+    CHECK_SAYS(error(Split::kTest), "missing \"test.bin\". Found \"train.bin\"");
   }
   SECTION("CIFAR-10's records") {
     folder.write("train.bin", record(1, 0) + record(2, 1));
@@ -307,7 +307,7 @@ TEST_CASE("CIFAR-100: damage and other contents are named", "[data]") {
   }
   SECTION("CIFAR-10") {
     write_binary(folder);
-    CHECK_SAYS(error(), "holds no CIFAR-100. Found data_batch_1.bin");
+    CHECK_SAYS(error(), "holds no CIFAR-100. Found \"data_batch_1.bin\"");
   }
 }
 

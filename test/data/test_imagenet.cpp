@@ -115,10 +115,10 @@ TEST_CASE("val must have the classes of train", "[data]") {
   write_folders(folder);
   fs::rename(folder.path() / "val/dog", folder.path() / "val/dgo");
   CHECK_SAYS(open_error(spec_of(folder.path()), Split::kTest),
-             "val: no folder for the class dog, which train has");
+             "val: no folder for the class \"dog\", which train has");
   const std::vector<std::string> problems = problems_of(spec_of(folder.path()), Split::kTest);
   REQUIRE(problems.size() == 2);
-  CHECK_SAYS(problems[1], "val: the folder dgo is no class of train");
+  CHECK_SAYS(problems[1], "val: the folder \"dgo\" is no class of train");
 }
 
 TEST_CASE("test/ is read in place of val/, and val/ if there are both, which is told", "[data]") {
@@ -317,7 +317,7 @@ TEST_CASE("problems in shards name shard, member and offset, and a check reports
   folder.write("train-2.tar", tar_of({{"a", 1}}).add("b.jpg", "x").add("b.cls", "1").finish());
   const std::vector<std::string> problems = problems_of(spec_of(folder.path()), Split::kTrain);
   REQUIRE(problems.size() == 3);
-  CHECK_SAYS(problems[0], "train-0.tar: member b.cls at offset ", "label '5', expected a number in 0..1");
+  CHECK_SAYS(problems[0], "train-0.tar: member b.cls at offset ", "label \"5\", expected a number in 0..1");
   CHECK_SAYS(problems[1], "train-0.tar: member c.jpg at offset ", "no label");
   CHECK_SAYS(problems[2], "train-1.tar: broken tar file");
   CHECK(!fs::exists(folder.path() / "train.sdp-index"));

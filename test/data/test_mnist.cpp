@@ -88,7 +88,7 @@ TEST_CASE("MNIST: missing, foreign and damaged files are named", "[data]") {
   const TempFolder folder;
   folder.write(kLabels, labels_file({1}));
   CHECK_SAYS(message_of<DataError>([&] { read_mnist(folder.path(), Split::kTest, throw_problem); }),
-             "missing " + kImages, ".gz", "Found " + kLabels);
+             "missing " + kImages, ".gz", "Found \"" + kLabels);
   const std::string labels = labels_file({1, 2});
   const std::string images = images_file(2);
   REQUIRE(error_of(images, labels).empty());

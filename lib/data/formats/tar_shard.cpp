@@ -121,14 +121,6 @@ std::optional<int64_t> parse_number(std::string_view text) {
   return value;
 }
 
-/// For messages: replaces unprintable bytes of a damaged file by '?'.
-std::string printable(std::string_view text) {
-  std::string shown(text.substr(0, 40));
-  std::replace_if(
-      shown.begin(), shown.end(), [](char letter) { return letter < ' ' || letter > '~'; }, '?');
-  return shown;
-}
-
 /// Labels in a shard, by the names of their members without the extension.
 using Labels = std::map<std::string, int64_t, std::less<>>;
 
@@ -138,7 +130,7 @@ std::optional<int64_t> label_from(std::string_view text, int64_t num_classes, co
   const std::optional<int64_t> label = parse_number(text);
   if (label && *label >= 0 && *label < num_classes) return label;
   on_problem(
-      fmt::format("{}: label '{}', expected a number in 0..{}.", place, printable(text), num_classes - 1));
+      fmt::format("{}: label {:?}, expected a number in 0..{}.", place, text.substr(0, 40), num_classes - 1));
   return std::nullopt;
 }
 

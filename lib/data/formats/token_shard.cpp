@@ -12,6 +12,7 @@
 
 #include "data/attempt.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 
@@ -51,9 +52,12 @@ int64_t token_bytes_of(const fs::path& path, std::span<const std::byte> bytes, c
       std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& f) { return f.magic == header[0]; });
   if (format == kFormats.end()) {
     on_problem(fmt::format(
-        "{}: magic number {} at offset 0, expected {} (tokens of 16 bits) or {} (of 32 bits). This "
-        "is not a shard of tokens; write it with scripts/prepare_tokens.py or llm.c's scripts.",
-        path.string(), header[0], kFormats[0].magic, kFormats[1].magic));
+        "{0}: magic number {1} at offset 0, expected {2} (tokens of 16 bits) or {3} (of 32 bits). This "
+        "is not a shard of tokens; write it with scripts/prepare_tokens.py or llm.c's scripts. If it has "
+        "bare "
+        "tokens (nanoGPT, Megatron-LM, numpy): python3 scripts/convert_tokens.py {4} --out {5}",
+        path.string(), header[0], kFormats[0].magic, kFormats[1].magic,
+        shell_word(path.parent_path().string()), shell_word((path.parent_path() / "shards").string())));
     return 0;
   }
   if (format->version != header[1]) {
@@ -134,6 +138,17 @@ bool widen(std::span<const uint32_t> from, int64_t vocab_size, int64_t* to) {
 
 }  // namespace
 
+std::string advice_beyond_vocab(int64_t token, int64_t token_bytes) {
+  constexpr int64_t kIgnored = -100;
+  const int64_t negative = token - (int64_t{1} << (8 * token_bytes));
+  // With 16 bits, other large numbers may be tokens.
+  if (token_bytes == 4 ? token <= INT32_MAX : negative != kIgnored)
+    return fmt::format("Set model.vocab_size: {} or more (GPT-2 has 50257 tokens), or write the shard again.",
+                       token + 1);
+  return fmt::format("{} is the negative number {}{}, not a token. Write the shard again without it.", token,
+                     negative, negative == kIgnored ? ", which marks labels that a loss ignores" : "");
+}
+
 TokenShard::TokenShard(fs::path path, MappedFile file, const OnProblem& on_problem)
     : path_(std::move(path)), file_(std::move(file)) {
   token_bytes_ = token_bytes_of(path_, file_.bytes(), on_problem);
@@ -186,11 +201,12 @@ TokenScan scan_shard(const fs::path& path, int64_t vocab_size, const OnProblem& 
     shard.visit(begin, std::min(kScannedAtOnce, scan.tokens - begin),
                 [&](auto tokens) { scan_tokens(tokens, begin, vocab_size, scan); });
   if (scan.beyond_vocab > 0)
-    on_problem(fmt::format(
-        "{}: {} of {} tokens are not below the vocabulary size {}: the first is at position {} "
-        "(offset {}), the largest is {}. Set model.vocab_size: {} or more, or write the shard again.",
-        path.string(), scan.beyond_vocab, scan.tokens, vocab_size, *scan.first_beyond_vocab,
-        shard.offset_bytes(*scan.first_beyond_vocab), *scan.largest, *scan.largest + 1));
+    on_problem(
+        fmt::format("{}: {} of {} tokens are not below the vocabulary size {}: the first is at position {} "
+                    "(offset {}), the largest is {}. {}",
+                    path.string(), scan.beyond_vocab, scan.tokens, vocab_size, *scan.first_beyond_vocab,
+                    shard.offset_bytes(*scan.first_beyond_vocab), *scan.largest,
+                    advice_beyond_vocab(*scan.largest, scan.token_bytes)));
   return scan;
 }
 

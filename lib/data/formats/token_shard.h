@@ -21,6 +21,9 @@
 
 namespace sdp {
 
+/// What to do about a token that is not below the vocabulary's size. Of `token_bytes`.
+std::string advice_beyond_vocab(int64_t token, int64_t token_bytes);
+
 /// A memory-mapped shard. Positions count its tokens from 0; invalid positions throw std::logic_error.
 class TokenShard {
  public:

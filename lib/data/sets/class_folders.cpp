@@ -32,11 +32,19 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-/// The names in a folder, except those that begin with a dot, which macOS adds.
+/// The names in a folder, except those that begin with a dot, which macOS adds. Throws DataError for a link
+/// that may stand for a class or an image and leads nowhere, or to a folder that it is in, which has no end.
 struct ClassListing {
   explicit ClassListing(const fs::path& folder) {
-    for (FolderEntry& entry : list_folder(folder))
-      if (!entry.name.starts_with(".")) (entry.is_folder ? folders : files).push_back(std::move(entry.name));
+    for (FolderEntry& entry : list_folder(folder)) {
+      if (entry.name.starts_with(".")) continue;
+      const fs::path path = folder / entry.name;
+      std::error_code error;
+      if (entry.leads_nowhere || (entry.is_folder && (fs::equivalent(path, folder, error) ||
+                                                      fs::equivalent(path, folder / "..", error))))
+        throw DataError(path.string() + ": a link that leads nowhere or to where it is. Remove it.");
+      (entry.is_folder ? folders : files).push_back(std::move(entry.name));
+    }
   }
 
   std::vector<std::string> folders;
@@ -205,6 +213,9 @@ std::vector<std::string> class_names_in(const fs::path& folder) {
 std::unique_ptr<ImageFiles> open_class_folders(const fs::path& folder, Split split,
                                                const IndexOptions& options, const OnProblem& on_problem) {
   const fs::path own_folder = folder_of_split(folder, split);
+  if (split == Split::kTest && !is_folder(own_folder))
+    throw DataError(own_folder.string() +
+                    ": no such folder. Without a test set, set data.validation_share: 0.1.");
   const ClassListing own = list_classes(own_folder);
   const std::vector<std::string> classes = split == Split::kTest && is_folder(folder / kTrain)
                                                ? list_classes(folder / kTrain).folders

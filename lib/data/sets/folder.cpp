@@ -34,7 +34,7 @@ std::string enumerate(const std::vector<std::string>& names) {
   constexpr size_t kMost = 8;
   if (names.empty()) return "nothing";
   const size_t shown = std::min(names.size(), kMost);
-  const std::string text = fmt::format("{}", fmt::join(std::span(names).first(shown), ", "));
+  const std::string text = fmt::format("{:n}", std::span(names).first(shown));
   return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
 }
 

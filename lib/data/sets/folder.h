@@ -14,7 +14,7 @@ std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 bool contains(const std::vector<std::string>& names, std::string_view name);
 
-/// "a, b and 7 more"; "nothing" for an empty list.
+/// "a", "b" and 7 more, in quotes as names may have blanks and line breaks; "nothing" for an empty list.
 std::string enumerate(const std::vector<std::string>& names);
 
 }  // namespace sdp

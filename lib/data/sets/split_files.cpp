@@ -53,9 +53,12 @@ std::vector<fs::path> matching(const Selection& selection, Split split, const Sh
                                                     : fmt::format("*val*{0} or *test*{0}", names.extension);
   const std::string example =
       others.empty() ? "" : fmt::format(" ({}, ..)", others.front().filename().string());
-  throw DataError(fmt::format("data.path: {} holds no {}. Found {} other *{}{}. {}",
-                              selection.folder.string(), wanted, others.size(), names.extension, example,
-                              names.expected));
+  const std::string folder = selection.folder.string();
+  const char* without = split == Split::kTest ? "\nWithout a test set, set data.validation_share: 0.1." : "";
+  const std::string expected =
+      fmt::format(fmt::runtime(names.expected), shell_word(folder), shell_word(folder + "/shards"));
+  throw DataError(fmt::format("data.path: {} holds no {}. Found {} other *{}{}. {}{}", folder, wanted,
+                              others.size(), names.extension, example, expected, without));
 }
 
 [[noreturn]] void fail_shared(const Selection& selection, const fs::path& file) {

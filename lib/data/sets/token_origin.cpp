@@ -33,7 +33,12 @@ bool begins_with_gpt2s_end_of_text(const fs::path& path) {
 
 }  // namespace
 
-std::string unused_vocabulary_note(int64_t vocab_size, int64_t tokens) {
+std::string unused_vocabulary_note(int64_t vocab_size, int64_t tokens, int64_t token_bytes) {
+  if (token_bytes == 2 && vocab_size > 1 << 16)
+    return fmt::format(
+        "model.vocab_size is {}, but the shards' tokens of 16 bits end at 65535: larger ones would "
+        "have been cut off when they were written",
+        vocab_size);
   constexpr int64_t kMultiple = 128;
   const int64_t usual = std::max((tokens + kMultiple - 1) / kMultiple * kMultiple, tokens + tokens / 10);
   if (vocab_size <= usual) return "";

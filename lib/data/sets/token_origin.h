@@ -26,7 +26,8 @@ struct TokenOrigin {
 TokenOrigin token_origin(const DataSpec& spec);
 
 /// What to tell if a model's vocabulary is much larger than that of the tokens, so that most of embedding and
-/// head are never used; else empty. A multiple of 128 or up to a tenth more is usual. `tokens`: their number.
-std::string unused_vocabulary_note(int64_t vocab_size, int64_t tokens);
+/// head are never used, or than the numbers that fit into a token of the shards; else empty. A multiple of
+/// 128 or up to a tenth more is usual. `tokens`: their number.
+std::string unused_vocabulary_note(int64_t vocab_size, int64_t tokens, int64_t token_bytes);
 
 }  // namespace sdp

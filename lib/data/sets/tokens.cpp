@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "data/attempt.h"
 #include "data/sets/check.h"
 #include "data/sets/split_files.h"
 #include "data/sets/token_origin.h"
@@ -24,18 +25,28 @@ constexpr ShardNames kTokenShardNames{
     .val_and_test = false,
     .expected =
         "Expected token shards written by scripts/prepare_tokens.py or llm.c's scripts: "
-        "*train*.bin and *val*.bin, or others that data.train_files and data.test_files name."};
+        "*train*.bin and *val*.bin, or others that data.train_files and data.test_files name. Bare tokens "
+        "(nanoGPT, Megatron-LM, numpy): python3 scripts/convert_tokens.py {0} --out {1}"};
 constexpr int64_t kScannedTokens = int64_t{1} << 29;
 constexpr int64_t kScannedAtOnce = int64_t{1} << 22;
 
-void check_same_size(const fs::path& shard, int64_t token_bytes, const fs::path& first,
-                     int64_t first_token_bytes, const OnProblem& on_problem) {
-  if (token_bytes == first_token_bytes) return;
+/// The first training shard, which all others must match; none if it cannot be read.
+std::optional<TokenShard> first_training_shard(const DataSpec& spec) {
+  const auto open = [&] {
+    const fs::path path = token_shards_of(spec, Split::kTrain).front();
+    return TokenShard(path, MappedFile(path));
+  };
+  return attempt([](const std::string&) {}, open);
+}
+
+void check_same_size(const fs::path& shard, int64_t token_bytes, const std::optional<TokenShard>& first,
+                     const OnProblem& on_problem) {
+  if (token_bytes == 0 || !first || token_bytes == first->token_bytes()) return;
   on_problem(
       fmt::format("{}: tokens of {} bits, but {} has tokens of {} bits, so their vocabularies differ. "
                   "Write all shards with the same tokenizer, or name those that belong together with "
                   "data.train_files and data.test_files.",
-                  shard.string(), 8 * token_bytes, first.string(), 8 * first_token_bytes));
+                  shard.string(), 8 * token_bytes, first->path().string(), 8 * first->token_bytes()));
 }
 
 }  // namespace
@@ -49,17 +60,18 @@ TokenDataset::TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size
       sequence_length_(spec.sequence_length()),
       vocab_size_(vocab_size) {
   if (sequence_length_ < 1) throw std::logic_error("TokenDataset: no tokens in a sample");
+  const std::optional<TokenShard> first = first_training_shard(spec);
   for (const fs::path& path : token_shards_of(spec, split)) {
     shards_.push_back({.tokens = TokenShard(path, MappedFile(path)), .first_sample = size_});
     const TokenShard& shard = shards_.back().tokens;
-    const TokenShard& first = shards_.front().tokens;
-    check_same_size(path, shard.token_bytes(), first.path(), first.token_bytes(), throw_problem);
+    check_same_size(path, shard.token_bytes(), first, throw_problem);
     shard.advise(access_);
     size_ += samples_in(shard);
   }
   if (size_ == 0) refuse_short_shards();
   if (split != Split::kTrain) return;
-  if (const auto tokens = token_origin(spec).vocab_size) note_ = unused_vocabulary_note(vocab_size, *tokens);
+  note_ = unused_vocabulary_note(vocab_size, token_origin(spec).vocab_size.value_or(vocab_size),
+                                 shards_.front().tokens.token_bytes());
 }
 
 void TokenDataset::refuse_short_shards() const {
@@ -120,9 +132,9 @@ void TokenDataset::check_fits(const ModelSpec& model, const OnProgress& on_progr
   const Place largest = largest_token(kScannedTokens, on_progress);
   if (largest.token >= vocab_size)
     throw UsageError(
-        fmt::format("model.vocab_size: {} is smaller than a token: {} has token {} at position {}. "
-                    "Set model.vocab_size: {} or more (GPT-2 has 50257 tokens).",
-                    vocab_size, largest.shard.string(), largest.token, largest.position, largest.token + 1));
+        fmt::format("model.vocab_size: {} is smaller than a token: {} has token {} at position {}. {}",
+                    vocab_size, largest.shard.string(), largest.token, largest.position,
+                    advice_beyond_vocab(largest.token, shards_.front().tokens.token_bytes())));
 }
 
 DataIdentity TokenDataset::identity() const {
@@ -167,11 +179,9 @@ std::vector<TokenScan> scan_tokens(const DataSpec& spec, Split split, int64_t vo
     scans.push_back(scan_shard(path, vocab_size, on_problem));
     on_progress(static_cast<int64_t>(scans.size()), static_cast<int64_t>(paths.size()));
   }
-  const auto is_known = [](const TokenScan& scan) { return scan.token_bytes != 0; };
-  const auto first = std::find_if(scans.begin(), scans.end(), is_known);
+  const std::optional<TokenShard> first = first_training_shard(spec);
   for (const TokenScan& scan : scans)
-    if (is_known(scan))
-      check_same_size(scan.path, scan.token_bytes, first->path, first->token_bytes, on_problem);
+    check_same_size(scan.path, scan.token_bytes, first, on_problem);
   return scans;
 }
 
@@ -207,7 +217,8 @@ void check_set(const TokensSpec& spec, const DataSpec& data, const ModelSpec& mo
     int64_t tokens = 0;
     for (const TokenScan& shard : report.shards)
       tokens = std::max(tokens, shard.largest.value_or(-1) + 1);
-    report.note = unused_vocabulary_note(model.vocab_size(), token_origin(data).vocab_size.value_or(tokens));
+    report.note = unused_vocabulary_note(model.vocab_size(), token_origin(data).vocab_size.value_or(tokens),
+                                         report.shards.front().token_bytes);
   });
 }
 

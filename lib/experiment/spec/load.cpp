@@ -109,7 +109,7 @@ LengthFrom length_from(const Positions& positions) {
 LoadedSpec load_trees(std::vector<YamlNode> trees, const std::vector<std::string>& overrides,
                       NamedFiles named_files) {
   LoadedSpec loaded;
-  Positions positions;
+  Positions& positions = loaded.positions;
   UsageErrors errors;
   ReadResults results{.positions = positions, .errors = errors, .all_keys = {}};
   add_dotted_keys<ExperimentSpec>("", results.all_keys);

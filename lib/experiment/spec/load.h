@@ -19,6 +19,7 @@ struct LoadedSpec {
   std::vector<std::string>
       warnings;  ///< with their positions; ignore those of a saved spec.yaml, which sets every key
   LengthFrom length_from = LengthFrom::kDefault;
+  Positions positions = {};  ///< of the keys that are set
 };
 
 /// Reads the files in order, then the overrides. A later file replaces single keys of the earlier ones. A
