@@ -22,6 +22,7 @@ class Ledger {
  public:
   void add(const void* data, int64_t bytes) {
     const std::lock_guard lock(mutex_);
+    forget(data);  // freed behind the allocator's back
     blocks_[data] = {.bytes = bytes, .kind = current_kind};
     now_[current_kind] += bytes;
     total_ += bytes;
@@ -32,11 +33,7 @@ class Ledger {
 
   void remove(const void* data) {
     const std::lock_guard lock(mutex_);
-    const auto found = blocks_.find(data);
-    if (found == blocks_.end()) return;  // allocated before counting began
-    now_[found->second.kind] -= found->second.bytes;
-    total_ -= found->second.bytes;
-    blocks_.erase(found);
+    forget(data);
   }
 
   void move(const void* data, MemoryKind kind) {
@@ -67,6 +64,14 @@ class Ledger {
     int64_t bytes = 0;
     MemoryKind kind = MemoryKind::kActivations;
   };
+
+  void forget(const void* data) {
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return;  // such as one from before counting began
+    now_[found->second.kind] -= found->second.bytes;
+    total_ -= found->second.bytes;
+    blocks_.erase(found);
+  }
 
   mutable std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;

@@ -1,6 +1,9 @@
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 #include <torch/torch.h>
 
 #include <thread>
+#include <vector>
 
 #include "catch.h"
 #include "memory/allocations.h"
@@ -91,6 +94,21 @@ TEST_CASE("memory may be freed in another thread, and each thread has its own sc
   }).join();
   CHECK(difference.now(MemoryKind::kWeights) == 0);
   CHECK(difference.now(MemoryKind::kActivations) == kMega);
+}
+
+TEST_CASE("a block freed behind the allocator's back is not counted beside the next one at its address") {
+  if (!test_device().is_cpu()) return;
+  count_allocations(at::kCPU);
+  for (const int64_t bytes : {40'000, 72'000, 100'000}) {
+    const Difference difference;
+    void* const lost = c10::GetAllocator(c10::kCPU)->allocate(static_cast<size_t>(bytes)).release_context();
+    c10::free_cpu(lost);
+    std::vector<at::Tensor> blocks;
+    while (blocks.empty() || (blocks.back().data_ptr() != lost && blocks.size() < 100))
+      blocks.push_back(at::empty({bytes}, at::TensorOptions(at::kByte)));
+    REQUIRE(blocks.back().data_ptr() == lost);
+    CHECK(difference.now(MemoryKind::kActivations) == bytes * static_cast<int64_t>(blocks.size()));
+  }
 }
 
 TEST_CASE("the gradients of a small network are found, and nothing is left allocated") {
