@@ -1,8 +1,10 @@
 #include "capture/kernel_copies.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -15,14 +17,20 @@ int64_t bytes(const at::Tensor& x) {
   return x.numel() * static_cast<int64_t>(x.element_size());
 }
 
+/// Of oneDNN: on CPUs with AVX-512, unless ONEDNN_MAX_CPU_ISA excludes it.
+bool has_bf16() {
+  static const bool has = c10::Dispatcher::singleton()
+                              .findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "")
+                              .typed<bool()>()
+                              .call();
+  return has;
+}
+
 /// Whether ATen computes convolutions of this type with oneDNN. Otherwise it multiplies by the columns of the
 /// image (im2col), as it does for fp64, and for bf16 on CPUs without AVX-512.
 bool is_onednn(at::ScalarType type) {
-  static const bool has_bf16 = c10::Dispatcher::singleton()
-                                   .findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "")
-                                   .typed<bool()>()
-                                   .call();
-  return type == at::kFloat || (type == at::kBFloat16 && has_bf16 && at::globalContext().userEnabledMkldnn());
+  return type == at::kFloat ||
+         (type == at::kBFloat16 && has_bf16() && at::globalContext().userEnabledMkldnn());
 }
 
 /// Bytes of the columns of a convolution. Those of a 1x1 convolution are the image itself.
@@ -83,6 +91,16 @@ int64_t copies_of_convolution(Arguments a) {
   return copies_of_weight(weight, stride.front(), /*of_weight=*/false) + bytes_if_converted(x);
 }
 
+/// oneDNN's AVX2 kernel takes no image lower than the kernel. The one that multiplies by columns takes its
+/// place: every thread has its columns, the image, and a sum for which oneDNN books four times the bytes.
+int64_t sums_of_threads(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& weight) {
+  if (x.size(2) >= weight.size(2) || has_bf16()) return 0;
+  const int64_t of_image =
+      x.size(2) * x.size(3) + gradient.size(2) * gradient.size(3) * weight.size(2) * weight.size(3);
+  return at::get_num_threads() *
+         (4 * bytes(weight) + of_image * x.size(1) * static_cast<int64_t>(x.element_size()));
+}
+
 /// convolution_backward(gradient, x, weight, bias_sizes, stride, padding, ..).
 int64_t copies_of_gradients(Arguments a) {
   const at::Tensor &gradient = a[0].toTensor(), &x = a[1].toTensor(), &weight = a[2].toTensor();
@@ -90,8 +108,9 @@ int64_t copies_of_gradients(Arguments a) {
   const std::vector<int64_t> stride = a[4].toIntVector();
   if (!is_onednn(x.scalar_type()))
     return of_weight ? column_bytes(x, weight, bytes(gradient), stride, a[5].toIntVector()) : 0;
-  return copies_of_weight(weight, stride.front(), of_weight) + bytes_if_converted(x) +
-         bytes_if_converted(gradient);
+  return std::max(copies_of_weight(weight, stride.front(), of_weight),
+                  of_weight ? sums_of_threads(gradient, x, weight) : 0) +
+         bytes_if_converted(x) + bytes_if_converted(gradient);
 }
 
 /// Copies of the arguments that have another type than the result.

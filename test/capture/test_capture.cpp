@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/kernel_copies.h"
 #include "capture/layouts.h"
 #include "capture/record_step.h"
 #include "capture/recorder.h"
@@ -107,6 +108,49 @@ TEST_CASE("where oneDNN does not compute them, convolutions have columns") {
         check(step, plan_of(layout_of(step.model), regime), /*worker=*/0, /*batch_size=*/17);
       }
   at::globalContext().setUserEnabledMkldnn(was_enabled);
+}
+
+/// Bytes that a convolution's backward pass allocates and frees again.
+int64_t freed_by_gradients(int64_t batch, at::IntArrayRef weight_shape, int64_t side, int64_t stride,
+                           bool planned) {
+  const at::Tensor weight = at::rand(weight_shape).contiguous(at::MemoryFormat::ChannelsLast);
+  const int64_t padding = weight.size(2) / 2;
+  const at::Tensor x =
+      at::rand({batch, weight.size(1), side, side}).contiguous(at::MemoryFormat::ChannelsLast);
+  const at::Tensor gradient = at::rand_like(at::conv2d(x, weight, /*bias=*/{}, stride, padding));
+  if (planned) {
+    const std::vector<c10::IValue> arguments = {gradient,
+                                                x,
+                                                weight,
+                                                c10::IValue(),
+                                                std::vector<int64_t>{stride, stride},
+                                                std::vector<int64_t>{padding, padding},
+                                                std::vector<int64_t>{1, 1},
+                                                false,
+                                                std::vector<int64_t>{0, 0},
+                                                int64_t{1},
+                                                c10::List<bool>({true, true, false})};
+    return copies_of_call("aten::convolution_backward", arguments).bytes;
+  }
+  reset_peak();
+  const auto results = at::convolution_backward(
+      gradient, x, weight, /*bias_sizes=*/c10::nullopt, {stride, stride}, {padding, padding}, {1, 1},
+      /*transposed=*/false, {0, 0}, /*groups=*/1, {true, true, false});
+  return allocated_at_peak().total() - allocated_now().total();
+}
+
+TEST_CASE("the gradient of a weight whose kernel is higher than the image is planned") {
+  if (at::get_cpu_capability() == "AVX512") return;  // its kernels are others
+  count_allocations(at::kCPU);
+  const auto check_gradients = [](int64_t batch, at::IntArrayRef weight, int64_t side, int64_t stride) {
+    INFO("weight " << weight << ", side " << side << ", stride " << stride);
+    const auto real = static_cast<double>(freed_by_gradients(batch, weight, side, stride, /*planned=*/false));
+    CHECK(freed_by_gradients(batch, weight, side, stride, /*planned=*/true) == Approx(real).epsilon(0.02));
+  };
+  check_gradients(9, {24, 40, 3, 3}, 1, 1);
+  check_gradients(5, {48, 16, 3, 3}, 2, 2);
+  check_gradients(6, {32, 3, 7, 7}, 5, 2);
+  check_gradients(3, {20, 20, 5, 5}, 4, 1);
 }
 
 TEST_CASE("captures that share segments with other workers are those of the worker alone") {
