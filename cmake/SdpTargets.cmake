@@ -8,8 +8,9 @@
 #
 # Labels are the tiers of scripts/test: unit (default of sdp_test), parity (the same computed by other libraries), cli (the
 # program as its users run it) and slow; `quick` marks those of the last two that scripts/test --quick runs too, `device` those
-# that compute on the device that SDP_TEST_DEVICE names (test/test_device.h). PROCESSORS
-# is how many cores a test keeps busy; ctest runs as many tests at once as there are cores for.
+# that compute on the device that SDP_TEST_DEVICE names (test/test_device.h), `kernels` those that compare what the libraries'
+# CPU kernels compute or allocate, which run once per instruction set of the CPU. PROCESSORS is how many cores a
+# test keeps busy; ctest runs as many tests at once as there are cores for.
 
 add_library(sdp_flags INTERFACE)
 target_compile_options(sdp_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
