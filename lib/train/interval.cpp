@@ -39,8 +39,25 @@ void Interval::begin() {
   times_ = totals_of(train_step_.clock());
   reduce_ = engine_.reduce_totals();
   gather_ = engine_.gather_totals();
+  peak_ = {};
   reset_peak();
   reset_peak_memory(device_);
+}
+
+void Interval::pause_memory() {
+  peak_ = peak();
+  reset_peak();
+}
+
+int64_t Interval::resume_memory() {
+  const int64_t bytes = allocated_at_peak().total();
+  reset_peak();
+  return bytes;
+}
+
+MemoryByKind Interval::peak() const {
+  const MemoryByKind latest = allocated_at_peak();
+  return latest.total() > peak_.total() ? latest : peak_;
 }
 
 void Interval::add(int64_t step, const StepResult& result) {
@@ -68,7 +85,7 @@ ProcessReport Interval::report() const {
     return static_cast<int64_t>(static_cast<double>(bytes) / steps);
   };
   const TimeRecord times = totals_of(train_step_.clock());
-  const MemoryRecord memory = {allocated_at_peak()};
+  const MemoryRecord memory = {peak()};
   return {.in_flight_ms = reduce.in_flight_ms + gather.in_flight_ms,
           .waited_ms = reduce.waited_ms + gather.waited_ms,
           .correct = correct_.item<int64_t>(),

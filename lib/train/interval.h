@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "feed/feed.h"
+#include "memory/kinds.h"
 #include "train/process_report.h"
 #include "train/train_step.h"
 
@@ -28,6 +29,9 @@ class Interval {
   void add_skipped_samples(int64_t samples) { skipped_samples_ += samples; }
   /// Excludes a pause: evaluation and saving do not count as training time.
   void leave_out(std::chrono::steady_clock::duration pause) { began_ += pause; }
+  /// Tensors allocated between these two do not count. Returns their peak, with all others, in bytes.
+  void pause_memory();
+  int64_t resume_memory();
 
   int64_t steps() const { return steps_; }
   double seconds() const;
@@ -48,6 +52,8 @@ class Interval {
   Losses combine(const std::vector<double>& gathered) const;
 
  private:
+  MemoryByKind peak() const;
+
   Engine& engine_;
   TrainStep& train_step_;
   const Feed* feed_;
@@ -68,6 +74,7 @@ class Interval {
   TimeRecord times_ = {};
   ExchangeTotals reduce_;
   ExchangeTotals gather_;
+  MemoryByKind peak_;  ///< before the last pause
 };
 
 }  // namespace sdp

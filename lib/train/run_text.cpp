@@ -117,7 +117,7 @@ std::string describe(const BranchScaleTrial& trial, double branch_scale) {
 }
 
 std::string describe_end(const EvalRecord& last, const EvalRecord& best, const RunTimes& times,
-                         int64_t peak_tensor_memory_bytes) {
+                         int64_t training_bytes, int64_t evaluation_bytes) {
   const auto result = [](const EvalRecord& record) {
     return record.is_of_tokens()
                ? fmt::format("loss {:.4f}, perplexity {}", record.loss, perplexity_text(record.loss))
@@ -127,8 +127,9 @@ std::string describe_end(const EvalRecord& last, const EvalRecord& best, const R
   if (best.step != last.step) text += fmt::format(" (best: {} after step {})", result(best), best.step);
   text += fmt::format("; training took {}, evaluation {}", format_duration(times.train_s),
                       format_duration(times.eval_s));
-  if (peak_tensor_memory_bytes > 0)
-    text += fmt::format("; tensors of a process reached {}", format_bytes(peak_tensor_memory_bytes));
+  if (training_bytes > 0)
+    text += fmt::format("; tensors of a process reached {} in training, {} in evaluation",
+                        format_bytes(training_bytes), format_bytes(evaluation_bytes));
   return text;
 }
 

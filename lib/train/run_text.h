@@ -20,9 +20,10 @@ namespace sdp {
 std::string describe(const EvalRecord& record);
 /// One line: the losses with both branch scales, and which one was chosen.
 std::string describe(const BranchScaleTrial& trial, double branch_scale);
-/// The end of a run: its last and its best result, times and memory (0: unknown).
+/// The end of a run: its last and its best result, times, and the most bytes of a process's tensors in
+/// training (0: unknown) and in evaluation.
 std::string describe_end(const EvalRecord& last, const EvalRecord& best, const RunTimes& times,
-                         int64_t peak_tensor_memory_bytes);
+                         int64_t training_bytes, int64_t evaluation_bytes);
 
 /// A few lines printed at the start of a run: model, workers, coverage, processes, device.
 std::string describe_start(const Experiment& experiment, const std::string& device);

@@ -127,7 +127,7 @@ TrainingBatches Trainer::batches_of_process() const {
 void Trainer::tell_start() {
   console_.tell(describe_length(experiment_, steps_));
   console_.tell(
-      fmt::format("tensors of a process are planned to reach {}; {} has {}",
+      fmt::format("tensors of a process are planned to reach {} in training; {} has {}",
                   format_bytes(planned_peak(experiment_, comm_.rank(), comm_.device().is_cuda()).total()),
                   device_name(comm_.device()), format_bytes(device_memory_bytes(comm_.device()))));
   for (const Dataset* data : {data_.train.get(), data_.test.get()})
@@ -350,8 +350,18 @@ void Trainer::warn_of_slow_data(const TrainRecord& record) {
   console_.warn(*warning);
 }
 
-bool Trainer::evaluate(int64_t done) try {
+bool Trainer::evaluate(int64_t done) {
   const PhaseScope phase(comm_, "evaluation");
+  interval_.pause_memory();
+  const bool is_complete = evaluate_models(done);
+  const std::string mine = std::to_string(interval_.resume_memory());
+  if (!is_complete) return false;
+  for (const std::string& bytes : comm_.all_gather_strings(mine))
+    most_eval_bytes_ = std::max<int64_t>(most_eval_bytes_, std::stoll(bytes));
+  return true;
+}
+
+bool Trainer::evaluate_models(int64_t done) try {
   const bool final = done == steps_.length.total_steps;
   if (final) console_.finish_progress();
   engine_.await_all_values();
@@ -468,7 +478,7 @@ void Trainer::summarize() {
        .times = times});
   if (!last) return;
   const EvalRecord best = best_evaluations(folder_.dir, false).at(last->measure.value_or(""));
-  console_.tell(describe_end(*last, best, times, most_tensor_bytes_));
+  console_.tell(describe_end(*last, best, times, most_tensor_bytes_, most_eval_bytes_));
 }
 
 }  // namespace sdp

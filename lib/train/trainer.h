@@ -74,6 +74,7 @@ class Trainer {
 
   /// Returns whether the evaluation finished; false if all processes left it because one was asked to stop.
   bool evaluate(int64_t done);
+  bool evaluate_models(int64_t done);
   void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
   void save(int64_t done);
   void set_stop_notice();
@@ -114,6 +115,7 @@ class Trainer {
   int64_t skipped_steps_;                   ///< over all parts of the run
   std::map<std::string, EvalRecord> best_;  ///< rank 0, with checkpoint.keep_best: so far, by measure
   int64_t most_tensor_bytes_ = 0;           ///< rank 0: largest peak of a process in a logging interval
+  int64_t most_eval_bytes_ = 0;             ///< the same of evaluations, on every rank
   int64_t consecutive_skips_ = 0;
   bool warned_of_slow_data_ = false;
 };

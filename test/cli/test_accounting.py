@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -67,6 +68,24 @@ def test_exchanges_and_memory(tmp_path, data):
             assert 0 < batch_norm_bytes <= 4 * sum(values.numel() for values in buffers)
             assert memory["gradients_bytes"][rank] <= cost["gradient_bytes"] + 2 * cost["parameter_bytes"]
             assert memory["activations_bytes"][rank] > 0.5 * cost["activation_bytes"]
+
+
+@pytest.mark.parametrize("processes,mode,construction", [(1, "full", "block"), (2, "streamed", "block"), (2, "full", "neuron")])
+def test_the_memory_of_evaluations_is_their_own(tmp_path, data, processes, mode, construction):
+    """An evaluation in the middle of a run, on a batch of 20 times the size, leaves the peak of training as it is."""
+    run = harness.train(
+        tmp_path, "one", data, processes,
+        subnetwork={"workers": 2, "coverage": "1/2", "construction": construction},
+        train={"max_steps": 8, "log_every_steps": 2, "batch_size_per_worker": 2},
+        eval={"every_steps": 4, "batch_size": 40, "mode": mode},
+    )
+    lines = [line for line in harness.json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
+    _, before, after, last = (line["peak_tensor_memory_bytes"] for line in lines)
+    assert after == pytest.approx(before, rel=0.02) and last == pytest.approx(before, rel=0.02)
+    end = [line for line in (run / "log.txt").read_text().splitlines() if "finished after step 8" in line][-1]
+    unit = {"KiB": 2**10, "MiB": 2**20}
+    training, evaluation = (float(number) * unit[name] for number, name in re.findall(r"([\d.]+) (KiB|MiB)", end))
+    assert training == pytest.approx(before, rel=0.02) and evaluation > 1.2 * training
 
 
 def test_released_gradients_do_not_stand_in_full(tmp_path, data):
