@@ -47,10 +47,13 @@ struct PlanArguments {
   bool json = false;
   /// Device to forecast for (machine.h). Unset: kForecastDevice, or with --measure this machine.
   std::optional<std::string> device;
-  std::optional<double> memory_gigabytes;  ///< instead of the device's
-  std::filesystem::path out;               ///< folder for plan.json and pictures; empty: none
-  bool measure = false;                    ///< run the real step of the process of `worker`
-  std::optional<int> worker;               ///< unset: the one with the largest predicted peak
+  // Instead of the device's.
+  std::optional<double> memory_gib;
+  std::optional<double> bandwidth_gbit;  ///< of the link between processes, per second
+  std::optional<double> latency_us;      ///< of a message between processes
+  std::filesystem::path out;             ///< folder for plan.json and pictures; empty: none
+  bool measure = false;                  ///< run the real step of the process of `worker`
+  std::optional<int> worker;             ///< unset: the one with the largest predicted peak
 };
 int plan_command(const PlanArguments& arguments);
 

@@ -28,14 +28,23 @@
 namespace sdp {
 namespace {
 
-/// The device with the memory given by the user.
-DeviceProfile with_memory(DeviceProfile device, const std::optional<double>& gigabytes) {
-  constexpr double kMostGigabytes = 1e6;
-  if (!gigabytes) return device;
-  if (!(*gigabytes > 0 && *gigabytes <= kMostGigabytes))
-    throw UsageError(fmt::format("--memory {}: expected gigabytes above 0 and at most {:.0f}", *gigabytes,
-                                 kMostGigabytes));
-  device.memory_bytes = static_cast<int64_t>(*gigabytes * 1e9);
+/// `value`, which must be above 0, or with `least` 0 at least that. `what`: the option, and its unit.
+double checked(const char* option, double value, const char* unit, double most) {
+  if (value > 0 && value <= most) return value;
+  throw UsageError(fmt::format("{} {}: expected {} above 0 and at most {:.0f}", option, value, unit, most));
+}
+
+/// The device with the memory and the links given by the user.
+DeviceProfile adjusted(DeviceProfile device, const PlanArguments& arguments, const NodeMap& nodes) {
+  if (arguments.memory_gib)
+    device.memory_bytes =
+        static_cast<int64_t>(checked("--memory", *arguments.memory_gib, "GiB", 1e6) * (int64_t{1} << 30));
+  if (arguments.bandwidth_gbit) {
+    device.between_bytes_per_s = checked("--bandwidth", *arguments.bandwidth_gbit, "Gbit/s", 1e6) * 1e9 / 8;
+    if (nodes.nodes() == 1) device.inside_bytes_per_s = device.between_bytes_per_s;
+  }
+  if (arguments.latency_us)
+    device.latency_s = checked("--latency", *arguments.latency_us, "microseconds", 1e6) / 1e6;
   return device;
 }
 
@@ -120,7 +129,7 @@ int draw_plan(const PlanFigures& figures, const std::filesystem::path& folder) {
 int show_plan(const Experiment& experiment, const PlanArguments& arguments) {
   const Machine machine = machine_of(arguments.device.value_or(kForecastDevice), experiment.spec.train);
   const PlanFigures figures =
-      figures_of(experiment, with_memory(machine.device, arguments.memory_gigabytes), machine.times);
+      figures_of(experiment, adjusted(machine.device, arguments, experiment.nodes), machine.times);
   std::fputs((arguments.json ? to_json(figures) : describe_plan(figures, experiment.spec)).c_str(), stdout);
   return arguments.out.empty() ? 0 : draw_plan(figures, arguments.out);
 }

@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +21,7 @@
 #include "commands.h"
 #include "device/version.h"
 #include "external_command.h"
+#include "forecast/device_profile.h"
 #include "spec/error.h"
 #include "spec/text.h"
 
@@ -141,16 +145,27 @@ int run(int argc, char** argv) {
   plan_app->add_flag("--json", plan.json, "print plan.json");
   plan_app->add_option(
       "--device", plan.device,
-      "device to forecast memory and time for: a100, h100 (default), h200, b200, measure (this "
-      "machine), or a .json file written by doctor --save");
-  plan_app->add_option("--memory", plan.memory_gigabytes,
-                       "memory of the device in gigabytes, instead of its actual memory");
+      fmt::format("device to forecast memory and time for: {} ({} if not given), measure (this "
+                  "machine), or a .json file written by doctor --save",
+                  fmt::join(sdp::known_devices(), ", "), sdp::kForecastDevice));
+  CLI::Option* const plan_memory = plan_app->add_option(
+      "--memory", plan.memory_gib, "memory of the device in GiB, instead of its actual memory");
+  CLI::Option* const plan_bandwidth = plan_app->add_option(
+      "--bandwidth", plan.bandwidth_gbit,
+      "what a process can send to others in Gbit/s, instead of the device's links; with several nodes "
+      "(--processes-per-node): to other nodes");
+  CLI::Option* const plan_latency =
+      plan_app->add_option("--latency", plan.latency_us,
+                           "time of the smallest message between processes in microseconds (default: 0)");
   CLI::Option* plan_out =
       plan_app->add_option("--out", plan.out, "folder for plan.json, and pictures of it as PDF and SVG");
   plan_app
       ->add_flag("--measure", plan.measure,
                  "run the real step of a single worker and compare it with the plan")
-      ->excludes(plan_out);
+      ->excludes(plan_out)
+      ->excludes(plan_memory)
+      ->excludes(plan_bandwidth)
+      ->excludes(plan_latency);
   plan_app->add_option("--worker", plan.worker, "the worker to measure (default: the largest)");
 
   sdp::EvalArguments eval;

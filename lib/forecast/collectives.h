@@ -12,7 +12,8 @@
 //
 //   t = bytes that a process sends x max(1 / B_inside, 1 / (L B_between))
 //
-// A tree sends as many bytes between nodes in fewer steps. The formula ignores the latency of the steps.
+// A tree sends as many bytes between nodes in fewer steps. A reduce-scatter or an all-gather takes N - 1
+// steps, each of which adds the link's latency; an all-reduce is both.
 
 #include <cstdint>
 
@@ -21,8 +22,8 @@
 
 namespace sdp {
 
-/// Seconds that it takes until every process has sent `bytes_sent_by_each` along NCCL's rings. 0 for one
-/// process.
-double ring_s(int64_t bytes_sent_by_each, const NodeMap& nodes, const DeviceProfile& device);
+/// Seconds that it takes until every process has sent `bytes_sent_by_each` along NCCL's rings, in `passes`
+/// reduce-scatters and all-gathers. 0 for one process.
+double ring_s(int64_t bytes_sent_by_each, int64_t passes, const NodeMap& nodes, const DeviceProfile& device);
 
 }  // namespace sdp

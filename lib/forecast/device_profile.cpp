@@ -11,29 +11,37 @@
 namespace sdp {
 namespace {
 
-/// From NVIDIA's data sheets "A100 80GB SXM", "H100 SXM", "H200 SXM" and "HGX B200" (one eighth of the board
-/// per GPU). The workspace is that of LibTorch (CublasHandlePool.cpp) for compute capability 8.0, 9.0
-/// and 10.0, once for the forward and once for the backward pass. Product rates are without sparsity, link
+/// From NVIDIA's data sheets "A100 80GB SXM", "H100 SXM", "H200 SXM", "HGX B200" (one eighth of the board
+/// per GPU), "L40S", "RTX A6000" and the white paper "Ada GPU Architecture" (GeForce RTX 4090). The workspace
+/// is that of LibTorch (CublasHandlePool.cpp) for compute capability 8.0 to 8.9, 9.0 and 10.0, once for the
+/// forward and once for the backward pass. Product rates are without sparsity and with sums in fp32, link
 /// rates are for one direction. The fp32 rates are those without TF32, which is off. The numbers of
 /// multiprocessors are from the architecture white papers. The links between nodes are those of NVIDIA's DGX
-/// systems: one adapter per device, with 200 Gbit/s for an A100 and 400 Gbit/s for the others. A DGX B200 has
-/// 1,440 GB of GPU memory.
+/// systems: one adapter per device, with 200 Gbit/s for an A100 and 400 Gbit/s for the others of these. PCIe
+/// cards are assumed to exchange through a PCIe 4.0 slot each, and between nodes through 10 Gbit/s Ethernet.
+///
+/// The memory is what CUDA reports of a card, which is less than the nominal size: the driver and ECC keep a
+/// part. That of an H100 was measured here; the others are total_memory in public logs of PyTorch, the
+/// smaller value where drivers differ.
 struct DataSheet {
   std::string_view name;
   double bf16_flops_per_s, fp32_flops_per_s, fp64_flops_per_s;
-  double memory_bytes_per_s, nvlink_bytes_per_s, network_bytes_per_s;
-  int64_t memory_bytes;
+  double memory_bytes_per_s, inside_bytes_per_s, network_bytes_per_s;
+  int64_t memory_mib;
   int64_t multiprocessors;
   int64_t library_workspace_bytes;
 };
-constexpr int64_t kKib = 1024;
+constexpr int64_t kKib = 1024, kMib = 1024 * kKib;
 constexpr int64_t kSmallWorkspaceBytes = 2 * (kKib * 2 * 4096 + kKib * 8 * 16);
 constexpr int64_t kLargeWorkspaceBytes = kKib * 2 * 8 * 4096;
-constexpr std::array<DataSheet, 4> kDataSheets = {{
-    {"a100", 312e12, 19.5e12, 19.5e12, 2.04e12, 300e9, 25e9, 80'000'000'000, 108, kSmallWorkspaceBytes},
-    {"h100", 989e12, 67e12, 67e12, 3.35e12, 450e9, 50e9, 80'000'000'000, 132, kLargeWorkspaceBytes},
-    {"h200", 989e12, 67e12, 67e12, 4.8e12, 450e9, 50e9, 141'000'000'000, 132, kLargeWorkspaceBytes},
-    {"b200", 2250e12, 75e12, 37e12, 8e12, 900e9, 50e9, 180'000'000'000, 148, kLargeWorkspaceBytes},
+constexpr std::array<DataSheet, 7> kDataSheets = {{
+    {"rtx4090", 165.2e12, 82.6e12, 1.29e12, 1.008e12, 32e9, 1.25e9, 24'084, 128, kSmallWorkspaceBytes},
+    {"a6000", 154.8e12, 38.7e12, 0.6e12, 0.768e12, 32e9, 1.25e9, 48'537, 84, kSmallWorkspaceBytes},
+    {"l40s", 362e12, 91.6e12, 1.43e12, 0.864e12, 32e9, 1.25e9, 45'455, 142, kSmallWorkspaceBytes},
+    {"a100", 312e12, 19.5e12, 19.5e12, 2.04e12, 300e9, 25e9, 81'152, 108, kSmallWorkspaceBytes},
+    {"h100", 989e12, 67e12, 67e12, 3.35e12, 450e9, 50e9, 81'079, 132, kLargeWorkspaceBytes},
+    {"h200", 989e12, 67e12, 67e12, 4.8e12, 450e9, 50e9, 143'156, 132, kLargeWorkspaceBytes},
+    {"b200", 2250e12, 75e12, 37e12, 8e12, 900e9, 50e9, 182'631, 148, kLargeWorkspaceBytes},
 }};
 
 // Shares of the data sheet's rates that training reaches. Products: an H100 reaches 78 % in large products in
@@ -94,9 +102,9 @@ DeviceProfile device_profile(std::string_view name, Precision precision) {
               .tiles_at_once = sheet.multiprocessors,
               .launch_s = kLaunchSeconds,
               .memory_bytes_per_s = kReachedMemory * sheet.memory_bytes_per_s,
-              .inside_bytes_per_s = kReachedLinks * sheet.nvlink_bytes_per_s,
+              .inside_bytes_per_s = kReachedLinks * sheet.inside_bytes_per_s,
               .between_bytes_per_s = kReachedLinks * sheet.network_bytes_per_s,
-              .memory_bytes = sheet.memory_bytes,
+              .memory_bytes = sheet.memory_mib * kMib,
               .allowance_bytes = kAllowanceBytes,
               .library_workspace_bytes = sheet.library_workspace_bytes};
   throw UsageError(fmt::format(

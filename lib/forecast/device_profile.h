@@ -39,8 +39,9 @@ struct DeviceProfile {
   double memory_bytes_per_s = 0;   ///< of the device's memory
   double inside_bytes_per_s = 0;   ///< from a process to other processes of its node
   double between_bytes_per_s = 0;  ///< from a process to other nodes
-  int64_t memory_bytes = 0;        ///< size of the device's memory
-  int64_t allowance_bytes = 0;     ///< part of it used by context and communicator
+  std::optional<double> latency_s = {};  ///< of a message between processes; unset: 0
+  int64_t memory_bytes = 0;              ///< size of the device's memory
+  int64_t allowance_bytes = 0;           ///< part of it used by context and communicator
   /// Part of it used by cuBLAS for the products of a step, whatever their sizes (device/library_workspace.h).
   int64_t library_workspace_bytes = 0;
   /// Used by cuDNN while a convolution runs; 0 if that is not known.
@@ -59,6 +60,7 @@ struct DeviceProfile {
     field("memory_bytes_per_s", &DeviceProfile::memory_bytes_per_s);
     field("inside_bytes_per_s", &DeviceProfile::inside_bytes_per_s);
     field("between_bytes_per_s", &DeviceProfile::between_bytes_per_s);
+    field("latency_s", &DeviceProfile::latency_s);
     field("memory_bytes", &DeviceProfile::memory_bytes);
     field("allowance_bytes", &DeviceProfile::allowance_bytes);
     field("library_workspace_bytes", &DeviceProfile::library_workspace_bytes);
@@ -68,7 +70,7 @@ struct DeviceProfile {
   int64_t tensor_bytes() const { return memory_bytes - allowance_bytes - library_workspace_bytes; }
 };
 
-/// "a100", "h100", "h200", "b200": SXM modules, eight to a node.
+/// "a100", "h100", "h200", "b200": SXM modules, eight to a node. "rtx4090", "a6000", "l40s": PCIe cards.
 std::vector<std::string> known_devices();
 
 /// An estimate from the device's data sheet. For an unknown name throws UsageError, which lists the known

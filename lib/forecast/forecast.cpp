@@ -1,7 +1,12 @@
 #include "forecast/forecast.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "experiment/spec/resume.h"
 #include "experiment/step_shape.h"
 #include "forecast/accounting.h"
 #include "forecast/collectives.h"
@@ -11,76 +16,93 @@
 namespace sdp {
 namespace {
 
-/// The collectives that a method uses.
-enum class Collectives {
-  kEngine,  ///< every process exchanges shares with every other
-  kRings,   ///< NCCL's collectives
-};
-
 /// The inputs that all methods have in common.
 struct Machine {
+  const Experiment& experiment;
   const DeviceProfile& device;
-  const NodeMap& nodes;
   const CallTimes& times;
 };
+
+/// A plan on its nodes, and its steps without and with activation checkpointing.
+struct Division {
+  const SubnetPlan& plan;
+  const NodeMap& nodes;
+  std::array<StepCaptures, 2> captures;
+};
+
+Division division_of(const ExperimentSpec& spec, const DeviceProfile& device, const SubnetPlan& plan,
+                     const NodeMap& nodes) {
+  StepShape step = step_shape(spec, device.is_gpu), recomputing = step;
+  step.checkpoint_activations = false;
+  recomputing.checkpoint_activations = true;
+  return {plan, nodes, {StepCaptures(std::move(step), plan), StepCaptures(std::move(recomputing), plan)}};
+}
 
 /// A method that the engine implements.
 struct EngineMethod {
   std::string name;
-  StepCaptures& captures;
-  Schedule schedule;
+  Division& division;
   ExperimentSpec spec;
-  Collectives collectives = Collectives::kRings;
+  const Placement& placement;
+  /// Of a baseline, which uses NCCL's collectives. Otherwise every process sends shares to every other.
+  std::string regime_file = {};
+  Schedule schedule = make_schedule(division.plan, placement, schedule_options(spec, division.plan.layout));
 
-  const SubnetPlan& plan() const { return captures.plan(); }
+  const SubnetPlan& plan() const { return division.plan; }
+  StepCaptures& captures() const { return division.captures.at(spec.train.checkpoint_activations ? 1 : 0); }
   int64_t batch_size() const { return spec.train.batch_size_per_worker; }
   StepMemory memory_on(const DeviceProfile& device) const {
-    return {schedule, captures, device.convolution_workspace_bytes};
+    return {schedule, captures(), device.convolution_workspace_bytes};
   }
 
   /// Number of processes to examine: 1 if all have the full model, as they are then alike.
   int different_processes() const {
-    return plan().owners_per_unit == plan().workers ? 1 : schedule.placement.processes;
+    return plan().owners_per_unit == plan().workers ? 1 : placement.processes;
   }
 };
 
-EngineMethod dense_method(const std::string& name, StepCaptures& dense, const Placement& placement,
-                          ExperimentSpec spec, bool shard, bool release, ReduceEvery reduce_every) {
+/// The method with other settings of the section `train`.
+EngineMethod with(const EngineMethod& method, TrainSpec train) {
+  const TrainSpec& own = method.spec.train;
+  std::string name = method.name;
+  if (train.checkpoint_activations != own.checkpoint_activations)
+    name += train.checkpoint_activations ? ", checkpointing" : ", no checkpointing";
+  if (train.reduce_every != own.reduce_every)
+    name += train.reduce_every == ReduceEvery::kStep ? ", reduced per step" : ", reduced per micro-batch";
+  if (train.batch_size_per_worker != own.batch_size_per_worker)
+    name += fmt::format(", {} x {} samples", train.accumulate_steps, train.batch_size_per_worker);
+  ExperimentSpec spec = method.spec;
+  spec.train = std::move(train);
+  return {std::move(name), method.division, std::move(spec), method.placement, method.regime_file};
+}
+
+/// `train` without or with checkpointing; with several micro-batches also with the other reduce_every, except
+/// where a method keeps all gradients.
+std::vector<TrainSpec> forms_of(TrainSpec train, bool checkpoints) {
+  train.checkpoint_activations = checkpoints;
+  std::vector<TrainSpec> forms = {train};
+  if (train.accumulate_steps == 1 || !train.release_gradients) return forms;
+  const bool was_step = train.reduce_every == ReduceEvery::kStep;
+  train.reduce_every = was_step ? ReduceEvery::kMicroBatch : ReduceEvery::kStep;
+  forms.push_back(std::move(train));
+  return forms;
+}
+
+/// Data parallelism with the full model.
+EngineMethod baseline(const std::string& name, const std::string& file, Division& dense,
+                      const Experiment& experiment, bool shard, bool release, ReduceEvery reduce_every) {
+  ExperimentSpec spec = experiment.spec;
+  if (!spec.subnetwork.is_dense()) spec.subnetwork.coverage.text = "1";
   spec.optimizer.shard = shard;
   spec.train.release_gradients = release;
   spec.train.reduce_every = reduce_every;
   spec.train.checkpoint_activations = false;
-  Schedule schedule = make_schedule(dense.plan(), placement, schedule_options(spec, dense.plan().layout));
-  return {name, dense, std::move(schedule), std::move(spec)};
+  return {name, dense, std::move(spec), experiment.schedule.placement, "configs/regime/" + file};
 }
 
 /// Micro-batches per step that a process computes, over all its slots.
 double micro_batches(const EngineMethod& method) {
-  return static_cast<double>(method.spec.train.accumulate_steps *
-                             method.schedule.placement.slots_per_process());
-}
-
-/// `captures`: of the same plan, with checkpointing.
-EngineMethod with_checkpointing(const EngineMethod& method, StepCaptures& captures) {
-  ExperimentSpec spec = method.spec;
-  spec.train.checkpoint_activations = true;
-  return {method.name + ", checkpointing", captures, method.schedule, std::move(spec), method.collectives};
-}
-
-StepCaptures checkpointing_captures(const StepCaptures& captures) {
-  StepShape step = captures.step();
-  step.checkpoint_activations = true;
-  return {std::move(step), captures.plan()};
-}
-
-/// The same plan with the other setting of train.reduce_every.
-EngineMethod reduced_otherwise(EngineMethod method) {
-  const bool was_step = method.spec.train.reduce_every == ReduceEvery::kStep;
-  method.name += was_step ? ", reduced per micro-batch" : ", reduced per step";
-  method.spec.train.reduce_every = was_step ? ReduceEvery::kMicroBatch : ReduceEvery::kStep;
-  method.schedule = make_schedule(method.plan(), method.schedule.placement,
-                                  schedule_options(method.spec, method.plan().layout));
-  return method;
+  return static_cast<double>(method.spec.train.accumulate_steps * method.placement.slots_per_process());
 }
 
 /// Memory, traffic and time of a process's step.
@@ -96,30 +118,39 @@ struct ProcessStep {
 void add_engine_exchange(StepSeconds& seconds, const Cost& cost, int64_t between, const Schedule& schedule,
                          const DeviceProfile& device) {
   const auto sent = static_cast<double>(cost.bytes_sent_per_step());
-  const double outside = sent > 0 ? static_cast<double>(between) / sent : 0;
+  if (sent == 0) return;
+  const double outside = static_cast<double>(between) / sent;
   const double s_per_byte = (1 - outside) / device.inside_bytes_per_s + outside / device.between_bytes_per_s;
-  seconds.exchange_backward_s = static_cast<double>(cost.reduce_bytes_per_step) * s_per_byte;
+  const double latency_s = static_cast<double>(schedule.buckets.size()) * device.latency_s.value_or(0);
+  seconds.exchange_backward_s = static_cast<double>(cost.reduce_bytes_per_step) * s_per_byte +
+                                static_cast<double>(schedule.reductions_per_step()) * latency_s;
   // Without `shard`, the averaged gradients are gathered before the update.
   (schedule.options.shard ? seconds.exchange_forward_s : seconds.exchange_after_s) =
-      static_cast<double>(cost.gather_bytes_per_step) * s_per_byte;
+      static_cast<double>(cost.gather_bytes_per_step) * s_per_byte + latency_s;
 }
 
 /// Adds an all-reduce, or with `shard` a reduce-scatter and an all-gather.
-void add_rings(StepSeconds& seconds, const Cost& cost, const Schedule& schedule, const Machine& machine) {
-  const bool shard = schedule.options.shard;
+void add_rings(StepSeconds& seconds, const Cost& cost, const EngineMethod& method,
+               const DeviceProfile& device) {
+  const bool shard = method.spec.optimizer.shard;
+  const auto buckets = static_cast<int64_t>(method.schedule.buckets.size());
   const int64_t backward = shard ? cost.reduce_bytes_per_step : cost.bytes_sent_per_step();
-  seconds.exchange_backward_s = ring_s(backward, machine.nodes, machine.device);
-  if (shard) seconds.exchange_forward_s = ring_s(cost.gather_bytes_per_step, machine.nodes, machine.device);
+  const int64_t passes = buckets * (method.schedule.reductions_per_step() + (shard ? 0 : 1));
+  const NodeMap& nodes = method.division.nodes;
+  seconds.exchange_backward_s = ring_s(backward, passes, nodes, device);
+  if (shard) seconds.exchange_forward_s = ring_s(cost.gather_bytes_per_step, buckets, nodes, device);
 }
 
-/// The step of each process. `between`: bytes per step that each process sends to other nodes in the engine's
-/// exchange.
+/// The step of each process. `costs`: of the processes to examine, or of all.
 std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<Cost>& costs,
-                                  const std::vector<int64_t>& between, const Machine& machine) {
+                                  const Machine& machine) {
   const StepMemory memory = method.memory_on(machine.device);
-  ComputeTimes times(method.captures, machine.times);
+  ComputeTimes times(method.captures(), machine.times);
+  const NodeMap& nodes = method.division.nodes;
+  std::vector<int64_t> between(nodes.node_of.size(), 0);
+  if (nodes.nodes() > 1) between = sent_between_nodes(method.schedule, nodes);
   std::vector<ProcessStep> steps;
-  for (int process = 0; process < static_cast<int>(costs.size()); ++process) {
+  for (int process = 0; process < method.different_processes(); ++process) {
     const Cost& cost = costs[process];
     const StepMaxima maxima = memory.maxima(cost, process, method.batch_size());
     ProcessStep step{.peak = maxima.peak,
@@ -127,13 +158,13 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
                      .bytes_sent = cost.bytes_sent_per_step(),
                      .seconds = step_seconds(method.plan(), method.schedule, method.spec.train, cost, process,
                                              times, machine.device)};
-    if (method.collectives == Collectives::kEngine) {
+    if (method.regime_file.empty()) {
       add_engine_exchange(step.seconds, cost, between[process], method.schedule, machine.device);
     } else {
       // Collectives of whole buckets overlap the backward pass regardless of the engine's settings.
       step.seconds.alongside.backward_s = step.seconds.compute.backward_s / micro_batches(method) *
                                           static_cast<double>(method.schedule.reductions_per_step());
-      add_rings(step.seconds, cost, method.schedule, machine);
+      add_rings(step.seconds, cost, method, machine.device);
     }
     steps.push_back(step);
   }
@@ -170,36 +201,80 @@ StepForecast forecast_steps(const std::string& name, double flops_share,
   return forecast;
 }
 
-/// Bytes per step that each process sends to other nodes.
-std::vector<int64_t> between_nodes(const Schedule& schedule, const NodeMap& nodes) {
-  return nodes.nodes() > 1 ? sent_between_nodes(schedule, nodes)
-                           : std::vector<int64_t>(nodes.node_of.size(), 0);
-}
-
-/// Costs of the processes to examine.
-std::vector<Cost> costs_of(const EngineMethod& method) {
-  std::vector<Cost> costs;
-  for (int process = 0; process < method.different_processes(); ++process)
-    costs.push_back(cost_of(method.plan(), method.schedule, method.spec.optimizer, process));
-  return costs;
-}
-
 /// The forecast of a method. `steps`: from steps_of(method, costs, ..).
 StepForecast forecast_engine(const EngineMethod& method, const std::vector<Cost>& costs,
-                             const std::vector<ProcessStep>& steps, const DeviceProfile& device) {
+                             const std::vector<ProcessStep>& steps, const Machine& machine) {
+  const DeviceProfile& device = machine.device;
   StepForecast forecast = forecast_steps(method.name, flops_share(method.plan()), steps, device);
+  ExperimentSpec present = machine.experiment.spec;
+  if (method.spec.train.accumulate_steps == 1)  // reduce_every has no effect
+    present.train.reduce_every = method.spec.train.reduce_every;
+  for (const SpecChange& change : changes_between(present, method.spec))
+    forecast.settings.push_back(change.key + "=" + change.now);
+  forecast.regime_file = method.regime_file;
   forecast.coverage = method.plan().coverage();
-  forecast.checkpoints = method.spec.train.checkpoint_activations;
   forecast.largest_batch = method.memory_on(device).largest_batch(
       costs[forecast.peak_process], forecast.peak_process, device.tensor_bytes());
   return forecast;
 }
 
+StepForecast forecast_engine(const EngineMethod& method, const Machine& machine) {
+  std::vector<Cost> costs;
+  for (int process = 0; process < method.different_processes(); ++process)
+    costs.push_back(cost_of(method.plan(), method.schedule, method.spec.optimizer, process));
+  return forecast_engine(method, costs, steps_of(method, costs, machine), machine);
+}
+
+/// Adds the best form of the methods with the same samples in smaller micro-batches, of at most `batch`. Of
+/// every form the largest that fit are compared. Returns whether any fits.
+bool add_smaller_batches(std::vector<StepForecast>& to, const std::vector<const EngineMethod*>& methods,
+                         int64_t most, const Machine& machine) {
+  std::vector<StepForecast> found;
+  for (const bool checkpoints : {false, true})
+    for (const EngineMethod* method : methods) {
+      TrainSpec divided = method->spec.train;
+      const int64_t samples = divided.accumulate_steps * divided.batch_size_per_worker;
+      divided.accumulate_steps = samples;
+      for (TrainSpec& train : forms_of(divided, checkpoints))
+        for (int64_t batch = most; batch > 0; --batch) {
+          if (samples % batch != 0) continue;
+          train.batch_size_per_worker = batch;
+          train.accumulate_steps = samples / batch;
+          found.push_back(forecast_engine(with(*method, train), machine));
+          if (found.back().fits) break;
+          batch = std::min(batch, found.back().largest_batch + 1);
+        }
+    }
+  const StepForecast* const best = best_of(found);
+  if (best) to.push_back(*best);
+  return best != nullptr;
+}
+
+/// Adds the highest coverage below the plan's that fits, of at most seven, as each has to be assigned.
+void add_lower_coverage(std::vector<StepForecast>& to, const Machine& machine) {
+  const auto& [present, plan, schedule, nodes] = machine.experiment;
+  if (present.subnetwork.assignment == Assignment::kFile) return;  // the file's owners are of this coverage
+  std::vector<RecordedModel> recorded = {{present.model, present.data.sequence_length(), plan.layout}};
+  int tried = plan.owners_per_unit;
+  for (int eighths = 7; eighths > 0; --eighths) {
+    const int owners = plan.owners_per_unit * eighths / 8;
+    if (owners == 0 || owners == std::exchange(tried, owners)) continue;
+    ExperimentSpec spec = present;
+    spec.subnetwork.coverage.text = fmt::format("{}/{}", owners, plan.workers);
+    const Experiment lower = make_experiment(spec, schedule.placement.processes, std::nullopt,
+                                             nodes.processes_per_node, &recorded);
+    Division division = division_of(spec, machine.device, lower.plan, lower.nodes);
+    const EngineMethod method{"coverage " + spec.subnetwork.coverage.text, division, spec,
+                              schedule.placement};
+    if (add_smaller_batches(to, {&method}, method.batch_size(), machine)) return;
+  }
+}
+
 /// The forecast of fully sharded data parallelism. `ddp`: data parallelism, with or without checkpointing.
 StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
-  const Placement& placement = ddp.schedule.placement;
   const DeviceProfile& device = machine.device;
-  const FsdpBytes bytes = fsdp_bytes(ddp.plan().layout, ddp.spec, placement.processes);
+  const NodeMap& nodes = ddp.division.nodes;
+  const FsdpBytes bytes = fsdp_bytes(ddp.plan().layout, ddp.spec, ddp.placement.processes);
   const Cost cost = cost_of(ddp.plan(), ddp.schedule, ddp.spec.optimizer, 0);
   const StepMemory memory = ddp.memory_on(device);
   const auto peak_at = [&](int64_t batch_size) {
@@ -215,19 +290,18 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const MemoryByKind peak = peak_at(ddp.spec.train.batch_size_per_worker);
   ProcessStep step{
       .peak = peak, .most_activations = peak.activations, .bytes_sent = forward + backward, .seconds = {}};
-  ComputeTimes compute_times(ddp.captures, machine.times);
+  ComputeTimes compute_times(ddp.captures(), machine.times);
   step.seconds = step_seconds(ddp.plan(), ddp.schedule, ddp.spec.train, cost, 0, compute_times, device);
   // Shares are updated, gathered values are copied out, and gradients are packed to be reduced.
   const int64_t touched = 2 * (bytes.optimizer + bytes.gradients) + 2 * (forward + backward);
   step.seconds.update_s = static_cast<double>(touched) / device.memory_bytes_per_s;
   step.seconds.alongside = step.seconds.compute;
-  step.seconds.exchange_forward_s = ring_s(forward, machine.nodes, device);
-  step.seconds.exchange_backward_s = ring_s(backward, machine.nodes, device);
+  step.seconds.exchange_forward_s = ring_s(forward, times * bytes.units, nodes, device);
+  step.seconds.exchange_backward_s = ring_s(backward, 2 * times * bytes.units, nodes, device);
   const std::string name =
       ddp.spec.train.checkpoint_activations ? "ZeRO-3/FSDP, checkpointing" : "ZeRO-3/FSDP";
   StepForecast forecast = forecast_steps(name, /*flops_share=*/1, {step}, device);
   forecast.in_this_program = false;
-  forecast.checkpoints = ddp.spec.train.checkpoint_activations;
   forecast.largest_batch =
       largest_batch([&](int64_t batch) { return peak_at(batch).total() <= device.tensor_bytes(); });
   return forecast;
@@ -242,9 +316,7 @@ RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
                          const DeviceProfile& device) {
   const ExperimentSpec& spec = experiment.spec;
   const Placement& placement = experiment.schedule.placement;
-  RunForecast run{.batch_size_per_worker = spec.train.batch_size_per_worker,
-                  .accumulate_steps = spec.train.accumulate_steps,
-                  .global_batch_samples = global_batch_size(spec, placement),
+  RunForecast run{.global_batch_samples = global_batch_size(spec, placement),
                   .tokens_per_sample = spec.data.is_of_tokens() ? spec.data.sequence_length() : 0};
   const double step_s = plan.step_ms / 1e3;
   run.samples_per_s = static_cast<double>(run.global_batch_samples) / step_s;
@@ -255,89 +327,60 @@ RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
   return run;
 }
 
-/// The experiment's plan with the engine's exchange, and the costs of its processes to examine.
-EngineMethod own_method(const Experiment& experiment, StepCaptures& captures) {
-  return {"this plan", captures, experiment.schedule, experiment.spec, Collectives::kEngine};
-}
-
-std::vector<Cost> examined(const EngineMethod& method, const std::vector<Cost>& costs) {
-  return {costs.begin(), costs.begin() + method.different_processes()};
-}
-
 }  // namespace
 
 StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
                            const DeviceProfile& device, const CallTimes& times) {
-  StepCaptures captures(step_shape(experiment.spec, device.is_gpu), experiment.plan);
-  const EngineMethod own = own_method(experiment, captures);
-  const std::vector<ProcessStep> steps =
-      steps_of(own, examined(own, costs), between_nodes(own.schedule, experiment.nodes),
-               {device, experiment.nodes, times});
-  return forecast_steps(own.name, flops_share(own.plan()), steps, device);
+  Division division = division_of(experiment.spec, device, experiment.plan, experiment.nodes);
+  const EngineMethod own{"this plan", division, experiment.spec, experiment.schedule.placement};
+  return forecast_steps(own.name, flops_share(own.plan()), steps_of(own, costs, {experiment, device, times}),
+                        device);
 }
 
 Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
                      const DeviceProfile& device, const CallTimes& times) {
-  const ExperimentSpec& spec = experiment.spec;
-  const SubnetPlan& plan = experiment.plan;
-  const Schedule& schedule = experiment.schedule;
-  const NodeMap& nodes = experiment.nodes;
-  const Machine machine{device, nodes, times};
-  StepCaptures captures(step_shape(spec, device.is_gpu), plan);
-  const EngineMethod own = own_method(experiment, captures);
-  const std::vector<Cost> own_costs = examined(own, costs);
-  const std::vector<int64_t> own_between = between_nodes(schedule, nodes);
-  const std::vector<ProcessStep> own_steps = steps_of(own, own_costs, own_between, machine);
-  Forecast forecast{.device = device,
-                    .per_process = {},
-                    .plan = forecast_engine(own, own_costs, own_steps, device),
-                    .run = {},
-                    .others = {},
-                    .model_parallel = model_parallel_traffic(plan.layout, spec.train.precision,
-                                                             global_batch_size(spec, schedule.placement),
-                                                             schedule.placement.processes)};
+  const auto& [spec, plan, schedule, nodes] = experiment;
+  const Placement& placement = schedule.placement;
+  const Machine machine{experiment, device, times};
+  Division division = division_of(spec, device, plan, nodes);
+  const EngineMethod own{"this plan", division, spec, placement};
+  const std::vector<ProcessStep> own_steps = steps_of(own, costs, machine);
+  Forecast forecast{
+      .device = device,
+      .per_process = {},
+      .plan = forecast_engine(own, costs, own_steps, machine),
+      .run = {},
+      .others = {},
+      .model_parallel = model_parallel_traffic(plan.layout, spec.train.precision,
+                                               global_batch_size(spec, placement), placement.processes)};
   forecast.run = run_forecast(experiment, forecast.plan, device);
   for (const ProcessStep& step : own_steps)
     forecast.per_process.push_back(step.peak);
-  forecast.per_process.resize(static_cast<size_t>(schedule.placement.processes),
-                              forecast.per_process.front());
+  forecast.per_process.resize(static_cast<size_t>(placement.processes), forecast.per_process.front());
 
-  const auto add = [&](const EngineMethod& method, const std::vector<Cost>& of_method) {
-    forecast.others.push_back(
-        forecast_engine(method, of_method, steps_of(method, of_method, own_between, machine), device));
-  };
   // Whole branches give the fewest units; at full coverage the choice of units makes no difference.
-  const SubnetPlan dense = dense_plan(plan, Construction::kBlock);
-  ExperimentSpec without_checkpointing = spec;
-  without_checkpointing.train.checkpoint_activations = false;
-  StepCaptures dense_captures(step_shape(without_checkpointing, device.is_gpu), dense);
-  const auto dense_one = [&](const std::string& name, bool shard, bool release, ReduceEvery reduce_every) {
-    return dense_method(name, dense_captures, schedule.placement, spec, shard, release, reduce_every);
-  };
-  const EngineMethod ddp = dense_one("DDP", false, false, ReduceEvery::kStep);
-  StepCaptures checkpointing_dense_captures = checkpointing_captures(dense_captures);
-  const EngineMethod checkpointing_ddp = with_checkpointing(ddp, checkpointing_dense_captures);
+  const SubnetPlan dense_plan_of_all = dense_plan(plan, Construction::kBlock);
+  Division dense = division_of(spec, device, dense_plan_of_all, nodes);
+  using enum ReduceEvery;
+  const EngineMethod ddp = baseline("DDP", "ddp.yaml", dense, experiment, false, false, kStep);
+  const EngineMethod zero1 = baseline("ZeRO-1", "zero1.yaml", dense, experiment, true, false, kStep);
   // ZeRO-2 keeps only a share of the gradients (Rajbhandari et al. 2020), so it reduces after every
   // micro-batch.
-  const EngineMethod zero2 = dense_one("ZeRO-2", true, true, ReduceEvery::kMicroBatch);
-  add(ddp, costs_of(ddp));
-  for (const EngineMethod& zero : {dense_one("ZeRO-1", true, false, ReduceEvery::kStep), zero2})
-    add(zero, costs_of(zero));
-  forecast.others.push_back(forecast_fsdp(ddp, machine));
-  if (spec.train.accumulate_steps > 1)
-    for (const EngineMethod& method : {reduced_otherwise(zero2), reduced_otherwise(own)}) {
-      const std::vector<Cost> its_costs = costs_of(method);
-      const std::vector<ProcessStep> steps =
-          steps_of(method, its_costs, between_nodes(method.schedule, nodes), machine);
-      forecast.others.push_back(forecast_engine(method, its_costs, steps, device));
-    }
-  add(checkpointing_ddp, costs_of(checkpointing_ddp));
-  forecast.others.push_back(forecast_fsdp(checkpointing_ddp, machine));
-  if (plan.coverage() < 1 && !spec.train.checkpoint_activations) {
-    // The costs differ only in the saved activations, which the simulation of a step computes itself.
-    StepCaptures checkpointing = checkpointing_captures(captures);
-    add(with_checkpointing(own, checkpointing), own_costs);
+  const EngineMethod zero2 = baseline("ZeRO-2", "zero2.yaml", dense, experiment, true, true, kMicroBatch);
+  std::vector<StepForecast>& others = forecast.others;
+  for (const bool checkpoints : {false, true}) {
+    for (const EngineMethod* method : {&ddp, &zero1, &zero2, &own})
+      for (const TrainSpec& train : forms_of(method->spec.train, checkpoints))
+        if (method != &own || train != spec.train)
+          others.push_back(forecast_engine(with(*method, train), machine));
+    others.push_back(forecast_fsdp(with(ddp, forms_of(ddp.spec.train, checkpoints).front()), machine));
   }
+  const int64_t smaller = own.batch_size() - 1;
+  if (!best_of(others, [](const auto& other) { return other.in_this_program && other.coverage == 1; }))
+    add_smaller_batches(others, {&ddp, &zero1, &zero2}, smaller, machine);
+  if (forecast.plan.fits) return forecast;
+  add_smaller_batches(others, {&own}, smaller, machine);
+  if (forecast.verdict().change.empty()) add_lower_coverage(others, machine);
   return forecast;
 }
 

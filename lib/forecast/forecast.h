@@ -21,15 +21,16 @@ struct Forecast {
   std::vector<MemoryByKind> per_process;  ///< the plan's peak on each process
   StepForecast plan;
   RunForecast run;
-  /// In this order: DDP; ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020: the optimizer state, in ZeRO-2 also the
-  /// gradients, divided among all processes); ZeRO-3/FSDP (forecast/fsdp.h); with several micro-batches per
-  /// step, ZeRO-2 and this plan with the other train.reduce_every; DDP, ZeRO-3/FSDP and this plan with
-  /// activation checkpointing.
+  /// Without activation checkpointing and with it: DDP; ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020: the
+  /// optimizer state, in ZeRO-2 also the gradients, divided among all processes); this plan; with several
+  /// micro-batches per step, ZeRO-2 and this plan also with the other train.reduce_every; ZeRO-3/FSDP
+  /// (forecast/fsdp.h). Then, where none of these fits, the best that does: data parallelism with smaller
+  /// micro-batches; this plan with smaller micro-batches, or else with a lower coverage.
   std::vector<StepForecast> others;
   ModelParallelTraffic model_parallel;  ///< for the same global batch on as many processes
 
   std::vector<StepForecast> methods() const;  ///< the plan, then the others
-  Verdict verdict() const { return verdict_of(methods(), run); }
+  Verdict verdict() const { return verdict_of(methods()); }
 
   template <class Visitor>
   static void fields(Visitor& field) {

@@ -77,7 +77,7 @@ FsdpBytes fsdp_bytes(const ModelLayout& layout, const ExperimentSpec& spec, int 
   const auto wire_type = schedule_options(spec, layout).reduce_type;
   const std::vector<int> unit_of = units_of(layout);
   std::vector<UnitBytes> units(unit_of.empty() ? 0 : static_cast<size_t>(unit_of.back()) + 1);
-  FsdpBytes bytes;
+  FsdpBytes bytes{.units = static_cast<int64_t>(units.size())};
   for (size_t p = 0; p < layout.parameters.size(); ++p) {
     const ParameterLayout& parameter = layout.parameters[p];
     const ElementType type = element_type(parameter, precision);

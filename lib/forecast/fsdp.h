@@ -42,6 +42,7 @@ struct FsdpBytes {
   // Sent per micro-batch.
   int64_t gather_sent = 0;  ///< to gather all parameters once
   int64_t reduce_sent = 0;  ///< to reduce all gradients
+  int64_t units = 0;        ///< each gathered and reduced by itself
 };
 
 /// Bytes for the full model of `layout` on `processes` processes, with the spec's optimizer and types.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -17,18 +16,37 @@ using Json = nlohmann::ordered_json;
 constexpr int kFormVersion = 2;
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& reason) {
-  throw UsageError(fmt::format("--device {}: {}. Expected a profile written by `sdp-train doctor --save {}`.",
-                               file.string(), reason, shell_word(file.string())));
+  throw UsageError(
+      fmt::format("--device {}: {}. Expected a profile as `sdp-train doctor --save {}` writes it "
+                  "(docs/plans.md).",
+                  file.string(), reason, shell_word(file.string())));
 }
 
-/// Whether a step time can be computed from the profile.
-bool is_usable(const DeviceProfile& profile) {
-  const auto positive = [](double rate) { return std::isfinite(rate) && rate > 0; };
-  return positive(profile.flops_per_s) && positive(profile.memory_bytes_per_s) &&
-         positive(profile.inside_bytes_per_s) && positive(profile.between_bytes_per_s) &&
-         std::isfinite(profile.launch_s) && profile.launch_s >= 0 && profile.tile_side >= 1 &&
-         profile.tiles_at_once >= 1 && profile.allowance_bytes >= 0 && profile.library_workspace_bytes >= 0 &&
-         profile.convolution_workspace_bytes >= 0 && profile.tensor_bytes() > 0;
+/// Throws std::invalid_argument unless `json` has every key of a profile and no other, with values that a
+/// machine can have.
+void check_values(const Json& json) {
+  const Json required = json_of(DeviceProfile{});
+  Json known = required;
+  known["latency_s"] = 0.0;
+  for (const auto& [key, example] : required.items())
+    if (!json.contains(key)) throw std::invalid_argument(key + ": missing");
+  for (const auto& [key, value] : json.items()) {
+    if (!known.contains(key)) throw std::invalid_argument(key + ": not a key of a profile");
+    const Json& example = known.at(key);
+    const bool may_be_zero =
+        key.ends_with("_bytes") || key == "peak_flops_per_s" || key == "launch_s" || key == "latency_s";
+    const double number = value.is_number() ? value.get<double>() : -1;
+    if (example.is_number() ? number >= 0 && (number > 0 || may_be_zero) && number <= 1e18 &&
+                                  (example.is_number_float() || value.is_number_integer())
+                            : value.type() == example.type())
+      continue;
+    const char* const range = !example.is_number() ? ""
+                              : may_be_zero        ? ", from 0 to 1e18"
+                                                   : ", above 0, to 1e18";
+    throw std::invalid_argument(
+        fmt::format("{}: found {}, expected a {}{}", key, shortened(value.dump()),
+                    example.is_number_integer() ? "whole number" : example.type_name(), range));
+  }
 }
 
 }  // namespace
@@ -55,14 +73,22 @@ DeviceProfile read_profile(const std::filesystem::path& file, Precision precisio
   std::ifstream input(file);
   std::ostringstream text;
   if (!(text << input.rdbuf())) refuse(file, "cannot be read");
+  const std::string name(name_of(precision));
   try {
     const Json json = Json::parse(text.str());
-    if (json.at("sdp_train_profile").get<int>() != kFormVersion)
-      refuse(file, "was written by another version of sdp-train");
-    DeviceProfile profile = profiles_of(json.at("profiles")).at(precision);
-    if (!is_usable(profile)) refuse(file, fmt::format("has an invalid rate for {}", name_of(precision)));
+    if (const Json version = json.at("sdp_train_profile"); version != kFormVersion)
+      refuse(file, fmt::format("sdp_train_profile: found {}, expected {}", shortened(version.dump()),
+                               kFormVersion));
+    const Json& values = json.at("profiles").at(name);
+    check_values(values);
+    DeviceProfile profile = struct_of<DeviceProfile>(values);
+    if (profile.tensor_bytes() <= 0)
+      throw std::invalid_argument(fmt::format(
+          "memory_bytes: found {}, expected more than allowance and workspace", profile.memory_bytes));
     profile.rates = RatesFrom::kSavedProfile;
     return profile;
+  } catch (const std::invalid_argument& error) {
+    refuse(file, fmt::format("profiles.{}.{}", name, error.what()));
   } catch (const nlohmann::json::exception& error) {
     refuse(file, fmt::format("is not a profile ({})", error.what()));
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "forecast/step_time.h"
 #include "memory/kinds.h"
@@ -14,10 +15,11 @@ namespace sdp {
 /// One method of training. Where processes differ, each number is that of the process with the largest.
 struct StepForecast {
   std::string name;
+  std::vector<std::string> settings = {};  ///< key=value, where it differs from this plan's spec
+  std::string regime_file = {};            ///< of a baseline in this program: a file with such settings
   double coverage = 1;
   bool in_this_program = true;
-  bool checkpoints = false;  ///< with activation checkpointing
-  MemoryByKind peak;         ///< tensors by kind at the moment of the peak
+  MemoryByKind peak;  ///< tensors by kind at the moment of the peak
   int peak_process = 0;
   int64_t most_activations = 0;  ///< largest bytes of activations at any moment, of the same process
   double flops_share = 1;        ///< mean FLOPs per sample over those of the full model
@@ -36,9 +38,10 @@ struct StepForecast {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("name", &StepForecast::name);
+    field("settings", &StepForecast::settings);
+    field("regime_file", &StepForecast::regime_file);
     field("coverage", &StepForecast::coverage);
     field("in_this_program", &StepForecast::in_this_program);
-    field("checkpointing", &StepForecast::checkpoints);
     field("peak_bytes", &StepForecast::peak);
     field("peak_process", &StepForecast::peak_process);
     field("most_activation_bytes", &StepForecast::most_activations);
@@ -56,8 +59,6 @@ struct StepForecast {
 
 /// This plan's run as a whole.
 struct RunForecast {
-  int64_t batch_size_per_worker = 1;
-  int64_t accumulate_steps = 1;
   int64_t global_batch_samples = 1;
   int64_t tokens_per_sample = 0;  ///< 0: images
   double samples_per_s = 0;
@@ -66,8 +67,6 @@ struct RunForecast {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("batch_size_per_worker", &RunForecast::batch_size_per_worker);
-    field("accumulate_steps", &RunForecast::accumulate_steps);
     field("global_batch_samples", &RunForecast::global_batch_samples);
     field("tokens_per_sample", &RunForecast::tokens_per_sample);
     field("samples_per_s", &RunForecast::samples_per_s);

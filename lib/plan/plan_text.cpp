@@ -166,12 +166,14 @@ std::string forecast_table(const Forecast& forecast, int64_t micro_batches) {
   std::string text = fmt::format(
       "one {} per process: {} of memory, {} of it not available to tensors; {}FLOP/s in large products,\n"
       "{}B/s memory bandwidth, {:.1f} us per launch; {}B/s to processes of the same node, "
-      "{}B/s to other nodes\n"
+      "{}B/s to other nodes{}\n"
       "{}\n",
       device.name, format_bytes(device.memory_bytes),
       format_bytes(device.memory_bytes - device.tensor_bytes()), format_count(device.flops_per_s),
       format_count(device.memory_bytes_per_s), 1e6 * device.launch_s, format_count(device.inside_bytes_per_s),
-      format_count(device.between_bytes_per_s), where_from(device.rates));
+      format_count(device.between_bytes_per_s),
+      device.latency_s ? fmt::format(", {:g} us per message", 1e6 * *device.latency_s) : "",
+      where_from(device.rates));
   TextTable table({"method", "peak", "activations at the peak", "most activations", "FLOPs", "sent/step",
                    "compute", "exchange", "waiting", "step", "largest batch"});
   const auto add = [&](const StepForecast& method) {
@@ -207,27 +209,31 @@ std::string run_text(const RunForecast& run) {
   return text + ".\n";
 }
 
-std::string decision_text(const Verdict& verdict) {
-  switch (verdict.decision) {
-    case Decision::kFullCoverage:
-      return fmt::format("Recommended: {}. The full model fits, so no worker needs to hold less.\n",
-                         verdict.recommended);
-    case Decision::kOtherProgram: {
-      const std::string here = verdict.recommended_here.empty()
-                                   ? "nothing fits"
-                                   : fmt::format("the choice is {}", verdict.recommended_here);
-      return fmt::format(
-          "Recommended: {}, which trains the full model (PyTorch has it). In this program {}.\n",
-          verdict.recommended, here);
-    }
-    case Decision::kThisPlan:
-    case Decision::kThisPlanCheckpointing:
-      return fmt::format("Recommended: {}. No method that trains the full model fits.\n",
-                         verdict.recommended);
-    case Decision::kNothingFits:
-      return "Nothing fits.\n";
-  }
-  return "";
+/// "DDP (12.0 GiB; as in configs/regime/ddp.yaml): --set ... --set ..."
+std::string choice_text(const Forecast& forecast, const std::string& name) {
+  if (name.empty()) return "nothing fits\n";
+  const std::vector<StepForecast> methods = forecast.methods();
+  const StepForecast& method =
+      *std::find_if(methods.begin(), methods.end(), [&](const auto& other) { return other.name == name; });
+  std::string text = fmt::format("{} ({}{}{})", name, format_bytes(method.peak.total()),
+                                 method.regime_file.empty() ? "" : "; as in ", method.regime_file);
+  if (!method.in_this_program) text += ", which PyTorch has";
+  if (!method.settings.empty()) text += fmt::format(": --set {}", fmt::join(method.settings, " --set "));
+  return text + "\n";
+}
+
+/// What to use: by coverage, and by time. Where that is another program's, also the best of this program.
+std::string recommendation_text(const Forecast& forecast, const Verdict& verdict) {
+  std::string text = "Recommended: " + choice_text(forecast, verdict.recommended);
+  if (verdict.recommended_here != verdict.recommended)
+    text += "In this program: " + choice_text(forecast, verdict.recommended_here);
+  if (verdict.fastest_over_recommended > 0.98) return text;
+  text +=
+      fmt::format("At equal FLOPs, in {} of its time: {}", format_percent(verdict.fastest_over_recommended),
+                  choice_text(forecast, verdict.fastest));
+  if (verdict.fastest_here != verdict.fastest)
+    text += "In this program: " + choice_text(forecast, verdict.fastest_here);
+  return text;
 }
 
 /// What fits, what to use, and how this plan compares with data parallelism.
@@ -241,12 +247,8 @@ std::string verdict_text(const Forecast& forecast, double coverage) {
     text += fmt::format("Fits in {}: {}.\n", format_bytes(forecast.device.memory_bytes),
                         fmt::join(verdict.fit, "; "));
   if (!too_large.empty()) text += fmt::format("Does not fit: {}.\n", fmt::join(too_large, "; "));
-  text += decision_text(verdict);
-  if (verdict.fastest_over_recommended < 0.98)
-    text += fmt::format("At equal FLOPs, {} would take {} of its time.\n", verdict.fastest,
-                        format_percent(verdict.fastest_over_recommended));
-  if (!verdict.changes.empty())
-    text += fmt::format("This plan would fit with {}.\n", fmt::join(verdict.changes, ", or with "));
+  text += recommendation_text(forecast, verdict);
+  if (!verdict.change.empty()) text += "This plan would fit as: " + choice_text(forecast, verdict.change);
   if (coverage >= 1) return text + "Coverage 1 is ordinary data parallelism.\n";
   const StepForecast& plan = forecast.plan;
   return text + fmt::format(
