@@ -28,7 +28,7 @@
 namespace sdp {
 namespace {
 
-/// `value`, which must be above 0, or with `least` 0 at least that. `what`: the option, and its unit.
+/// The value of an option, if it is above 0 and at most `most`.
 double checked(const char* option, double value, const char* unit, double most) {
   if (value > 0 && value <= most) return value;
   throw UsageError(fmt::format("{} {}: expected {} above 0 and at most {:.0f}", option, value, unit, most));

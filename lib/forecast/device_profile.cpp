@@ -17,12 +17,9 @@ namespace {
 /// forward and once for the backward pass. Product rates are without sparsity and with sums in fp32, link
 /// rates are for one direction. The fp32 rates are those without TF32, which is off. The numbers of
 /// multiprocessors are from the architecture white papers. The links between nodes are those of NVIDIA's DGX
-/// systems: one adapter per device, with 200 Gbit/s for an A100 and 400 Gbit/s for the others of these. PCIe
-/// cards are assumed to exchange through a PCIe 4.0 slot each, and between nodes through 10 Gbit/s Ethernet.
-///
-/// The memory is what CUDA reports of a card, which is less than the nominal size: the driver and ECC keep a
-/// part. That of an H100 was measured here; the others are total_memory in public logs of PyTorch, the
-/// smaller value where drivers differ.
+/// systems: one adapter per device, with 200 Gbit/s for an A100 and 400 Gbit/s for the others. PCIe cards are
+/// assumed to have PCIe 4.0 x16 and 10 Gbit/s Ethernet. The memory is what CUDA reports, without what driver
+/// and ECC keep: of an H100 as measured, of others as in public logs, the least where drivers differ.
 struct DataSheet {
   std::string_view name;
   double bf16_flops_per_s, fp32_flops_per_s, fp64_flops_per_s;

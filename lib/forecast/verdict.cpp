@@ -46,7 +46,6 @@ Verdict verdict_of(const std::vector<StepForecast>& methods) {
   const StepForecast* const recommended = best_of(methods);
   const StepForecast* const fastest = fastest_of(methods, /*only_here=*/false);
   Verdict verdict{
-
       .fit = {},
       .recommended = name_of(recommended),
       .recommended_here = name_of(best_of(methods, is_here)),

@@ -397,8 +397,9 @@ def test_activation_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("arguments,expected", [
-    (["--device", "h1000"], "expected one of a100, h100, h200, b200, measure"),
-    (["--memory", "0"], "--memory 0: expected gigabytes above 0"),
+    (["--device", "h1000"], "--device h1000: expected one of "), (["--memory", "0"], "--memory 0: expected GiB above 0"),
+    (["--bandwidth=-1"], "--bandwidth -1: expected Gbit/s above 0"), (["--bandwidth", "nan"], "--bandwidth nan"),
+    (["--latency", "0"], "--latency 0: expected microseconds above 0"), (["--measure", "--bandwidth", "1"], "--bandwidth"),
     (["--measure", "--worker", "4"], "--worker 4: expected a worker in 0..3"), (["--worker", "1"], "Add --measure"),
 ])
 def test_bad_input(tmp_path, arguments, expected):
@@ -416,13 +417,14 @@ def test_options_without_effect_are_warned_about(tmp_path):
 
 def test_forecast(tmp_path):
     """Methods on a device of a given memory: a method that fits takes at most this memory, which decides the batch size."""
-    small, large = (plan(tmp_path, "--memory", size, "--device", "a100") for size in ("1.6", "2"))
-    for result, bytes_ in ((small, 1.6e9), (large, 2e9)):
+    small, large = (plan(tmp_path, "--memory", size, "--device", "a100") for size in ("1.5", "1.875"))
+    for result, bytes_ in ((small, 1.5 * 2**30), (large, 1.875 * 2**30)):
         device = result["forecast"]["device"]
         assert device["name"] == "a100" and device["memory_bytes"] == bytes_
         names = [method["name"] for method in result["forecast"]["methods"]]
-        checkpointing = [f"{name}, checkpointing" for name in ("DDP", "ZeRO-3/FSDP", "this plan")]
-        assert names == ["this plan", "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3/FSDP", *checkpointing]
+        others = ["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3/FSDP"]
+        checkpointing = [f"{name}, checkpointing" for name in (*others[:3], "this plan", others[3])]
+        assert names == ["this plan", *others, *checkpointing]
         for method in result["forecast"]["methods"]:
             reserved = device["allowance_bytes"] + device["library_workspace_bytes"]
             assert method["fits"] == (method["peak_bytes"]["total"] + reserved <= bytes_)
@@ -431,7 +433,7 @@ def test_forecast(tmp_path):
         assert result["forecast"]["methods"][0]["peak_bytes"]["total"] == largest
     batches = [[method["largest_batch_size_per_worker"] for method in r["forecast"]["methods"]] for r in (small, large)]
     # Almost all of the memory is activations: several times as much of it, as many times the batch.
-    ratio = (2e9 - reserved) / (1.6e9 - reserved)
+    ratio = (1.875 * 2**30 - reserved) / (1.5 * 2**30 - reserved)
     assert ratio > 4 and np.array(batches[1]) / np.array(batches[0]) == pytest.approx(ratio, rel=0.05)
     assert small["forecast"]["device"]["times"] == "estimated"
     measured = plan(tmp_path, "--device", "measure", model={"width": 8})["forecast"]
@@ -439,3 +441,68 @@ def test_forecast(tmp_path):
     rates = [value for key, value in measured["device"].items() if key.endswith("_s") and not key.startswith("peak")]
     times = [method["compute_ms"] for method in measured["methods"]]
     assert len(rates) == 5 and all(0 < value < float("inf") for value in [*rates, *times])
+
+
+@pytest.mark.parametrize("gbit,per_node,device", [(10, None, "h100"), (2.5, 2, "rtx4090"), (40, 1, "a6000")])
+def test_links_by_their_bandwidth(tmp_path, gbit, per_node, device):
+    """Bytes over the rate. With several nodes it is that of the link to other nodes."""
+    arguments = ["--bandwidth", gbit, "--device", device, *(["--processes-per-node", per_node] if per_node else [])]
+    result = plan(tmp_path, *map(str, arguments), model={"width": 16}, train={"precision": "bf16"})["forecast"]
+    rate = gbit * 1e9 / 8
+    assert result["device"]["between_bytes_per_s"] == rate
+    assert (result["device"]["inside_bytes_per_s"] == rate) == (per_node is None)
+    for method in result["methods"]:
+        if method["regime_file"] or not method["in_this_program"]:  # rings, which share the adapters of a node
+            expected = method["bytes_sent_per_step"] / (rate * (per_node or 1))
+            assert method["exchange_ms"] / 1e3 == pytest.approx(expected, rel=0.02), method["name"]
+    times = [method["step_ms"] / method["flops_share"] for method in result["methods"] if method["fits"]]
+    fastest = next(m for m in result["methods"] if m["name"] == result["verdict"]["fastest"])
+    assert fastest["step_ms"] / fastest["flops_share"] == min(times)
+
+
+@pytest.mark.parametrize("memory,overrides", [
+    ("1.6", ["train.batch_size_per_worker=512"]), ("1.46", ["train.batch_size_per_worker=96", "train.accumulate_steps=4"]),
+    ("1.8", ["train.batch_size_per_worker=2048", "train.checkpoint_activations=true", "subnetwork.coverage=1"]),
+])
+def test_the_printed_advice_fits(tmp_path, memory, overrides):
+    """The lines of the verdict, typed as they are printed: what they say that they take, which fits."""
+    config = harness.write_config(tmp_path, "plan", tmp_path, model={"width": 16}, train={"precision": "fp32"})
+    settings = [word for override in overrides for word in ("--set", override)]
+    command = ["plan", "--config", config, "--memory", memory, "--device", "a100", *settings]
+    advised = [line for line in harness.run(*command).stdout.splitlines() if ": --set " in line]
+    assert advised
+    for line in advised:
+        words = line.split(": --set ")[1].split(" --set ")
+        again = json.loads(harness.run(*command, "--json", *(w for word in words for w in ("--set", word))).stdout)
+        method = again["forecast"]["methods"][0]
+        assert method["fits"]
+        number, unit = line.split("(")[1].replace(";", ")").split(")")[0].split()
+        assert method["peak_bytes"]["total"] == pytest.approx(float(number) * {"MiB": 2**20, "GiB": 2**30}[unit], rel=0.006)
+
+
+PROFILE = {
+    "name": "card", "times": "estimated", "flops_per_s": 1e13, "peak_flops_per_s": 0, "tile_side": 128, "tiles_at_once": 84,
+    "launch_s": 4e-6, "is_gpu": True, "memory_bytes_per_s": 6e11, "inside_bytes_per_s": 1e10, "between_bytes_per_s": 1e9,
+    "memory_bytes": 2**34, "allowance_bytes": 10**9, "library_workspace_bytes": 0, "convolution_workspace_bytes": 0,
+}
+
+
+def test_a_profile_by_hand(tmp_path):
+    """That of docs/plans.md is used; a wrong value is named with its place."""
+    file = tmp_path / "card.json"
+    written = lambda changes: file.write_text(json.dumps(
+        {"sdp_train_profile": 2, "profiles": {"fp64": {k: v for k, v in (PROFILE | changes).items() if v is not None}}}))
+    written({"latency_s": 5e-5})
+    device = plan(tmp_path, "--device", str(file))["forecast"]["device"]
+    assert {key: device[key] for key in PROFILE} == PROFILE | {"times": "measured rates"} and device["latency_s"] == 5e-5
+    config = harness.write_config(tmp_path, "plan", tmp_path)
+    refused = lambda: harness.run("plan", "--config", config, "--device", file, expect=2).stderr
+    for key, value in {
+        "flops_per_s": -3, "memory_bytes_per_s": "fast", "tile_side": 0, "tiles_at_once": 1.5, "launch_s": None,
+        "is_gpu": 1, "memory_bytes": 10**9, "inside_bytes_per_s": 1e300, "latency_s": [], "times": "guessed", "memory_gb": 24,
+    }.items():
+        written({key: value})
+        assert f"profiles.fp64.{key}" in refused() or (key == "times" and "guessed" in refused()), key
+    for text in ('{"sdp_train_profile": "2"}', '{"sdp_train_profile": 2, "profiles": []}', "[]", "", '{"a": NaN}'):
+        file.write_text(text)
+        assert str(file) in refused() and "internal" not in refused()

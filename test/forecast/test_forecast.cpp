@@ -3,6 +3,7 @@
 #include "forecast/forecast.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -36,8 +37,13 @@ Forecast forecast_on(const Experiment& experiment, const DeviceProfile& device) 
   return forecast_of(experiment, costs, device, estimated_times(device));
 }
 
-Experiment experiment_of(const ExperimentSpec& spec, SubnetPlan plan, const Placement& placement,
+Experiment experiment_of(ExperimentSpec spec, SubnetPlan plan, const Placement& placement,
                          int64_t processes_per_node) {
+  spec.subnetwork.workers = plan.workers;
+  spec.subnetwork.replicas = placement.replicas;
+  spec.subnetwork.coverage.text = std::to_string(plan.owners_per_unit) + "/" + std::to_string(plan.workers);
+  spec.subnetwork.construction = plan.construction;
+  spec.subnetwork.masking = plan.masking;
   Schedule schedule = make_schedule(plan, placement, schedule_options(spec, plan.layout));
   NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes_per_node);
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
@@ -235,12 +241,12 @@ TEST_CASE("data parallelism is charged for rings, which share a node's adapters"
         Approx(1e3 * sent * 2 / 3 / 1e2).epsilon(1e-2));
 
   const NodeMap& nodes = c.nodes;
-  CHECK(ring_s(1200, nodes, device_with(1, 1e3, 1e2, 0)) == Approx(6));   // 1200 / (2 x 100)
-  CHECK(ring_s(1200, nodes, device_with(1, 1e2, 1e2, 0)) == Approx(12));  // inside is the slower link
+  CHECK(ring_s(1200, 1, nodes, device_with(1, 1e3, 1e2, 0)) == Approx(6));   // 1200 / (2 x 100)
+  CHECK(ring_s(1200, 1, nodes, device_with(1, 1e2, 1e2, 0)) == Approx(12));  // inside is the slower link
   const Case in_one(test::plan_of(4, 2, 1), spec_of_batch(8), 4);
-  CHECK(ring_s(1200, in_one.nodes, device_with(1, 1e3, 1, 0)) == Approx(1.2));
+  CHECK(ring_s(1200, 1, in_one.nodes, device_with(1, 1e3, 1, 0)) == Approx(1.2));
   const Case apart(test::plan_of(4, 2, 1), spec_of_batch(8), 1);
-  CHECK(ring_s(1200, apart.nodes, device_with(1, 1, 1e2, 0)) == Approx(12));
+  CHECK(ring_s(1200, 1, apart.nodes, device_with(1, 1, 1e2, 0)) == Approx(12));
 }
 
 TEST_CASE("the time that an exchange makes a step wait, and the computation that hides it") {
@@ -254,6 +260,34 @@ TEST_CASE("the time that an exchange makes a step wait, and the computation that
   CHECK(step.step_s() == 12 + 2.25 + 0.5);
   step.exchange_forward_s = 0.5;
   CHECK(step.waiting_s() == 0.25);
+}
+
+TEST_CASE("a link's latency is waited for once per message and bucket") {
+  constexpr double kLatencyS = 0.25;
+  for (const int64_t micro_batches : {1, 3}) {
+    ExperimentSpec spec = spec_of_batch(8);
+    spec.train.accumulate_steps = micro_batches;
+    const Case c(test::plan_of(4, 2, 1), spec, 4);
+    DeviceProfile device = device_with(1e30, 1e3, 1e2, 1'000'000);
+    const Forecast without = c.on(device);
+    device.latency_s = kLatencyS;
+    const Forecast with = c.on(device);
+    const auto added_s = [&](const StepForecast& a, const StepForecast& b) {
+      return (a.exchange_ms - b.exchange_ms) / 1e3;
+    };
+    const auto buckets = static_cast<double>(c.schedule.buckets.size());
+    CHECK(added_s(with.plan, without.plan) == Approx(2 * buckets * kLatencyS));
+    // A ring of four processes: a reduce-scatter and an all-gather of three steps each.
+    const auto added_to = [&](const char* name) {
+      return added_s(method_called(with, name), method_called(without, name));
+    };
+    const double dense_buckets = std::round(added_to("DDP") / (6 * kLatencyS));
+    CHECK(dense_buckets >= 1);
+    CHECK(added_to("DDP") == Approx(6 * dense_buckets * kLatencyS));
+    CHECK(added_to("ZeRO-1") == Approx(added_to("DDP")));
+    CHECK(added_to("ZeRO-2") ==
+          Approx(static_cast<double>(micro_batches + 1) * 3 * dense_buckets * kLatencyS));
+  }
 }
 
 TEST_CASE("LLaMA 1B on 64 processes: exchange, verdict and rates agree with the table") {
@@ -302,14 +336,21 @@ TEST_CASE("properties of the known devices") {
   for (const std::string& name : known_devices()) {
     const DeviceProfile fp32 = device_profile(name, Precision::kFp32);
     const DeviceProfile bf16 = device_profile(name, Precision::kBf16);
-    CHECK(bf16.flops_per_s > 5 * fp32.flops_per_s);
-    CHECK(fp32.memory_bytes >= 80'000'000'000);
+    CHECK(bf16.flops_per_s >= 2 * fp32.flops_per_s);
+    CHECK(fp32.memory_bytes > int64_t{23} << 30);
     CHECK(fp32.rates == RatesFrom::kDataSheet);
     CHECK(fp32.launch_s > 1e-6);
     CHECK(fp32.launch_s < 1e-5);
     CHECK(fp32.tensor_bytes() == fp32.memory_bytes - fp32.allowance_bytes - fp32.library_workspace_bytes);
   }
   CHECK(device_profile("a100", Precision::kBf16).flops_per_s == Approx(0.75 * 312e12));
+  CHECK(device_profile("h100", Precision::kBf16).memory_bytes == 85'017'493'504);  // as the device reports it
+  for (const auto& [name, nominal_gib] : {std::pair{"rtx4090", 24}, {"a6000", 48}, {"l40s", 48}}) {
+    const double gib =
+        std::ldexp(static_cast<double>(device_profile(name, Precision::kBf16).memory_bytes), -30);
+    CHECK(gib < nominal_gib);
+    CHECK(gib > 0.9 * nominal_gib);
+  }
   CHECK_THROWS_AS(device_profile("h1000", Precision::kFp32), UsageError);
 }
 

@@ -1,7 +1,14 @@
-// The decision of a plan in typical situations, each given by the figures of its methods.
+// The verdict in typical situations, each given by the figures of its methods, and against a search over all
+// settings that it may advise, each of which is forecast by itself.
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
 
 #include "catch.h"
-#include "forecast/verdict.h"
+#include "forecast/accounting.h"
+#include "forecast/forecast.h"
+#include "subnet/small_plans.h"
 
 namespace sdp {
 namespace {
@@ -11,7 +18,6 @@ struct Situation {
   double plan_ms = 60, ddp_ms = 100, fsdp_ms = 120;
   double checkpointing_gigabytes = 0;  ///< of the plan; 0: not listed
   double coverage = 0.5;
-  int64_t largest_batch = 0;
 
   Verdict on(double gigabytes) const {
     const auto method = [&](const std::string& name, double of_coverage, double size, double ms) {
@@ -26,94 +32,234 @@ struct Situation {
     std::vector<StepForecast> methods = {method("this plan", coverage, plan_gigabytes, plan_ms),
                                          method("DDP", 1, ddp_gigabytes, ddp_ms),
                                          method("FSDP", 1, fsdp_gigabytes, fsdp_ms)};
-    methods[0].largest_batch = largest_batch;
+    methods[1].regime_file = "ddp.yaml";
     methods[2].in_this_program = false;
-    if (checkpointing_gigabytes > 0) {
+    if (checkpointing_gigabytes > 0)
       methods.push_back(method("this plan, checkpointing", coverage, checkpointing_gigabytes, 1.3 * plan_ms));
-      methods.back().checkpoints = true;
-    }
-    return verdict_of(methods,
-                      {.batch_size_per_worker = 8, .accumulate_steps = 3, .global_batch_samples = 24});
+    return verdict_of(methods);
   }
 };
 
 TEST_CASE("where data parallelism fits, it is recommended") {
   const Verdict verdict = Situation{10, 20, 15}.on(80);
-  CHECK(verdict.decision == Decision::kFullCoverage);
   CHECK(verdict.recommended == "DDP");
+  CHECK(verdict.recommended_here == "DDP");
   CHECK(verdict.fit == std::vector<std::string>{"this plan", "DDP", "FSDP"});
   CHECK(verdict.fastest == "DDP");
-  CHECK(verdict.changes.empty());
+  CHECK(verdict.change.empty());
   CHECK(verdict.memory_share == 0.5);
   CHECK(verdict.time_at_equal_flops == 1.2);
 }
 
-TEST_CASE("the fastest method is told where it is another one") {
-  const Verdict verdict =
-      Situation{.plan_gigabytes = 10, .ddp_gigabytes = 20, .fsdp_gigabytes = 15, .plan_ms = 40}.on(80);
-  CHECK(verdict.recommended == "DDP");
-  CHECK(verdict.fastest == "this plan");
-  CHECK(verdict.fastest_over_recommended == Approx(0.8));
+TEST_CASE("the fastest method is told where it is another one, and the fastest of this program") {
+  Situation situation{.plan_gigabytes = 10, .ddp_gigabytes = 20, .fsdp_gigabytes = 15, .plan_ms = 40};
+  CHECK(situation.on(80).recommended == "DDP");
+  CHECK(situation.on(80).fastest == "this plan");
+  CHECK(situation.on(80).fastest_here == "this plan");
+  CHECK(situation.on(80).fastest_over_recommended == Approx(0.8));
+  situation.fsdp_ms = 70;
+  CHECK(situation.on(80).fastest == "FSDP");
+  CHECK(situation.on(80).fastest_here == "this plan");
 }
 
-TEST_CASE(
-    "where only FSDP fits of the methods with the full model, it is recommended, with this program's "
-    "choice") {
+TEST_CASE("where only FSDP fits of the methods with the full model, this program's choice is told as well") {
   const Verdict verdict = Situation{10, 20, 15}.on(16);
-  CHECK(verdict.decision == Decision::kOtherProgram);
   CHECK(verdict.recommended == "FSDP");
   CHECK(verdict.recommended_here == "this plan");
-}
-
-TEST_CASE("where FSDP needs less memory than this plan with checkpointing, nothing of this program may fit") {
-  const Verdict verdict =
+  const Verdict none =
       Situation{
           .plan_gigabytes = 10, .ddp_gigabytes = 20, .fsdp_gigabytes = 5, .checkpointing_gigabytes = 7.4}
           .on(6);
-  CHECK(verdict.decision == Decision::kOtherProgram);
-  CHECK(verdict.recommended == "FSDP");
-  CHECK(verdict.recommended_here.empty());
-  CHECK(verdict.changes == std::vector<std::string>{"a lower subnetwork.coverage"});
+  CHECK(none.recommended == "FSDP");
+  CHECK(none.recommended_here.empty());
+  CHECK(none.change.empty());
 }
 
-TEST_CASE("where only this plan fits, it is recommended") {
-  const Verdict verdict = Situation{10, 20, 15}.on(12);
-  CHECK(verdict.decision == Decision::kThisPlan);
-  CHECK(verdict.fit == std::vector<std::string>{"this plan"});
-}
-
-TEST_CASE("where this plan fits only with checkpointing, both ways to make it fit are told") {
-  const Verdict verdict = Situation{.plan_gigabytes = 10,
-                                    .ddp_gigabytes = 20,
-                                    .fsdp_gigabytes = 15,
-                                    .checkpointing_gigabytes = 7,
-                                    .largest_batch = 7}
-                              .on(9);
-  CHECK(verdict.decision == Decision::kThisPlanCheckpointing);
-  CHECK(verdict.recommended == "this plan, checkpointing");
-  // The same global batch: of 24 samples per worker, 6 at a time.
-  CHECK(verdict.changes ==
-        std::vector<std::string>{"train.checkpoint_activations: true",
-                                 "train.batch_size_per_worker: 6 with train.accumulate_steps: 4"});
-}
-
-TEST_CASE("where nothing fits, the verdict says so") {
+TEST_CASE("where only this plan fits, or only with checkpointing, it is recommended") {
+  CHECK(Situation{10, 20, 15}.on(12).recommended == "this plan");
   const Verdict verdict =
-      Situation{.plan_gigabytes = 10, .ddp_gigabytes = 20, .fsdp_gigabytes = 15, .largest_batch = 2}.on(3);
-  CHECK(verdict.decision == Decision::kNothingFits);
+      Situation{.plan_gigabytes = 10, .ddp_gigabytes = 20, .fsdp_gigabytes = 15, .checkpointing_gigabytes = 7}
+          .on(9);
+  CHECK(verdict.recommended == "this plan, checkpointing");
+  CHECK(verdict.change == "this plan, checkpointing");
+}
+
+TEST_CASE("where nothing fits, nothing is advised") {
+  const Verdict verdict = Situation{10, 20, 15}.on(3);
   CHECK(verdict.recommended.empty());
   CHECK(verdict.fit.empty());
-  CHECK(verdict.changes ==
-        std::vector<std::string>{"train.batch_size_per_worker: 2 with train.accumulate_steps: 12"});
+  CHECK(verdict.change.empty());
 }
 
 TEST_CASE("a plan of coverage 1 is the full model; of methods alike in time the first is recommended") {
   Situation full{
       .plan_gigabytes = 20, .ddp_gigabytes = 20, .fsdp_gigabytes = 15, .plan_ms = 101, .coverage = 1};
   CHECK(full.on(80).recommended == "this plan");
-  CHECK(full.on(80).decision == Decision::kFullCoverage);
   full.plan_ms = 110;
   CHECK(full.on(80).recommended == "DDP");
+}
+
+constexpr int64_t kAllowance = 1000;
+
+DeviceProfile device_of(int64_t room) {
+  return {.name = "test",
+          .flops_per_s = 1e9,
+          .memory_bytes_per_s = 1e9,
+          .inside_bytes_per_s = 1e7,
+          .between_bytes_per_s = 1e7,
+          .memory_bytes = room + kAllowance,
+          .allowance_bytes = kAllowance};
+}
+
+std::vector<Cost> costs_of(const Experiment& experiment) {
+  std::vector<Cost> costs;
+  for (int process = 0; process < experiment.schedule.placement.processes; ++process)
+    costs.push_back(cost_of(experiment, process));
+  return costs;
+}
+
+StepForecast alone(const ExperimentSpec& spec) {
+  const Experiment experiment = make_experiment(spec, spec.subnetwork.workers);
+  const DeviceProfile device = device_of(1'000'000'000);
+  return forecast_plan(experiment, costs_of(experiment), device, estimated_times(device));
+}
+
+/// Settings that a verdict may advise, and what a plan with them takes.
+struct Tried {
+  int64_t owners = 1;
+  bool is_baseline = false;
+  ExperimentSpec spec;
+  int64_t peak = 0;
+  double ms = 0;
+};
+
+std::vector<Tried> try_all(const ExperimentSpec& present) {
+  std::vector<Tried> tried;
+  const int64_t samples = present.train.batch_size_per_worker * present.train.accumulate_steps;
+  const auto add = [&](int64_t owners, bool is_baseline, const ExperimentSpec& base) {
+    for (const bool checkpoints : {false, true})
+      for (const ReduceEvery reduce_every : {ReduceEvery::kStep, ReduceEvery::kMicroBatch})
+        for (int64_t batch = 1; batch <= present.train.batch_size_per_worker; ++batch) {
+          if (samples % batch != 0 || (reduce_every != base.train.reduce_every && batch == samples)) continue;
+          if (is_baseline && !base.train.release_gradients && reduce_every != ReduceEvery::kStep) continue;
+          ExperimentSpec spec = base;
+          spec.train.checkpoint_activations = checkpoints;
+          spec.train.reduce_every = reduce_every;
+          spec.train.batch_size_per_worker = batch;
+          spec.train.accumulate_steps = samples / batch;
+          const StepForecast forecast = alone(spec);
+          tried.push_back({owners, is_baseline, spec, forecast.peak.total(), forecast.step_ms});
+        }
+  };
+  const int64_t workers = present.subnetwork.workers;
+  for (int64_t owners = owners_of(present.subnetwork.coverage, workers); owners > 0; --owners) {
+    ExperimentSpec spec = present;
+    spec.subnetwork.coverage.text = std::to_string(owners) + "/" + std::to_string(workers);
+    add(owners, false, spec);
+  }
+  ExperimentSpec dense = present;
+  dense.subnetwork.coverage.text = "1";
+  for (const auto& [shard, release] : {std::pair{false, false}, {true, false}, {true, true}}) {
+    dense.optimizer.shard = shard;
+    dense.train.release_gradients = release;
+    add(workers, true, dense);
+  }
+  return tried;
+}
+
+/// The spec with `key=value` settings, as --set would make it.
+ExperimentSpec with_settings(ExperimentSpec spec, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    const std::string key = setting.substr(0, setting.find('=')), value = setting.substr(key.size() + 1);
+    if (key == "subnetwork.coverage")
+      spec.subnetwork.coverage.text = value;
+    else if (key == "train.checkpoint_activations")
+      spec.train.checkpoint_activations = value == "true";
+    else if (key == "train.release_gradients")
+      spec.train.release_gradients = value == "true";
+    else if (key == "optimizer.shard")
+      spec.optimizer.shard = value == "true";
+    else if (key == "train.reduce_every")
+      spec.train.reduce_every = value == "step" ? ReduceEvery::kStep : ReduceEvery::kMicroBatch;
+    else if (key == "train.batch_size_per_worker")
+      spec.train.batch_size_per_worker = std::stoll(value);
+    else if (key == "train.accumulate_steps")
+      spec.train.accumulate_steps = std::stoll(value);
+    else
+      throw std::logic_error("unexpected advice: " + setting);
+  }
+  return spec;
+}
+
+void check_against_search(const ExperimentSpec& present, const std::vector<Tried>& all, int64_t room) {
+  INFO("room " << room << ", coverage " << present.subnetwork.coverage.text);
+  const Experiment experiment = make_experiment(present, present.subnetwork.workers);
+  const DeviceProfile device = device_of(room);
+  const Forecast forecast = forecast_of(experiment, costs_of(experiment), device, estimated_times(device));
+  const Verdict verdict = forecast.verdict();
+  std::map<std::string, StepForecast> by_name;
+  for (const StepForecast& method : forecast.methods()) {
+    CHECK_FALSE(by_name.contains(method.name));
+    by_name[method.name] = method;
+    // What every method of this program takes is what the plan with its settings takes.
+    if (method.in_this_program)
+      CHECK(method.peak.total() == alone(with_settings(present, method.settings)).peak.total());
+  }
+  int64_t best_owners = 0;
+  bool full_fits = false;
+  for (const Tried& one : all) {
+    if (one.peak > room) continue;
+    if (one.is_baseline) full_fits = true;
+    if (!one.is_baseline) best_owners = std::max(best_owners, one.owners);
+  }
+  if (full_fits) CHECK(by_name.at(verdict.recommended_here).coverage == 1);
+  if (!full_fits && best_owners == 0) CHECK(verdict.recommended_here.empty());
+  if (forecast.plan.fits || best_owners == 0) {
+    CHECK(verdict.change.empty());
+    return;
+  }
+  const StepForecast& advised = by_name.at(verdict.change);
+  CHECK(advised.coverage ==
+        Approx(static_cast<double>(best_owners) / static_cast<double>(present.subnetwork.workers)));
+  double shortest_ms = 1e300;
+  for (const Tried& one : all)
+    if (!one.is_baseline && one.owners == best_owners && one.peak <= room)
+      shortest_ms = std::min(shortest_ms, one.ms);
+  CHECK(advised.peak.total() <= room);
+  CHECK(advised.step_ms <= 1.06 * shortest_ms);
+}
+
+TEST_CASE("what a verdict advises against a search over all that it may advise") {
+  ExperimentSpec spec;
+  spec.model = test::mlp_spec();
+  spec.train.precision = Precision::kFp32;
+  spec.subnetwork.workers = 4;
+  spec.subnetwork.coverage.text = "2/4";
+  spec.train.batch_size_per_worker = 16;
+  ExperimentSpec neuron = spec;
+  neuron.subnetwork.construction = Construction::kNeuron;
+  neuron.subnetwork.coverage.text = "3/4";
+  neuron.train.batch_size_per_worker = 6;
+  neuron.train.accumulate_steps = 2;
+  ExperimentSpec recomputing = spec;
+  recomputing.subnetwork.coverage.text = "1";
+  recomputing.train.checkpoint_activations = true;
+  recomputing.train.reduce_every = ReduceEvery::kMicroBatch;
+  recomputing.train.batch_size_per_worker = 8;
+  recomputing.train.accumulate_steps = 2;
+  for (const ExperimentSpec& present : {spec, neuron, recomputing}) {
+    const std::vector<Tried> all = try_all(present);
+    const int64_t here = alone(present).peak.total();
+    std::map<int64_t, int64_t> least;  // by owners
+    for (const Tried& one : all)
+      if (!one.is_baseline) {
+        const auto [known, is_new] = least.try_emplace(one.owners, one.peak);
+        if (!is_new) known->second = std::min(known->second, one.peak);
+      }
+    const int64_t own = least.rbegin()->second, lowest = least.begin()->second;
+    for (const int64_t room : {here, here - 1, (here + own) / 2, own, own - 1, lowest, lowest - 1})
+      check_against_search(present, all, room);
+  }
 }
 
 }  // namespace

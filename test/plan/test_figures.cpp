@@ -47,7 +47,7 @@ TEST_CASE("figures that a forecast adds") {
     sum += peak[kind].get<int64_t>();
   CHECK(peak["total"] == sum);
   CHECK(peak.size() == 6);
-  CHECK(with["forecast"]["methods"].size() == 8);
+  CHECK(with["forecast"]["methods"].size() == 10);
   CHECK(with["forecast"]["methods"][0]["name"] == "this plan");
   CHECK(with["forecast"]["device"]["name"] == figures.forecast->device.name);
   // Without the forecast everything else is the same.
