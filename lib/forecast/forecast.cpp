@@ -225,8 +225,8 @@ StepForecast forecast_engine(const EngineMethod& method, const Machine& machine)
   return forecast_engine(method, costs, steps_of(method, costs, machine), machine);
 }
 
-/// Adds the best form of the methods with the same samples in smaller micro-batches, of at most `batch`. Of
-/// every form the largest that fit are compared. Returns whether any fits.
+/// Adds the best form of the methods with the same samples in micro-batches of at most `most`: the largest
+/// that fit of every form are compared. Returns whether any fits.
 bool add_smaller_batches(std::vector<StepForecast>& to, const std::vector<const EngineMethod*>& methods,
                          int64_t most, const Machine& machine) {
   std::vector<StepForecast> found;
@@ -236,7 +236,7 @@ bool add_smaller_batches(std::vector<StepForecast>& to, const std::vector<const 
       const int64_t samples = divided.accumulate_steps * divided.batch_size_per_worker;
       divided.accumulate_steps = samples;
       for (TrainSpec& train : forms_of(divided, checkpoints))
-        for (int64_t batch = most; batch > 0; --batch) {
+        for (int64_t batch = most; batch > 0 && samples / batch <= 1 << 20; --batch) {  // TrainSpec's limit
           if (samples % batch != 0) continue;
           train.batch_size_per_worker = batch;
           train.accumulate_steps = samples / batch;
