@@ -1,6 +1,8 @@
 #pragma once
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "message_of.h"
 
@@ -49,6 +52,19 @@ inline void put(const std::filesystem::path& path, std::string_view text) {
 inline std::string get(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// From now on, writing fails through the descriptors of this file that the process has open.
+inline void break_writes(const std::filesystem::path& path) {
+  std::vector<int> open_descriptors;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    if (std::filesystem::read_symlink(entry.path(), ignored) == path)
+      open_descriptors.push_back(std::stoi(entry.path().filename().string()));
+  }
+  for (const int descriptor : open_descriptors)
+    if (dup3(::open("/dev/null", O_RDONLY), descriptor, O_CLOEXEC) < 0)
+      throw std::runtime_error("dup3 failed");
 }
 
 inline bool contains(std::string_view text, std::string_view part) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::chrono::seconds kLeaveTimeout{10};
 constexpr std::chrono::milliseconds kLeaveTimeoutAfterError{500};
-constexpr std::chrono::milliseconds kLeavePoll{5};
+constexpr std::chrono::milliseconds kStorePoll{5};
 /// Limits NCCL's abort, which may wait for a device that does not answer.
 constexpr std::chrono::seconds kAbortTimeout{10};
 /// How long the watch may take to see which ranks are lost after a collective has failed.
@@ -55,7 +55,7 @@ void wait_for_all(c10d::Store& store, const std::string& counter, int size,
                   std::chrono::milliseconds timeout = kLeaveTimeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (store.add(counter, 0) < size && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(kLeavePoll);
+    std::this_thread::sleep_for(kStorePoll);
 }
 
 /// Gives up at the time-out: this process is about to end, which also ends the abort.
@@ -121,7 +121,10 @@ void Communicator::leave() {
   if (backend && is_stream_ordered()) clean ? backend->shutdown() : abort_within(backend, kAbortTimeout);
   // ~ProcessGroupGloo waits for the exchanges in flight, and Gloo does not always notice that their peers are
   // gone. Leak the backend instead: this process ends soon, which closes its connections.
-  if (backend && !clean && connection_->is_process) backend.release();
+  if (!clean && connection_->is_process) {
+    end_without_destructors();
+    backend.release();
+  }
   backend.reset();
   watch.reset();
   if (clean && size() > 1) {
@@ -171,6 +174,10 @@ auto Communicator::guarded(const char* name, Operation&& operation) const {
 
 bool Communicator::stops_here() {
   return connection_->watch && connection_->watch->stops_here();
+}
+
+std::string Communicator::place() const {
+  return place_of(connection_->phase, connection_->operation);
 }
 
 void Communicator::set_stop_notice(const std::string& notice) {
@@ -304,6 +311,17 @@ void Communicator::barrier() {
     guarded("barrier", [&] { wait_for(*connection_->backend->allreduce(tensors)); });
   }
   if (device().is_cuda()) to_host(tensors.front());
+}
+
+void Communicator::patient_barrier() {
+  if (size() == 1) return;
+  const std::string name = fmt::format("barrier {}", ++connection_->collectives);
+  guarded("barrier", [&] {
+    c10d::Store& store = *connection_->store;
+    if (store.add(name, 1) == size()) store.set(name + " is complete", "");
+    while (!store.check({name + " is complete"}))
+      std::this_thread::sleep_for(kStorePoll);
+  });
 }
 
 at::Tensor Communicator::to_host(const at::Tensor& tensor) const {

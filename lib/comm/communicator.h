@@ -116,6 +116,9 @@ class Communicator {
   /// Returns when every rank has called it. On CUDA the host also waits for the device, even in a world of
   /// one.
   void barrier();
+  /// A barrier of hosts without a time limit, for what a process reads or waits for as long as it takes. Only
+  /// a process that has ended is an error.
+  void patient_barrier();
   /// Copies the tensor to the host; the host waits for the device. Throws PeerLostError if a failed
   /// collective may have left the tensor invalid: NCCL reports failures late, so the check follows the copy.
   at::Tensor to_host(const at::Tensor& tensor) const;
@@ -133,6 +136,9 @@ class Communicator {
   /// abort their work between these two points. From the first call to the next stop point no process may
   /// begin a collective.
   bool stops_within();
+
+  /// What this process is doing, "reduce, all-to-all"; may be empty. From any thread.
+  std::string place() const;
 
   /// States that this process ends because of an error of its own that has already been handled, so that the
   /// others need not wait for it. Not needed if an exception propagates past the Communicator.

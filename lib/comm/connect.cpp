@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -235,6 +237,16 @@ void wait_for(const Attempt& attempt, const Rendezvous& rendezvous, int stop_des
 
 }  // namespace
 
+void end_without_destructors() {
+  // Of what runs in exit(), that which was registered last comes first.
+  on_exit(
+      [](int code, void*) {
+        std::fflush(nullptr);
+        _exit(code);
+      },
+      nullptr);
+}
+
 std::string place_of(const char* phase, const char* operation) {
   return fmt::format("{}{}{}", phase ? phase : "", phase && operation ? ", " : "",
                      operation ? operation : "");
@@ -307,7 +319,7 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
   if (ranks.world == 1) return joined(connect_now(ranks, device, options, /*progress=*/nullptr));
   const auto attempt = std::make_shared<Attempt>();
   if (!attempt->done.is_open()) cannot_connect({ranks, options}, std::strerror(errno));
-  std::thread([attempt, ranks, device, options] {
+  std::thread thread([attempt, ranks, device, options] {
     std::unique_ptr<Communicator::Connection> connection;
     std::exception_ptr error;
     try {
@@ -319,13 +331,18 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
     attempt->connection = std::move(connection);
     attempt->error = error;
     eventfd_write(attempt->done.descriptor(), 1);
-  }).detach();
+  });
   const Rendezvous rendezvous(ranks, options);
   wait_for(*attempt, rendezvous, options.stop_descriptor,
            std::chrono::steady_clock::now() + options.timeout + kSlack);
-  const std::lock_guard lock(attempt->mutex);
-  if (attempt->error) std::rethrow_exception(attempt->error);
-  if (attempt->connection) return joined(std::move(attempt->connection));
+  if (std::unique_lock lock(attempt->mutex); attempt->error || attempt->connection) {
+    lock.unlock();
+    thread.join();
+    if (attempt->error) std::rethrow_exception(attempt->error);
+    return joined(std::move(attempt->connection));
+  }
+  end_without_destructors();
+  thread.detach();
   cannot_connect(rendezvous,
                  fmt::format("it was waiting for {}{}", attempt->progress.waits_for.load(),
                              rendezvous.file.empty() ? ". If another program listens at this address, set "

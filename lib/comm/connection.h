@@ -69,6 +69,10 @@ struct Membership {
 std::unique_ptr<Communicator::Connection> connect_over(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const Membership& member);
 
+/// From now on the process ends without static destructors: they would run beside threads in c10d, NCCL or
+/// Gloo that may never end.
+void end_without_destructors();
+
 /// Whether another process may have caused c10d's error: not in a world of one, and never if the device
 /// failed or memory ran out.
 bool may_come_from_peers(const std::exception& error, int size);

@@ -22,6 +22,7 @@
 #include "io/file.h"
 #include "process/awaited_signals.h"
 #include "process/copy.h"
+#include "process/stop_signals.h"
 #include "process/tail.h"
 #include "spec/error.h"
 
@@ -161,9 +162,12 @@ class Group {
     return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
   }
 
-  /// Passes a signal on. Does not set a deadline, because the processes may be saving a checkpoint.
+  /// Passes a signal on. The first one sets no deadline, because the processes may be saving a checkpoint; a
+  /// second one ends them at once, unless they are suspended.
   void send(int signal) {
-    passed_on_ = true;
+    const Clock::time_point now = Clock::now();
+    if (!passed_on_) passed_on_ = now;
+    if (now - *passed_on_ > kSameRequest && !deadline_) deadline_ = now + kGrace;
     for (const Child& child : children_)
       if (child.running) kill(child.pid, signal);
   }
@@ -184,7 +188,7 @@ class Group {
     for (Child& child : children_) {
       if (!child.running) continue;
       if (!child.told_to_end)
-        std::fprintf(stderr, "sdp-train: rank %d still runs %d s after another rank ended; terminating it\n",
+        std::fprintf(stderr, "sdp-train: rank %d still runs %d s after it was to end; terminating it\n",
                      child.rank, static_cast<int>(kGrace.count()));
       kill(child.pid, child.told_to_end ? SIGKILL : SIGTERM);
       child.told_to_end = true;
@@ -231,7 +235,7 @@ class Group {
   std::vector<Child> children_;
   std::vector<const Child*> failed_;  ///< in the order in which they failed
   std::optional<Clock::time_point> deadline_;
-  bool passed_on_ = false;  ///< whether a signal was passed on to all
+  std::optional<Clock::time_point> passed_on_;  ///< when the first signal was passed on to all
 };
 
 }  // namespace

@@ -13,8 +13,6 @@
 namespace sdp {
 namespace {
 
-constexpr uint32_t kSameRequest_ms = 2000;
-
 enum class Phase : std::sig_atomic_t { kBeforeTraining, kRemember, kIgnore };
 
 volatile std::sig_atomic_t phase = 0;
@@ -42,7 +40,7 @@ void on_signal(int signal) {
         requested_at_ms = static_cast<std::sig_atomic_t>(now_ms());
         is_requested = 1;
         eventfd_write(wakes, 1);
-      } else if (now_ms() - static_cast<uint32_t>(requested_at_ms) > kSameRequest_ms) {
+      } else if (now_ms() - static_cast<uint32_t>(requested_at_ms) > kSameRequest.count()) {
         std::signal(signal, SIG_DFL);
         std::raise(signal);
       }

@@ -3,11 +3,15 @@
 // Handling of stop signals in a process that trains.
 
 #include <array>
+#include <chrono>
 #include <csignal>
 
 namespace sdp {
 
 inline constexpr std::array kStopSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+/// A second signal within this time after the first counts as the same request: a launcher may relay a signal
+/// that the scheduler has also sent to every process.
+inline constexpr std::chrono::milliseconds kSameRequest{2000};
 
 /// Handles SIGTERM, SIGINT, SIGHUP and SIGUSR1 from construction to the end of the process. A signal that was
 /// ignored before (nohup) stays ignored; a pending blocked signal is delivered now.
@@ -22,8 +26,7 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   /// From now on, the first signal makes descriptor() readable. A second signal more than 2 s later ends the
-  /// process as it does by default. An earlier one counts as the same request: a launcher may relay a signal
-  /// that the scheduler has also sent to every process.
+  /// process as it does by default (kSameRequest).
   void remember();
   /// From now on, signals are ignored: everything is saved, and the process ends with its own exit code.
   void ignore();

@@ -210,7 +210,7 @@ std::unique_ptr<RunLock> RunLock::acquire(const fs::path& folder, const OnLockNo
                                           const LockTimes& times, const RunOwner& self) {
   std::unique_ptr<RunLock> result(new RunLock(folder, self, /*removes=*/true));
   result->descriptor_ = lock(folder, self, notice, times);
-  result->start_heartbeat(times.heartbeat);
+  result->start_heartbeat(times);
   return result;
 }
 
@@ -237,7 +237,7 @@ std::unique_ptr<RunLock> RunLock::inherit(const fs::path& folder, const LockTime
   write_at(result->descriptor_, path, 0, text);
   if (ftruncate(result->descriptor_, static_cast<off_t>(text.size())) != 0)
     throw_io_error("write", path, errno);
-  result->start_heartbeat(times.heartbeat);
+  result->start_heartbeat(times);
   return result;
 }
 
@@ -284,20 +284,22 @@ void RunLock::check() const {
       folder_.string(), chain.empty() ? "nobody" : name_of(chain.back().owner)));
 }
 
-void RunLock::start_heartbeat(std::chrono::milliseconds interval) {
+void RunLock::start_heartbeat(const LockTimes& times) {
   const SignalsBlocked blocked;
-  heartbeat_ = std::thread([this, interval] { beat(interval); });
+  silence_ = times.silence;
+  heartbeat_ = std::thread([this, interval = times.heartbeat] { beat(interval); });
 }
 
 void RunLock::beat(std::chrono::milliseconds interval) {
   std::unique_lock guard(mutex_);
   for (int64_t count = 1; !changed_.wait_for(guard, interval, [this] { return ends_; }); ++count) {
     const std::string text = heartbeat_text(count);
-    // Failures are those of the file system, which training meets as well. The file belongs to this process,
-    // whatever its name is now.
-    [[maybe_unused]] const ssize_t written =
+    if (trying_since_.load() == Clock::time_point::max()) trying_since_ = Clock::now();
+    // The file belongs to this process, whatever its name is now. Writing may fail, or not return (is_late).
+    const ssize_t written =
         pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(heartbeat_offset()));
-    [[maybe_unused]] const int synced = fsync(descriptor_);
+    if (written == static_cast<ssize_t>(text.size()) && fsync(descriptor_) == 0)
+      trying_since_ = Clock::time_point::max();
   }
 }
 

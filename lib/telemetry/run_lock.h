@@ -13,6 +13,7 @@
 // chain: run.lock with the id X and run.lock.X with the id Y. The last file of the chain names the owner and
 // is replaced in the same way.
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -65,11 +66,15 @@ class RunLock {
   /// (SIGSTOP). Reads the file. Call it before writing anything that another run must not lose.
   void check() const;
 
+  /// Whether the heartbeat could not be written for half of the time after which another host takes the lock
+  /// over: this process must stop. A process that was suspended meanwhile is not late.
+  bool is_late() const { return std::chrono::steady_clock::now() - silence_ / 2 > trying_since_.load(); }
+
   const RunOwner& owner() const { return owner_; }
 
  private:
   RunLock(std::filesystem::path folder, RunOwner owner, bool removes);
-  void start_heartbeat(std::chrono::milliseconds interval);
+  void start_heartbeat(const LockTimes& times);
   void beat(std::chrono::milliseconds interval);
   void remove() const;
 
@@ -77,6 +82,10 @@ class RunLock {
   const RunOwner owner_;
   const bool removes_;
   int descriptor_ = -1;  ///< of this lock's file, whatever its current name
+  std::chrono::milliseconds silence_ = {};
+  /// When the heartbeat was first tried that is not yet written; the end of time: there is none.
+  std::atomic<std::chrono::steady_clock::time_point> trying_since_ =
+      std::chrono::steady_clock::time_point::max();
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ends_ = false;

@@ -7,8 +7,6 @@
 
 #include "device/device.h"
 #include "device/library_workspace.h"
-#include "forecast/accounting.h"
-#include "forecast/peak.h"
 #include "memory/allocations.h"
 #include "text/units.h"
 
@@ -40,18 +38,17 @@ bool is_out_of_memory(const std::exception& error) {
          std::string(of_torch->what_without_backtrace()).find("can't allocate memory") != std::string::npos;
 }
 
-std::string describe_out_of_memory(const std::exception& error, const Experiment& experiment, int process,
+std::string describe_out_of_memory(const std::exception& error, int rank, int64_t planned_bytes,
                                    c10::Device device) {
-  const MemoryByKind planned = planned_peak(experiment, process, device.is_cuda());
   const MemoryByKind most = allocated_at_peak();
   return fmt::format(
       "Rank {} is out of memory on {} of {}: {}. Its tensors reached {} ({}), in addition to {} of cuBLAS's "
       "workspace; the plan predicts {} of tensors at the peak of a step. To reduce memory, use a smaller "
       "train.batch_size_per_worker with more train.accumulate_steps, train.checkpoint_activations: true, a "
       "lower subnetwork.coverage or fewer workers per process; `sdp-train plan` prints the memory.",
-      process, device_name(device), format_bytes(device_memory_bytes(device)), reason_of(error),
+      rank, device_name(device), format_bytes(device_memory_bytes(device)), reason_of(error),
       format_bytes(most.total()), kinds_text(most), format_bytes(library_workspace_bytes(device)),
-      format_bytes(planned.total()));
+      format_bytes(planned_bytes));
 }
 
 }  // namespace sdp

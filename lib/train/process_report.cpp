@@ -5,27 +5,30 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
 #include <limits>
 
 namespace sdp {
 namespace {
 
-using Words = std::array<double, sizeof(ProcessReport) / sizeof(double)>;
+using Words = std::array<int64_t, sizeof(ProcessReport) / sizeof(int64_t)>;
 
 }  // namespace
 
 GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::Tensor& losses) {
   const auto words = std::bit_cast<Words>(mine);
-  const at::Tensor own = at::cat({losses, at::tensor(words, losses.options())});
+  // As integers, whose bits no copy changes.
+  const at::Tensor own =
+      at::cat({losses.view(at::kLong), at::tensor(words, losses.options().dtype(at::kLong))});
   const at::Tensor all = at::empty({comm.size() * own.numel()}, own.options());
   comm.all_gather(all, own);
   const at::Tensor host = comm.to_host(all).view({comm.size(), own.numel()});
   GatheredReports gathered;
   for (int rank = 0; rank < comm.size(); ++rank) {
-    const double* const first = host[rank].const_data_ptr<double>();
+    const double* const first = host[rank].view(at::kDouble).const_data_ptr<double>();
     gathered.losses.insert(gathered.losses.end(), first, first + losses.numel());
     Words of_rank;
-    std::copy_n(first + losses.numel(), of_rank.size(), of_rank.begin());
+    std::copy_n(host[rank].const_data_ptr<int64_t>() + losses.numel(), of_rank.size(), of_rank.begin());
     gathered.processes.push_back(std::bit_cast<ProcessReport>(of_rank));
   }
   return gathered;

@@ -10,9 +10,11 @@
 #include "device/device.h"
 #include "device/placed_ranks.h"
 #include "experiment/spec/print.h"
+#include "forecast/peak.h"
 #include "spec/error.h"
 #include "subnet/identity.h"
 #include "subnet/plan_warnings.h"
+#include "text/units.h"
 #include "train/out_of_memory.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
@@ -21,12 +23,15 @@ namespace sdp {
 namespace {
 
 int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const SharedRunFolder& run,
-          const Logger& log, Resume resume) {
+          const Logger& log, Resume resume, int64_t planned_bytes) {
   const bool first = comm.rank() == 0;
   if (first) {
     log.info(describe_start(experiment, device_name(comm.device())));
     log.info(fmt::format("ranks from {}; run folder {}",
                          ranks.source.empty() ? "a single process" : ranks.source, run.folder.dir.string()));
+    log.info(fmt::format("tensors of a process are planned to reach {} in training; {} has {}",
+                         format_bytes(planned_bytes), device_name(comm.device()),
+                         format_bytes(device_memory_bytes(comm.device()))));
   }
   Trainer trainer(experiment, comm, run, log, resume);
   if (first && trainer.has_work()) {
@@ -120,8 +125,10 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, StopSignals& sign
   if (first)
     for (const std::string& warning : warnings)
       log.warn(warning);
+  // Recorded while there is memory.
+  const int64_t planned_bytes = planned_peak(experiment, ranks.rank, device.is_cuda()).total();
   try {
-    const int code = train(experiment, ranks, *comm, run, log, resume);
+    const int code = train(experiment, ranks, *comm, run, log, resume, planned_bytes);
     signals.ignore();
     return code;
   } catch (const Error& error) {
@@ -131,7 +138,7 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, StopSignals& sign
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
-    log.error(describe_out_of_memory(error, experiment, ranks.rank, device));
+    log.error(describe_out_of_memory(error, ranks.rank, planned_bytes, device));
     log.begin_file();
     comm->abandon();
     return static_cast<int>(ExitCode::kInternal);

@@ -35,6 +35,7 @@ std::optional<int64_t> step_to_resume_from(Resume resume, const CheckpointStore&
     }
     if (step) found = std::to_string(*step);
   }
+  comm.patient_barrier();
   found = comm.all_gather_strings(found).front();
   return found.empty() ? std::nullopt : std::optional<int64_t>(std::stoll(found));
 }

@@ -72,6 +72,7 @@ SharedRunFolder share_run_folder(Communicator& comm, const RunFolder& folder, co
   const PhaseScope phase(comm, "locking the run folder");
   SharedRunFolder run{.folder = folder, .lock = nullptr, .processes = {}};
   const std::string outcome = comm.rank() == 0 ? locked_by_rank_0(run, lock) : "";
+  comm.patient_barrier();
   const auto first = nlohmann::json::parse(comm.all_gather_strings(outcome).front());
   if (first.contains("code"))
     throw Error(static_cast<ExitCode>(first.at("code").get<int>()), first.at("message").get<std::string>());

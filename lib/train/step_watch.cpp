@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <exception>
+
 #include "process/write_line.h"
 
 namespace sdp {
 
-StepWatch::StepWatch(bool is_shown) {
-  if (is_shown) thread_ = std::thread([this] { watch(); });
+StepWatch::StepWatch(const Logger& log, const Communicator& comm) : log_(log), comm_(comm) {
+  if (comm.rank() == 0) thread_ = std::thread([this] { watch(); });
 }
 
 StepWatch::~StepWatch() {
@@ -34,7 +36,15 @@ void StepWatch::watch() {
   // Steps begin and end often, so the thread looks at the time instead of being woken by them.
   while (!ends_.wait_for(lock, std::chrono::seconds(1), [this] { return is_over_; })) {
     if (!running_ || Clock::now() - running_->began < running_->next) continue;
-    write_line(fmt::format("step {} is running: {} s so far", running_->step, running_->next.count()));
+    const std::string place = comm_.place();
+    const std::string text = fmt::format("step {} is running: {} s so far ({})", running_->step,
+                                         running_->next.count(), place.empty() ? "computing" : place);
+    write_line(text);
+    try {
+      log_.record(text);
+    } catch (const std::exception&) {
+      // The training thread's next line fails, too, and ends the run.
+    }
     running_->next *= 2;
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Shows that a long step is still running.
+// Tells that a long step is still running.
 
 #include <chrono>
 #include <cstdint>
@@ -8,16 +8,17 @@
 #include <optional>
 #include <thread>
 
+#include "comm/communicator.h"
 #include "process/condition_variable.h"
+#include "telemetry/log.h"
 
 namespace sdp {
 
-/// Writes a line to stderr when a step has taken 10 s, and again whenever that time has doubled, from a
-/// thread of its own. All steps may be short: then nothing is written.
+/// On rank 0, writes a line to stderr and to the log file when a step has taken 10 s, and again whenever that
+/// time has doubled, from a thread of its own. All steps may be short: then nothing is written.
 class StepWatch {
  public:
-  /// Writes nothing if `is_shown` is false.
-  explicit StepWatch(bool is_shown);
+  StepWatch(const Logger& log, const Communicator& comm);
   ~StepWatch();
   StepWatch(const StepWatch&) = delete;
   StepWatch& operator=(const StepWatch&) = delete;
@@ -34,6 +35,8 @@ class StepWatch {
   };
   void watch();
 
+  const Logger log_;
+  const Communicator& comm_;
   std::mutex mutex_;  ///< protects the following members
   std::condition_variable ends_;
   bool is_over_ = false;

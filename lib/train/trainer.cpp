@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <utility>
 
 #include "checkpoint/checkpointing.h"
 #include "device/device.h"
 #include "device/version.h"
 #include "engine/audit.h"
 #include "forecast/device_profile.h"
-#include "forecast/peak.h"
 #include "telemetry/run_summary.h"
 #include "telemetry/stopwatch.h"
 #include "telemetry/work.h"
@@ -58,13 +59,13 @@ RunDataIdentity identity_of(const RunData& data, Communicator& comm) {
 
 }  // namespace
 
-Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run, Logger log,
-                 Resume resume)
+Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run,
+                 const Logger& log, Resume resume)
     : experiment_(experiment),
       comm_(comm),
       run_(run),
       folder_(run.folder),
-      console_(std::move(log), comm.rank(), experiment.spec.train.log_every_steps),
+      console_(log, comm.rank(), experiment.spec.train.log_every_steps),
       data_(open_run_data(experiment.spec, comm, console_.line())),
       data_identity_(identity_of(data_, comm)),
       measure_(measure_of(experiment.spec, data_identity_.test)),
@@ -81,7 +82,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       interval_(engine_, train_step_, feed_.get(), comm.device()),
       profiler_(start_.step, experiment.spec.train.profile_steps, comm.device(),
                 folder_.profile(comm.rank())),
-      step_watch_(comm.rank() == 0),
+      step_watch_(log, comm),
       saved_step_(start_.is_resumed ? start_.step : -1),
       skipped_steps_(start_.skipped_steps) {
   if (comm.rank() == 0) {
@@ -126,10 +127,6 @@ TrainingBatches Trainer::batches_of_process() const {
 
 void Trainer::tell_start() {
   console_.tell(describe_length(experiment_, steps_));
-  console_.tell(
-      fmt::format("tensors of a process are planned to reach {} in training; {} has {}",
-                  format_bytes(planned_peak(experiment_, comm_.rank(), comm_.device().is_cuda()).total()),
-                  device_name(comm_.device()), format_bytes(device_memory_bytes(comm_.device()))));
   for (const Dataset* data : {data_.train.get(), data_.test.get()})
     if (const std::string note = data->note(); !note.empty()) console_.warn(note);
   if (const auto warning = slow_precision_warning(experiment_.spec.train.precision, comm_.device()))
@@ -175,6 +172,7 @@ ExitCode Trainer::run() try {
   const Stopwatch first_step;
   if (comm_.rank() == 0) console_.begin_progress(start_.step);
   for (int64_t step = start_.step; step < total; ++step) {
+    stop_if_lock_is_late();
     if (comm_.stops_here()) return stop(step);
     profiler_.before_step(step);
     step_watch_.begin(step + 1);
@@ -224,6 +222,7 @@ double Trainer::lr_of(int64_t step) const {
 void Trainer::train_step(int64_t step) {
   std::vector<int64_t> samples;
   const auto next_batch = [&] {
+    const PhaseScope phase(comm_, "reading data");
     TensorBatch batch = feed_->next();
     for (const std::string& message : batch.skipped)
       console_.report_skipped(message);
@@ -416,6 +415,15 @@ void Trainer::check_lock() const {
   if (run_.lock) run_.lock->check();
 }
 
+/// Another host must not find the lock silent while this run trains. Stops as after a signal.
+void Trainer::stop_if_lock_is_late() {
+  if (!run_.lock || !run_.lock->is_late() || std::exchange(told_of_late_lock_, true)) return;
+  console_.warn(fmt::format(
+      "the heartbeat in {} cannot be written; this run stops, as another host may soon take it over",
+      folder_.lock().string()));
+  std::raise(SIGTERM);
+}
+
 void Trainer::save(int64_t done) {
   check_lock();
   const PhaseScope phase(comm_, "saving a checkpoint");
@@ -451,7 +459,7 @@ ExitCode Trainer::stop(int64_t done) {
   if (saved_step_ != done) save(done);
   console_.finish_progress();
   if (comm_.rank() == 0)
-    console_.tell(fmt::format("stopped by a signal after step {}; --resume continues from there", done));
+    console_.tell(fmt::format("stopped after step {}; --resume continues from there", done));
   return ExitCode::kPreempted;
 }
 

@@ -32,7 +32,7 @@ class Trainer {
  public:
   /// Opens the data, builds the local subnetworks, and starts from new weights or, depending on `resume`,
   /// from a checkpoint of the run folder. Collective, as is `run`.
-  Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run, Logger log,
+  Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run, const Logger& log,
           Resume resume);
   ~Trainer();
 
@@ -84,6 +84,7 @@ class Trainer {
   /// Writes a line of the metrics. Rank 0 only.
   template <class Record>
   void append(const Record& record);
+  void stop_if_lock_is_late();
   /// Call before writing to the run folder: throws if another run has taken it over.
   void check_lock() const;
 
@@ -118,6 +119,7 @@ class Trainer {
   int64_t most_eval_bytes_ = 0;             ///< the same of evaluations, on every rank
   int64_t consecutive_skips_ = 0;
   bool warned_of_slow_data_ = false;
+  bool told_of_late_lock_ = false;
 };
 
 }  // namespace sdp

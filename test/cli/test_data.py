@@ -6,7 +6,9 @@ import io
 import json
 import math
 import shutil
+import subprocess
 import tarfile
+import time
 from collections import Counter
 
 import numpy as np
@@ -325,6 +327,45 @@ def test_data_check_names_every_damaged_record(tmp_path, data):
     assert report["train"]["samples"] == 198
     assert len(report["test"]["problems"]) == 1 and "test_batch.bin" in report["test"]["problems"][0]
     assert "3 problems" in message
+
+
+SLOW = """
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void delay(const char* path) {
+  static int delayed = 0;
+  const char* const rank = getenv("RANK");
+  if (!delayed && rank && strcmp(rank, "0") == 0 && strstr(path, getenv("SLOW_FILE"))) {
+    delayed = 1;
+    sleep(8);
+  }
+}
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+int open(const char* path, int flags, ...) { delay(path); return NEXT(open)(path, flags, 0666); }
+int open64(const char* path, int flags, ...) { delay(path); return NEXT(open64)(path, flags, 0666); }
+int openat(int folder, const char* path, int flags, ...) { delay(path); return NEXT(openat)(folder, path, flags, 0666); }
+DIR* opendir(const char* path) { delay(path); return NEXT(opendir)(path); }
+"""
+
+
+def test_what_rank_0_reads_may_take_longer_than_a_collective(tmp_path):
+    """The list of images, and the files of a checkpoint that it verifies."""
+    library = tmp_path / "slow.so"
+    (tmp_path / "slow.c").write_text(SLOW)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "slow.c"], check=True)
+    folder = write_imagenet(tmp_path / "imagenet", per_class=4)
+    train = {"max_steps": 2, "collective_timeout_s": 5}
+    for arguments, slow in [([], "imagenet/train"), (["--resume", "--set", "train.max_steps=3"], "process-00000-of")]:
+        began = time.monotonic()
+        env = {"LD_PRELOAD": str(library), "SLOW_FILE": slow}
+        harness.run("--config", imagenet_run(tmp_path, "run", folder, train=train), "--nproc", 2, *arguments, env=env)
+        assert time.monotonic() - began > 8, "nothing was slow"
+    assert (tmp_path / "runs" / "run" / "summary.json").exists()
 
 
 def test_data_check_of_imagenet(tmp_path):

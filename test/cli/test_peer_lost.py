@@ -270,3 +270,47 @@ def test_out_of_memory_says_what_did_not_fit_and_what_needs_less(tmp_path, data)
     planned = json.loads(harness.run("plan", "--config", config, "--json").stdout)["per_process"][0]["peak_bytes"]
     assert f"{planned['total'] / 2**30:.1f} GiB" in said
     assert "out of memory" in (tmp_path / "runs" / "large" / "log.txt").read_text()
+
+
+EXHAUSTED = """
+#include <errno.h>
+#include <stddef.h>
+extern void* __libc_malloc(size_t);
+extern void* __libc_memalign(size_t, size_t);
+static long left = -1;
+static int takes(size_t size) {
+  if (left < 0) return 1;
+  if ((long)size > left) return 0;
+  left -= (long)size;
+  return 1;
+}
+void* malloc(size_t size) {
+  if (takes(size)) return __libc_malloc(size);
+  errno = ENOMEM;
+  return NULL;
+}
+int posix_memalign(void** result, size_t alignment, size_t size) {
+  if (size >= LARGE) left = 1 << 18;
+  if (size >= LARGE || !takes(size)) return ENOMEM;
+  *result = __libc_memalign(alignment, size);
+  return 0;
+}
+"""
+
+
+def test_out_of_memory_is_said_with_little_memory_left(tmp_path, data):
+    """After the first allocation of 64 MiB, 256 KiB are left. Recording a step of these models needs more."""
+    library = tmp_path / "exhausted.so"
+    (tmp_path / "exhausted.c").write_text(EXHAUSTED)
+    subprocess.run(["cc", "-shared", "-fPIC", f"-DLARGE={64 << 20}", "-o", library, tmp_path / "exhausted.c"], check=True)
+    for processes, depth in [(1, 40), (2, 60), (1, 80)]:
+        name = f"deep{depth}"
+        config = harness.write_config(
+            tmp_path, name, data, model={"name": "mlp", "width": 1024, "hidden_width": 65536, "depth": depth},
+            subnetwork={"workers": processes, "coverage": 1}, train={"precision": "fp32"},
+        )
+        result = harness.run("--config", config, "--nproc", processes, env={"LD_PRELOAD": os.fspath(library)}, expect=1)
+        assert "is out of memory" in result.stderr, result.stderr
+        planned = json.loads(harness.run("plan", "--config", config, "--json").stdout)["per_process"][0]["peak_bytes"]
+        assert f"{planned['total'] / 2**30:.1f} GiB" in result.stderr
+        assert "out of memory" in (tmp_path / "runs" / name / "log.txt").read_text()

@@ -152,10 +152,71 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     assert summaries[0] == summaries[1]
 
 
-def by_hand(config, *ranks, port):
+def by_hand(config, *ranks, port, env=None):
     """Ranks with the variables that torchrun sets."""
-    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} | (env or {})
     return [start(config, env={**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in ranks]
+
+
+HANGS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+int posix_memalign(void** result, size_t alignment, size_t size) {
+  while (getpid() == gettid() && access(getenv("HANGS_WHEN"), F_OK) == 0) usleep(10000);
+  int (*next)(void**, size_t, size_t) = (int (*)(void**, size_t, size_t))dlsym(RTLD_NEXT, "posix_memalign");
+  return next(result, alignment, size);
+}
+"""
+
+
+def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(tmp_path, data):
+    """The main threads of these processes do not return from an allocation of LibTorch's: of a single process, of both ranks
+    of the launcher, and of rank 1 of two, which rank 0 waits for."""
+    library = tmp_path / "hangs.so"
+    (tmp_path / "hangs.c").write_text(HANGS)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "hangs.c"], check=True)
+    mlp = {"name": "mlp", "width": 16, "hidden_width": 32, "depth": 2}
+    sections = {**SECTIONS, "model": mlp, "train": {**SECTIONS["train"], "max_steps": 1000000, "log_every_steps": 1}}
+    configs = {name: harness.write_config(tmp_path, name, data, **sections) for name in ("single", "launched", "apart")}
+    env = {"LD_PRELOAD": os.fspath(library), "HANGS_WHEN": os.fspath(tmp_path / "now")}
+    port = harness.free_port()
+    first, second = [
+        by_hand(configs["apart"], rank, port=port, env=more)[0] for rank, more in enumerate([{}, env])
+    ]
+    runs = {
+        "single": start(configs["single"], "--nproc", 1, env=env),
+        "launched": start(configs["launched"], "--nproc", 2, env=env),
+        "apart": first,
+    }
+    try:
+        for name, process in runs.items():
+            await_(lambda: traced_steps(tmp_path / "runs" / name) > 2, "step", process)
+        (tmp_path / "now").touch()
+
+        def said(name):
+            return (tmp_path / "runs" / name / "log.txt").read_text()
+
+        for name, process in runs.items():
+            line = await_(lambda: re.search(r"step \d+ is running: 10 s.*", said(name)), "line of the step", process)[0]
+            # The other rank waits in an exchange.
+            assert ("reduce" in line or "gather" in line) == (name == "apart"), line
+            process.send_signal(signal.SIGTERM)
+        time.sleep(2.5)
+        assert [process.poll() for process in [*runs.values(), second]] == [None] * 4
+        for process in runs.values():
+            process.send_signal(signal.SIGINT)
+        for (name, process), code in zip(runs.items(), [-signal.SIGINT, 4, -signal.SIGINT]):
+            output = process.communicate(timeout=60)[0]
+            assert process.returncode == code, (name, output)
+            assert "second signal" in output and re.search(r"step \d+ is running", output), (name, output)
+        # The rank that hangs sees that the other is gone.
+        assert second.wait(60) == 4
+    finally:
+        for process in [*runs.values(), second]:
+            process.kill()
+            process.communicate()
 
 
 def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):

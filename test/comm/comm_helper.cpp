@@ -102,7 +102,8 @@ int exchange(const Call& call, const sdp::Ranks& ranks) {
   return 0;
 }
 
-/// lone RANK sleep|fail: after a first exchange, that rank sleeps for a minute or fails; the others continue.
+/// lone RANK sleep|fail barrier|patient: after a first exchange, that rank sleeps for a minute or fails; the
+/// others continue, with barriers of that kind.
 int leave_alone(const Call& call, const sdp::Ranks& ranks) {
   const auto comm = sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(300)});
   const sdp::PhaseScope phase(*comm, "the test");
@@ -113,7 +114,18 @@ int leave_alone(const Call& call, const sdp::Ranks& ranks) {
     std::this_thread::sleep_for(std::chrono::minutes(1));
   }
   for (;;)
-    comm->barrier();
+    call.arguments.at(2) == "patient" ? comm->patient_barrier() : comm->barrier();
+}
+
+/// connect: connects within a second, and leaves FOLDER/destructed-R when its static objects are destructed.
+int connect_in_time(const Call& call, const sdp::Ranks& ranks) {
+  struct Witness {
+    std::filesystem::path path;
+    ~Witness() { std::ofstream(path) << "destructed"; }
+  };
+  static const Witness witness{call.folder / ("destructed-" + std::to_string(ranks.rank))};
+  const auto comm = sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(1)});
+  return 0;
 }
 
 int run_rank(const Call& call, const sdp::Ranks& ranks) {
@@ -122,6 +134,7 @@ int run_rank(const Call& call, const sdp::Ranks& ranks) {
   if (call.mode == "save") return save_when_told(call, ranks.rank);
   if (call.mode == "sleep") return sleep_long(call, ranks.rank);
   if (call.mode == "exchange") return exchange(call, ranks);
+  if (call.mode == "connect") return connect_in_time(call, ranks);
   if (call.mode == "lone") return leave_alone(call, ranks);
   throw sdp::UsageError("unknown mode " + call.mode);
 }

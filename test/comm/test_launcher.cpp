@@ -126,6 +126,20 @@ TEST_CASE("a second signal ends ranks that are saving") {
   CHECK_THAT(folder.read("console-launcher"), Contains("was killed by signal " + std::to_string(signal)));
 }
 
+TEST_CASE("a second signal ends ranks that cannot receive it") {
+  const ScratchFolder folder;
+  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "save", "60", "60"});
+  const std::vector<pid_t> ranks = {folder.process_of(0), folder.process_of(1)};
+  for (const pid_t pid : ranks)
+    kill(pid, SIGSTOP);
+  kill(helper.pid(), SIGUSR1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+  kill(helper.pid(), SIGTERM);
+  CHECK(helper.wait() == 4);
+  for (const pid_t pid : ranks)
+    CHECK(test::disappears(pid, seconds(10)));
+}
+
 TEST_CASE("a killed rank is named, and ends the others") {
   const ScratchFolder folder;
   HelperProcess helper(folder, "launcher", {"3", folder.path(), folder.path(), "exchange"});

@@ -276,7 +276,7 @@ TEST_CASE("two processes that are killed together are both named") {
 }
 
 TEST_CASE("a busy process ends too, and names the process that was lost first") {
-  World world(3, {"lone", "2", "sleep"});
+  World world(3, {"lone", "2", "sleep", GENERATE("barrier", "patient")});
   const auto begin = Clock::now();
   world.send(1, SIGKILL);
   CHECK(world.code(0) == 4);
@@ -300,7 +300,7 @@ TEST_CASE("a process that was suspended ends once it continues, and names the pr
 }
 
 TEST_CASE("a process that ends with its own error is named as such, at once") {
-  World world(3, {"lone", "1", "fail"});
+  World world(3, {"lone", "1", "fail", GENERATE("barrier", "patient")});
   const auto begin = Clock::now();
   CHECK(world.code(1) == 3);
   for (const int rank : {0, 2}) {

@@ -17,8 +17,6 @@
 namespace sdp {
 namespace {
 
-constexpr std::chrono::seconds kTimeout{60};
-
 /// Selects the exception to report if several threads have thrown one.
 class FirstException {
  public:
@@ -42,7 +40,7 @@ class FirstException {
 }  // namespace
 
 void run_thread_ranks(int world, const std::function<void(Communicator&)>& body, Exchanges exchanges,
-                      at::Device device) {
+                      at::Device device, std::chrono::milliseconds timeout) {
   ignore_sigpipe();
   // c10d has one flight recorder for the whole process, which does not support several backends.
   ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
@@ -60,7 +58,7 @@ void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
                                                .size = world,
                                                .device = device,
                                                .backend = BackendKind::kGloo,
-                                               .timeout = kTimeout,
+                                               .timeout = timeout,
                                                .is_process = false});
         if (exchanges == Exchanges::kLate && connection->backend)
           connection->backend = late_backend(std::move(connection->backend));

@@ -2,6 +2,7 @@
 
 // A world of threads in one process, for tests of code that communicates.
 
+#include <chrono>
 #include <functional>
 
 #include "comm/communicator.h"
@@ -15,6 +16,7 @@ enum class Exchanges { kAtOnce, kLate };
 /// ranks are connected by Gloo over loopback and share one device. Rethrows the first exception, preferring
 /// one that is not a PeerLostError.
 void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
-                      Exchanges exchanges = Exchanges::kAtOnce, at::Device device = at::kCPU);
+                      Exchanges exchanges = Exchanges::kAtOnce, at::Device device = at::kCPU,
+                      std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
 }  // namespace sdp

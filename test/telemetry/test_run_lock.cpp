@@ -227,6 +227,26 @@ TEST_CASE("an owner on another host counts as ended once its heartbeat stops", "
   }
 }
 
+TEST_CASE("an owner that cannot write its heartbeat knows before another host takes over", "[run_lock]") {
+  const TempFolder folder, another;
+  const auto owner = acquire(folder, kFast, elsewhere());
+  std::this_thread::sleep_for(kFast.silence);
+  CHECK_FALSE(owner->is_late());
+  const auto silent = acquire(another, kSilent);
+  std::this_thread::sleep_for(kSilent.silence);
+  CHECK_FALSE(silent->is_late());  // has not tried to write one, like a process that was suspended
+  break_writes(RunFolder{folder.path()}.lock());
+  std::atomic<bool> was_late = false;
+  const auto lock = RunLock::acquire(
+      folder.path(),
+      [&](const std::string& message) {
+        if (contains(message, "takes over")) was_late = owner->is_late();
+      },
+      kFast);
+  CHECK(was_late);
+  CHECK_THROWS_AS(owner->check(), UsageError);
+}
+
 TEST_CASE("an owner notices that its lock was taken, and does not touch the other owner's", "[run_lock]") {
   const TempFolder folder;
   auto lock = acquire(folder);

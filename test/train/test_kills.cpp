@@ -1,6 +1,6 @@
-// Runs that are killed (SIGKILL) at random moments, repeatedly. Each part is a forked process, because
-// starting the program takes longer than the run. This is a separate program: OpenMP threads of earlier tests
-// would not survive a fork.
+// Runs that are killed (SIGKILL) at random moments, repeatedly, or stop. Each part is a forked process,
+// because starting the program takes longer than the run. This is a separate program: OpenMP threads of
+// earlier tests would not survive a fork.
 
 #include <ATen/Parallel.h>
 #include <fcntl.h>
@@ -12,12 +12,14 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <random>
 #include <thread>
 
 #include "catch.h"
 #include "checkpoint/resumed_run.h"
 #include "experiment/spec/load.h"
+#include "process/stop_signals.h"
 #include "temp_folder.h"
 #include "train/trainer.h"
 
@@ -63,35 +65,41 @@ ExperimentSpec spec_of(const fs::path& folder, const std::string& construction, 
 }
 
 /// Starts or continues training, as the program does with one process.
-void train(const ExperimentSpec& spec) {
-  LockedRunFolder locked = create_run_folder(
-      spec.output.dir, spec.name, /*resume=*/true,
-      [](const fs::path& path) { return RunLock::acquire(path, [](const std::string&) {}); });
+ExitCode train(const ExperimentSpec& spec, int stop_descriptor = -1, const LockTimes& times = {}) {
+  LockedRunFolder locked =
+      create_run_folder(spec.output.dir, spec.name, /*resume=*/true, [&](const fs::path& path) {
+        return RunLock::acquire(
+            path, [](const std::string&) {}, times);
+      });
   const CheckpointStore store(locked.folder.dir);
   const std::optional<int64_t> step = store.latest_step();
   const Experiment experiment =
       make_experiment(spec, /*processes=*/1, step ? owners_to_keep(store, *step, spec) : std::nullopt);
   const std::unique_ptr<Communicator> comm =
-      connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(60)});
+      connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(60), .stop_descriptor = stop_descriptor});
   const SharedRunFolder run = share_run_folder(*comm, locked.folder, {.host = host_name(), .threads = 1},
                                                [&] { return std::move(locked.lock); });
   const Logger log = make_logger(/*rank=*/0, run.folder.log(), /*console=*/false);
   Trainer trainer(experiment, *comm, run, log, Resume::kIfAny);
-  if (trainer.run() != ExitCode::kOk) throw std::runtime_error("the run was stopped");
+  return trainer.run();
 }
 
-pid_t start(const ExperimentSpec& spec) {
+/// In a process of its own, which ends with the code that `run` returns.
+pid_t start(const std::function<ExitCode()>& run) {
   const pid_t child = ::fork();
   if (child != 0) return child;
   ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
   at::set_num_threads(1);
   try {
-    train(spec);
-    ::_exit(0);
+    ::_exit(static_cast<int>(run()));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }
   ::_exit(1);
+}
+
+pid_t start(const ExperimentSpec& spec) {
+  return start([&] { return train(spec); });
 }
 
 /// Whether it was killed; any end other than this and success fails the test.
@@ -175,6 +183,32 @@ TEST_CASE("a run killed 12 times around a change of its division ends with the u
       fs::copy(before, run, fs::copy_options::recursive);
     });
   }
+}
+
+TEST_CASE("a run that cannot write its heartbeat saves and stops before another host may take it over") {
+  const TempFolder folder;
+  write_cifar10(folder.path());
+  ExperimentSpec spec = spec_of(folder.path(), "neuron", "backward");
+  spec.train.max_steps = 1000000;
+  spec.checkpoint.every_steps.reset();
+  const RunFolder run{fs::path(spec.output.dir) / spec.name};
+  const pid_t child = start([&] {
+    StopSignals signals(/*exit_code=*/1);
+    signals.remember();
+    std::thread([&] {
+      while (!contains(get(run.metrics()), "loss"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      break_writes(run.lock());
+    }).detach();
+    return train(spec, signals.descriptor(),
+                 {.heartbeat = std::chrono::milliseconds(10), .silence = std::chrono::milliseconds(200)});
+  });
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == static_cast<int>(ExitCode::kPreempted));
+  CHECK(CheckpointStore(run.dir).latest_step().value_or(0) > 0);
+  CHECK(contains(get(run.log()), "run.lock"));
 }
 
 }  // namespace

@@ -84,6 +84,20 @@ TEST_CASE("a folder that one host does not see is an error on all processes", "[
   }
 }
 
+TEST_CASE("rank 0 may wait for the lock longer than a collective may take", "[shared_run_folder]") {
+  const TempFolder folder;
+  const auto body = [&](Communicator& comm) {
+    const auto lock = [&] {
+      std::this_thread::sleep_for(milliseconds(3500));
+      return RunLock::acquire(folder.path(), [](const std::string&) {});
+    };
+    const SharedRunFolder run =
+        share_run_folder(comm, {folder.path()}, {.host = host_name(), .threads = 1}, lock);
+    comm.barrier();
+  };
+  run_thread_ranks(kWorld, body, Exchanges::kAtOnce, at::kCPU, milliseconds(2000));
+}
+
 TEST_CASE("a refusal of rank 0 ends all processes with its exit code", "[shared_run_folder]") {
   const TempFolder folder;
   for (const std::string& message :
