@@ -74,7 +74,7 @@ std::optional<std::string> difference_of_pixels(const char* what, const Channels
   bool is_same = file.size() == data.size();
   for (size_t channel = 0; is_same && channel < file.size(); ++channel)
     is_same = std::abs(file[channel] - data[channel]) <= kRounding;
-  if (is_same) return std::nullopt;
+  if (is_same || file.size() != data.size()) return std::nullopt;  // other channels show in a tensor's shape
   const std::string of_file = fmt::format("[{:.4g}]", fmt::join(file, ","));
   return fmt::format(
       "the model was trained on images with the {} {}, the data is normalized with [{:.4g}]. To have "

@@ -504,7 +504,7 @@ def test_names_of_classes_are_told_whatever_is_in_them(tmp_path):
     lines = harness.run("data", "check", "--config", config).stdout.splitlines()
     table = lines[next(i for i, line in enumerate(lines) if "label" in line) + 2 :][:7]
     assert [line.split()[:2] for line in table] == [[str(i), "3" if name == "a cat" else "2"] for i, name in enumerate(classes)]
-    assert "a cat" in table[classes.index("a cat")] and "n02102040" in table[6 if classes[6] == "n02102040" else classes.index("n02102040")]
+    assert all(name in table[label] for label, name in enumerate(classes) if name.isprintable())
     shutil.rmtree(folder / "val" / "line\nbreak")
     shutil.rmtree(folder / "val" / " ")
     report, _ = check(config, expect=3)
