@@ -334,6 +334,8 @@ SLOW = """
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -346,9 +348,12 @@ static void delay(const char* path) {
   }
 }
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-int open(const char* path, int flags, ...) { delay(path); return NEXT(open)(path, flags, 0666); }
-int open64(const char* path, int flags, ...) { delay(path); return NEXT(open64)(path, flags, 0666); }
-int openat(int folder, const char* path, int flags, ...) { delay(path); return NEXT(openat)(folder, path, flags, 0666); }
+#define MODE(name) va_list list; va_start(list, flags); const int name = va_arg(list, int); va_end(list)
+int open(const char* path, int flags, ...) { MODE(mode); delay(path); return NEXT(open)(path, flags, mode); }
+int open64(const char* path, int flags, ...) { MODE(mode); delay(path); return NEXT(open64)(path, flags, mode); }
+int openat(int at, const char* path, int flags, ...) { MODE(mode); delay(path); return NEXT(openat)(at, path, flags, mode); }
+FILE* fopen(const char* path, const char* mode) { delay(path); return NEXT(fopen)(path, mode); }
+FILE* fopen64(const char* path, const char* mode) { delay(path); return NEXT(fopen64)(path, mode); }
 DIR* opendir(const char* path) { delay(path); return NEXT(opendir)(path); }
 """
 

@@ -299,14 +299,14 @@ int posix_memalign(void** result, size_t alignment, size_t size) {
 
 
 def test_out_of_memory_is_said_with_little_memory_left(tmp_path, data):
-    """After the first allocation of 64 MiB, 256 KiB are left. Recording a step of these models needs more."""
+    """After the first allocation of 8 MiB, 256 KiB are left. Recording a step of these models needs more."""
     library = tmp_path / "exhausted.so"
     (tmp_path / "exhausted.c").write_text(EXHAUSTED)
-    subprocess.run(["cc", "-shared", "-fPIC", f"-DLARGE={64 << 20}", "-o", library, tmp_path / "exhausted.c"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", f"-DLARGE={8 << 20}", "-o", library, tmp_path / "exhausted.c"], check=True)
     for processes, depth in [(1, 40), (2, 60), (1, 80)]:
         name = f"deep{depth}"
         config = harness.write_config(
-            tmp_path, name, data, model={"name": "mlp", "width": 1024, "hidden_width": 65536, "depth": depth},
+            tmp_path, name, data, model={"name": "mlp", "width": 256, "hidden_width": 8192, "depth": depth},
             subnetwork={"workers": processes, "coverage": 1}, train={"precision": "fp32"},
         )
         result = harness.run("--config", config, "--nproc", processes, env={"LD_PRELOAD": os.fspath(library)}, expect=1)

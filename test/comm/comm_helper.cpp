@@ -117,14 +117,16 @@ int leave_alone(const Call& call, const sdp::Ranks& ranks) {
     call.arguments.at(2) == "patient" ? comm->patient_barrier() : comm->barrier();
 }
 
-/// connect: connects within a second, and leaves FOLDER/destructed-R when its static objects are destructed.
+/// connect SECONDS: connects within that time, and leaves FOLDER/destructed-R when its static objects are
+/// destructed.
 int connect_in_time(const Call& call, const sdp::Ranks& ranks) {
   struct Witness {
     std::filesystem::path path;
     ~Witness() { std::ofstream(path) << "destructed"; }
   };
   static const Witness witness{call.folder / ("destructed-" + std::to_string(ranks.rank))};
-  const auto comm = sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(1)});
+  const auto comm =
+      sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(std::stoi(call.arguments.at(0)))});
   return 0;
 }
 

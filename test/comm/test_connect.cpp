@@ -212,11 +212,11 @@ TEST_CASE("static objects are not destructed beside a thread that waits in c10d"
   const ScratchFolder folder;
   const Listener silent;  // accepts and never answers, so that thread cannot be joined
   const Environment late = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
-  const auto alone = start_ranks(folder, 1, {"connect"}, silent.port(), late);
+  const auto alone = start_ranks(folder, 1, {"connect", "1"}, silent.port(), late);
   CHECK(alone.front()->wait() == static_cast<int>(ExitCode::kPeerLost));
   CHECK_THAT(folder.read("console-0"), Catch::Contains("rank 0's store"));  // nothing printed is lost
   CHECK_FALSE(folder.has("destructed-1"));
-  const auto pair = start_ranks(folder, 2, {"connect"});
+  const auto pair = start_ranks(folder, 2, {"connect", "60"});
   for (const auto& rank : pair)
     CHECK(rank->wait() == 0);
   CHECK(folder.has("destructed-0"));

@@ -36,7 +36,8 @@ TEST_CASE("reports and losses of all processes arrive bit by bit") {
             const auto report_of = [&](int rank) {
               return ProcessReport{.save_is_due = number ^ rank, .waited_ms = 0.1 * rank, .counted = number};
             };
-            const at::Tensor losses = at::tensor({1.5 + comm.rank(), std::nan("")}, at::kDouble);
+            const at::Tensor losses =
+                at::tensor(std::vector<double>{1.5 + comm.rank(), std::nan("")}, at::kDouble);
             const GatheredReports all = gather(comm, report_of(comm.rank()), losses.to(comm.device()));
             expect(all.processes.size() == static_cast<size_t>(world), "processes");
             expect(all.losses.size() == 2 * all.processes.size(), "losses");
