@@ -62,7 +62,7 @@ def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking
         assert steps_saved(run_dir) == sorted({best["step"], LAST})
 
 
-def test_scores_of_different_measures_are_not_compared(tmp_path, data):
+def test_scores_of_other_samples_or_corrections_are_not_compared(tmp_path, data):
     """Parts of a run of 4 steps each, all but the last with another measure than the part before. The best of each measure
     keeps its checkpoint, and `best` is that of the last measure."""
     other = shutil.copytree(data, tmp_path / "other")
@@ -80,9 +80,10 @@ def test_scores_of_different_measures_are_not_compared(tmp_path, data):
     for i, changes in enumerate(parts[1:], 2):
         assignments = [f"train.max_steps={4 * i}", *changes]
         said = harness.run("--run", run_dir, "--resume", *[word for change in assignments for word in ("--set", change)])
-        assert ("the one before stays" in said.stdout) == (i < len(parts)), changes
+        assert ("measure" in said.stdout) == (i < len(parts)), changes
     records = evaluations(run_dir)
-    measured = [[record for record in records if first < record["step"] <= last] for first, last in ((0, 4), (4, 8), (8, 12), (12, 16), (16, 24))]
+    spans = [(0, 4), (4, 8), (8, 12), (12, 16), (16, 24)]
+    measured = [[record for record in records if first < record["step"] <= last] for first, last in spans]
     best = [best_of(group, "accuracy" if i < 3 else "loss")["step"] for i, group in enumerate(measured)]
     assert set(best) <= set(steps_saved(run_dir))
 
