@@ -92,7 +92,7 @@ std::vector<TrainSpec> forms_of(TrainSpec train, bool checkpoints) {
 EngineMethod baseline(const std::string& name, const std::string& file, Division& dense,
                       const Experiment& experiment, bool shard, bool release, ReduceEvery reduce_every) {
   ExperimentSpec spec = experiment.spec;
-  if (!spec.subnetwork.is_dense()) spec.subnetwork.coverage.text = "1";
+  if (!spec.subnetwork.is_dense()) spec.subnetwork.coverage = Coverage{};
   spec.optimizer.shard = shard;
   spec.train.release_gradients = release;
   spec.train.reduce_every = reduce_every;
