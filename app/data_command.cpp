@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "comm/cores.h"
 #include "commands.h"
@@ -73,6 +76,38 @@ std::string describe_shards(const std::vector<TokenScan>& shards) {
   return table.str();
 }
 
+/// What a problem says, without its place ("FILE: ", "FILE: member NAME at offset N: ") and without numbers.
+std::string kind_of(const std::string& problem) {
+  size_t begin = problem.find(": ");
+  if (begin == std::string::npos) return problem;
+  if (problem.compare(begin, 9, ": member ") == 0)
+    begin = std::min(problem.find(": ", begin + 1), problem.size());
+  std::string kind = problem.substr(begin);
+  std::erase_if(kind, [](char letter) { return letter >= '0' && letter <= '9'; });
+  return kind;
+}
+
+/// The first three of each kind, and how many more there are.
+std::string describe_problems(const std::vector<std::string>& problems) {
+  constexpr size_t kMostShown = 3;
+  std::map<std::string, std::vector<std::string>> of_kind;
+  std::vector<std::string> kinds;  // in the order of their first problems
+  for (const std::string& problem : problems) {
+    std::vector<std::string>& alike = of_kind[kind_of(problem)];
+    if (alike.empty()) kinds.push_back(kind_of(problem));
+    alike.push_back(problem);
+  }
+  std::string text;
+  for (const std::string& kind : kinds) {
+    const std::vector<std::string>& alike = of_kind[kind];
+    for (size_t i = 0; i < std::min(alike.size(), kMostShown); ++i)
+      text += fmt::format("problem: {}\n", alike[i]);
+    if (alike.size() > kMostShown)
+      text += fmt::format("problem: {} more of this kind (--json lists them)\n", alike.size() - kMostShown);
+  }
+  return text;
+}
+
 std::string describe(const SplitReport& report, const DataSpec& spec) {
   std::string text;
   if (!report.shards.empty())
@@ -85,8 +120,7 @@ std::string describe(const SplitReport& report, const DataSpec& spec) {
            describe_normalization(report);
   else
     text = fmt::format("{}: nothing that can be read\n", name_of_split(report.split));
-  for (const std::string& problem : report.problems)
-    text += fmt::format("problem: {}\n", problem);
+  text += describe_problems(report.problems);
   if (!report.note.empty()) text += fmt::format("note: {}\n", report.note);
   return text;
 }

@@ -73,6 +73,7 @@ DeviceProfile read_profile(const std::filesystem::path& file, Precision precisio
   std::ifstream input(file);
   std::ostringstream text;
   if (!(text << input.rdbuf())) refuse(file, "cannot be read");
+  if (const std::string wrong = wrong_content(text.view()); !wrong.empty()) refuse(file, wrong);
   const std::string name(name_of(precision));
   try {
     const Json json = Json::parse(text.str());

@@ -89,8 +89,6 @@ void keep_files_beside(const std::filesystem::path& from, const std::filesystem:
     std::error_code ignored;
     if (!std::filesystem::exists(file, ignored)) continue;
     const std::string text = read_text(file);
-    if (const std::string problem = download_problem(file, std::as_bytes(std::span(text))); !problem.empty())
-      throw DataError(problem);
     std::filesystem::create_directories(kept);
     write_file_atomically(kept / name, text);
   }

@@ -97,10 +97,7 @@ fs::path config_beside(const fs::path& from) {
 }
 
 nlohmann::ordered_json read_json_object(const fs::path& path) {
-  const std::string text = read_text(path);
-  if (const std::string problem = download_problem(path, std::as_bytes(std::span(text))); !problem.empty())
-    throw DataError(problem);
-  auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto json = nlohmann::ordered_json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw DataError(fmt::format("{}: is not a JSON object", path.string()));
   return json;
 }

@@ -68,6 +68,11 @@ void check_regular_file(const std::filesystem::path& path) {
                     ": it is a pipe, a socket or a device, expected a regular file. Put a file there.");
 }
 
+void check_content(const std::filesystem::path& path, std::span<const std::byte> content) {
+  const std::string wrong = wrong_content({reinterpret_cast<const char*>(content.data()), content.size()});
+  if (!wrong.empty()) throw DataError(path.string() + ": " + wrong + ".");
+}
+
 OutputFile::OutputFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
   const int position = mode == Mode::kAppend ? O_APPEND : mode == Mode::kNew ? O_EXCL : O_TRUNC;
   if (mode == Mode::kNew && ::unlink(path_.c_str()) != 0 && errno != ENOENT)
@@ -150,7 +155,8 @@ void InputFile::read_at(int64_t offset_bytes, std::span<std::byte> data) const {
   }
 }
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
+// After the other constructor the destructor runs if this one throws.
+MappedFile::MappedFile(const std::filesystem::path& path) : MappedFile() {
   check_regular_file(path);
   const Descriptor file = open_file(path, O_RDONLY | O_CLOEXEC);
   struct stat status = {};
@@ -160,6 +166,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
   if (address == MAP_FAILED) throw_io_error("read", path, errno);
   bytes_ = {static_cast<const std::byte*>(address), size};
+  check_content(path, bytes_);
 }
 
 MappedFile::~MappedFile() {
@@ -189,23 +196,8 @@ std::string read_text(const std::filesystem::path& path) {
   std::ostringstream text;
   text << in.rdbuf();
   if (in.bad()) throw_io_error("read", path, errno);
+  check_content(path, std::as_bytes(std::span(text.view())));
   return std::move(text).str();
-}
-
-std::string download_problem(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  constexpr size_t kMostRead = 1024;  // both show in their first line, after spaces and a byte order mark
-  std::string begin =
-      lower_case({reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMostRead)});
-  begin.erase(0, begin.find_first_not_of(" \t\r\n\xEF\xBB\xBF"));
-  if (begin.starts_with("version https://git-lfs"))
-    return path.string() +
-           ": is a Git LFS pointer in place of the file. Fetch the file with git lfs pull, or download it "
-           "again.";
-  if (begin.starts_with("<!doctype html") || begin.starts_with("<html"))
-    return path.string() +
-           ": is an HTML page in place of the file. Download the file again, from its own address (on the "
-           "Hugging Face hub: /resolve/ instead of /blob/).";
-  return "";
 }
 
 std::vector<uint8_t> read_bytes(const std::filesystem::path& path) {

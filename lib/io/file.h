@@ -23,6 +23,10 @@ std::string_view advice_for(int error);
 /// somebody who writes into it.
 void check_regular_file(const std::filesystem::path& path);
 
+/// Throws DataError if the file holds a Git LFS pointer, an HTML page or compressed data, which no file that
+/// is read as it is begins with. MappedFile and read_text() call it. `content`: the file's, or its first KiB.
+void check_content(const std::filesystem::path& path, std::span<const std::byte> content);
+
 /// Buffered output. What was not flushed when the object dies is lost: a destructor cannot report an error.
 class OutputFile {
  public:
@@ -89,14 +93,12 @@ class MappedFile {
   void advise(Access access) const;
 
  private:
+  MappedFile() = default;
+
   std::span<const std::byte> bytes_;
 };
 
 std::string read_text(const std::filesystem::path& path);
-
-/// What is wrong with a file that holds what a failed download left in its place, a Git LFS pointer or an
-/// HTML page, and what to do. Empty: neither. `bytes`: the file's content.
-std::string download_problem(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 /// The whole of a file of bytes, without a copy on the way.
 std::vector<uint8_t> read_bytes(const std::filesystem::path& path);

@@ -56,6 +56,25 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
+std::string wrong_content(std::string_view content) {
+  content = content.substr(0, 1024);  // all show in their first line, after spaces and a byte order mark
+  // The ninth byte of a gzip file is never a brace, as it is in a safetensors file with that length of
+  // header.
+  if (content.starts_with("\x1f\x8b\x08") && content.substr(0, 9).back() != '{')
+    return "is compressed by gzip. Unpack it (gunzip)";
+  if (content.starts_with("\x28\xb5\x2f\xfd")) return "is compressed by zstd. Unpack it (zstd -d)";
+  if (content.starts_with("\xfd\x37zXZ")) return "is compressed by xz. Unpack it (unxz)";
+  std::string begin = lower_case(content);
+  begin.erase(0, begin.find_first_not_of(" \t\r\n\xEF\xBB\xBF"));
+  if (begin.starts_with("version https://git-lfs"))
+    return "is a Git LFS pointer in place of the file. Fetch the file with git lfs pull, or download it "
+           "again";
+  if (begin.starts_with("<!doctype html") || begin.starts_with("<html"))
+    return "is an HTML page in place of the file. Download the file again, from its own address (on the "
+           "Hugging Face hub: /resolve/ instead of /blob/)";
+  return "";
+}
+
 bool has_shell_expansion(std::string_view text) {
   if (text.starts_with('~')) return true;
   for (size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$', at + 1)) {

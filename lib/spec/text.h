@@ -22,6 +22,11 @@ std::optional<size_t> invalid_utf8_at(std::string_view text);
 /// A to Z become a to z; other bytes stay.
 std::string lower_case(std::string_view text);
 
+/// What a file holds that is there in place of the expected one, and what to do, to be put after the file's
+/// name: a Git LFS pointer or an HTML page, as a failed download leaves, or the file still compressed. Empty:
+/// none of them. `content`: the file's, or its first KiB.
+std::string wrong_content(std::string_view content);
+
 /// Whether a shell would replace a part of the text: a ~ at its beginning, or $NAME.
 bool has_shell_expansion(std::string_view text);
 

@@ -122,6 +122,7 @@ std::string read_text(const std::filesystem::path& file) {
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream.good() && !stream.eof())
     throw UsageError(name + ": cannot be read (" + std::strerror(errno) + "), expected a YAML file");
+  if (const std::string wrong = wrong_content(text); !wrong.empty()) throw UsageError(name + ": " + wrong);
   return text;
 }
 

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "spec/error.h"
+#include "spec/text.h"
 #include "subnet/assignment.h"
 #include "subnet/depth.h"
 #include "subnet/slice_assignment.h"
@@ -85,7 +87,9 @@ void assign_from_file(SubnetPlan& plan, const std::string& path) {
     refuse("is not a regular file");
   std::ifstream file(path);
   if (!file) refuse("cannot be opened");
-  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (const std::string wrong = wrong_content(text); !wrong.empty()) refuse(wrong);
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("units") || !json["units"].is_array())
     refuse("is not a plan.json: expected an object with a list `units`");
   std::map<std::tuple<std::string, int64_t, int64_t>, OwnerSet> owners;

@@ -404,6 +404,31 @@ def test_data_check_of_imagenet(tmp_path):
     assert sizes == {(60, 50): 3, (63, 51): 2, (66, 52): 3, (69, 53): 3}
 
 
+def test_data_check_of_shards_of_png_and_webp(tmp_path):
+    rng = np.random.default_rng(8)
+    means = []
+    for split in ("train", "val"):
+        with tarfile.open(tmp_path / f"{split}.tar", "w") as tar:
+            for i, kind in enumerate(["png", "webp", "PNG", "jpeg"] + ["bmp"] * (40 if split == "val" else 0)):
+                image = Image.fromarray(rng.integers(0, 255, (40, 44, 3), dtype=np.uint8))
+                buffer = io.BytesIO()
+                image.save(buffer, format=kind.upper(), **({"lossless": True} if kind == "webp" else {}))
+                if split == "train":
+                    means.append(np.asarray(Image.open(buffer).convert("RGB")).reshape(-1, 3).mean(0) / 255)
+                for name, content in [(f"image{i}.{kind}", buffer.getvalue()), (f"image{i}.cls", b"%d" % (i % 3))]:
+                    member = tarfile.TarInfo(name)
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+    config = imagenet_run(tmp_path, "run", tmp_path)
+    report, _ = check(config, expect=3)
+    assert report["train"]["problems"] == [] and report["train"]["samples"] == 4
+    np.testing.assert_allclose(report["train"]["normalization"]["mean"], np.mean(means, 0), rtol=1e-9)
+    # All problems are in the JSON; the text has three of a kind and the number of the others.
+    assert len(report["test"]["problems"]) == 40
+    lines = [line for line in harness.run("data", "check", "--config", config, expect=3).stdout.splitlines() if "problem" in line]
+    assert len(lines) == 4 and all(f"image{i}.bmp" in lines[i - 4] for i in (4, 5, 6)) and " 37 " in lines[3]
+
+
 def test_data_check_of_tokens(tmp_path):
     tokens = write_tokens(tmp_path / "tokens")
     config = harness.write_config(

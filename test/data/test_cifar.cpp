@@ -51,6 +51,8 @@ std::string record100(int coarse, int fine, int id) {
   return std::string(1, static_cast<char>(coarse)) + record(fine, id);
 }
 
+const std::string kPointer = "version https://git-lfs.github.com/spec/v1\noid sha256:1a\nsize 30730000\n";
+
 std::string shard_of(const std::vector<std::pair<std::string, int>>& samples) {
   TarWriter tar;
   for (const auto& [key, label] : samples)
@@ -329,4 +331,15 @@ TEST_CASE("an array must have as many labels as images", "[data]") {
   CHECK(ArrayDataset(array).array().pixels == array.pixels);
   array.labels.push_back(0);
   CHECK_THROWS_AS(ArrayDataset(array), std::logic_error);
+}
+
+TEST_CASE("what lies in place of CIFAR's files is named for what it is", "[data]") {
+  for (const auto& [content, name] : {std::pair<std::string, const char*>{kPointer, "Git LFS pointer"},
+                                      {"<!DOCTYPE html><title>404</title>", "HTML page"},
+                                      {"\x1f\x8b\x08" + std::string(3070, 'z'), "compressed by gzip"}}) {
+    const TempFolder folder;
+    write_binary(folder);
+    folder.write("data_batch_3.bin", content);
+    CHECK_SAYS(open_error(folder.path()), "data_batch_3.bin: is ", name);
+  }
 }

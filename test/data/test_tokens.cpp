@@ -126,6 +126,8 @@ TEST_CASE("damaged shards are named with the damage", "[data]") {
   CHECK_SAYS(error("<!doctype html>\n<title>Not found</title>" + std::string(2000, ' ')),
              "x_train_1.bin: is an HTML page");
   CHECK_SAYS(error("\n<html>"), "x_train_1.bin: is an HTML page");
+  CHECK_SAYS(error("\x1f\x8b\x08" + std::string(2000, 'z')), "x_train_1.bin: is compressed by gzip");
+  CHECK_SAYS(error("\x28\xb5\x2f\xfd" + std::string(2000, 'z')), "x_train_1.bin: is compressed by zstd");
   CHECK(error(token_shard(tokens)).empty());
   folder.write("dir_train.bin/inside", "a folder is no shard");
   CHECK(open_error(folder.path()).empty());

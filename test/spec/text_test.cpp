@@ -36,6 +36,18 @@ TEST_CASE("numbers are printed short, exact, and in a form that every YAML versi
   }
 }
 
+TEST_CASE("what lies in place of a file is known by its beginning, and nothing else is taken for it") {
+  CHECK(wrong_content("version https://git-lfs.github.com/spec/v1\noid sha256:00\n").find("git lfs pull") !=
+        std::string::npos);
+  for (const char* page : {"<!doctype html>", "\xEF\xBB\xBF <HTML lang='en'>", "\n\t<html>"})
+    CHECK(wrong_content(page).find("HTML page") != std::string::npos);
+  CHECK(wrong_content(std::string("\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03", 10)).find("gunzip") !=
+        std::string::npos);
+  for (const char* other :
+       {"", " ", "\x1f\x8b", "version: 1", "html", "<?xml version='1.0'?>", "{}", "name: a"})
+    CHECK(wrong_content(other).empty());
+}
+
 TEST_CASE("limits in words and as a test") {
   CHECK(describe(Limits{}).empty());
   CHECK(describe(at_least(1)) == "at least 1");

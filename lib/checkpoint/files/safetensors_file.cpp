@@ -104,7 +104,6 @@ class HeaderParser {
 };
 
 int64_t HeaderParser::read_header_length() const {
-  if (const std::string problem = download_problem(path_, file_); !problem.empty()) throw DataError(problem);
   const auto file_bytes = static_cast<int64_t>(file_.size());
   if (file_bytes < kLengthBytes)
     fail("it has " + std::to_string(file_bytes) + " bytes, less than the 8 of the header length");
@@ -155,7 +154,10 @@ DType HeaderParser::dtype(const std::string& name, const json& value) const {
     if (value == candidate.name) return candidate.dtype;
     known += (known.empty() ? "" : ", ") + std::string(candidate.name);
   }
-  fail(name, "dtype " + value.dump() + " is not one of " + known);
+  if (!value.is_string()) fail(name, "dtype " + value.dump() + " is not text");
+  throw DataError("safetensors file " + path_.string() + ": tensor \"" + name + "\": dtype " + value.dump() +
+                  " is not one of " + known +
+                  ". Take the file of unquantized weights, or convert it to F32, BF16 or F16.");
 }
 
 std::vector<int64_t> HeaderParser::sizes(const std::string& name, const json& tensor_value,

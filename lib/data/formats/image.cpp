@@ -6,6 +6,7 @@
 
 #include "data/formats/jpeg.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 
@@ -24,6 +25,8 @@ Pixels WholeImage::decode(const Box& box, int eighths) {
 }
 
 std::unique_ptr<EncodedImage> open_image(std::span<const uint8_t> file) {
+  const std::string wrong = wrong_content({reinterpret_cast<const char*>(file.data()), file.size()});
+  if (!wrong.empty()) throw DataError(wrong);
   if (is_png(file)) return open_png(file);
   if (is_webp(file)) return open_webp(file);
   return std::make_unique<JpegImage>(file);

@@ -36,8 +36,8 @@ bool is_image_name(std::string_view name) {
 }
 
 bool is_other_image_name(std::string_view name) {
-  constexpr std::array<std::string_view, 13> kExtensions = {
-      "png", "bmp", "gif", "ppm", "pgm", "tif", "tiff", "webp", "jp2", "j2k", "avif", "heic", "heif"};
+  constexpr std::array<std::string_view, 11> kExtensions = {"bmp", "gif", "ppm",  "pgm",  "tif", "tiff",
+                                                            "jp2", "j2k", "avif", "heic", "heif"};
   return has_extension(name, kExtensions);
 }
 

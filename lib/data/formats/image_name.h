@@ -17,7 +17,7 @@ bool is_jpeg_name(std::string_view name);
 /// Whether the extension is a JPEG's, png or webp, regardless of case.
 bool is_image_name(std::string_view name);
 
-/// Whether the extension is that of an image format, but a JPEG's, that torchvision or Pillow read,
+/// Whether the extension is that of an image format that Pillow reads and this program does not,
 /// regardless of case.
 bool is_other_image_name(std::string_view name);
 

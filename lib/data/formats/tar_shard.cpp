@@ -58,8 +58,7 @@ ArchiveHandle open_tar(const std::filesystem::path& shard) {
   const InputFile file(shard);
   std::vector<std::byte> first_bytes(static_cast<size_t>(std::min<int64_t>(file.size_bytes(), 512)));
   file.read_at(0, first_bytes);
-  if (const std::string problem = download_problem(shard, first_bytes); !problem.empty())
-    throw DataError(problem);
+  check_content(shard, first_bytes);
   ArchiveHandle handle(archive_read_new());
   archive_read_support_format_tar(handle.get());
   // Without this option, a zeroed block inside the file would silently end it.
@@ -156,13 +155,13 @@ Labels labels_in(const std::filesystem::path& shard, const std::vector<TarEntry>
   return labels;
 }
 
-/// Reports what may be a sample but has no JPEG that is read: an image in another format or under another
+/// Reports what may be a sample but has no image that is read: an image in another format or under another
 /// name, or a label alone.
 void report_unread(const std::filesystem::path& shard, const std::vector<TarEntry>& members,
                    const OnProblem& on_problem) {
   std::set<std::string_view> keys;  // of the images read or reported
   for (const TarEntry& member : members)
-    if (is_jpeg_name(member.name)) keys.insert(key_of(member.name));
+    if (is_image_name(member.name)) keys.insert(key_of(member.name));
   const InputFile file(shard);
   for (const TarEntry& member : members) {
     const std::string_view key = key_of(member.name);
@@ -171,9 +170,10 @@ void report_unread(const std::filesystem::path& shard, const std::vector<TarEntr
     file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(first_bytes)));
     if (!is_other_image_name(member.name) && !starts_as_image(first_bytes)) continue;
     keys.insert(key);
-    on_problem(
-        fmt::format("{}: an image that is not read. Expected a JPEG named KEY.jpg; convert or rename it.",
-                    place_of(shard, member)));
+    on_problem(fmt::format(
+        "{}: an image that is not read. Expected a JPEG, PNG or WebP named KEY.jpg, KEY.png or KEY.webp; "
+        "convert or rename it.",
+        place_of(shard, member)));
   }
   for (const TarEntry& member : members)
     if (is_label(member.name) && keys.insert(key_of(member.name)).second)
@@ -264,28 +264,32 @@ std::vector<TarEntry> list_tar(const std::filesystem::path& shard) {
   return members;
 }
 
-std::vector<JpegEntry> list_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes,
-                                       const OnProblem& on_problem) {
+std::vector<ImageEntry> list_image_shard(const std::filesystem::path& shard, int64_t num_classes,
+                                         const OnProblem& on_problem) {
   std::vector<TarEntry> members = list_tar(shard);
   const size_t count = members.size();
   std::erase_if(members, [](const TarEntry& member) { return is_hidden(member.name); });
   const Labels labels = labels_in(shard, members, num_classes, on_problem);
   report_unread(shard, members, on_problem);
   std::set<std::string, std::less<>> used;   // names of labels
-  std::set<std::string, std::less<>> plain;  // keys of images KEY.jpg
-  for (const TarEntry& member : members)
-    if (is_jpeg_name(member.name) && stem_of(member.name) == key_of(member.name))
+  std::set<std::string, std::less<>> plain;  // keys of images KEY.jpg, KEY.png and so on
+  std::set<std::string, std::less<>> jpegs;  // stems
+  for (const TarEntry& member : members) {
+    if (is_image_name(member.name) && stem_of(member.name) == key_of(member.name))
       plain.emplace(key_of(member.name));
-  std::vector<JpegEntry> samples;
+    if (is_jpeg_name(member.name)) jpegs.emplace(stem_of(member.name));
+  }
+  std::vector<ImageEntry> samples;
   for (TarEntry& member : members) {
-    if (!is_jpeg_name(member.name)) continue;
+    if (!is_image_name(member.name)) continue;
     const std::string place = place_of(shard, member);
     const std::string_view key = key_of(member.name);
     const std::string_view stem = stem_of(member.name);
     const bool by_folder = labels.empty() && parse_number(folder_of(member.name));
     const std::string_view name = by_folder || labels.contains(stem) ? stem : key;
-    // KEY.depth.jpg beside KEY.jpg is another field of the same sample.
+    // KEY.depth.jpg beside KEY.jpg is another field of the same sample, as is a mask KEY.png.
     if (name != stem && plain.contains(key)) continue;
+    if (!is_jpeg_name(member.name) && jpegs.contains(stem)) continue;
     if (!used.emplace(name).second) {
       on_problem(place + std::string(kDoubled));
       continue;
@@ -301,20 +305,21 @@ std::vector<JpegEntry> list_jpeg_shard(const std::filesystem::path& shard, int64
     if (label.value_or(-1) >= 0) samples.push_back({std::move(member), *label});
   }
   if (used.empty())
-    on_problem(fmt::format(
-        "{}: no member named KEY.jpg among {} members. Expected images KEY.jpg with their labels in "
-        "KEY.cls.",
-        shard.string(), count));
+    on_problem(
+        fmt::format("{}: no member named as an image among {} members. Expected images KEY.jpg, KEY.png or "
+                    "KEY.webp with their labels in "
+                    "KEY.cls.",
+                    shard.string(), count));
   return samples;
 }
 
-std::vector<LabelledJpeg> read_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes) {
-  std::vector<LabelledJpeg> samples;
-  for (JpegEntry& entry : list_jpeg_shard(shard, num_classes, throw_problem))
-    samples.push_back({.jpeg = {std::move(entry.jpeg), {}}, .label = entry.label});
+std::vector<LabelledImage> read_image_shard(const std::filesystem::path& shard, int64_t num_classes) {
+  std::vector<LabelledImage> samples;
+  for (ImageEntry& entry : list_image_shard(shard, num_classes, throw_problem))
+    samples.push_back({.image = {std::move(entry.image), {}}, .label = entry.label});
   const InputFile file(shard);
-  for (LabelledJpeg& sample : samples)
-    read_data(file, sample.jpeg);
+  for (LabelledImage& sample : samples)
+    read_data(file, sample.image);
   return samples;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Uncompressed tar files of JPEG images in WebDataset's naming: members with the same name up to the first
-// dot after the last slash (the key) are one sample. Members whose name, or a folder's, begins with a dot are
-// no samples: macOS adds them.
+// Uncompressed tar files of JPEG, PNG and WebP images in WebDataset's naming: members with the same name up
+// to the first dot after the last slash (the key) are one sample. Members whose name, or a folder's, begins
+// with a dot are no samples: macOS adds them.
 
 #include <cstdint>
 #include <filesystem>
@@ -33,27 +33,27 @@ std::string place_of(const std::filesystem::path& shard, const TarEntry& member)
 /// file does, or contains a link to what is not in it.
 std::vector<TarEntry> list_tar(const std::filesystem::path& shard);
 
-struct JpegEntry {
-  TarEntry jpeg;
+struct ImageEntry {
+  TarEntry image;
   int64_t label;
 };
 
-/// The samples of a shard, in the order of their images, members named as a JPEG (is_jpeg_name()). The label
-/// is the text of the member with the image's name and the extension cls, else of KEY.cls or, in a shard
-/// without any .cls, the name of the folder that contains the image (3/00012.jpg). KEY.depth.jpg beside
-/// KEY.jpg, without a label of its own, is another field of that sample. Problems are a label that is missing
-/// or not a number in 0..num_classes-1, two images with the same label member, and a key without a JPEG that
-/// has a label or an image in another format or under another name; if `on_problem` returns, the sample is
-/// left out. Throws the DataErrors of list_tar().
-std::vector<JpegEntry> list_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes,
-                                       const OnProblem& on_problem);
+/// The samples of a shard, in the order of their images, members named as one that is read (is_image_name()).
+/// The label is the text of the member with the image's name and the extension cls, else of KEY.cls or, in a
+/// shard without any .cls, the name of the folder that contains the image (3/00012.jpg). KEY.depth.jpg beside
+/// KEY.jpg, without a label of its own, and KEY.png beside KEY.jpg are other fields of that sample. Problems
+/// are a label that is missing or not a number in 0..num_classes-1, two images with the same label member,
+/// and a key without an image that has a label or an image in another format or under another name; if
+/// `on_problem` returns, the sample is left out. Throws the DataErrors of list_tar().
+std::vector<ImageEntry> list_image_shard(const std::filesystem::path& shard, int64_t num_classes,
+                                         const OnProblem& on_problem);
 
-struct LabelledJpeg {
-  TarMember jpeg;
+struct LabelledImage {
+  TarMember image;
   int64_t label;
 };
 
 /// The same, with the files' contents; throws for every problem.
-std::vector<LabelledJpeg> read_jpeg_shard(const std::filesystem::path& shard, int64_t num_classes);
+std::vector<LabelledImage> read_image_shard(const std::filesystem::path& shard, int64_t num_classes);
 
 }  // namespace sdp

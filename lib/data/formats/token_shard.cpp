@@ -36,10 +36,6 @@ constexpr std::array kFormats = {Format{.magic = 20240520, .version = 1, .token_
 
 /// Bytes per token in the file; 0 if the header does not say, which is a problem.
 int64_t token_bytes_of(const fs::path& path, std::span<const std::byte> bytes, const OnProblem& on_problem) {
-  if (const std::string problem = download_problem(path, bytes); !problem.empty()) {
-    on_problem(problem);
-    return 0;
-  }
   if (static_cast<int64_t>(bytes.size()) < kShardHeaderBytes) {
     on_problem(
         fmt::format("{}: {} bytes, expected a header of {} bytes and tokens. Write or copy the shard again.",

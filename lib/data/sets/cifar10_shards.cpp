@@ -68,14 +68,14 @@ std::vector<fs::path> ordered_shards(const fs::path& folder, const std::vector<s
   return paths;
 }
 
-void append_sample(const fs::path& shard, const LabelledJpeg& sample, const OnProblem& on_problem,
+void append_sample(const fs::path& shard, const LabelledImage& sample, const OnProblem& on_problem,
                    ImageArray& images) {
   try {
-    const std::vector<uint8_t> chw = decode_image(sample.jpeg.data, images.shape.height, images.shape.width);
+    const std::vector<uint8_t> chw = decode_image(sample.image.data, images.shape.height, images.shape.width);
     images.pixels.insert(images.pixels.end(), chw.begin(), chw.end());
     images.labels.push_back(static_cast<uint8_t>(sample.label));
   } catch (const DataError& error) {
-    on_problem(fmt::format("{}: {}.", place_of(shard, sample.jpeg), error.what()));
+    on_problem(fmt::format("{}: {}.", place_of(shard, sample.image), error.what()));
   }
 }
 
@@ -90,9 +90,9 @@ bool has_shards(const std::vector<std::string>& names) {
 void append_shards(const fs::path& folder, const std::vector<std::string>& names, Split split,
                    const OnProblem& on_problem, ImageArray& images) {
   for (const fs::path& shard : ordered_shards(folder, names, split, on_problem)) {
-    const auto samples = attempt(on_problem, [&] { return read_jpeg_shard(shard, images.num_classes); });
+    const auto samples = attempt(on_problem, [&] { return read_image_shard(shard, images.num_classes); });
     if (!samples) continue;
-    for (const LabelledJpeg& sample : *samples)
+    for (const LabelledImage& sample : *samples)
       append_sample(shard, sample, on_problem, images);
   }
 }

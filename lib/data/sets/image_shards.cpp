@@ -21,19 +21,19 @@ bool list_shard(const fs::path& shard, int64_t num_classes, ImageIndex& index, c
     whole = false;
     on_problem(message);
   };
-  std::vector<JpegEntry> samples;
+  std::vector<ImageEntry> samples;
   try {
-    samples = list_jpeg_shard(shard, num_classes, note_problem);
+    samples = list_image_shard(shard, num_classes, note_problem);
   } catch (const DataError& error) {
     if (!whole) throw;  // thrown by on_problem
     note_problem(error.what());
   }
-  for (const auto& [jpeg, label] : samples) {
-    if (jpeg.size_bytes <= ImageIndex::kMostMemberBytes)
-      index.add_member(jpeg, label);
+  for (const auto& [image, label] : samples) {
+    if (image.size_bytes <= ImageIndex::kMostMemberBytes)
+      index.add_member(image, label);
     else
       note_problem(fmt::format("{}: {} bytes, expected an image below 4 GiB. Remove it.",
-                               place_of(shard, jpeg), jpeg.size_bytes));
+                               place_of(shard, image), image.size_bytes));
   }
   return whole;
 }

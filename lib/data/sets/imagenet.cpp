@@ -23,8 +23,7 @@ namespace {
 
 constexpr std::string_view kExpected =
     "Expected class folders of JPEG, PNG or WebP images, train/CLASS/*.JPEG and val/CLASS/*.JPEG (or test/), "
-    "or "
-    "tar shards of JPEGs, *train*.tar and *val*.tar.";
+    "or tar shards of such images, *train*.tar and *val*.tar.";
 
 constexpr ShardNames kShardNames{.extension = ".tar", .val_and_test = true, .expected = kExpected};
 

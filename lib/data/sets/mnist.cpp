@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ std::vector<uint8_t> read_packed(const fs::path& path, const OnProblem& on_probl
   const char* const message = file ? gzerror(file.get(), &error) : "it cannot be opened";
   if (!file || error != Z_OK)
     on_problem(fmt::format("{}: cannot be read: {}. Download the file again.", path.string(), message));
+  if (!attempt(on_problem, [&] { return check_content(path, std::as_bytes(std::span(bytes))), true; }))
+    return {};
   return bytes;
 }
 
