@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hub/library_files.h"
@@ -16,6 +17,26 @@ namespace sdp {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// Keys, each between spaces, that say nothing about the model's values: where the file is from, what the
+/// library returns, how it generates, draws weights and drops out, and heads for other tasks.
+/// rope_parameters: a table that LibraryFormat::normalized checks.
+constexpr std::string_view kHarmlessKeys =
+    " sdp_train rope_parameters _name_or_path _commit_hash _attn_implementation"
+    " _attn_implementation_autoset attn_implementation transformers_version transformers.js_config"
+    " unsloth_fixed unsloth_version is_llama_config dtype use_bfloat16 tf_legacy_loss torchscript"
+    " return_dict use_return_dict output_hidden_states output_attentions output_past use_cache"
+    " gradient_checkpointing keys_to_ignore_at_inference chunk_size_feed_forward pretraining_tp"
+    " reorder_and_upcast_attn is_decoder initializer_range attention_dropout resid_pdrop embd_pdrop"
+    " attn_pdrop n_ctx max_sequence_length max_position_embeddings id2label label2id num_labels"
+    " _num_labels problem_type finetuning_task task_specific_params tokenizer_class prefix summary_type"
+    " summary_use_proj summary_activation summary_first_dropout summary_proj_to_labels bos_token_id"
+    " pad_token_id eos_token_id sep_token_id decoder_start_token_id max_length max_new_tokens min_length"
+    " do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p"
+    " typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size"
+    " bad_words_ids num_return_sequences output_scores return_dict_in_generate forced_bos_token_id"
+    " forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens"
+    " begin_suppress_tokens ";
 
 /// Collects the differences, and the options that adapt the spec.
 class Differences {
@@ -96,6 +117,12 @@ void compare_with_library(Differences& differences, const LibraryFormat& format,
       format.normalized(config, [&](const std::string& key, const Json& value, const std::string& supported) {
         differences.refuse(key, value, supported);
       });
+  for (const auto& [key, value] : given.items()) {
+    const bool switches_nothing_on = value.empty() || value == false || value == "";  // null is empty
+    const bool is_harmless = kHarmlessKeys.find(" " + key + " ") != std::string_view::npos;
+    if (!expected.contains(key) && !switches_nothing_on && !is_harmless)
+      differences.refuse(key, value, "its absence (if the library ignores it, remove the key)");
+  }
   Json found = Json::object();
   for (const ConfigKey& key : format.compared_keys())
     found[key.library] = key.absent;

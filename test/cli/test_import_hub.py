@@ -171,12 +171,37 @@ def test_llama_3_is_imported_and_exported(tmp_path, tokens, version):
     ("gpt2", {"tie_word_embeddings": None}, "tie_word_embeddings"),
     ("gpt2", {"num_attention_heads": 4}, "n_head"),
     ("gpt2", {"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon"),
+    ("llama", {"rope_theta": 500000.0, "rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary"),
+    ("llama", {"rope_parameters": {"rope_theta": 500000.0, "rope_type": "default", "mrope_section": [1, 1]}}, "mrope_section"),
 ])  # fmt: skip
 def test_a_value_that_the_model_does_not_have_is_refused_with_its_key(tmp_path, tokens, kind, change, key):
     hub = write_hub(tmp_path / "hub", kind, change)
     model = {"tied_embeddings": False, "head_size": 4} if kind == "llama" else {}  # set, so that they are compared
     assert key in import_from(tmp_path, spec_of(tmp_path, tokens, kind, model), hub, expect=3).stderr
     assert not (tmp_path / "runs").exists()
+
+
+# Values of keys of the libraries' configurations, of other models' and of tables, of which each changes what the model computes.
+OTHERS = {
+    "llama": {"partial_rotary_factor": 0.25, "quantization_config": {"bits": 4}, "sliding_window": 512, "logit_scale": 0.5,
+              "is_encoder_decoder": True, "add_cross_attention": True, "pruned_heads": {"0": [1]}, "qk_norm": True},
+    "gpt2": {"quantization_config": {"bits": 8}, "rotary_dim": 4, "parallel_residual": True, "is_encoder_decoder": True,
+             "pruned_heads": {"1": [0]}, "cross_attention_hidden_size": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_key_of_the_library_is_known_and_no_other_is_ignored(tmp_path, tokens, kind):
+    _, config, keys, _ = KINDS[kind]
+    absent = {"llama": {"partial_rotary_factor": 1.0, "sliding_window": None}, "gpt2": {"n_ctx": 20, "use_sliding": False}}
+    hub = write_hub(tmp_path / "hub", kind, config(**keys).to_dict() | absent[kind])
+    import_from(tmp_path, spec_of(tmp_path, tokens, kind), hub)
+    folder = tmp_path / "others"
+    folder.mkdir()
+    refused = import_from(
+        folder, spec_of(folder, tokens, kind), write_hub(folder / "hub", kind, OTHERS[kind]), expect=3
+    ).stderr
+    assert [key for key in OTHERS[kind] if f"  {key} is " not in refused] == []
 
 
 def test_a_head_of_its_own_is_not_dropped(tmp_path, tokens):

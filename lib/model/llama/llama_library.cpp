@@ -11,6 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kScaledType = "llama3";
+constexpr const char* kRotaryShare = "partial_rotary_factor";  // of a head's width; 1 without the key
 
 std::string library_key(std::string_view key) {
   return key == "original_context" ? "original_max_position_embeddings" : std::string(key);
@@ -92,6 +93,8 @@ class LlamaFormat : public LibraryFormat {
   Json normalized(Json found, const RefuseConfig& refuse) const override {
     // Version 5 of transformers has the base and the type in one object, version 4 only the type.
     Json scaling = scaling_keys(Json());
+    Json known = scaling_json({.factor = 2});
+    known.update({{"type", nullptr}, {"rope_theta", nullptr}});
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
       const Json rope = found.value(key, Json());
       if (!rope.is_object()) continue;
@@ -99,6 +102,9 @@ class LlamaFormat : public LibraryFormat {
       if (type == kScaledType) scaling = scaling_keys(rope);
       if (type != "default" && type != kScaledType)
         refuse("the type of rotary embedding", type, "\"default\" or \"llama3\"");
+      for (const auto& [name, value] : rope.items())
+        if (!known.contains(name) && !value.is_null() && !(name == kRotaryShare && value == 1))
+          refuse(std::string(key) + "." + name, value, "its absence");
       if (!rope.contains("rope_theta")) continue;
       const Json& theta = rope["rope_theta"];
       if (found.value("rope_theta", theta) != theta)
@@ -106,6 +112,7 @@ class LlamaFormat : public LibraryFormat {
       found["rope_theta"] = theta;
     }
     found["rope_scaling"] = scaling;
+    if (found.value(kRotaryShare, Json()) == 1) found.erase(kRotaryShare);
     return found;
   }
 
