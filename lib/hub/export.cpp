@@ -78,14 +78,16 @@ void write_tokenizer(const std::filesystem::path& out, const TokenOrigin& tokens
 }
 
 /// config.json and the tokenizer. What was imported replaces the shards' tokenizer: it is the model's.
+/// Written before the weights, config.json first: with it, nothing that a full disk leaves refuses the next
+/// export.
 void write_files_beside(const std::filesystem::path& out, nlohmann::ordered_json config,
                         const ExportOrigin& origin) {
+  config[kOwnKey][kWeightsKey] = out.filename().string();
+  write_file_atomically(config_path(out), json_text(config, 2) + "\n");
   write_tokenizer(out, origin.tokens);
   for (const std::filesystem::path& file : origin.imported_files)
     if (const auto path = out.parent_path() / file.filename(); path != config_path(out))
       write_file_atomically(path, read_text(file));
-  config[kOwnKey][kWeightsKey] = out.filename().string();
-  write_file_atomically(config_path(out), json_text(config, 2) + "\n");
 }
 
 TensorMetadata metadata_of(const Manifest& manifest) {
@@ -144,8 +146,8 @@ void export_model(FullModel& model, const Experiment& experiment, const Manifest
   TensorMetadata metadata = metadata_of(manifest);
   metadata["branch_scale"] = fmt::format("{}", model.branch_scale());
   metadata["recalibrate_batches"] = std::to_string(batches_to_recalibrate(experiment));
-  file.write(out, metadata, on_progress);
   write_files_beside(out, full_model_config(experiment, manifest, origin), origin);
+  file.write(out, metadata, on_progress);
 }
 
 void export_subnetwork(const CheckpointReader& reader, const Experiment& experiment, int worker,
@@ -180,8 +182,8 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
     add(buffer, [&] { return tensors.buffer(buffer.name); });
   TensorMetadata metadata = metadata_of(reader.manifest());
   metadata["worker"] = std::to_string(worker);
-  file.write(out, metadata, on_progress);
   write_files_beside(out, described.config, origin);
+  file.write(out, metadata, on_progress);
 }
 
 }  // namespace sdp

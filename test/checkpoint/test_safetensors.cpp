@@ -1,3 +1,6 @@
+#include <sys/resource.h>
+
+#include <csignal>
 #include <cstring>
 #include <limits>
 
@@ -138,6 +141,29 @@ TEST_CASE("a full disk is reported with path, reason and advice", "[safetensors]
   CHECK(std::filesystem::exists("/dev/full"));
 }
 
+TEST_CASE("no file is left if the disk is full before the end of the header, after it, or in the data",
+          "[safetensors]") {
+  const TempFolder folder;
+  const auto previous = std::signal(SIGXFSZ, SIG_IGN);  // writing fails with EFBIG instead
+  rlimit limit;
+  getrlimit(RLIMIT_FSIZE, &limit);
+  for (const rlim_t most : {0, 3, 20, 2000}) {
+    rlimit small = limit;
+    small.rlim_cur = most;
+    setrlimit(RLIMIT_FSIZE, &small);
+    const std::string message = message_of<DataError>([&] {
+      SafetensorsWriter writer(folder / "f", {{"a", DType::kU8, {4096}}});
+      writer.write(bytes_of(std::vector<uint8_t>(4096)));
+      writer.finish();
+    });
+    setrlimit(RLIMIT_FSIZE, &limit);
+    INFO(most);
+    CHECK(contains(message, (folder / "f").string()));
+    CHECK_FALSE(std::filesystem::exists(folder / "f"));
+  }
+  std::signal(SIGXFSZ, previous);
+}
+
 TEST_CASE("damaged files are refused, naming the file, the tensor and the damage", "[safetensors]") {
   const TempFolder folder;
   const auto refusal = [&](const std::string& header, const std::string& data) {
@@ -159,6 +185,13 @@ TEST_CASE("damaged files are refused, naming the file, the tensor and the damage
                  "hole"));
   CHECK(contains(refusal(R"({"a":{"dtype":"F8","shape":[1],"data_offsets":[0,1]}})", "1"),
                  "\"F8\" is not one of F64"));
+  for (const char* type : {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "U16", "I8", "C64"}) {
+    const std::string unsupported =
+        refusal(R"({"a":{"dtype":")" + std::string(type) + R"(","shape":[1],"data_offsets":[0,1]}})", "1");
+    CHECK(contains(unsupported, "\"a\": dtype \"" + std::string(type) + "\" is not one of F64"));
+    CHECK_FALSE(contains(unsupported, "damaged"));
+  }
+  CHECK(contains(refusal(R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", "1"), "damaged"));
   CHECK(contains(refusal(R"({"a":{"dtype":"F64","shape":[1],"data_offsets":[0,4]}})", "1234"),
                  "needs 8 bytes"));
   CHECK(contains(refusal(R"({"a":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", ""),
@@ -167,6 +200,14 @@ TEST_CASE("damaged files are refused, naming the file, the tensor and the damage
   CHECK(contains(refusal(R"({"a":{"dtype":"U8","shape":[1e999],"data_offsets":[0,1]}})", "1"),
                  "no type can hold"));
   CHECK(contains(refusal("nonsense", ""), "does not start with '{'"));
+}
+
+TEST_CASE("a header as long as gzip's magic number says is no gzip", "[safetensors]") {
+  const TempFolder folder;
+  std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  header.resize(0x088b1f, ' ');
+  put(folder / "f", little_endian_length(header.size()) + header + "1");
+  CHECK(SafetensorsFile(folder / "f").find("a"));
 }
 
 TEST_CASE("what a failed download left is named for what it is", "[safetensors]") {

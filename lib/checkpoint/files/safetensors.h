@@ -68,6 +68,8 @@ class SafetensorsWriter {
   FileDigest finish();
 
  private:
+  /// Writes nothing.
+  SafetensorsWriter(std::vector<TensorEntry> entries, const std::filesystem::path& path);
   void skip_finished_tensors();
 
   std::vector<TensorEntry> entries_;

@@ -96,9 +96,13 @@ void sort_for_writing(std::vector<TensorEntry>& entries) {
   });
 }
 
+SafetensorsWriter::SafetensorsWriter(std::vector<TensorEntry> entries, const std::filesystem::path& path)
+    : entries_(checked(std::move(entries))), file_(path, OutputFile::Mode::kTruncate) {}
+
+// After the other constructor the destructor runs, and removes the file, even if the header does not fit.
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorEntry> entries,
                                      const TensorMetadata& metadata)
-    : entries_(checked(std::move(entries))), file_(path, OutputFile::Mode::kTruncate) {
+    : SafetensorsWriter(std::move(entries), path) {
   const std::string header = header_text(entries_, metadata);
   const std::array<std::byte, kLengthBytes> length = little_endian(header.size());
   for (const std::span<const std::byte> part :
