@@ -52,7 +52,7 @@ bool is_pickle(const fs::path& path) {
   converted.replace_extension(".safetensors");
   std::string words = shell_word(converted.string());
   for (const fs::path& path : paths)
-    words += " " + shell_word(path.string());
+    words += fmt::format(" {}", shell_word(path.string()));
   throw DataError(fmt::format(
       "{}: written by torch.save, expected safetensors. Convert it: python3 -c \"import sys, torch, "
       "safetensors.torch; t = {{}}; [t.update(torch.load(f, map_location='cpu', weights_only=True)) for f in "
