@@ -75,17 +75,21 @@ ImportSource import_source(const std::filesystem::path& path, ProgressLine& line
 /// values.
 std::pair<LoadedSpec, std::vector<std::string>> spec_for_import(const ImportArguments& arguments) {
   auto [configs, overrides] = arguments.spec;
-  LoadedSpec loaded = load_run_spec(configs, overrides);
-  Experiment sketch;
-  sketch.spec = loaded.spec;
-  sketch.plan.layout = structure_of(loaded.spec.model, loaded.spec.data.sequence_length());
-  std::vector<std::string> taken =
-      library_config_values(sketch, arguments.from, arguments.new_head, /*must_fit=*/false);
-  std::erase_if(taken, [&](const std::string& value) {
-    return loaded.positions.is_set(value.substr(0, value.find('=')));
-  });
-  overrides.insert(overrides.end(), taken.begin(), taken.end());
-  return {load_run_spec(configs, overrides), taken};
+  std::vector<std::string> taken;
+  for (;;) {  // once more, as other defaults may follow from the values that were taken
+    LoadedSpec loaded = load_run_spec(configs, overrides);
+    Experiment sketch;
+    sketch.spec = loaded.spec;
+    sketch.plan.layout = structure_of(loaded.spec.model, loaded.spec.data.sequence_length());
+    std::vector<std::string> values =
+        library_config_values(sketch, arguments.from, arguments.new_head, /*must_fit=*/false);
+    std::erase_if(values, [&](const std::string& value) {
+      return loaded.positions.is_set(value.substr(0, value.find('=')));
+    });
+    if (values.empty()) return {std::move(loaded), std::move(taken)};
+    overrides.insert(overrides.end(), values.begin(), values.end());
+    taken.insert(taken.end(), values.begin(), values.end());
+  }
 }
 
 }  // namespace

@@ -181,8 +181,13 @@ std::string Communicator::place() const {
 }
 
 void Communicator::set_stop_notice(const std::string& notice) {
-  const std::lock_guard lock(connection_->stop_notice_mutex);
+  const std::lock_guard lock(connection_->notice_mutex);
   connection_->stop_notice = notice;
+}
+
+void Communicator::set_last_words(const std::string& words) {
+  const std::lock_guard lock(connection_->notice_mutex);
+  connection_->last_words = words;
 }
 
 bool Communicator::stops_within() {

@@ -92,7 +92,7 @@ DevicePlace place_of_device(at::Device device) {
 /// Ends this process because it has not noticed that others were lost: it computes, writes, waits for a
 /// device that waits for the lost processes, or is in a Gloo exchange that does not notice its broken
 /// connection.
-[[noreturn]] void end_process(const Communicator::Connection& connection,
+[[noreturn]] void end_process(Communicator::Connection& connection,
                               const std::vector<Departure>& departures) {
   if (connection.threw_loss) _exit(static_cast<int>(ExitCode::kPeerLost));
   const Loss loss = describe_loss(departures);
@@ -100,6 +100,8 @@ DevicePlace place_of_device(at::Device device) {
       fmt::format("error: Rank {} lost {}{}. {} No collective reported this within {} s; this process ends.",
                   connection.rank, loss.who, during(connection.phase, connection.operation), loss.why,
                   PeerWatch::kPatience.count()));
+  if (const std::lock_guard lock(connection.notice_mutex); !connection.last_words.empty())
+    write_line(connection.last_words);
   _exit(static_cast<int>(ExitCode::kPeerLost));
 }
 
@@ -123,7 +125,7 @@ PeerWatch::Events events_of_process(Communicator::Connection& connection, std::c
           },
       .stopping =
           [&connection] {
-            const std::lock_guard lock(connection.stop_notice_mutex);
+            const std::lock_guard lock(connection.notice_mutex);
             if (connection.rank == 0 && !connection.stop_notice.empty()) write_line(connection.stop_notice);
           },
       .unanswered = [&connection, limit](const auto& missing) { end_unanswered(connection, missing, limit); },

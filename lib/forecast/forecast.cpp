@@ -93,6 +93,7 @@ EngineMethod baseline(const std::string& name, const std::string& file, Division
                       const Experiment& experiment, bool shard, bool release, ReduceEvery reduce_every) {
   ExperimentSpec spec = experiment.spec;
   if (!spec.subnetwork.is_dense()) spec.subnetwork.coverage = Coverage{};
+  spec.subnetwork.construction = Construction::kBlock;  // as the division that is forecast
   spec.optimizer.shard = shard;
   spec.train.release_gradients = release;
   spec.train.reduce_every = reduce_every;
@@ -250,9 +251,13 @@ bool add_smaller_batches(std::vector<StepForecast>& to, const std::vector<const 
   return best != nullptr;
 }
 
+/// Assigning more workers than these takes seconds.
+constexpr int kMostWorkersAssignedAnew = 128;
+
 /// Adds the highest coverage below the plan's that fits, of at most seven, as each has to be assigned.
 void add_lower_coverage(std::vector<StepForecast>& to, const Machine& machine) {
   const auto& [present, plan, schedule, nodes] = machine.experiment;
+  if (plan.workers > kMostWorkersAssignedAnew) return;
   if (present.subnetwork.assignment == Assignment::kFile) return;  // the file's owners are of this coverage
   std::vector<RecordedModel> recorded = {{present.model, present.data.sequence_length(), plan.layout}};
   int tried = plan.owners_per_unit;

@@ -168,7 +168,7 @@ ExitCode Trainer::run() try {
   if (experiment_.spec.checkpoint.at_start && start_.step == 0 && saved_step_ != 0) save(0);
   if (start_.owes_evaluation && !evaluate(start_.step)) return stop(start_.step);
   interval_.begin();
-  set_stop_notice();
+  set_notices();
   const Stopwatch first_step;
   if (comm_.rank() == 0) console_.begin_progress(start_.step);
   for (int64_t step = start_.step; step < total; ++step) {
@@ -440,14 +440,15 @@ void Trainer::save(int64_t done) {
   const SavedCheckpoint saved = save_checkpoint(folder_.dir, experiment_, engine_, comm_, progress,
                                                 description_, threads(), work.on_progress());
   saved_step_ = done;
-  set_stop_notice();
+  set_notices();
   if (metrics_) append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
   for (const std::string& message : saved.left)
     console_.warn("could not remove an old checkpoint: " + message);
   save_timer_.restart(SaveTimer::Clock::now());
 }
 
-void Trainer::set_stop_notice() {
+void Trainer::set_notices() {
+  comm_.set_last_words(text_of_last_checkpoint(folder_.dir));
   comm_.set_stop_notice(
       fmt::format("stopping after this step; a second signal stops at once and loses the steps since step {}",
                   std::max<int64_t>(saved_step_, 0)));

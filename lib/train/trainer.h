@@ -77,7 +77,7 @@ class Trainer {
   bool evaluate_models(int64_t done);
   void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
   void save(int64_t done);
-  void set_stop_notice();
+  void set_notices();
   ExitCode stop(int64_t done);
   bool is_best(const EvalRecord& record);
   void summarize();

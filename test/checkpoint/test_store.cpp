@@ -429,15 +429,13 @@ TEST_CASE("the newest checkpoint that verifies is found, and skipped ones are re
     CHECK(contains(none, store.folder(step).string()));
 }
 
-TEST_CASE("a checkpoint is refused with any of 8928 bits of its manifest flipped, or cut in one of 1214 ways",
-          "[store]") {
+TEST_CASE("a checkpoint is refused with any bit of its manifest flipped, or cut anywhere", "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
   save(store, 20);
   const auto refusal = [&] { return message_of<DataError>([&] { store.read(20, /*verify_hashes=*/true); }); };
   const fs::path manifest = store.folder(20) / "manifest.json";
   const std::string text = get(manifest);
-  REQUIRE(8 * text.size() == 8928);
   int64_t accepted = 0;
   for (size_t i = 0; i < text.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
@@ -445,16 +443,14 @@ TEST_CASE("a checkpoint is refused with any of 8928 bits of its manifest flipped
       accepted += !contains(refusal(), manifest.string());
       overwrite(manifest, i, text[i]);
     }
-  size_t truncations = 0;
   for (const auto& file : fs::directory_iterator(store.folder(20))) {
     const std::string whole = get(file.path());
-    for (size_t size = whole.size(); size-- > 0; ++truncations) {
+    for (size_t size = whole.size(); size-- > 0;) {
       fs::resize_file(file.path(), size);
       accepted += !contains(refusal(), file.path().string());
     }
     put(file.path(), whole);
   }
-  CHECK(truncations == 1214);
   CHECK(accepted == 0);
   CHECK(refusal().empty());
 }

@@ -258,7 +258,7 @@ def test_a_folder_of_the_hub_is_imported_and_its_config_compared(tmp_path):
     net.save_pretrained(hub, max_shard_size="20KB")
     assert (hub / "model.safetensors.index.json").exists() and len(list(hub.glob("*.safetensors"))) > 2
     folder = write_tokens(tmp_path / "tokens")
-    wrong = LLAMA | {"depth": 5, "heads": 4, "norm_eps": 1e-3}
+    wrong = LLAMA | {"depth": 5, "heads": 4, "kv_heads": 4, "norm_eps": 1e-3}
     spec = write_spec(tmp_path, folder, wrong, {})
     refused = import_from(tmp_path, spec, hub, expect=3).stderr
     repairs = ["model.depth=3", "model.heads=8", "model.kv_heads=2", "model.norm_eps=1e-05"]

@@ -162,7 +162,7 @@ def test_options_that_adapt_the_spec_to_a_config(tmp_path, folder):
     for model in ("llama_3", "llama_gqa_tied", "gpt2"):
         net = library(MODELS[model])
         net.save_pretrained(folder / model)
-        plain = MODELS["gpt2" if model == "gpt2" else "llama"] | ({"heads": 4} if model == "gpt2" else {})
+        plain = MODELS["gpt2" if model == "gpt2" else "llama"] | ({"heads": 4} if model == "gpt2" else {"tied_embeddings": False})
         spec = write_spec(tmp_path, write_tokens(tmp_path / f"tokens_{model}"), plain, {}, name=model)
         options = printed(r"match the file: (.*)", import_from(tmp_path, spec, folder / model, expect=3).stderr)
         words = [harness.BINARY, "import", "--config", str(spec), "--from", str(folder / model)]

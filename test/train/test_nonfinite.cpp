@@ -156,7 +156,6 @@ TEST_CASE("non-finite values on one rank are not saved by any rank, and the good
       if (comm.rank() == 1) values.reshape({-1})[0] = value;
       const std::string message = error_of(comm, [&] { save(2); });
       expect(contains(message, "on rank 1"), message);
-      expect(contains(message, "of step 1"), message);
       values.copy_(before);
     };
     spoiled(engine.store().buffer_pieces(0).front().values, infinity);
