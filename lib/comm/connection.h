@@ -34,10 +34,10 @@ struct Communicator::Connection {
   std::atomic<const char*> operation = nullptr;  ///< name of the collective that the host is in
   std::atomic<int64_t> collectives = 0;          ///< number of collectives begun
   std::atomic<bool> threw_loss = false;          ///< a PeerLostError reports the loss
-  std::mutex notice_mutex;           ///< protects the following two members
-  std::string stop_notice;           ///< see Communicator::set_stop_notice
-  std::string last_words;            ///< see Communicator::set_last_words
-  std::unique_ptr<PeerWatch> watch;  ///< null for a world of one without a stop descriptor
+  std::mutex notice_mutex;                       ///< protects the following two members
+  std::string stop_notice;                       ///< see Communicator::set_stop_notice
+  std::string last_words;                        ///< see Communicator::set_last_words
+  std::unique_ptr<PeerWatch> watch;              ///< null for a world of one without a stop descriptor
 };
 
 /// "evaluation, all-reduce"; either part may be missing.

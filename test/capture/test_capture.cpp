@@ -130,7 +130,9 @@ int64_t freed_by_gradients(int64_t batch, at::IntArrayRef weight_shape, int64_t 
                                                 std::vector<int64_t>{0, 0},
                                                 int64_t{1},
                                                 c10::List<bool>({true, true, false})};
-    return copies_of_call("aten::convolution_backward", {arguments.data(), arguments.size()}).bytes;
+    return copies_of_call("aten::convolution_backward",
+                          c10::ArrayRef<const c10::IValue>(arguments.data(), arguments.size()))
+        .bytes;
   }
   reset_peak();
   const auto results = at::convolution_backward(
