@@ -188,7 +188,7 @@ int train_command(const TrainArguments& arguments) {
   signals.block();  // for the launcher, and for its processes until they handle signals
   const int code = launch(processes, arguments.command_line, locked.folder.dir);
   if (code == static_cast<int>(ExitCode::kPeerLost))  // perhaps rank 0, which could not say it
-    std::fprintf(stderr, "%s\n", text_of_last_checkpoint(folder.dir).c_str());
+    std::fprintf(stderr, "%s\n", text_of_last_checkpoint(CheckpointStore(folder.dir).latest_step()).c_str());
   return code;
 }
 

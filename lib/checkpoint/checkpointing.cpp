@@ -140,8 +140,7 @@ std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity
   return warnings;
 }
 
-std::string text_of_last_checkpoint(const std::filesystem::path& run_dir) {
-  const std::optional<int64_t> step = CheckpointStore(run_dir).latest_step();
+std::string text_of_last_checkpoint(std::optional<int64_t> step) {
   return step ? fmt::format("The last checkpoint is of step {}; --resume continues from there.", *step)
               : "There is no checkpoint.";
 }

@@ -4,6 +4,7 @@
 // element range), so that a run can resume with another number of processes and with another plan.
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,7 +59,7 @@ ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path
 void check_state_is_finite(const Experiment& experiment, Engine& engine, Communicator& comm);
 
 /// For error messages that end a run: "The last checkpoint is of step 10; --resume continues from there."
-std::string text_of_last_checkpoint(const std::filesystem::path& run_dir);
+std::string text_of_last_checkpoint(std::optional<int64_t> step);
 
 struct SavedCheckpoint {
   int64_t bytes = 0;  ///< total size of all processes' files

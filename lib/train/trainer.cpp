@@ -83,7 +83,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       profiler_(start_.step, experiment.spec.train.profile_steps, comm.device(),
                 folder_.profile(comm.rank())),
       step_watch_(log, comm),
-      saved_step_(start_.is_resumed ? start_.step : -1),
+      saved_step_(start_.is_resumed ? std::optional(start_.step) : std::nullopt),
       skipped_steps_(start_.skipped_steps) {
   if (comm.rank() == 0) {
     description_ = describe_run(experiment, start_.history);
@@ -199,7 +199,7 @@ ExitCode Trainer::run() try {
   summarize();
   return ExitCode::kOk;
 } catch (const Error& error) {
-  throw Error(error.code(), fmt::format("{}\n{}", error.what(), text_of_last_checkpoint(folder_.dir)));
+  throw Error(error.code(), fmt::format("{}\n{}", error.what(), text_of_last_checkpoint(saved_step_)));
 }
 
 bool Trainer::is_save_due(int64_t done) const {
@@ -448,10 +448,10 @@ void Trainer::save(int64_t done) {
 }
 
 void Trainer::set_notices() {
-  comm_.set_last_words(text_of_last_checkpoint(folder_.dir));
+  comm_.set_last_words(text_of_last_checkpoint(saved_step_));
   comm_.set_stop_notice(
       fmt::format("stopping after this step; a second signal stops at once and loses the steps since step {}",
-                  std::max<int64_t>(saved_step_, 0)));
+                  saved_step_.value_or(0)));
 }
 
 /// All processes have done the same number of steps.

@@ -112,7 +112,7 @@ class Trainer {
   std::unique_ptr<RunMetrics> metrics_;     ///< rank 0 only, if there is work to do
   std::optional<StepTrace> trace_;          ///< with output.trace
   RunDescription description_;              ///< rank 0 only
-  int64_t saved_step_;                      ///< step of the newest checkpoint; -1: none
+  std::optional<int64_t> saved_step_;       ///< step of the newest checkpoint; unset: none
   int64_t skipped_steps_;                   ///< over all parts of the run
   std::map<std::string, EvalRecord> best_;  ///< rank 0, with checkpoint.keep_best: so far, by measure
   int64_t most_tensor_bytes_ = 0;           ///< rank 0: largest peak of a process in a logging interval

@@ -307,8 +307,7 @@ std::vector<ImageEntry> list_image_shard(const std::filesystem::path& shard, int
   if (used.empty())
     on_problem(
         fmt::format("{}: no member named as an image among {} members. Expected images KEY.jpg, KEY.png or "
-                    "KEY.webp with their labels in "
-                    "KEY.cls.",
+                    "KEY.webp with their labels in KEY.cls.",
                     shard.string(), count));
   return samples;
 }

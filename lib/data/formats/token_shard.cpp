@@ -50,8 +50,7 @@ int64_t token_bytes_of(const fs::path& path, std::span<const std::byte> bytes, c
     on_problem(fmt::format(
         "{0}: magic number {1} at offset 0, expected {2} (tokens of 16 bits) or {3} (of 32 bits). This "
         "is not a shard of tokens; write it with scripts/prepare_tokens.py or llm.c's scripts. If it has "
-        "bare "
-        "tokens (nanoGPT, Megatron-LM, numpy): python3 scripts/convert_tokens.py {4} --out {5}",
+        "bare tokens (nanoGPT, Megatron-LM, numpy): python3 scripts/convert_tokens.py {4} --out {5}",
         path.string(), header[0], kFormats[0].magic, kFormats[1].magic,
         shell_word(path.parent_path().string()), shell_word((path.parent_path() / "shards").string())));
     return 0;

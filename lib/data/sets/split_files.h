@@ -16,8 +16,8 @@ namespace sdp {
 struct ShardNames {
   std::string_view extension;  ///< with its dot
   bool val_and_test;  ///< whether *test* is used for evaluation besides *val*, or only if there is no *val*
-  std::string_view
-      expected;  ///< "Expected ..." for the message about missing shards; {0}: the folder, {1}: one in it
+  /// "Expected ..." for the message about missing shards; {0}: the folder, {1}: one in it.
+  std::string_view expected;
 };
 
 /// data.train_files and data.test_files.
