@@ -202,11 +202,7 @@ class Parity:
         runner = self.runner(tmp_path, full, "fp32")
         with counter:
             runner.expected()
-        counted = counter.get_total_flops() - self.flops_of_the_library_alone(counter, full)
-        assert runner.run(mode="eval")["planned_flops"].item() * self.batch == counted
-
-    def flops_of_the_library_alone(self, counter, model):
-        return 0
+        assert runner.run(mode="eval")["planned_flops"].item() * self.batch == counter.get_total_flops()
 
     def test_subnetworks(self, tmp_path, case):
         model, regime = case
