@@ -129,14 +129,15 @@ def test_the_page_loads_a_narrow_model(tmp_path, data):
 
 
 def test_errors(tmp_path, full_width):
-    assert "no-such-run" in harness.run("export", "--run", tmp_path / "no-such-run", "--out", tmp_path / "x", expect=2).stderr
+    assert "no-such-run" in harness.run("export", "--run", tmp_path / "no-such-run", "--out", tmp_path / "x.safetensors", expect=2).stderr
+    mine = tmp_path / "mine.safetensors"
     # Checked before any work: another file is never replaced.
-    (tmp_path / "mine").write_text("mine")
-    for out in (tmp_path / "mine", tmp_path / "mine" / "x", tmp_path):
+    mine.write_text("mine")
+    for out in (mine, mine / "x.safetensors", tmp_path):
         refused = harness.run("export", "--run", full_width, "--out", out, expect=2)
         assert str(out) in refused.stderr and "BatchNorm" not in refused.stdout
-    assert (tmp_path / "mine").read_text() == "mine"
-    assert export(full_width, tmp_path / "new" / "folder" / "x").exists()
+    assert mine.read_text() == "mine"
+    assert export(full_width, tmp_path / "new" / "folder" / "x.safetensors").exists()
 
 
 def test_recalibrated_statistics_are_kept_beside_the_checkpoint(tmp_path, data):
@@ -153,13 +154,13 @@ def test_recalibrated_statistics_are_kept_beside_the_checkpoint(tmp_path, data):
     kept.unlink()
     estimated = loss()
     assert estimated == pytest.approx(trained, rel=1e-12)
-    export(run_dir, tmp_path / "a")
+    export(run_dir, tmp_path / "a.safetensors")
 
     # They are read where they belong: changed ones change the loss, damaged ones are estimated again.
     save_file({name: 2 * values for name, values in load_file(kept).items()}, kept)
     assert loss() != pytest.approx(estimated, rel=1e-3)
-    export(run_dir, tmp_path / "b")
-    a, b = load_file(tmp_path / "a"), load_file(tmp_path / "b")
+    export(run_dir, tmp_path / "b.safetensors")
+    a, b = load_file(tmp_path / "a.safetensors"), load_file(tmp_path / "b.safetensors")
     assert torch.equal(b["bn1.running_var"], 2 * a["bn1.running_var"])
     loss("eval.recalibrate_batches=3")
     assert len(list(kept.parent.glob("statistics-*"))) == 2, "other batches, another file"
@@ -192,7 +193,7 @@ def test_eval_takes_other_corrections_but_no_other_run(tmp_path, data):
     scaled = json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.branch_scale=survival").stdout)
     assert "loss_uncorrected" not in plain
     assert scaled["loss_uncorrected"] == plain["loss"] != scaled["loss"]
-    result = harness.run("export", "--run", run_dir, "--out", tmp_path / "x", "--set", "subnetwork.coverage=1/4", expect=2)
+    result = harness.run("export", "--run", run_dir, "--out", tmp_path / "x.safetensors", "--set", "subnetwork.coverage=1/4", expect=2)
     assert "subnetwork.coverage" in result.stderr
     assert len(scaled["subnetwork_accuracy"]) == 4
 

@@ -1,6 +1,5 @@
 """LLaMA against transformers' LlamaForCausalLM."""
 
-
 from subnetworks import Parity, regimes
 
 SIZES = {"name": "llama_tiny", "width": 64, "hidden_width": 176, "heads": 8, "kv_heads": 8, "depth": 2, "vocab_size": 256,
