@@ -80,6 +80,7 @@ ExitCode train(const ExperimentSpec& spec, int stop_descriptor = -1, const LockT
   const SharedRunFolder run = share_run_folder(*comm, locked.folder, {.host = host_name(), .threads = 1},
                                                [&] { return std::move(locked.lock); });
   const Logger log = make_logger(/*rank=*/0, run.folder.log(), /*console=*/false);
+  log.begin_file();
   Trainer trainer(experiment, *comm, run, log, Resume::kIfAny);
   return trainer.run();
 }
