@@ -4,13 +4,16 @@
     vit_names.py FROM --out torchvision.safetensors
 
 FROM is a safetensors file, or a folder with model.safetensors. transformers has query, key and value as separate tensors,
-which are joined. Needs safetensors and torch. Exit codes: 0, 2 usage, 3 a tensor that torchvision's model lacks.
+which are joined. A config.json beside the file must describe what torchvision's model computes. Needs safetensors and torch.
+Exit codes: 0, 2 usage, 3 a tensor or a setting that torchvision's model lacks.
 """
 
 import argparse
+import json
 import pathlib
 import re
 import sys
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 import torch
@@ -30,6 +33,19 @@ RENAMED = [  # patterns of both libraries, without the name of the part ("vit.")
     (r"(?:head|classifier)\.", "heads.head."),
 ]
 ATTENTION = ".attention.attention."
+# Keys of both libraries' config.json that change what is computed, with the values of torchvision's model. Of epsilons up to
+# 1e-5, the outputs differ by less than fp32 can tell.
+COMPUTED = {
+    "hidden_act": lambda value: value == "gelu",
+    "qkv_bias": lambda value: value is True,
+    "layer_norm_eps": lambda value: 0 <= value <= 1e-5,
+    "global_pool": lambda value: value == "token",
+    "model_args": lambda value: not value,
+}
+
+
+def other_settings(config: dict[str, Any]) -> list[str]:
+    return [f"{key}: {config[key]!r}" for key, fits in COMPUTED.items() if key in config and not fits(config[key])]
 
 
 def joined(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -57,6 +73,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.out.exists():
         parser.error(f"--out: {options.out} exists")
     source = options.source / "model.safetensors" if options.source.is_dir() else options.source
+    config = source.parent / "config.json"
+    if config.exists() and (others := other_settings(json.loads(config.read_text()))):
+        print(f"error: {config}: torchvision's ViT computes otherwise than with {', '.join(others)}", file=sys.stderr)
+        return 3
     tensors = joined(load_file(source))
     names = {name: new_name(name) for name in tensors}
     if unknown := [name for name, new in names.items() if new is None]:
