@@ -208,15 +208,13 @@ void check_against_search(const ExperimentSpec& present, const std::vector<Tried
   for (const StepForecast& method : forecast.methods()) {
     CHECK_FALSE(by_name.contains(method.name));
     by_name[method.name] = method;
-    // What every method of this program takes is what the plan with its settings takes. Data parallelism is
-    // forecast with whole branches, whose shares are padded a little less than those of slices.
+    // What every method of this program takes is what the plan with its settings takes.
     if (!method.in_this_program) continue;
     INFO(method.name);
     if (!typed_peaks.contains(method.settings))
       typed_peaks[method.settings] = alone(with_settings(present, method.settings)).peak.total();
     CHECK(static_cast<double>(method.peak.total()) ==
-          Approx(static_cast<double>(typed_peaks.at(method.settings)))
-              .epsilon(method.regime_file.empty() ? 1e-12 : 0.01));
+          Approx(static_cast<double>(typed_peaks.at(method.settings))).epsilon(1e-12));
   }
   int64_t best_owners = 0;
   bool full_fits = false;
