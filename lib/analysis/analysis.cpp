@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "model/slices.h"
@@ -32,11 +31,6 @@ struct LayerBatches {
   std::vector<double> full_norms;
 };
 
-double norm_of(const at::Tensor& gradient) {
-  const at::Tensor values = gradient.to(at::kDouble);
-  return std::sqrt(values.dot(values).item<double>());
-}
-
 /// Sums for one regime, accumulated over workers and batches.
 class RegimeSums {
  public:
@@ -51,7 +45,7 @@ class RegimeSums {
   void begin_batch() {
     sums_.clear();
     for (const Unit& unit : plan_.units)
-      sums_.emplace_back(unit.owners.members(), plan_.workers);
+      sums_.emplace_back(unit.owners, plan_.workers);
   }
 
   void add(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {

@@ -2,10 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <utility>
+
+#include "analysis/similarity.h"
 
 namespace sdp {
 namespace {
@@ -15,17 +16,13 @@ at::Tensor in_sum_type(const at::Tensor& values) {
   return values.to(values.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-double inner_product(const at::Tensor& a, const at::Tensor& b) {
-  return a.to(at::kDouble).dot(b.to(at::kDouble)).item<double>();
-}
-
 }  // namespace
 
 double Deviation::ratio() const {
   return bound == 0 ? std::numeric_limits<double>::quiet_NaN() : squared / bound;
 }
 
-DeviationSum::DeviationSum(OwnerSet owners, int workers) : owners_(std::move(owners)), workers_(workers) {}
+DeviationSum::DeviationSum(MemberSet owners, int workers) : owners_(std::move(owners)), workers_(workers) {}
 
 void DeviationSum::add(const at::Tensor& gradient, const at::Tensor& owned) {
   if (added_ == workers_) throw std::logic_error("every worker's gradient was added");
@@ -33,7 +30,7 @@ void DeviationSum::add(const at::Tensor& gradient, const at::Tensor& owned) {
     mean_ = at::zeros_like(in_sum_type(gradient));
     owners_sum_ = at::zeros_like(mean_);
   }
-  const bool owns = std::binary_search(owners_.begin(), owners_.end(), added_++);
+  const bool owns = owners_.contains(added_++);
   const at::Tensor values = in_sum_type(gradient);
   const at::Tensor change = values - mean_;
   mean_.add_(change, 1.0 / added_);

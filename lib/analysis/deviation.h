@@ -13,7 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "subnet/owner_set.h"
+#include "subnet/member_set.h"
 
 namespace sdp {
 
@@ -28,7 +28,7 @@ struct Deviation {
 /// The deviation of one unit, accumulated over one gradient after another; only two sums are stored.
 class DeviationSum {
  public:
-  DeviationSum(OwnerSet owners, int workers);
+  DeviationSum(MemberSet owners, int workers);
 
   /// Adds the gradients of the next worker, beginning with worker 0; flat and of equal length. `gradient`
   /// counts toward gbar and the bound. `owned`, the worker's contribution to the average, counts toward ghat;
@@ -40,7 +40,7 @@ class DeviationSum {
   Deviation result() const;
 
  private:
-  OwnerSet owners_;
+  MemberSet owners_;
   int workers_;
   int added_ = 0;
   at::Tensor mean_;        ///< of the gradients added so far

@@ -2,40 +2,22 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 namespace sdp {
-namespace {
-
-LayerSummary summary_of(int depth, const std::vector<double>& cosines) {
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  if (cosines.empty()) return {.depth = depth, .mean = kNone, .min = kNone, .max = kNone, .deviation = kNone};
-  const auto count = static_cast<double>(cosines.size());
-  double sum = 0;
-  for (double cosine : cosines)
-    sum += cosine;
-  double squares = 0;
-  for (double cosine : cosines)
-    squares += (cosine - sum / count) * (cosine - sum / count);
-  const auto [least, most] = std::minmax_element(cosines.begin(), cosines.end());
-  return {.depth = depth,
-          .mean = sum / count,
-          .min = *least,
-          .max = *most,
-          .deviation = std::sqrt(squares / count)};
+double inner_product(const at::Tensor& a, const at::Tensor& b) {
+  return a.to(at::kDouble).dot(b.to(at::kDouble)).item<double>();
 }
 
-}  // namespace
+double norm_of(const at::Tensor& values) {
+  return std::sqrt(inner_product(values, values));
+}
 
 double cosine_between(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor x = a.to(at::kDouble);
-  const at::Tensor y = b.to(at::kDouble);
   // Multiply norms, not squared norms: the product of two squares may underflow.
-  const double lengths = std::sqrt(x.dot(x).item<double>()) * std::sqrt(y.dot(y).item<double>());
-  return lengths == 0 ? std::numeric_limits<double>::quiet_NaN() : x.dot(y).item<double>() / lengths;
+  const double lengths = norm_of(a) * norm_of(b);
+  return lengths == 0 ? std::numeric_limits<double>::quiet_NaN() : inner_product(a, b) / lengths;
 }
 
 Spread spread_of(const std::vector<double>& values) {
@@ -56,17 +38,15 @@ Spread spread_of(const std::vector<double>& values) {
   return result;
 }
 
-std::vector<LayerSummary> summarize(const std::vector<LayerGradients>& layers,
-                                    Spread LayerGradients::*figure) {
+std::map<int, double> means_over_workers(const std::vector<LayerGradients>& layers,
+                                         Spread LayerGradients::*figure) {
   std::map<int, std::vector<double>> by_depth;
-  for (const LayerGradients& layer : layers) {
-    std::vector<double>& counted = by_depth[layer.depth];
-    if (!std::isnan((layer.*figure).mean)) counted.push_back((layer.*figure).mean);
-  }
-  std::vector<LayerSummary> summaries;
-  for (const auto& [depth, counted] : by_depth)
-    summaries.push_back(summary_of(depth, counted));
-  return summaries;
+  for (const LayerGradients& layer : layers)
+    by_depth[layer.depth].push_back((layer.*figure).mean);
+  std::map<int, double> means;
+  for (const auto& [depth, values] : by_depth)
+    means[depth] = spread_of(values).mean;
+  return means;
 }
 
 }  // namespace sdp

@@ -7,11 +7,15 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <vector>
 
 namespace sdp {
 
-/// <a, b> / (|a| |b|) of two flat tensors of equal length, summed in fp64. NaN if one of them is zero.
+/// <a, b>, |a|, and <a, b> / (|a| |b|) of flat tensors of equal length, summed in fp64. The cosine is NaN if
+/// one of them is zero.
+double inner_product(const at::Tensor& a, const at::Tensor& b);
+double norm_of(const at::Tensor& values);
 double cosine_between(const at::Tensor& a, const at::Tensor& b);
 
 /// Statistics of several values, such as those of batches. NaN values are ignored.
@@ -33,18 +37,8 @@ struct LayerGradients {
   int64_t elements = 0;  ///< number of elements that the worker owns
 };
 
-/// A quantity of LayerGradients over the workers that own part of the layer. NaN means are ignored; all
-/// members are NaN if none is left.
-struct LayerSummary {
-  int depth = 0;
-  double mean = 0;
-  double min = 0;
-  double max = 0;
-  double deviation = 0;  ///< population standard deviation over the workers
-};
-
-/// One entry per layer, in order of depth.
-std::vector<LayerSummary> summarize(const std::vector<LayerGradients>& layers,
-                                    Spread LayerGradients::*figure);
+/// By depth: the mean of a quantity over the workers that own part of the layer; NaN if it is NaN of all.
+std::map<int, double> means_over_workers(const std::vector<LayerGradients>& layers,
+                                         Spread LayerGradients::*figure);
 
 }  // namespace sdp

@@ -43,7 +43,7 @@ Schedule dense_schedule(const SubnetPlan& dense, const Placement& placement, Sch
 
 SpectrumFigures spectrum_figures(const SubnetPlan& plan) {
   std::vector<double> one(plan.units.size(), 1), parameters, flops;
-  std::vector<OwnerSet> owners;
+  Owners owners;
   std::vector<bool> owns_units(plan.workers, false);
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     parameters.push_back(static_cast<double>(plan.unit_parameters(u)));

@@ -17,8 +17,6 @@
 namespace sdp {
 namespace {
 
-using Owners = std::vector<OwnerSet>;
-
 void check(const AssignmentProblem& problem) {
   if (problem.workers < 1 || problem.owners < 1 || problem.owners > problem.workers)
     throw std::logic_error("assignment: the number of owners must be in 1..workers");
@@ -223,7 +221,7 @@ class BalancedSearch {
 
 }  // namespace
 
-std::vector<OwnerSet> assign_window(const AssignmentProblem& problem) {
+Owners assign_window(const AssignmentProblem& problem) {
   check(problem);
   Owners owners(problem.flops.size());
   for (size_t group = 0; group < owners.size(); ++group) {
@@ -237,16 +235,16 @@ std::vector<OwnerSet> assign_window(const AssignmentProblem& problem) {
   return owners;
 }
 
-std::vector<OwnerSet> assign_random(const AssignmentProblem& problem) {
+Owners assign_random(const AssignmentProblem& problem) {
   check(problem);
   RandomBits random(problem.seed);
   Owners owners(problem.flops.size());
-  for (OwnerSet& set : owners)
+  for (std::vector<int>& set : owners)
     set = random_owners(problem.workers, problem.owners, random);
   return owners;
 }
 
-std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem) {
+Owners assign_balanced(const AssignmentProblem& problem) {
   check(problem);
   if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
   Owners lowest_memory = BalancedSearch(problem).run();
@@ -260,7 +258,7 @@ std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem) {
   return lowest.lambda2_by_unit - mixed.lambda2_by_unit > 2 * more_bytes ? better_mixed : lowest_memory;
 }
 
-Balance balance_of(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {
+Balance balance_of(const AssignmentProblem& problem, const Owners& owners) {
   check(problem);
   if (owners.size() != problem.flops.size())
     throw std::logic_error("balance_of: expected one owner set per group");

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "subnet/owner_set.h"
+#include "subnet/member_set.h"
 #include "subnet/wholeness.h"
 
 namespace sdp {
@@ -55,14 +55,14 @@ struct Balance {
 /// even in every stage, so that the result is whole. The effort is a fixed number of steps, a fraction of a
 /// second in a Release build. This and the functions below throw std::logic_error for a problem outside the
 /// limits above.
-std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem);
+Owners assign_balanced(const AssignmentProblem& problem);
 
 /// Assigns group i to workers i, i+1, .., i+p-1 modulo n.
-std::vector<OwnerSet> assign_window(const AssignmentProblem& problem);
+Owners assign_window(const AssignmentProblem& problem);
 
 /// Assigns every group to p workers drawn uniformly and independently. A worker may own no group.
-std::vector<OwnerSet> assign_random(const AssignmentProblem& problem);
+Owners assign_random(const AssignmentProblem& problem);
 
-Balance balance_of(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners);
+Balance balance_of(const AssignmentProblem& problem, const Owners& owners);
 
 }  // namespace sdp

@@ -11,8 +11,6 @@
 namespace sdp {
 namespace {
 
-using Owners = std::vector<OwnerSet>;
-
 /// Group numbers, the heaviest group first.
 std::vector<int> by_weight(const std::vector<double>& weights) {
   std::vector<int> groups(weights.size());
@@ -22,7 +20,7 @@ std::vector<int> by_weight(const std::vector<double>& weights) {
 }
 
 /// Gives the sets in turn to the groups, heaviest group first.
-Owners deal(const std::vector<OwnerSet>& sets, const std::vector<int>& groups) {
+Owners deal(const Owners& sets, const std::vector<int>& groups) {
   Owners owners(groups.size());
   for (size_t i = 0; i < groups.size(); ++i)
     owners[groups[i]] = sets[i % sets.size()];
@@ -65,7 +63,7 @@ void make_even(Owners::iterator begin, Owners::iterator end, int workers) {
     const int from = static_cast<int>(most - count.begin());
     const int to = static_cast<int>(fewest - count.begin());
     // Such a group exists because `from` has more groups.
-    OwnerSet& set = *std::find_if(begin, end, [&](const OwnerSet& owned) {
+    std::vector<int>& set = *std::find_if(begin, end, [&](const std::vector<int>& owned) {
       return std::binary_search(owned.begin(), owned.end(), from) &&
              !std::binary_search(owned.begin(), owned.end(), to);
     });
@@ -120,7 +118,7 @@ std::vector<double> combined_weights(const AssignmentProblem& problem) {
 Owners in_turn(const AssignmentProblem& problem) {
   Owners result(problem.flops.size());
   int next = 0;
-  for (OwnerSet& set : result) {
+  for (std::vector<int>& set : result) {
     for (int i = 0; i < problem.owners; ++i, next = (next + 1) % problem.workers)
       set.push_back(next);
     std::sort(set.begin(), set.end());

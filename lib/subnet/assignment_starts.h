@@ -5,21 +5,21 @@
 #include <vector>
 
 #include "subnet/assignment.h"
-#include "subnet/owner_set.h"
+#include "subnet/member_set.h"
 #include "subnet/random_bits.h"
 
 namespace sdp {
 
 /// The assignments that the result must not be worse than.
-std::vector<std::vector<OwnerSet>> plain_assignments(const AssignmentProblem& problem);
+std::vector<Owners> plain_assignments(const AssignmentProblem& problem);
 
 /// With even loads or a small lambda2.
-std::vector<std::vector<OwnerSet>> good_assignments(const AssignmentProblem& problem, RandomBits& random);
+std::vector<Owners> good_assignments(const AssignmentProblem& problem, RandomBits& random);
 
 /// The first is whole (subnet/wholeness.h), the others are almost. None without the depth of the groups.
-std::vector<std::vector<OwnerSet>> whole_assignments(const AssignmentProblem& problem, RandomBits& random);
+std::vector<Owners> whole_assignments(const AssignmentProblem& problem, RandomBits& random);
 
 /// Moves groups between workers until the workers' numbers of groups differ by at most one in every stage.
-void make_stages_even(std::vector<OwnerSet>& owners, const AssignmentProblem& problem);
+void make_stages_even(Owners& owners, const AssignmentProblem& problem);
 
 }  // namespace sdp

@@ -14,7 +14,7 @@ namespace {
 /// is changed one element at a time.
 class Differences {
  public:
-  Differences(const OwnerSet& set, int workers)
+  Differences(const std::vector<int>& set, int workers)
       : n_(workers), has_(n_, false), count_(n_, 0), sums_(n_, 0), crossed_(n_) {
     for (int element : set)
       insert(element);
@@ -75,7 +75,7 @@ class Differences {
 };
 
 /// Exchanges one element at a time as long as this makes the differences more even.
-OwnerSet descend(OwnerSet set, int workers, int64_t& unevenness) {
+std::vector<int> descend(std::vector<int> set, int workers, int64_t& unevenness) {
   Differences differences(set, workers);
   unevenness = differences.unevenness();
   for (bool improved = true; improved;) {
@@ -98,16 +98,16 @@ OwnerSet descend(OwnerSet set, int workers, int64_t& unevenness) {
 
 }  // namespace
 
-std::vector<OwnerSet> affine_hyperplanes(int workers) {
+Owners affine_hyperplanes(int workers) {
   if (workers < 2 || !std::has_single_bit(static_cast<unsigned>(workers))) return {};
   // A class is a non-zero linear form x -> <a, x>. The unit vectors come first, so that the first m classes
   // separate all workers.
   std::vector<unsigned> forms(workers - 1);
   std::iota(forms.begin(), forms.end(), 1U);
   std::stable_partition(forms.begin(), forms.end(), [](unsigned a) { return std::has_single_bit(a); });
-  std::vector<OwnerSet> sets;
+  Owners sets;
   for (unsigned form : forms) {
-    OwnerSet halves[2];
+    std::vector<int> halves[2];
     for (int worker = 0; worker < workers; ++worker)
       halves[std::popcount(form & static_cast<unsigned>(worker)) % 2].push_back(worker);
     sets.insert(sets.end(), {halves[0], halves[1]});
@@ -115,10 +115,10 @@ std::vector<OwnerSet> affine_hyperplanes(int workers) {
   return sets;
 }
 
-std::vector<OwnerSet> cyclic_shifts(const OwnerSet& base, int workers) {
-  std::vector<OwnerSet> sets;
+Owners cyclic_shifts(const std::vector<int>& base, int workers) {
+  Owners sets;
   for (int shift = 0; shift < workers; ++shift) {
-    OwnerSet set = base;
+    std::vector<int> set = base;
     for (int& worker : set)
       worker = (worker + shift) % workers;
     std::sort(set.begin(), set.end());
@@ -127,15 +127,15 @@ std::vector<OwnerSet> cyclic_shifts(const OwnerSet& base, int workers) {
   return sets;
 }
 
-OwnerSet spread_base_set(int workers, int owners, RandomBits& random) {
+std::vector<int> spread_base_set(int workers, int owners, RandomBits& random) {
   // Each round of a descent takes about n p^3 steps.
   const int64_t cost = int64_t{workers} * owners * owners * owners;
   const int starts = static_cast<int>(std::clamp<int64_t>(2'000'000 / cost, 1, 50));
-  OwnerSet best;
+  std::vector<int> best;
   int64_t best_unevenness = 0;
   for (int start = 0; start < starts; ++start) {
     int64_t unevenness = 0;
-    OwnerSet set = descend(random_owners(workers, owners, random), workers, unevenness);
+    std::vector<int> set = descend(random_owners(workers, owners, random), workers, unevenness);
     if (best.empty() || unevenness < best_unevenness) {
       best = std::move(set);
       best_unevenness = unevenness;
@@ -144,10 +144,10 @@ OwnerSet spread_base_set(int workers, int owners, RandomBits& random) {
   return best;
 }
 
-std::vector<OwnerSet> complements(const std::vector<OwnerSet>& sets, int workers) {
-  std::vector<OwnerSet> result;
-  for (const OwnerSet& set : sets) {
-    OwnerSet others;
+Owners complements(const Owners& sets, int workers) {
+  Owners result;
+  for (const std::vector<int>& set : sets) {
+    std::vector<int> others;
     for (int worker = 0; worker < workers; ++worker)
       if (!std::binary_search(set.begin(), set.end(), worker)) others.push_back(worker);
     result.push_back(std::move(others));
@@ -155,8 +155,8 @@ std::vector<OwnerSet> complements(const std::vector<OwnerSet>& sets, int workers
   return result;
 }
 
-OwnerSet random_owners(int workers, int owners, RandomBits& random) {
-  OwnerSet all(workers);
+std::vector<int> random_owners(int workers, int owners, RandomBits& random) {
+  std::vector<int> all(workers);
   std::iota(all.begin(), all.end(), 0);
   for (int i = 0; i < owners; ++i)
     std::swap(all[i], all[i + random.below(workers - i)]);

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "subnet/owner_set.h"
+#include "subnet/member_set.h"
 #include "subnet/random_bits.h"
 
 namespace sdp {
@@ -12,20 +12,20 @@ namespace sdp {
 /// The parallel classes of hyperplanes of the affine geometry AG(m, 2), for n = 2^m workers and p = n/2: n-1
 /// classes of two complementary sets each, one class after another; the first m classes are independent. The
 /// first c classes have lambda2 = 1/c. Empty if `workers` is not a power of two above 1.
-std::vector<OwnerSet> affine_hyperplanes(int workers);
+Owners affine_hyperplanes(int workers);
 
 /// The base set shifted by 0, 1, .., n-1 modulo n.
-std::vector<OwnerSet> cyclic_shifts(const OwnerSet& base, int workers);
+Owners cyclic_shifts(const std::vector<int>& base, int workers);
 
 /// p residues modulo n whose differences are spread as evenly as possible: the sum of the squared numbers of
 /// occurrences is small, as for a difference set. The shifts of such a set have a small lambda2. Found by
 /// exchanging one element at a time, starting from a few random sets.
-OwnerSet spread_base_set(int workers, int owners, RandomBits& random);
+std::vector<int> spread_base_set(int workers, int owners, RandomBits& random);
 
 /// For each set, the workers not in it. With equal loads lambda2(n-p) = lambda2(p) p^2 / (n-p)^2.
-std::vector<OwnerSet> complements(const std::vector<OwnerSet>& sets, int workers);
+Owners complements(const Owners& sets, int workers);
 
 /// p workers drawn uniformly at random.
-OwnerSet random_owners(int workers, int owners, RandomBits& random);
+std::vector<int> random_owners(int workers, int owners, RandomBits& random);
 
 }  // namespace sdp

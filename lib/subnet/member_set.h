@@ -51,4 +51,8 @@ class MemberSet {
   std::shared_ptr<const Content> content_ = std::make_shared<const Content>();
 };
 
+/// The owners of units, or of groups of units, as lists that a search can change: ascending, distinct
+/// workers.
+using Owners = std::vector<std::vector<int>>;
+
 }  // namespace sdp

@@ -248,11 +248,15 @@ SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction) {
   return make_plan(plan.layout, everything, 0);
 }
 
-double flops_share(const SubnetPlan& plan) {
+double mean_worker_flops(const SubnetPlan& plan) {
   double sum = 0;
   for (int worker = 0; worker < plan.workers; ++worker)
     sum += plan.worker_flops(worker);
-  return sum / plan.workers / plan.dense_flops();
+  return sum / plan.workers;
+}
+
+double flops_share(const SubnetPlan& plan) {
+  return mean_worker_flops(plan) / plan.dense_flops();
 }
 
 bool has_subnetworks(const SubnetPlan& plan) {

@@ -108,7 +108,8 @@ SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint
 /// determines the units.
 SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction);
 
-/// Mean over workers of the subnetwork's training FLOPs, divided by the full model's training FLOPs.
+/// Mean over workers of the subnetwork's training FLOPs, and the same divided by those of the full model.
+double mean_worker_flops(const SubnetPlan& plan);
 double flops_share(const SubnetPlan& plan);
 
 /// Whether workers train subnetworks smaller than the full model: forward masking below full coverage.

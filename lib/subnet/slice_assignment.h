@@ -20,7 +20,7 @@ namespace sdp {
 /// slices of the family and then of all families. Nothing else depends on `equal_numbers`. The result depends
 /// only on the arguments; `depth` is not used. Throws std::logic_error if `family` does not have one entry
 /// per group.
-std::vector<OwnerSet> assign_balanced_slices(const AssignmentProblem& problem, const std::vector<int>& family,
-                                             bool equal_numbers = false);
+Owners assign_balanced_slices(const AssignmentProblem& problem, const std::vector<int>& family,
+                              bool equal_numbers = false);
 
 }  // namespace sdp

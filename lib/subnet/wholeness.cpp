@@ -11,7 +11,7 @@ int rows_of(const std::vector<int>& ascending) {
 
 }  // namespace
 
-Wholeness::Wholeness(const GroupDepth& depth, int workers, const std::vector<OwnerSet>& owners)
+Wholeness::Wholeness(const GroupDepth& depth, int workers, const Owners& owners)
     : depth_(&depth),
       stages_(rows_of(depth.stage)),
       blocks_(rows_of(depth.block)),

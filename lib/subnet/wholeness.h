@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "subnet/owner_set.h"
+#include "subnet/member_set.h"
 
 namespace sdp {
 
@@ -27,7 +27,7 @@ struct GroupDepth {
 class Wholeness {
  public:
   /// `depth` must outlive this object and its copies.
-  Wholeness(const GroupDepth& depth, int workers, const std::vector<OwnerSet>& owners);
+  Wholeness(const GroupDepth& depth, int workers, const Owners& owners);
 
   void add(int group, int worker) { change(group, worker, 1); }
   void remove(int group, int worker) { change(group, worker, -1); }

@@ -41,15 +41,6 @@ std::optional<double> peak_flops_per_s(const ExperimentSpec& spec, Communicator&
   return sum;
 }
 
-/// Training FLOPs per sample by the plan, without recomputation (train.checkpoint_activations). The mean over
-/// workers, as each worker has the same number of samples per step.
-double flops_per_sample(const SubnetPlan& plan) {
-  double flops = 0;
-  for (int worker = 0; worker < plan.workers; ++worker)
-    flops += plan.worker_flops(worker);
-  return flops / plan.workers;
-}
-
 RunDataIdentity identity_of(const RunData& data, Communicator& comm) {
   RunDataIdentity identity{.train = data.train->identity(), .test = data.test->identity()};
   check_same_everywhere(comm, "The training data", text_of(identity.train));
@@ -71,7 +62,7 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       measure_(measure_of(experiment.spec, data_identity_.test)),
       train_source_(*data_.train, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
-      flops_per_sample_(flops_per_sample(experiment.plan)),
+      flops_per_sample_(mean_worker_flops(experiment.plan)),
       peak_flops_per_s_(peak_flops_per_s(experiment.spec, comm)),
       save_timer_(experiment.spec.checkpoint.every_minutes, SaveTimer::Clock::now()),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),

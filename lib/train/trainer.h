@@ -98,7 +98,7 @@ class Trainer {
   const std::string measure_;  ///< of evaluations (train/best.h)
   const FeedSource train_source_;
   const FeedSource test_source_;
-  const double flops_per_sample_;
+  const double flops_per_sample_;  ///< by the plan: without recomputation (train.checkpoint_activations)
   const std::optional<double> peak_flops_per_s_;  ///< of all processes' devices, where it is known
   SaveTimer save_timer_;                          ///< rank 0's decides
   Engine engine_;

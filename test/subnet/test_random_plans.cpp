@@ -319,7 +319,7 @@ double largest_eigenvalue(const std::vector<double>& matrix, int size) {
 bool respects_bounds(const SubnetPlan& plan) {
   const int n = plan.workers;
   if (n == 1) return true;
-  std::vector<OwnerSet> owners;
+  Owners owners;
   std::vector<double> one;
   std::vector<double> parameters;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
