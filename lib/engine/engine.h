@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "engine/exchange_clock.h"
+#include "engine/clocks.h"
 #include "engine/parameter_store.h"
 #include "optim/optimizer_spec.h"
 #include "subnet/exchange_order.h"

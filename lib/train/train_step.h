@@ -13,13 +13,13 @@
 
 #include "checkpoint/files/manifest.h"
 #include "data/pipeline/sampler.h"
+#include "engine/clocks.h"
 #include "engine/engine.h"
 #include "experiment/experiment.h"
 #include "feed/batch.h"
 #include "model/model.h"
 #include "train/graphed_passes.h"
 #include "train/nonfinite.h"
-#include "train/step_clock.h"
 
 namespace sdp {
 

@@ -1,10 +1,12 @@
 #pragma once
 
-// Measures how long exchanges are in flight, and how long the process (with NCCL: its stream) waits for them,
-// which is the part of an exchange that no computation overlaps.
+// Time of a step: of its parts, of exchanges in flight, and of waiting for them, which is the part of an
+// exchange that no computation overlaps.
 
+#include <c10/core/Device.h>
 #include <c10/core/Event.h>
 
+#include <array>
 #include <chrono>
 #include <deque>
 #include <optional>
@@ -12,6 +14,9 @@
 #include "comm/communicator.h"
 
 namespace sdp {
+
+/// An event recorded now in the device's current stream, for c10::Event::elapsedTime. Not on a CPU.
+c10::Event timed_event(c10::Device device);
 
 /// Sums over exchanges.
 struct ExchangeTotals {
@@ -55,13 +60,44 @@ class ExchangeClock {
     c10::Event began, before, after;
     Pending exchange;  ///< has been waited for
   };
-  c10::Event record() const;
 
   at::Device device_;
   bool is_stream_ordered_;
   ExchangeTotals totals_;
   TimePoint busy_until_;
   std::deque<OnDevice> on_device_;
+};
+
+enum class StepPart { kForward, kBackward, kOptimizer };
+
+/// On a CPU, measured with the host's clock. On CUDA the host runs ahead of the device, so the clock records
+/// events in the device's stream. Neither side waits for them; they are read once the device has passed them.
+/// For totals that include all queued work, synchronize with the device first, as the trainer does at every
+/// logging interval.
+class StepClock {
+ public:
+  explicit StepClock(c10::Device device) : device_(device) {}
+
+  /// Time from now on counts toward this part, or toward none.
+  void enter(std::optional<StepPart> part);
+  /// Total since construction; on CUDA, of the work that the device has finished.
+  double total_ms(StepPart part);
+
+ private:
+  /// CUDA only: the point in the stream where the part began.
+  struct Mark {
+    std::optional<StepPart> part;
+    c10::Event event;
+  };
+  void add(std::optional<StepPart> part, double ms);
+  void read_marks();
+
+  c10::Device device_;
+  std::array<double, 3> totals_ms_ = {};  ///< by StepPart
+  // CPU only: the current part.
+  std::optional<StepPart> part_;
+  std::chrono::steady_clock::time_point began_ = {};
+  std::deque<Mark> marks_;
 };
 
 }  // namespace sdp
