@@ -10,7 +10,7 @@
 
 #include "checkpoint/files/digest.h"
 #include "device/version.h"
-#include "engine/finite.h"
+#include "engine/checks.h"
 #include "experiment/spec/print.h"
 #include "hash/xxh3.h"
 #include "io/atomic_file.h"

@@ -123,20 +123,10 @@ class Engine {
   struct InFlight;
   class Hook;
 
-  // backward.cpp
+  // gradients.cpp
   void add_hooks();
   void on_gradient(int local_slot, int parameter);
   void accumulate(int parameter);
-
-  // exchanges.cpp
-  void run(const ExchangeEvents& events);
-  /// An exchange with allocated, unset buffers.
-  InFlight prepare(int bucket, ExchangeKind kind) const;
-  void send_off(InFlight& flight);
-  ExchangeClock& clock_of(ExchangeKind kind);
-  void end(InFlight flight);
-
-  // reduce.cpp
   InFlight begin_reduce(int bucket);
   void pack_gradients(InFlight& flight);
   void add_received(InFlight& flight);
@@ -145,7 +135,13 @@ class Engine {
   void measure_norm();
   void clip();
 
-  // gather.cpp
+  // exchanges.cpp
+  void run(const ExchangeEvents& events);
+  /// An exchange with allocated, unset buffers.
+  InFlight prepare(int bucket, ExchangeKind kind) const;
+  void send_off(InFlight& flight);
+  ExchangeClock& clock_of(ExchangeKind kind);
+  void end(InFlight flight);
   InFlight begin_gather(int bucket, ExchangeKind kind);
   template <class Use>
   void for_each_received(const InFlight& flight, Use use) const;

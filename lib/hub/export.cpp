@@ -12,7 +12,7 @@
 
 #include "checkpoint/tensor_file.h"
 #include "data/sets/token_origin.h"
-#include "engine/finite.h"
+#include "engine/checks.h"
 #include "eval/evaluation.h"
 #include "hub/library_files.h"
 #include "hub/library_tensors.h"

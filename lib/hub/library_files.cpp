@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_keys.h"
-#include "engine/finite.h"
+#include "engine/checks.h"
 #include "io/file.h"
 #include "io/glob.h"
 #include "spec/error.h"

@@ -10,7 +10,7 @@
 #include "checkpoint/checkpointing.h"
 #include "device/device.h"
 #include "device/version.h"
-#include "engine/audit.h"
+#include "engine/checks.h"
 #include "forecast/device_profile.h"
 #include "telemetry/run_summary.h"
 #include "telemetry/stopwatch.h"
