@@ -24,7 +24,7 @@
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "spec/walk.h"
-#include "subnet/identity.h"
+#include "subnet/plan.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"

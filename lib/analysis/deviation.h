@@ -13,7 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "subnet/member_set.h"
+#include "subnet/placement.h"
 
 namespace sdp {
 

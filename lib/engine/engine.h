@@ -20,7 +20,7 @@
 #include "engine/clocks.h"
 #include "engine/parameter_store.h"
 #include "optim/optimizer_spec.h"
-#include "subnet/exchange_order.h"
+#include "subnet/exchange.h"
 
 namespace sdp {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "experiment/step_shape.h"
-#include "subnet/exchange_order.h"
+#include "subnet/exchange.h"
 
 namespace sdp {
 namespace {

@@ -8,7 +8,7 @@
 #include "experiment/step_shape.h"
 #include "spec/json_fields.h"
 #include "subnet/exchange.h"
-#include "subnet/plan_warnings.h"
+#include "subnet/plan.h"
 #include "text/json_text.h"
 
 namespace sdp {

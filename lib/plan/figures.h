@@ -14,7 +14,7 @@
 #include "forecast/forecast.h"
 #include "memory/kinds.h"
 #include "subnet/depth.h"
-#include "subnet/identity.h"
+#include "subnet/plan.h"
 #include "subnet/spectral.h"
 
 namespace sdp {

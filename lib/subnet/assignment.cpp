@@ -10,7 +10,6 @@
 
 #include "subnet/assignment_search.h"
 #include "subnet/assignment_starts.h"
-#include "subnet/designs.h"
 #include "subnet/random_bits.h"
 #include "subnet/spectral.h"
 

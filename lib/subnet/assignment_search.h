@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "subnet/assignment.h"
-#include "subnet/member_set.h"
+#include "subnet/depth.h"
+#include "subnet/placement.h"
 #include "subnet/random_bits.h"
-#include "subnet/wholeness.h"
 
 namespace sdp {
 

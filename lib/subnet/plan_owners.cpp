@@ -1,4 +1,4 @@
-#include "subnet/plan_owners.h"
+#include "subnet/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,6 @@
 #include "spec/text.h"
 #include "subnet/assignment.h"
 #include "subnet/depth.h"
-#include "subnet/slice_assignment.h"
 
 namespace sdp {
 namespace {

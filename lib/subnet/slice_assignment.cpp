@@ -1,4 +1,4 @@
-#include "subnet/slice_assignment.h"
+#include "subnet/assignment.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "subnet/designs.h"
+#include "subnet/assignment_starts.h"
 
 namespace sdp {
 namespace {

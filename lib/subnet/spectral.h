@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "subnet/member_set.h"
+#include "subnet/placement.h"
 
 namespace sdp {
 

@@ -8,7 +8,6 @@
 #include "catch.h"
 #include "subnet/assignment.h"
 #include "subnet/random_bits.h"
-#include "subnet/slice_assignment.h"
 
 namespace sdp {
 

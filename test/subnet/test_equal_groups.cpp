@@ -7,7 +7,6 @@
 #include "catch.h"
 #include "subnet/assignment.h"
 #include "subnet/random_bits.h"
-#include "subnet/slice_assignment.h"
 #include "subnet/spectral.h"
 
 namespace sdp {

@@ -10,9 +10,9 @@
 #include "forecast/accounting.h"
 #include "small_plans.h"
 #include "spec/error.h"
-#include "subnet/designs.h"
-#include "subnet/member_set.h"
+#include "subnet/assignment_starts.h"
 #include "subnet/nodes.h"
+#include "subnet/placement.h"
 #include "subnet/spectral.h"
 
 namespace sdp {

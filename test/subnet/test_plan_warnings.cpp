@@ -2,8 +2,8 @@
 
 #include "catch.h"
 #include "small_plans.h"
-#include "subnet/designs.h"
-#include "subnet/plan_warnings.h"
+#include "subnet/assignment_starts.h"
+#include "subnet/plan.h"
 #include "subnet/random_bits.h"
 #include "subnet/spectral.h"
 

@@ -8,7 +8,6 @@
 
 #include "catch.h"
 #include "subnet/exchange.h"
-#include "subnet/identity.h"
 #include "subnet/plan.h"
 #include "subnet/random_bits.h"
 #include "subnet/schedule.h"

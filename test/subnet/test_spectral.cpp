@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "catch.h"
-#include "subnet/designs.h"
+#include "subnet/assignment_starts.h"
 #include "subnet/spectral.h"
 
 namespace sdp {

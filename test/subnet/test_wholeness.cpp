@@ -14,7 +14,6 @@
 #include "subnet/depth.h"
 #include "subnet/plan.h"
 #include "subnet/random_bits.h"
-#include "subnet/wholeness.h"
 
 namespace sdp {
 

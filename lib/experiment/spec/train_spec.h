@@ -9,7 +9,7 @@
 #include "spec/limits.h"
 #include "spec/visit.h"
 #include "subnet/element_type.h"
-#include "subnet/reduce_every.h"
+#include "subnet/schedule.h"
 
 namespace sdp {
 
