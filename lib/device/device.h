@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/backend_kind.h"
 #include "comm/communicator.h"
 #include "comm/ranks.h"
 #include "experiment/spec/train_spec.h"

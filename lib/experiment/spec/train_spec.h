@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "comm/backend_kind.h"
+#include "comm/ranks.h"
 #include "spec/limits.h"
 #include "spec/visit.h"
 #include "subnet/element_type.h"
