@@ -20,7 +20,7 @@
 #include "run_spec.h"
 #include "spec/error.h"
 #include "telemetry/work.h"
-#include "train/run_data.h"
+#include "train/run_start.h"
 #include "train/train_step.h"
 
 namespace sdp {

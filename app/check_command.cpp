@@ -28,8 +28,8 @@
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
-#include "train/run_data.h"
 #include "train/run_rank.h"
+#include "train/run_start.h"
 
 namespace sdp {
 namespace {

@@ -21,7 +21,7 @@
 #include "spec/error.h"
 #include "telemetry/work.h"
 #include "train/best.h"
-#include "train/run_data.h"
+#include "train/run_start.h"
 #include "train/run_text.h"
 
 namespace sdp {

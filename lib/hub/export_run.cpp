@@ -11,7 +11,7 @@
 #include "hub/export.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/work.h"
-#include "train/run_data.h"
+#include "train/run_start.h"
 #include "train/run_text.h"
 
 namespace sdp {

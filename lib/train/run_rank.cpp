@@ -14,7 +14,6 @@
 #include "spec/error.h"
 #include "subnet/plan.h"
 #include "text/units.h"
-#include "train/out_of_memory.h"
 #include "train/run_text.h"
 #include "train/trainer.h"
 

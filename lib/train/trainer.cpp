@@ -17,7 +17,6 @@
 #include "telemetry/work.h"
 #include "text/units.h"
 #include "train/best.h"
-#include "train/nonfinite_text.h"
 #include "train/run_text.h"
 
 namespace sdp {
@@ -64,7 +63,6 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       flops_per_sample_(mean_worker_flops(experiment.plan)),
       peak_flops_per_s_(peak_flops_per_s(experiment.spec, comm)),
-      save_timer_(experiment.spec.checkpoint.every_minutes, SaveTimer::Clock::now()),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),
       start_(start_run({experiment, folder_, data_identity_, threads()}, engine_, comm, console_, resume)),
       steps_(start_.steps),
@@ -281,7 +279,8 @@ bool Trainer::log_interval(int64_t done) {
   // Data sent by the interval's steps counts toward the interval.
   engine_.await_all_values();
   ProcessReport mine = interval_.report();
-  mine.save_is_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1 : 0;
+  const double every_minutes = experiment_.spec.checkpoint.every_minutes;
+  mine.save_is_due = every_minutes > 0 && since_save_.seconds() >= 60 * every_minutes ? 1 : 0;
   const GatheredReports gathered = gather(comm_, mine, interval_.losses());
   const Interval::Losses losses = interval_.combine(gathered.losses);
   if (losses.first_nonfinite_step >= 0)
@@ -435,7 +434,7 @@ void Trainer::save(int64_t done) {
   if (metrics_) append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
   for (const std::string& message : saved.left)
     console_.warn("could not remove an old checkpoint: " + message);
-  save_timer_.restart(SaveTimer::Clock::now());
+  since_save_ = Stopwatch();
 }
 
 void Trainer::set_notices() {

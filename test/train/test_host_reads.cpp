@@ -11,7 +11,7 @@
 #include "engine/engine_cases.h"
 #include "measure/fake_group.h"
 #include "model/loss.h"
-#include "train/nonfinite.h"
+#include "train/train_step.h"
 
 namespace sdp {
 namespace {
