@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "checkpoint/resharding.h"
 #include "checkpoint/resumed_run.h"
 #include "commands.h"
 #include "device/device.h"

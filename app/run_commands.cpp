@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/checkpointing.h"
 #include "checkpoint/files/store.h"
-#include "checkpoint/tensor_file.h"
 #include "commands.h"
 #include "device/device.h"
 #include "eval/evaluation.h"

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "checkpoint/tensor_file.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "experiment/spec/print.h"
 #include "spec/error.h"
 

@@ -10,7 +10,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/tensor_file.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "data/sets/token_origin.h"
 #include "engine/checks.h"
 #include "eval/evaluation.h"

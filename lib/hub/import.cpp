@@ -5,10 +5,9 @@
 #include <functional>
 #include <set>
 
-#include "checkpoint/checkpoint_keys.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/checkpointing.h"
 #include "checkpoint/files/store.h"
-#include "checkpoint/tensor_file.h"
 #include "hub/library_config.h"
 #include "hub/library_files.h"
 #include "hub/library_tensors.h"

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint_keys.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "engine/checks.h"
 #include "io/file.h"
 #include "io/glob.h"

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "capture/layouts.h"
-#include "checkpoint/checkpoint_keys.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/files/safetensors.h"
 #include "device/device.h"
 #include "experiment/spec/load.h"

@@ -1,12 +1,18 @@
 #pragma once
 
-// Names of a checkpoint's tensors: kind|parameter|hidden begin:end|element begin:end for parameters and
-// optimizer state, and buffer|name|hidden begin:end|worker:replica for BatchNorm statistics.
+// The tensors of a checkpoint's files: their names, their types, and a file that they are written into.
 
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "checkpoint/files/safetensors.h"
 #include "engine/engine.h"
+#include "io/on_progress.h"
 #include "subnet/placement.h"
 #include "subnet/plan.h"
 
@@ -46,5 +52,20 @@ DType dtype_of(at::ScalarType type);
 at::ScalarType scalar_type_of(DType type);
 /// The memory-mapped tensor itself: read-only.
 at::Tensor as_tensor(const TensorView& view);
+
+/// A safetensors file whose tensors are computed one at a time, as they are written.
+class TensorFile {
+ public:
+  /// `source` returns the tensor, of this type and number of elements, on any device.
+  void add(const std::string& name, DType type, std::vector<int64_t> shape,
+           std::function<at::Tensor()> source);
+  /// Throws DataError if writing fails. Progress is reported in bytes.
+  FileDigest write(const std::filesystem::path& path, const TensorMetadata& metadata,
+                   const OnProgress& on_progress = ignore_progress);
+
+ private:
+  std::vector<TensorEntry> entries_;
+  std::map<std::string, std::function<at::Tensor()>> sources_;
+};
 
 }  // namespace sdp
