@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "analysis/analysis.h"
-#include "analysis/analysis_text.h"
 #include "checkpoint/checkpointing.h"
 #include "commands.h"
 #include "device/device.h"

@@ -16,7 +16,7 @@
 #include "eval/evaluation.h"
 #include "eval/per_class.h"
 #include "feed/feed.h"
-#include "hub/export_run.h"
+#include "hub/export.h"
 #include "run_spec.h"
 #include "spec/error.h"
 #include "telemetry/work.h"

@@ -19,7 +19,6 @@
 #include "experiment/spec/load.h"
 #include "experiment/spec/resume.h"
 #include "hub/import.h"
-#include "hub/library_config.h"
 #include "hub/library_files.h"
 #include "import_data.h"
 #include "model/layouts.h"

@@ -10,7 +10,7 @@
 #include <cstdio>
 
 #include "experiment/spec/load.h"
-#include "hub/export_run.h"
+#include "hub/export.h"
 #include "model/batch_norm.h"
 #include "model/branch.h"
 #include "model/conv.h"

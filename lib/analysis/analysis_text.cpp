@@ -1,4 +1,4 @@
-#include "analysis/analysis_text.h"
+#include "analysis/analysis.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "analysis/deviation.h"
+#include "analysis/gradients.h"
 #include "catch.h"
 #include "test_device.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "analysis/similarity.h"
+#include "analysis/gradients.h"
 #include "catch.h"
 #include "test_device.h"
 

@@ -1,5 +1,48 @@
 #pragma once
 
+// How gradients compare: the subnetworks' with the full model's, layer by layer (SDP paper, Figure 2), and a
+// unit's average over its owners with that over all workers.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "subnet/placement.h"
+
+namespace sdp {
+
+/// <a, b>, |a|, and <a, b> / (|a| |b|) of flat tensors of equal length, summed in fp64. The cosine is NaN if
+/// one of them is zero.
+double inner_product(const at::Tensor& a, const at::Tensor& b);
+double norm_of(const at::Tensor& values);
+double cosine_between(const at::Tensor& a, const at::Tensor& b);
+
+/// Statistics of several values, such as those of batches. NaN values are ignored.
+struct Spread {
+  double mean = std::numeric_limits<double>::quiet_NaN();  ///< NaN if there are no values
+  /// Sample standard deviation; NaN for a single value.
+  double deviation = std::numeric_limits<double>::quiet_NaN();
+};
+Spread spread_of(const std::vector<double>& values);
+
+/// One worker's gradient of a layer compared with the full model's, both on the slices that the worker owns.
+struct LayerGradients {
+  int depth = 0;  ///< index of the layer among the weights of the model, from 0
+  int worker = 0;
+  // Statistics over the batches.
+  Spread cosine = {};  ///< undefined if a gradient was zero
+  Spread norm = {};    ///< of the subnetwork's gradient
+  Spread full_norm = {};
+  int64_t elements = 0;  ///< number of elements that the worker owns
+};
+
+/// By depth: the mean of a quantity over the workers that own part of the layer; NaN if it is NaN of all.
+std::map<int, double> means_over_workers(const std::vector<LayerGradients>& layers,
+                                         Spread LayerGradients::*figure);
+
 // Deviation of the averaged gradient of a unit from the one that data parallelism would use.
 //
 // A unit with p owners S out of n workers, whose gradients g_1..g_n have the mean gbar, is updated with ghat
@@ -10,12 +53,6 @@
 // for any gradients and any owner set. Equality holds if g_k - gbar is proportional to w_k: all owners have
 // the same gradient, and so have all others. For independent normal gradients, the mean ratio of the two
 // sides is 1/(n - 1), as w is one of n - 1 equivalent directions.
-
-#include <ATen/core/Tensor.h>
-
-#include "subnet/placement.h"
-
-namespace sdp {
 
 struct Deviation {
   double squared = 0;  ///< |ghat - gbar|^2
