@@ -3,8 +3,8 @@
 
 #include "commands.h"
 #include "device/version.h"
-#include "experiment/run_format.h"
 #include "experiment/spec/load.h"
+#include "experiment/spec/print.h"
 #include "experiment/spec/regime.h"
 #include "spec/error.h"
 #include "spec/value_text.h"

@@ -10,7 +10,7 @@
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
 #include "experiment/spec/resume.h"
-#include "experiment/step_shape.h"
+#include "experiment/step_limits.h"
 #include "external_command.h"
 #include "forecast/forecast.h"
 #include "forecast/step_time.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "capture/layouts.h"
-#include "experiment/size_limits.h"
+#include "experiment/step_limits.h"
 #include "model/layouts.h"
 #include "spec/error.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "experiment/step_shape.h"
+#include "experiment/step_limits.h"
 #include "subnet/exchange.h"
 
 namespace sdp {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "experiment/step_shape.h"
+#include "experiment/step_limits.h"
 #include "spec/json_fields.h"
 #include "subnet/exchange.h"
 #include "subnet/plan.h"

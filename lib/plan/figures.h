@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "experiment/experiment.h"
-#include "experiment/run_format.h"
+#include "experiment/spec/print.h"
 #include "forecast/accounting.h"
 #include "forecast/forecast.h"
 #include "memory/kinds.h"

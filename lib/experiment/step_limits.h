@@ -1,14 +1,18 @@
 #pragma once
 
-// Sizes that no plan can be made for or that cannot be trained: the largest model and step for which plans
-// are made. Every number of a spec has its own limit (spec/limits.h); these limits apply to products of the
-// numbers. Within them no size, number of bytes or number of samples overflows 64 bits, so plans compute
-// without further checks.
+// The step that a spec describes, and sizes that no plan can be made for or that cannot be trained: the
+// largest model and step for which plans are made. Every number of a spec has its own limit (spec/limits.h);
+// these limits apply to products of the numbers. Within them no size, number of bytes or number of samples
+// overflows 64 bits, so plans compute without further checks.
 
+#include "capture/step_captures.h"
 #include "experiment/spec/experiment_spec.h"
 #include "subnet/layout.h"
 
 namespace sdp {
+
+/// The step that the spec describes, for its captures, on a CPU or a GPU.
+StepShape step_shape(const ExperimentSpec& spec, bool on_gpu);
 
 /// Parameters of a model: at most 1.1e12.
 inline constexpr int64_t kMostParameters = int64_t{1} << 40;

@@ -1,4 +1,4 @@
-#include "experiment/size_limits.h"
+#include "experiment/step_limits.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "capture/full_model.h"
-#include "experiment/step_shape.h"
+#include "ops/availability.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -22,6 +22,14 @@ double bytes_per_sample(const ModelLayout& layout, const ExperimentSpec& spec) {
 }
 
 }  // namespace
+
+StepShape step_shape(const ExperimentSpec& spec, bool on_gpu) {
+  return {.model = spec.model,
+          .sequence_length = spec.data.sequence_length(),
+          .precision = spec.train.precision,
+          .checkpoint_activations = spec.train.checkpoint_activations,
+          .device_kernels = on_gpu && ops::has_device_kernels()};
+}
 
 void check_batch_norms(const ModelLayout& layout, const ExperimentSpec& spec) {
   const bool recalibrates = spec.eval.recalibrate_batches.value_or(0) > 0;
