@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "device/version.h"
+#include "device/device.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
 #include "experiment/spec/regime.h"

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "commands.h"
-#include "device/version.h"
+#include "device/device.h"
 #include "external_command.h"
 #include "forecast/device_profile.h"
 #include "spec/error.h"

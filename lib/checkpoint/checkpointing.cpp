@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files/digest.h"
-#include "device/version.h"
+#include "device/device.h"
 #include "engine/checks.h"
 #include "experiment/spec/print.h"
 #include "hash/xxh3.h"

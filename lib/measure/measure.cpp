@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "device/device.h"
-#include "device/library_workspace.h"
-#include "device/product_rate.h"
 #include "engine/engine.h"
 #include "measure/fake_group.h"
 #include "model/tensor_source.h"

@@ -8,7 +8,6 @@
 #include "checkpoint/resumed_run.h"
 #include "comm/cores.h"
 #include "device/device.h"
-#include "device/placed_ranks.h"
 #include "experiment/spec/print.h"
 #include "forecast/peak.h"
 #include "spec/error.h"

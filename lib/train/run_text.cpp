@@ -10,8 +10,6 @@
 #include <span>
 
 #include "device/device.h"
-#include "device/library_workspace.h"
-#include "device/product_rate.h"
 #include "feed/feed.h"
 #include "memory/allocations.h"
 #include "text/units.h"

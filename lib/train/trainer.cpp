@@ -9,7 +9,6 @@
 
 #include "checkpoint/checkpointing.h"
 #include "device/device.h"
-#include "device/version.h"
 #include "engine/checks.h"
 #include "forecast/device_profile.h"
 #include "telemetry/run_summary.h"
