@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "capture/kernel_copies.h"
-#include "capture/meta_kernels.h"
+#include "capture/recorder.h"
 #include "model/branch.h"
 
 namespace sdp {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "capture/batch_size.h"
+#include "capture/recorded_call.h"
 
 namespace sdp {
 

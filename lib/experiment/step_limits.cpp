@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "capture/full_model.h"
+#include "capture/layouts.h"
 #include "ops/availability.h"
 #include "spec/error.h"
 

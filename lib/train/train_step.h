@@ -18,7 +18,7 @@
 #include "engine/engine.h"
 #include "engine/parameter_store.h"
 #include "experiment/experiment.h"
-#include "feed/batch.h"
+#include "feed/feed.h"
 #include "model/model.h"
 #include "train/graphed_passes.h"
 

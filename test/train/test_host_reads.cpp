@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-#include "capture/meta_kernels.h"
+#include "capture/recorder.h"
 #include "catch.h"
 #include "engine/engine_cases.h"
 #include "measure/fake_group.h"
