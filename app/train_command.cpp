@@ -21,7 +21,7 @@
 #include "hub/import.h"
 #include "hub/library_files.h"
 #include "import_data.h"
-#include "model/layouts.h"
+#include "model/model_spec.h"
 #include "print_warnings.h"
 #include "process/stop_signals.h"
 #include "run_spec.h"

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "capture/layouts.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -9,7 +9,7 @@
 #include "capture/record_step.h"
 #include "capture/recorded_call.h"
 #include "capture/step_captures.h"
-#include "model/layouts.h"
+#include "model/model_spec.h"
 #include "subnet/plan.h"
 
 namespace sdp {

@@ -16,8 +16,8 @@ namespace sdp {
 /// of `sequence_length` tokens.
 ModelLayout layout_of(const ModelSpec& spec, int64_t sequence_length = 1);
 
-/// Sets the FLOPs of a layout that has none (model/layouts.h). They are counted in steps of few workers, with
-/// and without each branch and each half of its hidden width.
+/// Sets the FLOPs of a layout that has none (model/model_spec.h). They are counted in steps of few workers,
+/// with and without each branch and each half of its hidden width.
 void add_flops(ModelLayout& layout, const ModelSpec& spec, int64_t sequence_length);
 
 /// Bytes that a sample keeps for the backward pass; infinity if a tensor's size does not fit into 64 bits.

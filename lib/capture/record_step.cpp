@@ -8,10 +8,9 @@
 
 #include <memory>
 
-#include "model/linear_cross_entropy.h"
 #include "model/loss.h"
 #include "model/model.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 
 namespace sdp {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "capture/recorder.h"
 #include "capture/step_captures.h"
-#include "model/tensor_source.h"
+#include "model/tensors.h"
 #include "subnet/plan.h"
 
 namespace sdp {

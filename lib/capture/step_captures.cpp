@@ -6,7 +6,7 @@
 
 #include "capture/record_step.h"
 #include "capture/recorded_call.h"
-#include "model/logit_rows.h"
+#include "model/loss.h"
 
 namespace sdp {
 namespace {

@@ -14,7 +14,7 @@
 #include "experiment/spec/print.h"
 #include "hash/xxh3.h"
 #include "io/atomic_file.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 #include "plan/figures.h"
 #include "spec/error.h"
 #include "text/json_text.h"

@@ -7,7 +7,7 @@
 
 #include "engine/bucket_state.h"
 #include "memory/allocations.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 #include "optim/update.h"
 #include "subnet/storage.h"
 

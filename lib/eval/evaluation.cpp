@@ -10,8 +10,8 @@
 
 #include "device/device.h"
 #include "eval/kept_statistics.h"
-#include "model/layouts.h"
-#include "model/logit_rows.h"
+#include "model/loss.h"
+#include "model/model_spec.h"
 #include "telemetry/work.h"
 
 namespace sdp {

@@ -6,7 +6,7 @@
 
 #include "capture/layouts.h"
 #include "experiment/step_limits.h"
-#include "model/layouts.h"
+#include "model/model_spec.h"
 #include "spec/error.h"
 
 namespace sdp {

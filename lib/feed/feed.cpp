@@ -9,7 +9,7 @@
 #include "data/sets/image_array.h"
 #include "feed/copy_ahead.h"
 #include "feed/resident_images.h"
-#include "model/tensor_source.h"
+#include "model/tensors.h"
 
 namespace sdp {
 namespace {

@@ -23,7 +23,7 @@
 #include "io/atomic_file.h"
 #include "io/file.h"
 #include "io/glob.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 #include "spec/error.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/work.h"

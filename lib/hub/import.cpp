@@ -18,9 +18,8 @@
 #include "hub/model_config.h"
 #include "io/atomic_file.h"
 #include "io/file.h"
-#include "model/layouts.h"
-#include "model/slices.h"
-#include "model/tensor_source.h"
+#include "model/model_spec.h"
+#include "model/tensors.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

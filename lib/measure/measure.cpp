@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "engine/engine.h"
 #include "measure/fake_group.h"
-#include "model/tensor_source.h"
+#include "model/tensors.h"
 #include "train/train_step.h"
 
 namespace sdp {

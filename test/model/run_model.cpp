@@ -34,7 +34,7 @@
 #include "memory/allocations.h"
 #include "model/loss.h"
 #include "model/model.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 #include "spec/error.h"
 #include "test_device.h"
 

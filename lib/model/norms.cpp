@@ -1,4 +1,4 @@
-#include "model/layer_norm.h"
+#include "model/norms.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -33,6 +33,19 @@ class WideLayerNorm : public torch::autograd::Function<WideLayerNorm> {
 };
 
 }  // namespace
+
+BatchNorm BatchNorm::bind(const TensorSource& source, const std::string& name, int part) {
+  return {source.parameter(name + ".weight", part), source.parameter(name + ".bias", part),
+          source.buffer(name + ".running_mean", part), source.buffer(name + ".running_var", part)};
+}
+
+at::Tensor BatchNorm::forward(const at::Tensor& x, const ForwardMode& mode, Statistics statistics) const {
+  constexpr double kEps = 1e-5;
+  const bool leave = mode.training && statistics == Statistics::kLeave;
+  return at::batch_norm(x, weight, bias, leave ? at::Tensor() : running_mean,
+                        leave ? at::Tensor() : running_var, mode.training, mode.batch_norm_momentum, kEps,
+                        /*cudnn_enabled=*/true);
+}
 
 LayerNorm LayerNorm::bind(const TensorSource& source, const std::string& name, double eps) {
   return {.weight = source.parameter(name + ".weight"), .bias = source.parameter(name + ".bias"), .eps = eps};
