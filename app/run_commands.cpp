@@ -17,7 +17,7 @@
 #include "eval/per_class.h"
 #include "feed/feed.h"
 #include "hub/export.h"
-#include "run_spec.h"
+#include "inputs.h"
 #include "spec/error.h"
 #include "telemetry/work.h"
 #include "train/best.h"

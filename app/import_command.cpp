@@ -1,16 +1,30 @@
-#include "import_data.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
+#include <utility>
 
+#include "checkpoint/checkpointing.h"
+#include "checkpoint/files/digest.h"
 #include "checkpoint/files/safetensors.h"
+#include "checkpoint/files/store.h"
+#include "commands.h"
+#include "experiment/spec/load.h"
+#include "hub/import.h"
 #include "hub/library_files.h"
+#include "inputs.h"
+#include "model/model_spec.h"
+#include "spec/error.h"
 #include "spec/text.h"
+#include "telemetry/work.h"
+#include "train/run_rank.h"
 
 namespace sdp {
 namespace {
@@ -83,8 +97,46 @@ std::optional<std::string> difference_of_pixels(const char* what, const Channels
       shell_word(fmt::format("data.normalization.{}={}", what, of_file)));
 }
 
-}  // namespace
+/// For several files, the hash of their hashes, one per line.
+ImportSource import_source(const std::filesystem::path& path, ProgressLine& line) {
+  Work work(line, "hashing the weights");
+  ImportSource source{.path = std::filesystem::absolute(path).lexically_normal().string()};
+  std::string hashes;
+  const std::vector<std::filesystem::path> files = library_files(path);
+  for (const std::filesystem::path& file : files) {
+    const FileDigest digest = digest_file(file, work.on_progress());
+    source.bytes += digest.bytes;
+    source.xxh3_128 = digest.xxh3_128;
+    hashes += digest.xxh3_128 + "\n";
+  }
+  if (files.size() > 1) source.xxh3_128 = xxh3_128(hashes);
+  return source;
+}
 
+/// The spec of an import, with the values of config.json where it leaves the model's keys unset, and these
+/// values.
+std::pair<LoadedSpec, std::vector<std::string>> spec_for_import(const ImportArguments& arguments) {
+  auto [configs, overrides] = arguments.spec;
+  std::vector<std::string> taken;
+  for (;;) {  // once more, as other defaults may follow from the values that were taken
+    LoadedSpec loaded = load_run_spec(configs, overrides);
+    Experiment sketch;
+    sketch.spec = loaded.spec;
+    sketch.plan.layout = structure_of(loaded.spec.model, loaded.spec.data.sequence_length());
+    std::vector<std::string> values =
+        library_config_values(sketch, arguments.from, arguments.new_head, /*must_fit=*/false);
+    std::erase_if(values, [&](const std::string& value) {
+      return loaded.positions.is_set(value.substr(0, value.find('=')));
+    });
+    if (values.empty()) return {std::move(loaded), std::move(taken)};
+    overrides.insert(overrides.end(), values.begin(), values.end());
+    taken.insert(taken.end(), values.begin(), values.end());
+  }
+}
+
+/// What the files beside imported weights say of their data, where it differs from the spec's data: the names
+/// of the classes (config.json of transformers and timm; not with `new_head`) and the normalization of images
+/// (the same, or preprocessor_config.json). `from`: a file of weights, or its folder.
 std::vector<std::string> differences_from_data(const ExperimentSpec& spec, const std::filesystem::path& from,
                                                bool new_head) {
   std::vector<std::string> differences;
@@ -106,6 +158,8 @@ std::vector<std::string> differences_from_data(const ExperimentSpec& spec, const
   return differences;
 }
 
+/// After a refusal: where the names of the tensors come from if they are those of an adapter, of timm or of
+/// transformers' ViT, and what to do; else empty.
 std::string advice_on_names(const std::filesystem::path& from) {
   const std::string adapter =
       "\nThese are the tensors of an adapter (PEFT), without the model that it adapts. Save what "
@@ -126,6 +180,56 @@ std::string advice_on_names(const std::filesystem::path& from) {
         if (view.entry.name.find(part) != std::string::npos) return advice;
   }
   return "";
+}
+
+}  // namespace
+
+int import_command(const ImportArguments& arguments) {
+  const auto [loaded, taken] = spec_for_import(arguments);
+  const ExperimentSpec& spec = loaded.spec;
+  print_warnings(loaded.warnings);
+  const Experiment experiment = make_experiment(spec, /*processes=*/1);
+  const NewFolders new_folders(run_folder_of(spec));
+  const LockedRunFolder locked = create_and_lock(spec, /*resume=*/false);
+  NewFiles new_files(locked.folder);
+  const RunFolder& folder = locked.folder;
+  ProgressLine line(STDERR_FILENO);
+  std::string wrapper;
+  {
+    RunHistory history = new_history();
+    history.imported = import_source(arguments.from, line);
+    const RunDescription description = describe_run(experiment, history);
+    Work work(line, "importing the model");
+    try {
+      wrapper = import_model(experiment, arguments.from, arguments.new_head, description, folder.dir,
+                             work.on_progress());
+    } catch (const DataError& error) {
+      throw DataError(error.what() + advice_on_names(arguments.from));
+    }
+    write_description(description, folder.dir);
+  }
+  new_files.keep();
+  std::printf("%s: checkpoint 0 has the %zu tensors of the model from %s\n", folder.dir.c_str(),
+              experiment.plan.layout.parameters.size() + experiment.plan.layout.buffers.size(),
+              arguments.from.c_str());
+  if (!wrapper.empty())
+    print_notice("The names of the tensors were read without \"" + wrapper +
+                 "\", which a module around the model puts before them.");
+  if (arguments.new_head)
+    print_notice("The head was drawn anew (--new-head); all else has the weights of the files.");
+  for (const std::string& difference : differences_from_data(spec, arguments.from, arguments.new_head))
+    print_notice("warning: " + difference);
+  if (!taken.empty())
+    print_notice(
+        fmt::format("The spec does not set these, so they are config.json's: {}", fmt::join(taken, " ")));
+  print_notice(fmt::format("Train it: sdp-train --run {} --resume", shell_word(folder.dir.string())));
+  if (has_subnetworks(experiment.plan) && !experiment.plan.keeps_frozen_units())
+    print_notice(
+        "With subnetwork.masking: forward every worker lacks some of the branches that the weights were "
+        "trained with, "
+        "so training starts from a higher loss than the model's. Backward masking and coverage 1 start from "
+        "its own.");
+  return 0;
 }
 
 }  // namespace sdp

@@ -1,14 +1,19 @@
-#include "run_spec.h"
+#include "inputs.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
 
 #include "checkpoint/files/store.h"
+#include "device/device.h"
 #include "experiment/spec/load.h"
+#include "forecast/profile_file.h"
+#include "measure/call_timer.h"
+#include "measure/measure.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "spec/walk.h"
@@ -17,7 +22,6 @@
 #include "train/best.h"
 
 namespace sdp {
-
 namespace {
 
 /// The step of the run's newest checkpoint.
@@ -59,6 +63,12 @@ BestCheckpoint best_checkpoint(const std::filesystem::path& run_dir) {
     return found == best.end() ? std::nullopt : std::optional(found->second.step);
   };
   return {.step = step(true), .best_step = step(false)};
+}
+
+Machine this_machine(const TrainSpec& train) {
+  const at::Device device = choose_device(train.device, Ranks{});
+  use_own_cores();
+  return {measure_device(device, train.precision), measured_times(device)};
 }
 
 }  // namespace
@@ -150,6 +160,22 @@ std::filesystem::path plan_of(const RunArguments& run) {
 
 Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run) {
   return make_experiment(spec, /*processes=*/1, plan_of(run));
+}
+
+Machine machine_of(const std::string& name, const TrainSpec& train) {
+  if (name == "measure") return this_machine(train);
+  const bool is_file = std::filesystem::path(name).extension() == ".json";
+  const DeviceProfile device =
+      is_file ? read_profile(name, train.precision) : device_profile(name, train.precision);
+  return {device, estimated_times(device)};
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error || !std::filesystem::is_directory(folder))
+    throw UsageError(fmt::format("--out {}: cannot be created ({}). Expected a folder, existing or new.",
+                                 folder.string(), error ? error.message() : "it is a file"));
 }
 
 }  // namespace sdp

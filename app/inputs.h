@@ -1,10 +1,18 @@
 #pragma once
 
-// The spec in a run folder, for the commands that work on a finished or interrupted run.
+// What several commands share: the spec of a run folder, a machine to forecast for, the folder of --out, and
+// warnings about a spec.
+
+#include <cstdio>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "experiment/experiment.h"
 #include "experiment/spec/load.h"
+#include "experiment/spec/train_spec.h"
+#include "forecast/compute_time.h"
+#include "forecast/device_profile.h"
 
 namespace sdp {
 
@@ -30,5 +38,24 @@ Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run);
 /// overrides are warned about. Throws UsageError if the folder has no spec.yaml.
 LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides,
                             NamedFiles named_files);
+
+/// A machine to forecast for, and the time of operations on it.
+struct Machine {
+  DeviceProfile device;
+  CallTimes times;
+};
+
+/// `name`: of a device in forecast/device_profile.h, "measure" (this machine), or a file that doctor --save
+/// wrote. Throws UsageError or DataError.
+Machine machine_of(const std::string& name, const TrainSpec& train);
+
+/// Makes the folder of --out, unless it exists. Throws UsageError if that fails.
+void make_folder(const std::filesystem::path& folder);
+
+/// Prints the warnings about a spec (LoadedSpec::warnings).
+inline void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings)
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+}
 
 }  // namespace sdp

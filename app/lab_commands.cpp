@@ -1,17 +1,22 @@
+// What the lab (python/sdp_lab) asks of the program, and the commands that are programs of the lab.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include "checkpoint/resumed_run.h"
 #include "comm/ranks.h"
 #include "commands.h"
+#include "device/device.h"
 #include "experiment/experiment.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
@@ -19,12 +24,13 @@
 #include "experiment/spec/resume.h"
 #include "forecast/accounting.h"
 #include "forecast/forecast.h"
-#include "machine.h"
+#include "inputs.h"
 #include "plan/run_steps.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "spec/walk.h"
 #include "subnet/plan.h"
+#include "telemetry/columns.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
@@ -227,6 +233,45 @@ ordered_json look(const ordered_json& folders, bool wait) {
   }
 }
 
+const char* name_of(InReport in_report) {
+  switch (in_report) {
+    case InReport::kCompared:
+      return "compared";
+    case InReport::kInRegime:
+      return "in_regime";
+    case InReport::kFollowsRegime:
+      return "follows_regime";
+    case InReport::kNotCompared:
+      break;
+  }
+  return "not_compared";
+}
+
+ordered_json options_of(const ExperimentSpec& spec) {
+  ordered_json options = ordered_json::array();
+  for_each_value(spec, "", [&](const std::string& key, const FieldInfo& field, const auto& value) {
+    options.push_back({{"key", key},
+                       {"value", yaml_text(value)},
+                       {"in_report", name_of(field.treatment.in_report)},
+                       {"fixed", field.treatment.on_resume == OnResume::kFixed}});
+  });
+  return options;
+}
+
+ordered_json description_of(const std::filesystem::path& file) {
+  ordered_json json = {{"file", file.string()}};
+  try {
+    const ExperimentSpec spec = load_saved_spec(file);
+    json["method"] = method_of(spec);
+    json["is_of_tokens"] = spec.data.is_of_tokens();
+    json["sequence_length"] = spec.data.is_of_tokens() ? spec.data.sequence_length() : 0;
+    json["options"] = options_of(spec);
+  } catch (const Error& error) {
+    json["error"] = error.what();
+  }
+  return json;
+}
+
 }  // namespace
 
 int check_command(const CheckArguments& arguments) {
@@ -247,6 +292,41 @@ int check_command(const CheckArguments& arguments) {
   const ordered_json answer = {{"format", kRunFormat}, {"results", results}};
   std::printf("%s\n", answer.dump().c_str());
   return 0;
+}
+
+int describe_command(const std::vector<std::filesystem::path>& specs) {
+  ordered_json json = {{"format", kRunFormat}, {"version", kProgramVersion}};
+  json["columns"] = ordered_json::parse(report_columns_json());
+  json["options"] = options_of(ExperimentSpec());
+  json["specs"] = ordered_json::array();
+  for (const std::filesystem::path& file : specs)
+    json["specs"].push_back(description_of(file));
+  std::printf("%s\n", json.dump().c_str());
+  return 0;
+}
+
+int external_command(const std::string& name, std::vector<std::string> arguments) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  const fs::path bin = self.parent_path();
+  const std::string program = "sdp-train-" + name;
+  setenv("SDP_TRAIN", self.c_str(), /*overwrite=*/1);
+  std::fflush(stdout);
+  for (const fs::path& folder : {bin, bin.parent_path() / "libexec" / "sdp-train"}) {
+    std::string path = (folder / program).string();
+    std::vector<char*> argv = {path.data()};
+    for (std::string& argument : arguments)
+      argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    execv(path.c_str(), argv.data());
+  }
+  std::fprintf(stderr,
+               "error: sdp-train %s is a program in Python, %s, that is neither in %s nor in "
+               "../libexec/sdp-train. Build or install sdp-train again, and run scripts/setup for its "
+               "packages.\n",
+               name.c_str(), program.c_str(), bin.c_str());
+  return static_cast<int>(ExitCode::kUsage);
 }
 
 }  // namespace sdp
