@@ -88,6 +88,10 @@ bool is_due(const StepInterval& every, int64_t done) {
   return multiples(done) > multiples(done - 1);
 }
 
+bool is_due_by_time(const CheckpointSpec& spec, double seconds) {
+  return spec.every_minutes > 0 && seconds >= 60 * spec.every_minutes;
+}
+
 bool evaluation_is_due(const RunSteps& steps, int64_t done) {
   return done == steps.length.total_steps || is_due(steps.eval_every, done);
 }

@@ -55,6 +55,10 @@ struct RunSteps {
 /// Whether the last of `done` steps has reached a multiple of the interval. Always false if it is 0.
 bool is_due(const StepInterval& every, int64_t done);
 
+/// Whether a checkpoint is due by time (checkpoint.every_minutes): this long after the start of the run or
+/// the end of the last save, whatever caused it.
+bool is_due_by_time(const CheckpointSpec& spec, double seconds);
+
 /// Whether the model is evaluated after `done` steps.
 bool evaluation_is_due(const RunSteps& steps, int64_t done);
 

@@ -278,8 +278,7 @@ bool Trainer::log_interval(int64_t done) {
   // Data sent by the interval's steps counts toward the interval.
   engine_.await_all_values();
   ProcessReport mine = interval_.report();
-  const double every_minutes = experiment_.spec.checkpoint.every_minutes;
-  mine.save_is_due = every_minutes > 0 && since_save_.seconds() >= 60 * every_minutes ? 1 : 0;
+  mine.save_is_due = is_due_by_time(experiment_.spec.checkpoint, since_save_.seconds()) ? 1 : 0;
   const GatheredReports gathered = gather(comm_, mine, interval_.losses());
   const Interval::Losses losses = interval_.combine(gathered.losses);
   if (losses.first_nonfinite_step >= 0)
