@@ -14,7 +14,6 @@
 #include "commands.h"
 #include "device/device.h"
 #include "eval/evaluation.h"
-#include "eval/per_class.h"
 #include "feed/feed.h"
 #include "hub/export.h"
 #include "inputs.h"

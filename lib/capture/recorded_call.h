@@ -60,7 +60,7 @@ RecordedArgument recorded(const c10::IValue& argument);
 RecordedCall of_any_batch(const RecordedCall& call, const RecordedCall& larger, double batch);
 
 // What an operator computes and moves, from the shapes of a call. The only place that knows operators by
-// name, besides the copies of CPU kernels (capture/kernel_copies.h).
+// name, besides the copies of CPU kernels (capture/recorded_call.h).
 
 struct ProductSize {
   double m = 0, k = 0, n = 0;
@@ -75,5 +75,16 @@ struct CallCost {
 
 /// For the batch that was recorded.
 CallCost cost_of(const RecordedCall& call);
+
+/// Copies that an operator's CPU kernel makes of its arguments and results, and frees again.
+struct KernelCopies {
+  int64_t bytes = 0;
+  bool is_convolution = false;
+};
+
+/// Of convolutions, by oneDNN, which computes in a layout of its own, or by columns, and of elementwise
+/// operators on tensors of different types, which ATen's TensorIterator converts to the wider type. No copies
+/// for all other operators.
+KernelCopies copies_of_call(const char* op, c10::ArrayRef<const c10::IValue> arguments);
 
 }  // namespace sdp

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "capture/kernel_copies.h"
+#include "capture/recorded_call.h"
 #include "capture/recorder.h"
 #include "model/branch.h"
 

@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "device/device.h"
-#include "eval/kept_statistics.h"
+#include "eval/evaluation.h"
 #include "model/loss.h"
 #include "model/model_spec.h"
 #include "telemetry/work.h"

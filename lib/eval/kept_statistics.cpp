@@ -1,4 +1,4 @@
-#include "eval/kept_statistics.h"
+#include "eval/evaluation.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
