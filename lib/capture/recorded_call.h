@@ -60,7 +60,7 @@ RecordedArgument recorded(const c10::IValue& argument);
 RecordedCall of_any_batch(const RecordedCall& call, const RecordedCall& larger, double batch);
 
 // What an operator computes and moves, from the shapes of a call. The only place that knows operators by
-// name, besides the copies of CPU kernels (capture/recorded_call.h).
+// name, besides copies_of_call.
 
 struct ProductSize {
   double m = 0, k = 0, n = 0;
