@@ -8,19 +8,17 @@
 #include <memory>
 
 #include "analysis/analysis.h"
-#include "analysis/analysis_text.h"
 #include "checkpoint/checkpointing.h"
 #include "commands.h"
 #include "device/device.h"
 #include "experiment/spec/load.h"
+#include "inputs.h"
 #include "io/atomic_file.h"
-#include "model/layouts.h"
-#include "model/tensor_source.h"
-#include "print_warnings.h"
-#include "run_spec.h"
+#include "model/model_spec.h"
+#include "model/tensors.h"
 #include "spec/error.h"
 #include "telemetry/work.h"
-#include "train/run_data.h"
+#include "train/run_start.h"
 #include "train/train_step.h"
 
 namespace sdp {
@@ -121,14 +119,6 @@ AnalysisOptions options_of(const AnalyzeArguments& arguments, const Subject& sub
           .batches = arguments.batches,
           .step = subject.step,
           .first_step = (trained_samples_per_worker + batch_size - 1) / batch_size};
-}
-
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error || !std::filesystem::is_directory(folder))
-    throw UsageError(fmt::format("--out {}: cannot be created ({}). Expected a folder, existing or new.",
-                                 folder.string(), error ? error.message() : "it is a file"));
 }
 
 void check_size(const Dataset& dataset, int64_t batch_size) {

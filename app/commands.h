@@ -45,7 +45,7 @@ struct PlanArguments {
   std::optional<int64_t> processes;
   std::optional<int64_t> processes_per_node;
   bool json = false;
-  /// Device to forecast for (machine.h). Unset: kForecastDevice, or with --measure this machine.
+  /// Device to forecast for (inputs.h). Unset: kForecastDevice, or with --measure this machine.
   std::optional<std::string> device;
   // Instead of the device's.
   std::optional<double> memory_gib;
@@ -129,7 +129,7 @@ int describe_command(const std::vector<std::filesystem::path>& specs);
 struct CheckArguments {
   std::string sweep;                 ///< name of the sweep whose points are checked; empty: run folders
   std::optional<int64_t> processes;  ///< --nproc of every run
-  /// Adds steps, FLOPs, memory and hours on this device (machine.h) of runs, whose data need not be there.
+  /// Adds steps, FLOPs, memory and hours on this device (inputs.h) of runs, whose data need not be there.
   std::optional<std::string> device;
   bool wait = false;  ///< until one of the run folders is done, or free
 };
@@ -139,5 +139,11 @@ struct CheckArguments {
 int check_command(const CheckArguments& arguments);
 
 int spec_command(bool schema, const ChosenNames& chosen);
+
+/// Commands that are programs of their own, as those of git: `sdp-train report ...` replaces this program by
+/// sdp-train-report, which stands next to it or in ../libexec/sdp-train, with these arguments and this
+/// program's path in SDP_TRAIN. Returns only if there is no such program: an error that says what to install
+/// is printed then, and the result is the exit code.
+int external_command(const std::string& name, std::vector<std::string> arguments);
 
 }  // namespace sdp

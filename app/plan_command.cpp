@@ -4,24 +4,20 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "checkpoint/resharding.h"
 #include "checkpoint/resumed_run.h"
 #include "commands.h"
 #include "device/device.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
 #include "experiment/spec/resume.h"
-#include "experiment/step_shape.h"
-#include "external_command.h"
+#include "experiment/step_limits.h"
 #include "forecast/forecast.h"
 #include "forecast/step_time.h"
+#include "inputs.h"
 #include "io/atomic_file.h"
-#include "machine.h"
 #include "measure/measurement_text.h"
 #include "plan/figures.h"
 #include "plan/plan_text.h"
-#include "print_warnings.h"
-#include "run_spec.h"
 #include "spec/error.h"
 #include "text/units.h"
 
@@ -117,11 +113,7 @@ struct ResumedPlan {
 
 /// plan.json in a folder, and the lab's pictures of it.
 int draw_plan(const PlanFigures& figures, const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw UsageError(fmt::format("--out {}: cannot be created ({}). Expected a folder, existing or new.",
-                                 folder.string(), error.message()));
+  make_folder(folder);
   write_file_atomically(folder / "plan.json", to_json(figures));
   return external_command("draw", {folder.string()});
 }

@@ -8,20 +8,19 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/checkpointing.h"
 #include "checkpoint/files/store.h"
-#include "checkpoint/tensor_file.h"
 #include "commands.h"
 #include "device/device.h"
 #include "eval/evaluation.h"
-#include "eval/per_class.h"
 #include "feed/feed.h"
-#include "hub/export_run.h"
-#include "run_spec.h"
+#include "hub/export.h"
+#include "inputs.h"
 #include "spec/error.h"
 #include "telemetry/work.h"
 #include "train/best.h"
-#include "train/run_data.h"
+#include "train/run_start.h"
 #include "train/run_text.h"
 
 namespace sdp {

@@ -19,8 +19,7 @@
 #include <utility>
 
 #include "commands.h"
-#include "device/version.h"
-#include "external_command.h"
+#include "device/device.h"
 #include "forecast/device_profile.h"
 #include "spec/error.h"
 #include "spec/text.h"
@@ -81,7 +80,7 @@ std::string hint_for(const std::string& first) {
   return "";
 }
 
-/// Programs of their own (external_command.h).
+/// Programs of their own (external_command).
 struct ExternalCommand {
   std::string name;
   std::string description;

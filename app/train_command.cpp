@@ -1,15 +1,11 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
-#include <utility>
 
 #include "checkpoint/checkpointing.h"
-#include "checkpoint/files/digest.h"
 #include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
 #include "comm/cores.h"
@@ -18,18 +14,10 @@
 #include "device/device.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/resume.h"
-#include "hub/import.h"
-#include "hub/library_config.h"
-#include "hub/library_files.h"
-#include "import_data.h"
-#include "model/layouts.h"
-#include "print_warnings.h"
+#include "inputs.h"
 #include "process/stop_signals.h"
-#include "run_spec.h"
-#include "smoke_test.h"
 #include "spec/error.h"
 #include "spec/text.h"
-#include "telemetry/work.h"
 #include "train/run_rank.h"
 
 namespace sdp {
@@ -55,42 +43,44 @@ LoadedSpec spec_to_continue(const TrainArguments& arguments) {
   return load_spec_of_run(arguments.run_dir, arguments.spec.overrides, NamedFiles::kMustExist);
 }
 
-/// For several files, the hash of their hashes, one per line.
-ImportSource import_source(const std::filesystem::path& path, ProgressLine& line) {
-  Work work(line, "hashing the weights");
-  ImportSource source{.path = std::filesystem::absolute(path).lexically_normal().string()};
-  std::string hashes;
-  const std::vector<std::filesystem::path> files = library_files(path);
-  for (const std::filesystem::path& file : files) {
-    const FileDigest digest = digest_file(file, work.on_progress());
-    source.bytes += digest.bytes;
-    source.xxh3_128 = digest.xxh3_128;
-    hashes += digest.xxh3_128 + "\n";
-  }
-  if (files.size() > 1) source.xxh3_128 = xxh3_128(hashes);
-  return source;
+/// The experiment with two steps, an evaluation on a few samples, and a run folder of this user among the
+/// temporary files (TMPDIR).
+ExperimentSpec smoke_test_of(ExperimentSpec spec) {
+  const std::string folder = "sdp-train-smoke-" + std::to_string(getuid());
+  spec.output.dir = (std::filesystem::temp_directory_path() / folder).string();
+  spec.train.max_steps = 2;
+  spec.train.log_every_steps = 1;
+  spec.checkpoint.at_start = false;
+  spec.checkpoint.every_steps = 2;
+  EvalSpec& eval = spec.eval;
+  const int64_t few = 2 * *eval.batch_size;
+  eval.every_epochs = 0;
+  eval.max_samples = std::min(eval.max_samples.value_or(few), few);
+  eval.max_samples_per_subnetwork = std::min(eval.max_samples_per_subnetwork.value_or(few), *eval.batch_size);
+  eval.recalibrate_batches = std::min<int64_t>(*eval.recalibrate_batches, 1);
+  // The trial of auto takes many batches.
+  if (eval.branch_scale == BranchScale::kAuto) eval.branch_scale = BranchScale::kSurvival;
+  return spec;
 }
 
-/// The spec of an import, with the values of config.json where it leaves the model's keys unset, and these
-/// values.
-std::pair<LoadedSpec, std::vector<std::string>> spec_for_import(const ImportArguments& arguments) {
-  auto [configs, overrides] = arguments.spec;
-  std::vector<std::string> taken;
-  for (;;) {  // once more, as other defaults may follow from the values that were taken
-    LoadedSpec loaded = load_run_spec(configs, overrides);
-    Experiment sketch;
-    sketch.spec = loaded.spec;
-    sketch.plan.layout = structure_of(loaded.spec.model, loaded.spec.data.sequence_length());
-    std::vector<std::string> values =
-        library_config_values(sketch, arguments.from, arguments.new_head, /*must_fit=*/false);
-    std::erase_if(values, [&](const std::string& value) {
-      return loaded.positions.is_set(value.substr(0, value.find('=')));
-    });
-    if (values.empty()) return {std::move(loaded), std::move(taken)};
-    overrides.insert(overrides.end(), values.begin(), values.end());
-    taken.insert(taken.end(), values.begin(), values.end());
+/// Removes the run folder of a smoke test, at the beginning (it may be left of one that was killed) and at
+/// the end.
+class SmokeTestFolder {
+ public:
+  explicit SmokeTestFolder(const ExperimentSpec& spec) : dir_(run_folder_of(spec).dir) {
+    std::filesystem::remove_all(dir_);
   }
-}
+  ~SmokeTestFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(dir_, ignored);
+    std::filesystem::remove(dir_.parent_path(), ignored);  // if no other smoke test runs
+  }
+  SmokeTestFolder(const SmokeTestFolder&) = delete;
+  SmokeTestFolder& operator=(const SmokeTestFolder&) = delete;
+
+ private:
+  std::filesystem::path dir_;
+};
 
 }  // namespace
 
@@ -100,54 +90,6 @@ int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_fo
   const int devices = device_count(spec.train.device);
   return default_processes(spec.subnetwork.workers, spec.subnetwork.replicas,
                            devices > 0 ? devices : available_cores());
-}
-
-int import_command(const ImportArguments& arguments) {
-  const auto [loaded, taken] = spec_for_import(arguments);
-  const ExperimentSpec& spec = loaded.spec;
-  print_warnings(loaded.warnings);
-  const Experiment experiment = make_experiment(spec, /*processes=*/1);
-  const NewFolders new_folders(run_folder_of(spec));
-  const LockedRunFolder locked = create_and_lock(spec, /*resume=*/false);
-  NewFiles new_files(locked.folder);
-  const RunFolder& folder = locked.folder;
-  ProgressLine line(STDERR_FILENO);
-  std::string wrapper;
-  {
-    RunHistory history = new_history();
-    history.imported = import_source(arguments.from, line);
-    const RunDescription description = describe_run(experiment, history);
-    Work work(line, "importing the model");
-    try {
-      wrapper = import_model(experiment, arguments.from, arguments.new_head, description, folder.dir,
-                             work.on_progress());
-    } catch (const DataError& error) {
-      throw DataError(error.what() + advice_on_names(arguments.from));
-    }
-    write_description(description, folder.dir);
-  }
-  new_files.keep();
-  std::printf("%s: checkpoint 0 has the %zu tensors of the model from %s\n", folder.dir.c_str(),
-              experiment.plan.layout.parameters.size() + experiment.plan.layout.buffers.size(),
-              arguments.from.c_str());
-  if (!wrapper.empty())
-    print_notice("The names of the tensors were read without \"" + wrapper +
-                 "\", which a module around the model puts before them.");
-  if (arguments.new_head)
-    print_notice("The head was drawn anew (--new-head); all else has the weights of the files.");
-  for (const std::string& difference : differences_from_data(spec, arguments.from, arguments.new_head))
-    print_notice("warning: " + difference);
-  if (!taken.empty())
-    print_notice(
-        fmt::format("The spec does not set these, so they are config.json's: {}", fmt::join(taken, " ")));
-  print_notice(fmt::format("Train it: sdp-train --run {} --resume", shell_word(folder.dir.string())));
-  if (has_subnetworks(experiment.plan) && !experiment.plan.keeps_frozen_units())
-    print_notice(
-        "With subnetwork.masking: forward every worker lacks some of the branches that the weights were "
-        "trained with, "
-        "so training starts from a higher loss than the model's. Backward masking and coverage 1 start from "
-        "its own.");
-  return 0;
 }
 
 int train_command(const TrainArguments& arguments) {

@@ -140,7 +140,7 @@ def node_rows(planner):
                     config, "--processes-per-node", per_node, workers=n, coverage=f"{p}/{n}",
                     construction=construction, placement=placement,
                 )
-                for placement in ("in_order", "pack", "spread")
+                for placement in ("in_order", "pack")
             }
             between = [gigabytes(plan["nodes"]["sdp"]["between_bytes_per_step"]) for plan in plans.values()]
             nodes = plans["pack"]["nodes"]
@@ -270,7 +270,7 @@ def main():
         sent=runs.table(
             [*coverage, "forward, mean", "formula", "largest", "backward, mean", "formula", "largest"], sent_rows(planner)
         ),
-        nodes=runs.table([*coverage, "nodes", "in_order", "pack", "spread", "DDP, exchange", "DDP, ring"], node_rows(planner)),
+        nodes=runs.table([*coverage, "nodes", "in_order", "pack", "DDP, exchange", "DDP, ring"], node_rows(planner)),
         cost=runs.table(["construction", "C", "processor time, s", "memory, MB"], cost_rows(arguments.program)),
     )
     if arguments.out:

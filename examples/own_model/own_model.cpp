@@ -10,11 +10,11 @@
 #include <cstdio>
 
 #include "experiment/spec/load.h"
-#include "hub/export_run.h"
-#include "model/batch_norm.h"
+#include "hub/export.h"
 #include "model/branch.h"
 #include "model/conv.h"
 #include "model/layout_builder.h"
+#include "model/norms.h"
 #include "plan/plan_text.h"
 #include "train/run_rank.h"
 

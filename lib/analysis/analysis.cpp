@@ -1,12 +1,14 @@
 #include "analysis/analysis.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
-#include "model/slices.h"
+#include "capture/layouts.h"
+#include "model/tensors.h"
+#include "spec/error.h"
 
 namespace sdp {
 namespace {
@@ -32,11 +34,6 @@ struct LayerBatches {
   std::vector<double> full_norms;
 };
 
-double norm_of(const at::Tensor& gradient) {
-  const at::Tensor values = gradient.to(at::kDouble);
-  return std::sqrt(values.dot(values).item<double>());
-}
-
 /// Sums for one regime, accumulated over workers and batches.
 class RegimeSums {
  public:
@@ -51,7 +48,7 @@ class RegimeSums {
   void begin_batch() {
     sums_.clear();
     for (const Unit& unit : plan_.units)
-      sums_.emplace_back(unit.owners.members(), plan_.workers);
+      sums_.emplace_back(unit.owners, plan_.workers);
   }
 
   void add(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {
@@ -174,6 +171,20 @@ TrainingBatches batches_of(const ExperimentSpec& spec, int workers, const Analys
   return batches;
 }
 
+std::string known_names() {
+  std::string names;
+  for (const Regime regime : all_regimes())
+    names += (names.empty() ? "" : ", ") + name_of(regime);
+  return names;
+}
+
+Regime regime_named(std::string_view name, std::string_view option) {
+  for (const Regime regime : all_regimes())
+    if (name_of(regime) == name) return regime;
+  throw UsageError(fmt::format("{}: found '{}', expected a comma-separated list of regimes: {}", option, name,
+                               known_names()));
+}
+
 }  // namespace
 
 std::vector<int> layers_of(const ModelLayout& layout) {
@@ -218,6 +229,39 @@ std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<Subn
   for (RegimeSums& regime : regimes)
     analyses.push_back(std::move(regime).result(options.step));
   return analyses;
+}
+
+std::vector<Regime> parse_regimes(std::string_view names, std::string_view option) {
+  std::vector<Regime> regimes;
+  for (size_t begin = 0; begin <= names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    const Regime regime = regime_named(names.substr(begin, end - begin), option);
+    if (std::find(regimes.begin(), regimes.end(), regime) != regimes.end())
+      throw UsageError(fmt::format("{}: found {} twice. Name every regime once.", option, name_of(regime)));
+    regimes.push_back(regime);
+    begin = end + 1;
+  }
+  return regimes;
+}
+
+SubnetPlan plan_of_regime(const ExperimentSpec& spec, Regime regime,
+                          const std::optional<std::filesystem::path>& saved_plan) {
+  SubnetworkSpec subnetwork = spec.subnetwork;
+  const bool is_same_construction = regime.construction == subnetwork.construction;
+  if (subnetwork.assignment == Assignment::kFile && !is_same_construction)
+    throw UsageError(
+        fmt::format("--regimes {}: the spec takes its owner sets from a file (subnetwork.assignment: file), "
+                    "which is of "
+                    "{} construction. Leave the regime out, or set another subnetwork.assignment.",
+                    name_of(regime), name_of(subnetwork.construction)));
+  if (saved_plan && is_same_construction) {
+    subnetwork.assignment = Assignment::kFile;
+    subnetwork.assignment_file = saved_plan->string();
+  }
+  subnetwork.construction = regime.construction;
+  subnetwork.masking = regime.masking;
+  return make_plan(layout_of(spec.model, spec.data.sequence_length()), subnetwork,
+                   static_cast<uint64_t>(spec.seed));
 }
 
 }  // namespace sdp

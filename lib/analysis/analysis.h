@@ -2,15 +2,17 @@
 
 // Gradients of every worker's subnetwork compared with the full model's, for the same parameters and batches.
 
+#include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "analysis/deviation.h"
-#include "analysis/regime.h"
-#include "analysis/similarity.h"
+#include "analysis/gradients.h"
 #include "analysis/worker_model.h"
 #include "experiment/spec/experiment_spec.h"
+#include "experiment/spec/regime.h"
 #include "feed/feed.h"
 #include "subnet/plan.h"
 
@@ -48,5 +50,37 @@ std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<Subn
                                     const AnalysisOptions& options, at::Device device,
                                     const std::function<void(const std::string& message)>& on_skipped,
                                     const OnProgress& on_progress);
+
+// An analysis as text, for people and for programs.
+
+/// One row per analysis: cosine similarities over the layers, the largest deviation relative to its bound,
+/// and gradient norms. Then the results of the last step in words.
+std::string describe(const std::vector<RegimeAnalysis>& analyses);
+
+/// Header: regime,layer,depth,worker,cosine,elements,step,cosine_std,norm,norm_std,full_norm,full_norm_std.
+/// One row per analysis, layer and worker that owns part of the layer: means over the batches and sample
+/// standard deviations, which are nan for a single batch. The cosine is nan if a gradient is zero. full_norm
+/// is the norm of the full model's gradient on the slices that the worker owns.
+std::string similarity_csv(const std::vector<RegimeAnalysis>& analyses);
+
+/// Header: regime,unit,branch,begin,end,owners,deviation_squared,bound,ratio,step. One row per analysis and
+/// unit. Owners are separated by spaces; ratio is nan if the bound is 0.
+std::string deviation_csv(const std::vector<RegimeAnalysis>& analyses);
+
+/// Header: model,regime,step,cosine,cosine_std. One row per analysis: RegimeAnalysis::cosine. The deviation
+/// is nan for a single batch.
+std::string summary_csv(const std::vector<RegimeAnalysis>& analyses);
+
+// Owner sets of a spec's workers in each regime.
+
+/// Parses comma-separated names of regimes. Throws UsageError, prefixed with `option`, for an unknown or
+/// repeated name.
+std::vector<Regime> parse_regimes(std::string_view names, std::string_view option);
+
+/// The plan of a regime with the spec's workers and coverage. Owners are those of `saved_plan`, if it is
+/// given and has the same construction, whatever its masking. Throws UsageError if the spec reads owners from
+/// a file of the other construction.
+SubnetPlan plan_of_regime(const ExperimentSpec& spec, Regime regime,
+                          const std::optional<std::filesystem::path>& saved_plan);
 
 }  // namespace sdp

@@ -1,4 +1,4 @@
-#include "analysis/analysis_text.h"
+#include "analysis/analysis.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -27,23 +27,22 @@ struct Summary {
 
 double mean_over_layers(const RegimeAnalysis& analysis, Spread LayerGradients::*figure) {
   std::vector<double> means;
-  for (const LayerSummary& layer : summarize(analysis.layers, figure))
-    means.push_back(layer.mean);
+  for (const auto& [depth, mean] : means_over_workers(analysis.layers, figure))
+    means.push_back(mean);
   return spread_of(means).mean;
 }
 
 Summary summary_of(const RegimeAnalysis& analysis) {
   Summary summary;
-  const std::vector<LayerSummary> layers = summarize(analysis.layers, &LayerGradients::cosine);
-  summary.first = layers.front().mean;
-  summary.last = layers.back().mean;
+  const std::map<int, double> layers = means_over_workers(analysis.layers, &LayerGradients::cosine);
+  summary.first = layers.begin()->second;
+  summary.last = layers.rbegin()->second;
   summary.norm = mean_over_layers(analysis, &LayerGradients::norm);
   summary.full_norm = mean_over_layers(analysis, &LayerGradients::full_norm);
-  for (const LayerSummary& layer : layers) {
-    if (std::isnan(layer.mean)) continue;
-    if (summary.lowest_depth >= 0 && layer.mean >= summary.lowest) continue;
-    summary.lowest = layer.mean;
-    summary.lowest_depth = layer.depth;
+  for (const auto& [depth, mean] : layers) {
+    if (std::isnan(mean) || (summary.lowest_depth >= 0 && mean >= summary.lowest)) continue;
+    summary.lowest = mean;
+    summary.lowest_depth = depth;
   }
   for (size_t u = 0; u < analysis.deviation.size(); ++u) {
     const double ratio = analysis.deviation[u].ratio();

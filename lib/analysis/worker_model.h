@@ -7,7 +7,7 @@
 
 #include "engine/parameter_store.h"
 #include "experiment/spec/experiment_spec.h"
-#include "feed/batch.h"
+#include "feed/feed.h"
 #include "model/model.h"
 #include "subnet/plan.h"
 #include "subnet/schedule.h"

@@ -1,4 +1,4 @@
-#include "capture/kernel_copies.h"
+#include "capture/recorded_call.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

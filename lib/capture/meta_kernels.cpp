@@ -1,4 +1,4 @@
-#include "capture/meta_kernels.h"
+#include "capture/recorder.h"
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "capture/recorder.h"
-#include "ops/composed.h"
+#include "ops/ops.h"
 
 namespace sdp {
 namespace {

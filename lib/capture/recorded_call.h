@@ -1,6 +1,7 @@
 #pragma once
 
-// A call of an operator in a step, with the shapes of its tensors and without their values.
+// A call of an operator in a step, with the shapes of its tensors and without their values, and from these
+// what it computes and moves.
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/operator_name.h>
@@ -10,9 +11,19 @@
 #include <variant>
 #include <vector>
 
-#include "capture/batch_size.h"
-
 namespace sdp {
+
+/// A size that depends on the number of samples in the batch.
+struct BatchSize {
+  double fixed = 0;
+  double per_sample = 0;
+
+  double of(double samples) const { return fixed + per_sample * samples; }
+  /// From its values for a batch and for another of twice as many samples.
+  static BatchSize between(double of_batch, double of_twice, double batch) {
+    return {2 * of_batch - of_twice, (of_twice - of_batch) / batch};
+  }
+};
 
 struct RecordedTensor {
   std::vector<BatchSize> sizes;
@@ -47,5 +58,33 @@ RecordedArgument recorded(const c10::IValue& argument);
 /// The call whose sizes are those of `call` for a batch of `batch` samples and those of `larger` for a batch
 /// of twice as many. Throws std::logic_error if the two are not the same call.
 RecordedCall of_any_batch(const RecordedCall& call, const RecordedCall& larger, double batch);
+
+// What an operator computes and moves, from the shapes of a call. The only place that knows operators by
+// name, besides copies_of_call.
+
+struct ProductSize {
+  double m = 0, k = 0, n = 0;
+  double count = 1;
+  double computed = 1;  ///< as in Product
+};
+
+struct CallCost {
+  std::vector<ProductSize> products;
+  double bytes = 0;  ///< read and written: every argument and result once
+};
+
+/// For the batch that was recorded.
+CallCost cost_of(const RecordedCall& call);
+
+/// Copies that an operator's CPU kernel makes of its arguments and results, and frees again.
+struct KernelCopies {
+  int64_t bytes = 0;
+  bool is_convolution = false;
+};
+
+/// Of convolutions, by oneDNN, which computes in a layout of its own, or by columns, and of elementwise
+/// operators on tensors of different types, which ATen's TensorIterator converts to the wider type. No copies
+/// for all other operators.
+KernelCopies copies_of_call(const char* op, c10::ArrayRef<const c10::IValue> arguments);
 
 }  // namespace sdp

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
-#include "capture/kernel_copies.h"
-#include "capture/meta_kernels.h"
+#include "capture/recorded_call.h"
+#include "capture/recorder.h"
 #include "model/branch.h"
 
 namespace sdp {

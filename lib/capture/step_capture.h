@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "capture/batch_size.h"
+#include "capture/recorded_call.h"
 
 namespace sdp {
 
@@ -23,7 +23,7 @@ struct CaptureEvent {
     kGradient,  ///< the gradient of `parameter` is complete; its tensor (negative bytes) is counted elsewhere
   };
   What what = What::kTensor;
-  /// The tensor has the rows that a language model's loss computes at a time (model/linear_cross_entropy.h).
+  /// The tensor has the rows that a language model's loss computes at a time (model/loss.h).
   bool is_of_rows_at_once = false;
   int parameter = -1;  ///< counted from the branch's first parameter
   BatchSize bytes;

@@ -9,6 +9,7 @@
 
 #include "capture/step_capture.h"
 #include "model/model_spec.h"
+#include "subnet/layout.h"
 #include "subnet/plan.h"
 
 namespace sdp {
@@ -60,5 +61,9 @@ class StepCaptures {
   const std::vector<int> first_parameter_;  ///< by branch
   std::map<SegmentKey, std::shared_ptr<const SegmentCapture>> segments_;
 };
+
+/// By branch: the first branch that computes the same (BranchLayout::kind), which may be itself; -1 for a
+/// branch that is like no other.
+std::vector<int> first_of_kind(const ModelLayout& layout);
 
 }  // namespace sdp

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "engine/finite.h"
+#include "engine/checks.h"
 #include "hash/xxh3.h"
 #include "spec/error.h"
 

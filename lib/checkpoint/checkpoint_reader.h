@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/checkpoint_keys.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/files/safetensors.h"
 #include "checkpoint/files/store.h"
 #include "checkpoint/state_matrix.h"

@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files/digest.h"
-#include "device/version.h"
-#include "engine/finite.h"
+#include "device/device.h"
+#include "engine/checks.h"
 #include "experiment/spec/print.h"
 #include "hash/xxh3.h"
 #include "io/atomic_file.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 #include "plan/figures.h"
 #include "spec/error.h"
 #include "text/json_text.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/tensor_file.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "data/dataset.h"
 #include "engine/engine.h"
 #include "engine/full_model.h"

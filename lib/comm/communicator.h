@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/backend_kind.h"
 #include "comm/ranks.h"
 
 namespace sdp {
@@ -214,5 +213,13 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
 /// Collective. Throws UsageError on every rank if `value` (a hash) is not the same on all of them, naming the
 /// ranks that differ from rank 0. `what` begins the sentence, for example "The experiment spec".
 void check_same_everywhere(Communicator& comm, const std::string& what, const std::string& value);
+
+/// Connects the same ranks a second time, on `device`, through the rendezvous of `met`, which must outlive
+/// the result. A failure in one of the two communicators does not affect the other, so the processes can
+/// still report failures to each other. Collective; call it at most once for each `met`, with the `ranks`
+/// that `met` was connected with. If other ranks fail or leave, this rank gets a PeerLostError as usual, but
+/// the watch does not end it.
+std::unique_ptr<Communicator> connect_beside(const Communicator& met, const Ranks& ranks, at::Device device,
+                                             std::chrono::milliseconds timeout);
 
 }  // namespace sdp

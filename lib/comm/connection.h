@@ -13,8 +13,8 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "comm/meeting_file.h"
 #include "comm/peer_watch.h"
+#include "comm/rendezvous.h"
 
 namespace sdp {
 

@@ -1,4 +1,4 @@
-#include "comm/meet_peers.h"
+#include "comm/rendezvous.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "comm/meet_peers.h"
+#include "comm/rendezvous.h"
 
 namespace sdp {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/slurm_lists.h"
+#include "comm/ranks.h"
 #include "spec/error.h"
 
 namespace sdp {

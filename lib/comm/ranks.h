@@ -6,6 +6,9 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "spec/field.h"
 
 namespace sdp {
 
@@ -58,5 +61,20 @@ struct Ranks {
 /// naming the variables that are set and those that are missing; if a value is not a number or out of range;
 /// if MASTER_ADDR has blanks or control characters; or if ranks on several hosts have no MASTER_ADDR.
 std::optional<Ranks> ranks_from_environment(const Environment& environment);
+
+/// Backend of the collectives.
+enum class BackendKind { kAuto, kNccl, kGloo };
+SDP_ENUM_NAMES(BackendKind, {BackendKind::kAuto, "auto"}, {BackendKind::kNccl, "nccl"},
+               {BackendKind::kGloo, "gloo"})
+
+// SLURM's two compressed lists.
+
+/// Host names: "gpu[03-05,9],login" -> gpu03, gpu04, gpu05, gpu9, login. A name with several brackets stands
+/// for all combinations; the first bracket varies slowest. Throws UsageError naming `variable` if the list is
+/// malformed or longer than 65536 hosts.
+std::vector<std::string> expand_node_list(const std::string& variable, const std::string& list);
+
+/// Tasks per node: "4(x2),3" -> 4, 4, 3. Throws UsageError naming `variable` if the list is malformed.
+std::vector<int> expand_tasks_per_node(const std::string& variable, const std::string& list);
 
 }  // namespace sdp

@@ -1,4 +1,4 @@
-#include "comm/slurm_lists.h"
+#include "comm/ranks.h"
 
 #include <charconv>
 #include <optional>

@@ -1,5 +1,6 @@
 #include "device/device.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -7,22 +8,80 @@
 #include <torch/cuda.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <limits>
 
 #include "comm/cores.h"
 #include "comm/shared_devices.h"
-#include "device/library_workspace.h"
 #include "memory/allocations.h"
 #include "process/memory.h"
 #include "spec/error.h"
 
 #ifdef USE_C10D_NCCL
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/types.h>
+
+#include <shared_mutex>
 #endif
 
 namespace sdp {
+
+#ifdef USE_C10D_NCCL
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+void leave_out_all(at::cuda::WorkspaceMapWithMutex& workspaces) {
+  const std::shared_lock lock(workspaces.mutex);
+  for (const auto& [handle_and_stream, data] : workspaces.map)
+    leave_out(data.get());
+}
+
+/// For this thread and the current stream. Both threads of a step use the same stream, but each has its own
+/// cuBLAS handle, and a workspace belongs to a handle and a stream.
+void allocate_for_this_thread() {
+  at::cuda::getCurrentCUDABlasHandle();
+  at::cuda::getCUDABlasLtWorkspace();  // the same memory, unless TORCH_CUBLASLT_UNIFIED_WORKSPACE is 0
+  leave_out_all(at::cuda::cublas_handle_stream_to_workspace());
+  leave_out_all(at::cuda::cublaslt_handle_stream_to_workspace());
+}
+
+/// Its backward pass runs in autograd's thread of the device.
+class InBackwardThread : public torch::autograd::Function<InBackwardThread> {
+ public:
+  static at::Tensor forward(AutogradContext* /*context*/, const at::Tensor& x) { return x.clone(); }
+  static variable_list backward(AutogradContext* /*context*/, const variable_list& gradients) {
+    allocate_for_this_thread();
+    return gradients;
+  }
+};
+
+constexpr int64_t kProductThreads = 2;  // forward and backward
+
+}  // namespace
+
+void allocate_library_workspace(c10::Device device) {
+  if (!device.is_cuda()) return;
+  allocate_for_this_thread();
+  const at::Tensor x = torch::zeros({1}, at::TensorOptions(device).requires_grad(true));
+  InBackwardThread::apply(x).backward();
+}
+
+int64_t library_workspace_bytes(c10::Device device) {
+  return device.is_cuda() ? kProductThreads * static_cast<int64_t>(at::cuda::getChosenWorkspaceSize()) : 0;
+}
+#else
+void allocate_library_workspace(c10::Device /*device*/) {}
+int64_t library_workspace_bytes(c10::Device /*device*/) {
+  return 0;
+}
+#endif
 
 void use_deterministic_kernels() {
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when cuBLAS starts
@@ -139,6 +198,47 @@ void reset_peak_memory([[maybe_unused]] c10::Device device) {
 
 void synchronize(c10::Device device) {
   if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+Ranks placed_ranks(const Ranks& started, const NodeMap& nodes) {
+  if (nodes.placement == NodePlacement::kInOrder) return started;
+  if (started.world % started.local_world != 0 || started.rank % started.local_world != started.local_rank)
+    throw UsageError(fmt::format(
+        "subnetwork.placement: found {}, but rank {} of {} is number {} of {} on its node ({}). Expected "
+        "ranks numbered node by node, with equally many per node: start them so (srun --distribution=block, "
+        "mpirun "
+        "--map-by slot), or set in_order.",
+        name_of(nodes.placement), started.rank, started.world, started.local_rank, started.local_world,
+        started.source));
+  Ranks placed = started;
+  placed.rank = nodes.process_of_rank(started.rank);
+  placed.equal_hosts = true;
+  return placed;
+}
+
+double fastest_s(at::Device device, const std::function<void()>& run) {
+  constexpr int kTimes = 3;
+  double fastest = std::numeric_limits<double>::infinity();
+  for (int i = 0; i <= kTimes; ++i) {
+    synchronize(device);
+    const auto began = std::chrono::steady_clock::now();
+    run();
+    synchronize(device);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    if (i > 0) fastest = std::min(fastest, seconds);
+  }
+  return fastest;
+}
+
+double product_rate(const at::TensorOptions& options) {
+  constexpr int64_t kLargestSide = 8192;
+  for (int64_t side = 512;; side *= 2) {
+    const at::Tensor a = at::randn({side, side}, options);
+    at::Tensor product = at::empty({side, side}, options);
+    const double seconds = fastest_s(options.device(), [&] { at::mm_out(product, a, a); });
+    const auto length = static_cast<double>(side);
+    if (seconds >= kEnoughSeconds || side == kLargestSide) return 2 * length * length * length / seconds;
+  }
 }
 
 }  // namespace sdp

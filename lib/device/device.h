@@ -3,16 +3,19 @@
 // The device that a process computes on.
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/TensorBody.h>
 #include <c10/core/Device.h>
+#include <c10/core/TensorOptions.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "comm/backend_kind.h"
 #include "comm/communicator.h"
 #include "comm/ranks.h"
 #include "experiment/spec/train_spec.h"
+#include "subnet/nodes.h"
 
 namespace sdp {
 
@@ -66,5 +69,36 @@ void synchronize(c10::Device device);
 /// memory of the process.
 int64_t peak_process_memory_bytes(c10::Device device);
 void reset_peak_memory(c10::Device device);
+
+// Memory that cuBLAS takes from LibTorch's allocator for each thread that computes products, and keeps. It
+// does not depend on the model or the batch, so it is counted separately from a step's tensors.
+
+/// Makes cuBLAS allocate its workspace now, for the calling thread and for autograd's thread of the device,
+/// which are the threads that compute a step's products, and leaves it out of the counted tensors
+/// (memory/allocations.h). Does nothing on a CPU. The device must be the current one.
+void allocate_library_workspace(c10::Device device);
+
+/// Bytes of both workspaces: twice at::cuda::getChosenWorkspaceSize(), which depends on the GPU and on
+/// CUBLAS_WORKSPACE_CONFIG. 0 on a CPU.
+int64_t library_workspace_bytes(c10::Device device);
+
+/// The ranks under which the processes connect: `started`, as numbered by the launcher, with the rank that
+/// subnet/nodes.h assigns to its place. Rank i then runs the slots of process i, so that the order of
+/// processes is the order of workers on any nodes. Rank 0 is unchanged, as the others connect to its address.
+/// Throws UsageError if a placement other than in_order is requested and the launcher did not number the
+/// ranks node by node with equally many per node.
+Ranks placed_ranks(const Ranks& started, const NodeMap& nodes);
+
+/// A run that takes at least this long is measured precisely enough.
+inline constexpr double kEnoughSeconds = 0.02;
+
+/// Seconds of the fastest of a few runs after one warm-up run.
+double fastest_s(at::Device device, const std::function<void()>& run);
+
+/// FLOP/s of a square matrix product of random numbers (with equal ones a GPU draws less power and is
+/// faster): the smallest side, a power of two, whose product takes long enough.
+double product_rate(const at::TensorOptions& options);
+
+inline constexpr const char* kProgramVersion = SDP_VERSION;
 
 }  // namespace sdp

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "comm/connect_beside.h"
+#include "comm/communicator.h"
 #include "device/device.h"
 #include "doctor/exchange.h"
 #include "doctor/folders.h"

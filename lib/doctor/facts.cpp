@@ -12,7 +12,6 @@
 
 #include "comm/cores.h"
 #include "device/device.h"
-#include "device/version.h"
 #include "doctor/network.h"
 #include "process/memory.h"
 #include "spec/json_fields.h"

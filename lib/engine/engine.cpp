@@ -6,9 +6,8 @@
 #include <stdexcept>
 
 #include "engine/bucket_state.h"
-#include "engine/state_ranges.h"
 #include "memory/allocations.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 #include "optim/update.h"
 #include "subnet/storage.h"
 
@@ -123,6 +122,126 @@ int64_t Engine::gradient_bytes() const {
       bytes += static_cast<int64_t>(tensor.nbytes());
   }
   return bytes;
+}
+
+// The engine's state in the form that checkpoints store: ranges identified by parameter, unit and elements.
+
+std::vector<StateRange> Engine::owned_state() {
+  await_all_values();
+  const std::vector<std::string> names = optimizer_.state_names();
+  std::vector<StateRange> ranges;
+  for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
+    const BucketState& state = states_[b];
+    const at::Tensor values = state.master.defined() ? state.master : read_updated(b);
+    for_each_state_range(b, /*only_own_share=*/true, [&](StateRange range, int64_t at_state) {
+      const auto add = [&](const std::string& kind, const at::Tensor& tensor) {
+        range.kind = kind;
+        range.values = tensor.narrow(0, at_state, range.end - range.begin);
+        ranges.push_back(range);
+      };
+      add("value", values);
+      for (size_t m = 0; m < names.size(); ++m)
+        add(names[m], state.moments[m]);
+    });
+  }
+  return ranges;
+}
+
+void Engine::load_state(const std::function<void(const StateRange& range)>& read) {
+  const at::NoGradGuard no_grad;
+  const std::vector<std::string> names = optimizer_.state_names();
+  for (int b = 0; b < static_cast<int>(states_.size()); ++b) {
+    const BucketState& state = states_[b];
+    for_each_state_range(b, /*only_own_share=*/false, [&](StateRange range, int64_t at_state) {
+      const auto fill = [&](const std::string& kind, const at::Tensor& tensor) {
+        range.kind = kind;
+        range.values = tensor.narrow(0, at_state, range.end - range.begin);
+        read(range);
+      };
+      if (state.master.defined()) fill("value", state.master);
+      for (size_t m = 0; m < names.size(); ++m)
+        fill(names[m], state.moments[m]);
+    });
+    for (const Segment& segment : schedule_.buckets[b].segments) {
+      if (!segment.is_read_by(comm_.rank())) continue;
+      const at::Tensor values =
+          at::empty({segment.elements},
+                    at::TensorOptions(scalar_type(schedule_.buckets[b].type)).device(comm_.device()));
+      for (const Piece& piece : segment.pieces)
+        read({"value", piece.parameter, segment.unit, 0, piece.elements,
+              values.narrow(0, piece.offset, piece.elements)});
+      FlatCopies copies;
+      store_.add_segment_writes(copies, segment, values);
+      copies.run();
+    }
+  }
+}
+
+void Engine::read_average(int parameter, int unit, const at::Tensor& flat) const {
+  for (int b : index_.buckets_of[parameter])
+    for_each_state_range(b, /*only_own_share=*/true, [&](const StateRange& range, int64_t at_state) {
+      if (range.parameter != parameter || range.unit != unit) return;
+      const int64_t elements = range.end - range.begin;
+      flat.narrow(0, range.begin, elements).copy_(states_[b].moments.back().narrow(0, at_state, elements));
+    });
+}
+
+void Engine::set_step_count(int64_t step_count) {
+  const at::NoGradGuard no_grad;
+  steps_ = step_count;
+  step_tensor_.fill_(static_cast<double>(step_count));
+}
+
+Engine::BucketState Engine::BucketState::make(const Schedule& schedule, int bucket_index, int process,
+                                              int moment_count, const at::TensorOptions& sum_options) {
+  const Bucket& bucket = schedule.buckets[bucket_index];
+  BucketState state;
+  state.sum_options = sum_options;
+  state.elements = elements_on(schedule, bucket_index, process);
+  int64_t held = 0;
+  int64_t shared = 0;
+  for (int r = 0; r < static_cast<int>(bucket.segments.size()); ++r) {
+    const Segment& segment = bucket.segments[r];
+    const bool is_held = segment.is_held_by(process);
+    const SegmentView whole{
+        .segment = r, .begin = 0, .elements = is_held ? segment.elements : 0, .offset = held};
+    const SegmentView share{.segment = r,
+                            .begin = segment.share_begin(process),
+                            .elements = segment.share_elements(process),
+                            .offset = shared};
+    state.held_offsets.push_back(is_held ? held : -1);
+    state.share_offsets.push_back(is_held ? shared : -1);
+    held += whole.elements;
+    shared += share.elements;
+    if (share.elements > 0) state.shares.push_back(share);
+    if (is_held && !schedule.options.shard) state.segments.push_back(whole);
+  }
+  if (schedule.options.shard) state.segments = state.shares;
+
+  const MemoryScope scope(MemoryKind::kOptimizer);
+  for (int m = 0; m < moment_count; ++m)
+    state.moments.push_back(at::zeros({state.elements.updated}, sum_options));
+  if (has_master_values(bucket.type, schedule.options.precision))
+    state.master = at::empty({state.elements.updated}, sum_options);
+  return state;
+}
+
+void Engine::BucketState::allocate_accumulator() {
+  accumulator = at::zeros({elements.held}, sum_options);
+}
+
+UpdateTensors Engine::BucketState::update_tensors() const {
+  UpdateTensors tensors{.values = places, .gradients = gradients};
+  if (places.empty()) tensors.values = {updated};
+  if (gradient_full.defined()) tensors.gradients = {gradient_full.to(sum_options)};
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& values : tensors.values)
+    sizes.push_back(values.numel());
+  if (tensors.gradients.size() != sizes.size())
+    tensors.gradients = tensors.gradients.at(0).split_with_sizes(sizes);
+  for (const at::Tensor& moment : moments)
+    tensors.state.push_back(moment.split_with_sizes(sizes));
+  return tensors;
 }
 
 }  // namespace sdp

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "engine/exchange_clock.h"
+#include "engine/clocks.h"
 #include "engine/parameter_store.h"
 #include "optim/optimizer_spec.h"
-#include "subnet/exchange_order.h"
+#include "subnet/exchange.h"
 
 namespace sdp {
 
@@ -48,7 +48,7 @@ class Engine {
   /// Sets all parameter values. `full(i)` returns parameter i in the full model's shape; it is called for one
   /// parameter at a time.
   void set_values(const std::function<at::Tensor(int parameter)>& full);
-  /// Initializes every parameter with random numbers from a seed of its own (model/tensor_source.h).
+  /// Initializes every parameter with random numbers from a seed of its own (model/tensors.h).
   void initialize(uint64_t seed);
 
   /// Call these before and after a slot's backward pass over one micro-batch. `last`: no other backward pass
@@ -123,20 +123,10 @@ class Engine {
   struct InFlight;
   class Hook;
 
-  // backward.cpp
+  // gradients.cpp
   void add_hooks();
   void on_gradient(int local_slot, int parameter);
   void accumulate(int parameter);
-
-  // exchanges.cpp
-  void run(const ExchangeEvents& events);
-  /// An exchange with allocated, unset buffers.
-  InFlight prepare(int bucket, ExchangeKind kind) const;
-  void send_off(InFlight& flight);
-  ExchangeClock& clock_of(ExchangeKind kind);
-  void end(InFlight flight);
-
-  // reduce.cpp
   InFlight begin_reduce(int bucket);
   void pack_gradients(InFlight& flight);
   void add_received(InFlight& flight);
@@ -145,7 +135,13 @@ class Engine {
   void measure_norm();
   void clip();
 
-  // gather.cpp
+  // exchanges.cpp
+  void run(const ExchangeEvents& events);
+  /// An exchange with allocated, unset buffers.
+  InFlight prepare(int bucket, ExchangeKind kind) const;
+  void send_off(InFlight& flight);
+  ExchangeClock& clock_of(ExchangeKind kind);
+  void end(InFlight flight);
   InFlight begin_gather(int bucket, ExchangeKind kind);
   template <class Use>
   void for_each_received(const InFlight& flight, Use use) const;

@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "model/slices.h"
+#include "model/tensors.h"
 
 namespace sdp {
 

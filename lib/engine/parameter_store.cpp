@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "memory/allocations.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 
 namespace sdp {
 namespace {

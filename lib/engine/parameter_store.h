@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "engine/flat_copies.h"
-#include "model/tensor_source.h"
+#include "model/tensors.h"
 #include "subnet/schedule.h"
 #include "subnet/storage.h"
 

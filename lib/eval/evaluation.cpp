@@ -9,9 +9,9 @@
 #include <type_traits>
 
 #include "device/device.h"
-#include "eval/kept_statistics.h"
-#include "model/layouts.h"
-#include "model/logit_rows.h"
+#include "eval/evaluation.h"
+#include "model/loss.h"
+#include "model/model_spec.h"
 #include "telemetry/work.h"
 
 namespace sdp {

@@ -5,13 +5,16 @@
 
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "data/dataset.h"
 #include "engine/full_model.h"
 #include "experiment/experiment.h"
+#include "experiment/spec/experiment_spec.h"
 #include "feed/feed.h"
 #include "io/on_progress.h"
 #include "telemetry/metrics.h"
@@ -136,5 +139,46 @@ class Evaluator {
   EvalTimes times_;
   EvalResult on_subnetwork_samples_;  ///< of the assembled model
 };
+
+/// Re-estimated BatchNorm statistics of a checkpoint, kept in its folder. Estimating them takes most of the
+/// time of an evaluation after a short run, and the run, `eval` and `export` need the same ones.
+class KeptStatistics {
+ public:
+  /// Statistics for the model's branch scale, estimated as `spec` says, in safetensors. The file's name has a
+  /// hash of all that they depend on besides the checkpoint's values: model, data, batches and precision.
+  KeptStatistics(const std::filesystem::path& checkpoint, const ExperimentSpec& spec,
+                 const DataIdentity& training_data, const FullModel& model);
+
+  /// Whether the model now has the kept statistics; false if there are none, or none that can be read.
+  bool load(FullModel& model) const;
+  /// Failures are ignored: the folder may be read-only.
+  void save(FullModel& model) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Predictions for single images: a table by class, and a file with a line per image.
+
+/// counts[label][prediction]: number of images of class `label` that are taken for class `prediction`.
+struct ConfusionMatrix {
+  std::vector<std::vector<int64_t>> counts;
+
+  int64_t images(size_t label) const;
+  /// Share of the class's images that are recognized, 0..1; none for a class without images.
+  std::optional<double> accuracy(size_t label) const;
+};
+ConfusionMatrix confusion_matrix(const Predictions& predictions);
+
+/// A line per class: images, accuracy, and the classes that it is most often taken for.
+/// `names`: of the classes; empty: they are called by number.
+std::string by_class_text(const ConfusionMatrix& matrix, const std::vector<std::string>& names);
+/// {"accuracy_by_class": [..], "confusion": [[..], ..]}, with null for a class without images.
+nlohmann::ordered_json by_class_json(const ConfusionMatrix& matrix);
+
+/// Writes CSV: sample, file (empty for images that are not files), label, prediction, and the softmax
+/// probability of the prediction. Throws DataError if the file cannot be written.
+void write_predictions_csv(const std::filesystem::path& path, const Predictions& predictions,
+                           const Dataset& images);
 
 }  // namespace sdp

@@ -1,10 +1,10 @@
-#include "eval/kept_statistics.h"
+#include "eval/evaluation.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "checkpoint/tensor_file.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "experiment/spec/print.h"
 #include "spec/error.h"
 

@@ -1,4 +1,4 @@
-#include "eval/per_class.h"
+#include "eval/evaluation.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "capture/layouts.h"
-#include "experiment/size_limits.h"
-#include "model/layouts.h"
+#include "experiment/step_limits.h"
+#include "model/model_spec.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -1,19 +1,40 @@
 #pragma once
 
-// The batches of a run on their way to the device.
+// The batches of a run: their way to the device, and as a model's input there.
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "data/data_spec.h"
+#include "data/dataset.h"
 #include "data/pipeline/loader.h"
-#include "feed/batch.h"
+#include "model/loss.h"
 #include "subnet/element_type.h"
 
 namespace sdp {
+
+/// Input and targets of a model.
+struct TensorBatch {
+  at::Tensor input = {};         ///< images [B, C, H, W] in the compute type, or tokens [B, T] int64
+  at::Tensor labels = {};        ///< as in Targets
+  at::Tensor mixed_labels = {};  ///< as in Targets
+  double mix = 1;                ///< as in Targets
+
+  std::vector<int64_t> samples = {};      ///< [B], indices in the data set
+  std::vector<std::string> skipped = {};  ///< the fault of each image that was skipped
+
+  Targets targets() const { return {.labels = labels, .mixed_labels = mixed_labels, .mix = mix}; }
+};
+
+/// On a CPU, values that need no conversion are not copied. On CUDA, they are copied through pinned memory in
+/// the current stream, and the host does not wait for the copy.
+TensorBatch to_tensors(Batch batch, Precision precision, at::Device device);
 
 /// Returns batches one after another, in the requested order. For use by one thread.
 class Feed {

@@ -7,7 +7,7 @@
 #include "data/pipeline/augment.h"
 #include "data/pipeline/mixing.h"
 #include "memory/allocations.h"
-#include "model/tensor_source.h"
+#include "model/tensors.h"
 
 namespace sdp {
 

@@ -42,7 +42,7 @@ struct DeviceProfile {
   std::optional<double> latency_s = {};  ///< of a message between processes; unset: 0
   int64_t memory_bytes = 0;              ///< size of the device's memory
   int64_t allowance_bytes = 0;           ///< part of it used by context and communicator
-  /// Part of it used by cuBLAS for the products of a step, whatever their sizes (device/library_workspace.h).
+  /// Part of it used by cuBLAS for the products of a step, whatever their sizes (device/device.h).
   int64_t library_workspace_bytes = 0;
   /// Used by cuDNN while a convolution runs; 0 if that is not known.
   int64_t convolution_workspace_bytes = 0;

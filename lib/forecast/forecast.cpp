@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "experiment/spec/resume.h"
-#include "experiment/step_shape.h"
+#include "experiment/step_limits.h"
 #include "forecast/accounting.h"
 #include "forecast/collectives.h"
 #include "forecast/fsdp.h"

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "experiment/step_shape.h"
-#include "subnet/exchange_order.h"
+#include "experiment/step_limits.h"
+#include "subnet/exchange.h"
 
 namespace sdp {
 namespace {

@@ -6,10 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint_keys.h"
-#include "engine/finite.h"
+#include "checkpoint/checkpoint_tensors.h"
+#include "engine/checks.h"
 #include "io/file.h"
 #include "io/glob.h"
+#include "model/library_format.h"
 #include "spec/error.h"
 #include "spec/text.h"
 
@@ -229,6 +230,18 @@ int64_t LibraryTensors::batch_norm_updates() const {
       return count;
     }
   return 0;
+}
+
+LibraryConstants library_tensors(const ModelSpec& spec, const ModelLayout& layout,
+                                 int64_t batch_norm_updates) {
+  constexpr std::string_view kRunningMean = ".running_mean";
+  LibraryConstants tensors =
+      spec.kind.visit([&](const auto& model) { return library_constants(model, layout); });
+  for (const BufferLayout& buffer : layout.buffers)
+    if (buffer.name.ends_with(kRunningMean))
+      tensors[buffer.name.substr(0, buffer.name.size() - kRunningMean.size()) + ".num_batches_tracked"] =
+          at::full({}, batch_norm_updates, at::kLong);
+  return tensors;
 }
 
 }  // namespace sdp

@@ -15,6 +15,7 @@
 
 #include "checkpoint/files/safetensors.h"
 #include "model/library_format.h"
+#include "model/model_spec.h"
 #include "subnet/layout.h"
 
 namespace sdp {
@@ -75,5 +76,12 @@ class LibraryTensors {
   bool reads_head_;
   std::string wrapper_;
 };
+
+// Tensors of a library's state dict besides parameters and statistics.
+
+/// int64 tensors by name: the model's constants, and torchvision's count of BatchNorm updates
+/// (num_batches_tracked).
+LibraryConstants library_tensors(const ModelSpec& spec, const ModelLayout& layout,
+                                 int64_t batch_norm_updates);
 
 }  // namespace sdp

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "io/file.h"
 
@@ -22,6 +23,15 @@ std::vector<FolderEntry> list_folder(const fs::path& folder) {
   std::sort(entries.begin(), entries.end(),
             [](const FolderEntry& a, const FolderEntry& b) { return a.name < b.name; });
   return entries;
+}
+
+std::vector<std::string> entry_names(const fs::path& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  if (fs::exists(folder, error) || error)
+    for (FolderEntry& entry : list_folder(folder))
+      names.push_back(std::move(entry.name));
+  return names;
 }
 
 }  // namespace sdp

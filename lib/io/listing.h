@@ -17,4 +17,7 @@ struct FolderEntry {
 /// All that is in `folder`, sorted by name, byte by byte. Throws DataError when it cannot be listed.
 std::vector<FolderEntry> list_folder(const std::filesystem::path& folder);
 
+/// The names of all that is in `folder`, likewise; none if it does not exist.
+std::vector<std::string> entry_names(const std::filesystem::path& folder);
+
 }  // namespace sdp

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -20,6 +18,7 @@
 
 #include "capture/recorded_call.h"
 #include "device/device.h"
+#include "engine/clocks.h"
 #include "model/conv.h"
 
 namespace sdp {
@@ -47,16 +46,11 @@ class Stopwatch {
   /// The call is launched while the device still writes: its time has no launch in it, as in a step, whose
   /// launches go ahead of the device.
   double on_device_s(const std::function<void()>& run) const {
-    const c10::Event began = mark();
+    const c10::Event began = timed_event(other_.device());
     run();
-    const c10::Event ended = mark();
+    const c10::Event ended = timed_event(other_.device());
     synchronize(other_.device());
     return began.elapsedTime(ended) / 1e3;
-  }
-  c10::Event mark() const {
-    c10::Event event(other_.device().type(), c10::EventFlag::BACKEND_DEFAULT);
-    event.record(c10::impl::VirtualGuardImpl(other_.device().type()).getStream(other_.device()));
-    return event;
   }
 
   /// More than a core's own cache, and half of the shared cache.

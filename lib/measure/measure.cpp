@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "device/device.h"
-#include "device/library_workspace.h"
-#include "device/product_rate.h"
 #include "engine/engine.h"
 #include "measure/fake_group.h"
-#include "model/tensor_source.h"
+#include "model/tensors.h"
 #include "train/train_step.h"
 
 namespace sdp {

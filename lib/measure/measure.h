@@ -18,7 +18,7 @@ struct StepMeasurement {
   int process = 0;
   std::string device;
   MemoryByKind peak;                    ///< tensors when their total in a step is largest
-  int64_t library_workspace_bytes = 0;  ///< not among the tensors (device/library_workspace.h)
+  int64_t library_workspace_bytes = 0;  ///< not among the tensors (device/device.h)
   double step_ms = 0;                   ///< median; exchanges take no time, as no other process takes part
   int64_t steps = 0;                    ///< measured steps, after one warm-up step
 };

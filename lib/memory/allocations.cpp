@@ -3,11 +3,13 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
+#include <c10/util/Exception.h>
 #ifdef USE_C10D_NCCL
 #include <c10/cuda/CUDACachingAllocator.h>
 #endif
 
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "memory/kept_blocks.h"
@@ -20,28 +22,26 @@ thread_local MemoryKind current_kind = MemoryKind::kActivations;
 /// Locked because all threads of the process allocate and free memory.
 class Ledger {
  public:
-  void add(const void* data, int64_t bytes) {
+  void add(const void* data, size_t bytes) {
     const std::lock_guard lock(mutex_);
     forget(data);  // freed behind the allocator's back
     blocks_[data] = {.bytes = bytes, .kind = current_kind};
-    now_[current_kind] += bytes;
-    total_ += bytes;
-    if (total_ <= peak_total_) return;
-    peak_total_ = total_;
-    peak_ = now_;
+    now_[current_kind] += static_cast<int64_t>(bytes);
+    if (now_.total() > peak_.total()) peak_ = now_;
   }
-
-  void remove(const void* data) {
+  /// Returns the block's size, 0 if it is unknown.
+  size_t remove(const void* data) {
     const std::lock_guard lock(mutex_);
-    forget(data);
+    return forget(data);
   }
-
-  void move(const void* data, MemoryKind kind) {
+  /// None: the block is not counted any more.
+  void move(const void* data, std::optional<MemoryKind> kind) {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(data);
-    if (found == blocks_.end()) return;
-    now_[found->second.kind] -= found->second.bytes;
-    now_[kind] += found->second.bytes;
+    if (found == blocks_.end() || !found->second.kind) return;
+    const auto bytes = static_cast<int64_t>(found->second.bytes);
+    now_[*found->second.kind] -= bytes;
+    if (kind) now_[*kind] += bytes;
     found->second.kind = kind;
   }
 
@@ -56,29 +56,27 @@ class Ledger {
   void reset_peak() {
     const std::lock_guard lock(mutex_);
     peak_ = now_;
-    peak_total_ = total_;
   }
 
  private:
   struct Block {
-    int64_t bytes = 0;
-    MemoryKind kind = MemoryKind::kActivations;
+    size_t bytes = 0;
+    std::optional<MemoryKind> kind = {};
   };
 
-  void forget(const void* data) {
+  size_t forget(const void* data) {
     const auto found = blocks_.find(data);
-    if (found == blocks_.end()) return;  // such as one from before counting began
-    now_[found->second.kind] -= found->second.bytes;
-    total_ -= found->second.bytes;
+    if (found == blocks_.end()) return 0;  // such as one from before counting began
+    const auto [bytes, kind] = found->second;
+    if (kind) now_[*kind] -= static_cast<int64_t>(bytes);
     blocks_.erase(found);
+    return bytes;
   }
 
   mutable std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;
   MemoryByKind now_;
   MemoryByKind peak_;
-  int64_t total_ = 0;
-  int64_t peak_total_ = 0;
 };
 
 /// One per process, like the allocators. Never destroyed, because memory is freed even after main.
@@ -93,8 +91,8 @@ KeptBlocks& kept_blocks() {
   return *instance;
 }
 
-/// Wraps LibTorch's CPU allocator, keeps freed blocks and records its allocations. Memory is freed through a
-/// plain function, and c10 requires a DataPtr's context to be its data; hence the single instance.
+/// Wraps LibTorch's CPU allocator, keeps large freed blocks and records allocations. Memory is freed through
+/// a plain function, and c10 requires a DataPtr's context to be its data; hence the single instance.
 class CountingCpuAllocator : public c10::Allocator {
  public:
   static void install() {
@@ -104,9 +102,10 @@ class CountingCpuAllocator : public c10::Allocator {
   }
 
   c10::DataPtr allocate(size_t size) override {
-    void* data = size >= KeptBlocks::kSmallestBytes ? kept_blocks().allocate(size) : nullptr;
-    if (!data) data = inner_.allocate(size).release_context();
-    if (data) ledger().add(data, static_cast<int64_t>(size));
+    const bool is_kept = size >= KeptBlocks::kSmallestBytes;
+    void* const data = is_kept ? kept_blocks().allocate(size) : inner_.allocate(size).release_context();
+    TORCH_CHECK(data || !is_kept, "can't allocate memory: you tried to allocate ", size, " bytes");
+    if (data) ledger().add(data, size);
     return {data, data, &give_back, c10::kCPU};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -117,8 +116,11 @@ class CountingCpuAllocator : public c10::Allocator {
  private:
   explicit CountingCpuAllocator(c10::Allocator& inner) : inner_(inner) {}
   static void give_back(void* data) {
-    if (data) ledger().remove(data);
-    if (!kept_blocks().free(data)) inner_deleter(data);
+    const size_t bytes = ledger().remove(data);
+    if (bytes >= KeptBlocks::kSmallestBytes)
+      kept_blocks().free(data, bytes);
+    else
+      inner_deleter(data);
   }
 
   static inline c10::DeleterFnPtr inner_deleter = nullptr;
@@ -133,7 +135,7 @@ void count_cuda(c10::Device device) {
     if (entry.device_ != device.index()) return;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the tracker tells addresses as numbers
     const auto* const data = reinterpret_cast<const void*>(entry.addr_);
-    if (entry.action_ == TraceEntry::ALLOC) ledger().add(data, static_cast<int64_t>(entry.size_));
+    if (entry.action_ == TraceEntry::ALLOC) ledger().add(data, entry.size_);
     if (entry.action_ == TraceEntry::FREE_REQUESTED) ledger().remove(data);
   });
 }
@@ -173,7 +175,7 @@ void book(const at::Tensor& tensor, MemoryKind kind) {
 }
 
 void leave_out(const void* data) {
-  ledger().remove(data);
+  ledger().move(data, std::nullopt);
 }
 
 void leave_out(const at::Tensor& tensor) {

@@ -28,47 +28,45 @@ KeptBlocks::~KeptBlocks() {
   give_back(0);
 }
 
-void KeptBlocks::add_kept(char* data, size_t bytes) {
-  counts_.kept_bytes += bytes;
-  const auto next = kept_.lower_bound(data);
-  if (next != kept_.begin())
-    if (const auto [before, before_bytes] = *std::prev(next); before + before_bytes == data) {
-      by_size_.erase({before_bytes, before});
-      kept_.erase(std::prev(next));
-      data = before;
-      bytes += before_bytes;
-    }
-  if (next != kept_.end() && data + bytes == next->first) {
-    by_size_.erase({next->second, next->first});
-    bytes += next->second;
-    kept_.erase(next);
-  }
-  kept_.emplace(data, bytes);
-  by_size_.emplace(bytes, data);
+char* KeptBlocks::take_kept(size_t bytes) {
+  auto best = kept_.end();
+  for (auto block = kept_.begin(); block != kept_.end(); ++block)
+    if (block->second >= bytes && (best == kept_.end() || block->second < best->second)) best = block;
+  if (best == kept_.end()) return nullptr;
+  const auto [data, kept_bytes] = *best;
+  kept_.erase(best);
+  if (kept_bytes > bytes) kept_.emplace(data + bytes, kept_bytes - bytes);
+  counts_.kept_bytes -= bytes;
+  return data;
 }
 
-char* KeptBlocks::take_kept(size_t bytes) {
-  const auto found = by_size_.lower_bound({bytes, nullptr});
-  if (found == by_size_.end()) return nullptr;
-  const auto [kept_bytes, data] = *found;
-  by_size_.erase(found);
-  kept_.erase(data);
-  counts_.kept_bytes -= kept_bytes;
-  if (kept_bytes > bytes) add_kept(data + bytes, kept_bytes - bytes);
-  return data;
+void KeptBlocks::add_kept(char* data, size_t bytes) {
+  counts_.kept_bytes += bytes;
+  auto block = kept_.emplace(data, bytes).first;
+  const auto next = std::next(block);
+  if (next != kept_.end() && data + bytes == next->first) {
+    block->second += next->second;
+    kept_.erase(next);
+  }
+  if (block == kept_.begin()) return;
+  const auto before = std::prev(block);
+  if (before->first + before->second != data) return;
+  before->second += block->second;
+  kept_.erase(block);
 }
 
 void KeptBlocks::give_back(size_t most_bytes) {
   while (counts_.kept_bytes > most_bytes) {
-    const size_t excess_bytes = counts_.kept_bytes - most_bytes;
-    const size_t largest_bytes = by_size_.rbegin()->first;
-    const size_t bytes = std::min(excess_bytes, largest_bytes);
+    size_t bytes = 0;
+    for (const auto& [data, kept_bytes] : kept_)
+      bytes = std::max(bytes, kept_bytes);
+    bytes = std::min(bytes, counts_.kept_bytes - most_bytes);
     munmap(take_kept(bytes), bytes);
   }
 }
 
 void* KeptBlocks::allocate(size_t bytes) {
-  bytes = whole_pages(std::max<size_t>(bytes, 1));
+  bytes = whole_pages(bytes);
   const std::lock_guard lock(mutex_);
   const size_t in_use_bytes = counts_.in_use_bytes + bytes;
   const size_t most_bytes = std::max(counts_.most_in_use_bytes, in_use_bytes);
@@ -83,21 +81,16 @@ void* KeptBlocks::allocate(size_t bytes) {
     if (!data) return nullptr;
     counts_.mapped_bytes += static_cast<int64_t>(bytes);
   }
-  in_use_.emplace(data, bytes);
   counts_.in_use_bytes = in_use_bytes;
   counts_.most_in_use_bytes = most_bytes;
   return data;
 }
 
-bool KeptBlocks::free(void* data) {
+void KeptBlocks::free(void* data, size_t bytes) {
+  bytes = whole_pages(bytes);
   const std::lock_guard lock(mutex_);
-  const auto found = in_use_.find(data);
-  if (found == in_use_.end()) return false;
-  const size_t bytes = found->second;
   counts_.in_use_bytes -= bytes;
   add_kept(static_cast<char*>(data), bytes);
-  in_use_.erase(found);
-  return true;
 }
 
 KeptBlocks::Counts KeptBlocks::counts() const {

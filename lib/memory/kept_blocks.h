@@ -8,9 +8,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <set>
-#include <unordered_map>
-#include <utility>
 
 namespace sdp {
 
@@ -32,8 +29,8 @@ class KeptBlocks {
   /// A block of at least `bytes`, aligned to a page; null if the kernel has none. The contents of a block
   /// that was kept are those that it was freed with.
   void* allocate(size_t bytes);
-  /// Keeps a block of allocate(); false if `data` is none.
-  bool free(void* data);
+  /// Keeps a block that allocate(bytes) has returned.
+  void free(void* data, size_t bytes);
 
   struct Counts {
     size_t in_use_bytes = 0;
@@ -44,16 +41,14 @@ class KeptBlocks {
   Counts counts() const;
 
  private:
-  void add_kept(char* data, size_t bytes);
   /// Null if none suffices.
   char* take_kept(size_t bytes);
+  void add_kept(char* data, size_t bytes);
   /// Gives pages back until at most `most_bytes` are kept.
   void give_back(size_t most_bytes);
 
   mutable std::mutex mutex_;
-  std::unordered_map<const void*, size_t> in_use_;  // sizes
-  std::map<char*, size_t> kept_;                    // sizes
-  std::set<std::pair<size_t, char*>> by_size_;      // of kept_
+  std::map<char*, size_t> kept_;  // sizes
   Counts counts_;
 };
 

@@ -1,10 +1,37 @@
 #pragma once
 
+// The losses of models. That of a language model is computed with its head, for a few rows at a time: the
+// logits of all tokens at once, [N, V] in fp32 and again as log-probabilities, would be the largest tensors
+// of a step: 8 GiB for 16,384 tokens and a vocabulary of 65,536.
+
 #include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "model/model.h"
 
 namespace sdp {
+
+/// Number of rows whose logits a language model's loss computes together (model/loss.h): at
+/// most 16 MiB of fp32 logits, which a CPU's cache may hold, but at least 256 rows, or 4,096 with device
+/// kernels (ops/availability.h). With fewer rows, the products are slow. A power of two, as the number of
+/// tokens usually is, so that the last chunk is as large as the others.
+constexpr int64_t logit_rows_at_a_time(int64_t vocabulary, bool device_kernels) {
+  constexpr int64_t kMostElements = int64_t{1} << 22;
+  const int64_t rows = std::max<int64_t>(kMostElements / vocabulary, device_kernels ? 4096 : 256);
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
+}
+
+/// Mean cross-entropy of linear(x, weight) and labels, with label smoothing: a scalar in fp32, or fp64 for
+/// fp64 inputs. x [N, W], weight [V, W] of the same type, labels [N] int64.
+///
+/// If x or the weight requires a gradient, both gradients are computed with the loss, chunk by chunk, so that
+/// no logits are computed twice (as in Liger-Kernel's fused linear cross-entropy, Hsu et al. 2024). The
+/// gradients are saved for the backward pass instead of x: [N, W] in x's type and [V, W] in the loss's type.
+at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
+                                double label_smoothing, int64_t rows_at_a_time);
 
 /// What a model is trained to predict.
 struct Targets {

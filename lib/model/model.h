@@ -1,7 +1,7 @@
 #pragma once
 
 // A model is a forward pass over tensors that it does not own. Shared tensors are bound once. A branch is
-// bound if its tensors are available, as the sum of the available parts (model/tensor_source.h). A branch
+// bound if its tensors are available, as the sum of the available parts (model/tensors.h). A branch
 // that is not bound is skipped: the block returns only P(x). One class thus represents a worker's subnetwork
 // in every regime, the full model, and the full model streamed one branch at a time.
 
@@ -14,7 +14,7 @@
 #include <string>
 
 #include "model/model_spec.h"
-#include "model/tensor_source.h"
+#include "model/tensors.h"
 #include "subnet/plan.h"
 
 namespace sdp {

@@ -143,4 +143,10 @@ std::vector<std::string_view> first_model_names() {
   return names;
 }
 
+ModelLayout structure_of(const ModelSpec& spec, int64_t sequence_length) {
+  ModelLayout layout = spec.kind.visit([&](const auto& model) { return layout_of(model, sequence_length); });
+  layout.name = spec.name();
+  return layout;
+}
+
 }  // namespace sdp

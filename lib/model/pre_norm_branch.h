@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "model/branch.h"
-#include "model/layer_norm.h"
 #include "model/model.h"
+#include "model/norms.h"
 
 namespace sdp {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "model/batch_norm.h"
-#include "model/conv_stem.h"
+#include "model/conv.h"
 #include "model/model.h"
+#include "model/norms.h"
 
 namespace sdp {
 

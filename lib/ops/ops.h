@@ -41,4 +41,17 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 /// the elements that follow each row, where the rows' stride is larger than V.
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& labels, double smoothing, bool with_gradient);
 
+/// The same as compositions of ATen's operators: how a CPU computes them, and what device kernels are tested
+/// against.
+namespace composed {
+
+decltype(ops::rms_norm) rms_norm;
+decltype(ops::rms_norm_backward) rms_norm_backward;
+decltype(ops::swiglu) swiglu;
+decltype(ops::swiglu_backward) swiglu_backward;
+decltype(ops::rotate) rotate;
+decltype(ops::cross_entropy_) cross_entropy_;
+
+}  // namespace composed
+
 }  // namespace sdp::ops

@@ -1,7 +1,7 @@
 #pragma once
 
-// The requirements that optim/registry.h places on an update rule. A rule consists of NAME.h, which does not
-// include LibTorch, and NAME.cpp. NAME.h defines a struct with
+// The requirements that optim/registry.h places on an update rule: a header NAME.h, which does not include
+// LibTorch, and a function in update.cpp. NAME.h defines a struct with
 //
 //   names              the names of the rule in optimizer.name
 //   lr, weight_decay, decay_norms_and_biases   with the rule's own defaults

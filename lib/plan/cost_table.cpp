@@ -1,4 +1,4 @@
-#include "plan/cost_table.h"
+#include "plan/plan_text.h"
 
 #include <fmt/format.h>
 

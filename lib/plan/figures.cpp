@@ -5,10 +5,10 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "experiment/step_shape.h"
+#include "experiment/step_limits.h"
 #include "spec/json_fields.h"
 #include "subnet/exchange.h"
-#include "subnet/plan_warnings.h"
+#include "subnet/plan.h"
 #include "text/json_text.h"
 
 namespace sdp {
@@ -43,7 +43,7 @@ Schedule dense_schedule(const SubnetPlan& dense, const Placement& placement, Sch
 
 SpectrumFigures spectrum_figures(const SubnetPlan& plan) {
   std::vector<double> one(plan.units.size(), 1), parameters, flops;
-  std::vector<OwnerSet> owners;
+  Owners owners;
   std::vector<bool> owns_units(plan.workers, false);
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     parameters.push_back(static_cast<double>(plan.unit_parameters(u)));

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "experiment/experiment.h"
-#include "experiment/run_format.h"
+#include "experiment/spec/print.h"
 #include "forecast/accounting.h"
 #include "forecast/forecast.h"
 #include "memory/kinds.h"
 #include "subnet/depth.h"
-#include "subnet/identity.h"
+#include "subnet/plan.h"
 #include "subnet/spectral.h"
 
 namespace sdp {

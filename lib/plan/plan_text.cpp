@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "plan/cost_table.h"
+#include "plan/plan_text.h"
 #include "text/table.h"
 #include "text/units.h"
 

@@ -2,9 +2,33 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <optional>
 
 namespace sdp {
+
+double learning_rate(const ScheduleSpec& schedule, double peak_lr, const RunLength& length, int64_t step) {
+  const double done = static_cast<double>(step) + length.shift;
+  const double total = static_cast<double>(length.total_steps) + length.shift;
+  const double warmup = length.warmup_steps;
+  if (done < warmup) return peak_lr * std::min(done + 1, warmup) / warmup;
+  const double t = std::min(1.0, (done - warmup) / std::max(1.0, total - warmup));
+  const double f = schedule.final_lr_factor;
+  switch (schedule.name) {
+    case ScheduleName::kConstant:
+      return peak_lr;
+    case ScheduleName::kCosine:
+      return peak_lr * (f + (1 - f) * (1 + std::cos(std::numbers::pi * t)) / 2);
+    case ScheduleName::kLinear:
+      return peak_lr * (1 - (1 - f) * t);
+    case ScheduleName::kStep: {
+      const auto passed = std::count_if(schedule.milestones.begin(), schedule.milestones.end(),
+                                        [&](double milestone) { return milestone <= done / total; });
+      return peak_lr * std::pow(schedule.gamma, static_cast<double>(passed));
+    }
+  }
+  return peak_lr;
+}
 
 double budget_factor(const TrainSpec& train, const SubnetPlan& plan) {
   switch (train.budget) {
@@ -62,6 +86,10 @@ bool is_due(const StepInterval& every, int64_t done) {
     return std::floor((static_cast<double>(steps) + every.shift) / every.steps);
   };
   return multiples(done) > multiples(done - 1);
+}
+
+bool is_due_by_time(const CheckpointSpec& spec, double seconds) {
+  return spec.every_minutes > 0 && seconds >= 60 * spec.every_minutes;
 }
 
 bool evaluation_is_due(const RunSteps& steps, int64_t done) {

@@ -1,12 +1,32 @@
 #pragma once
 
+// The steps of a run: their number, their learning rates, and after which of them something is done.
+
 #include <cstdint>
 
 #include "checkpoint/files/manifest.h"
 #include "experiment/experiment.h"
-#include "plan/lr_schedule.h"
+#include "experiment/spec/schedule_spec.h"
 
 namespace sdp {
+
+/// Length of a run and its warm-up, in steps.
+struct RunLength {
+  int64_t total_steps = 1;
+  double warmup_steps = 0;  ///< of the present size, including the shift
+  /// Added to the steps to compute the share of the run that is done, if steps before the last resume had
+  /// another size: the run is as long as total_steps + shift steps of the present size.
+  double shift = 0;
+};
+
+/// Learning rate of step `step` (0-based; `step` and `total` below include the shift). The warm-up is linear,
+/// lr (step + 1) / warmup_steps; the schedule covers the remaining steps. With t = (step - warmup) / (total -
+/// warmup) and f = final_lr_factor, the learning rate is
+///   constant: lr
+///   cosine:   lr (f + (1 - f) (1 + cos(pi t)) / 2)
+///   linear:   lr (1 - (1 - f) t)
+///   step:     lr gamma^m, where m is the number of milestones <= step / total.
+double learning_rate(const ScheduleSpec& schedule, double peak_lr, const RunLength& length, int64_t step);
 
 /// How often something is done.
 struct StepInterval {
@@ -34,6 +54,10 @@ struct RunSteps {
 
 /// Whether the last of `done` steps has reached a multiple of the interval. Always false if it is 0.
 bool is_due(const StepInterval& every, int64_t done);
+
+/// Whether a checkpoint is due by time (checkpoint.every_minutes): this long after the start of the run or
+/// the end of the last save, whatever caused it.
+bool is_due_by_time(const CheckpointSpec& spec, double seconds);
 
 /// Whether the model is evaluated after `done` steps.
 bool evaluation_is_due(const RunSteps& steps, int64_t done);

@@ -1,7 +1,7 @@
 #pragma once
 
 // Limits shared by keys of several sections. They are far above the values used in training, yet low enough
-// that no product of these numbers overflows 64 bits. experiment/size_limits.h checks the products.
+// that no product of these numbers overflows 64 bits. experiment/step_limits.h checks the products.
 
 namespace sdp {
 

@@ -10,14 +10,11 @@
 
 #include "subnet/assignment_search.h"
 #include "subnet/assignment_starts.h"
-#include "subnet/designs.h"
 #include "subnet/random_bits.h"
 #include "subnet/spectral.h"
 
 namespace sdp {
 namespace {
-
-using Owners = std::vector<OwnerSet>;
 
 void check(const AssignmentProblem& problem) {
   if (problem.workers < 1 || problem.owners < 1 || problem.owners > problem.workers)
@@ -223,7 +220,7 @@ class BalancedSearch {
 
 }  // namespace
 
-std::vector<OwnerSet> assign_window(const AssignmentProblem& problem) {
+Owners assign_window(const AssignmentProblem& problem) {
   check(problem);
   Owners owners(problem.flops.size());
   for (size_t group = 0; group < owners.size(); ++group) {
@@ -237,16 +234,16 @@ std::vector<OwnerSet> assign_window(const AssignmentProblem& problem) {
   return owners;
 }
 
-std::vector<OwnerSet> assign_random(const AssignmentProblem& problem) {
+Owners assign_random(const AssignmentProblem& problem) {
   check(problem);
   RandomBits random(problem.seed);
   Owners owners(problem.flops.size());
-  for (OwnerSet& set : owners)
+  for (std::vector<int>& set : owners)
     set = random_owners(problem.workers, problem.owners, random);
   return owners;
 }
 
-std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem) {
+Owners assign_balanced(const AssignmentProblem& problem) {
   check(problem);
   if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
   Owners lowest_memory = BalancedSearch(problem).run();
@@ -260,7 +257,7 @@ std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem) {
   return lowest.lambda2_by_unit - mixed.lambda2_by_unit > 2 * more_bytes ? better_mixed : lowest_memory;
 }
 
-Balance balance_of(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {
+Balance balance_of(const AssignmentProblem& problem, const Owners& owners) {
   check(problem);
   if (owners.size() != problem.flops.size())
     throw std::logic_error("balance_of: expected one owner set per group");

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "subnet/owner_set.h"
-#include "subnet/wholeness.h"
+#include "subnet/depth.h"
+#include "subnet/placement.h"
 
 namespace sdp {
 
@@ -45,7 +45,7 @@ struct Balance {
 };
 
 /// Searches for the best assignment in lexicographic order: first the smallest shortfall of whole subnetworks
-/// (subnet/wholeness.h) if `depth` is given, then the most even FLOPs, then the smallest largest bytes, then
+/// (subnet/depth.h) if `depth` is given, then the most even FLOPs, then the smallest largest bytes, then
 /// the smallest lambda2 by unit. Loads within the problem's tolerances count as equal; bytes_for_mixing
 /// allows more memory for a smaller lambda2.
 ///
@@ -55,14 +55,31 @@ struct Balance {
 /// even in every stage, so that the result is whole. The effort is a fixed number of steps, a fraction of a
 /// second in a Release build. This and the functions below throw std::logic_error for a problem outside the
 /// limits above.
-std::vector<OwnerSet> assign_balanced(const AssignmentProblem& problem);
+Owners assign_balanced(const AssignmentProblem& problem);
 
 /// Assigns group i to workers i, i+1, .., i+p-1 modulo n.
-std::vector<OwnerSet> assign_window(const AssignmentProblem& problem);
+Owners assign_window(const AssignmentProblem& problem);
 
 /// Assigns every group to p workers drawn uniformly and independently. A worker may own no group.
-std::vector<OwnerSet> assign_random(const AssignmentProblem& problem);
+Owners assign_random(const AssignmentProblem& problem);
 
-Balance balance_of(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners);
+Balance balance_of(const AssignmentProblem& problem, const Owners& owners);
+
+// Balanced owner sets in neuron construction. The slices of one branch are alike, so each branch can be
+// balanced separately: every worker owns p of every n slices, and its subnetwork is the full network at C
+// times the width.
+
+/// `family[group]`: groups of the same family are slices of the same branch, or of the branches of a block.
+/// The groups of a family are consecutive.
+///
+/// Every n slices of a family get the n shifts of a spread base set (subnet/assignment_starts.h) with
+/// permuted workers. The permutation is chosen from random ones for even FLOPs and for the most even
+/// co-ownership with all previous families, which makes lambda2 small. Left-over slices, for example of a
+/// branch with fewer slices than workers, go to the workers with the lowest FLOPs; with `equal_numbers`, to
+/// those with the fewest slices of the family and then of all families. Nothing else depends on
+/// `equal_numbers`. The result depends only on the arguments; `depth` is not used. Throws std::logic_error if
+/// `family` does not have one entry per group.
+Owners assign_balanced_slices(const AssignmentProblem& problem, const std::vector<int>& family,
+                              bool equal_numbers = false);
 
 }  // namespace sdp

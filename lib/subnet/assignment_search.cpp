@@ -64,8 +64,7 @@ SearchLoads::SearchLoads(const AssignmentProblem& problem)
   bytes_fixed = scaled(problem.bytes_fixed, bytes_exponent);
 }
 
-AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const std::vector<OwnerSet>& owners,
-                                   RandomBits& random)
+AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const Owners& owners, RandomBits& random)
     : loads_(&loads),
       random_(&random),
       n_(loads.workers),
@@ -79,7 +78,7 @@ AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const std::vector<O
       bytes_(n_, loads.bytes_fixed),
       shared_(static_cast<size_t>(n_) * n_, 0) {
   for (int group = 0; group < groups_; ++group) {
-    const OwnerSet& set = owners[group];
+    const std::vector<int>& set = owners[group];
     int owned = 0;
     int others = p_;
     for (int worker = 0; worker < n_; ++worker) {
@@ -179,8 +178,8 @@ int64_t AssignmentSearch::concentration() const {
   return small_ ? fourth_powers(shared_, n_) : squares_;
 }
 
-std::vector<OwnerSet> AssignmentSearch::owners() const {
-  std::vector<OwnerSet> result;
+Owners AssignmentSearch::owners() const {
+  Owners result;
   for (int group = 0; group < groups_; ++group) {
     result.emplace_back(workers_of(group), workers_of(group) + p_);
     std::sort(result.back().begin(), result.back().end());

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "subnet/assignment.h"
-#include "subnet/owner_set.h"
+#include "subnet/depth.h"
+#include "subnet/placement.h"
 #include "subnet/random_bits.h"
-#include "subnet/wholeness.h"
 
 namespace sdp {
 
@@ -59,7 +59,7 @@ struct SearchLoads {
 /// given, an owner is replaced only by a worker with fewer groups of the stage.
 class AssignmentSearch {
  public:
-  AssignmentSearch(const SearchLoads& loads, const std::vector<OwnerSet>& owners, RandomBits& random);
+  AssignmentSearch(const SearchLoads& loads, const Owners& owners, RandomBits& random);
 
   /// Late acceptance hill climbing (Burke, Bykov 2017): a move is kept if its cost is not above the current
   /// cost or the cost `history` moves ago. Ends with the best assignment found.
@@ -69,7 +69,7 @@ class AssignmentSearch {
   void shake(int times);
 
   AssignmentCost cost(const EvenLoads& even = {}) const;
-  std::vector<OwnerSet> owners() const;
+  Owners owners() const;
   /// The result of co_ownership (subnet/spectral.h) for the owners, [workers, workers], with groups weighted
   /// by 1.
   std::vector<double> co_ownership() const { return {shared_.begin(), shared_.end()}; }

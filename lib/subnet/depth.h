@@ -1,13 +1,61 @@
 #pragma once
 
-// What a worker has of the depth of the network, in block construction: a share of every stage, and no long
-// run of absent blocks.
+// What workers have of the depth of the network, in block construction. Subnetworks are whole if every worker
+// has an even share of every stage, and no long run of blocks is absent. Dropping whole stages changes what
+// the remaining branches read; ResIST (arXiv 2107.00961) guarantees a minimum depth for the same reason.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
+#include "subnet/placement.h"
 #include "subnet/plan.h"
 
 namespace sdp {
+
+/// Where groups (see subnet/assignment.h) are in the depth of the network. Both lists are by group and
+/// ascending. Empty lists: nothing is asked of the workers' shares.
+struct GroupDepth {
+  std::vector<int> stage = {};
+  std::vector<int> block = {};
+  int longest_gap = 0;  ///< number of consecutive blocks without any group of a worker that is accepted
+
+  bool operator==(const GroupDepth&) const = default;
+};
+
+/// How far an assignment is from whole subnetworks. Kept up to date owner by owner.
+class Wholeness {
+ public:
+  /// `depth` must outlive this object and its copies.
+  Wholeness(const GroupDepth& depth, int workers, const Owners& owners);
+
+  void add(int group, int worker) { change(group, worker, 1); }
+  void remove(int group, int worker) { change(group, worker, -1); }
+
+  /// Number of groups that the worker has in the group's stage.
+  int in_stage_of(int group, int worker) const { return stages_of(worker)[depth_->stage[group]]; }
+
+  /// 0 if the workers' numbers of groups differ by at most one in every stage and no gap is longer than
+  /// accepted. Otherwise the sum over stages of the squared numbers, less the least possible, and of the
+  /// blocks by which gaps are too long.
+  int64_t shortfall() const { return squares_ + excess_; }
+
+ private:
+  void change(int group, int worker, int by);
+  const int* stages_of(int worker) const { return &in_stage_[static_cast<size_t>(worker) * stages_]; }
+  void change_block(int* groups, int block, int by);
+  /// The blocks by which a gap is too long.
+  int over(int gap) const { return std::max(0, gap - depth_->longest_gap); }
+
+  const GroupDepth* depth_;
+  int stages_;
+  int blocks_;
+  std::vector<int> in_stage_;  ///< [workers, stages]: number of groups
+  std::vector<int> in_block_;  ///< [workers, blocks]: number of groups
+  int64_t squares_ = 0;        ///< of in_stage_, less the least possible
+  int64_t excess_ = 0;         ///< blocks by which gaps are too long, over all workers
+};
 
 /// By branch, ascending from 0. A stage is a run of consecutive branches whose outputs have equally many
 /// elements: a stage of ResNet or Swin, or all of a transformer.

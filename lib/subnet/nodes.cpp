@@ -225,11 +225,10 @@ NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_
       .placement = placement, .processes_per_node = per_node, .node_of = in_order(processes, per_node)};
   if (placement == NodePlacement::kInOrder || per_node == 1 || per_node == processes) return nodes;
   const std::vector<int64_t> traffic = traffic_of(schedule);
-  const int64_t sign = placement == NodePlacement::kPack ? 1 : -1;
   std::vector<int64_t> weights(traffic.size());
   for (size_t i = 0; i < static_cast<size_t>(processes); ++i)
     for (size_t j = 0; j < static_cast<size_t>(processes); ++j)
-      weights[i * processes + j] = sign * (traffic[i * processes + j] + traffic[j * processes + i]);
+      weights[i * processes + j] = traffic[i * processes + j] + traffic[j * processes + i];
   nodes.node_of = search_nodes(weights, processes, per_node);
   renumber(nodes.node_of);
   return nodes;

@@ -31,11 +31,10 @@ std::vector<int64_t> traffic_of(const Schedule& schedule);
 /// Places the schedule's processes on nodes of `processes_per_node` processes; the last node may have fewer.
 ///
 /// in_order places process i on node i / processes_per_node. pack minimizes the bytes that pass between
-/// nodes. spread maximizes them, because the owners of a unit are then on different nodes. pack and spread
-/// use a local search (Kernighan and Lin 1970, for several parts): starting from in_order and from a greedy
-/// filling of one node after another, pairs of processes are exchanged while this improves the result, and
-/// again after a few random exchanges. The result is never worse than in_order, and the same on every machine
-/// for the same schedule.
+/// nodes by a local search (Kernighan and Lin 1970, for several parts): starting from in_order and from a
+/// greedy filling of one node after another, pairs of processes are exchanged while this improves the result,
+/// and again after a few random exchanges. The result is never worse than in_order, and the same on every
+/// machine for the same schedule.
 ///
 /// Throws UsageError unless 1 <= processes_per_node <= W.
 NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_t processes_per_node);

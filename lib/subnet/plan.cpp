@@ -6,8 +6,9 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "hash/xxh3.h"
 #include "spec/error.h"
-#include "subnet/plan_owners.h"
+#include "spec/json_fields.h"
 
 namespace sdp {
 namespace {
@@ -248,15 +249,47 @@ SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction) {
   return make_plan(plan.layout, everything, 0);
 }
 
-double flops_share(const SubnetPlan& plan) {
+double mean_worker_flops(const SubnetPlan& plan) {
   double sum = 0;
   for (int worker = 0; worker < plan.workers; ++worker)
     sum += plan.worker_flops(worker);
-  return sum / plan.workers / plan.dense_flops();
+  return sum / plan.workers;
+}
+
+double flops_share(const SubnetPlan& plan) {
+  return mean_worker_flops(plan) / plan.dense_flops();
 }
 
 bool has_subnetworks(const SubnetPlan& plan) {
   return !plan.keeps_frozen_units() && plan.coverage() < 1;
+}
+
+PlanIdentity identity_of(const SubnetPlan& plan) {
+  PlanIdentity identity{.model = plan.layout.name,
+                        .workers = plan.workers,
+                        .owners_per_unit = plan.owners_per_unit,
+                        .coverage = plan.coverage(),
+                        .construction = plan.construction,
+                        .masking = plan.masking,
+                        .units = {}};
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    const Unit& unit = plan.units[u];
+    identity.units.push_back({.branch = plan.layout.branches[unit.branch].name,
+                              .begin = unit.begin,
+                              .end = unit.end,
+                              .parameters = plan.unit_parameters(u),
+                              .flops = plan.unit_flops(u).training(),
+                              .owners = unit.owners.members()});
+  }
+  return identity;
+}
+
+std::string hash_of(const PlanIdentity& identity) {
+  return xxh3_128(json_of(identity).dump());
+}
+
+std::string plan_hash(const SubnetPlan& plan) {
+  return hash_of(identity_of(plan));
 }
 
 }  // namespace sdp

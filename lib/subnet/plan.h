@@ -3,12 +3,13 @@
 // SubnetPlan says which worker owns which unit. It is made from a layout and the `subnetwork` section. Its
 // invariants (exactly p owners per unit, every branch covered by its units) are checked when it is made.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "subnet/layout.h"
-#include "subnet/member_set.h"
+#include "subnet/placement.h"
 #include "subnet/subnetwork_spec.h"
 
 namespace sdp {
@@ -108,10 +109,68 @@ SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint
 /// determines the units.
 SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction);
 
-/// Mean over workers of the subnetwork's training FLOPs, divided by the full model's training FLOPs.
+/// Mean over workers of the subnetwork's training FLOPs, and the same divided by those of the full model.
+double mean_worker_flops(const SubnetPlan& plan);
 double flops_share(const SubnetPlan& plan);
 
 /// Whether workers train subnetworks smaller than the full model: forward masking below full coverage.
 bool has_subnetworks(const SubnetPlan& plan);
+
+/// The part of make_plan that sets the owners, as the `subnetwork` section requests or as another plan.json
+/// says; all other members of the plan must be set.
+void assign_owners(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed);
+
+/// Warnings about what the plan's user may not want: one sentence if workers own no unit, and one if groups
+/// of workers own no unit in common. Groups are the connected components of the graph that connects two
+/// workers if they own a common unit; workers without units do not count as a group. Empty if neither occurs.
+std::vector<std::string> plan_warnings(const SubnetPlan& plan);
+
+// The identity of a plan. Runs with the same identity train the same subnetworks, whatever their number of
+// processes.
+
+struct UnitFigures {
+  std::string branch;
+  int64_t begin = 0;  ///< hidden range [begin, end) of the branch
+  int64_t end = 0;
+  int64_t parameters = 0;
+  double flops = 0;  ///< of training, per sample
+  std::vector<int> owners;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("branch", &UnitFigures::branch);
+    field("begin", &UnitFigures::begin);
+    field("end", &UnitFigures::end);
+    field("parameters", &UnitFigures::parameters);
+    field("flops", &UnitFigures::flops);
+    field("owners", &UnitFigures::owners);
+  }
+};
+
+struct PlanIdentity {
+  std::string model;
+  int workers = 0;
+  int owners_per_unit = 0;
+  double coverage = 1;
+  Construction construction = Construction::kBlock;
+  Masking masking = Masking::kForward;
+  std::vector<UnitFigures> units;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("model", &PlanIdentity::model);
+    field("workers", &PlanIdentity::workers);
+    field("owners_per_unit", &PlanIdentity::owners_per_unit);
+    field("coverage", &PlanIdentity::coverage);
+    field("construction", &PlanIdentity::construction);
+    field("masking", &PlanIdentity::masking);
+    field("units", &PlanIdentity::units);
+  }
+};
+
+PlanIdentity identity_of(const SubnetPlan& plan);
+/// XXH3-128 of the identity as JSON, in hexadecimal.
+std::string hash_of(const PlanIdentity& identity);
+std::string plan_hash(const SubnetPlan& plan);
 
 }  // namespace sdp

@@ -1,4 +1,4 @@
-#include "subnet/plan_owners.h"
+#include "subnet/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,6 @@
 #include "spec/text.h"
 #include "subnet/assignment.h"
 #include "subnet/depth.h"
-#include "subnet/slice_assignment.h"
 
 namespace sdp {
 namespace {
@@ -92,14 +91,14 @@ void assign_from_file(SubnetPlan& plan, const std::string& path) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("units") || !json["units"].is_array())
     refuse("is not a plan.json: expected an object with a list `units`");
-  std::map<std::tuple<std::string, int64_t, int64_t>, OwnerSet> owners;
+  std::map<std::tuple<std::string, int64_t, int64_t>, std::vector<int>> owners;
   for (size_t u = 0; u < json["units"].size(); ++u) {
     const auto& unit = json["units"][u];
     for (const char* key : {"branch", "begin", "end", "owners"})
       if (!unit.is_object() || !unit.contains(key))
         refuse(fmt::format("units[{}] lacks `{}`; expected branch, begin, end and owners", u, key));
     try {
-      OwnerSet set = unit["owners"].get<OwnerSet>();
+      std::vector<int> set = unit["owners"].get<std::vector<int>>();
       std::sort(set.begin(), set.end());
       owners[{unit["branch"], unit["begin"], unit["end"]}] = set;
     } catch (const nlohmann::json::exception&) {
@@ -114,7 +113,7 @@ void assign_from_file(SubnetPlan& plan, const std::string& path) {
     const auto found = owners.find({branch, unit.begin, unit.end});
     if (found == owners.end())
       refuse(fmt::format("has no unit {}[{}:{}], which this model has", branch, unit.begin, unit.end));
-    const OwnerSet& set = found->second;
+    const std::vector<int>& set = found->second;
     const bool distinct = std::adjacent_find(set.begin(), set.end()) == set.end();
     if (static_cast<int>(set.size()) != plan.owners_per_unit || !distinct || set.front() < 0 ||
         set.back() >= plan.workers)
@@ -141,9 +140,9 @@ void assign_owners(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed) 
     if (equal_units) problem.depth.stage.assign(groups.family.size(), 0);
     return assign_balanced(problem);
   };
-  const std::vector<OwnerSet> of_group = spec.assignment == Assignment::kWindow   ? assign_window(problem)
-                                         : spec.assignment == Assignment::kRandom ? assign_random(problem)
-                                                                                  : balanced();
+  const Owners of_group = spec.assignment == Assignment::kWindow   ? assign_window(problem)
+                          : spec.assignment == Assignment::kRandom ? assign_random(problem)
+                                                                   : balanced();
   const std::vector<MemberSet> owners(of_group.begin(), of_group.end());
   for (size_t u = 0; u < plan.units.size(); ++u)
     plan.units[u].owners = owners[groups.of_unit[u]];

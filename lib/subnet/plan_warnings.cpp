@@ -1,4 +1,4 @@
-#include "subnet/plan_warnings.h"
+#include "subnet/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

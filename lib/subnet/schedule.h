@@ -13,12 +13,16 @@
 #include <optional>
 #include <vector>
 
-#include "subnet/member_set.h"
+#include "spec/field.h"
 #include "subnet/placement.h"
 #include "subnet/plan.h"
-#include "subnet/reduce_every.h"
 
 namespace sdp {
+
+/// When gradients are reduced: once per step, as the sum over its micro-batches, or after each micro-batch.
+enum class ReduceEvery { kStep, kMicroBatch };
+
+SDP_ENUM_NAMES(ReduceEvery, {ReduceEvery::kStep, "step"}, {ReduceEvery::kMicroBatch, "micro_batch"})
 
 struct ScheduleOptions {
   Precision precision = Precision::kFp32;

@@ -1,4 +1,4 @@
-#include "subnet/slice_assignment.h"
+#include "subnet/assignment.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "subnet/designs.h"
+#include "subnet/assignment_starts.h"
 
 namespace sdp {
 namespace {
@@ -26,7 +26,7 @@ class Loads {
   Loads(int workers, double fixed)
       : workers_(workers), flops_(workers, fixed), shared_(static_cast<size_t>(workers) * workers, 0) {}
 
-  void add(const OwnerSet& set, double flops) {
+  void add(const std::vector<int>& set, double flops) {
     for (int k : set) {
       flops_[k] += flops;
       for (int l : set)
@@ -35,7 +35,7 @@ class Loads {
   }
   /// Adds a round of sets, one for each of `flops`: all cyclic shifts of `base`, by 0, 1, .., with the
   /// workers permuted by `permutation`.
-  void add_shifts(const OwnerSet& base, const std::vector<int>& permutation, const double* flops) {
+  void add_shifts(const std::vector<int>& base, const std::vector<int>& permutation, const double* flops) {
     std::vector<int> together(workers_, 0);  // by difference of two workers: number of shifts with both
     for (int k : base) {
       for (int l : base)
@@ -97,7 +97,7 @@ class SliceAssignment {
         static_cast<int>(std::clamp(kEffort / visits, double{kFewestCandidates}, double{kMostCandidates}));
   }
 
-  std::vector<OwnerSet> run() {
+  Owners run() {
     std::vector<size_t> left_over;
     for (size_t begin = 0; begin < owners_.size();) {
       size_t end = begin;
@@ -119,8 +119,8 @@ class SliceAssignment {
   }
 
  private:
-  OwnerSet permuted(const OwnerSet& set, const std::vector<int>& permutation) const {
-    OwnerSet result;
+  std::vector<int> permuted(const std::vector<int>& set, const std::vector<int>& permutation) const {
+    std::vector<int> result;
     for (int worker : set)
       result.push_back(permutation[worker]);
     std::sort(result.begin(), result.end());
@@ -168,7 +168,7 @@ class SliceAssignment {
     std::iota(left.begin(), left.end(), 0);
     std::stable_sort(left.begin(), left.end(), [&](int k, int l) { return load(k) < load(l); });
     std::vector<double> shared(problem_.workers, 0);  // with the chosen workers
-    OwnerSet chosen;
+    std::vector<int> chosen;
     while (static_cast<int>(chosen.size()) < problem_.owners) {
       const auto same_load = std::find_if(left.begin(), left.end(),
                                           [&](int worker) { return load(worker) != load(left.front()); });
@@ -191,16 +191,16 @@ class SliceAssignment {
   bool equal_numbers_;
   RandomBits random_;
   Loads loads_;
-  std::vector<OwnerSet> owners_;
-  std::vector<OwnerSet> design_;
+  Owners owners_;
+  Owners design_;
   int candidates_ = 0;
   std::map<int, std::vector<int>> left_over_of_;  ///< by family: number of left-over slices of each worker
 };
 
 }  // namespace
 
-std::vector<OwnerSet> assign_balanced_slices(const AssignmentProblem& problem, const std::vector<int>& family,
-                                             bool equal_numbers) {
+Owners assign_balanced_slices(const AssignmentProblem& problem, const std::vector<int>& family,
+                              bool equal_numbers) {
   if (family.size() != problem.flops.size())
     throw std::logic_error("assign_balanced_slices: expected one family per group");
   if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);

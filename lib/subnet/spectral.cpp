@@ -44,7 +44,7 @@ bool has_exact_sums(const std::vector<double>& weights) {
 }
 
 /// Adds K's lower triangle, unit by unit.
-void add_in_order(std::vector<double>& k, size_t n, const std::vector<OwnerSet>& owners,
+void add_in_order(std::vector<double>& k, size_t n, const Owners& owners,
                   const std::vector<double>& weights) {
   for (size_t u = 0; u < owners.size(); ++u) {
     for (int row : owners[u]) {
@@ -72,8 +72,7 @@ count_common_bits(const uint64_t* a, const uint64_t* b, size_t words) {
 
 /// Like add_in_order, for weights with exact sums, of which plans have few distinct values: adds each weight
 /// times the number of units that two workers have in common, counted 64 units at a time.
-void add_counted(std::vector<double>& k, size_t n, const std::vector<OwnerSet>& owners,
-                 const std::vector<double>& weights) {
+void add_counted(std::vector<double>& k, size_t n, const Owners& owners, const std::vector<double>& weights) {
   constexpr size_t kBits = 64;
   std::map<double, std::vector<size_t>> units_of_weight;
   for (size_t u = 0; u < owners.size(); ++u)
@@ -189,11 +188,10 @@ double lambda2_normalized_bound(int workers, int owners) {
                      : static_cast<double>(workers - owners) / (static_cast<double>(owners) * (workers - 1));
 }
 
-std::vector<double> co_ownership(const std::vector<OwnerSet>& owners, const std::vector<double>& weights,
-                                 int workers) {
+std::vector<double> co_ownership(const Owners& owners, const std::vector<double>& weights, int workers) {
   if (owners.size() != weights.size())
     throw std::logic_error("co_ownership: expected one weight per owner set");
-  for (const OwnerSet& set : owners)
+  for (const std::vector<int>& set : owners)
     for (int owner : set)
       if (owner < 0 || owner >= workers) throw std::logic_error("co_ownership: owner outside 0..workers-1");
   const auto n = static_cast<size_t>(workers);
@@ -251,7 +249,7 @@ Spectrum spectrum_of(const std::vector<double>& co_ownership, int workers) {
   return result;
 }
 
-Spectrum spectrum_of(const std::vector<OwnerSet>& owners, const std::vector<double>& weights, int workers) {
+Spectrum spectrum_of(const Owners& owners, const std::vector<double>& weights, int workers) {
   return spectrum_of(co_ownership(owners, weights, workers), workers);
 }
 

@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "subnet/owner_set.h"
+#include "subnet/placement.h"
 
 namespace sdp {
 
@@ -38,8 +38,7 @@ double lambda2_normalized_bound(int workers, int owners);
 
 /// The matrix K, row-major [workers, workers]. `weights[u]` is w_u of `owners[u]`; a worker without units has
 /// a zero row. Throws std::logic_error if the sizes differ or an owner is not in 0..workers-1.
-std::vector<double> co_ownership(const std::vector<OwnerSet>& owners, const std::vector<double>& weights,
-                                 int workers);
+std::vector<double> co_ownership(const Owners& owners, const std::vector<double>& weights, int workers);
 
 /// All eigenvalues of a symmetric row-major [size, size] matrix in descending order, computed by Eigen.
 /// Throws std::logic_error if the matrix does not have that size or contains values that are not finite.
@@ -56,6 +55,6 @@ double lambda2_from_below(const std::vector<double>& co_ownership, int workers);
 Spectrum spectrum_of(const std::vector<double>& co_ownership, int workers);
 
 /// The spectrum of the co-ownership matrix of these owner sets and weights.
-Spectrum spectrum_of(const std::vector<OwnerSet>& owners, const std::vector<double>& weights, int workers);
+Spectrum spectrum_of(const Owners& owners, const std::vector<double>& weights, int workers);
 
 }  // namespace sdp

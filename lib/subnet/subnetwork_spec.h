@@ -16,15 +16,14 @@ enum class Construction { kBlock, kNeuron };
 enum class Masking { kForward, kBackward };
 enum class UnitKind { kBlock, kBranch };
 enum class Assignment { kBalanced, kEqualUnits, kWindow, kRandom, kFile };
-enum class NodePlacement { kInOrder, kPack, kSpread };
+enum class NodePlacement { kInOrder, kPack };
 
 SDP_ENUM_NAMES(Construction, {Construction::kBlock, "block"}, {Construction::kNeuron, "neuron"})
 SDP_ENUM_NAMES(Masking, {Masking::kForward, "forward"}, {Masking::kBackward, "backward"})
 SDP_ENUM_NAMES(UnitKind, {UnitKind::kBlock, "block"}, {UnitKind::kBranch, "branch"})
 SDP_ENUM_NAMES(Assignment, {Assignment::kBalanced, "balanced"}, {Assignment::kEqualUnits, "equal_units"},
                {Assignment::kWindow, "window"}, {Assignment::kRandom, "random"}, {Assignment::kFile, "file"})
-SDP_ENUM_NAMES(NodePlacement, {NodePlacement::kInOrder, "in_order"}, {NodePlacement::kPack, "pack"},
-               {NodePlacement::kSpread, "spread"})
+SDP_ENUM_NAMES(NodePlacement, {NodePlacement::kInOrder, "in_order"}, {NodePlacement::kPack, "pack"})
 
 /// How a worker has a unit: owned (values, gradients, a part of the optimizer state), frozen (values only) or
 /// absent.
@@ -106,9 +105,9 @@ struct SubnetworkSpec {
     field("assignment_file", &SubnetworkSpec::assignment_file, "assignment file: a plan.json with owner sets",
           OnResume::kRestOfRun, InReport::kCompared);
     field("placement", &SubnetworkSpec::placement,
-          "which processes share a node if there are several nodes: consecutive workers (in_order), workers "
-          "that own the same units, which minimizes the traffic between nodes (pack), or workers that own "
-          "different units, which puts a unit's owners on different nodes (spread); results are the same",
+          "which processes share a node if there are several nodes: consecutive workers (in_order), or "
+          "workers that own the same units, which minimizes the traffic between nodes (pack); results are "
+          "the same",
           OnResume::kFree, InReport::kCompared,
           advise_when<SubnetworkSpec>(
               [](const SubnetworkSpec& s) { return s.placement != NodePlacement::kInOrder && s.is_dense(); },

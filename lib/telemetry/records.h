@@ -55,7 +55,7 @@ struct ExchangeRecord {
 static_assert(lists_every_member<ExchangeRecord>());
 
 /// The parts of a step by what the process computes; on CUDA, by when the device computes it
-/// (train/step_clock.h). Each part includes the waits for exchanges that fall into it; ExchangeRecord has all
+/// (engine/clocks.h). Each part includes the waits for exchanges that fall into it; ExchangeRecord has all
 /// waits.
 struct TimeRecord {
   double forward_ms = 0;   ///< including the loss

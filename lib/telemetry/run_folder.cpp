@@ -7,6 +7,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "io/listing.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -58,20 +59,10 @@ void check_run_file(const fs::path& path, bool to_write) {
                    " that belongs to this run. Remove it, or set another name.");
 }
 
-/// Names of the entries of a folder; none if it cannot be read.
-std::set<fs::path> names_in(const fs::path& folder) {
-  std::error_code error;
-  std::set<fs::path> names;
-  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
-       entry.increment(error))
-    names.insert(entry->path().filename());
-  return names;
-}
-
 /// Its name; empty if there is none. Names of partial checkpoints begin with a dot.
 std::string last_checkpoint(const RunFolder& run) {
-  const std::set<fs::path> names = names_in(run.dir / kCheckpoints);
-  return names.empty() || names.rbegin()->string().starts_with('.') ? "" : names.rbegin()->string();
+  const std::vector<std::string> names = entry_names(run.dir / kCheckpoints);
+  return names.empty() || names.back().starts_with('.') ? "" : names.back();
 }
 
 /// Whether the metrics say more than that the run was started.
@@ -135,13 +126,18 @@ NewFolders::~NewFolders() {
     fs::remove(folder, ignored);  // fails if the folder is not empty
 }
 
-NewFiles::NewFiles(const RunFolder& folder) : dir_(folder.dir), names_before_(names_in(dir_)) {}
+NewFiles::NewFiles(const RunFolder& folder) : dir_(folder.dir), names_before_(entry_names(dir_)) {}
 
 NewFiles::~NewFiles() {
   if (keeps_) return;
   std::error_code ignored;
-  for (const fs::path& name : names_in(dir_))
-    if (!names_before_.contains(name)) fs::remove_all(dir_ / name, ignored);
+  try {
+    for (const std::string& name : entry_names(dir_))
+      if (!std::binary_search(names_before_.begin(), names_before_.end(), name))
+        fs::remove_all(dir_ / name, ignored);
+  } catch (const DataError&) {
+    // A folder that cannot be listed stays as it is.
+  }
 }
 
 LockedRunFolder create_run_folder(const fs::path& output_dir, const std::string& name, bool resume,

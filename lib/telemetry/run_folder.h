@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -63,7 +62,7 @@ class NewFiles {
 
  private:
   std::filesystem::path dir_;
-  std::set<std::filesystem::path> names_before_;
+  std::vector<std::string> names_before_;
   bool keeps_ = false;
 };
 

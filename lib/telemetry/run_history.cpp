@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "experiment/run_format.h"
+#include "experiment/spec/print.h"
 #include "io/file.h"
 #include "spec/error.h"
 #include "telemetry/run_owner.h"

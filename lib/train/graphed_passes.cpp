@@ -12,7 +12,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "device/library_workspace.h"
+#include "device/device.h"
 
 namespace sdp {
 namespace {

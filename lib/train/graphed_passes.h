@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "feed/batch.h"
+#include "feed/feed.h"
 
 namespace sdp {
 

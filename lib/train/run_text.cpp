@@ -1,14 +1,21 @@
 #include "train/run_text.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <new>
+#include <numeric>
+#include <span>
 
-#include "device/product_rate.h"
+#include "device/device.h"
+#include "feed/feed.h"
+#include "memory/allocations.h"
 #include "text/units.h"
+#include "train/train_step.h"
 
 namespace sdp {
-
 namespace {
 
 std::string perplexity_text(double loss) {
@@ -89,6 +96,28 @@ std::string of_tokens(const EvalRecord& record) {
     text += fmt::format("; single subnetworks: loss {}, perplexity {}",
                         range_text(record.subnetwork_loss, loss_text),
                         range_text(record.subnetwork_loss, perplexity_text));
+  return text;
+}
+
+/// The first few numbers, and how many follow.
+std::string first_of(const std::vector<int64_t>& numbers) {
+  constexpr size_t kMost = 16;
+  const std::span first(numbers.data(), std::min(kMost, numbers.size()));
+  const std::string more = numbers.size() > kMost ? fmt::format(" and {} more", numbers.size() - kMost) : "";
+  return fmt::format("{}{}", fmt::join(first, ", "), more);
+}
+
+/// The first line of the message, without the stack trace.
+std::string reason_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = of_torch ? of_torch->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+std::string kinds_text(const MemoryByKind& memory) {
+  std::string text;
+  for (const MemoryKindInfo& kind : kMemoryKinds)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kind.name, format_bytes(memory.*kind.bytes));
   return text;
 }
 
@@ -189,6 +218,75 @@ std::optional<std::string> slow_data_warning(double step_ms, double wait_ms, con
       "the data is the bottleneck: each step of {:.1f} ms waits {:.1f} ms for batches. Raise "
       "data.loader_threads ({}), or data.prefetch_batches ({}) if only some steps wait.",
       step_ms, wait_ms, data.loader_threads, data.prefetch_batches);
+}
+
+NonfiniteRecord nonfinite_record(const Experiment& experiment, const RunSteps& steps, int64_t step,
+                                 const NonfiniteStep& found, bool skipped) {
+  const Placement& placement = experiment.schedule.placement;
+  const int64_t slots_per_process = placement.slots_per_process();
+  std::vector<size_t> slots = found.slots;
+  if (slots.empty()) {  // only the averaged gradient is not finite: the worker is unknown
+    slots.resize(static_cast<size_t>(slots_per_process * placement.processes));
+    std::iota(slots.begin(), slots.end(), size_t{0});
+  }
+  NonfiniteRecord record{
+      .step = step + 1, .skipped = skipped, .gradient_ranks = found.gradient_ranks, .batches = {}};
+  for (const size_t number : slots) {
+    const int64_t rank = static_cast<int64_t>(number) / slots_per_process;
+    const Slot slot =
+        placement.slots_of(static_cast<int>(rank))[number % static_cast<size_t>(slots_per_process)];
+    NonfiniteBatch batch{.rank = rank,
+                         .worker = slot.worker,
+                         .replica = slot.replica,
+                         .loss_is_finite = found.slots.empty(),
+                         .samples = {}};
+    const TrainingBatches batches{.geometry = batch_geometry(experiment.spec, steps.origin),
+                                  .slots = {{slot.worker, slot.replica}},
+                                  .first_step = step,
+                                  .last_step = step + 1,
+                                  .seed = static_cast<uint64_t>(experiment.spec.seed)};
+    for (int64_t i = 0; i < batches.count(); ++i)
+      for (const TrainingSample& sample : batches.samples(i, steps.dataset_size))
+        batch.samples.push_back(sample.index);
+    record.batches.push_back(std::move(batch));
+  }
+  return record;
+}
+
+std::string text_of(const NonfiniteRecord& record) {
+  constexpr size_t kMost = 4;
+  std::string text = record.batches.front().loss_is_finite ? "the gradient" : "the loss";
+  text += fmt::format(" of step {} is not finite:", record.step);
+  const size_t shown = std::min(kMost, record.batches.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const NonfiniteBatch& batch = record.batches[i];
+    text += fmt::format("{} worker {}, replica {} (rank {}) on samples {}", i > 0 ? ";" : "", batch.worker,
+                        batch.replica, batch.rank, first_of(batch.samples));
+  }
+  if (shown < record.batches.size()) text += fmt::format("; {} more workers", record.batches.size() - shown);
+  return text;
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) || dynamic_cast<const std::bad_alloc*>(&error))
+    return true;
+  // LibTorch's CPU allocator has no exception type of its own for this.
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch &&
+         std::string(of_torch->what_without_backtrace()).find("can't allocate memory") != std::string::npos;
+}
+
+std::string describe_out_of_memory(const std::exception& error, int rank, int64_t planned_bytes,
+                                   c10::Device device) {
+  const MemoryByKind most = allocated_at_peak();
+  return fmt::format(
+      "Rank {} is out of memory on {} of {}: {}. Its tensors reached {} ({}), in addition to {} of cuBLAS's "
+      "workspace; the plan predicts {} of tensors at the peak of a step. To reduce memory, use a smaller "
+      "train.batch_size_per_worker with more train.accumulate_steps, train.checkpoint_activations: true, a "
+      "lower subnetwork.coverage or fewer workers per process; `sdp-train plan` prints the memory.",
+      rank, device_name(device), format_bytes(device_memory_bytes(device)), reason_of(error),
+      format_bytes(most.total()), kinds_text(most), format_bytes(library_workspace_bytes(device)),
+      format_bytes(planned_bytes));
 }
 
 }  // namespace sdp

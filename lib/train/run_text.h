@@ -1,15 +1,22 @@
 #pragma once
 
-// Log messages about a run, its plan and its evaluations.
+// Messages about a run: its plan and its evaluations, a step whose loss or gradient is not finite, and memory
+// that does not suffice.
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "experiment/experiment.h"
 #include "plan/run_steps.h"
 #include "telemetry/metrics.h"
+#include "telemetry/records.h"
 #include "telemetry/run_summary.h"
+#include "train/train_step.h"
 
 namespace sdp {
 
@@ -37,5 +44,23 @@ std::optional<std::string> slow_precision_warning(Precision precision, c10::Devi
 
 /// A warning if steps wait for their batches for a fifth of their time or more; otherwise std::nullopt.
 std::optional<std::string> slow_data_warning(double step_ms, double wait_ms, const DataSpec& data);
+
+inline constexpr std::string_view kNonfiniteRemedies =
+    "Lower optimizer.lr, lengthen the warm-up or set optimizer.clip_norm; look at the samples with `data "
+    "check`.";
+
+NonfiniteRecord nonfinite_record(const Experiment& experiment, const RunSteps& steps, int64_t step,
+                                 const NonfiniteStep& found, bool skipped);
+
+/// "the loss of step 3 is not finite: worker 1, replica 0 (rank 0) on samples 4, 5".
+std::string text_of(const NonfiniteRecord& record);
+
+/// Whether the error is a failed tensor allocation, on the device or on the host.
+bool is_out_of_memory(const std::exception& error);
+
+/// Message for the user: what `rank` could not allocate, the peak of its tensors in total and by kind, what
+/// the plan predicts, and which settings reduce memory. Needs little memory itself.
+std::string describe_out_of_memory(const std::exception& error, int rank, int64_t planned_bytes,
+                                   c10::Device device);
 
 }  // namespace sdp

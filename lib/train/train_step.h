@@ -12,16 +12,41 @@
 #include <vector>
 
 #include "checkpoint/files/manifest.h"
+#include "comm/communicator.h"
 #include "data/pipeline/sampler.h"
+#include "engine/clocks.h"
 #include "engine/engine.h"
+#include "engine/parameter_store.h"
 #include "experiment/experiment.h"
-#include "feed/batch.h"
+#include "feed/feed.h"
 #include "model/model.h"
 #include "train/graphed_passes.h"
-#include "train/nonfinite.h"
-#include "train/step_clock.h"
 
 namespace sdp {
+
+/// What was not finite in a step (train.on_nonfinite).
+struct NonfiniteStep {
+  std::vector<size_t> slots;  ///< slots with a non-finite loss, numbered over all processes in rank order
+  std::vector<int64_t> gradient_ranks;  ///< ranks whose shard of the averaged gradients is not finite
+};
+
+/// Collective: one all-gather of [local slots + 1] fp64. `losses`: [local slots], fp64, and
+/// `gradients_are_finite`: one bool, on the communicator's device, for which the host waits once. Returns the
+/// same on all processes; std::nullopt if everything is finite.
+std::optional<NonfiniteStep> find_nonfinite(Communicator& comm, const at::Tensor& losses,
+                                            const at::Tensor& gradients_are_finite);
+
+/// BatchNorm statistics of a process's slots, restored if a step is not applied.
+class BufferBackup {
+ public:
+  explicit BufferBackup(const ParameterStore& store);
+  void take();
+  void put_back();
+
+ private:
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> copies_;
+};
 
 /// How the samples of a step are divided into batches, if steps have had their present size since `origin`.
 BatchGeometry batch_geometry(const ExperimentSpec& spec, const StepOrigin& origin = {});

@@ -9,15 +9,13 @@
 
 #include "checkpoint/checkpointing.h"
 #include "device/device.h"
-#include "device/version.h"
-#include "engine/audit.h"
+#include "engine/checks.h"
 #include "forecast/device_profile.h"
 #include "telemetry/run_summary.h"
 #include "telemetry/stopwatch.h"
 #include "telemetry/work.h"
 #include "text/units.h"
 #include "train/best.h"
-#include "train/nonfinite_text.h"
 #include "train/run_text.h"
 
 namespace sdp {
@@ -41,15 +39,6 @@ std::optional<double> peak_flops_per_s(const ExperimentSpec& spec, Communicator&
   return sum;
 }
 
-/// Training FLOPs per sample by the plan, without recomputation (train.checkpoint_activations). The mean over
-/// workers, as each worker has the same number of samples per step.
-double flops_per_sample(const SubnetPlan& plan) {
-  double flops = 0;
-  for (int worker = 0; worker < plan.workers; ++worker)
-    flops += plan.worker_flops(worker);
-  return flops / plan.workers;
-}
-
 RunDataIdentity identity_of(const RunData& data, Communicator& comm) {
   RunDataIdentity identity{.train = data.train->identity(), .test = data.test->identity()};
   check_same_everywhere(comm, "The training data", text_of(identity.train));
@@ -71,9 +60,8 @@ Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedR
       measure_(measure_of(experiment.spec, data_identity_.test)),
       train_source_(*data_.train, experiment.spec.data, experiment.spec.train.precision, comm.device()),
       test_source_(*data_.test, experiment.spec.data, experiment.spec.train.precision, comm.device()),
-      flops_per_sample_(flops_per_sample(experiment.plan)),
+      flops_per_sample_(mean_worker_flops(experiment.plan)),
       peak_flops_per_s_(peak_flops_per_s(experiment.spec, comm)),
-      save_timer_(experiment.spec.checkpoint.every_minutes, SaveTimer::Clock::now()),
       engine_(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm),
       start_(start_run({experiment, folder_, data_identity_, threads()}, engine_, comm, console_, resume)),
       steps_(start_.steps),
@@ -290,7 +278,7 @@ bool Trainer::log_interval(int64_t done) {
   // Data sent by the interval's steps counts toward the interval.
   engine_.await_all_values();
   ProcessReport mine = interval_.report();
-  mine.save_is_due = save_timer_.is_due(SaveTimer::Clock::now()) ? 1 : 0;
+  mine.save_is_due = is_due_by_time(experiment_.spec.checkpoint, since_save_.seconds()) ? 1 : 0;
   const GatheredReports gathered = gather(comm_, mine, interval_.losses());
   const Interval::Losses losses = interval_.combine(gathered.losses);
   if (losses.first_nonfinite_step >= 0)
@@ -444,7 +432,7 @@ void Trainer::save(int64_t done) {
   if (metrics_) append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
   for (const std::string& message : saved.left)
     console_.warn("could not remove an old checkpoint: " + message);
-  save_timer_.restart(SaveTimer::Clock::now());
+  since_save_ = Stopwatch();
 }
 
 void Trainer::set_notices() {

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 
-#include "checkpoint/save_timer.h"
 #include "comm/communicator.h"
 #include "engine/engine.h"
 #include "eval/evaluation.h"
@@ -17,13 +16,9 @@
 #include "telemetry/run_metrics.h"
 #include "telemetry/stopwatch.h"
 #include "train/interval.h"
-#include "train/profiler.h"
-#include "train/run_console.h"
-#include "train/run_data.h"
+#include "train/run_output.h"
 #include "train/run_start.h"
 #include "train/shared_run_folder.h"
-#include "train/step_trace.h"
-#include "train/step_watch.h"
 #include "train/train_step.h"
 
 namespace sdp {
@@ -98,9 +93,9 @@ class Trainer {
   const std::string measure_;  ///< of evaluations (train/best.h)
   const FeedSource train_source_;
   const FeedSource test_source_;
-  const double flops_per_sample_;
+  const double flops_per_sample_;  ///< by the plan: without recomputation (train.checkpoint_activations)
   const std::optional<double> peak_flops_per_s_;  ///< of all processes' devices, where it is known
-  SaveTimer save_timer_;                          ///< rank 0's decides
+  Stopwatch since_save_;                          ///< or since the start of the run; rank 0's decides
   Engine engine_;
   const RunStart start_;
   const RunSteps& steps_;  ///< of start_

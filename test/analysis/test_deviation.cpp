@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "analysis/deviation.h"
+#include "analysis/gradients.h"
 #include "catch.h"
 #include "test_device.h"
 
@@ -19,7 +19,7 @@ at::Tensor tensor_of(const std::vector<double>& values) {
   return at::tensor(values, at::kDouble).to(test_device());
 }
 
-Deviation deviation_of(const Gradients& gradients, const OwnerSet& owners) {
+Deviation deviation_of(const Gradients& gradients, const std::vector<int>& owners) {
   DeviationSum sum(owners, static_cast<int>(gradients.size()));
   for (const std::vector<double>& gradient : gradients)
     sum.add(tensor_of(gradient), tensor_of(gradient));
@@ -27,7 +27,7 @@ Deviation deviation_of(const Gradients& gradients, const OwnerSet& owners) {
 }
 
 /// Both sides of the inequality as the formula defines them, in two passes.
-Deviation written_out(const Gradients& gradients, const OwnerSet& owners) {
+Deviation written_out(const Gradients& gradients, const std::vector<int>& owners) {
   const size_t n = gradients.size();
   const size_t p = owners.size();
   long double squared = 0;
@@ -48,8 +48,8 @@ Deviation written_out(const Gradients& gradients, const OwnerSet& owners) {
           .bound = static_cast<double>((1 - coverage) / static_cast<long double>(p) * spread)};
 }
 
-OwnerSet draw_owners(std::mt19937& random, int workers, int owners) {
-  OwnerSet all(workers);
+std::vector<int> draw_owners(std::mt19937& random, int workers, int owners) {
+  std::vector<int> all(workers);
   std::iota(all.begin(), all.end(), 0);
   std::shuffle(all.begin(), all.end(), random);
   all.resize(owners);
@@ -93,7 +93,7 @@ TEST_CASE("the bound holds for any gradients and equals that of the formula") {
   int differences = 0;
   for (int set = 0; set < 10'000; ++set) {
     const int workers = draw(random, 1, 12);
-    const OwnerSet owners = draw_owners(random, workers, draw(random, 1, workers));
+    const std::vector<int> owners = draw_owners(random, workers, draw(random, 1, workers));
     const Gradients gradients = draw_gradients(random, workers, draw(random, 1, 8));
     const Deviation found = deviation_of(gradients, owners);
     const Deviation expected = written_out(gradients, owners);
@@ -114,7 +114,7 @@ TEST_CASE("the bound is attained where all owners have one gradient and all othe
   std::mt19937 random(2);
   for (int set = 0; set < 200; ++set) {
     const int workers = draw(random, 2, 12);
-    const OwnerSet owners = draw_owners(random, workers, draw(random, 1, workers - 1));
+    const std::vector<int> owners = draw_owners(random, workers, draw(random, 1, workers - 1));
     const Gradients two = draw_gradients(random, 2, 5);
     Gradients gradients(workers, two[0]);
     for (const int owner : owners)

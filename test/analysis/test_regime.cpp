@@ -1,4 +1,4 @@
-#include "analysis/regime.h"
+#include "analysis/analysis.h"
 #include "catch.h"
 #include "message_of.h"
 #include "spec/error.h"

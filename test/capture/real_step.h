@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "capture/record_step.h"
 #include "capture/step_captures.h"
-#include "capture/worker_tensors.h"
 #include "memory/allocations.h"
 #include "model/loss.h"
 #include "model/model.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "capture/kernel_copies.h"
 #include "capture/layouts.h"
 #include "capture/record_step.h"
+#include "capture/recorded_call.h"
 #include "capture/recorder.h"
 #include "catch.h"
 #include "real_step.h"

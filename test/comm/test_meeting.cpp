@@ -14,8 +14,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "catch.h"
-#include "comm/meet_peers.h"
-#include "comm/meeting_file.h"
+#include "comm/rendezvous.h"
 #include "hash/hmac.h"
 #include "helper_process.h"
 #include "spec/error.h"

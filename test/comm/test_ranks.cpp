@@ -1,6 +1,5 @@
 #include "catch.h"
 #include "comm/ranks.h"
-#include "comm/slurm_lists.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "catch.h"
-#include "comm/connect_beside.h"
+#include "comm/communicator.h"
 #include "comm/thread_ranks.h"
 #include "doctor/doctor.h"
 #include "doctor/exchange.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "catch.h"
-#include "comm/connect_beside.h"
+#include "comm/communicator.h"
 #include "comm/thread_ranks.h"
 #include "doctor/doctor.h"
 #include "doctor/regimes.h"

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "catch.h"
-#include "engine/audit.h"
+#include "engine/checks.h"
 #include "engine_cases.h"
 
 namespace sdp {

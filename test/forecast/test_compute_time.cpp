@@ -9,7 +9,7 @@
 
 #include "capture/layouts.h"
 #include "catch.h"
-#include "experiment/step_shape.h"
+#include "experiment/step_limits.h"
 #include "forecast/step_time.h"
 #include "subnet/small_plans.h"
 

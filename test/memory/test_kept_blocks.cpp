@@ -30,7 +30,7 @@ TEST_CASE("a step that repeats maps nothing anew, and kept blocks fit below the 
   };
   const auto free = [&](void* data, size_t bytes) {
     in_use_bytes -= pages(bytes);
-    REQUIRE(blocks.free(data));
+    blocks.free(data, bytes);
   };
   int64_t mapped_at_first_bytes = 0;
   for (int step = 0; step < 10; ++step) {
@@ -77,8 +77,7 @@ TEST_CASE("blocks do not overlap, hold what was written, and are never more than
       const Held block = held[at];
       REQUIRE(std::all_of(block.data, block.data + block.bytes,
                           [&](unsigned char byte) { return byte == block.mark; }));
-      REQUIRE(blocks.free(block.data));
-      REQUIRE_FALSE(blocks.free(block.data));
+      blocks.free(block.data, block.bytes);
       in_use_bytes -= pages(block.bytes);
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(at));
     }
@@ -88,15 +87,12 @@ TEST_CASE("blocks do not overlap, hold what was written, and are never more than
     REQUIRE(counts.most_in_use_bytes == most_bytes);
     REQUIRE(counts.in_use_bytes + counts.kept_bytes <= most_bytes);
   }
-  int none = 0;
-  CHECK_FALSE(blocks.free(&none));
-  CHECK_FALSE(blocks.free(nullptr));
 }
 
 TEST_CASE("memory that the kernel does not have is null, not the end") {
   KeptBlocks blocks;
   void* const small = blocks.allocate(1000);
-  CHECK(blocks.free(small));
+  blocks.free(small, 1000);
   CHECK(blocks.allocate(size_t{1} << 60) == nullptr);
   CHECK(blocks.counts().in_use_bytes == 0);
   CHECK(blocks.allocate(1000) != nullptr);
@@ -113,7 +109,7 @@ TEST_CASE("threads share kept blocks") {
         std::memset(data, static_cast<int>(thread), 200'000);
         wrong[thread] +=
             std::count(data, data + 200'000, static_cast<unsigned char>(thread)) == 200'000 ? 0 : 1;
-        blocks.free(data);
+        blocks.free(data, 200'000);
       }
     });
   for (std::thread& thread : threads)

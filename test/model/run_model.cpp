@@ -27,14 +27,14 @@
 #include <vector>
 
 #include "capture/layouts.h"
-#include "checkpoint/checkpoint_keys.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/files/safetensors.h"
 #include "device/device.h"
 #include "experiment/spec/load.h"
 #include "memory/allocations.h"
 #include "model/loss.h"
 #include "model/model.h"
-#include "model/slices.h"
+#include "model/tensors.h"
 #include "spec/error.h"
 #include "test_device.h"
 

@@ -1,8 +1,7 @@
 #include <torch/torch.h>
 
 #include "catch.h"
-#include "model/linear_cross_entropy.h"
-#include "model/logit_rows.h"
+#include "model/loss.h"
 #include "test_device.h"
 
 namespace sdp {

@@ -1,6 +1,6 @@
 // The rows of the table of workers, and their contents.
 
-#include "plan/cost_table.h"
+#include "plan/plan_text.h"
 
 #include <sstream>
 #include <string>

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "catch.h"
-#include "plan/lr_schedule.h"
+#include "plan/run_steps.h"
 
 namespace sdp {
 namespace {

@@ -110,5 +110,13 @@ TEST_CASE(
   CHECK(!is_due({}, 5));
 }
 
+TEST_CASE("a checkpoint is due the given number of minutes after the last one") {
+  const CheckpointSpec spec{.every_minutes = 1.5};
+  CHECK_FALSE(is_due_by_time(spec, 89));
+  CHECK(is_due_by_time(spec, 90));
+  CHECK(is_due_by_time(spec, 1000));
+  CHECK_FALSE(is_due_by_time({.every_minutes = 0}, 3.6e6));
+}
+
 }  // namespace
 }  // namespace sdp

@@ -9,8 +9,8 @@
 
 #include "capture/layouts.h"
 #include "catch.h"
-#include "experiment/size_limits.h"
 #include "experiment/spec/load.h"
+#include "experiment/step_limits.h"
 #include "forecast/accounting.h"
 #include "forecast/forecast.h"
 #include "plan/figures.h"

@@ -88,7 +88,7 @@ TEST_CASE("the division, the batch and how samples are computed may change, each
   CHECK(check_resumable(saved, same_batch).size() == 3);
   same_batch.subnetwork = saved.subnetwork;
   same_batch.subnetwork.replicas = 4;
-  same_batch.subnetwork.placement = NodePlacement::kSpread;
+  same_batch.subnetwork.placement = NodePlacement::kPack;
   CHECK(is_same_division(saved.subnetwork, same_batch.subnetwork));
 }
 

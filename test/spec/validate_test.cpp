@@ -1,4 +1,4 @@
-#include "experiment/spec/validate.h"
+#include "experiment/spec/load.h"
 
 #include <filesystem>
 

@@ -43,18 +43,18 @@ inline GroupDepth one_stage(const AssignmentProblem& problem) {
 
 /// Calls `visit` with every assignment of the groups.
 inline void for_all_assignments(int workers, int owners, size_t groups,
-                                const std::function<void(const std::vector<OwnerSet>&)>& visit) {
-  std::vector<OwnerSet> sets;
+                                const std::function<void(const Owners&)>& visit) {
+  Owners sets;
   for (int bits = 0; bits < 1 << workers; ++bits) {
-    OwnerSet set;
+    std::vector<int> set;
     for (int worker = 0; worker < workers; ++worker)
       if (bits >> worker & 1) set.push_back(worker);
     if (static_cast<int>(set.size()) == owners) sets.push_back(set);
   }
-  std::vector<OwnerSet> chosen(groups);
+  Owners chosen(groups);
   const std::function<void(size_t)> choose = [&](size_t group) {
     if (group == groups) return visit(chosen);
-    for (const OwnerSet& set : sets) {
+    for (const std::vector<int>& set : sets) {
       chosen[group] = set;
       choose(group + 1);
     }
@@ -62,9 +62,9 @@ inline void for_all_assignments(int workers, int owners, size_t groups,
   choose(0);
 }
 
-inline void check_owner_sets(const AssignmentProblem& problem, const std::vector<OwnerSet>& owners) {
+inline void check_owner_sets(const AssignmentProblem& problem, const Owners& owners) {
   REQUIRE(owners.size() == problem.flops.size());
-  for (const OwnerSet& set : owners) {
+  for (const std::vector<int>& set : owners) {
     REQUIRE(set.size() == static_cast<size_t>(problem.owners));
     CHECK(std::is_sorted(set.begin(), set.end()));
     CHECK(std::adjacent_find(set.begin(), set.end()) == set.end());

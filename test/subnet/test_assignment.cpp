@@ -8,7 +8,6 @@
 #include "catch.h"
 #include "subnet/assignment.h"
 #include "subnet/random_bits.h"
-#include "subnet/slice_assignment.h"
 
 namespace sdp {
 
@@ -54,7 +53,7 @@ TEST_CASE("every assignment gives each group exactly p different owners, reprodu
     const int p = 1 + random.below(n);
     const AssignmentProblem problem = random_problem(n, p, 1 + random.below(60), static_cast<uint64_t>(n));
     for (auto assign : {assign_balanced, assign_window, assign_random}) {
-      const std::vector<OwnerSet> owners = assign(problem);
+      const Owners owners = assign(problem);
       check_owner_sets(problem, owners);
       CHECK(assign(problem) == owners);
     }
@@ -63,15 +62,14 @@ TEST_CASE("every assignment gives each group exactly p different owners, reprodu
 
 TEST_CASE("the window follows its definition") {
   const AssignmentProblem problem = random_problem(4, 3, 6, 0);
-  CHECK(assign_window(problem) ==
-        std::vector<OwnerSet>{{0, 1, 2}, {1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}, {1, 2, 3}});
+  CHECK(assign_window(problem) == Owners{{0, 1, 2}, {1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}, {1, 2, 3}});
 }
 
 TEST_CASE("random owners are uniform and follow the seed") {
   AssignmentProblem problem = random_problem(6, 2, 15000, 5);
-  const std::vector<OwnerSet> owners = assign_random(problem);
+  const Owners owners = assign_random(problem);
   std::vector<int> count(36, 0);
-  for (const OwnerSet& set : owners)
+  for (const std::vector<int>& set : owners)
     ++count[set[0] * 6 + set[1]];
   double chi_squared = 0;  // 15 pairs, 1000 expected of each; above 36.1 with probability 0.001
   for (int a = 0; a < 6; ++a)
@@ -85,8 +83,8 @@ TEST_CASE("random owners are uniform and follow the seed") {
 TEST_CASE("owner sets do not depend on the machine") {
   // Recorded once: a change means that the same spec would give another plan than before.
   const AssignmentProblem problem = random_problem(5, 2, 4, 9);
-  CHECK(assign_random(problem) == std::vector<OwnerSet>{{3, 4}, {1, 4}, {0, 1}, {3, 4}});
-  CHECK(assign_balanced(problem) == std::vector<OwnerSet>{{2, 4}, {2, 3}, {3, 4}, {0, 1}});
+  CHECK(assign_random(problem) == Owners{{3, 4}, {1, 4}, {0, 1}, {3, 4}});
+  CHECK(assign_balanced(problem) == Owners{{2, 4}, {2, 3}, {3, 4}, {0, 1}});
 }
 
 TEST_CASE("balanced is never worse than window or random") {
@@ -130,7 +128,7 @@ TEST_CASE("few unequal groups: the best of all assignments, found by exhaustive 
     problem.bytes_for_mixing = 0;
     std::vector<std::pair<double, double>> all;  // flops, bytes
     double lowest_flops = 1e9;
-    test::for_all_assignments(4, 2, 5, [&](const std::vector<OwnerSet>& owners) {
+    test::for_all_assignments(4, 2, 5, [&](const Owners& owners) {
       double flops[4] = {};
       double bytes[4] = {};
       for (size_t group = 0; group < 5; ++group)
@@ -200,7 +198,7 @@ TEST_CASE("64 workers and 1,000 units within a second") {
   for (int p : {8, 32, 56}) {
     const AssignmentProblem problem = random_problem(64, p, 1000, 3);
     const std::clock_t start = std::clock();
-    const std::vector<OwnerSet> owners = assign_balanced(problem);
+    const Owners owners = assign_balanced(problem);
     CHECK(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC < kLimitSeconds);
     check_owner_sets(problem, owners);
     const Balance balance = balance_of(problem, owners);
@@ -215,7 +213,7 @@ TEST_CASE("slices: every worker owns p of every n slices of a branch, and worker
   for (const auto& [n, p] : {std::pair{8, 4}, {8, 3}, {8, 7}, {5, 2}, {16, 4}}) {
     for (int rounds : {1, 2}) {
       const AssignmentProblem problem = sliced(n, p, 12, rounds * n, family);
-      const std::vector<OwnerSet> owners = assign_balanced_slices(problem, family);
+      const Owners owners = assign_balanced_slices(problem, family);
       check_owner_sets(problem, owners);
       CHECK(owners == assign_balanced_slices(problem, family));
       std::vector<int> owned(12 * n, 0);
@@ -236,7 +234,7 @@ TEST_CASE("slices: every worker owns p of every n slices of a branch, and worker
 TEST_CASE("slices: other branches compensate for a branch with fewer slices than workers") {
   std::vector<int> family;
   const AssignmentProblem few = sliced(8, 4, 6, 3, family);
-  const std::vector<OwnerSet> owners = assign_balanced_slices(few, family);
+  const Owners owners = assign_balanced_slices(few, family);
   check_owner_sets(few, owners);
   CHECK(balance_of(few, owners).flops_max_over_mean <= 1 + 3.0 / (6 * 3 * 2 * 4 / 8));
   CHECK_THROWS_AS(assign_balanced_slices(few, {0, 1}), std::logic_error);
@@ -259,7 +257,7 @@ TEST_CASE("no group, no load, everything owned, impossible problems") {
   CHECK(balance_of(weightless, assign_balanced(weightless)).flops_max_over_mean == 1);
   const AssignmentProblem dense = random_problem(3, 3, 2, 0);
   for (auto assign : {assign_balanced, assign_window, assign_random})
-    CHECK(assign(dense) == std::vector<OwnerSet>{{0, 1, 2}, {0, 1, 2}});
+    CHECK(assign(dense) == Owners{{0, 1, 2}, {0, 1, 2}});
   CHECK_THROWS_AS(assign_balanced(random_problem(3, 4, 2, 0)), std::logic_error);
   CHECK_THROWS_AS(assign_window(random_problem(3, 0, 2, 0)), std::logic_error);
   CHECK_THROWS_AS(assign_random({.workers = 2, .owners = 1, .flops = {1}, .bytes = {}}), std::logic_error);

@@ -7,7 +7,6 @@
 #include "catch.h"
 #include "subnet/assignment.h"
 #include "subnet/random_bits.h"
-#include "subnet/slice_assignment.h"
 #include "subnet/spectral.h"
 
 namespace sdp {
@@ -20,7 +19,7 @@ using test::sliced;
 namespace {
 
 /// The number of the groups [begin, end) that each worker owns.
-std::vector<int> group_counts(const std::vector<OwnerSet>& owners, size_t begin, size_t end, int workers) {
+std::vector<int> group_counts(const Owners& owners, size_t begin, size_t end, int workers) {
   std::vector<int> count(workers, 0);
   for (size_t group = begin; group < end; ++group)
     for (int worker : owners[group])
@@ -34,7 +33,7 @@ int spread(const std::vector<int>& counts) {
   return *largest - *smallest;
 }
 
-int spread(const std::vector<OwnerSet>& owners, int workers) {
+int spread(const Owners& owners, int workers) {
   return spread(group_counts(owners, 0, owners.size(), workers));
 }
 
@@ -58,7 +57,7 @@ TEST_CASE(
       AssignmentProblem problem = random_problem(n, p, groups, random.next());
       problem.bytes_for_mixing = 0;  // in half of the cases
       problem.depth = test::one_stage(problem);
-      const std::vector<OwnerSet> owners = assign_balanced(problem);
+      const Owners owners = assign_balanced(problem);
       check_owner_sets(problem, owners);
       CHECK(spread(owners, n) == (groups * p % n == 0 ? 0 : 1));
       CHECK(assign_balanced(problem) == owners);
@@ -77,7 +76,7 @@ TEST_CASE("equal groups: the best of all equal assignments, found by exhaustive 
       problem.bytes_tolerance = 0;
       problem.bytes_for_mixing = 0;
       std::vector<Balance> all;
-      test::for_all_assignments(n, p, problem.flops.size(), [&](const std::vector<OwnerSet>& owners) {
+      test::for_all_assignments(n, p, problem.flops.size(), [&](const Owners& owners) {
         if (spread(owners, problem.workers) <= 1) all.push_back(balance_of(problem, owners));
       });
       const Balance found = balance_of(problem, assign_balanced(problem));
@@ -97,7 +96,7 @@ TEST_CASE("equal groups: never worse than an even window, with a multiple of n g
   for (const auto& [n, p] : {std::pair{6, 2}, {8, 3}}) {
     AssignmentProblem problem = random_problem(n, p, 2 * n, 3);
     problem.depth = test::one_stage(problem);
-    const std::vector<OwnerSet> window = assign_window(problem);
+    const Owners window = assign_window(problem);
     REQUIRE(spread(window, n) == 0);
     CHECK(not_worse(balance_of(problem, assign_balanced(problem)), balance_of(problem, window)));
   }
@@ -112,8 +111,8 @@ TEST_CASE("equal groups of slices: numbers differ by one at most in each family 
       constexpr int kFamilies = 5;
       INFO("n " << n << ", p " << p << ", slices " << slices);
       AssignmentProblem problem = sliced(n, p, kFamilies, slices, family);
-      const std::vector<OwnerSet> balanced = assign_balanced_slices(problem, family);
-      const std::vector<OwnerSet> owners = assign_balanced_slices(problem, family, /*equal_numbers=*/true);
+      const Owners balanced = assign_balanced_slices(problem, family);
+      const Owners owners = assign_balanced_slices(problem, family, /*equal_numbers=*/true);
       check_owner_sets(problem, owners);
       CHECK(spread(owners, n) == (kFamilies * slices * p % n == 0 ? 0 : 1));
       for (size_t begin = 0; begin < owners.size(); begin += slices)

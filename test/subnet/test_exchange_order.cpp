@@ -1,6 +1,6 @@
 // The order in which exchanges begin and end, for buckets that are written by hand.
 
-#include "subnet/exchange_order.h"
+#include "subnet/exchange.h"
 
 #include <stdexcept>
 #include <string>

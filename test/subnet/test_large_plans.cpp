@@ -10,9 +10,9 @@
 #include "forecast/accounting.h"
 #include "small_plans.h"
 #include "spec/error.h"
-#include "subnet/designs.h"
-#include "subnet/member_set.h"
+#include "subnet/assignment_starts.h"
 #include "subnet/nodes.h"
+#include "subnet/placement.h"
 #include "subnet/spectral.h"
 
 namespace sdp {
@@ -39,7 +39,7 @@ TEST_CASE("a member set behaves like a list of its numbers") {
   CHECK_THROWS_AS(MemberSet(std::vector{-1, 1}), std::logic_error);
 }
 
-int64_t unevenness(const OwnerSet& set, int workers) {
+int64_t unevenness(const std::vector<int>& set, int workers) {
   std::vector<int64_t> count(workers, 0);
   for (int a : set)
     for (int b : set)
@@ -53,13 +53,13 @@ int64_t unevenness(const OwnerSet& set, int workers) {
 TEST_CASE("no exchange of a single element spreads a base set more evenly") {
   RandomBits random(2);
   for (const auto& [workers, owners] : {std::pair{7, 3}, {8, 4}, {13, 4}, {24, 5}, {31, 15}, {40, 20}}) {
-    const OwnerSet set = spread_base_set(workers, owners, random);
+    const std::vector<int> set = spread_base_set(workers, owners, random);
     CHECK(std::set(set.begin(), set.end()).size() == static_cast<size_t>(owners));
     const int64_t found = unevenness(set, workers);
     for (size_t place = 0; place < set.size(); ++place) {
       for (int candidate = 0; candidate < workers; ++candidate) {
         if (std::binary_search(set.begin(), set.end(), candidate)) continue;
-        OwnerSet exchanged = set;
+        std::vector<int> exchanged = set;
         exchanged[place] = candidate;
         CHECK(unevenness(exchanged, workers) >= found);
       }
@@ -73,7 +73,7 @@ TEST_CASE("the lower bound on lambda2 is never above it, and close if there are 
   for (const int workers : {2, 5, 16, 130, 200}) {
     for (int draw = 0; draw < 3; ++draw) {
       const int units = 4 + random.below(3 * workers);
-      std::vector<OwnerSet> owners;
+      Owners owners;
       std::vector<double> weights;
       for (int u = 0; u < units; ++u) {
         owners.push_back(random_owners(workers, std::max(1, workers / 2 - draw), random));
@@ -130,9 +130,9 @@ TEST_CASE("a plan of 1,024 workers") {
 
 TEST_CASE("the slowest steps of a search for 1,024 workers") {
   RandomBits random(4);
-  const OwnerSet base = spread_base_set(1024, 512, random);
+  const std::vector<int> base = spread_base_set(1024, 512, random);
   CHECK(base.size() == 512);
-  const std::vector<OwnerSet> shifts = cyclic_shifts(base, 1024);
+  const Owners shifts = cyclic_shifts(base, 1024);
   const std::vector<double> k = co_ownership(shifts, std::vector<double>(shifts.size(), 1), 1024);
   // K is circulant: its eigenvalues sum to n p, and the largest one is p^2.
   const std::vector<double> eigenvalues = symmetric_eigenvalues(k, 1024);
@@ -146,7 +146,7 @@ TEST_CASE("the slowest steps of a search for 1,024 workers") {
 TEST_CASE("co-ownership is the same whether it is counted or summed") {
   RandomBits random(5);
   for (const double unit : {1.0, 0.1}) {  // sums of tenths are not exact
-    std::vector<OwnerSet> owners;
+    Owners owners;
     std::vector<double> weights;
     std::vector<double> expected(20 * 20, 0);
     for (int u = 0; u < 150; ++u) {

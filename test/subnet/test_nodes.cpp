@@ -56,8 +56,7 @@ TEST_CASE("bytes inside and between nodes match the schedule, pair by pair") {
       const Schedule schedule = schedule_of(plan, processes, seed % 4 < 2, replicas);
       const std::vector<int64_t> traffic = traffic_by_pairs(schedule);
       REQUIRE(traffic_of(schedule) == traffic);
-      for (const NodePlacement placement :
-           {NodePlacement::kInOrder, NodePlacement::kPack, NodePlacement::kSpread}) {
+      for (const NodePlacement placement : {NodePlacement::kInOrder, NodePlacement::kPack}) {
         const NodeMap nodes = place_on_nodes(schedule, placement, 2);
         const std::vector<int64_t> sent_between = sent_between_nodes(schedule, nodes);
         NodeTraffic expected;
@@ -96,27 +95,24 @@ TEST_CASE("with one owner per unit only shared parameters are sent, and placemen
         place_on_nodes(schedule, NodePlacement::kInOrder, 4).node_of);
 }
 
-/// Bytes between nodes over all ways to place the processes on nodes of `per_node`: smallest and largest.
-std::pair<int64_t, int64_t> extremes(const Schedule& schedule, int per_node) {
+/// The fewest bytes between nodes over all ways to place the processes on nodes of `per_node`.
+int64_t fewest_between(const Schedule& schedule, int per_node) {
   std::vector<int> node_of(schedule.placement.processes);
   for (size_t process = 0; process < node_of.size(); ++process)
     node_of[process] = static_cast<int>(process) / per_node;
-  std::pair<int64_t, int64_t> found = {INT64_MAX, 0};
+  int64_t fewest = INT64_MAX;
   do {
-    const int64_t bytes = bytes_between(schedule, node_of);
-    found = {std::min(found.first, bytes), std::max(found.second, bytes)};
+    fewest = std::min(fewest, bytes_between(schedule, node_of));
   } while (std::next_permutation(node_of.begin(), node_of.end()));
-  return found;
+  return fewest;
 }
 
-TEST_CASE("pack and spread are the best of all placements, found by exhaustive search") {
+TEST_CASE("pack is the best of all placements, found by exhaustive search") {
   int better_packed = 0;
-  int better_spread = 0;
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const SubnetPlan plan = plan_of(6, 2 + static_cast<int64_t>(seed % 3), seed);
     const Schedule schedule = schedule_of(plan, 6);
     for (int per_node : {2, 3, 4}) {  // 4: the last node has 2
-      const auto [fewest, most] = extremes(schedule, per_node);
       const auto placed = [&](NodePlacement placement) {
         const NodeMap nodes = place_on_nodes(schedule, placement, per_node);
         CHECK(nodes.node_of.front() == 0);
@@ -124,19 +120,13 @@ TEST_CASE("pack and spread are the best of all placements, found by exhaustive s
       };
       const int64_t in_order = placed(NodePlacement::kInOrder);
       const int64_t packed = placed(NodePlacement::kPack);
-      const int64_t spread = placed(NodePlacement::kSpread);
       CHECK(packed <= in_order);
-      CHECK(spread >= in_order);
-      if (6 % per_node == 0) {  // with nodes of two sizes, process 0 cannot be in the smaller one
-        CHECK(packed == fewest);
-        CHECK(spread == most);
-      }
+      // With nodes of two sizes, process 0 cannot be in the smaller one.
+      if (6 % per_node == 0) CHECK(packed == fewest_between(schedule, per_node));
       better_packed += packed < in_order ? 1 : 0;
-      better_spread += spread > in_order ? 1 : 0;
     }
   }
   CHECK(better_packed > 12);
-  CHECK(better_spread > 12);
 }
 
 /// Units whose owners all belong to one cluster. Cluster c: the workers equal to c modulo `clusters`.
@@ -156,26 +146,15 @@ SubnetPlan clustered(int workers, int owners, int clusters, int64_t depth) {
   return plan;
 }
 
-TEST_CASE("64 workers in eight clusters: pack finds them, spread separates them, in little time") {
+TEST_CASE("64 workers in eight clusters: pack finds them, in little time") {
   const SubnetPlan plan = clustered(64, 6, 8, 200);
   const Schedule schedule = schedule_of(plan, 64);
   const std::clock_t start = std::clock();
   const NodeMap packed = place_on_nodes(schedule, NodePlacement::kPack, 8);
-  const NodeMap spread = place_on_nodes(schedule, NodePlacement::kSpread, 8);
   CHECK(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC < 1);
   for (int worker = 0; worker < 64; ++worker)
     CHECK(packed.node_of[worker] == packed.node_of[worker % 8]);
   CHECK(units_in_one_node(plan, schedule.placement, packed) == 200);
-  CHECK(units_in_one_node(plan, schedule.placement, spread) == 0);
-  // One worker of each cluster on every node: no two owners of a unit share a node, the largest traffic
-  // possible.
-  for (int node = 0; node < 8; ++node) {
-    std::vector<int> clusters;
-    for (int process : spread.processes_in(node))
-      clusters.push_back(process % 8);
-    std::sort(clusters.begin(), clusters.end());
-    CHECK(clusters == std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7});
-  }
   CHECK(place_on_nodes(schedule, NodePlacement::kPack, 8).node_of == packed.node_of);
 }
 
@@ -200,9 +179,8 @@ TEST_CASE("the ranks of a node become its processes, and rank 0 becomes process 
 TEST_CASE("one node per process, or one node: placement has no effect; impossible nodes are refused") {
   const Schedule schedule = schedule_of(clustered(8, 3, 2, 20), 8);
   for (int64_t per_node : {1, 8})
-    for (const NodePlacement placement : {NodePlacement::kPack, NodePlacement::kSpread})
-      for (int process = 0; process < 8; ++process)
-        CHECK(place_on_nodes(schedule, placement, per_node).process_of_rank(process) == process);
+    for (int process = 0; process < 8; ++process)
+      CHECK(place_on_nodes(schedule, NodePlacement::kPack, per_node).process_of_rank(process) == process);
   CHECK_THROWS_WITH(place_on_nodes(schedule, NodePlacement::kInOrder, 0),
                     Catch::Matchers::Contains("expected 1 to 8"));
   CHECK_THROWS_AS(place_on_nodes(schedule, NodePlacement::kPack, 9), UsageError);

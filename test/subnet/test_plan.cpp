@@ -8,7 +8,6 @@
 #include "catch.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
-#include "subnet/identity.h"
 #include "subnet/plan.h"
 
 namespace sdp {

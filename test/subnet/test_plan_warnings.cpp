@@ -2,8 +2,8 @@
 
 #include "catch.h"
 #include "small_plans.h"
-#include "subnet/designs.h"
-#include "subnet/plan_warnings.h"
+#include "subnet/assignment_starts.h"
+#include "subnet/plan.h"
 #include "subnet/random_bits.h"
 #include "subnet/spectral.h"
 
@@ -13,7 +13,7 @@ namespace {
 using Catch::Matchers::Contains;
 
 /// One unit for each owner set.
-SubnetPlan plan_with(int workers, const std::vector<OwnerSet>& owners) {
+SubnetPlan plan_with(int workers, const Owners& owners) {
   SubnetPlan plan =
       test::plan_of(workers, static_cast<int64_t>(owners.front().size()), /*seed=*/0, Construction::kBlock,
                     Masking::kForward, static_cast<int64_t>(owners.size()));
@@ -22,7 +22,7 @@ SubnetPlan plan_with(int workers, const std::vector<OwnerSet>& owners) {
   return plan;
 }
 
-std::vector<std::string> warnings_of(int workers, const std::vector<OwnerSet>& owners) {
+std::vector<std::string> warnings_of(int workers, const Owners& owners) {
   return plan_warnings(plan_with(workers, owners));
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("plan warnings: with one owner for every unit, one sentence for any nu
 }
 
 TEST_CASE("plan warnings: long lists are truncated") {
-  std::vector<OwnerSet> owners;
+  Owners owners;
   for (int worker = 0; worker < 200; worker += 4)
     owners.push_back({worker, worker + 2});
   const auto warnings = warnings_of(200, owners);
@@ -78,9 +78,9 @@ TEST_CASE("plan warnings: workers are unconnected if the normalized second eigen
   for (int trial = 0; trial < 300; ++trial) {
     const int n = 2 + random.below(7);
     const int p = 1 + random.below(n);
-    std::vector<OwnerSet> owners(1 + random.below(8));
+    Owners owners(1 + random.below(8));
     std::vector<bool> owns(n, false);
-    for (OwnerSet& set : owners) {
+    for (std::vector<int>& set : owners) {
       set = random_owners(n, p, random);
       for (int worker : set)
         owns[worker] = true;

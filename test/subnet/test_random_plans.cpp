@@ -8,7 +8,6 @@
 
 #include "catch.h"
 #include "subnet/exchange.h"
-#include "subnet/identity.h"
 #include "subnet/plan.h"
 #include "subnet/random_bits.h"
 #include "subnet/schedule.h"
@@ -319,7 +318,7 @@ double largest_eigenvalue(const std::vector<double>& matrix, int size) {
 bool respects_bounds(const SubnetPlan& plan) {
   const int n = plan.workers;
   if (n == 1) return true;
-  std::vector<OwnerSet> owners;
+  Owners owners;
   std::vector<double> one;
   std::vector<double> parameters;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {

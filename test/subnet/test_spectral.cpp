@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "catch.h"
-#include "subnet/designs.h"
+#include "subnet/assignment_starts.h"
 #include "subnet/spectral.h"
 
 namespace sdp {
@@ -54,7 +54,7 @@ double largest_error(std::vector<double> expected, const std::vector<double>& fo
   return error;
 }
 
-double lambda2_of(const std::vector<OwnerSet>& sets, int workers) {
+double lambda2_of(const Owners& sets, int workers) {
   return spectrum_of(sets, std::vector<double>(sets.size(), 1.0), workers).lambda2;
 }
 
@@ -97,14 +97,14 @@ TEST_CASE("a matrix of many workers and few units has the eigenvalues of the uni
   // K = A^T A of 24 owner sets, of which A A^T counts the common owners; all other eigenvalues are 0. Such
   // sets are found for 12 blocks of two branches.
   constexpr int kWorkers = 1024, kUnits = 24;
-  std::vector<OwnerSet> owners(kUnits);
+  Owners owners(kUnits);
   for (int unit = 0; unit < kUnits; ++unit)
     for (int worker = 0; worker < kWorkers; ++worker)
       if ((worker >> (unit / 4) & 1) == unit % 2) owners[unit].push_back(worker);
   std::vector<double> overlaps(kUnits * kUnits);
   for (int a = 0; a < kUnits; ++a)
     for (int b = 0; b < kUnits; ++b) {
-      OwnerSet common;
+      std::vector<int> common;
       std::set_intersection(owners[a].begin(), owners[a].end(), owners[b].begin(), owners[b].end(),
                             std::back_inserter(common));
       overlaps[a * kUnits + b] = static_cast<double>(common.size());
@@ -130,7 +130,7 @@ TEST_CASE("co-ownership adds the weights of the units that two workers share") {
 
 TEST_CASE("parallel classes of hyperplanes: m classes have lambda2 = 1/m") {
   for (int n : {2, 4, 8, 16, 32}) {
-    const std::vector<OwnerSet> sets = affine_hyperplanes(n);
+    const Owners sets = affine_hyperplanes(n);
     REQUIRE(sets.size() == static_cast<size_t>(2 * (n - 1)));
     for (int classes = 1; classes < n; ++classes)
       CHECK(lambda2_of({sets.begin(), sets.begin() + 2 * classes}, n) ==
@@ -140,7 +140,7 @@ TEST_CASE("parallel classes of hyperplanes: m classes have lambda2 = 1/m") {
 }
 
 TEST_CASE("three classes of AG(3,2) separate all eight workers") {
-  const std::vector<OwnerSet> sets = affine_hyperplanes(8);
+  const Owners sets = affine_hyperplanes(8);
   std::vector<std::vector<bool>> holds(8, std::vector<bool>(6, false));
   for (size_t u = 0; u < 6; ++u)
     for (int worker : sets[u])
@@ -162,7 +162,7 @@ TEST_CASE("cyclic shifts of eight workers: {0,1,3} against a window") {
 TEST_CASE("a difference set is found if there is one, and reaches the bound") {
   RandomBits random(2);
   for (const auto& [n, p] : {std::pair{7, 3}, {13, 4}, {21, 5}}) {
-    const std::vector<OwnerSet> sets = cyclic_shifts(spread_base_set(n, p, random), n);
+    const Owners sets = cyclic_shifts(spread_base_set(n, p, random), n);
     CHECK(lambda2_of(sets, n) == Approx(double(n - p) / (p * (n - 1))).epsilon(1e-12));
   }
 }
@@ -171,7 +171,7 @@ TEST_CASE("complements: lambda2(n-p) = lambda2(p) p^2 / (n-p)^2 with equal loads
   RandomBits random(3);
   for (int n : {5, 8, 16, 31}) {
     for (int p = 1; p < n; ++p) {
-      const std::vector<OwnerSet> sets = cyclic_shifts(random_owners(n, p, random), n);
+      const Owners sets = cyclic_shifts(random_owners(n, p, random), n);
       const double expected = lambda2_of(sets, n) * p * p / ((n - p) * (n - p));
       CHECK(lambda2_of(complements(sets, n), n) == Approx(expected).margin(1e-12));
     }
@@ -194,7 +194,7 @@ TEST_CASE("the general bound matches a computation by hand, and unequal workers 
 TEST_CASE("one worker, no unit, everything owned by all, two halves") {
   CHECK(spectrum_of({{0}}, {1}, 1).lambda2 == 0);
   CHECK(spectrum_of({{0}}, {1}, 1).spectral_gap == 1);
-  CHECK(spectrum_of(std::vector<OwnerSet>{}, {}, 4).lambda2 == 0);
+  CHECK(spectrum_of(Owners{}, {}, 4).lambda2 == 0);
   CHECK(spectrum_of({{0, 1, 2}}, {5}, 3).lambda2 == Approx(0).margin(1e-14));
   CHECK(spectrum_of({{0, 1}, {2, 3}}, {1, 1}, 4).lambda2 == Approx(1).epsilon(1e-14));
   CHECK(spectrum_of({{0, 1}, {2, 3}}, {1, 3}, 4).lambda2 == Approx(1.0 / 3).epsilon(1e-14));

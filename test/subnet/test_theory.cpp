@@ -27,7 +27,7 @@ AssignmentProblem equal_groups_problem(int workers, int owners, int groups, uint
           .seed = seed};
 }
 
-double mean_over(const OwnerSet& owners, const std::vector<double>& values) {
+double mean_over(const std::vector<int>& owners, const std::vector<double>& values) {
   double sum = 0;
   for (const int k : owners)
     sum += values[k];
@@ -59,7 +59,7 @@ std::vector<double> draw_normal(std::mt19937& random, int count) {
   return values;
 }
 
-using DrawOwners = std::function<std::vector<OwnerSet>(uint64_t seed)>;
+using DrawOwners = std::function<Owners(uint64_t seed)>;
 
 struct Bias {
   double largest_z = 0;              ///< of the mean over draws, in standard errors
@@ -72,7 +72,7 @@ Bias bias_of(const std::vector<std::vector<double>>& gradients, int owners, cons
   std::vector<double> sums(gradients.size());
   std::vector<double> squares(gradients.size());
   for (int d = 0; d < kDraws; ++d) {
-    const std::vector<OwnerSet> sets = draw(d);
+    const Owners sets = draw(d);
     for (size_t u = 0; u < gradients.size(); ++u) {
       const double error = mean_over(sets[u], gradients[u]) - mean_of(gradients[u]);
       sums[u] += error / kDraws;
@@ -105,8 +105,8 @@ TEST_CASE("the estimate is unbiased under random masks") {
 
   // A worker that always is one of the owners, and owners that stay the same, cause bias.
   const Bias favoured = bias_of(gradients, owners, [&](uint64_t seed) {
-    std::vector<OwnerSet> sets = drawn(seed);
-    for (OwnerSet& set : sets)
+    Owners sets = drawn(seed);
+    for (std::vector<int>& set : sets)
       if (std::find(set.begin(), set.end(), 0) == set.end()) set.front() = 0;
     return sets;
   });
@@ -134,9 +134,9 @@ std::vector<double> second_eigenvector(const std::vector<double>& k, int size, s
 
 /// Mean over groups of (ghat - gbar)^2 where all groups have the same gradients, divided by sum_k (g_k -
 /// gbar)^2.
-double relative_deviation(const std::vector<OwnerSet>& sets, const std::vector<double>& gradients) {
+double relative_deviation(const Owners& sets, const std::vector<double>& gradients) {
   double sum = 0;
-  for (const OwnerSet& set : sets)
+  for (const std::vector<int>& set : sets)
     sum += std::pow(mean_over(set, gradients) - mean_of(gradients), 2);
   return sum / static_cast<double>(sets.size()) / spread_of(gradients);
 }
@@ -151,7 +151,7 @@ TEST_CASE("the deviation over all units is bounded by the spectral gap, and the 
   const auto [workers, owners] =
       GENERATE(std::pair(4, 2), std::pair(8, 3), std::pair(8, 4), std::pair(12, 9));
   const AssignmentProblem problem = equal_groups_problem(workers, owners, 3 * workers);
-  for (const std::vector<OwnerSet>& sets : {assign_window(problem), assign_balanced(problem)}) {
+  for (const Owners& sets : {assign_window(problem), assign_balanced(problem)}) {
     const std::vector<double> k = co_ownership(sets, std::vector<double>(sets.size(), 1), workers);
     const double bound = lambda2(k, workers) / workers;
     for (int draw = 0; draw < 200; ++draw)
@@ -176,7 +176,7 @@ struct ConvexProblem {
     const auto groups = static_cast<int>(centers.size());
     std::vector<double> errors(groups, 1);
     std::vector<double> squares;
-    std::vector<OwnerSet> sets = assign_random(equal_groups_problem(workers, owners, groups, random()));
+    Owners sets = assign_random(equal_groups_problem(workers, owners, groups, random()));
     for (int step = 0; step < steps; ++step) {
       if (new_masks) sets = assign_random(equal_groups_problem(workers, owners, groups, random()));
       double square = 0;

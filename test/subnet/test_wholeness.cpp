@@ -14,7 +14,6 @@
 #include "subnet/depth.h"
 #include "subnet/plan.h"
 #include "subnet/random_bits.h"
-#include "subnet/wholeness.h"
 
 namespace sdp {
 
@@ -24,12 +23,12 @@ using test::random_problem;
 
 namespace {
 
-bool has(const OwnerSet& owners, int worker) {
+bool has(const std::vector<int>& owners, int worker) {
   return std::find(owners.begin(), owners.end(), worker) != owners.end();
 }
 
 /// Numbers of the worker's groups by stage.
-std::map<int, int> share_of(int worker, const std::vector<int>& stage, const std::vector<OwnerSet>& owners) {
+std::map<int, int> share_of(int worker, const std::vector<int>& stage, const Owners& owners) {
   std::map<int, int> share;
   for (size_t group = 0; group < owners.size(); ++group)
     share[stage[group]] += has(owners[group], worker) ? 1 : 0;
@@ -37,7 +36,7 @@ std::map<int, int> share_of(int worker, const std::vector<int>& stage, const std
 }
 
 /// Lengths of the runs of blocks without a group of the worker.
-std::vector<int> gaps_of(int worker, const std::vector<int>& block, const std::vector<OwnerSet>& owners) {
+std::vector<int> gaps_of(int worker, const std::vector<int>& block, const Owners& owners) {
   std::set<int> present;
   for (size_t group = 0; group < owners.size(); ++group)
     if (has(owners[group], worker)) present.insert(block[group]);
@@ -52,7 +51,7 @@ std::vector<int> gaps_of(int worker, const std::vector<int>& block, const std::v
 }
 
 /// Largest difference between two workers' numbers of groups of a stage.
-int unevenness(const std::vector<int>& stage, const std::vector<OwnerSet>& owners, int workers) {
+int unevenness(const std::vector<int>& stage, const Owners& owners, int workers) {
   int result = 0;
   for (int s = 0; s <= stage.back(); ++s) {
     int fewest = std::numeric_limits<int>::max();
@@ -67,7 +66,7 @@ int unevenness(const std::vector<int>& stage, const std::vector<OwnerSet>& owner
   return result;
 }
 
-int longest_gap(const std::vector<int>& block, const std::vector<OwnerSet>& owners, int workers) {
+int longest_gap(const std::vector<int>& block, const Owners& owners, int workers) {
   int result = 0;
   for (int worker = 0; worker < workers; ++worker)
     for (int gap : gaps_of(worker, block, owners))
@@ -76,7 +75,7 @@ int longest_gap(const std::vector<int>& block, const std::vector<OwnerSet>& owne
 }
 
 /// Squared shares, which are smallest if they are even, and blocks by which gaps are too long.
-int64_t plain_shortfall(const GroupDepth& depth, const std::vector<OwnerSet>& owners, int workers) {
+int64_t plain_shortfall(const GroupDepth& depth, const Owners& owners, int workers) {
   int64_t result = 0;
   for (int worker = 0; worker < workers; ++worker) {
     for (const auto& [s, share] : share_of(worker, depth.stage, owners))
@@ -104,12 +103,12 @@ TEST_CASE("small networks: as whole as the best of all assignments, then as even
     INFO("p " << owners << " of " << workers << ", gaps of " << depth.longest_gap);
     AssignmentProblem problem = random_problem(workers, owners, static_cast<int>(depth.stage.size()), 7);
     problem.depth = depth;
-    const std::vector<OwnerSet> found = assign_balanced(problem);
+    const Owners found = assign_balanced(problem);
     check_owner_sets(problem, found);
     CHECK(assign_balanced(problem) == found);
     int64_t best = std::numeric_limits<int64_t>::max();
     double even_flops = 0;
-    for_all_assignments(workers, owners, depth.stage.size(), [&](const std::vector<OwnerSet>& all) {
+    for_all_assignments(workers, owners, depth.stage.size(), [&](const Owners& all) {
       const int64_t shortfall = plain_shortfall(depth, all, problem.workers);
       if (shortfall > best) return;
       const double flops = balance_of(problem, all).flops_max_over_mean;
@@ -131,7 +130,7 @@ TEST_CASE("the shortfall of whole subnetworks follows every change of owners") {
       depth.stage.push_back(depth.stage.back() + (random.below(3) == 0 ? 1 : 0));
       depth.block.push_back(depth.block.back() + random.below(2));
     }
-    std::vector<OwnerSet> owners = assign_random(random_problem(n, p, 9, random.next()));
+    Owners owners = assign_random(random_problem(n, p, 9, random.next()));
     Wholeness wholeness(depth, n, owners);
     const int64_t least = plain_shortfall(depth, owners, n) - wholeness.shortfall();
     for (int change = 0; change < 20; ++change) {
@@ -163,7 +162,7 @@ TEST_CASE("every worker has an even share of each stage of every model, and no l
       spec.workers = n;
       spec.coverage.text = std::to_string(p) + "/" + std::to_string(n);
       const SubnetPlan plan = make_plan(layout, spec, 0);
-      std::vector<OwnerSet> of_block(stage_of_block.size());
+      Owners of_block(stage_of_block.size());
       for (const Unit& unit : plan.units)
         of_block[layout.branches[unit.branch].block] = unit.owners.members();
       std::vector<int> block(of_block.size());

@@ -6,12 +6,12 @@
 
 #include <string_view>
 
-#include "capture/meta_kernels.h"
+#include "capture/recorder.h"
 #include "catch.h"
 #include "engine/engine_cases.h"
 #include "measure/fake_group.h"
 #include "model/loss.h"
-#include "train/nonfinite.h"
+#include "train/train_step.h"
 
 namespace sdp {
 namespace {

@@ -10,7 +10,6 @@
 #include <mutex>
 
 #include "catch.h"
-#include "checkpoint/resharding.h"
 #include "checkpoint/resumed_run.h"
 #include "engine/engine_cases.h"
 #include "memory/allocations.h"

@@ -3,8 +3,8 @@
 
 #include "catch.h"
 #include "device/device.h"
+#include "engine/clocks.h"
 #include "test_device.h"
-#include "train/step_clock.h"
 
 namespace sdp {
 namespace {

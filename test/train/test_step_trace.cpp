@@ -1,4 +1,4 @@
-#include "train/step_trace.h"
+#include "train/run_output.h"
 
 #include <map>
 #include <nlohmann/json.hpp>

@@ -108,4 +108,10 @@ class SafetensorsFile {
   std::unordered_map<std::string_view, size_t> by_name_;  // views into entries_, whose heap block never moves
 };
 
+// Constants shared by the reader and the writer of safetensors.
+
+inline constexpr int64_t kLengthBytes = 8;               ///< of the header length at the start of the file
+inline constexpr int64_t kMaxHeaderBytes = 100'000'000;  ///< the reference implementation's limit
+inline constexpr std::string_view kMetadataKey = "__metadata__";
+
 }  // namespace sdp

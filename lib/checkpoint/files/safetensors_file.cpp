@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "checkpoint/files/safetensors.h"
-#include "checkpoint/files/safetensors_format.h"
 #include "spec/error.h"
 
 namespace sdp {

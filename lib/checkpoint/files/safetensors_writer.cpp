@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "checkpoint/files/safetensors.h"
-#include "checkpoint/files/safetensors_format.h"
 
 namespace sdp {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "checkpoint/files/digest.h"
 #include "io/atomic_file.h"
+#include "io/listing.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -60,17 +61,6 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
   if (error) throw_io_error("rename to " + to.string() + " the folder", from, error.value());
-}
-
-/// Names in a folder; none if it does not exist.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::error_code error;
-  std::vector<std::string> names;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error))
-    names.push_back(entry->path().filename().string());
-  if (error && error != std::errc::no_such_file_or_directory) throw_io_error("read", folder, error.value());
-  return names;
 }
 
 /// The fault of a checkpoint's file, or std::nullopt.
@@ -173,14 +163,14 @@ std::vector<std::string> CheckpointStore::remove_older(int64_t step, int64_t kee
     const int64_t older = up_to_now[static_cast<size_t>(i)];
     if (!best.contains(older)) attempt([&] { move_out_of_the_way(older); });
   }
-  for (const std::string& name : names_in(checkpoints_))
+  for (const std::string& name : entry_names(checkpoints_))
     if (is_partial(name)) attempt([&] { remove_folder(checkpoints_ / name); });
   return left;
 }
 
 std::vector<int64_t> CheckpointStore::steps() const {
   std::vector<int64_t> steps;
-  for (const std::string& name : names_in(checkpoints_)) {
+  for (const std::string& name : entry_names(checkpoints_)) {
     const std::optional<int64_t> step = step_of(name);
     if (step && is_there(checkpoints_ / name / kManifestName)) steps.push_back(*step);
   }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <span>
 #include <system_error>
-#include <utility>
 
 #include "io/listing.h"
 #include "spec/error.h"
@@ -20,10 +19,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   if (!fs::is_directory(folder, error))
     throw DataError(fmt::format("data.path: {} is not a folder. Expected the folder that holds the data set.",
                                 folder.string()));
-  std::vector<std::string> names;
-  for (FolderEntry& entry : list_folder(folder))
-    names.push_back(std::move(entry.name));
-  return names;
+  return entry_names(folder);
 }
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {

@@ -14,14 +14,30 @@
 #include "data/data_spec.h"
 #include "experiment/spec/checkpoint_spec.h"
 #include "experiment/spec/eval_spec.h"
-#include "experiment/spec/output_spec.h"
 #include "experiment/spec/schedule_spec.h"
 #include "experiment/spec/train_spec.h"
 #include "model/model_spec.h"
 #include "optim/optimizer_spec.h"
+#include "spec/visit.h"
 #include "subnet/subnetwork_spec.h"
 
 namespace sdp {
+
+/// The section `output`.
+struct OutputSpec {
+  static constexpr Treatment treatment{OnResume::kFree, InReport::kNotCompared};
+
+  std::string dir = "runs";
+  bool trace = false;
+
+  bool operator==(const OutputSpec&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("dir", &OutputSpec::dir, "folder in which run folders are created");
+    field("trace", &OutputSpec::trace, "write trace.jsonl: loss and sample indices of every step and worker");
+  }
+};
 
 struct ExperimentSpec {
   std::string name;

@@ -2,6 +2,7 @@
 
 // The experiment as text: for run folders, for `sdp-train spec`, and for editors.
 
+#include <cstdint>
 #include <string>
 
 #include "experiment/spec/experiment_spec.h"
@@ -23,5 +24,9 @@ std::string describe_fields(const ChosenNames& chosen = {});
 
 /// JSON Schema (draft 2020-12) of the spec file.
 std::string json_schema();
+
+/// Version of what docs/runs.md lists as the contract with other programs: the files of a run folder, and
+/// what `describe` and `check` print. Keys may be added without a new version.
+inline constexpr int64_t kRunFormat = 1;
 
 }  // namespace sdp

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <optional>
 
-#include "comm/backend_kind.h"
+#include "comm/ranks.h"
 #include "spec/limits.h"
 #include "spec/visit.h"
 #include "subnet/element_type.h"
-#include "subnet/reduce_every.h"
+#include "subnet/schedule.h"
 
 namespace sdp {
 

@@ -1,11 +1,10 @@
-#include "experiment/spec/validate.h"
+#include "experiment/spec/load.h"
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <functional>
 
-#include "experiment/spec/missing_data.h"
 #include "spec/advice.h"
 #include "spec/error.h"
 #include "spec/text.h"
@@ -216,6 +215,19 @@ std::string starting_point(const std::filesystem::path& path) {
   std::error_code error;
   const auto directory = std::filesystem::current_path(error);
   return error ? "" : " (relative to the working directory, '" + directory.string() + "')";
+}
+
+/// The files that the data set consists of, the command that fetches them, and how to train on data in the
+/// source tree instead: the 5,000 images of CIFAR-10 in examples/data, or tokens made from the documentation.
+/// The commands are to be run in the root of the source tree.
+std::string missing_data_advice(const ExperimentSpec& spec) {
+  const MissingData missing = spec.data.set.visit([&](const auto& set) { return set.missing(); });
+  return "It must contain " + missing.files + ". To get them, run:\n  " + missing.command + " " +
+         shell_word(spec.data.path) + "\nTo train " + missing.other_data + " instead, run:\n" +
+         missing.other_commands +
+         (spec.train.precision == Precision::kBf16 && !spec.data.is_of_tokens()
+              ? "\nOn a CPU, add --set train.precision=fp32, which is several times as fast as bf16 there."
+              : "");
 }
 
 void check_data_folder(const ExperimentSpec& spec, const Positions& positions) {

@@ -21,8 +21,9 @@ at::Tensor scaled(const at::Tensor& frequencies, const RopeScaling& scaling) {
   return frequencies * (kept + (1 - kept) / scaling.factor);
 }
 
-/// transformers.LlamaForCausalLM (model/layouts.h): pre-norm blocks of causal attention with rotary position
-/// embeddings and a SwiGLU MLP. Each of them is a branch: 2 i is block i's attention, 2 i + 1 its MLP.
+/// transformers.LlamaForCausalLM (model/model_spec.h): pre-norm blocks of causal attention with rotary
+/// position embeddings and a SwiGLU MLP. Each of them is a branch: 2 i is block i's attention, 2 i + 1 its
+/// MLP.
 class Llama : public Model {
  public:
   Llama(const LlamaSpec& spec, const DropRates& drop);

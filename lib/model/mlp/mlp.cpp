@@ -12,7 +12,7 @@ constexpr PreNormStyle kStyle{
     .branches = {.activation = Activation::kRelu},
 };
 
-/// Residual MLP (model/layouts.h): stem, pre-norm blocks, head.
+/// Residual MLP (model/model_spec.h): stem, pre-norm blocks, head.
 class Mlp : public Model {
  public:
   Mlp(const MlpSpec& spec, const DropRates& drop) : blocks_(kStyle, *spec.depth, /*head_size=*/0, drop) {}

@@ -18,6 +18,19 @@ void add_branch(LayoutBuilder& builder, const std::string& name, int block, int6
 
 }  // namespace
 
+void MlpSpec::resolve(std::string_view) {
+  width = width.value_or(64);
+  depth = depth.value_or(4);
+  hidden_width = hidden_width.value_or(256);
+  image_size = image_size.value_or(kSmallImageSize);
+}
+
+void MlpSpec::check(const Positions&) const {}
+
+MlpSpec MlpSpec::tiny() {
+  return {.width = 8, .hidden_width = 24, .image_size = 8};
+}
+
 ModelLayout layout_of(const MlpSpec& spec, int64_t) {
   LayoutBuilder builder;
   const int64_t input = spec.image_channels * spec.image_size.value() * spec.image_size.value();

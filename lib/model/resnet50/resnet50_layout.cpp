@@ -22,6 +22,15 @@ void add_bottleneck_branch(LayoutBuilder& builder, const ResidualBlock& block, i
 
 }  // namespace
 
+void ResNet50Spec::resolve(std::string_view) {
+  width = width.value_or(64);
+  image_size = image_size.value_or(stem == Stem::kImageNet ? kImageNetImageSize : kSmallImageSize);
+}
+
+ResNet50Spec ResNet50Spec::tiny() {
+  return {.width = 4, .image_size = 8};
+}
+
 std::vector<ResidualBlock> blocks_of(const ResNet50Spec& spec) {
   return residual_blocks({3, 4, 6, 3}, *spec.width, /*expansion=*/4);
 }

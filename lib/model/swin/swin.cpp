@@ -1,8 +1,11 @@
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "model/pre_norm_branch.h"
+#include "model/swin/swin_spec.h"
 #include "model/swin/swin_stages.h"
-#include "model/window_attention.h"
+#include "subnet/layout.h"
 
 namespace sdp {
 namespace {
@@ -14,6 +17,71 @@ namespace {
 constexpr double kNormEps = 1e-5;
 constexpr PreNormBranch::Names kAttention{"norm1", "attn.qkv.weight", "attn.qkv.bias", "attn.proj"};
 constexpr PreNormBranch::Names kMlp{"norm2", "mlp.0.weight", "mlp.0.bias", "mlp.3"};
+
+/// For each pair of positions in a window, the row of the relative position bias table: int64 [N N], with
+/// entry q N + k for query q and key k.
+at::Tensor relative_position_index(int64_t window, at::Device device = at::kCPU) {
+  const at::Tensor position = at::arange(window, at::TensorOptions(at::kLong).device(device));
+  const at::Tensor row = position.unsqueeze(1).expand({window, window}).flatten();
+  const at::Tensor column = position.unsqueeze(0).expand({window, window}).flatten();
+  const auto distance = [&](const at::Tensor& at_position) {
+    return at_position.unsqueeze(1) - at_position.unsqueeze(0) + (window - 1);
+  };
+  return (distance(row) * (2 * window - 1) + distance(column)).flatten();
+}
+
+/// softmax(q k^T / sqrt(D) + bias) v; q, k, v [B W, A, N, D].
+at::Tensor attend_unfused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& bias) {
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  return q.matmul(k.transpose(-2, -1)).mul_(scale).add_(bias).softmax(-1).matmul(v);
+}
+
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& bias) {
+  if (q.is_cuda()) return at::scaled_dot_product_attention(q, k, v, bias);
+  // On a CPU, ATen has no fused kernel for a bias that requires a gradient. Its fallback saves q, k, v and
+  // the probabilities, like attend_unfused, but in fp32 even in a bf16 run.
+  if (bias.requires_grad()) return attend_unfused(q, k, v, bias);
+  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, /*dropout_p=*/0,
+                                                                     /*is_causal=*/false, bias));
+}
+
+/// Attention within windows of a map, with a learned relative position bias (Liu et al. 2021).
+struct WindowAttention {
+  at::Tensor bias_table;      // [(2 w - 1)^2, A]
+  at::Tensor position_index;  // [N N]
+  at::Tensor shift_mask;      // [W, N, N]; undefined if windows are not shifted
+
+  /// softmax(q k^T / sqrt(D) + bias) v for every head: qkv [B W, N, 3 A D] -> [B W, N, A D].
+  at::Tensor operator()(const at::Tensor& qkv) const;
+
+ private:
+  /// The bias added to the scores, [B W, A, N, N] or [1, A, N, N].
+  at::Tensor score_bias(int64_t all_windows, int64_t positions) const;
+};
+
+at::Tensor WindowAttention::operator()(const at::Tensor& qkv) const {
+  const int64_t heads = bias_table.size(1);
+  const at::Tensor split =
+      qkv.view({qkv.size(0), qkv.size(1), 3, heads, -1}).permute({2, 0, 3, 1, 4});  // [3, B W, A, N, D]
+  const at::Tensor &q = split[0], &k = split[1], &v = split[2];
+  const at::Tensor bias = score_bias(qkv.size(0), qkv.size(1));
+  return attend(q, k, v, bias).transpose(1, 2).flatten(2);
+}
+
+at::Tensor WindowAttention::score_bias(int64_t all_windows, int64_t positions) const {
+  const int64_t heads = bias_table.size(1);
+  const at::Tensor bias = bias_table.index_select(0, position_index)
+                              .view({positions, positions, heads})
+                              .permute({2, 0, 1})
+                              .unsqueeze(0);
+  if (!shift_mask.defined()) return bias.contiguous();
+  const int64_t windows = shift_mask.size(0);
+  return (bias + shift_mask.unsqueeze(1))
+      .unsqueeze(0)
+      .expand({all_windows / windows, windows, heads, positions, positions})
+      .reshape({all_windows, heads, positions, positions});
+}
 
 /// x [B, S, S, C] -> [B W, N, C], padded with zeros to whole windows.
 at::Tensor to_windows(const at::Tensor& x, const SwinStage& stage, int64_t shift) {
@@ -64,7 +132,7 @@ at::Tensor merge_patches(const at::Tensor& x) {
   return at::cat({every_second(0, 0), every_second(1, 0), every_second(0, 1), every_second(1, 1)}, -1);
 }
 
-/// torchvision.models.swin_t (Liu et al. 2021); layouts in model/layouts.h. Every block has two branches:
+/// torchvision.models.swin_t (Liu et al. 2021); layouts in model/model_spec.h. Every block has two branches:
 /// attention within windows, which are shifted in every second block, and an MLP.
 class SwinT : public Model {
  public:
@@ -194,6 +262,18 @@ at::Tensor SwinT::features(const at::Tensor& images, const ForwardMode& mode) {
 
 std::unique_ptr<Model> make_model(const SwinSpec& spec, const DropRates& drop) {
   return std::make_unique<SwinT>(spec, drop);
+}
+
+/// torchvision stores the relative position indices next to each bias table. They are a constant, the same
+/// for all, so the layout does not contain them.
+LibraryConstants library_constants(const SwinSpec& spec, const ModelLayout& layout) {
+  constexpr std::string_view kBiasTable = "relative_position_bias_table";
+  LibraryConstants constants;
+  for (const ParameterLayout& parameter : layout.parameters)
+    if (parameter.name.ends_with(kBiasTable))
+      constants[parameter.name.substr(0, parameter.name.size() - kBiasTable.size()) +
+                "relative_position_index"] = relative_position_index(*spec.window_size);
+  return constants;
 }
 
 }  // namespace sdp

@@ -1,0 +1,61 @@
+#pragma once
+
+// What several commands share: the spec of a run folder, a machine to forecast for, the folder of --out, and
+// warnings about a spec.
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "experiment/experiment.h"
+#include "experiment/spec/load.h"
+#include "experiment/spec/train_spec.h"
+#include "forecast/compute_time.h"
+#include "forecast/device_profile.h"
+
+namespace sdp {
+
+/// The step of the checkpoint that the arguments ask for: the newest one, without --checkpoint. Throws
+/// UsageError if there is none with this name or the folder is not a run folder; DataError if it has no
+/// checkpoint.
+int64_t step_of_checkpoint(const RunArguments& run);
+
+/// The same with the step that --checkpoint best stands for, which is printed on standard error.
+RunArguments with_step(RunArguments run);
+
+/// The spec of that checkpoint with the overrides, which may only change how it is evaluated. Throws
+/// UsageError for other overrides; DataError if the checkpoint is damaged.
+ExperimentSpec spec_of(const RunArguments& run);
+
+/// plan.json of that checkpoint, which contains its owner sets.
+std::filesystem::path plan_of(const RunArguments& run);
+
+/// The experiment in a single process, with the run's owner sets.
+Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run);
+
+/// The spec of a run folder, as the run wrote it, with overrides for a part that continues the run. Only the
+/// overrides are warned about. Throws UsageError if the folder has no spec.yaml.
+LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides,
+                            NamedFiles named_files);
+
+/// A machine to forecast for, and the time of operations on it.
+struct Machine {
+  DeviceProfile device;
+  CallTimes times;
+};
+
+/// `name`: of a device in forecast/device_profile.h, "measure" (this machine), or a file that doctor --save
+/// wrote. Throws UsageError or DataError.
+Machine machine_of(const std::string& name, const TrainSpec& train);
+
+/// Makes the folder of --out, unless it exists. Throws UsageError if that fails.
+void make_folder(const std::filesystem::path& folder);
+
+/// Prints the warnings about a spec (LoadedSpec::warnings).
+inline void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings)
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+}
+
+}  // namespace sdp

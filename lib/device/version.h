@@ -1,7 +1,0 @@
-#pragma once
-
-namespace sdp {
-
-inline constexpr const char* kProgramVersion = SDP_VERSION;
-
-}  // namespace sdp
