@@ -59,11 +59,11 @@ def read_svhn(files: Files, name: str, class_names: list[str]) -> Images:
     """The cropped digits (format 2): X, uint8 [32, 32, 3, N], and y, uint8 [N, 1], in which 10 is the digit 0."""
     variables = read_mat(files[name], name)
     x, y = (np.asarray(variables.get(key, ())) for key in "Xy")
-    x = x.reshape(*x.shape, 1) if x.ndim == 3 else x  # MATLAB's arrays have no trailing dimension of 1
-    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or y.dtype != np.uint8 or y.shape != (x.shape[3], 1):
+    x = x[..., None] if x.ndim == 3 else x  # MATLAB's arrays have no trailing dimension of 1
+    if x.dtype != np.uint8 or y.dtype != np.uint8 or x.shape[:3] != (32, 32, 3) or y.shape != (*x.shape[3:], 1):
         raise FetchError(
-            f"{name}: X is {x.dtype} {list(x.shape)} and y {y.dtype} {list(y.shape)}, expected uint8 [32, 32, 3, N] and [N, 1]. "
-            "This is not SVHN's file of cropped digits."
+            f"{name}: X is {x.dtype} {list(x.shape)} and y {y.dtype} {list(y.shape)}, expected uint8 [32, 32, 3, N] and [N, 1]. This "
+            "is not SVHN's file of cropped digits."
         )
     check_labels(y[:, 0], 1, 10, name)
     return Images(x.transpose(3, 0, 1, 2), y[:, 0] % 10, class_names)
@@ -72,12 +72,13 @@ def read_svhn(files: Files, name: str, class_names: list[str]) -> Images:
 def read_idx(file: BinaryIO, name: str, item: tuple[int, ...]) -> NDArray[np.uint8]:
     """A file of IDX's magic number, sizes and uint8 values; `item`: the sizes after the first."""
     content = file.read()
-    header = np.frombuffer(content[: 4 * (2 + len(item))], ">u4") if len(content) >= 4 * (2 + len(item)) else np.empty(0)
-    values = content[4 * (2 + len(item)) :]
+    header_bytes = 4 * (2 + len(item))
+    header = np.frombuffer(content[:header_bytes], ">u4") if len(content) >= header_bytes else np.empty(0)
+    values = content[header_bytes:]
     expected = [0x801 + len(item), len(values) // int(np.prod(item, initial=1)), *item]
     if header.tolist() != expected or len(values) != np.prod(expected[1:]):
         raise FetchError(
-            f"{name}: the header is {header.tolist()}, expected {expected} for {len(values)} bytes after it. Get the file again."
+            f"{name}: the header is {header.tolist()}, expected {expected} for {len(values)} bytes after it. Get it again."
         )
     return np.frombuffer(values, np.uint8).reshape(expected[1:])
 
@@ -95,7 +96,10 @@ def write_arrays(path: pathlib.Path, images: Images, sha256: Mapping[str, str]) 
     check_space(path.parent, images.images.nbytes + images.labels.nbytes)
     arrays = {"images": np.ascontiguousarray(images.images), "labels": np.ascontiguousarray(images.labels)}
     part = path.with_name(f"{path.name}.part")
+    part.touch()
+    mode = part.stat().st_mode
     save_file(arrays, part, {"class_names": json.dumps(images.class_names), "sha256": json.dumps(dict(sha256))})
+    part.chmod(mode)  # save_file leaves it to its owner alone
     part.replace(path)
 
 

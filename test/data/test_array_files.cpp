@@ -61,11 +61,7 @@ std::string with(const std::string& file, const std::string& part, const std::st
   return safetensors_bytes(header.replace(at, part.size(), other), file.substr(8 + length));
 }
 
-SvhnSpec with_extra() {
-  SvhnSpec set;
-  set.svhn_extra = true;
-  return set;
-}
+const SvhnSpec kWithExtra{{}, true};
 
 std::string shard_of(const std::vector<std::pair<std::string, int>>& samples) {
   TarWriter tar;
@@ -106,13 +102,13 @@ TEST_CASE("SVHN: extra comes after train and never belongs to val", "[data]") {
   const TempFolder folder;
   folder.write(kTrain, file_of<SvhnSpec>({1, 2}));
   folder.write(kVal, file_of<SvhnSpec>({4}));
-  CHECK_SAYS(error_of(folder, Split::kTrain, with_extra()), "holds no extra.safetensors",
+  CHECK_SAYS(error_of(folder, Split::kTrain, kWithExtra), "holds no extra.safetensors",
              "scripts/fetch_data svhn_extra " + folder.path().string());
   folder.write("extra.safetensors", file_of<SvhnSpec>({0, 3}));
   CHECK(read_split<SvhnSpec>(folder, Split::kTrain).labels == std::vector<uint8_t>{3, 6});
-  CHECK(read_split(folder, Split::kTrain, throw_problem, with_extra()).labels ==
+  CHECK(read_split(folder, Split::kTrain, throw_problem, kWithExtra).labels ==
         std::vector<uint8_t>{3, 6, 0, 9});
-  CHECK(read_split(folder, Split::kTest, throw_problem, with_extra()).labels == std::vector<uint8_t>{2});
+  CHECK(read_split(folder, Split::kTest, throw_problem, kWithExtra).labels == std::vector<uint8_t>{2});
 }
 
 TEST_CASE("indices and spans out of range are refused", "[data]") {
@@ -203,7 +199,7 @@ TEST_CASE("official files are refused with the command that makes arrays of them
   for (const char* file : {"cifar-100-binary.tar.gz", "cifar-100-binary/train.bin", "train.bin"})
     check(Cifar100Spec(), file, "cifar100");
   check(SvhnSpec(), "train_32x32.mat", "svhn");
-  check(with_extra(), "extra_32x32.mat", "svhn_extra");
+  check(kWithExtra, "extra_32x32.mat", "svhn_extra");
   check(MnistSpec(), "train-images-idx3-ubyte", "mnist");
   check(FashionMnistSpec(), "t10k-labels-idx1-ubyte.gz", "fashion_mnist");
 }
@@ -215,7 +211,7 @@ TEST_CASE("all problems are reported, and everything readable is read", "[data]"
     ArrayContent content = images_of(SvhnSpec::images(), {0, 1, 2, 3});
     content.labels = {1, 10, 3, '\xff'};
     folder.write(kTrain, array_file(SvhnSpec::images(), content));
-    const ImageArray images = read_split(folder, Split::kTrain, collect_into(problems), with_extra());
+    const ImageArray images = read_split(folder, Split::kTrain, collect_into(problems), kWithExtra);
     REQUIRE(problems.size() == 3);
     CHECK_SAYS(problems[0], "train.safetensors: label 10 of image 1, expected 0..9");
     CHECK_SAYS(problems[1], "train.safetensors: label 255 of image 3, expected 0..9");

@@ -16,7 +16,8 @@ CIFAR100 = (pathlib.Path(__file__).parents[1] / "data" / "cifar100_classes.txt")
 CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 DIGITS = [str(digit) for digit in range(10)]
-CLASSES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "svhn": DIGITS, "svhn_extra": DIGITS, "mnist": DIGITS, "fashion_mnist": FASHION}
+CLASSES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "fashion_mnist": FASHION}
+CLASSES |= {name: DIGITS for name in ("svhn", "svhn_extra", "mnist")}
 COUNTS = {"train.safetensors": 20, "val.safetensors": 6, "extra.safetensors": 3}
 
 
@@ -91,10 +92,9 @@ def mnist_files():
 
 def archives():
     """Contents by the official names."""
-    tars = {
-        "cifar-10-binary.tar.gz": tar_of({"cifar-10-batches-bin": None} | {f"cifar-10-batches-bin/{n}": c for n, c in cifar10_files().items()}),
-        "cifar-100-binary.tar.gz": tar_of({f"cifar-100-binary/{n}": c for n, c in cifar100_files().items()}),
-    }
+    cifar10 = {"cifar-10-batches-bin": None} | {f"cifar-10-batches-bin/{n}": c for n, c in cifar10_files().items()}
+    cifar100 = {f"cifar-100-binary/{n}": c for n, c in cifar100_files().items()}
+    tars = {"cifar-10-binary.tar.gz": tar_of(cifar10), "cifar-100-binary.tar.gz": tar_of(cifar100)}
     mats = {
         f"{split}_32x32.mat": mat(*NOISE["svhn"][f"{file}.safetensors"])
         for split, file in (("train", "train"), ("test", "val"), ("extra", "extra"))

@@ -58,7 +58,7 @@ class Server:
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
 
 @pytest.fixture(autouse=True)
@@ -121,8 +121,8 @@ def test_the_program_reads_what_was_written(server, tmp_path, name):
     }
     train = of_file["train.safetensors"] + (of_file["extra.safetensors"] if name == "svhn_extra" else b"")
     for split, expected in (("train", train), ("test", of_file["val.safetensors"])):
-        pixels = subprocess.run([os.environ["DUMP_DATA"], tmp_path, "pixels", split, name], check=True, capture_output=True).stdout
-        assert pixels == expected
+        result = subprocess.run([os.environ["DUMP_DATA"], tmp_path, "pixels", split, name], check=True, capture_output=True)
+        assert result.stdout == expected
 
 
 def test_idx_files_are_those_that_torchvision_reads(tmp_path):
@@ -289,8 +289,8 @@ def test_mat_files_are_compressed_or_not(tmp_path, monkeypatch, count):
     images, labels = IMAGES[:count], DIGITS_OF[:count]
     for compressed in (True, False):
         content = mat(images, labels, compressed, **({"X": images[0]} if count == 1 else {}))
-        files = [dataclasses.replace(f, count=count) for f in official_archives.pinned(ARCHIVES | {"train_32x32.mat": content})["svhn"][:1]]
-        monkeypatch.setitem(command.SETS, "svhn", files)
+        train = official_archives.pinned(ARCHIVES | {"train_32x32.mat": content})["svhn"][0]
+        monkeypatch.setitem(command.SETS, "svhn", [dataclasses.replace(train, count=count)])
         (tmp_path / "train_32x32.mat").write_bytes(content)
         assert command.main(["svhn", str(tmp_path), "--from", str(tmp_path)]) == 0
         arrays = load_file(tmp_path / "train.safetensors")
@@ -304,7 +304,8 @@ def test_mat_files_are_compressed_or_not(tmp_path, monkeypatch, count):
 ])
 def test_a_tar_file_of_something_else(server, tmp_path, monkeypatch, capsys, files, links, text):
     content = tar_of(files, links)
-    monkeypatch.setitem(command.SETS, "cifar10", official_archives.pinned(ARCHIVES | {"cifar-10-binary.tar.gz": content})["cifar10"])
+    files_of = official_archives.pinned(ARCHIVES | {"cifar-10-binary.tar.gz": content})
+    monkeypatch.setitem(command.SETS, "cifar10", files_of["cifar10"])
     server.files["cifar-10-binary.tar.gz"] = content
     assert fetch(server, "cifar10", tmp_path / "inner" / "dest") == 3
     assert text in capsys.readouterr().err
@@ -317,19 +318,17 @@ def test_no_space(server, tmp_path, monkeypatch, capsys):
     assert "GB are needed" in capsys.readouterr().err
 
 
-def test_the_call(tmp_path):
-    def call(*arguments):
-        return subprocess.run([sys.executable, SCRIPTS / "fetch_data", *arguments], capture_output=True, text=True)
-
-    assert call("emnist", tmp_path).returncode == 2
-    assert call("cifar10").returncode == 2
-    fineweb = call("fineweb", tmp_path / "fw")
-    assert fineweb.returncode == 3
-    assert f"--dataset HuggingFaceFW/fineweb --subset sample-10BT --out {tmp_path}/fw" in fineweb.stderr
-    imagenet = call("imagenet", tmp_path / "in")
-    assert imagenet.returncode == 3
+def test_the_call(tmp_path, capsys):
+    for arguments in (["emnist", str(tmp_path)], ["cifar10"]):
+        with pytest.raises(SystemExit) as exit_:
+            command.main(arguments)
+        assert exit_.value.code == 2
+    assert command.main(["fineweb", str(tmp_path / "fw")]) == 3
+    assert f"--dataset HuggingFaceFW/fineweb --subset sample-10BT --out {tmp_path}/fw" in capsys.readouterr().err
+    assert command.main(["imagenet", str(tmp_path / "in")]) == 3
+    said = capsys.readouterr().err
     for name in ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz", "--from DIR"):
-        assert name in imagenet.stderr
+        assert name in said
 
 
 def test_a_python_without_the_packages(tmp_path):

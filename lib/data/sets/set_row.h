@@ -52,7 +52,7 @@ using OnProblem = std::function<void(const std::string& message)>;
 
 /// The parts of a message, each without a full stop.
 struct MissingData {
-  std::string files;           ///< "CIFAR-10's binary version: ..."
+  std::string files;           ///< "train.safetensors and val.safetensors"
   std::string command;         ///< creates the folder, which becomes its last word
   std::string other_data;      ///< "on 5,000 images of CIFAR-10"
   std::string other_commands;  ///< train on that data; lines with two leading spaces
