@@ -8,12 +8,14 @@ import statistics
 import sys
 
 import numpy as np
+from safetensors.numpy import save_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
 
 from benchmark.report import table  # noqa: E402, F401
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 BINARY = ROOT / "build" / "sdp-train"
 RANK_VARIABLE = re.compile(
     r"(LOCAL_|GROUP_|NODE_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|SDP_RENDEZVOUS_FILE"
@@ -26,15 +28,15 @@ def environment(**more):
     return {k: v for k, v in os.environ.items() if not RANK_VARIABLE.fullmatch(k)} | more
 
 
-def write_cifar10(folder, per_file=200):
-    """Noise in CIFAR-10's layout: step times do not depend on image content."""
+def write_cifar10(folder, per_part=200):
+    """Noise in the shape of CIFAR-10, five parts to train on: step times do not depend on image content."""
     random = np.random.default_rng(0)
     folder.mkdir(parents=True)
-    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
-        count = 8 if name == "test_batch.bin" else per_file
-        records = random.integers(0, 256, size=(count, 3073), dtype=np.uint8)
-        records[:, 0] %= 10
-        (folder / name).write_bytes(records.tobytes())
+    parts = [random.integers(0, 256, size=(count, 3073), dtype=np.uint8) for count in [per_part] * 5 + [8]]
+    for name, records in (("train", np.concatenate(parts[:5])), ("val", parts[5])):
+        images = np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        arrays = {"images": images, "labels": np.ascontiguousarray(records[:, 0] % 10)}
+        save_file(arrays, folder / f"{name}.safetensors", {"class_names": json.dumps(CIFAR10)})
     return folder
 
 

@@ -117,7 +117,7 @@ def trained(program, folder, name, model, regime, processes):
 
 
 def training(arguments, folder):
-    runs.write_cifar10(folder / "cifar10", per_file=40)
+    runs.write_cifar10(folder / "cifar10", per_part=40)
     runs.write_tokens(folder / "tokens", 256, tokens=10_000)
     cases = [(model, regime, processes) for model in MODELS for regime in REGIMES for processes in (1, 2)]
 

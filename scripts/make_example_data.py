@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes a small sample of CIFAR-10 from the official binary version; without options, the one in examples/data.
+"""Makes a small sample of CIFAR-10 as tar shards; without options, the one in examples/data.
 
     make_example_data.py CIFAR_DIR DEST [--train-per-class N] [--test-per-class N] [--quality Q]
 
-CIFAR_DIR holds data_batch_1.bin to data_batch_5.bin and test_batch.bin. DEST gets train-000000.tar, ... and
+CIFAR_DIR holds train.safetensors and val.safetensors (scripts/fetch_data). DEST gets train-000000.tar, ... and
 test-000000.tar, ...: the first training and test images of every class, in the official order, as JPEG members
-CLASS/INDEX.jpg. Needs numpy and Pillow. The same input, options and libraries give the same bytes.
+CLASS/INDEX.jpg. Needs numpy, safetensors and Pillow. The same input, options and libraries give the same bytes.
 """
 import argparse
 import io
@@ -14,17 +14,10 @@ import tarfile
 
 import numpy as np
 from PIL import Image
+from safetensors.numpy import load_file
 
 CLASSES = 10
-TRAIN_FILES = [f"data_batch_{i}.bin" for i in range(1, 6)]
-TEST_FILES = ["test_batch.bin"]
 IMAGES_PER_SHARD = 2500
-
-
-def read_batches(folder, names):
-    """Labels [N] and images [N, 32, 32, 3] of batch files in the official order."""
-    records = np.concatenate([np.fromfile(folder / name, np.uint8).reshape(-1, 3073) for name in names])
-    return records[:, 0], records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
 
 def first_of_each_class(labels, per_class):
@@ -55,7 +48,7 @@ def write_shards(dest, prefix, labels, images, indices, quality):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cifar_dir", type=pathlib.Path, help="folder of CIFAR-10's binary version")
+    parser.add_argument("cifar_dir", type=pathlib.Path, help="folder of CIFAR-10's arrays")
     parser.add_argument("dest", type=pathlib.Path, help="folder for the shards")
     parser.add_argument("--train-per-class", type=int, default=500, metavar="N", help="training images per class (500)")
     parser.add_argument("--test-per-class", type=int, default=100, metavar="N", help="test images per class (100)")
@@ -64,10 +57,10 @@ def main():
     arguments = parser.parse_args()
     arguments.dest.mkdir(parents=True, exist_ok=True)
     per_class = {"train": arguments.train_per_class, "test": arguments.test_per_class}
-    for prefix, names in (("train", TRAIN_FILES), ("test", TEST_FILES)):
-        labels, images = read_batches(arguments.cifar_dir, names)
-        indices = first_of_each_class(labels, per_class[prefix])
-        write_shards(arguments.dest, prefix, labels, images, indices, arguments.quality)
+    for prefix, name in (("train", "train.safetensors"), ("test", "val.safetensors")):
+        arrays = load_file(arguments.cifar_dir / name)
+        indices = first_of_each_class(arrays["labels"], per_class[prefix])
+        write_shards(arguments.dest, prefix, arrays["labels"], arrays["images"], indices, arguments.quality)
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ struct DataSpec {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("name", &DataSpec::set, "data set", OnResume::kFixed, InReport::kNotCompared);
-    field("path", &DataSpec::path, "folder of the data set, in its official format (docs/data.md)",
-          OnResume::kFree, InReport::kNotCompared, kRequired);
+    field("path", &DataSpec::path, "folder of the data set (docs/data.md)", OnResume::kFree,
+          InReport::kNotCompared, kRequired);
     field(
         "validation_share", &DataSpec::validation_share,
         "share of the training samples that is held out, evenly spread, and takes the place of the test set, "

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "data/held_out.h"
-#include "data/sets/image_array.h"
+#include "data/sets/array_files.h"
 #include "spec/error.h"
 
 namespace sdp {

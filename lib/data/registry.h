@@ -3,10 +3,8 @@
 // The list of data sets: each needs an include and an entry. data/sets/set_row.h describes what a data set
 // provides.
 
-#include "data/sets/cifar.h"
 #include "data/sets/imagenet_spec.h"
-#include "data/sets/mnist.h"
-#include "data/sets/svhn.h"
+#include "data/sets/small_images.h"
 #include "data/sets/tokens_spec.h"
 #include "spec/one_of.h"
 

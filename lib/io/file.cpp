@@ -27,6 +27,18 @@ Descriptor open_file(const std::filesystem::path& path, int flags) {
   return file;
 }
 
+/// Throws DataError unless the path is a regular file or a link to one. Opening a pipe would wait for
+/// somebody who writes into it.
+void check_regular_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (error) throw_io_error("open", path, error.value());
+  if (std::filesystem::is_directory(status)) throw_io_error("read", path, EISDIR);
+  if (!std::filesystem::is_regular_file(status))
+    throw DataError("cannot read " + path.string() +
+                    ": it is a pipe, a socket or a device, expected a regular file. Put a file there.");
+}
+
 }  // namespace
 
 std::string_view advice_for(int error) {
@@ -56,16 +68,6 @@ std::string_view advice_for(int error) {
 void throw_io_error(std::string_view action, const std::filesystem::path& path, int error) {
   throw DataError("cannot " + std::string(action) + " " + path.string() + ": " +
                   std::generic_category().message(error) + ". " + std::string(advice_for(error)));
-}
-
-void check_regular_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (error) throw_io_error("open", path, error.value());
-  if (std::filesystem::is_directory(status)) throw_io_error("read", path, EISDIR);
-  if (!std::filesystem::is_regular_file(status))
-    throw DataError("cannot read " + path.string() +
-                    ": it is a pipe, a socket or a device, expected a regular file. Put a file there.");
 }
 
 void check_content(const std::filesystem::path& path, std::span<const std::byte> content) {

@@ -19,10 +19,6 @@ std::string_view advice_for(int error);
 /// Throws DataError "cannot <action> <path>: <reason of the errno value>. <advice>".
 [[noreturn]] void throw_io_error(std::string_view action, const std::filesystem::path& path, int error);
 
-/// Throws DataError unless the path is a regular file or a link to one. Opening a pipe would wait for
-/// somebody who writes into it.
-void check_regular_file(const std::filesystem::path& path);
-
 /// Throws DataError if the file holds a Git LFS pointer, an HTML page or compressed data, which no file that
 /// is read as it is begins with. MappedFile and read_text() call it. `content`: the file's, or its first KiB.
 void check_content(const std::filesystem::path& path, std::span<const std::byte> content);

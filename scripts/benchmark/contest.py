@@ -57,7 +57,7 @@ class Contest:
             if model.is_text:
                 write_noise_tokens(data, samples * model.length + 1, model.vocabulary)
             else:
-                write_noise_images(data, samples // 5 + 1)
+                write_noise_images(data, samples + 1)
         train = {"precision": self.precision, "device": self.context.device, "max_steps": steps, "log_every_steps": INTERVAL}
         own = {"data": {"path": str(data)}, "subnetwork": {"workers": self.processes}, "output": {"dir": str(folder)}}
         spec: dict = {"name": "run"}

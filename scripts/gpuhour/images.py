@@ -1,14 +1,40 @@
 """CIFAR-10 in a small file: the images in order, 8 x 25 in each JPEG, and their labels. 32 is a
-multiple of JPEG's blocks of 16 pixels, so images do not affect their neighbors. Needs Pillow."""
+multiple of JPEG's blocks of 16 pixels, so images do not affect their neighbors. Needs Pillow. Arrays are read and written
+without numpy and safetensors, which the GPU machine may lack."""
 
 import io
+import json
 import pathlib
 import random
 import zipfile
 
-FILES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
+FILES = ["train.safetensors", "val.safetensors"]
+CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 SIDE, ACROSS, DOWN = 32, 25, 8
-PIXELS = SIDE * SIDE
+IMAGE_BYTES = 3 * SIDE * SIDE
+
+
+def write_arrays(path: pathlib.Path, images: bytes, labels: bytes) -> None:
+    """The file of docs/data.md: images [N, 32, 32, 3] and labels [N], both uint8."""
+    count, end = len(labels), len(images)
+    header = {
+        "__metadata__": {"class_names": json.dumps(CLASSES)},
+        "images": {"dtype": "U8", "shape": [count, SIDE, SIDE, 3], "data_offsets": [0, end]},
+        "labels": {"dtype": "U8", "shape": [count], "data_offsets": [end, end + count]},
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + images + labels)
+
+
+def read_arrays(path: pathlib.Path) -> tuple[bytes, bytes]:
+    """The bytes of images and labels."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    begin, end = header["images"]["data_offsets"]
+    first, last = header["labels"]["data_offsets"]
+    return data[start + begin:start + end], data[start + first:start + last]
 
 
 def pack_images(folder: pathlib.Path, target: pathlib.Path, quality: int) -> None:
@@ -16,21 +42,21 @@ def pack_images(folder: pathlib.Path, target: pathlib.Path, quality: int) -> Non
 
     with zipfile.ZipFile(target, "w") as archive:
         for name in FILES:
-            data = (folder / name).read_bytes()
-            records = [data[at:at + 1 + 3 * PIXELS] for at in range(0, len(data), 1 + 3 * PIXELS)]
-            archive.writestr(f"{name}/labels", bytes(record[0] for record in records))
-            for first in range(0, len(records), ACROSS * DOWN):
+            pixels, labels = read_arrays(folder / name)
+            archive.writestr(f"{name}/labels", labels)
+            for first in range(0, len(labels), ACROSS * DOWN):
                 sheet = Image.new("RGB", (SIDE * ACROSS, SIDE * DOWN))
-                for place, record in enumerate(records[first:first + ACROSS * DOWN]):
-                    bands = [Image.frombytes("L", (SIDE, SIDE), record[1 + b * PIXELS:1 + (b + 1) * PIXELS]) for b in range(3)]
-                    sheet.paste(Image.merge("RGB", bands), (SIDE * (place % ACROSS), SIDE * (place // ACROSS)))
+                for place in range(min(ACROSS * DOWN, len(labels) - first)):
+                    at = (first + place) * IMAGE_BYTES
+                    image = Image.frombytes("RGB", (SIDE, SIDE), pixels[at:at + IMAGE_BYTES])
+                    sheet.paste(image, (SIDE * (place % ACROSS), SIDE * (place // ACROSS)))
                 jpeg = io.BytesIO()
                 sheet.save(jpeg, "JPEG", quality=quality, optimize=True)
                 archive.writestr(f"{name}/{first:06d}.jpg", jpeg.getvalue())
 
 
 def unpack_images(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Writes the official binary layout. A complete folder is left unchanged."""
+    """Writes arrays. A complete folder is left unchanged."""
     from PIL import Image
 
     if (folder / "complete").exists():
@@ -40,26 +66,24 @@ def unpack_images(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
         members = sorted(archive.namelist())
         for name in FILES:
             labels = archive.read(f"{name}/labels")
-            records = []
+            images: list[bytes] = []
             for member in (m for m in members if m.startswith(f"{name}/") and m.endswith(".jpg")):
                 sheet = Image.open(io.BytesIO(archive.read(member))).convert("RGB")
-                for place in range(min(ACROSS * DOWN, len(labels) - len(records))):
+                for place in range(min(ACROSS * DOWN, len(labels) - len(images))):
                     left, top = SIDE * (place % ACROSS), SIDE * (place // ACROSS)
-                    image = sheet.crop((left, top, left + SIDE, top + SIDE))
-                    records.append(labels[len(records):len(records) + 1] + b"".join(band.tobytes() for band in image.split()))
-            (folder / name).write_bytes(b"".join(records))
-    (folder / "batches.meta.txt").write_text("airplane automobile bird cat deer dog frog horse ship truck\n".replace(" ", "\n"))
+                    images.append(sheet.crop((left, top, left + SIDE, top + SIDE)).tobytes())
+            write_arrays(folder / name, b"".join(images), labels)
     (folder / "complete").touch()
     return folder
 
 
-def write_noise_images(folder: pathlib.Path, per_file: int) -> pathlib.Path:
-    """CIFAR-10's binary layout with noise, the same bytes everywhere."""
+def write_noise_images(folder: pathlib.Path, count: int) -> pathlib.Path:
+    """Noise in the shape of CIFAR-10, `count` images to train on, the same bytes everywhere."""
     noise = random.Random(0)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        records = (bytes([noise.randrange(10)]) + noise.randbytes(3 * PIXELS) for _ in range(per_file))
-        (folder / name).write_bytes(b"".join(records))
+    for name, images in zip(FILES, (count, count // 5 + 1), strict=True):
+        labels = bytes(noise.randrange(10) for _ in range(images))
+        write_arrays(folder / name, b"".join(noise.randbytes(IMAGE_BYTES) for _ in range(images)), labels)
     return folder
 
 

@@ -70,8 +70,8 @@ def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) 
 
 
 def write_noise(folder: pathlib.Path) -> None:
-    """Small data sets in the official layouts, the same bytes everywhere: images of noise, tokens of noise and a pattern."""
-    write_noise_images(folder / "images", 200)
+    """Small data sets, the same bytes everywhere: images of noise, tokens of noise and a pattern."""
+    write_noise_images(folder / "images", 1000)
     write_noise_tokens(folder / "tokens", 1 << 18, 512, noise_share=0.1)  # losses depend on the steps
 
 

@@ -226,7 +226,7 @@ def run_all_workers(context: Context, method: str, as_graph: bool = False) -> pa
     """Trains ResNet-18 with eight workers in one process. On noise: every step has new images, and no epoch ends."""
     batch = BATCH[context.device]
     folder = context.fresh(f"workers-{method}{'-graph' if as_graph else ''}")
-    images = write_noise_images(context.scratch("images"), WORKERS * batch * RUN_STEPS // 5 + 1)
+    images = write_noise_images(context.scratch("images"), WORKERS * batch * RUN_STEPS + 1)
     context.sdp(*config_of(context, "resnet18", method), *settings_of(context, "resnet18"),
                 *run_settings(folder, method, RUN_STEPS, LOGGED_STEPS),
                 *as_options([f"train.batch_size_per_worker={batch}", f"data.path={images}",

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 BINARY = os.environ["SDP_TRAIN"]
 # The device of the runs, cpu or cuda. All processes of a run share one GPU, which Gloo allows. Its kernels are set to be
@@ -21,27 +22,42 @@ ON_DEVICE = {"cpu": {"device": "cpu"}, "cuda": {"device": "cuda", "backend": "gl
 assert DEVICE in ON_DEVICE, f"SDP_TEST_DEVICE: found '{DEVICE}', expected cpu or cuda"
 MEAN = np.array([0.4914, 0.4822, 0.4465], dtype=np.float32).reshape(3, 1, 1)
 STD = np.array([0.2470, 0.2435, 0.2616], dtype=np.float32).reshape(3, 1, 1)
+CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
-def write_cifar10(folder: Path, per_file: int = 40) -> Path:
-    """A small data set in CIFAR-10's official binary layout: noise around a color of each class."""
+def write_arrays(file: Path, images: np.ndarray, labels: np.ndarray, class_names: list[str]) -> None:
+    """Images [N, C, H, W] and labels as the program reads them: uint8, with the color of a pixel in one place."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {"images": np.ascontiguousarray(images.transpose(0, 2, 3, 1)), "labels": labels.astype(np.uint8)}
+    save_file(arrays, file, {"class_names": json.dumps(class_names)})
+
+
+def read_arrays(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Images [N, C, H, W] and labels."""
+    arrays = load_file(file)
+    return np.ascontiguousarray(arrays["images"].transpose(0, 3, 1, 2)), arrays["labels"]
+
+
+def write_cifar10(folder: Path, per_part: int = 40) -> Path:
+    """A small data set like CIFAR-10, of five parts to train on and one more: noise around a color of each class."""
     rng = np.random.default_rng(7)
     colors = rng.integers(60, 196, size=(10, 3, 1, 1))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
-        labels = rng.integers(0, 10, size=per_file)
-        pixels = np.clip(colors[labels] + rng.normal(0, 40, size=(per_file, 3, 32, 32)), 0, 255).astype(np.uint8)
-        records = np.concatenate([labels.astype(np.uint8)[:, None], pixels.reshape(per_file, -1)], axis=1)
-        (folder / name).write_bytes(records.tobytes())
+    parts = []
+    for _ in range(6):
+        labels = rng.integers(0, 10, size=per_part)
+        pixels = np.clip(colors[labels] + rng.normal(0, 40, size=(per_part, 3, 32, 32)), 0, 255).astype(np.uint8)
+        parts.append((pixels, labels))
+    for name, chosen in (("train", parts[:5]), ("val", parts[5:])):
+        images, labels = (np.concatenate(arrays) for arrays in zip(*chosen))
+        write_arrays(folder / f"{name}.safetensors", images, labels, CIFAR10)
     return folder
 
 
 def read_cifar10(folder: Path, split: str):
-    """Images (float32, normalized as (x / 255 - mean) / std in float32) and labels in file order."""
-    names = [f"data_batch_{i}.bin" for i in range(1, 6)] if split == "train" else ["test_batch.bin"]
-    records = np.concatenate([np.fromfile(folder / name, dtype=np.uint8).reshape(-1, 3073) for name in names])
-    images = records[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / np.float32(255)
-    return torch.from_numpy((images - MEAN) / STD), torch.from_numpy(records[:, 0].astype(np.int64))
+    """Images (float32, normalized as (x / 255 - mean) / std in float32) and labels in the order of the file."""
+    images, labels = read_arrays(folder / {"train": "train.safetensors", "test": "val.safetensors"}[split])
+    images = images.astype(np.float32) / np.float32(255)
+    return torch.from_numpy((images - MEAN) / STD), torch.from_numpy(labels.astype(np.int64))
 
 
 RANK_VARIABLE = re.compile(

@@ -313,7 +313,7 @@ REFUSALS = {
     "unknown regime": (["--config", "CONFIG", "--regimes", "bsdp,csdp"], 2, "found 'csdp', .*nsdp, bsdp, bbsdp, nbsdp"),
     "no data": (["--config", "CONFIG", "--set", "data.path=/nowhere"], 2, "data.path"),
     "no data of a run": (["--run", "RUN", "--set", "data.path=/nowhere"], 3, "/nowhere"),
-    "empty folder of data": (["--run", "RUN", "--set", "data.path=EMPTY"], 3, "data_batch_1.bin"),
+    "empty folder of data": (["--run", "RUN", "--set", "data.path=EMPTY"], 3, "train.safetensors"),
     "batch too large": (["--config", "CONFIG", "--batch-size", "201"], 2, "--batch-size 201: .*200 samples"),
     "checkpoints of no run": (["--config", "CONFIG", "--all-checkpoints"], 2, "--all-checkpoints: .*--run"),
     "no batch": (["--config", "CONFIG", "--batches", "0"], 2, "--batches 0: expected at least 1"),

@@ -61,10 +61,10 @@ def test_processes_that_do_not_divide(tmp_path, data, processes):
 
 def test_data_errors_exit_3(tmp_path, data):
     broken = harness.write_cifar10(tmp_path / "broken")
-    file = broken / "data_batch_3.bin"
+    file = broken / "train.safetensors"
     file.write_bytes(file.read_bytes()[:-7])
     config = harness.write_config(tmp_path, "run", broken)
-    assert "data_batch_3.bin" in harness.run("--config", config, "--nproc", 1, expect=3).stderr
+    assert "train.safetensors" in harness.run("--config", config, "--nproc", 1, expect=3).stderr
     config = harness.write_config(tmp_path, "classes", data, model={"num_classes": 7})
     assert "model.num_classes" in harness.run("--config", config, "--nproc", 1, expect=2).stderr
     # A run that was refused before its first step does not block the corrected command.

@@ -1,7 +1,6 @@
 """Data as a run sees it: every sample of an epoch exactly once, for any number of processes and across a resume; images
 kept on the device; damaged images; `data check`."""
 
-import gzip
 import io
 import json
 import math
@@ -115,24 +114,22 @@ def test_images_on_the_device_train_to_the_same_weights(tmp_path, data):
     assert hashes[0] == hashes[1]
 
 
-def write_mnist(folder):
-    """Packed IDX files of random images."""
+FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
+
+
+def write_fashion(folder):
+    """Random images."""
     rng = np.random.default_rng(8)
-    folder.mkdir()
-    for prefix, count in (("train", 60), ("t10k", 30)):
-        for kind, values in (
-            ("labels-idx1", rng.integers(0, 10, count, np.uint8)),
-            ("images-idx3", rng.integers(0, 256, (count, 28, 28), np.uint8)),
-        ):
-            header = np.array([0x800 + values.ndim, *values.shape], ">u4").tobytes()
-            (folder / f"{prefix}-{kind}-ubyte.gz").write_bytes(gzip.compress(header + values.tobytes()))
+    for name, count in (("train", 60), ("val", 30)):
+        labels, images = rng.integers(0, 10, count, np.uint8), rng.integers(0, 256, (count, 1, 28, 28), np.uint8)
+        harness.write_arrays(folder / f"{name}.safetensors", images, labels, FASHION)
     return folder
 
 
 @pytest.mark.parametrize("model", ["resnet18", "swin_t"])
 def test_gray_images_train_evaluate_and_export(tmp_path, model):
     """One channel: torchvision's model on the exported weights has the same logits."""
-    folder = write_mnist(tmp_path / "mnist")
+    folder = write_fashion(tmp_path / "fashion")
     sizes = {"resnet18": {"width": 4}, "swin_t": {"width": 8, "depths": [1, 2], "num_heads": [2, 1], "patch_size": 2, "window_size": 4}}
     section = {"name": model, "image_size": 28, "image_channels": 1} | sizes[model]
     run_dir = harness.train(
@@ -146,8 +143,8 @@ def test_gray_images_train_evaluate_and_export(tmp_path, model):
     assert config["label_names"][9] == "Ankle boot"
     net = library_model(section).net
     net.load_state_dict(load_file(tmp_path / "model.safetensors"))
-    pixels = np.frombuffer(gzip.decompress((folder / "t10k-images-idx3-ubyte.gz").read_bytes()), np.uint8, offset=16)
-    images = (torch.from_numpy(pixels.copy()).view(-1, 1, 28, 28) / 255 - 0.2860) / 0.3530
+    pixels, _ = harness.read_arrays(folder / "val.safetensors")
+    images = (torch.from_numpy(pixels) / 255 - 0.2860) / 0.3530
     with torch.no_grad():
         expected = net.eval()(images)
     assert (load_file(tmp_path / "logits.safetensors")["logits"] - expected).abs().max() < 1e-4
@@ -173,12 +170,12 @@ def test_other_data_is_refused_or_told_of_at_a_resume(tmp_path, data):
         tmp_path, "run", copy, model=MLP, eval=NO_EVAL, checkpoint={"every_steps": 5}, train={"precision": "fp32"}
     )
     harness.run("--config", config, "--nproc", 1, "--set", "train.max_steps=5")
-    blob = bytearray((copy / "data_batch_3.bin").read_bytes())
-    blob[3073 * 3 + 5] ^= 1
-    (copy / "data_batch_3.bin").write_bytes(blob)
+    images, labels = harness.read_arrays(copy / "train.safetensors")
+    images[83, 0, 0, 5] ^= 1
+    harness.write_arrays(copy / "train.safetensors", images, labels, harness.CIFAR10)
     result = harness.run("--config", config, "--nproc", 1, "--resume", "--set", "train.max_steps=7")
     assert "the training data has changed" in result.stderr
-    (copy / "data_batch_3.bin").write_bytes(blob[:-3073])
+    harness.write_arrays(copy / "train.safetensors", images[:-1], labels[:-1], harness.CIFAR10)
     message = harness.run("--config", config, "--nproc", 1, "--resume", expect=3).stderr
     assert "has 199 samples, but had 200" in message
 
@@ -313,19 +310,19 @@ def test_data_check_of_cifar10(tmp_path, data):
     torch.testing.assert_close(load_file(tmp_path / "logits.safetensors")["logits"].double(), logits, rtol=0, atol=1e-4)
 
 
-def test_data_check_names_every_damaged_record(tmp_path, data):
+def test_data_check_names_every_wrong_label(tmp_path, data):
     folder = tmp_path / "damaged"
     shutil.copytree(data, folder)
-    blob = bytearray((folder / "data_batch_2.bin").read_bytes())
-    blob[3073 * 5], blob[3073 * 9] = 10, 200
-    (folder / "data_batch_2.bin").write_bytes(blob)
-    (folder / "test_batch.bin").write_bytes((folder / "test_batch.bin").read_bytes()[:-100])
+    images, labels = harness.read_arrays(folder / "train.safetensors")
+    labels[45], labels[49] = 10, 200
+    harness.write_arrays(folder / "train.safetensors", images, labels, harness.CIFAR10)
+    (folder / "val.safetensors").write_bytes((folder / "val.safetensors").read_bytes()[:-100])
     config = harness.write_config(tmp_path, "run", folder)
     report, message = check(config, expect=3)
     first, second = report["train"]["problems"]
-    assert f"offset {3073 * 5}" in first and f"offset {3073 * 9}" in second and "data_batch_2.bin" in first
+    assert "label 10 of image 45" in first and "label 200 of image 49" in second and "train.safetensors" in first
     assert report["train"]["samples"] == 198
-    assert len(report["test"]["problems"]) == 1 and "test_batch.bin" in report["test"]["problems"][0]
+    assert len(report["test"]["problems"]) == 1 and "val.safetensors" in report["test"]["problems"][0]
     assert "3 problems" in message
 
 

@@ -24,7 +24,7 @@ def test_two_processes_and_the_profile_they_save(tmp_path):
     assert all(rank["device"] == "CPU" and rank["threads"] == 1 and rank["interface"] == "lo" for rank in found["ranks"])
     for check in ["versions", "devices", "network", "exchange", *REGIMES, "device rates", "exchange rates", "profile", "data folder", "run folder"]:
         assert checks[check]["status"] == "PASS", checks[check]
-    assert "6 files" in checks["data folder"]["detail"]
+    assert "2 files" in checks["data folder"]["detail"]
     assert list(run.iterdir()) == []
 
     # The plan uses the profile's rates for the run's precision.

@@ -199,14 +199,12 @@ def test_evaluation_with_replicas(tmp_path, data):
 
 def test_held_out_samples_take_the_place_of_a_test_set(tmp_path, data):
     """A run with data.validation_share is the run on folders that were divided by hand; and its predictions by class."""
-    records = np.concatenate([np.fromfile(data / f"data_batch_{i}.bin", dtype=np.uint8).reshape(-1, 3073) for i in range(1, 6)])
-    held_out = np.arange(len(records)) % 4 == 0
+    images, true_labels = harness.read_arrays(data / "train.safetensors")
+    held_out = np.arange(len(images)) % 4 == 0
     whole, divided = tmp_path / "whole", tmp_path / "divided"
-    for folder, train in ((whole, records), (divided, records[~held_out])):
-        folder.mkdir()
-        for i, part in enumerate(np.array_split(train, 5), start=1):
-            (folder / f"data_batch_{i}.bin").write_bytes(part.tobytes())
-    (divided / "test_batch.bin").write_bytes(records[held_out].tobytes())
+    harness.write_arrays(whole / "train.safetensors", images, true_labels, harness.CIFAR10)
+    harness.write_arrays(divided / "train.safetensors", images[~held_out], true_labels[~held_out], harness.CIFAR10)
+    harness.write_arrays(divided / "val.safetensors", images[held_out], true_labels[held_out], harness.CIFAR10)
     train = {"max_steps": 6, "precision": "fp32"}
     by_hand = harness.train(tmp_path, "by_hand", divided, 1, train=train)
     section = {"name": "cifar10", "path": str(whole), "validation_share": 0.25}
@@ -219,7 +217,7 @@ def test_held_out_samples_take_the_place_of_a_test_set(tmp_path, data):
     said = json.loads(harness.run("eval", "--run", run_dir, "--json", "--per-class", *files).stdout)
     saved = load_file(logits_file)
     labels, predicted = saved["labels"], saved["logits"].argmax(1)
-    assert labels.tolist() == records[held_out, 0].tolist()
+    assert labels.tolist() == true_labels[held_out].tolist()
     confusion = [[int(((labels == a) & (predicted == b)).sum()) for b in range(10)] for a in range(10)]
     assert said["confusion"] == confusion
     assert said["accuracy_by_class"] == [row[i] / sum(row) if sum(row) else None for i, row in enumerate(confusion)]

@@ -91,20 +91,20 @@ def test_more_slices_than_heads_are_as_many_as_heads(tmp_path, data, tokens):
     assert of_branch("mlp") == [(2 * i, 2 * i + 2) for i in range(16)]
 
 
-EXPECTED_FILES = {
-    "cifar100": ["CIFAR-100", "train.bin", "cifar-100-binary.tar.gz"],
-    "svhn": ["train_32x32.mat", "missing"],
-    "mnist": ["train-images-idx3-ubyte", "missing"],
+IN_PLACE_OF_CIFAR10 = {
+    "cifar100": ["train.safetensors", "class_names", 10, 100],
+    "svhn": ["train.safetensors", "class_names", "airplane", "scripts/fetch_data svhn"],
+    "mnist": ["train.safetensors", "images", "[200, 32, 32, 3]", "[N, 28, 28, 1]"],
     "imagenet": ["ImageNet", "train/CLASS/*.JPEG", "*train*.tar"],
 }
 
 
-@pytest.mark.parametrize("name", EXPECTED_FILES)
+@pytest.mark.parametrize("name", IN_PLACE_OF_CIFAR10)
 def test_a_folder_of_another_data_set(tmp_path, data, name):
     config = harness.write_config(tmp_path, "run", data, data={"name": name})
     harness.run("plan", "--config", config)  # which reads no data
     for processes in (1, 2) if name == "imagenet" else (1,):
-        refused(tmp_path, ["--config", config, "--nproc", processes], [str(data), *EXPECTED_FILES[name]], code=3)
+        refused(tmp_path, ["--config", config, "--nproc", processes], [str(data), *IN_PLACE_OF_CIFAR10[name]], code=3)
 
 
 def test_images_of_another_size(tmp_path, data):

@@ -62,6 +62,11 @@ def test_commands_that_get_data(tmp_path, folder):
         message = harness.run("--config", config, expect=2).stderr
         *_, last = arguments_of(printed(r"^  (scripts/fetch_data .*)", message), "scripts/fetch_data", tmp_path)
         assert last == str(folder / "none")
+    (folder / "train_32x32.mat").touch()
+    config = harness.write_config(tmp_path, "run", folder, data={"name": "svhn"}, model={"width": 8})
+    message = harness.run("--config", config, "--nproc", 1, expect=3).stderr
+    arguments = arguments_of(printed(r"^  (scripts/fetch_data .*)", message), "scripts/fetch_data", tmp_path)
+    assert arguments == ["svhn", "--from", str(folder), str(folder)]
     spec = write_spec(tmp_path, folder / "none", small_models.GPT2, {})
     command = printed(r"^  (scripts/prepare_tokens.py --dataset .*)", harness.run("--config", spec, expect=2).stderr)
     assert arguments_of(command, "scripts/prepare_tokens.py", tmp_path)[-2:] == ["--out", str(folder / "none")]

@@ -224,7 +224,8 @@ def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_pat
     lines = (run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run_dir / "metrics.jsonl").write_text("".join(lines[:-3]))  # also a line from before the checkpoint
     other_data = harness.write_cifar10(tmp_path / "other")
-    other_data.joinpath("test_batch.bin").write_bytes(other_data.joinpath("data_batch_1.bin").read_bytes())
+    images, labels = harness.read_arrays(other_data / "train.safetensors")
+    harness.write_arrays(other_data / "val.safetensors", images[:40], labels[:40], harness.CIFAR10)
     result = resume_copy(tmp_path, other_data, ten_steps, 2, 0)
     assert f"{run_dir}/metrics.jsonl has {len(lines) - 3} lines" in result.stderr
     assert "the test data has changed" in result.stderr and "training data" not in result.stderr

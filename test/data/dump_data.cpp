@@ -1,6 +1,6 @@
 // Writes the data that lib/data reads from a folder to stdout, for oracle.py:
-//   dump_data FOLDER pixels train|test cifar10|cifar100|svhn|svhn_extra|mnist
-//       per image: label (1 byte), pixels (3072 bytes, of mnist 784)
+//   dump_data FOLDER pixels train|test cifar10|cifar100|svhn|svhn_extra|mnist|fashion_mnist
+//       per image: label (1 byte), pixels (3072 bytes, of the last two 784)
 //   dump_data FOLDER batches SEED MIXUP_ALPHA CUTMIX_ALPHA
 //       per batch: samples, labels, mixed labels if it is mixed (int64), mix (float64), images (float32)
 //   dump_data FOLDER tokens train|test SEQUENCE_LENGTH [TRAIN_FILES TEST_FILES]
@@ -16,10 +16,7 @@
 #include <vector>
 
 #include "data/pipeline/loader.h"
-#include "data/sets/cifar.h"
-#include "data/sets/image_array.h"
-#include "data/sets/mnist.h"
-#include "data/sets/svhn.h"
+#include "data/sets/array_files.h"
 #include "data/sets/tokens.h"
 #include "spec/error.h"
 
@@ -93,13 +90,17 @@ sdp::Split split_of(const std::string& name) {
 }
 
 sdp::ArrayDataset open_images(const std::string& name, const std::string& folder, sdp::Split split) {
-  if (name == "cifar100") return sdp::ArrayDataset(sdp::read_cifar100(folder, split, sdp::throw_problem));
-  if (name.starts_with("svhn"))
-    return sdp::ArrayDataset(sdp::read_svhn(folder, split, name == "svhn_extra", sdp::throw_problem));
-  if (name == "mnist") return sdp::ArrayDataset(sdp::read_mnist(folder, split, sdp::throw_problem));
-  sdp::ImageArray cifar10 = sdp::read_cifar10(folder, split, sdp::throw_problem);
-  cifar10.normalization = sdp::Cifar10Spec::normalization();
-  return sdp::ArrayDataset(std::move(cifar10));
+  sdp::DataSpec spec{.set = sdp::DataSetKind(name == "svhn_extra" ? "svhn" : name), .path = folder};
+  if (name == "svhn_extra") spec.set.as<sdp::SvhnSpec>().svhn_extra = true;
+  return spec.set.visit([&]<class Set>(const Set& set) -> sdp::ArrayDataset {
+    if constexpr (Set::kind == sdp::DataKind::kHeldImages) {
+      sdp::ImageArray images = sdp::read_set(set, spec, split, sdp::throw_problem);
+      images.normalization = set.normalization();
+      return sdp::ArrayDataset(std::move(images));
+    } else {
+      throw sdp::UsageError(name + " is not held in memory");
+    }
+  });
 }
 
 }  // namespace

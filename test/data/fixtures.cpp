@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include <jpeglib.h>
 
@@ -44,6 +45,28 @@ void put(std::string& bytes, uint32_t value, int size) {
 }
 
 }  // namespace
+
+std::string safetensors_bytes(const std::string& header, const std::string& data) {
+  std::string bytes;
+  put(bytes, static_cast<uint32_t>(header.size()), 4);
+  put(bytes, 0, 4);
+  return bytes + header + data;
+}
+
+std::string array_file(const HeldImages& set, const ArrayContent& content) {
+  const size_t pixels = content.pixels.size();
+  using nlohmann::json;
+  const auto tensor = [](const json& shape, size_t begin, size_t end) {
+    return json{{"dtype", "U8"}, {"shape", shape}, {"data_offsets", json::array({begin, end})}};
+  };
+  const size_t images = content.labels.size();
+  json header;
+  header["__metadata__"]["class_names"] = json(set.class_names).dump();
+  header["images"] =
+      tensor(json::array({images, set.shape.height, set.shape.width, set.shape.channels}), 0, pixels);
+  header["labels"] = tensor(json::array({images}), pixels, pixels + images);
+  return safetensors_bytes(header.dump(), content.pixels + content.labels);
+}
 
 std::string token_header(uint32_t stated, int32_t magic, int32_t version) {
   std::string bytes;

@@ -47,6 +47,18 @@ std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixel
 /// A JPEG whose pixels all have `color`.
 std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& color);
 
+/// A safetensors file (checkpoint/files/safetensors.h) of these bytes.
+std::string safetensors_bytes(const std::string& header, const std::string& data);
+
+/// Images of a set that is held in memory. `pixels`: [N, H, W, C].
+struct ArrayContent {
+  std::string pixels;
+  std::string labels;
+};
+
+/// Their file (data/sets/array_files.h).
+std::string array_file(const HeldImages& set, const ArrayContent& content);
+
 /// A shard of tokens as llm.c writes it; `stated` is the number of tokens in the header.
 std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic = 20240520,
                         int32_t version = 1);

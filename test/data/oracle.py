@@ -2,18 +2,15 @@
 
     oracle.py DUMP_DATA EXAMPLE_DATA
 
-Readers: tarfile and Pillow; also the same images written as CIFAR-10's binary version and as shards with .cls.
+Readers: tarfile and Pillow; also the same images written as shards with .cls. Arrays: written by safetensors.
 Order: Philox4x32-10 and the Feistel network in plain Python. Augmentation and mixing: torchvision.
-CIFAR-100's binary version: written with numpy. SVHN's MAT-files: written and read with scipy. MNIST's IDX files:
-written with numpy, read with torchvision.
 Tokens: shards written, cut into samples and scanned with numpy.
 """
-import gzip
 import io
+import json
 import math
 import pathlib
 import re
-import struct
 import subprocess
 import sys
 import tarfile
@@ -21,11 +18,10 @@ import tempfile
 from unittest import mock
 
 import numpy as np
-import scipy.io
 import torch
 import torchvision.transforms.functional as transforms
 from PIL import Image
-from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
+from safetensors.numpy import save_file
 from torchvision.transforms import v2
 
 SHUFFLE, CROP, FLIP, MIX = 0, 1, 2, 3
@@ -63,15 +59,6 @@ def check_example_data(program, folder):
         assert np.abs(got_images.astype(int) - images).max() <= 1, split
 
 
-def check_binary_version(program, folder):
-    labels, images, _ = read_with_pillow(folder, "test")
-    records = np.concatenate([labels[:, None].astype(np.uint8), images.reshape(len(images), -1)], axis=1)
-    with tempfile.TemporaryDirectory() as name:
-        for batch in range(5):
-            records[batch * 200 : (batch + 1) * 200].tofile(pathlib.Path(name) / f"data_batch_{batch + 1}.bin")
-        assert dump(program, name, "pixels", "train", "cifar10") == records.tobytes()
-
-
 def check_shards_with_cls(program, folder):
     """As tarfile's pax format writes them, in shards of 400 images, long names included."""
     labels, _, files = read_with_pillow(folder, "test")
@@ -87,63 +74,31 @@ def check_shards_with_cls(program, folder):
         assert dump(program, name, "pixels", "test", "cifar10") == dump(program, folder, "pixels", "test", "cifar10")
 
 
-def random_images(count, classes, seed):
-    """Labels and images [N, 3, 32, 32], smooth enough to be compressed."""
-    random = np.random.default_rng(seed)
-    return random.integers(0, classes, count), (random.integers(0, 256, (count, 3, 32, 1)) + np.arange(32)).astype(np.uint8)
+DIGITS = [str(digit) for digit in range(10)]
+FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
+CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+CIFAR100 = (pathlib.Path(__file__).parent / "cifar100_classes.txt").read_text().split()
+SETS = {
+    "cifar10": (CIFAR10, (32, 32, 3)), "cifar100": (CIFAR100, (32, 32, 3)), "svhn": (DIGITS, (32, 32, 3)),
+    "svhn_extra": (DIGITS, (32, 32, 3)), "mnist": (DIGITS, (28, 28, 1)), "fashion_mnist": (FASHION, (28, 28, 1)),
+}
 
 
-def check_cifar100(program, _):
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name) / "cifar-100-binary"
-        folder.mkdir()
-        for split, count in (("train", 150), ("test", 31)):
-            labels, images = random_images(count, 100, count)
-            coarse = np.random.default_rng(1).integers(0, 20, count)
-            pixels = images.reshape(count, 3072)
-            np.concatenate([coarse[:, None], labels[:, None], pixels], axis=1).astype(np.uint8).tofile(folder / f"{split}.bin")
-            got_labels, got_images = records_of(dump(program, name, "pixels", split, "cifar100"))
-            assert np.array_equal(got_labels, labels) and np.array_equal(got_images, images), split
-
-
-def check_svhn(program, _):
-    """X [32, 32, 3, N] and y [N, 1] with 10 for the digit 0, compressed as the official files are, and not."""
-    for compressed in (True, False):
-        for order in ("Xy", "yX"):
-            with tempfile.TemporaryDirectory() as name:
-                expected = {}
-                for seed, (split, count) in enumerate((("train", 77), ("test", 20), ("extra", 1))):
-                    labels, images = random_images(count, 10, seed)
-                    variables = {
-                        "X": images.transpose(2, 3, 1, 0),
-                        "y": np.where(labels == 0, 10, labels).astype(np.uint8)[:, None],
-                    }
-                    path = pathlib.Path(name) / f"{split}_32x32.mat"
-                    scipy.io.savemat(path, {key: variables[key] for key in order}, do_compression=compressed)
-                    back = scipy.io.loadmat(path)
-                    assert back["X"].shape == (32, 32, 3, count) and back["y"].dtype == np.uint8
-                    expected[split] = (np.where(back["y"] == 10, 0, back["y"]).ravel(), back["X"].transpose(3, 2, 0, 1))
-                expected["both"] = [np.concatenate(pair) for pair in zip(expected["train"], expected["extra"])]
-                for split, which, key in (("train", "svhn", "train"), ("test", "svhn", "test"), ("train", "svhn_extra", "both")):
-                    labels, images = records_of(dump(program, name, "pixels", split, which))
-                    assert np.array_equal(labels, expected[key][0]) and set(labels) <= set(range(10)), (key, order)
-                    assert np.array_equal(images, expected[key][1]), (key, order, compressed)
-
-
-def check_mnist(program, _):
-    """Files as IDX's page describes them, packed and not, as torchvision reads them."""
+def check_arrays(program, _):
+    """Images [N, H, W, C] come out as [N, C, H, W] in their order; SVHN's extra ones after those to train on."""
     random = np.random.default_rng(3)
-    for ending, pack in (("", bytes), (".gz", gzip.compress)):
-        with tempfile.TemporaryDirectory() as name:
-            for split, prefix, count in (("train", "train", 77), ("test", "t10k", 20)):
-                labels, images = random.integers(0, 10, count, np.uint8), random.integers(0, 256, (count, 28, 28), np.uint8)
-                for kind, values in (("labels-idx1", labels), ("images-idx3", images)):
-                    plain = pathlib.Path(name) / "idx"
-                    plain.write_bytes(struct.pack(f">{1 + values.ndim}I", 0x800 + values.ndim, *values.shape) + values.tobytes())
-                    assert np.array_equal(read_sn3_pascalvincent_tensor(str(plain)).numpy(), values)
-                    (pathlib.Path(name) / f"{prefix}-{kind}-ubyte{ending}").write_bytes(pack(plain.read_bytes()))
-                records = np.concatenate([labels[:, None], images.reshape(count, -1)], axis=1)
-                assert dump(program, name, "pixels", split, "mnist") == records.tobytes(), split
+    for name, (classes, shape) in SETS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            records = {}
+            for file, count in (("train", 77), ("val", 20), ("extra", 1)):
+                labels, images = random.integers(0, len(classes), count, np.uint8), random.integers(0, 256, (count, *shape), np.uint8)
+                path = f"{folder}/{file}.safetensors"
+                save_file({"labels": labels, "images": images}, path, {"class_names": json.dumps(classes), "more": "text"})
+                planes = images.transpose(0, 3, 1, 2).reshape(count, -1)
+                records[file] = np.concatenate([labels[:, None], planes], axis=1).tobytes()
+            train = records["train"] + (records["extra"] if name == "svhn_extra" else b"")
+            assert dump(program, folder, "pixels", "train", name) == train, name
+            assert dump(program, folder, "pixels", "test", name) == records["val"], name
 
 
 def philox(counter, key):
@@ -349,8 +304,7 @@ def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     torch.set_num_threads(1)
     for check in (
-        check_example_data, check_binary_version, check_shards_with_cls, check_cifar100, check_svhn, check_mnist,
-        check_batches, check_tokens, check_token_scan,
+        check_example_data, check_arrays, check_shards_with_cls, check_batches, check_tokens, check_token_scan,
     ):
         check(program, folder)
         print(f"{check.__name__}: ok")

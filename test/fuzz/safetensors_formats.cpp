@@ -4,25 +4,14 @@
 #include "checkpoint/files/safetensors.h"
 #include "formats.h"
 #include "oracle.h"
+#include "safetensors_repair.h"
 
 namespace sdp::fuzz {
 
 namespace {
 
 std::string safetensors(const std::string& header, size_t data_bytes) {
-  std::string bytes;
-  for (int byte = 0; byte < 8; ++byte)
-    bytes += static_cast<char>(header.size() >> (8 * byte));
-  return bytes + header + pixels_of(0, data_bytes);
-}
-
-/// Sets the header's length so that the header ends with the last brace.
-std::string repair_safetensors(std::string bytes) {
-  const size_t end = bytes.rfind('}');
-  if (end == std::string::npos || end < 8) return bytes;
-  for (size_t byte = 0; byte < 8; ++byte)
-    bytes[byte] = static_cast<char>((end + 1 - 8) >> (8 * byte));
-  return bytes;
+  return testing::safetensors_bytes(header, pixels_of(0, data_bytes));
 }
 
 std::vector<std::string> safetensors_seeds() {

@@ -1,46 +1,31 @@
 """scripts/fetch_data with a local server, and small archives in place of the pinned ones."""
 
+import dataclasses
 import hashlib
 import http.server
 import io
-import random
+import json
+import os
+import shutil
 import subprocess
-import tarfile
+import sys
 import threading
 
 import numpy as np
+import official_archives
 import pytest
 import scipy.io
+from conftest import SCRIPTS
+from fetching import archives, command
+from fetching import imagenet as folders
+from official_archives import CLASSES, NOISE, cifar10_files, cifar100_files, idx, mat, mnist_files, tar_of
+from safetensors import safe_open
+from safetensors.numpy import load_file
+from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
-from conftest import SCRIPTS, load_script
-
-fetch_data = load_script("fetch_data")
-import imagenet_folders
-
-
-def tar_of(files, links=()):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
-            member.size = len(content or b"")
-            tar.addfile(member, io.BytesIO(content or b""))
-        for name, target in links:
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname = tarfile.SYMTYPE, target
-            tar.addfile(member)
-    return out.getvalue()
-
-
-BATCH = random.Random(0).randbytes(300_000)
-TAR_FILES = {
-    "cifar-10-batches-bin": None,
-    "cifar-10-batches-bin/data_batch_1.bin": BATCH,
-    "cifar-10-batches-bin/a.txt": b"x",
-}
-TAR = tar_of(TAR_FILES)
-MAT = random.Random(1).randbytes(200_000)
+ARCHIVES = official_archives.archives()
+TAR = ARCHIVES["cifar-10-binary.tar.gz"]
+TAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 
 
 class Server:
@@ -73,59 +58,86 @@ class Server:
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
 
-def archive(name, content, folder=None):
-    return fetch_data.Archive(f"https://example.invalid/{name}", len(content), hashlib.sha256(content).hexdigest(), folder)
+@pytest.fixture(autouse=True)
+def pinned(monkeypatch):
+    monkeypatch.setattr(archives, "PAUSE_S", 0)
+    for name, files in official_archives.pinned(ARCHIVES).items():
+        monkeypatch.setitem(command.SETS, name, files)
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(fetch_data, "PAUSE_S", 0)
-    monkeypatch.setitem(fetch_data.ARCHIVES, "cifar10", [archive("c.tar.gz", TAR, "cifar-10-batches-bin")])
-    monkeypatch.setitem(fetch_data.ARCHIVES, "svhn", [archive("train.mat", MAT), archive("test.mat", MAT[::-1])])
-    server = Server({"c.tar.gz": TAR, "train.mat": MAT, "test.mat": MAT[::-1]})
+def server():
+    server = Server(dict(ARCHIVES))
     yield server
     server.http.shutdown()
     server.http.server_close()
 
 
 def fetch(server, name, dest, *more):
-    return fetch_data.main([name, str(dest), "--mirror", server.url, *map(str, more)])
+    return command.main([name, str(dest), "--mirror", server.url, *map(str, more)])
 
 
-def contents(folder):
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != ".fetched.json"}
+def names_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-UNPACKED = {"data_batch_1.bin": BATCH, "a.txt": b"x"}
+def check_arrays(dest, name):
+    """The images in `dest` are those of the archives, in their order."""
+    assert names_in(dest) == sorted(file.name for file in command.SETS[name])
+    for file in command.SETS[name]:
+        arrays, (images, labels) = load_file(dest / file.name), NOISE[name.removesuffix("_extra")][file.name]
+        assert arrays.keys() == {"images", "labels"} and arrays["images"].dtype == arrays["labels"].dtype == np.uint8
+        assert np.array_equal(arrays["images"], images) and np.array_equal(arrays["labels"], labels)
+        with safe_open(dest / file.name, framework="np") as opened:
+            assert json.loads(opened.metadata()["class_names"]) == CLASSES[name]
+            yield file, json.loads(opened.metadata()["sha256"])
 
 
-def test_an_archive_is_downloaded_and_unpacked_once(server, tmp_path):
-    assert fetch(server, "cifar10", tmp_path / "a" / "b") == 0
-    assert contents(tmp_path / "a" / "b") == UNPACKED
-    assert server.ranges == [None]
-    assert fetch(server, "cifar10", tmp_path / "a" / "b") == 0
-    assert server.ranges == [None]
-    (tmp_path / "a" / "b" / "data_batch_1.bin").write_bytes(b"short")
-    assert fetch(server, "cifar10", tmp_path / "a" / "b") == 0
-    assert contents(tmp_path / "a" / "b") == UNPACKED
-    assert server.ranges == [None, None]
+@pytest.mark.parametrize("name", CLASSES)
+def test_archives_are_downloaded_and_become_arrays_once(server, tmp_path, name):
+    dest = tmp_path / "a" / "b"
+    assert fetch(server, name, dest) == 0
+    for file, sha256 in check_arrays(dest, name):
+        assert sha256 == {archive.url: archive.sha256 for archive in file.archives}
+    wanted = {archive for file in command.SETS[name] for archive in file.archives}
+    assert server.ranges == [None] * len(wanted)
+    assert fetch(server, name, dest) == 0
+    assert len(server.ranges) == len(wanted)
+    (dest / "val.safetensors").write_bytes((dest / "val.safetensors").read_bytes()[:-1])
+    assert fetch(server, name, dest) == 0
+    list(check_arrays(dest, name))
+    assert len(server.ranges) == len(wanted) + len(command.SETS[name][1].archives)
 
 
-def test_files_that_need_no_unpacking_keep_their_names(server, tmp_path):
-    (tmp_path / "train.mat").write_bytes(MAT)
-    assert fetch(server, "svhn", tmp_path) == 0
-    assert contents(tmp_path) == {"train.mat": MAT, "test.mat": MAT[::-1]}
-    assert len(server.ranges) == 1  # train.mat existed already
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_program_reads_what_was_written(server, tmp_path, name):
+    assert fetch(server, name, tmp_path) == 0
+    of_file = {
+        file: b"".join(bytes([label]) + image.transpose(2, 0, 1).tobytes() for image, label in zip(images, labels))
+        for file, (images, labels) in NOISE[name.removesuffix("_extra")].items()
+    }
+    train = of_file["train.safetensors"] + (of_file["extra.safetensors"] if name == "svhn_extra" else b"")
+    for split, expected in (("train", train), ("test", of_file["val.safetensors"])):
+        result = subprocess.run([os.environ["DUMP_DATA"], tmp_path, "pixels", split, name], check=True, capture_output=True)
+        assert result.stdout == expected
+
+
+def test_idx_files_are_those_that_torchvision_reads(tmp_path):
+    for name, content in mnist_files().items():
+        (tmp_path / name).write_bytes(content)
+        values = read_sn3_pascalvincent_tensor(str(tmp_path / name)).numpy()
+        images, labels = NOISE["mnist"]["train.safetensors" if name.startswith("train") else "val.safetensors"]
+        assert np.array_equal(values, images[..., 0] if "images" in name else labels)
 
 
 @pytest.mark.parametrize("ranged", [True, False])
 def test_a_connection_that_ends_is_gone_on_with(server, tmp_path, capsys, ranged):
     server.ranged, server.cuts = ranged, [1000, 50_000]
     assert fetch(server, "cifar10", tmp_path) == 0
-    assert contents(tmp_path) == UNPACKED
+    list(check_arrays(tmp_path, "cifar10"))
     assert server.ranges == [None, "bytes=1000-", f"bytes={51_000 if ranged else 50_000}-"]
     assert "ended after 1000 of" in capsys.readouterr().out
 
@@ -134,34 +146,34 @@ def test_the_next_call_goes_on_with_the_part(server, tmp_path, capsys):
     server.cuts = [100] * 5
     assert fetch(server, "cifar10", tmp_path) == 3
     assert "500 bytes are in" in capsys.readouterr().err
-    assert contents(tmp_path) == {"c.tar.gz.part": TAR[:500]}
+    assert names_in(tmp_path) == ["cifar-10-binary.tar.gz.part"]
     server.ranges.clear()
     assert fetch(server, "cifar10", tmp_path) == 0
     assert server.ranges == ["bytes=500-"]
-    assert contents(tmp_path) == UNPACKED
+    list(check_arrays(tmp_path, "cifar10"))
 
 
 @pytest.mark.parametrize("left", [b"another file" * 10, TAR[:-1] + b"?", TAR + b"more"])
 def test_a_part_of_something_else_is_thrown_away(server, tmp_path, left):
-    (tmp_path / "c.tar.gz.part").write_bytes(left)
+    (tmp_path / "cifar-10-binary.tar.gz.part").write_bytes(left)
     assert fetch(server, "cifar10", tmp_path) == 0
-    assert contents(tmp_path) == UNPACKED
+    list(check_arrays(tmp_path, "cifar10"))
 
 
 @pytest.mark.parametrize("wrong, text", [(TAR[:-1] + b"?", "SHA-256"), (TAR + b"x", "bytes, expected")])
 def test_another_file_than_the_published_one_is_refused(server, tmp_path, capsys, wrong, text):
-    server.files["c.tar.gz"] = wrong
+    server.files["cifar-10-binary.tar.gz"] = wrong
     assert fetch(server, "cifar10", tmp_path) == 3
     error = capsys.readouterr().err
     assert text in error and "not have the published file" in error
-    assert contents(tmp_path) == {}
+    assert names_in(tmp_path) == []
     assert len(server.ranges) == 2
 
 
-def test_a_shorter_file_on_the_server_does_not_pass(server, tmp_path, capsys):
-    server.files["c.tar.gz"] = TAR[:-100]
+def test_a_shorter_file_on_the_server_does_not_pass(server, tmp_path):
+    server.files["cifar-10-binary.tar.gz"] = TAR[:-100]
     assert fetch(server, "cifar10", tmp_path) == 3
-    assert not (tmp_path / "data_batch_1.bin").exists()
+    assert not list(tmp_path.glob("*.safetensors"))
 
 
 @pytest.mark.parametrize("status, requests", [(404, 1), (403, 1), (503, 5)])
@@ -169,7 +181,7 @@ def test_a_server_that_refuses(server, tmp_path, capsys, status, requests):
     server.status = status
     assert fetch(server, "cifar10", tmp_path) == 3
     error = capsys.readouterr().err
-    assert f"{server.url}/c.tar.gz: {status}" in error and "--from DIR" in error and "example.invalid/c.tar.gz" in error
+    assert f"{server.url}/cifar-10-binary.tar.gz: {status}" in error and "--from DIR" in error and TAR_URL in error
     assert len(server.ranges) == requests
 
 
@@ -178,69 +190,159 @@ def test_without_a_network_the_message_says_where_to_put_what(server, tmp_path, 
     server.http.server_close()
     assert fetch(server, "cifar10", tmp_path) == 3
     error = capsys.readouterr().err
-    assert "cannot be reached" in error and "put https://example.invalid/c.tar.gz into a folder DIR" in error
+    assert "cannot be reached" in error and f"put {TAR_URL} into a folder DIR" in error
 
 
-@pytest.mark.parametrize(
-    "files, links",
-    [
-        ({"cifar-10-batches-bin/../../escaped": b"x"}, []),
-        ({"../escaped": b"x"}, []),
-        ({"/escaped": b"x"}, []),
-        ({"cifar-10-batches-bin/inner/escaped": b"x"}, []),
-        ({"other/escaped": b"x"}, []),
-        ({"cifar-10-batches-bin/a": b"x"}, [("cifar-10-batches-bin/link", "/etc/passwd")]),
-        ({"cifar-10-batches-bin/a": b"x"}, [("cifar-10-batches-bin/link", "a")]),
-    ],
-)
-def test_a_tar_file_cannot_write_elsewhere(server, tmp_path, monkeypatch, capsys, files, links):
-    content = tar_of(files, links)
-    monkeypatch.setitem(fetch_data.ARCHIVES, "cifar10", [archive("c.tar.gz", content, "cifar-10-batches-bin")])
-    server.files["c.tar.gz"] = content
-    dest = tmp_path / "inner" / "dest"
-    assert fetch(server, "cifar10", dest) == 3
-    assert "c.tar.gz" in capsys.readouterr().err
-    written = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if not p.is_dir() or p.is_symlink()}
-    assert written <= {"inner/dest/c.tar.gz.part", "inner/dest/a"}
+# --- archives and files of a folder -----------------------------------------------------------------------------
 
 
-def test_archives_of_a_folder(server, tmp_path, capsys):
+@pytest.mark.parametrize("name", CLASSES)
+def test_archives_of_a_folder(tmp_path, capsys, name):
     source, dest = tmp_path / "source", tmp_path / "dest"
     source.mkdir()
-    assert fetch(server, "svhn", dest, "--from", source) == 3
-    assert f"{source}/train.mat does not exist. Put https://example.invalid/train.mat there" in capsys.readouterr().err
-    (source / "train.mat").write_bytes(MAT)
-    (source / "test.mat").write_bytes(MAT)
-    assert fetch(server, "svhn", dest, "--from", source) == 3
-    assert f"{source}/test.mat: SHA-256" in capsys.readouterr().err
-    (source / "test.mat").write_bytes(MAT[::-1])
-    (source / "c.tar.gz").write_bytes(TAR)
-    assert fetch(server, "svhn", dest, "--from", source) == 0
-    assert fetch(server, "cifar10", dest, "--from", source) == 0
-    assert contents(dest) == UNPACKED | {"train.mat": MAT, "test.mat": MAT[::-1]}
-    assert len(contents(source)) == 3
-    assert server.ranges == []
+    wanted = {archive.name: archive for file in command.SETS[name] for archive in file.archives}
+    for archive in wanted.values():
+        assert command.main([name, str(dest), "--from", str(source)]) == 3
+        error = capsys.readouterr().err
+        assert f"{source}/{archive.name} does not exist" in error and f"Put {archive.url} there" in error
+        (source / archive.name).write_bytes(ARCHIVES[archive.name][:-1] + b"?")
+        assert command.main([name, str(dest), "--from", str(source)]) == 3
+        assert f"{source}/{archive.name}: SHA-256" in capsys.readouterr().err
+        (source / archive.name).write_bytes(ARCHIVES[archive.name])
+    assert command.main([name, str(dest), "--from", str(source)]) == 0
+    list(check_arrays(dest, name))
+    assert names_in(source) == sorted(wanted)
+
+
+UNPACKED = {"cifar10": cifar10_files(), "cifar100": cifar100_files(), "mnist": mnist_files()}
+FOLDERS = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary", "mnist": "."}
+
+
+@pytest.mark.parametrize("name", UNPACKED)
+@pytest.mark.parametrize("below", [True, False])
+def test_files_that_are_unpacked_already(tmp_path, name, below):
+    source = tmp_path / "source"
+    folder = source / FOLDERS[name] if below else source
+    folder.mkdir(parents=True)
+    for file, content in UNPACKED[name].items():
+        (folder / file).write_bytes(content)
+    assert command.main([name, str(tmp_path / "dest"), "--from", str(source)]) == 0
+    for file, sha256 in check_arrays(tmp_path / "dest", name):
+        read = {path for archive in file.archives for path in archive.files}
+        assert sha256 == {path: hashlib.sha256(UNPACKED[name][path]).hexdigest() for path in read}
+
+
+LABELS = "train-labels-idx1-ubyte"
+DAMAGE = {
+    "a record is cut off": ("cifar10", "data_batch_3.bin", lambda c: c[:-7], "data_batch_3.bin: 12285 bytes"),
+    "nothing": ("cifar10", "test_batch.bin", lambda c: b"", "test_batch.bin: 0 bytes"),
+    "an image is missing": ("cifar10", "data_batch_3.bin", lambda c: c[:-3073], "19 images, expected 20"),
+    "a label": ("cifar10", "data_batch_1.bin", lambda c: c[:3073] + b"\x0a" + c[3074:], "label 10 of image 1, expected 0 to 9"),
+    "a name": ("cifar10", "batches.meta.txt", lambda c: c[9:], "9 names, expected 10"),
+    "a superclass": ("cifar100", "train.bin", lambda c: b"\x14" + c[1:], "label 20 of image 0, expected 0 to 19"),
+    "records of CIFAR-10": ("cifar100", "test.bin", lambda c: c[:3073], "test.bin: 3073 bytes"),
+    "IDX is cut off": ("mnist", LABELS, lambda c: c[:-1], "expected [2049, 19]"),
+    "the header is cut off": ("mnist", LABELS, lambda c: c[:7], "the header is []"),
+    "images in place of labels": ("mnist", LABELS, lambda c: idx(np.zeros((20, 28, 28), np.uint8)), "the header is [2051, 20]"),
+    "a digit": ("mnist", LABELS, lambda c: c[:-1] + b"\x0a", "label 10 of image 19"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_what_is_wrong_with_unpacked_files_is_named(tmp_path, capsys, case):
+    name, file, damage, text = DAMAGE[case]
+    for other, content in UNPACKED[name].items():
+        (tmp_path / other).write_bytes(damage(content) if other == file else content)
+    assert command.main([name, str(tmp_path / "dest"), "--from", str(tmp_path)]) == 3
+    assert text in capsys.readouterr().err
+    (tmp_path / file).unlink()
+    assert command.main([name, str(tmp_path / "dest"), "--from", str(tmp_path)]) == 3
+    assert "does not exist" in capsys.readouterr().err
+
+
+IMAGES, DIGITS_OF = NOISE["svhn"]["train.safetensors"]
+MATS = {
+    "gray": (mat(IMAGES[:, :, :, :1], DIGITS_OF), "[32, 32, 1, 20]"),
+    "as numbers": (mat(IMAGES.astype(float), DIGITS_OF), "X is float64"),
+    "labels in a row": (mat(IMAGES, DIGITS_OF, y=DIGITS_OF[None]), "y uint8 [1, 20]"),
+    "a label is 0": (mat(IMAGES, DIGITS_OF, y=DIGITS_OF[:, None]), "label 0 of image 0, expected 1 to 10"),
+    "no X": (mat(IMAGES, DIGITS_OF)[:128], "X is float64 [0]"),
+    "cut off": (mat(IMAGES, DIGITS_OF)[:5000], "is no MAT-file"),
+    "text": (b"<!DOCTYPE html>" * 50, "is no MAT-file"),
+}
+
+
+@pytest.mark.parametrize("case", MATS)
+def test_mat_files_of_something_else(tmp_path, monkeypatch, capsys, case):
+    content, text = MATS[case]
+    for name, files in official_archives.pinned(ARCHIVES | {"train_32x32.mat": content}).items():
+        monkeypatch.setitem(command.SETS, name, files)
+    (tmp_path / "train_32x32.mat").write_bytes(content)
+    assert command.main(["svhn", str(tmp_path), "--from", str(tmp_path)]) == 3
+    error = capsys.readouterr().err
+    assert text in error and "train_32x32.mat" in error
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_mat_files_are_compressed_or_not(tmp_path, monkeypatch, count):
+    """MATLAB drops a last dimension of 1."""
+    images, labels = IMAGES[:count], DIGITS_OF[:count]
+    for compressed in (True, False):
+        content = mat(images, labels, compressed, **({"X": images[0]} if count == 1 else {}))
+        train = official_archives.pinned(ARCHIVES | {"train_32x32.mat": content})["svhn"][0]
+        monkeypatch.setitem(command.SETS, "svhn", [dataclasses.replace(train, count=count)])
+        (tmp_path / "train_32x32.mat").write_bytes(content)
+        assert command.main(["svhn", str(tmp_path), "--from", str(tmp_path)]) == 0
+        arrays = load_file(tmp_path / "train.safetensors")
+        assert np.array_equal(arrays["images"], images) and np.array_equal(arrays["labels"], labels)
+
+
+@pytest.mark.parametrize("files, links, text", [
+    ({"cifar-10-batches-bin/data_batch_1.bin": b"x"}, [], "cifar-10-batches-bin/batches.meta.txt is not in it"),
+    ({f"other/{name}": content for name, content in cifar10_files().items()}, [], "is not in it"),
+    ({"../escaped": b"x"}, [("cifar-10-batches-bin/batches.meta.txt", "/etc/passwd")], "is not in it"),
+])
+def test_a_tar_file_of_something_else(server, tmp_path, monkeypatch, capsys, files, links, text):
+    content = tar_of(files, links)
+    files_of = official_archives.pinned(ARCHIVES | {"cifar-10-binary.tar.gz": content})
+    monkeypatch.setitem(command.SETS, "cifar10", files_of["cifar10"])
+    server.files["cifar-10-binary.tar.gz"] = content
+    assert fetch(server, "cifar10", tmp_path / "inner" / "dest") == 3
+    assert text in capsys.readouterr().err
+    assert names_in(tmp_path) == ["inner/dest/cifar-10-binary.tar.gz.part"]
 
 
 def test_no_space(server, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(fetch_data.shutil, "disk_usage", lambda _: fetch_data.shutil._ntuple_diskusage(10, 5, 5))
+    monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 5, 5))
     assert fetch(server, "svhn", tmp_path) == 3
     assert "GB are needed" in capsys.readouterr().err
 
 
-def test_the_call(tmp_path):
-    def call(*arguments):
-        return subprocess.run([SCRIPTS / "fetch_data", *arguments], capture_output=True, text=True)
-
-    assert call("emnist", tmp_path).returncode == 2
-    assert call("cifar10").returncode == 2
-    fineweb = call("fineweb", tmp_path / "fw")
-    assert fineweb.returncode == 3
-    assert f"--dataset HuggingFaceFW/fineweb --subset sample-10BT --out {tmp_path}/fw" in fineweb.stderr
-    imagenet = call("imagenet", tmp_path / "in")
-    assert imagenet.returncode == 3
+def test_the_call(tmp_path, capsys):
+    for arguments in (["emnist", str(tmp_path)], ["cifar10"]):
+        with pytest.raises(SystemExit) as exit_:
+            command.main(arguments)
+        assert exit_.value.code == 2
+    assert command.main(["fineweb", str(tmp_path / "fw")]) == 3
+    assert f"--dataset HuggingFaceFW/fineweb --subset sample-10BT --out {tmp_path}/fw" in capsys.readouterr().err
+    assert command.main(["imagenet", str(tmp_path / "in")]) == 3
+    said = capsys.readouterr().err
     for name in ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz", "--from DIR"):
-        assert name in imagenet.stderr
+        assert name in said
+
+
+def test_a_python_without_the_packages(tmp_path):
+    """It goes on with that of scripts/setup, or says what is missing."""
+    shutil.copytree(SCRIPTS / "fetching", tmp_path / "scripts" / "fetching")
+    script = shutil.copy(SCRIPTS / "fetch_data", tmp_path / "scripts")
+    call = lambda: subprocess.run([sys.executable, "-S", script, "fineweb", "x"], capture_output=True, text=True)
+    without = call()
+    assert without.returncode == 3 and "numpy" in without.stderr and "requirements-lab.txt" in without.stderr
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert "HuggingFaceFW/fineweb" in call().stderr
 
 
 # --- ImageNet -------------------------------------------------------------------------------------------------
@@ -265,7 +367,7 @@ def imagenet(tmp_path, monkeypatch):
     source.mkdir()
     images = {w: {f"{w}_{i}.JPEG": f"{w} {i}".encode() * 300 for i in range(3)} for _, w, n in SYNSETS if n == 0}
     validation = {f"ILSVRC2012_val_{i + 1:08d}.JPEG": f"val {i}".encode() * 300 for i in range(len(TRUTH))}
-    kit = {imagenet_folders.META: meta_mat(True), imagenet_folders.GROUND_TRUTH: "".join(f"{n}\n" for n in TRUTH).encode()}
+    kit = {folders.META: meta_mat(True), folders.GROUND_TRUTH: "".join(f"{n}\n" for n in TRUTH).encode()}
     files = {
         "ILSVRC2012_img_train.tar": tar_of({f"{w}.tar": tar_of(files) for w, files in images.items()}),
         "ILSVRC2012_img_val.tar": tar_of(dict(reversed(validation.items()))),
@@ -273,8 +375,8 @@ def imagenet(tmp_path, monkeypatch):
     }
     for name, content in files.items():
         (source / name).write_bytes(content)
-    pinned = [fetch_data.Archive(n, len(c), hashlib.sha256(c).hexdigest()) for n, c in files.items()]
-    monkeypatch.setitem(fetch_data.ARCHIVES, "imagenet", pinned)
+    pinned = [archives.Archive(n, len(c), hashlib.sha256(c).hexdigest()) for n, c in files.items()]
+    monkeypatch.setattr(command.imagenet, "ARCHIVES", pinned)
     wnid = {number: w for number, w, _ in SYNSETS}
     expected = {f"train/{w}/{name}": data for w, files in images.items() for name, data in files.items()}
     expected |= {f"val/{wnid[n]}/{name}": data for n, (name, data) in zip(TRUTH, validation.items())}
@@ -288,7 +390,7 @@ def tree(folder):
 def test_imagenet_becomes_folders_of_classes(imagenet, tmp_path):
     source, expected = imagenet
     dest = tmp_path / "dest"
-    assert fetch_data.main(["imagenet", str(dest), "--from", str(source)]) == 0
+    assert command.main(["imagenet", str(dest), "--from", str(source)]) == 0
     assert tree(dest) == expected
     # Incomplete files of an interrupted call are written again, complete ones are not.
     wnid = "n01440764"
@@ -296,7 +398,7 @@ def test_imagenet_becomes_folders_of_classes(imagenet, tmp_path):
     (dest / "val").rename(dest / "val.part")
     kept = dest / "train" / "n02119789" / "n02119789_0.JPEG"
     kept.write_bytes(b"kept")
-    assert fetch_data.main(["imagenet", str(dest), "--from", str(source)]) == 0
+    assert command.main(["imagenet", str(dest), "--from", str(source)]) == 0
     assert tree(dest) == expected | {"train/n02119789/n02119789_0.JPEG": b"kept"}
 
 
@@ -306,33 +408,24 @@ def test_archives_of_imagenet_are_checked(imagenet, tmp_path, capsys, name):
     content = bytearray((source / name).read_bytes())
     content[len(content) // 2] ^= 1
     (source / name).write_bytes(content)
-    assert fetch_data.main(["imagenet", str(tmp_path / "dest"), "--from", str(source)]) == 3
+    assert command.main(["imagenet", str(tmp_path / "dest"), "--from", str(source)]) == 3
     assert f"{name}: SHA-256" in capsys.readouterr().err
     (source / name).unlink()
-    assert fetch_data.main(["imagenet", str(tmp_path / "dest"), "--from", str(source)]) == 3
+    assert command.main(["imagenet", str(tmp_path / "dest"), "--from", str(source)]) == 3
     assert f"{name} does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_meta_mat_is_read_as_scipy_reads_it(compressed):
-    content = meta_mat(compressed)
-    synsets = imagenet_folders.read_mat(content)["synsets"]
-    wanted = scipy.io.loadmat(io.BytesIO(content), squeeze_me=True)["synsets"]
-    assert len(synsets) == len(wanted)
-    for got, want in zip(synsets, wanted):
-        assert got["ILSVRC2012_ID"] == [want["ILSVRC2012_ID"]]
-        assert (got["WNID"], got["words"]) == (want["WNID"], want["words"])
-        assert got["children"] == np.atleast_1d(want["children"]).tolist()
-    assert imagenet_folders.read_mat(content)["other"] == [0, 1, 2]
-    assert imagenet_folders.wnids_of(content) == {number: w for number, w, n in SYNSETS if n == 0}
+def test_classes_are_the_synsets_without_children(compressed):
+    assert folders.wnids_of(meta_mat(compressed)) == {number: w for number, w, n in SYNSETS if n == 0}
 
 
 @pytest.mark.parametrize("damage", [lambda c: c[:200], lambda c: c[:128] + b"\xff" * 64, lambda c: b"text" * 100])
 def test_a_damaged_kit_is_named(tmp_path, damage):
     kit = tmp_path / "kit.tar.gz"
-    kit.write_bytes(tar_of({imagenet_folders.META: damage(meta_mat(True)), imagenet_folders.GROUND_TRUTH: b"1\n"}))
-    with pytest.raises(imagenet_folders.ArchiveError, match="kit.tar.gz"):
-        imagenet_folders.read_kit(kit)
+    kit.write_bytes(tar_of({folders.META: damage(meta_mat(True)), folders.GROUND_TRUTH: b"1\n"}))
+    with pytest.raises(archives.FetchError, match="kit.tar.gz"):
+        folders.read_kit(kit)
     kit.write_bytes(b"no archive")
-    with pytest.raises(imagenet_folders.ArchiveError, match="kit.tar.gz"):
-        imagenet_folders.read_kit(kit)
+    with pytest.raises(archives.FetchError, match="kit.tar.gz"):
+        folders.read_kit(kit)

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 from conftest import SCRIPTS, load_script
+from safetensors.numpy import load_file, save_file
 
 gpu_hour = load_script("gpu_hour")
 from gpuhour import images, order, pack, runs, steps, suite  # noqa: E402
@@ -246,18 +247,17 @@ def test_losses_are_compared_by_the_largest_relative_difference():
 
 
 def test_images_come_back_in_order_with_their_labels(tmp_path):
-    """Each image has one color, which JPEG preserves up to rounding; the last sheet is not full."""
+    """Each image is of one gray, which JPEG preserves up to rounding; the last sheet is not full."""
     rng = np.random.default_rng(0)
     written = {}
     for name in images.FILES:
         count = 230
-        labels = rng.integers(0, 10, (count, 1), dtype=np.uint8)
-        colors = np.repeat(rng.integers(0, 256, (count, 1), dtype=np.uint8), 3072, axis=1)
-        written[name] = np.concatenate([labels, colors], axis=1)
-        (tmp_path / name).write_bytes(written[name].tobytes())
+        levels = rng.integers(0, 256, (count, 1, 1, 1), dtype=np.uint8)
+        written[name] = {"images": np.tile(levels, (1, 32, 32, 3)), "labels": rng.integers(0, 10, count, dtype=np.uint8)}
+        save_file(written[name], tmp_path / name)
     images.pack_images(tmp_path, tmp_path / "images.zip", quality=95)
     folder = images.unpack_images(tmp_path / "images.zip", tmp_path / "back")
-    for name, records in written.items():
-        back = np.fromfile(folder / name, dtype=np.uint8).reshape(-1, 3073)
-        assert back.shape == records.shape and (back[:, 0] == records[:, 0]).all()
-        assert np.abs(back[:, 1:].astype(int) - records[:, 1:]).max() <= 3
+    for name, arrays in written.items():
+        back = load_file(folder / name)
+        assert back["images"].shape == arrays["images"].shape and (back["labels"] == arrays["labels"]).all()
+        assert np.abs(back["images"].astype(int) - arrays["images"]).max() <= 3

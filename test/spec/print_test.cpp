@@ -209,7 +209,7 @@ TEST_CASE("the output of to_yaml loads as an equal spec") {
     specs.back().model.kind = kind;
   }
   specs.push_back(minimal());
-  specs.back().data.set = SvhnSpec{true};
+  specs.back().data.set = SvhnSpec{{}, true};
   specs.back().data.normalization = {.mean = {{0.25, 0.25, 0.1}}, .stddev = {{1e-3, 1.0 / 3, 1}}};
   specs.push_back(minimal());
   specs.back().data.set = ImageNetSpec{"a*.tar", "b?.tar", "c", 40, false, 1'000'000, OnError::kSkip};

@@ -13,10 +13,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "catch.h"
+#include "checkpoint/files/safetensors.h"
 #include "checkpoint/resumed_run.h"
 #include "experiment/spec/load.h"
 #include "process/stop_signals.h"
@@ -28,18 +30,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Ten images in each of CIFAR-10's files.
+/// 50 images of noise to train on, and 10.
 void write_cifar10(const fs::path& folder) {
   std::mt19937 random(7);
-  for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
-                           "data_batch_5.bin", "test_batch.bin"}) {
-    std::string records;
-    for (int image = 0; image < 10; ++image) {
-      records += static_cast<char>(random() % 10);
-      for (int pixel = 0; pixel < 3072; ++pixel)
-        records += static_cast<char>(random());
-    }
-    put(folder / name, records);
+  const nlohmann::json names = Cifar10Spec::images().class_names;
+  for (const auto& [name, images] : {std::pair("train.safetensors", 50), {"val.safetensors", 10}}) {
+    SafetensorsWriter file(folder / name,
+                           {{"images", DType::kU8, {images, 32, 32, 3}}, {"labels", DType::kU8, {images}}},
+                           {{"class_names", names.dump()}});
+    std::vector<std::byte> values(static_cast<size_t>(images) * 3072);
+    for (std::byte& value : values)
+      value = static_cast<std::byte>(random());
+    file.write(values);
+    values.resize(static_cast<size_t>(images));
+    for (std::byte& value : values)
+      value = static_cast<std::byte>(random() % 10);
+    file.write(values);
+    file.finish();
   }
 }
 

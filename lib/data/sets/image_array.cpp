@@ -9,16 +9,6 @@
 
 namespace sdp {
 
-std::string other_small_images() {
-  return fmt::format(
-      "  the same command with --set data='{{name: cifar10, path: {}}}' --set model.num_classes=10",
-      kExampleImages);
-}
-
-std::vector<std::string> digit_names() {
-  return {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
-}
-
 ArrayDataset::ArrayDataset(ImageArray array) : array_(std::move(array)) {
   if (array_.pixels.size() != array_.labels.size() * static_cast<size_t>(array_.shape.numel()))
     throw std::logic_error(

@@ -13,11 +13,8 @@
 //   resolve(model)         fills what is unset
 //   missing()              what a missing folder should hold, how to get it, what to train on instead
 //
-// and declares functions for it, without which it does not compile or link. For images held in memory:
-//
-//   ImageArray read_set(const NameSpec&, const DataSpec&, Split, const OnProblem&);
-//
-// For the others:
+// Images held in memory have these from HeldImagesRow (held_images.h). The others declare functions, without
+// which they do not compile or link:
 //
 //   std::unique_ptr<Dataset> open_set(const NameSpec&, const DataSpec&, const ModelSpec&, Split,
 //                                     const OnProgress&);
@@ -55,7 +52,7 @@ using OnProblem = std::function<void(const std::string& message)>;
 
 /// The parts of a message, each without a full stop.
 struct MissingData {
-  std::string files;           ///< "CIFAR-10's binary version: ..."
+  std::string files;           ///< "train.safetensors and val.safetensors"
   std::string command;         ///< creates the folder, which becomes its last word
   std::string other_data;      ///< "on 5,000 images of CIFAR-10"
   std::string other_commands;  ///< train on that data; lines with two leading spaces
@@ -65,27 +62,12 @@ struct MissingData {
 inline constexpr std::string_view kExampleImages = "examples/data";
 inline constexpr std::string_view kExampleImagesText = "on 5,000 images of CIFAR-10";
 
-/// The digits 0 to 9 as the names of classes.
-std::vector<std::string> digit_names();
-
 /// What to train on instead of other small images: a change of the data set.
 std::string other_small_images();
 
 struct DataSpec;
 struct ModelSpec;
-struct ImageArray;
 struct SplitReport;
 class Dataset;
-
-/// What small images that are held in memory have in common: no keys of their own, and no resizing.
-struct HeldImagesRow {
-  static constexpr DataKind kind = DataKind::kHeldImages;
-
-  bool operator==(const HeldImagesRow&) const = default;
-  template <class Visitor>
-  static void fields(Visitor&) {}
-  void resolve(const ModelSpec&) {}
-  static int64_t eval_resize_of(int64_t size) { return size; }
-};
 
 }  // namespace sdp

@@ -1,0 +1,37 @@
+#pragma once
+
+// The files of images that are held in memory, which scripts/fetch_data makes of the official archives:
+// train.safetensors, val.safetensors and, of SVHN, extra.safetensors. Each has the tensors
+//
+//   images   U8 [N, H, W, C]
+//   labels   U8 [N], 0..number of classes - 1
+//
+// in the official order, and in its metadata `class_names`, the JSON list of the set's names by label.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/sets/image_array.h"
+
+namespace sdp {
+
+/// A split as the set describes it (HeldImagesRow).
+struct ArrayFiles {
+  const HeldImages& set;
+  std::vector<std::string> names;  ///< in the order of their samples
+  std::string command;             ///< writes them into the folder that is its last word
+};
+
+/// Reads the images of a split from arrays or from tar shards. Every problem is passed to `on_problem`. If
+/// that returns, the result has the images that could be read: those of whole files, without those that have
+/// an invalid label.
+ImageArray read_arrays(const ArrayFiles& files, const std::filesystem::path& folder, Split split,
+                       const OnProblem& on_problem);
+
+template <class Set>
+ImageArray read_set(const Set& set, const DataSpec& data, Split split, const OnProblem& on_problem) {
+  return read_arrays({Set::images(), set.files(split), set.command()}, data.path, split, on_problem);
+}
+
+}  // namespace sdp
