@@ -34,35 +34,6 @@ class LogFolder {
   std::filesystem::path path_;
 };
 
-int diagnose(const Ranks& ranks, const DoctorArguments& arguments) {
-  const bool first = ranks.rank == 0;
-  const auto tell = [&](const std::string& check) {
-    if (first) std::fprintf(stderr, "checking %s\n", check.c_str());
-  };
-  Diagnosis diagnosis;
-  std::string lost;
-  try {
-    tell("that all processes connect");
-    const std::unique_ptr<Communicator> control = connect(
-        ranks, at::kCPU,
-        {.timeout = kAgreeTimeout, .job = fmt::format("of {} processes of sdp-train doctor", ranks.world)});
-    examine(ranks, arguments.options, *control, diagnosis, tell);
-  } catch (const Error& error) {
-    lost = error.what();
-    if (diagnosis.ranks.empty()) {
-      examine_alone(ranks, lost, diagnosis);
-    } else {
-      diagnosis.findings.push_back(failed("processes", lost));
-    }
-  }
-  if (first) {
-    std::fputs((arguments.json ? json_text_of(diagnosis, ranks) : text_of(diagnosis, ranks)).c_str(), stdout);
-  } else if (!lost.empty()) {
-    std::fprintf(stderr, "error: %s\n", lost.c_str());
-  }
-  return any_failed(diagnosis.findings) ? 1 : 0;
-}
-
 int processes_to_start(const DoctorArguments& arguments) {
   if (arguments.processes) return static_cast<int>(*arguments.processes);
   const StopSignalsBlocked here;
@@ -88,9 +59,18 @@ int doctor_command(const DoctorArguments& arguments) {
     const LogFolder logs;
     return launch(processes, arguments.command_line, logs.path());
   }
-  Ranks alone;
-  alone.source = "a single process";
-  return diagnose(ranks.value_or(alone), arguments);
+  Ranks own;
+  own.source = "a single process";
+  if (ranks) own = *ranks;
+  const bool first = own.rank == 0;
+  const Diagnosis diagnosis = diagnose(own, arguments.options, [&](const std::string& check) {
+    if (first) std::fprintf(stderr, "checking %s\n", check.c_str());
+  });
+  if (first)
+    std::fputs((arguments.json ? json_text_of(diagnosis, own) : text_of(diagnosis, own)).c_str(), stdout);
+  else if (!diagnosis.lost.empty())
+    std::fprintf(stderr, "error: %s\n", diagnosis.lost.c_str());
+  return any_failed(diagnosis.findings) ? 1 : 0;
 }
 
 }  // namespace sdp

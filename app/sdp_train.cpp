@@ -55,9 +55,9 @@ void add_doctor_options(CLI::App& app, sdp::DoctorArguments& arguments) {
   app.add_option("--nproc", arguments.processes,
                  "processes to start here (default: one per GPU, or two on a CPU)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--data", options.data, "folder to test reading from, as data.path of a run");
-  app.add_option("--output", options.output,
-                 "folder to test writing to, as output.dir of a run (default: the working directory)");
+  app.add_option(
+      "--output", options.output,
+      "folder to test locking and writing in, as output.dir of a run (default: the working directory)");
   app.add_option("--save", options.save, "file (.json) for the measured rates, for plan --device");
   app.add_flag("--json", arguments.json, "print the results as JSON");
   app.footer("Exit code 0: no check failed; 1: a check failed; its reason is printed.");
@@ -243,7 +243,8 @@ int run(int argc, char** argv) {
   sdp::DoctorArguments doctor;
   doctor.command_line.assign(argv, argv + argc);
   CLI::App* doctor_app = app.add_subcommand(
-      "doctor", "check whether this machine can train: versions, devices, results, rates and folders");
+      "doctor",
+      "check whether this machine can train: versions, devices, network, results, rates and folder");
   add_doctor_options(*doctor_app, doctor);
 
   bool schema = false;

@@ -31,20 +31,12 @@ Finding check_exchange(const ExchangeCalls& calls, int rank, int size, at::Devic
 
 /// Rates at which a process sends to others in an all-to-all with equal splits: to the other processes of its
 /// host, and to those of other hosts. 0: there are none.
-struct ExchangeRates {
+struct LinkRates {
   double inside_bytes_per_s = 0;
   double between_bytes_per_s = 0;
-  double small_s = 0;  ///< an all-to-all with one element per rank
-
-  template <class Visitor>
-  static void fields(Visitor& field) {
-    field("inside_bytes_per_s", &ExchangeRates::inside_bytes_per_s);
-    field("between_bytes_per_s", &ExchangeRates::between_bytes_per_s);
-    field("small_s", &ExchangeRates::small_s);
-  }
 };
 
 /// Collective. `hosts`: the hosts of all ranks.
-ExchangeRates measure_exchange(Communicator& comm, const std::vector<std::string>& hosts);
+LinkRates measure_links(Communicator& comm, const std::vector<std::string>& hosts);
 
 }  // namespace sdp

@@ -4,40 +4,11 @@
 
 #include <algorithm>
 
-#include "text/table.h"
+#include "spec/json_fields.h"
+#include "text/json_text.h"
 #include "text/units.h"
 
 namespace sdp {
-namespace {
-
-struct Group {
-  std::string detail;
-  std::vector<int> ranks;
-};
-
-std::vector<Group> groups_by_detail(const std::vector<Finding>& of_ranks, Status status) {
-  std::vector<Group> groups;
-  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
-    const Finding& finding = of_ranks[rank];
-    if (finding.status != status || finding.detail.empty()) continue;
-    auto group = std::find_if(groups.begin(), groups.end(),
-                              [&](const Group& other) { return other.detail == finding.detail; });
-    if (group == groups.end()) group = groups.insert(groups.end(), {.detail = finding.detail, .ranks = {}});
-    group->ranks.push_back(static_cast<int>(rank));
-  }
-  return groups;
-}
-
-Status worst_of(const std::vector<Finding>& of_ranks) {
-  const auto any = [&](Status status) {
-    return std::any_of(of_ranks.begin(), of_ranks.end(),
-                       [&](const Finding& finding) { return finding.status == status; });
-  };
-  if (any(Status::kFail)) return Status::kFail;
-  return any(Status::kPass) ? Status::kPass : Status::kSkip;
-}
-
-}  // namespace
 
 Finding pass(std::string check, std::string detail) {
   return {.check = std::move(check), .status = Status::kPass, .detail = std::move(detail), .advice = {}};
@@ -54,51 +25,64 @@ Finding failed(std::string check, std::string reason, std::string advice) {
           .advice = std::move(advice)};
 }
 
-Finding merged(const std::vector<Finding>& of_ranks) {
-  Finding result{.check = of_ranks.front().check, .status = worst_of(of_ranks), .detail = {}, .advice = {}};
-  const std::vector<Group> groups = groups_by_detail(of_ranks, result.status);
-  const auto checked =
-      static_cast<size_t>(std::count_if(of_ranks.begin(), of_ranks.end(), [](const Finding& finding) {
-        return finding.status != Status::kSkip;
-      }));
-  // If all ranks that ran the check agree, no rank is named.
-  const bool names_ranks = groups.size() > 1 || (result.status == Status::kFail && !groups.empty() &&
-                                                 groups.front().ranks.size() < checked);
-  for (const Group& group : groups) {
-    result.detail += result.detail.empty() ? "" : "; ";
-    if (names_ranks)
-      result.detail += fmt::format("rank{} {}: ", group.ranks.size() == 1 ? "" : "s",
-                                   format_numbers(group.ranks, /*most_characters=*/40));
-    result.detail += group.detail;
-  }
-  for (const Finding& finding : of_ranks)
-    if (finding.status == result.status && result.advice.empty()) result.advice = finding.advice;
-  return result;
-}
-
 bool any_failed(const std::vector<Finding>& findings) {
   return std::any_of(findings.begin(), findings.end(),
                      [](const Finding& finding) { return finding.status == Status::kFail; });
 }
 
-std::string text_of(const std::vector<Finding>& findings) {
-  TextTable table({"check", "result", "what was found"});
-  std::vector<std::pair<std::string, std::string>> advices;  // names of the checks, and the advice
-  for (const Finding& finding : findings) {
-    table.add_row({finding.check, std::string(name_of(finding.status)), finding.detail});
-    if (finding.advice.empty()) continue;
-    const auto same = std::find_if(advices.begin(), advices.end(),
-                                   [&](const auto& other) { return other.second == finding.advice; });
-    if (same == advices.end())
-      advices.emplace_back(finding.check, finding.advice);
-    else
-      same->first += ", " + finding.check;
+Finding merged(const std::vector<Finding>& of_ranks) {
+  Finding result = skipped(of_ranks.front().check, "");
+  size_t checked = 0;
+  for (const Finding& finding : of_ranks) {
+    result.status = std::max(result.status, finding.status);
+    checked += finding.status != Status::kSkip;
   }
-  std::string text = table.str();
-  if (!advices.empty()) text += "\n";
-  for (const auto& [checks, advice] : advices)
-    text += fmt::format("{}: {}\n", checks, advice);
-  return text;
+  std::vector<std::pair<std::string, std::vector<int>>> ranks_by_detail;
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    const Finding& finding = of_ranks[rank];
+    if (finding.status != result.status) continue;
+    if (result.advice.empty()) result.advice = finding.advice;
+    if (finding.detail.empty()) continue;
+    auto same = std::find_if(ranks_by_detail.begin(), ranks_by_detail.end(),
+                             [&](const auto& other) { return other.first == finding.detail; });
+    if (same == ranks_by_detail.end())
+      same = ranks_by_detail.insert(same, {finding.detail, std::vector<int>()});
+    same->second.push_back(static_cast<int>(rank));
+  }
+  for (const auto& [detail, ranks] : ranks_by_detail) {
+    const bool all_agree =
+        ranks_by_detail.size() == 1 && (result.status != Status::kFail || ranks.size() == checked);
+    result.detail += result.detail.empty() ? "" : "; ";
+    if (!all_agree)
+      result.detail += fmt::format("rank{} {}: ", ranks.size() == 1 ? "" : "s",
+                                   format_numbers(ranks, /*most_characters=*/40));
+    result.detail += detail;
+  }
+  return result;
+}
+
+Agreed agree(Communicator& control, const std::string& name, const std::function<Finding()>& check) {
+  Finding own;
+  bool threw = false;
+  try {
+    own = check();
+  } catch (const std::exception& error) {
+    threw = true;
+    const std::string what = error.what();
+    own = failed(name, what.substr(0, what.find('\n')));  // LibTorch appends its call stack
+  }
+  own.check = name;
+  nlohmann::ordered_json json = json_of(own);
+  json["threw"] = threw;
+  Agreed agreed;
+  std::vector<Finding> of_ranks;
+  for (const std::string& text : control.all_gather_strings(json_text(json))) {
+    const auto other = nlohmann::ordered_json::parse(text);
+    of_ranks.push_back(struct_of<Finding>(other));
+    agreed.threw = agreed.threw || other.at("threw").get<bool>();
+  }
+  agreed.finding = merged(of_ranks);
+  return agreed;
 }
 
 }  // namespace sdp

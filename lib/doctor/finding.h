@@ -1,16 +1,18 @@
 #pragma once
 
-// The finding of a check of `sdp-train doctor`. Does not include LibTorch.
+// The finding of a check of `sdp-train doctor`, and how the ranks' findings become one.
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "spec/field.h"
 
 namespace sdp {
 
-enum class Status { kPass, kSkip, kFail };
-SDP_ENUM_NAMES(Status, {Status::kPass, "PASS"}, {Status::kSkip, "SKIP"}, {Status::kFail, "FAIL"})
+enum class Status { kSkip, kPass, kFail };  ///< the later one counts if ranks differ
+SDP_ENUM_NAMES(Status, {Status::kSkip, "SKIP"}, {Status::kPass, "PASS"}, {Status::kFail, "FAIL"})
 
 struct Finding {
   std::string check;
@@ -33,15 +35,18 @@ Finding pass(std::string check, std::string detail);
 /// `detail` is the reason.
 Finding skipped(std::string check, std::string detail);
 Finding failed(std::string check, std::string reason, std::string advice = "");
+bool any_failed(const std::vector<Finding>& findings);
 
 /// Combines the findings of all ranks, in rank order, from the same check. The status is FAIL if any rank
 /// failed, else PASS if any passed, else SKIP. Ranks with that status are named, "rank 1: no such folder",
 /// unless all ranks that ran the check found the same. Empty details are left out.
 Finding merged(const std::vector<Finding>& of_ranks);
 
-bool any_failed(const std::vector<Finding>& findings);
-
-/// A table, followed by the advice for each failure.
-std::string text_of(const std::vector<Finding>& findings);
+/// Runs `check` on every rank and merges the findings. A check that throws has failed. Collective.
+struct Agreed {
+  Finding finding;
+  bool threw = false;  ///< on some rank
+};
+Agreed agree(Communicator& control, const std::string& name, const std::function<Finding()>& check);
 
 }  // namespace sdp

@@ -114,9 +114,4 @@ std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precisio
   return sheet ? std::optional(flops_per_s(*sheet, precision)) : std::nullopt;
 }
 
-std::optional<int64_t> expected_library_workspace_bytes(std::string_view gpu_name) {
-  const DataSheet* const sheet = data_sheet_of(gpu_name);
-  return sheet ? std::optional(sheet->library_workspace_bytes) : std::nullopt;
-}
-
 }  // namespace sdp

@@ -80,7 +80,5 @@ DeviceProfile device_profile(std::string_view name, Precision precision);
 /// The data sheet's rate of matrix products in this precision; nullopt for a GPU that is not one of the known
 /// modules. `gpu_name`: contains the name reported by the driver, such as "NVIDIA H100 80GB HBM3".
 std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precision precision);
-/// The library workspace in the module's profile; nullopt likewise.
-std::optional<int64_t> expected_library_workspace_bytes(std::string_view gpu_name);
 
 }  // namespace sdp

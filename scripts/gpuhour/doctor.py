@@ -7,8 +7,8 @@ from gpuhour.jobs import Context, Row, last_line
 
 def examine(context: Context) -> list[Row]:
     log = context.log / "doctor.txt"
-    process = context.start([context.binary, "doctor", "--device", context.device, "--data", context.home / "pack" / "images",
-                             "--output", context.scratch("doctor"), "--save", context.state / "profile.json", "--json"], log=log)
+    process = context.start([context.binary, "doctor", "--device", context.device, "--output", context.scratch("doctor"),
+                             "--save", context.state / "profile.json", "--json"], log=log)
     code = context.wait(process)
     text = log.read_text(errors="replace")
     if "\n{" not in text:

@@ -5,7 +5,6 @@
 #include "catch.h"
 #include "comm/communicator.h"
 #include "comm/thread_ranks.h"
-#include "doctor/doctor.h"
 #include "doctor/exchange.h"
 #include "spec/error.h"
 #include "temp_folder.h"
@@ -113,8 +112,8 @@ TEST_CASE("a rank that leaves an exchange does not prevent agreement") {
 
 TEST_CASE("rates between hosts are measured if there are several") {
   run_thread_ranks(3, [](Communicator& comm) {
-    const ExchangeRates one_host = measure_exchange(comm, {"a", "a", "a"});
-    const ExchangeRates two_hosts = measure_exchange(comm, {"a", "a", "b"});
+    const LinkRates one_host = measure_links(comm, {"a", "a", "a"});
+    const LinkRates two_hosts = measure_links(comm, {"a", "a", "b"});
     const bool is_alone = comm.rank() == 2;  // the only rank on its host
     if (!(one_host.inside_bytes_per_s > 0) || one_host.between_bytes_per_s != 0)
       throw std::logic_error("one host");

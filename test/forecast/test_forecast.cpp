@@ -345,6 +345,9 @@ TEST_CASE("properties of the known devices") {
   }
   CHECK(device_profile("a100", Precision::kBf16).flops_per_s == Approx(0.75 * 312e12));
   CHECK(device_profile("h100", Precision::kBf16).memory_bytes == 85'017'493'504);  // as the device reports it
+  // LibTorch's size for compute capabilities 9.0 and 8.0, in two threads.
+  CHECK(device_profile("h200", Precision::kBf16).library_workspace_bytes == 2 * 32 * 1024 * 1024);
+  CHECK(device_profile("a100", Precision::kBf16).library_workspace_bytes == 2 * (8 * 1024 + 128) * 1024);
   for (const auto& [name, nominal_gib] : {std::pair{"rtx4090", 24}, {"a6000", 48}, {"l40s", 48}}) {
     const double gib =
         std::ldexp(static_cast<double>(device_profile(name, Precision::kBf16).memory_bytes), -30);
@@ -361,9 +364,6 @@ TEST_CASE("GPUs are identified by the driver's names of the modules") {
   for (const char* other : {"", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GB200", "NVIDIA L4",
                             "NVIDIA A100-SXM4-40GB MIG 1g.10gb"})
     CHECK_FALSE(data_sheet_flops_per_s(other, Precision::kBf16));
-  CHECK(expected_library_workspace_bytes("NVIDIA H200") == 2 * 32 * 1024 * 1024);
-  CHECK(expected_library_workspace_bytes("NVIDIA A100-SXM4-80GB") == 2 * (8 * 1024 + 128) * 1024);
-  CHECK_FALSE(expected_library_workspace_bytes("NVIDIA L4"));
 }
 
 }  // namespace

@@ -1,0 +1,143 @@
+// What follows from the facts of all processes, and how findings of several ranks are merged. Every failure
+// is planted.
+
+#include "catch.h"
+#include "doctor/machine.h"
+#include "temp_folder.h"
+
+using namespace sdp;
+
+namespace {
+
+/// Two GPUs on each of two hosts, without faults.
+std::vector<ProcessFacts> healthy() {
+  std::vector<ProcessFacts> processes;
+  for (int rank = 0; rank < 4; ++rank) {
+    ProcessFacts facts;
+    facts.rank = rank;
+    facts.host = rank < 2 ? "a" : "b";
+    facts.device = rank % 2 == 0 ? "H200 (0000:0A:00.0)" : "H200 (0000:0B:00.0)";
+    facts.interface = "eth0";
+    facts.versions = "sdp-train 1.0.0";
+    facts.torch_built = "2.11.0";
+    facts.torch_runtime = "2.11.1";
+    facts.cuda_built = 13000;
+    facts.cuda_driver = 13010;
+    processes.push_back(facts);
+  }
+  return processes;
+}
+
+Ranks ranks_of(int world, bool single_host) {
+  Ranks ranks;
+  ranks.world = world;
+  ranks.single_host = single_host;
+  return ranks;
+}
+
+}  // namespace
+
+TEST_CASE("no fault is found if there is none") {
+  const std::vector<ProcessFacts> processes = healthy();
+  for (const Finding& finding : {check_versions(processes), check_driver(processes), check_devices(processes),
+                                 check_network(processes, ranks_of(4, /*single_host=*/false))}) {
+    INFO(finding.check << ": " << finding.detail);
+    CHECK(finding.status == Status::kPass);
+  }
+}
+
+TEST_CASE("versions that differ between ranks fail, and name the ranks") {
+  std::vector<ProcessFacts> processes = healthy();
+  processes[2].versions = "sdp-train 1.0.1";
+  const Finding finding = check_versions(processes);
+  CHECK(finding.status == Status::kFail);
+  CHECK(contains(finding.detail, "rank 2: sdp-train 1.0.1"));
+  CHECK_FALSE(finding.advice.empty());
+}
+
+TEST_CASE("a LibTorch of another minor version fails") {
+  std::vector<ProcessFacts> processes = healthy();
+  for (ProcessFacts& facts : processes)
+    facts.torch_runtime = "2.12.0";
+  const Finding finding = check_versions(processes);
+  CHECK(finding.status == Status::kFail);
+  CHECK(contains(finding.advice, "LibTorch 2.11,"));
+}
+
+TEST_CASE("a driver that is too old for the build's CUDA fails; an older minor version does not") {
+  std::vector<ProcessFacts> processes = healthy();
+  processes[3].cuda_driver = 12080;
+  const Finding finding = check_driver(processes);
+  CHECK(finding.status == Status::kFail);
+  CHECK(contains(finding.detail, "rank 3: the driver supports CUDA 12.8, this build needs 13.0"));
+  CHECK_FALSE(finding.advice.empty());
+  for (ProcessFacts& facts : processes) {
+    facts.cuda_driver = 13000;
+    facts.cuda_built = 13020;
+  }
+  CHECK(check_driver(processes).status == Status::kPass);
+  for (ProcessFacts& facts : processes)
+    facts.cuda_driver = 0;
+  CHECK(check_driver(processes).status == Status::kSkip);
+}
+
+TEST_CASE("two ranks on one GPU fail; GPUs of two hosts are different ones") {
+  std::vector<ProcessFacts> processes = healthy();
+  processes[3].device = processes[2].device;
+  const Finding finding = check_devices(processes);
+  CHECK(finding.status == Status::kFail);
+  CHECK(contains(finding.detail, "2 and 3 on H200 (0000:0A:00.0) of b"));
+}
+
+TEST_CASE("a rank on the CPU while others use GPUs fails") {
+  std::vector<ProcessFacts> processes = healthy();
+  processes[1].device = "CPU";
+  const Finding finding = check_devices(processes);
+  CHECK(finding.status == Status::kFail);
+  CHECK(contains(finding.detail, "rank 1: each process computes on the CPU"));
+  for (ProcessFacts& facts : processes)
+    facts.device = "CPU";  // all ranks on CPUs, any number per host
+  CHECK(check_devices(processes).status == Status::kPass);
+}
+
+TEST_CASE("a host whose name resolves to a loopback address cannot be reached from others") {
+  const Ranks several = ranks_of(4, /*single_host=*/false);
+  std::vector<ProcessFacts> processes = healthy();
+  processes[2].interface = processes[3].interface = "lo";
+  const Finding finding = check_network(processes, several);
+  CHECK(finding.status == Status::kFail);
+  CHECK(contains(finding.detail, "ranks 2 3: the name of host b resolves to a loopback address"));
+  CHECK(contains(finding.advice, "GLOO_SOCKET_IFNAME"));
+  // Processes that could not connect are told too.
+  CHECK(check_network({processes[2]}, several).status == Status::kFail);
+  CHECK(check_network({processes[0]}, several).status == Status::kPass);
+  processes[0].interface = "?";
+  CHECK(contains(check_network({processes[0]}, several).detail, "resolves to no address of this host"));
+
+  for (ProcessFacts& facts : processes) {
+    facts.host = "a";
+    facts.interface = "lo";
+  }
+  CHECK(check_network(processes, several).status == Status::kPass);
+  CHECK(check_network({processes[0]}, ranks_of(4, /*single_host=*/true)).status == Status::kPass);
+  CHECK(check_network({processes[0]}, ranks_of(1, /*single_host=*/true)).status == Status::kSkip);
+}
+
+TEST_CASE("the interface of an address is found") {
+  CHECK(interface_of("127.0.0.1") == "lo");
+  CHECK(interface_of("127.0.1.1") == "lo");
+  CHECK(interface_of("192.0.2.1") == "?");  // reserved for documentation (RFC 5737)
+  CHECK(gloo_interface(Ranks{}).empty());
+}
+
+TEST_CASE("the worst finding of all ranks counts, and its ranks are named") {
+  CHECK(merged({pass("c", "fine"), pass("c", "")}) == pass("c", "fine"));
+  CHECK(merged({pass("c", "5 s"), skipped("c", ""), pass("c", "6 s")}).detail == "rank 0: 5 s; rank 2: 6 s");
+  const Finding finding =
+      merged({pass("c", "fine"), failed("c", "broken", "mend it"), failed("c", "broken", "mend it")});
+  CHECK(finding.status == Status::kFail);
+  CHECK(finding.detail == "ranks 1 2: broken");
+  CHECK(finding.advice == "mend it");
+  CHECK(merged({failed("c", "broken"), skipped("c", "")}).detail == "broken");
+  CHECK(merged({failed("c", "broken"), failed("c", "broken")}).detail == "broken");
+}
