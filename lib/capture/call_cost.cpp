@@ -7,14 +7,8 @@
 namespace sdp {
 namespace {
 
-/// A recorded call has the sizes of its own batch, which depend on nothing.
-constexpr double kOwnBatch = 0;
-
 std::vector<double> sizes_of(const RecordedTensor& tensor) {
-  std::vector<double> sizes;
-  for (const BatchSize& size : tensor.sizes)
-    sizes.push_back(size.fixed);
-  return sizes;
+  return {tensor.sizes.begin(), tensor.sizes.end()};
 }
 
 /// a [.., m, k] times b [.., k, n].
@@ -73,17 +67,17 @@ bool looks_up(std::string_view op) {
 double bytes_of(const RecordedCall& call) {
   double results = 0;
   for (const RecordedTensor& result : call.results)
-    results += result.bytes(kOwnBatch);
+    results += result.bytes();
   if (looks_up(call.op.name)) return 2 * results;
   double arguments = 0;
   for (const RecordedArgument& argument : call.arguments) {
-    if (const auto* tensor = std::get_if<RecordedTensor>(&argument)) arguments += tensor->bytes(kOwnBatch);
+    if (const auto* tensor = std::get_if<RecordedTensor>(&argument)) arguments += tensor->bytes();
     if (const auto* list = std::get_if<std::vector<RecordedTensor>>(&argument))
       for (const RecordedTensor& tensor : *list)
-        arguments += tensor.bytes(kOwnBatch);
+        arguments += tensor.bytes();
   }
   // Reads the logits, and overwrites them with their gradient.
-  if (call.op.name == "sdp::cross_entropy_") results += call.tensor(0).bytes(kOwnBatch);
+  if (call.op.name == "sdp::cross_entropy_") results += call.tensor(0).bytes();
   return arguments + results;
 }
 

@@ -11,7 +11,7 @@
 #include "doctor/facts.h"
 #include "doctor/finding.h"
 #include "experiment/spec/experiment_spec.h"
-#include "forecast/profile_file.h"
+#include "forecast/device_profile.h"
 
 namespace sdp {
 

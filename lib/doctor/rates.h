@@ -8,7 +8,7 @@
 #include "comm/communicator.h"
 #include "doctor/exchange.h"
 #include "doctor/finding.h"
-#include "forecast/profile_file.h"
+#include "forecast/device_profile.h"
 
 namespace sdp {
 
