@@ -161,7 +161,7 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const Machine& mac
                                           static_cast<double>(method.schedule.reductions_per_step());
       add_rings(step.seconds, cost, method, machine.device);
     }
-    steps.push_back(step);
+    steps.push_back(std::move(step));
   }
   return steps;
 }
